@@ -1,0 +1,79 @@
+# Each target does its own set-up on a fresh clone. The first run makes .venv and builds; later runs are quick.
+#
+#   make test       build, lint, types, tests compiled, tests uncompiled       make demo       the Cholesky example
+#   make stress     long random programs                                      make bench      overhead per task
+#   make lint       ruff and mypy       make typecheck       mypy             make pure-test  tests, uncompiled
+#   make clean      remove what was built
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eo pipefail -c
+.DEFAULT_GOAL := test
+.PHONY: test demo stress bench lint typecheck pure-test build clean
+
+SYSTEM_PYTHON ?= python3
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+PIP := $(PYTHON) -m pip --disable-pip-version-check -q
+
+# With a C compiler, what doesn't compile is an error; without one, stf is installed uncompiled.
+CC ?= cc
+export STF_COMPILE ?= $(if $(shell command -v $(firstword $(CC))),always,auto)
+
+COMPILED := $(shell find src/stf -name '*.pxd' -o -name '*.pyx')
+SOURCES := $(COMPILED) $(wildcard $(COMPILED:.pxd=.py))
+CHECKED := $(wildcard src tests examples benchmarks docs setup.py)
+PURE_TESTS := $(wildcard tests/pure tests/conformance)
+PYTEST := $(PYTHON) -m pytest -q
+LOGS := build/logs
+
+test: lint
+	@mkdir -p $(LOGS)
+	$(PYTEST) | tee $(LOGS)/compiled.log
+	STF_PURE=1 $(PYTEST) $(PURE_TESTS) | tee $(LOGS)/pure.log
+	@echo "make test: lint and types clean; $$(tail -n 1 $(LOGS)/compiled.log); STF_PURE=1: $$(tail -n 1 $(LOGS)/pure.log)"
+
+demo: $(VENV)/built $(VENV)/examples
+	$(PYTHON) examples/gp_cholesky.py --out demo
+
+stress: $(VENV)/built
+	$(PYTEST) tests/stress
+
+bench: $(VENV)/built $(VENV)/bench
+	$(PYTHON) benchmarks/overhead/run.py
+
+lint: $(VENV)/built
+	$(PYTHON) -m ruff check $(CHECKED)
+	$(PYTHON) -m ruff format --check $(CHECKED)
+	$(PYTHON) -m mypy
+
+typecheck: $(VENV)/built
+	$(PYTHON) -m mypy
+
+pure-test: $(VENV)/built
+	STF_PURE=1 $(PYTEST) $(PURE_TESTS)
+
+build: $(VENV)/built
+
+clean:
+	rm -rf $(VENV) build dist demo .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
+	find src tests examples benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || :
+	find src \( -name '*.so' -o -name '*.pyd' \) -delete
+
+# The build requirements stay in the environment, so that a rebuild needs no network and no isolated environment.
+$(VENV)/requirements: pyproject.toml
+	test -x $(PYTHON) || $(SYSTEM_PYTHON) -m venv $(VENV)
+	$(PYTHON) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' > $(VENV)/build-requirements.txt
+	$(PIP) install -r $(VENV)/build-requirements.txt
+	touch $@
+
+$(VENV)/installed: $(VENV)/requirements setup.py
+	$(PIP) install --no-build-isolation -e '.[test]'
+	touch $@
+
+$(VENV)/built: $(VENV)/installed $(SOURCES)
+	$(PYTHON) setup.py -q build_ext --inplace
+	touch $@
+
+$(VENV)/examples $(VENV)/bench: $(VENV)/installed
+	$(PIP) install --no-build-isolation -e '.[$(notdir $@)]'
+	touch $@

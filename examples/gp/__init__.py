@@ -1,0 +1,1 @@
+"""Gaussian-process regression by tiled Cholesky: what `gp_cholesky.py` is made of."""

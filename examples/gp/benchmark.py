@@ -1,0 +1,109 @@
+"""The tiled factorization beside SciPy's, in one run and on the same cores."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+import time
+
+import _blas as blas
+import numpy as np
+import scipy.linalg
+
+import stf
+
+from .cholesky import block_cyclic, factor, factor_flops
+
+__all__ = ["Comparison", "compare", "factor_tiled", "synthetic_matrix"]
+
+
+@dataclasses.dataclass
+class Comparison:
+    """Seconds of each run, and how far the tiled factor is from one: ‖LLᵀ - A‖ / ‖A‖ (Frobenius)."""
+
+    order: int
+    tiled_s: list[float]
+    scipy_s: list[float]
+    lapack_s: list[float]
+    residual: float
+    statistics: dict
+    trace: dict
+
+    def gflops(self, seconds: list[float]) -> float:
+        return factor_flops(self.order) / statistics.median(seconds) / 1e9
+
+    @property
+    def ratio(self) -> float:
+        """The median of tiled over SciPy, each pair taken one after the other."""
+        return statistics.median(t / s for t, s in zip(self.tiled_s, self.scipy_s, strict=True))
+
+
+def compare(matrix: np.ndarray, *, tile: int, devices: str, repeat: int, progress=None) -> Comparison:
+    """Factor `matrix` (its lower triangle) by tiles, by `scipy.linalg.cholesky` and by LAPACK's dpotrf, in turns.
+
+    SciPy gets what it likes best: columns in order, its input as output, no check for NaN, and all cores.
+    """
+    order = len(matrix)
+    work = blas.empty_matrix(order, order)
+    columns = np.empty((order, order), order="F")
+    result = Comparison(order, [], [], [], 0.0, {}, {})
+    share = 1.0 / (3 * repeat)
+    for _ in range(repeat):
+        np.copyto(work, matrix)
+        seconds, result.statistics, result.trace = factor_tiled(work, tile, devices, progress, share)
+        result.tiled_s.append(seconds)
+        for times, factorize in ((result.scipy_s, _factor_scipy), (result.lapack_s, blas.potrf)):
+            np.copyto(columns, matrix)
+            with blas.blas_threads(blas.core_count()):
+                times.append(_seconds(factorize, columns))
+            if progress is not None:
+                progress.advance(share)
+    result.residual = _residual(work, matrix)
+    return result
+
+
+def factor_tiled(matrix: np.ndarray, tile: int, devices: str, progress=None, share: float = 1.0):
+    """Factor in place; return the seconds from an empty context to the result in `matrix`, the statistics and the trace."""
+    with blas.blas_threads(1):
+        start = time.perf_counter()
+        with stf.context(devices=devices, name="cholesky") as ctx:
+            factor(ctx.logical_data(matrix, name="A").tiles((tile, tile)), block_cyclic(ctx.devices), progress, share)
+            ctx.synchronize()
+            figures, trace = ctx.statistics(), ctx.trace()
+        return time.perf_counter() - start, figures, trace
+
+
+def synthetic_matrix(order: int, seed: int = 0) -> np.ndarray:
+    """Return a matrix whose lower triangle is one of a symmetric positive definite matrix: random, with `order` added on the diagonal."""
+    matrix = np.random.default_rng(seed).random((order, order))
+    matrix[np.diag_indices(order)] += order
+    return matrix
+
+
+def _factor_scipy(columns: np.ndarray) -> None:
+    scipy.linalg.cholesky(columns, lower=True, overwrite_a=True, check_finite=False)
+
+
+def _seconds(function, *args) -> float:
+    start = time.perf_counter()
+    function(*args)
+    return time.perf_counter() - start
+
+
+def _residual(lower: np.ndarray, matrix: np.ndarray, block: int = 1024) -> float:
+    """Compare LLᵀ with the lower triangle of `matrix`, by blocks of rows, so that no second matrix is needed."""
+    difference = norm = 0.0
+    for first in range(0, len(matrix), block):
+        last = min(first + block, len(matrix))
+        rows = np.tril(lower[first:last, :last], first)
+        for left in range(0, last, block):
+            right = min(left + block, last)
+            expected = matrix[first:last, left:right]
+            error = rows[:, :right] @ np.tril(lower[left:right, :right], left).T - expected
+            if left == first:
+                error, expected, twice = np.tril(error), np.tril(expected), np.tril(np.full(error.shape, 2.0), -1) + np.eye(len(error))
+            else:
+                twice = 2.0  # the block stands for its mirror image too
+            difference += float((twice * error**2).sum())
+            norm += float((twice * expected**2).sum())
+    return (difference / norm) ** 0.5

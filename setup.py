@@ -1,0 +1,208 @@
+"""Build of the compiled modules; everything else is in pyproject.toml.
+
+Compiled are the modules ``src/stf/**/NAME.py`` that have a ``NAME.pxd`` beside them (Cython's pure-Python mode), and
+the ``.pyx`` files, which need cuda-bindings and the headers of the nvidia-cuda-runtime wheel.
+
+The first group is all or nothing: a compiled module can't use the C interface of an uncompiled one. Without a C
+compiler, stf is installed uncompiled; it works and is slower. A ``.pyx`` that can't be built is left out alone.
+
+``STF_COMPILE=auto`` (default), ``always`` (what fails is an error) or ``never``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+try:
+    import Cython
+    from Cython.Build import cythonize
+except ImportError:
+    Cython = None
+
+ROOT = Path(__file__).resolve().parent
+SOURCE = Path("src")
+GENERATED = Path("build") / "cython"
+DIRECTIVES = {
+    "language_level": 3,
+    "nonecheck": True,
+    "binding": False,
+    "boundscheck": False,
+    "wraparound": False,
+    "cdivision": True,
+    "initializedcheck": False,
+    "embedsignature": True,
+}
+C_FLAGS = ["/O2"] if sys.platform == "win32" else ["-O3", "-g0"]
+
+
+class BuildExt(build_ext):
+    """Translate and compile in parallel; fall back to no compiled module at all; skip what is up to date."""
+
+    def finalize_options(self) -> None:
+        super().finalize_options()
+        self.parallel = self.parallel or usable_cores()
+
+    def run(self) -> None:
+        self.in_tree = bool(self.inplace or self.editable_mode)  # setuptools resets `inplace` while it builds
+        if self.in_tree:
+            remove_orphans()
+        super().run()
+
+    def build_extensions(self) -> None:
+        try:
+            self.build_group([e for e in self.extensions if not is_pyx(e)])
+        except Exception as error:  # distutils, Cython and the compiler each have their own
+            self.give_up(
+                self.extensions, f"installed uncompiled, which works and is slower, because {reason(error)}"
+            )
+            return
+        for extension in [e for e in self.extensions if is_pyx(e)]:
+            try:
+                self.build_group([extension])
+            except Exception as error:
+                self.give_up([extension], f"{extension.name} is left out, because {reason(error)}")
+
+    def build_group(self, extensions: list[Extension]) -> None:
+        translate(extensions, self.parallel)
+        everything, self.extensions = self.extensions, extensions
+        try:
+            super().build_extensions()
+        finally:
+            self.extensions = everything
+
+    def build_extension(self, extension: Extension) -> None:
+        """Compile, unless an editable install has it in the source tree already."""
+        target = Path(self.get_ext_fullpath(extension.name))
+        built = self.path_in_sources(extension)
+        if self.in_tree and built.exists() and not self.force and not is_older(built, extension.sources):
+            if built.resolve() != target.resolve():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(built, target)
+            return
+        super().build_extension(extension)
+
+    def give_up(self, extensions: list[Extension], message: str) -> None:
+        if mode() == "always":
+            raise SystemExit(f"stf: {message}; STF_COMPILE=always makes that an error")
+        print(f"stf: {message}", file=sys.stderr)
+        for extension in extensions:
+            Path(self.get_ext_fullpath(extension.name)).unlink(missing_ok=True)
+            if self.in_tree:
+                self.path_in_sources(extension).unlink(missing_ok=True)
+        self.extensions = [e for e in self.extensions if e not in extensions]
+
+    def path_in_sources(self, extension: Extension) -> Path:
+        return ROOT / SOURCE / self.get_ext_filename(extension.name)
+
+
+def extensions() -> list[Extension]:
+    """Return one extension per module to compile."""
+    if mode() == "never":
+        return []
+    if Cython is None:
+        print(
+            "stf: installed uncompiled, which works and is slower, because Cython is not there",
+            file=sys.stderr,
+        )
+        return []
+    pure = [p.with_suffix(".py") for p in sorted(SOURCE.rglob("*.pxd"))]
+    pure = [p for p in pure if p.exists() and p.stem != "__init__"]
+    found = [Extension(module_name(p), [str(p)], extra_compile_args=C_FLAGS) for p in pure]
+    if importlib.util.find_spec("cuda") and importlib.util.find_spec("cuda.bindings"):
+        found += [
+            # C++, because the declarations of cuda.bindings are
+            Extension(
+                module_name(p),
+                [str(p)],
+                extra_compile_args=C_FLAGS,
+                include_dirs=cuda_headers(),
+                language="c++",
+            )
+            for p in sorted(SOURCE.rglob("*.pyx"))
+        ]
+    for extension in found:
+        extension.pyx = extension.sources[0].endswith(".pyx")
+    return found
+
+
+def translate(extensions: list[Extension], processes: int) -> None:
+    """Turn the sources of `extensions` into C; what is up to date is left as it is."""
+    stamp = GENERATED / "options.txt"
+    options = f"Cython {Cython.__version__} {DIRECTIVES}"
+    if not (stamp.exists() and stamp.read_text() == options):
+        shutil.rmtree(GENERATED, ignore_errors=True)
+    done = cythonize(
+        extensions,
+        build_dir=str(GENERATED),
+        compiler_directives=DIRECTIVES,
+        include_path=[str(SOURCE)],
+        nthreads=processes if len(extensions) > 1 else 0,
+        quiet=True,
+    )
+    sources = {e.name: e.sources for e in done}
+    for extension in extensions:
+        extension.sources = sources[extension.name]
+    stamp.parent.mkdir(parents=True, exist_ok=True)
+    stamp.write_text(options)
+
+
+def remove_orphans() -> None:
+    """Remove extension modules from the source tree whose .pxd or .pyx is gone: they would shadow the .py."""
+    for built in [*SOURCE.rglob("*.so"), *SOURCE.rglob("*.pyd")]:
+        stem = built.with_name(built.name.split(".")[0])
+        if mode() == "never" or not (stem.with_suffix(".pxd").exists() or stem.with_suffix(".pyx").exists()):
+            built.unlink()
+
+
+def cuda_headers() -> list[str]:
+    """Return the include folders of the CUDA wheels (nvidia/cu13/include)."""
+    spec = importlib.util.find_spec("nvidia")
+    folders = [] if spec is None else list(spec.submodule_search_locations or [])
+    return [str(p) for folder in folders for p in sorted(Path(folder).glob("cu*/include"))]
+
+
+def mode() -> str:
+    value = os.environ.get("STF_COMPILE") or "auto"
+    if value not in ("auto", "always", "never"):
+        raise SystemExit(f"STF_COMPILE={value!r}: expected auto, always or never")
+    return value
+
+
+def is_pyx(extension: Extension) -> bool:
+    return extension.pyx
+
+
+def is_older(built: Path, sources: list[str]) -> bool:
+    newest = max(Path(s).stat().st_mtime for s in [*sources, ROOT / "setup.py"])
+    return built.stat().st_mtime < newest
+
+
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(SOURCE).with_suffix("").parts)
+
+
+def reason(error: Exception) -> str:
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, subprocess.CalledProcessError):
+            return f"{cause.cmd[0]} failed with exit status {cause.returncode}"
+        cause = cause.__cause__ or cause.__context__
+    what = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+    return f"Cython refused {what}" if type(error).__module__.startswith("Cython") else what
+
+
+def usable_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+if __name__ == "__main__":
+    os.chdir(ROOT)
+    setup(ext_modules=extensions(), cmdclass={"build_ext": BuildExt})

@@ -1,0 +1,61 @@
+"""``python -m stf``: versions, devices, what is compiled, and every setting."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+
+from stf import _loader, config
+
+DISTRIBUTIONS = {
+    "stf": "sequential-task-flow",
+    "numpy": "numpy",
+    "numba": "numba",
+    "cython": "Cython",
+    "cuda.core": "cuda-core",
+    "cuda.bindings": "cuda-bindings",
+}
+
+
+def main() -> None:
+    """Print what a bug report needs."""
+    _title("Versions")
+    _row("python", f"{platform.python_version()} ({platform.system()} {platform.machine()})")
+    for name, distribution in DISTRIBUTIONS.items():
+        _row(name, _version(distribution))
+    _title("Devices")
+    for device in _devices():
+        print(f"  {device}")
+    _title("Compiled modules")
+    for name, compiled in _loader.compiled_modules().items():
+        _row(name, "compiled" if compiled else "Python", width=28)
+    _title("Settings")
+    config.show()
+
+
+def _version(distribution: str) -> str:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _devices() -> list[str]:
+    try:
+        from stf.contexts import available_devices
+
+        return available_devices()
+    except Exception as error:  # a broken driver is what this page is asked about
+        return [f"unavailable: {type(error).__name__}: {error}"]
+
+
+def _title(text: str) -> None:
+    print(f"\n{text}")
+
+
+def _row(name: str, value: str, width: int = 14) -> None:
+    print(f"  {name:<{width}} {value}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Backends submit: they turn slots and events into a driver's streams, or into graph nodes."""

@@ -1,0 +1,200 @@
+"""Lanes: which one a slot takes, and which waits it still needs.
+
+A slot follows its first predecessor at the same place when that one is its lane's tail; else it takes the next lane.
+A wait is dropped when it is on the slot's own lane, when the lane has waited for it or for a later one already (a
+clock per lane), or when it is below the other lane's *done* mark.
+"""
+
+from __future__ import annotations
+
+try:
+    import cython
+except ImportError:
+    from stf import _cython as cython  # type: ignore[no-redef]
+
+from stf._engine.deps import EventSet
+from stf._engine.ports import Port
+
+if not cython.compiled:
+    LANE_SHIFT = 44
+    COMPUTE, COPY_IN, COPY_OUT, HOST = 0, 1, 2, 3
+
+KINDS = 4
+
+
+class Lane:
+    """A sequence of slots at one place; `clock` says how far it has waited for the others."""
+
+    def __cinit__(self, index, place, kind):
+        self.index = index
+        self.place = place
+        self.kind = kind
+        self.stream = -1
+        self.issued = 0
+        self.done = 0
+        self.open = False
+        self.clock_size = 0
+        if not cython.compiled:
+            self.clock = []
+
+    def __dealloc__(self):
+        if cython.compiled:
+            free(self.clock)
+
+    def seen(self, lane):
+        return self.clock[lane] if lane < self.clock_size else 0
+
+    def saw(self, lane, sequence):
+        if lane >= self.clock_size:
+            size: cython.int = lane + 16
+            if not cython.compiled:
+                self.clock.extend([0] * (size - self.clock_size))
+            else:
+                clock = cython.cast("int64_t*", realloc(self.clock, size * cython.sizeof(cython.longlong)))
+                if clock == cython.NULL:
+                    raise MemoryError
+                self.clock = clock
+                memset(
+                    cython.address(clock[self.clock_size]), 0, (size - self.clock_size) * cython.sizeof(cython.longlong)
+                )
+            self.clock_size = size
+        self.clock[lane] = sequence
+        return 0
+
+
+if not cython.compiled:
+    Lane.__init__ = Lane.__cinit__
+    del Lane.__dealloc__
+
+
+class LanePool:
+    """The lanes of one kind at one place."""
+
+    def __init__(self, width):
+        self.lanes = []
+        self.next = 0
+        self.width = width
+
+
+class LanePort(Port):
+    """A port made of lanes; subclasses say what a lane, a wait and a record are."""
+
+    def __init__(self, places, width, copy_width=1):
+        self.lanes = []
+        self.width = width
+        self.pools = [
+            LanePool(width if kind in (COMPUTE, HOST) else copy_width) for _ in range(places) for kind in range(KINDS)
+        ]
+
+    # -- what a subclass provides ------------------------------------------------------------------------------
+
+    def make_lane(self, lane):
+        return 0
+
+    def make_wait(self, lane, other, sequence):
+        raise NotImplementedError
+
+    def make_record(self, lane):
+        raise NotImplementedError
+
+    def progress(self, lane):
+        return lane.done
+
+    # -- the port ----------------------------------------------------------------------------------------------
+
+    def begin(self, place, waits, kind):
+        lane = self.pick(place, kind, waits)
+        lane.open = True
+        try:
+            self.need(lane, waits)
+        except BaseException:
+            lane.open = False
+            raise
+        return lane.index
+
+    def join(self, slot, waits):
+        if waits.count:
+            self.need(self.lanes[slot], waits)
+        return 0
+
+    def end(self, slot):
+        lane: Lane = self.lanes[slot]
+        lane.issued += 1
+        lane.open = False
+        self.make_record(lane)
+        return (cython.cast(cython.longlong, slot) << LANE_SHIFT) | lane.issued
+
+    def abort(self, slot):
+        return self.end(slot)
+
+    def tails(self, into):
+        for item in self.lanes:
+            lane: Lane = item
+            if lane.issued > self.progress(lane):
+                into.add((cython.cast(cython.longlong, lane.index) << LANE_SHIFT) | lane.issued)
+        return 0
+
+    def done(self, event):
+        lane: Lane = self.lanes[event >> LANE_SHIFT]
+        sequence: cython.longlong = event & ((cython.cast(cython.longlong, 1) << LANE_SHIFT) - 1)
+        return sequence <= lane.done or sequence <= self.progress(lane)
+
+    # -- choosing ----------------------------------------------------------------------------------------------
+
+    def pick(self, place, kind, waits):
+        i: cython.int
+        for i in range(waits.count):
+            event = waits.items[i]
+            lane: Lane = self.lanes[event >> LANE_SHIFT]
+            if (
+                lane.place == place
+                and lane.kind == kind
+                and not lane.open
+                and lane.issued == event & ((cython.cast(cython.longlong, 1) << LANE_SHIFT) - 1)
+            ):
+                return lane
+        return self.next_lane(place, kind)
+
+    def next_lane(self, place, kind):
+        """An idle lane if the next one is, a new one while there are few, else the next that is not open."""
+        pool: LanePool = self.pools[place * KINDS + kind]
+        count: cython.int = len(pool.lanes)
+        tries: cython.int
+        for tries in range(count):
+            if pool.next >= count:
+                pool.next = 0
+            lane: Lane = pool.lanes[pool.next]
+            idle = lane.issued <= lane.done or lane.issued <= self.progress(lane)
+            if not lane.open and (idle or count >= pool.width):
+                pool.next += 1
+                return lane
+            if not lane.open:
+                break
+            pool.next += 1
+        return self.add_lane(pool, place, kind)
+
+    def add_lane(self, pool, place, kind):
+        lane = Lane(len(self.lanes), place, kind)
+        self.make_lane(lane)
+        self.lanes.append(lane)
+        pool.lanes.append(lane)
+        return lane
+
+    def need(self, lane, waits):
+        """Make the waits that `lane` still needs."""
+        i: cython.int
+        for i in range(waits.count):
+            event = waits.items[i]
+            index: cython.int = event >> LANE_SHIFT
+            if index == lane.index:
+                continue
+            sequence: cython.longlong = event & ((cython.cast(cython.longlong, 1) << LANE_SHIFT) - 1)
+            if sequence <= lane.seen(index):
+                continue
+            other: Lane = self.lanes[index]
+            if sequence > other.done:
+                other.done = self.progress(other)
+                if sequence > other.done:
+                    self.make_wait(lane, other, sequence)
+            lane.saw(index, sequence)
+        return 0

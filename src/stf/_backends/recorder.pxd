@@ -1,0 +1,24 @@
+from libc.stdint cimport int64_t
+from stf._backends.lanes cimport Lane, LanePort
+from stf._engine.deps cimport EventSet, LANE_SHIFT
+from stf._engine.instances cimport Replica
+
+cdef class Recorder(LanePort):
+    cdef readonly list log
+    cdef bint logging
+    cdef int64_t next_address
+    cdef readonly int64_t records
+    cdef readonly int64_t waits
+    cdef readonly int64_t allocs
+    cdef readonly int64_t frees
+    cdef readonly int64_t copies
+    cdef readonly int64_t calls
+    cdef readonly dict capacity
+    cdef int note(self, tuple entry) except -1
+    cdef int make_wait(self, Lane lane, Lane other, int64_t sequence) except -1
+    cdef int make_record(self, Lane lane) except -1
+    cdef int copy(self, int slot, Replica target, Replica source) except -1
+    cdef int call(self, int slot, object body) except -1
+    cdef int alloc(self, int slot, Replica replica) except -1
+    cdef int64_t free(self, Replica replica, EventSet waits, bint want_event) except -1
+    cdef bint wait(self, EventSet events, double timeout_s) except -1

@@ -1,0 +1,94 @@
+"""The recorder: a backend that answers with integers.
+
+The engine's decisions become counters and, with ``log=True``, a list that tests compare. Nothing ever runs.
+"""
+
+from __future__ import annotations
+
+try:
+    import cython
+except ImportError:
+    from stf import _cython as cython  # type: ignore[no-redef]
+
+from stf._backends.lanes import Lane, LanePort
+
+if not cython.compiled:
+    LANE_SHIFT = 44
+
+
+class Recorder(LanePort):
+    """Counts records, waits, allocations, copies and calls.
+
+    Parameters
+    ----------
+    places : int
+        Execution places, the host included.
+    width : int
+        Compute lanes per place.
+    log : bool
+        Keep every decision in `log`.
+    """
+
+    def __init__(self, places, width=16, log=False):
+        LanePort.__init__(self, places, width)
+        self.runs_inline = False
+        self.name = "recorder"
+        self.log = []
+        self.logging = log
+        self.next_address = 4096
+        self.records = self.waits = self.allocs = self.frees = self.copies = self.calls = 0
+
+    def note(self, entry):
+        self.log.append(entry)
+        return 0
+
+    def make_wait(self, lane, other, sequence):
+        self.waits += 1
+        if self.logging:
+            self.note(("wait", lane.index, other.index, sequence))
+        return 0
+
+    def make_record(self, lane):
+        self.records += 1
+        if self.logging:
+            self.note(("record", lane.index, lane.issued))
+        return 0
+
+    def call(self, slot, body):
+        self.calls += 1
+        if self.logging:
+            self.note(("call", slot))
+        return 0
+
+    def copy(self, slot, target, source):
+        self.copies += 1
+        if self.logging:
+            self.note(("copy", slot, source.place, target.place, target.layout.nbytes))
+        return 0
+
+    def alloc(self, slot, replica):
+        self.allocs += 1
+        replica.address = self.next_address
+        self.next_address += (replica.layout.nbytes + 4095) // 4096 * 4096
+        if self.logging:
+            self.note(("alloc", slot, replica.place, replica.layout.nbytes))
+        return 0
+
+    def free(self, replica, waits, want_event):
+        self.frees += 1
+        if self.logging:
+            self.note(("free", replica.place, replica.layout.nbytes))
+        if not want_event:
+            return 0
+        slot = self.begin(replica.place, waits, 0)
+        return self.end(slot)
+
+    def wait(self, events, timeout_s):
+        i: cython.int
+        for i in range(events.count):
+            event = events.items[i]
+            lane: Lane = self.lanes[event >> LANE_SHIFT]
+            sequence: cython.longlong = event & ((cython.cast(cython.longlong, 1) << LANE_SHIFT) - 1)
+            if sequence > lane.done:
+                lane.done = sequence
+        return True

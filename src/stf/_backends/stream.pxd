@@ -1,0 +1,22 @@
+from libc.stdint cimport int64_t
+from stf._backends.lanes cimport Lane, LanePort
+from stf._drivers.base cimport Driver
+from stf._engine.deps cimport EventSet, LANE_SHIFT
+from stf._engine.instances cimport Replica
+from stf._engine.ports cimport COMPUTE
+
+cdef class StreamBackend(LanePort):
+    cdef readonly Driver driver
+    cdef int make_lane(self, Lane lane) except -1
+    cdef int make_wait(self, Lane lane, Lane other, int64_t sequence) except -1
+    cdef int make_record(self, Lane lane) except -1
+    cdef int64_t progress(self, Lane lane) except -1
+    cdef int enter(self, int slot) except -1
+    cdef int copy(self, int slot, Replica target, Replica source) except -1
+    cdef int call(self, int slot, object body) except -1
+    cdef object stream(self, int slot)
+    cdef int alloc(self, int slot, Replica replica) except -1
+    cdef int64_t free(self, Replica replica, EventSet waits, bint want_event) except -1
+    cdef bint wait(self, EventSet events, double timeout_s) except -1
+    cdef int distance(self, int source, int target) noexcept
+    cdef int close(self) except -1

@@ -1,0 +1,137 @@
+"""The stream backend: a lane is a driver's stream."""
+
+from __future__ import annotations
+
+import time
+
+try:
+    import cython
+except ImportError:
+    from stf import _cython as cython  # type: ignore[no-redef]
+
+from stf._backends.lanes import Lane, LanePort
+from stf._engine.deps import EventSet
+
+if not cython.compiled:
+    LANE_SHIFT = 44
+    COMPUTE, COPY_IN, COPY_OUT, HOST = 0, 1, 2, 3
+
+
+class StreamBackend(LanePort):
+    """Slots on the streams of a driver.
+
+    Parameters
+    ----------
+    driver : Driver
+        Whose streams.
+    width : int
+        Compute lanes per place.
+    """
+
+    def __init__(self, driver, width):
+        LanePort.__init__(self, driver.device_count + 1, width)
+        self.driver = driver
+        self.runs_inline = driver.runs_inline
+        self.name = "stream"
+
+    def make_lane(self, lane):
+        lane.stream = self.driver.stream_create(lane.place - 1)
+        return 0
+
+    def make_wait(self, lane, other, sequence):
+        self.driver.wait_event(lane.stream, other.stream, sequence)
+        return 0
+
+    def make_record(self, lane):
+        self.driver.record(lane.stream, lane.issued)
+        return 0
+
+    def progress(self, lane):
+        lane.done = self.driver.completed(lane.stream)
+        return lane.done
+
+    def enter(self, slot):
+        lane: Lane = self.lanes[slot]
+        self.driver.stream_enter(lane.stream)
+        return 0
+
+    def call(self, slot, body):
+        lane: Lane = self.lanes[slot]
+        self.driver.call(lane.stream, body)
+        return 0
+
+    def stream(self, slot):
+        lane: Lane = self.lanes[slot]
+        return self.driver.handle(lane.stream)
+
+    def copy(self, slot, target, source):
+        lane: Lane = self.lanes[slot]
+        interface = target.layout.interface
+        if interface is not None:
+            self.driver.call(lane.stream, InterfaceCopy(interface, target.instance, source.instance))
+        else:
+            self.driver.copy(
+                lane.stream,
+                target.address,
+                target.layout.strides,
+                source.address,
+                source.layout.strides,
+                target.layout.shape,
+                target.layout.itemsize,
+                (target.owner, source.owner),
+            )
+        return 0
+
+    def alloc(self, slot, replica):
+        lane: Lane = self.lanes[slot]
+        interface = replica.layout.interface
+        if interface is not None:
+            replica.instance = interface.allocate(replica.place)
+        else:
+            replica.address = self.driver.alloc(replica.place - 1, replica.layout.nbytes, lane.stream)
+            replica.owner = self.driver.owner(replica.address)
+        return 0
+
+    def free(self, replica, waits, want_event):
+        if replica.layout.interface is not None:
+            return 0
+        slot = self.begin(replica.place, waits, COMPUTE)
+        lane: Lane = self.lanes[slot]
+        self.driver.free(replica.place - 1, replica.address, replica.layout.nbytes, lane.stream)
+        if want_event:
+            return self.end(slot)
+        lane.open = False
+        return 0
+
+    def wait(self, events, timeout_s):
+        i: cython.int
+        deadline = time.monotonic() + timeout_s if timeout_s >= 0 else 0.0
+        for i in range(events.count):
+            event = events.items[i]
+            lane: Lane = self.lanes[event >> LANE_SHIFT]
+            sequence: cython.longlong = event & ((cython.cast(cython.longlong, 1) << LANE_SHIFT) - 1)
+            if sequence > lane.done:
+                left = max(deadline - time.monotonic(), 0.0) if timeout_s >= 0 else -1.0
+                if not self.driver.synchronize(lane.stream, sequence, left):
+                    return False
+                self.progress(lane)
+        return True
+
+    def distance(self, source, target):
+        return self.driver.distance(source - 1, target - 1)
+
+    def close(self):
+        self.driver.close()
+        return 0
+
+
+class InterfaceCopy:
+    """A copy between instances of a custom data interface, to be called when its stream gets there."""
+
+    def __init__(self, interface, target, source):
+        self.interface = interface
+        self.target = target
+        self.source = source
+
+    def __call__(self):
+        self.interface.copy(self.target, self.source)

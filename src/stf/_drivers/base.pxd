@@ -1,0 +1,21 @@
+from libc.stdint cimport int64_t
+
+cdef class Driver:
+    cdef readonly int device_count
+    cdef readonly bint shares_host
+    cdef readonly bint runs_inline
+    cdef readonly str name
+    cpdef int stream_create(self, int device) except -1
+    cpdef int stream_enter(self, int stream) except -1
+    cpdef int record(self, int stream, int64_t sequence) except -1
+    cpdef int wait_event(self, int stream, int other, int64_t sequence) except -1
+    cpdef int64_t completed(self, int stream) except -1
+    cpdef bint synchronize(self, int stream, int64_t sequence, double timeout_s) except -1
+    cpdef int64_t alloc(self, int device, int64_t nbytes, int stream) except -1
+    cpdef int free(self, int device, int64_t address, int64_t nbytes, int stream) except -1
+    cpdef object owner(self, int64_t address)
+    cpdef int copy(self, int stream, int64_t target, tuple target_strides, int64_t source, tuple source_strides, tuple shape, int64_t itemsize, object keep) except -1
+    cpdef int call(self, int stream, object body) except -1
+    cpdef object handle(self, int stream)
+    cpdef int distance(self, int source, int target) except -1
+    cpdef int close(self) except -1

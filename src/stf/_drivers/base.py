@@ -1,0 +1,78 @@
+"""The verbs of a driver: flat, on integers.
+
+A stream is a number; an event is a stream and a sequence number, recorded in increasing order. Devices count from 0;
+-1 is the host. Whoever writes a driver subclasses `Driver` and runs the kit in `stf.testing` on it.
+"""
+
+from __future__ import annotations
+
+
+class Driver:
+    """Base of the drivers.
+
+    Attributes
+    ----------
+    device_count : int
+        How many devices there are.
+    shares_host : bool
+        Device 0 works in host memory: no copies.
+    runs_inline : bool
+        A body given in a with-block runs on the calling thread and must wait for its inputs; otherwise it only
+        enqueues.
+    """
+
+    def stream_create(self, device):
+        """Make a stream of `device`; return its number."""
+        raise NotImplementedError
+
+    def stream_enter(self, stream):
+        """Wait until `stream` has done all it was given, and hold it until the next `record`."""
+        raise NotImplementedError
+
+    def record(self, stream, sequence):
+        """Mark this point of `stream` with `sequence`."""
+        raise NotImplementedError
+
+    def wait_event(self, stream, other, sequence):
+        """What follows on `stream` starts after `other` passed `sequence`."""
+        raise NotImplementedError
+
+    def completed(self, stream):
+        """The highest sequence number that `stream` is known to have passed."""
+        raise NotImplementedError
+
+    def synchronize(self, stream, sequence, timeout_s):
+        """Block until `stream` passed `sequence`; False if `timeout_s` (negative: none) ran out first."""
+        raise NotImplementedError
+
+    def alloc(self, device, nbytes, stream):
+        """Allocate memory that `stream` may use from here on; return its address. MemoryError if there is none."""
+        raise NotImplementedError
+
+    def free(self, device, address, nbytes, stream):
+        """Free memory when `stream` gets here."""
+        raise NotImplementedError
+
+    def owner(self, address):
+        """The Python object that keeps an allocation alive, if there is one."""
+        return None
+
+    def copy(self, stream, target, target_strides, source, source_strides, shape, itemsize, keep):
+        """Copy a strided array; `keep` is kept alive until the copy is done."""
+        raise NotImplementedError
+
+    def call(self, stream, body):
+        """Call `body()` on the host when `stream` gets here."""
+        raise NotImplementedError
+
+    def handle(self, stream):
+        """The driver's own object for a stream."""
+        return stream
+
+    def distance(self, source, target):
+        """Relative cost of a copy between two devices."""
+        return 0 if source == target else 1
+
+    def close(self):
+        """Give everything back; a closed driver may be closed again."""
+        return 0

@@ -1,0 +1,420 @@
+"""The CPU driver: streams are queues, served in order by a few worker threads.
+
+It is a driver like any other, with real concurrency: bodies and copies that release the GIL overlap. ``shares_host``
+gives one device that works in host memory; otherwise each emulated device has a memory of its own, so that a missing
+transfer shows as a wrong result.
+
+A stream is, at any moment::
+
+    idle ──push──▶ ready ──a worker takes it──▶ busy ──▶ idle, ready again, or
+      │                                                   blocked (its head waits for another stream)
+      └──enter──▶ held (a with-block runs on the caller's thread) ──record──▶ idle
+"""
+
+from __future__ import annotations
+
+import _thread
+import threading
+from collections import deque
+
+import numpy as np
+
+try:
+    import cython
+except ImportError:
+    from stf import _cython as cython  # type: ignore[no-redef]
+
+from stf._drivers.base import Driver
+from stf._sync import Gate
+
+if not cython.compiled:
+    WAIT, RECORD, HOLD, CALL, COPY, FREE = 0, 1, 2, 3, 4, 5
+
+ALIGNMENT = 64
+WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
+
+
+@cython.freelist(256)
+class Op:
+    """One entry of a stream's queue."""
+
+    if not cython.compiled:
+
+        def __init__(self):
+            self.kind, self.other, self.sequence, self.body, self.next = 0, None, 0, None, None
+
+
+def make_op(kind, body):
+    op: Op = Op()
+    op.kind = kind
+    op.body = body
+    return op
+
+
+class Stream:
+    """A queue of operations, done one after the other."""
+
+    def __init__(self, index, device):
+        self.index = index
+        self.device = device
+        self.completed = 0
+        self.busy = False
+        self.held = False
+        self.blocked = False
+        self.head = None
+        self.tail = None
+        self.waiters = []
+
+
+class CpuDriver(Driver):
+    """Worker threads and NumPy, with `device_count` emulated devices.
+
+    Parameters
+    ----------
+    device_count : int
+        How many devices to emulate.
+    shares_host : bool
+        One device that works in host memory.
+    workers : int
+        Worker threads.
+    capacity : sequence of int, optional
+        Bytes of memory per device; 0 for no bound.
+    """
+
+    def __init__(self, device_count=1, shares_host=True, workers=1, capacity=None):
+        self.device_count = device_count
+        self.shares_host = shares_host
+        self.runs_inline = True
+        self.name = "cpu"
+        self.gate = Gate()
+        self.streams = []
+        self.ready = deque()
+        self.idle = []
+        self.worklist = []
+        self.max_workers = max(workers, 1)
+        self.workers = 0
+        self.closing = False
+        self.memory = {}
+        self.used = [0] * (device_count + 1)
+        self.capacity = [0] + list(capacity or [0] * device_count)
+        self.chooser = None
+        self.errors = []
+        self.live_allocations = 0
+
+    # -- streams and events ------------------------------------------------------------------------------------
+
+    def stream_create(self, device):
+        self.gate.enter()
+        try:
+            self.streams.append(Stream(len(self.streams), device))
+            return len(self.streams) - 1
+        finally:
+            self.gate.leave()
+
+    def stream_enter(self, stream):
+        lane: Stream = self.streams[stream]
+        self.gate.enter()
+        if lane.head is None and not lane.busy:
+            lane.busy = True
+            lane.held = True
+            self.gate.leave()
+            return 0
+        baton = threading.Lock()
+        baton.acquire()
+        op = make_op(HOLD, baton)
+        try:
+            self.push(lane, op)
+        finally:
+            self.gate.leave()
+        try:
+            baton.acquire()
+        except BaseException:
+            self.forsake(lane, op)
+            raise
+        return 0
+
+    def forsake(self, lane, op):
+        """An interrupted `stream_enter` must not leave the stream held."""
+        self.gate.enter()
+        try:
+            op.body = None
+            if lane.held:
+                lane.held = lane.busy = False
+                self.advance(lane)
+                self.settle()
+        finally:
+            self.gate.leave()
+
+    def record(self, stream, sequence):
+        lane: Stream = self.streams[stream]
+        op: Op = None
+        if lane.head is not None or (lane.busy and not lane.held):
+            op = make_op(RECORD, None)
+            op.sequence = sequence
+        self.gate.enter()
+        try:
+            if lane.held:
+                lane.held = False
+                lane.busy = False
+                if lane.head is not None:
+                    self.advance(lane)
+                    self.settle()
+            if lane.head is None and not lane.busy:
+                lane.completed = sequence
+                if lane.waiters:
+                    self.wake(lane)
+                    self.settle()
+            else:
+                if op is None:
+                    op = make_op(RECORD, None)
+                    op.sequence = sequence
+                self.push(lane, op)
+        finally:
+            self.gate.leave()
+        return 0
+
+    def wait_event(self, stream, other, sequence):
+        op = make_op(WAIT, None)
+        op.other = self.streams[other]
+        op.sequence = sequence
+        self.gate.enter()
+        try:
+            self.push(self.streams[stream], op)
+        finally:
+            self.gate.leave()
+        return 0
+
+    def completed(self, stream):
+        lane: Stream = self.streams[stream]
+        return lane.completed
+
+    def synchronize(self, stream, sequence, timeout_s):
+        lane: Stream = self.streams[stream]
+        if lane.completed >= sequence:
+            return True
+        baton = threading.Lock()
+        baton.acquire()
+        self.gate.enter()
+        try:
+            if lane.completed >= sequence:
+                return True
+            lane.waiters.append((sequence, baton))
+        finally:
+            self.gate.leave()
+        return baton.acquire(True, -1 if timeout_s < 0 else timeout_s)
+
+    # -- work --------------------------------------------------------------------------------------------------
+
+    def call(self, stream, body):
+        op = make_op(CALL, body)
+        self.gate.enter()
+        try:
+            self.push(self.streams[stream], op)
+        finally:
+            self.gate.leave()
+        return 0
+
+    def copy(self, stream, target, target_strides, source, source_strides, shape, itemsize, keep):
+        op = make_op(COPY, (target, target_strides, source, source_strides, shape, itemsize, keep))
+        self.gate.enter()
+        try:
+            self.push(self.streams[stream], op)
+        finally:
+            self.gate.leave()
+        return 0
+
+    def handle(self, stream):
+        return None
+
+    # -- memory ------------------------------------------------------------------------------------------------
+
+    def alloc(self, device, nbytes, stream):
+        place = device + 1
+        block = np.empty(max(nbytes, 1) + ALIGNMENT, np.uint8)
+        address = -(-block.ctypes.data // ALIGNMENT) * ALIGNMENT
+        self.gate.enter()
+        try:
+            if self.capacity[place] and self.used[place] + nbytes > self.capacity[place]:
+                raise MemoryError(f"{nbytes} bytes asked, {self.capacity[place] - self.used[place]} free")
+            self.used[place] += nbytes
+            self.memory[address] = block
+            self.live_allocations += 1
+        finally:
+            self.gate.leave()
+        return address
+
+    def owner(self, address):
+        return self.memory.get(address)
+
+    def free(self, device, address, nbytes, stream):
+        op = make_op(FREE, (device, address, nbytes))
+        self.gate.enter()
+        try:
+            self.push(self.streams[stream], op)
+        finally:
+            self.gate.leave()
+        return 0
+
+    def release(self, device, address, nbytes):
+        """Take a block back now."""
+        self.gate.enter()
+        try:
+            block = self.memory.pop(address)
+            self.used[device + 1] -= nbytes
+            self.live_allocations -= 1
+        finally:
+            self.gate.leave()
+        return block
+
+    # -- the queues (all under the gate) -----------------------------------------------------------------------
+
+    def push(self, stream, op):
+        if stream.head is None:
+            stream.head = op
+        else:
+            stream.tail.next = op
+        stream.tail = op
+        if not stream.busy and not stream.blocked:
+            self.advance(stream)
+            self.settle()
+        return 0
+
+    def advance(self, stream):
+        """Do what needs no worker at the head of a stream, up to something that does."""
+        while stream.head is not None:
+            op = stream.head
+            if op.kind == WAIT:
+                if op.other.completed < op.sequence:
+                    stream.blocked = True
+                    op.other.waiters.append((op.sequence, stream))
+                    return 0
+            elif op.kind == RECORD:
+                stream.completed = op.sequence
+                if stream.waiters:
+                    self.wake(stream)
+            elif op.kind == HOLD:
+                if op.body is not None:
+                    stream.busy = True
+                    stream.held = True
+                    op.body.release()
+                    stream.head = op.next
+                    return 0
+            else:
+                stream.busy = True
+                return self.offer(stream)
+            stream.head = op.next
+        return 0
+
+    def wake(self, stream):
+        """Let go whoever waits for what `stream` has passed."""
+        waiting, stream.waiters = stream.waiters, []
+        for sequence, waiter in waiting:
+            if sequence > stream.completed:
+                stream.waiters.append((sequence, waiter))
+            elif isinstance(waiter, Stream):
+                self.worklist.append(waiter)
+            else:
+                waiter.release()
+        return 0
+
+    def settle(self):
+        """Advance the streams that `wake` let go, and those that they let go."""
+        while self.worklist:
+            stream: Stream = self.worklist.pop()
+            stream.blocked = False
+            if not stream.busy:
+                self.advance(stream)
+        return 0
+
+    def offer(self, stream):
+        """Hand a stream to the workers."""
+        self.ready.append(stream)
+        if self.idle:
+            self.idle.pop().release()
+        elif self.workers < self.max_workers:
+            self.workers += 1
+            _thread.start_new_thread(self.work, ())
+        return 0
+
+    def take(self):
+        """The stream that a worker serves next, or None."""
+        if not self.ready:
+            return None
+        if self.chooser is not None and len(self.ready) > 1:
+            self.ready.rotate(-self.chooser(len(self.ready)))
+        return self.ready.popleft()
+
+    def work(self):
+        """A worker's life: take a stream, do its head, look what that let go."""
+        stream: Stream = None
+        while True:
+            self.gate.enter()
+            try:
+                if stream is not None:
+                    op = stream.head
+                    stream.head = op.next
+                    stream.busy = False
+                    self.advance(stream)
+                    self.settle()
+                stream = self.take()
+                if stream is None:
+                    if self.closing:
+                        self.workers -= 1
+                        return
+                    baton = threading.Lock()
+                    baton.acquire()
+                    self.idle.append(baton)
+            finally:
+                self.gate.leave()
+            op = None
+            if stream is None:
+                baton.acquire()
+            else:
+                self.execute(stream.head)
+
+    def execute(self, op):
+        """Do one operation; nothing that it raises may end the worker."""
+        try:
+            if op.kind == CALL:
+                op.body()
+            elif op.kind == COPY:
+                copy_strided(op.body)
+            elif op.kind == FREE:
+                self.release(*op.body)
+        except BaseException as error:
+            self.errors.append(error)
+        op.body = None
+        return 0
+
+    def close(self):
+        self.gate.enter()
+        try:
+            self.closing = True
+            for baton in self.idle:
+                baton.release()
+            self.idle.clear()
+        finally:
+            self.gate.leave()
+        return 0
+
+
+def array_at(address, shape, strides, dtype):
+    """A NumPy array over raw memory; `strides` in bytes, of either sign. The caller keeps the memory alive."""
+    import ctypes
+
+    low = high = 0
+    for n, step in zip(shape, strides, strict=True):
+        if n == 0:
+            return np.empty(shape, dtype)
+        span = (n - 1) * step
+        low += min(span, 0)
+        high += max(span, 0)
+    extent = high - low + np.dtype(dtype).itemsize
+    buffer = (ctypes.c_char * extent).from_address(address + low)
+    return np.ndarray(shape, dtype, buffer, -low, strides)
+
+
+def copy_strided(what):
+    target, target_strides, source, source_strides, shape, itemsize, _ = what
+    word = WORDS.get(itemsize) or np.dtype((np.void, itemsize))
+    np.copyto(array_at(target, shape, target_strides, word), array_at(source, shape, source_strides, word))

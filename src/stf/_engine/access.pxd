@@ -1,0 +1,44 @@
+from libc.stdint cimport int64_t
+from stf._engine.instances cimport Layout, Replica
+from stf._engine.scopes cimport Version
+
+cdef enum:
+    READ = 1
+    WRITE = 2
+    RW = 3
+    ACCUMULATE = 4
+    AFFINE = -1
+
+cdef class Data:
+    cdef readonly int64_t id
+    cdef readonly object engine
+    cdef readonly Layout layout
+    cdef public str name
+    cdef readonly bint token
+    cdef public bint readonly
+    cdef public bint write_back
+    cdef public bint released
+    cdef public Version version
+    cdef public Replica home
+    cdef public object owner
+    cdef public int tiles
+    cdef public Data parent
+    cdef public object log
+    cdef int64_t mark
+    cdef int position
+
+cdef class DataHandle:
+    cdef readonly Data core
+    cdef object __weakref__
+    cpdef Access read(self, data_place=*)
+    cpdef Access write(self, data_place=*)
+    cpdef Access rw(self, data_place=*)
+
+cdef class Access:
+    cdef readonly DataHandle data
+    cdef Data core
+    cdef readonly int mode
+    cdef readonly int place
+    cdef readonly object op
+
+cdef Access make_access(DataHandle handle, int mode, object data_place)

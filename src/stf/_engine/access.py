@@ -1,0 +1,128 @@
+"""Data, handles and accesses.
+
+`Data` is the engine's record; `DataHandle` is what the user holds. When the last handle goes, the record stays in the
+engine until what uses it has run.
+"""
+
+from __future__ import annotations
+
+try:
+    import cython
+except ImportError:
+    from stf import _cython as cython  # type: ignore[no-redef]
+
+from stf._engine.scopes import Version
+from stf.errors import AccessError
+
+if not cython.compiled:
+    READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
+
+MODE_NAMES = {1: "read", 2: "write", 3: "rw", 4: "accumulate"}
+
+
+class Data:
+    """The engine's record of one logical data: its layout, its home and its current version."""
+
+    def __init__(self, engine, ident, layout, name, token=False):
+        self.engine = engine
+        self.id = ident
+        self.layout = layout
+        self.name = name
+        self.token = token
+        self.readonly = False
+        self.write_back = True
+        self.released = False
+        self.version = Version()
+        self.home = None
+        self.owner = None
+        self.tiles = 0
+        self.parent = None
+        self.log = None
+        self.mark = 0
+        self.position = 0
+
+    def label(self):
+        """What messages call it: ``'X'`` or ``data 3``."""
+        return f"'{self.name}'" if self.name else f"data{self.id}"
+
+    def describe(self):
+        """Label, dtype and shape, for messages."""
+        if self.token:
+            return f"token {self.label()}"
+        return f"logical data {self.label()} ({self.layout.dtype}, shape {self.layout.shape})"
+
+
+class DataHandle:
+    """Base of what users hold; made by a context."""
+
+    def read(self, data_place=None):
+        """Return an access that reads.
+
+        Parameters
+        ----------
+        data_place : data_place, optional
+            Where the data must be; by default in the memory of the place where the task runs.
+        """
+        return make_access(self, READ, data_place)
+
+    def write(self, data_place=None):
+        """Return an access that overwrites: the old content is not brought in, and poison is healed.
+
+        Raises
+        ------
+        AccessError
+            The data is read-only.
+        """
+        return make_access(self, WRITE, data_place)
+
+    def rw(self, data_place=None):
+        """Return an access that reads and writes; see `read` and `write`."""
+        return make_access(self, RW, data_place)
+
+    def place_code(self, data_place):
+        """The engine's number of a data place; the API overrides it."""
+        return int(data_place)
+
+    def __del__(self):
+        core = self.core
+        if core is not None and not core.released:
+            core.engine.dropped.append(core)
+
+
+@cython.freelist(64)
+@cython.no_gc
+class Access:
+    """How a task uses a data: a mode and a data place. Made by ``lX.read()`` and its like."""
+
+    def __repr__(self):
+        return f"<{MODE_NAMES[self.mode]} access to {self.core.describe()}>"
+
+    @property
+    def data_id(self):
+        return self.core.id
+
+    @property
+    def data_name(self):
+        return self.core.name or f"data{self.core.id}"
+
+
+def make_access(handle, mode, data_place):
+    access: Access = Access.__new__(Access)
+    access.data = handle
+    access.core = handle.core
+    access.mode = mode
+    access.op = None
+    access.place = AFFINE if data_place is None else handle.place_code(data_place)
+    if mode != READ and access.core.readonly:
+        raise AccessError(
+            f"{access.core.describe()} is read-only and cannot be opened for {MODE_NAMES[mode]}; "
+            "register a writeable array, or write to a copy (ctx.copy)"
+        )
+    return access
+
+
+def accumulate_access(handle, op, data_place=None):
+    """An access that commutes with others of the same `op`; `op` fills a partial and combines two."""
+    access: Access = make_access(handle, ACCUMULATE, data_place)
+    access.op = op
+    return access

@@ -1,0 +1,36 @@
+from libc.stdint cimport int64_t
+from stf._engine.access cimport Data
+from stf._engine.deps cimport EventSet
+from stf._engine.instances cimport Layout, Replica
+from stf._engine.ports cimport Port
+from stf._engine.scopes cimport Version
+
+cdef class Pool:
+    cdef readonly int place
+    cdef public int64_t limit
+    cdef readonly int64_t used
+    cdef readonly int64_t peak
+    cdef readonly int64_t allocations
+    cdef readonly int64_t allocated_bytes
+    cdef readonly int64_t frees
+    cdef readonly int64_t evictions
+
+cdef class Coherency:
+    cdef readonly Port port
+    cdef readonly list pools
+    cdef readonly dict data
+    cdef public object observer
+    cdef readonly list place_names
+    cdef readonly dict copies
+    cdef readonly int64_t write_backs
+    cdef int64_t tick
+    cdef EventSet waits
+    cdef object asking
+    cdef Replica provide(self, Data data, Version version, int place, int mode, int slot)
+    cdef int fetch(self, Data data, Version version, Replica target) except -1
+    cdef int transfer(self, Data data, Version version, Replica source, Replica target) except -1
+    cdef int allocate(self, Data data, Replica replica, int slot) except -1
+    cdef int64_t discard(self, Version version, Replica replica, bint want_event) except -1
+    cdef Replica cheapest(self, Version version, int place)
+    cdef int write_home(self, Data data) except -1
+    cdef int drop_replicas(self, Data data) except -1

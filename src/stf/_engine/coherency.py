@@ -1,0 +1,294 @@
+"""Coherency: a task gets a valid replica where it runs; memory that runs out is won back.
+
+A read at a place without a valid replica is a copy from the cheapest valid one. Room is made in the order invalid,
+shared, then sole valid replicas after writing them home, least recently used first; never one that is in use, frozen,
+or the user's own memory.
+"""
+
+from __future__ import annotations
+
+try:
+    import cython
+except ImportError:
+    from stf import _cython as cython  # type: ignore[no-redef]
+
+from stf._engine.deps import EventSet
+from stf._engine.instances import Replica
+from stf.errors import OutOfMemoryError
+
+if not cython.compiled:
+    INVALID, SHARED, MODIFIED = 0, 1, 2
+    READ, WRITE = 1, 2
+    COMPUTE, COPY_IN, COPY_OUT, HOST = 0, 1, 2, 3
+
+LOG_LENGTH = 64
+
+
+class Pool:
+    """What is allocated at one data place; `limit` is 0 where there is none."""
+
+    def __init__(self, place, limit=0):
+        self.place = place
+        self.limit = limit
+        self.used = 0
+        self.peak = 0
+        self.allocations = 0
+        self.allocated_bytes = 0
+        self.frees = 0
+        self.evictions = 0
+
+
+class Coherency:
+    """Provides replicas: plans allocations, copies and evictions on a port."""
+
+    def __init__(self, port, place_names, limits):
+        self.port = port
+        self.place_names = list(place_names)
+        self.pools = [Pool(place, limit) for place, limit in enumerate(limits)]
+        self.data = {}
+        self.observer = None
+        self.copies = {}
+        self.write_backs = 0
+        self.tick = 0
+        self.waits = EventSet()
+        self.asking = None
+
+    def provide(self, data, version, place, mode, slot):
+        """Return a replica at `place` with memory, and with valid content if `mode` reads; ordered for `slot`."""
+        replica = version.find(place)
+        if replica is None:
+            replica = Replica(data, place, data.layout.packed())
+            version.replicas.append(replica)
+        replica.pins += 1
+        try:
+            if mode & READ and replica.state == INVALID:
+                self.fetch(data, version, replica)
+            elif not replica.has_memory():
+                self.allocate(data, replica, slot)
+            self.port.join(slot, replica.ready)
+        except BaseException:
+            replica.pins -= 1
+            raise
+        return replica
+
+    def fetch(self, data, version, target):
+        """Bring valid content to `target`."""
+        source = self.cheapest(version, target.place)
+        source.pins += 1
+        try:
+            self.transfer(data, version, source, target)
+        finally:
+            source.pins -= 1
+        return 0
+
+    def cheapest(self, version, place):
+        best: Replica = None
+        for item in version.replicas:
+            replica: Replica = item
+            if replica.state != INVALID and (
+                best is None or self.port.distance(replica.place, place) < self.port.distance(best.place, place)
+            ):
+                best = replica
+        return best
+
+    def transfer(self, data, version, source, target):
+        """Copy `source` to `target` on a copy lane; later writers wait for it."""
+        outwards = target.place == 0
+        self.waits.clear()
+        self.waits.update(version.writers)
+        self.waits.update(source.ready)
+        self.waits.update(target.ready)
+        slot = self.port.begin(source.place if outwards else target.place, self.waits, COPY_OUT if outwards else COPY_IN)
+        try:
+            if not target.has_memory():
+                self.allocate(data, target, slot)
+            self.port.copy(slot, target, source)
+        except BaseException:
+            target.ready.add(self.port.abort(slot))
+            version.readers.update(target.ready)
+            raise
+        event = self.port.end(slot)
+        target.ready.clear()
+        target.ready.add(event)
+        version.readers.add(event)
+        version.share(source, target)
+        self.count_copy(data, source, target)
+        return 0
+
+    def count_copy(self, data, source, target):
+        counter = self.copies.setdefault((source.place, target.place), [0, 0])
+        counter[0] += 1
+        counter[1] += target.layout.nbytes
+        self.note("copy", data, source.place, target.place, target.layout.nbytes)
+
+    def allocate(self, data, replica, slot):
+        """Give `replica` memory, usable on `slot`; evict others if need be."""
+        pool: Pool = self.pools[replica.place]
+        nbytes = replica.layout.nbytes
+        replica.pins += 1
+        try:
+            if pool.limit and pool.used + nbytes > pool.limit:
+                self.port.join(slot, self.evict(pool, nbytes, pool.used + nbytes - pool.limit, data))
+            self.allocate_now(data, replica, slot, pool)
+        finally:
+            replica.pins -= 1
+        pool.used += nbytes
+        pool.peak = max(pool.peak, pool.used)
+        pool.allocations += 1
+        pool.allocated_bytes += nbytes
+        self.note("alloc", data, replica.place, replica.place, nbytes)
+        return 0
+
+    def allocate_now(self, data, replica, slot, pool):
+        """Ask the port; when it has none, let pending frees happen, then evict, then give up."""
+        patience = 2
+        while True:
+            try:
+                self.port.alloc(slot, replica)
+                return
+            except MemoryError as error:
+                if patience == 2:
+                    freed = EventSet()
+                    self.port.tails(freed)
+                elif patience == 1:
+                    freed = self.evict(pool, replica.layout.nbytes, replica.layout.nbytes, data, error)
+                else:
+                    raise OutOfMemoryError(self.shortage(pool, replica.layout.nbytes, data)) from error
+                patience -= 1
+            self.port.wait(freed, -1.0)
+
+    def evict(self, pool, nbytes, excess, data, cause=None):
+        """Win back `excess` bytes at a place; return the events after which they are free."""
+        freed = EventSet()
+        for version, replica in self.evictable(pool.place):
+            if excess <= 0:
+                break
+            excess -= replica.layout.nbytes
+            if replica.state != INVALID and version.valid == 1:
+                self.spill(replica.data, version, replica)
+            pool.evictions += 1
+            self.note("evict", replica.data, replica.place, replica.place, replica.layout.nbytes)
+            freed.add(self.discard(version, replica, True))
+        if excess > 0:
+            raise OutOfMemoryError(self.shortage(pool, nbytes, data)) from cause
+        return freed
+
+    def evictable(self, place):
+        """What may go from a place, the cheapest loss first."""
+        candidates = []
+        for item in self.data.values():
+            data: Data = item  # noqa: F821
+            version = data.version
+            if version.frozen or version.claims < 0 or version.accumulators:
+                continue
+            for element in version.replicas:
+                replica: Replica = element
+                if replica.place == place and replica.has_memory() and replica.pins == 0 and not replica.home:
+                    sole = replica.state != INVALID and version.valid == 1
+                    if sole and place == 0 and data.home is None:
+                        continue
+                    rank = 0 if replica.state == INVALID else 2 if sole else 1
+                    candidates.append((rank, replica.last_use, len(candidates), version, replica))
+        candidates.sort()
+        return [(c[3], c[4]) for c in candidates]
+
+    def spill(self, data, version, replica):
+        """Save the only valid replica at the data's home, or in host memory."""
+        target = data.home
+        if target is None or target.place == replica.place:
+            target = version.find(0)
+        if target is None:
+            target = Replica(data, 0, data.layout.packed())
+            version.replicas.append(target)
+        target.pins += 1
+        replica.pins += 1
+        try:
+            self.transfer(data, version, replica, target)
+        finally:
+            target.pins -= 1
+            replica.pins -= 1
+
+    def discard(self, version, replica, want_event):
+        """Free a replica's memory after its last use and forget it."""
+        pool: Pool = self.pools[replica.place]
+        event = 0
+        if replica.has_memory() and not replica.home:
+            self.waits.clear()
+            self.waits.update(version.writers)
+            self.waits.update(version.readers)
+            self.waits.update(replica.ready)
+            event = self.port.free(replica, self.waits, want_event)
+            pool.used -= replica.layout.nbytes
+            pool.frees += 1
+            self.note("free", replica.data, replica.place, replica.place, replica.layout.nbytes)
+        if replica.state != INVALID:
+            version.valid -= 1
+            replica.state = INVALID
+        replica.address = 0
+        replica.instance = None
+        replica.owner = None
+        replica.views = None
+        version.replicas.remove(replica)
+        return event
+
+    def write_home(self, data):
+        """Refresh the user's memory if a task changed the data elsewhere."""
+        version = data.version
+        home = data.home
+        if home is None or home.state != INVALID or version.valid == 0:
+            return 0
+        self.fetch(data, version, home)
+        self.write_backs += 1
+        self.note("write_back", data, home.place, home.place, home.layout.nbytes)
+        return 1
+
+    def drop_replicas(self, data):
+        """Free everything of a data that nobody will ask for again."""
+        version = data.version
+        for replica in list(version.replicas):
+            self.discard(version, replica, False)
+        for partial in version.partials or ():
+            self.drop_partial(version, partial)
+        version.partials = None
+        return 0
+
+    def drop_partial(self, version, partial):
+        """Free one partial result of a task-level reduction."""
+        version.replicas.append(partial.replica)
+        partial.replica.ready.update(partial.events)
+        self.discard(version, partial.replica, False)
+
+    def shortage(self, pool, nbytes, data):
+        """The story of an allocation that cannot be met: what was asked, and who holds what."""
+        held = []
+        for item in self.data.values():
+            version = item.version
+            for replica in version.replicas:
+                if replica.place == pool.place and replica.has_memory() and (replica.pins or version.frozen):
+                    who = "frozen" if version.frozen else f"task {version.holder.label()}" if version.holder else "a copy"
+                    held.append(f"{item.label()} {replica.layout.nbytes} bytes ({who})")
+        limit = f" of {pool.limit}" if pool.limit else ""
+        task = f" for task {self.asking.label()}" if self.asking is not None else ""
+        return (
+            f"no room for {nbytes} bytes of {data.describe()}{task} on {self.place_names[pool.place]}: {pool.used}{limit} "
+            f"bytes are in use; pinned: {', '.join(held) or 'nothing'}; use smaller pieces (lX.tiles), release data, "
+            "or raise memory_limit"
+        )
+
+    def note(self, kind, data, source, target, nbytes):
+        """Tell the observer, and the data's own log, about an internal operation."""
+        if kind == "copy":
+            self.log_copy(data, source, target)
+        if self.observer is not None:
+            task_id = self.asking.id if self.asking is not None else 0
+            names = self.place_names
+            name = data.name or f"data{data.id}"
+            self.observer.operation(kind, data.id, name, names[source], names[target], nbytes, task_id)
+
+    def log_copy(self, data, source, target):
+        if data.log is None:
+            data.log = []
+        elif len(data.log) >= LOG_LENGTH:
+            del data.log[: LOG_LENGTH // 2]
+        asked = self.asking
+        data.log.append((source, target, None if asked is None else (asked.label(), asked.code, asked.lasti)))

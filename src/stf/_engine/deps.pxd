@@ -1,0 +1,19 @@
+from libc.stdint cimport int64_t
+from libc.stdlib cimport malloc, realloc, free
+
+cdef enum:
+    LANE_SHIFT = 44
+    INLINE_EVENTS = 8
+
+cdef class EventSet:
+    cdef int64_t[INLINE_EVENTS] inline_items
+    cdef int64_t* items
+    cdef readonly int count
+    cdef int capacity
+    cdef int add(self, int64_t event) except -1
+    cdef int append(self, int64_t event) except -1
+    cdef int update(self, EventSet other) except -1
+    cdef void clear(self) noexcept
+    cpdef list tolist(self)
+
+cdef int grow(EventSet events) except -1

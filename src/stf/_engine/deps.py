@@ -1,0 +1,100 @@
+"""Events and the dependency rule.
+
+An event is one integer, ``lane << LANE_SHIFT | sequence number``; 0 is no event. Of two events on a lane the later
+covers the earlier, and that is all the engine knows of them.
+
+The rule, per data: a read waits for the last writers; a write waits for the last writers and the readers since.
+"""
+
+from __future__ import annotations
+
+try:
+    import cython
+except ImportError:
+    from stf import _cython as cython  # type: ignore[no-redef]
+
+if not cython.compiled:
+    LANE_SHIFT = 44
+    INLINE_EVENTS = 8
+
+
+class EventSet:
+    """Events, at most one per lane; the first eight are stored inline."""
+
+    def __cinit__(self):
+        self.count = 0
+        self.capacity = INLINE_EVENTS
+        if cython.compiled:
+            self.items = self.inline_items
+        else:
+            self.items = [0] * INLINE_EVENTS
+
+    def __dealloc__(self):
+        if cython.compiled and self.items != self.inline_items:
+            free(self.items)
+
+    def add(self, event):
+        """Add `event`, unless a later one of its lane is there; replace an earlier one."""
+        i: cython.int
+        if event == 0:
+            return 0
+        for i in range(self.count):
+            if (self.items[i] ^ event) >> LANE_SHIFT == 0:
+                if self.items[i] < event:
+                    self.items[i] = event
+                return 0
+        return self.append(event)
+
+    def append(self, event):
+        if self.count == self.capacity:
+            grow(self)
+        self.items[self.count] = event
+        self.count += 1
+        return 0
+
+    def update(self, other):
+        i: cython.int
+        for i in range(other.count):
+            self.add(other.items[i])
+        return 0
+
+    def clear(self):
+        self.count = 0
+
+    def tolist(self):
+        return [self.items[i] for i in range(self.count)]
+
+    def __repr__(self):
+        return f"EventSet({[(e >> LANE_SHIFT, e & ((1 << LANE_SHIFT) - 1)) for e in self.tolist()]})"
+
+
+if not cython.compiled:
+    EventSet.__init__ = EventSet.__cinit__
+    del EventSet.__dealloc__
+
+
+def grow(events):
+    i: cython.int
+    if not cython.compiled:
+        events.items.extend([0] * events.capacity)
+    else:
+        items = cython.cast("int64_t*", malloc(2 * events.capacity * cython.sizeof(cython.longlong)))
+        if items == cython.NULL:
+            raise MemoryError
+        for i in range(events.count):
+            items[i] = events.items[i]
+        if events.items != events.inline_items:
+            free(events.items)
+        events.items = items
+    events.capacity *= 2
+    return 0
+
+
+def lane_of(event):
+    """The lane of an event, for people and tests."""
+    return event >> LANE_SHIFT
+
+
+def sequence_of(event):
+    """The sequence number of an event on its lane."""
+    return event & ((1 << LANE_SHIFT) - 1)

@@ -1,0 +1,66 @@
+"""What is known of a task that failed, and how it is told."""
+
+from __future__ import annotations
+
+from stf.errors import TaskFailedError
+
+
+def site_text(code, lasti):
+    """``file.py:12`` from a code object and an instruction offset; "" if there is none."""
+    if code is None:
+        return ""
+    line = code.co_firstlineno
+    for start, end, number in code.co_lines():
+        if start <= lasti < end and number is not None:
+            line = number
+            break
+    return f"{code.co_filename.rsplit('/', 1)[-1]}:{line}"
+
+
+class Failure:
+    """The first exception of a task; what the task was to write is poisoned by it.
+
+    A failure is delivered once: by the call that raises the body's exception, or by the next ``wait``,
+    ``synchronize``, ``finalize`` or ``check_errors``.
+    """
+
+    def __init__(self, label, site, exception, written=(), delivered=False):
+        self.label = label
+        self.site = site
+        self.exception = exception
+        self.written = list(written)
+        self.delivered = delivered
+
+    def story(self):
+        """Who failed, where and with what."""
+        where = f" ({self.site})" if self.site else ""
+        return f"task {self.label}{where} failed with {type(self.exception).__name__}: {self.exception}"
+
+    def error(self):
+        """The exception that reports this failure."""
+        poisoned = f"; what it was to write is poisoned: {', '.join(self.written)}" if self.written else ""
+        return self.chain(f"{self.story()}{poisoned}; write it anew, or keep its content with accept()")
+
+    def error_of_reader(self, reader, data):
+        """The exception of a task that needs what the failed one was to write."""
+        return self.chain(
+            f"task {reader} reads {data}, which is poisoned: {self.story()}; write the data anew, or keep its content "
+            "with accept()"
+        )
+
+    def chain(self, message):
+        error = TaskFailedError(message, task=self.label, call_site=self.site)
+        error.__cause__ = self.exception
+        return error
+
+
+def raise_failures(failures):
+    """Raise what failed: one error, or a group of them."""
+    errors = []
+    for failure in failures:
+        failure.delivered = True
+        errors.append(failure.error())
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise ExceptionGroup(f"{len(errors)} tasks failed", errors)

@@ -1,0 +1,32 @@
+from libc.stdint cimport int64_t
+from stf._engine.deps cimport EventSet
+
+cdef enum:
+    INVALID = 0
+    SHARED = 1
+    MODIFIED = 2
+
+cdef class Layout:
+    cdef readonly tuple shape
+    cdef readonly tuple strides
+    cdef readonly object dtype
+    cdef readonly Py_ssize_t itemsize
+    cdef readonly Py_ssize_t nbytes
+    cdef readonly object interface
+    cdef Layout packed_form
+    cpdef Layout packed(self)
+
+cdef class Replica:
+    cdef readonly int place
+    cdef public int64_t address
+    cdef readonly Layout layout
+    cdef readonly bint home
+    cdef readonly int state
+    cdef readonly int pins
+    cdef int64_t last_use
+    cdef readonly EventSet ready
+    cdef public object instance
+    cdef public object owner
+    cdef public object views
+    cdef readonly object data
+    cdef bint has_memory(self) noexcept

@@ -1,0 +1,93 @@
+"""Where data are: layouts and replicas.
+
+States of a replica::
+
+            copied from a valid one                written by a task
+    INVALID ────────────────────────▶ SHARED ───────────────────────▶ MODIFIED
+       ▲                                │ ▲                               │
+       └──── another replica written ───┘ └────────── copied from ────────┘
+
+A MODIFIED replica is the only valid one; SHARED ones are equal. Memory may be there in every state.
+"""
+
+from __future__ import annotations
+
+try:
+    import cython
+except ImportError:
+    from stf import _cython as cython  # type: ignore[no-redef]
+
+from stf._engine.deps import EventSet
+
+if not cython.compiled:
+    INVALID, SHARED, MODIFIED = 0, 1, 2
+
+
+class Layout:
+    """How an array lies in memory: shape, strides in bytes, item size. Never changes.
+
+    `interface`, where given, allocates and copies instances that are no plain memory.
+    """
+
+    def __init__(self, shape, strides, dtype, itemsize, interface=None, nbytes=None):
+        self.shape = tuple(shape)
+        self.strides = tuple(strides)
+        self.dtype = dtype
+        self.itemsize = itemsize
+        self.interface = interface
+        self.packed_form = None
+        if nbytes is None:
+            nbytes = itemsize
+            for n in self.shape:
+                nbytes *= n
+        self.nbytes = nbytes
+
+    def packed(self):
+        """The same array without gaps, its axes in the same order of strides."""
+        if self.packed_form is None:
+            strides = packed_strides(self.shape, self.strides, self.itemsize)
+            if strides == self.strides or self.interface is not None:
+                self.packed_form = self
+            else:
+                self.packed_form = Layout(self.shape, strides, self.dtype, self.itemsize)
+        return self.packed_form
+
+    def __repr__(self):
+        return f"Layout({self.shape}, {self.strides}, {self.dtype})"
+
+
+def packed_strides(shape, strides, itemsize):
+    """Strides, in bytes, of a gap-free array whose axes nest as `strides` nest (ties keep C order)."""
+    ndim = len(shape)
+    nesting = sorted(range(ndim), key=lambda axis: (abs(strides[axis]), -axis))
+    packed = [0] * ndim
+    step = itemsize
+    for axis in nesting:
+        packed[axis] = step
+        step *= max(shape[axis], 1)
+    return tuple(packed)
+
+
+class Replica:
+    """One copy of a data at one data place."""
+
+    def __init__(self, data, place, layout, home=False):
+        self.data = data
+        self.place = place
+        self.layout = layout
+        self.home = home
+        self.state = INVALID
+        self.address = 0
+        self.instance = None
+        self.owner = None
+        self.pins = 0
+        self.last_use = 0
+        self.ready = EventSet()
+        self.views = None
+
+    def has_memory(self):
+        return self.address != 0 or self.instance is not None
+
+    def __repr__(self):
+        state = ("invalid", "shared", "modified")[self.state]
+        return f"<replica at {self.place}: {state}, {self.layout.nbytes} bytes at {self.address:#x}>"

@@ -1,0 +1,29 @@
+from libc.stdint cimport int64_t
+from stf._engine.deps cimport EventSet
+from stf._engine.instances cimport Replica
+
+cdef enum:
+    COMPUTE = 0
+    COPY_IN = 1
+    COPY_OUT = 2
+    HOST = 3
+
+cdef class Port:
+    cdef readonly bint runs_inline
+    cdef readonly str name
+    cdef int begin(self, int place, EventSet waits, int kind) except -1
+    cdef int join(self, int slot, EventSet waits) except -1
+    cdef int64_t end(self, int slot) except -1
+    cdef int64_t abort(self, int slot) except -1
+    cdef int enter(self, int slot) except -1
+    cdef int copy(self, int slot, Replica target, Replica source) except -1
+    cdef int call(self, int slot, object body) except -1
+    cdef object stream(self, int slot)
+    cdef int alloc(self, int slot, Replica replica) except -1
+    cdef int64_t free(self, Replica replica, EventSet waits, bint want_event) except -1
+    cdef int tails(self, EventSet into) except -1
+    cdef bint wait(self, EventSet events, double timeout_s) except -1
+    cdef bint done(self, int64_t event) noexcept
+    cdef int distance(self, int source, int target) noexcept
+    cdef int flush(self) except -1
+    cdef int close(self) except -1

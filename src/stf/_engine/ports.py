@@ -1,0 +1,76 @@
+"""The port: all that the engine asks of a backend. Events in, events out.
+
+``begin`` opens a slot that starts after `waits`; work is put on the slot; ``end`` or ``abort`` closes it and gives
+the event at which that work is complete. Data places and execution places are small integers: 0 is the host,
+``1 + i`` is device ``i``.
+"""
+
+from __future__ import annotations
+
+
+class Port:
+    """Base of the backends; a backend answers every verb it declares."""
+
+    def begin(self, place, waits, kind):
+        """Open a slot of `kind` at `place` that starts after `waits`; return its number."""
+        raise NotImplementedError
+
+    def join(self, slot, waits):
+        """Make what follows on `slot` start after `waits` too."""
+        raise NotImplementedError
+
+    def end(self, slot):
+        """Close the slot; return the event at which its work is complete."""
+        raise NotImplementedError
+
+    def abort(self, slot):
+        """Close the slot of a task that failed: what it did must still be waited for."""
+        return self.end(slot)
+
+    def enter(self, slot):
+        """Wait, outside the engine, until a body may run where it stands; nothing where bodies only enqueue."""
+        return 0
+
+    def copy(self, slot, target, source):
+        """Copy one replica to another on the slot."""
+        raise NotImplementedError
+
+    def call(self, slot, body):
+        """Call `body()` on the host when the slot gets there."""
+        raise NotImplementedError
+
+    def stream(self, slot):
+        """The driver's stream of a slot."""
+        raise NotImplementedError
+
+    def alloc(self, slot, replica):
+        """Give `replica` memory that may be used on `slot` at once. MemoryError if there is none."""
+        raise NotImplementedError
+
+    def free(self, replica, waits, want_event):
+        """Take the memory back after `waits`; the event of that if it is wanted, else 0."""
+        raise NotImplementedError
+
+    def tails(self, into):
+        """Add the last event of every lane."""
+        raise NotImplementedError
+
+    def wait(self, events, timeout_s):
+        """Block the host until `events` are complete; False if `timeout_s` (negative: none) ran out first."""
+        raise NotImplementedError
+
+    def done(self, event):
+        """Whether `event` is known to be complete; may say False of one that is."""
+        raise NotImplementedError
+
+    def distance(self, source, target):
+        """The relative cost of a copy between two data places."""
+        return 1
+
+    def flush(self):
+        """Start whatever was recorded and not started."""
+        return 0
+
+    def close(self):
+        """Give everything back to the driver."""
+        return 0

@@ -1,0 +1,36 @@
+from stf._engine.deps cimport EventSet
+from stf._engine.instances cimport Replica
+
+cdef class Outcome:
+    cdef public bint pending
+    cdef public object failure
+    cdef public list sources
+    cpdef object failed(self)
+
+cdef class Version:
+    cdef readonly object scope
+    cdef readonly Version parent
+    cdef readonly EventSet writers
+    cdef readonly EventSet readers
+    cdef readonly list replicas
+    cdef readonly int valid
+    cdef readonly int claims
+    cdef readonly int accumulators
+    cdef public int frozen
+    cdef public Outcome outcome
+    cdef public list partials
+    cdef public object op
+    cdef public object holder
+    cdef readonly int joined
+    cdef public object wrote
+    cdef public object wrote_code
+    cdef public int wrote_lasti
+    cdef public bint unwritten_tiles
+    cdef public bint was_valid
+    cpdef Version imported(self, object scope)
+    cpdef Version committed(self)
+    cdef int take_state(self, Version other) except -1
+    cdef Replica find(self, int place)
+    cdef int own(self, Replica replica) except -1
+    cdef int share(self, Replica source, Replica target) except -1
+    cdef Replica any_valid(self)

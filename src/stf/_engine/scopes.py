@@ -1,0 +1,149 @@
+"""Versions: the state of a data in a scope; outcomes: whether what wrote it succeeded.
+
+Every scope that touches a data works on a version of its own. Leaving the scope commits the version to the scope
+around it, as one task with the joined modes; a body that raises discards it.
+"""
+
+from __future__ import annotations
+
+try:
+    import cython
+except ImportError:
+    from stf import _cython as cython  # type: ignore[no-redef]
+
+from stf._engine.deps import EventSet
+
+if not cython.compiled:
+    INVALID, SHARED, MODIFIED = 0, 1, 2
+
+
+class Outcome:
+    """Whether the task that wrote a data's present content succeeded.
+
+    Most data have none: what a with-block wrote without raising is good. A late body leaves a pending outcome, and
+    what is computed from it on a stream inherits it through `sources`.
+    """
+
+    def __init__(self, pending=False, failure=None, sources=None):
+        self.pending = pending
+        self.failure = failure
+        self.sources = sources
+
+    def failed(self):
+        """The failure that spoils this content, or None as far as is known now."""
+        if self.failure is None and self.sources is not None:
+            for source in self.sources:
+                failure = source.failed()
+                if failure is not None:
+                    self.failure = failure
+                    self.sources = None
+                    break
+            else:
+                if not any(is_open(source) for source in self.sources):
+                    self.sources = None
+        return self.failure
+
+
+def is_open(outcome):
+    """Whether the outcome may still turn into a failure."""
+    return outcome.pending or (outcome.failed() is None and outcome.sources is not None)
+
+
+class Version:
+    """Writers, readers, replicas, claims and outcome of one data in one scope."""
+
+    def __init__(self, scope=None, parent=None):
+        self.scope = scope
+        self.parent = parent
+        self.writers = EventSet()
+        self.readers = EventSet()
+        self.replicas = []
+        self.valid = 0
+        self.claims = 0
+        self.accumulators = 0
+        self.frozen = 0
+        self.outcome = None
+        self.partials = None
+        self.op = None
+        self.holder = None
+        self.joined = 0
+        self.wrote = None
+        self.wrote_code = None
+        self.wrote_lasti = 0
+        self.unwritten_tiles = False
+        self.was_valid = False
+
+    def find(self, place):
+        """The replica at a data place, or None."""
+        for item in self.replicas:
+            replica: Replica = item
+            if replica.place == place:
+                return replica
+        return None
+
+    def any_valid(self):
+        for item in self.replicas:
+            replica: Replica = item
+            if replica.state != INVALID:
+                return replica
+        return None
+
+    def own(self, replica):
+        """Make `replica` the only valid one: a task wrote it."""
+        if self.valid != 1 or replica.state != MODIFIED:
+            for item in self.replicas:
+                other: Replica = item
+                other.state = INVALID
+            replica.state = MODIFIED
+            self.valid = 1
+        return 0
+
+    def share(self, source, target):
+        """Make `target` valid: it was copied from `source`."""
+        source.state = SHARED
+        if target.state == INVALID:
+            self.valid += 1
+        target.state = SHARED
+        return 0
+
+    def imported(self, scope):
+        """This data as a scope inside sees it: the same events and replicas, its own record of modes."""
+        inner = Version(scope, self)
+        inner.take_state(self)
+        return inner
+
+    def committed(self):
+        """Hand the state to the scope around: its joined modes are those of one task there."""
+        outer = self.parent
+        outer.take_state(self)
+        outer.joined |= self.joined
+        return outer
+
+    def take_state(self, other):
+        self.writers = other.writers
+        self.readers = other.readers
+        self.replicas = other.replicas
+        self.valid = other.valid
+        self.frozen = other.frozen
+        self.outcome = other.outcome
+        self.partials = other.partials
+        self.op = other.op
+        self.wrote = other.wrote
+        self.wrote_code = other.wrote_code
+        self.wrote_lasti = other.wrote_lasti
+        return 0
+
+
+class Scope:
+    """A region whose effects become one task of the region around it.
+
+    Parameters
+    ----------
+    parent : Scope or None
+        The scope around it.
+    """
+
+    def __init__(self, parent=None, thread=0):
+        self.parent = parent
+        self.thread = thread
+        self.touched = []

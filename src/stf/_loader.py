@@ -1,0 +1,100 @@
+"""Whether a module of stf runs compiled.
+
+Modules with a ``.pxd`` are compiled where a C compiler was at hand; the ``.py`` stays beside the extension module.
+With ``STF_PURE=1`` every module is loaded from its ``.py``, for a debugger or for coverage. Importing this module
+puts that into effect, so ``stf/__init__.py`` imports it before any other module of stf but `config`.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.machinery
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+from stf import config
+
+_PACKAGE = Path(__file__).parent
+
+
+def compiled_modules() -> dict[str, bool]:
+    """Tell for each module that can be compiled whether it is, as loaded or as it would be loaded.
+
+    Returns
+    -------
+    dict of str to bool
+        By full module name, sorted.
+
+    Examples
+    --------
+    >>> all(name.startswith("stf.") for name in compiled_modules())
+    True
+    """
+    return {name: _is_compiled(name, path) for name, path in _compilable().items()}
+
+
+@functools.cache
+def log_if_uncompiled() -> None:
+    """Say once, at INFO, that the engine runs uncompiled, and why."""
+    compilable = _compilable()
+    if not all(
+        _is_compiled(name, stem) for name, stem in compilable.items() if stem.with_suffix(".py").exists()
+    ):
+        why = "STF_PURE is set" if config.pure else "no extension modules were built at install"
+        logging.getLogger("stf").info("stf runs uncompiled (%s): correct, but tasks cost more", why)
+
+
+class SourceFinder:
+    """Finds the modules of stf by their ``.py`` alone."""
+
+    @staticmethod
+    def find_spec(
+        name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Return where `name` is loaded from, or None to ask the next finder."""
+        if not name.startswith("stf."):
+            return None
+        for folder in path or ():
+            spec = _source_finder(folder).find_spec(name)
+            if spec is not None and spec.loader is not None:
+                return spec
+        if any(_extension_file(Path(folder) / name.rpartition(".")[2]) for folder in path or ()):
+            raise ModuleNotFoundError(
+                f"{name} exists only compiled, and STF_PURE=1 loads nothing compiled; unset STF_PURE",
+                name=name,
+            )
+        return None
+
+
+@functools.cache
+def _source_finder(folder: str) -> importlib.machinery.FileFinder:
+    loader = (importlib.machinery.SourceFileLoader, importlib.machinery.SOURCE_SUFFIXES)
+    return importlib.machinery.FileFinder(folder, loader)
+
+
+def _compilable() -> dict[str, Path]:
+    """Return the modules with a ``.pxd`` beside them, and the ``.pyx`` or what was made of it, without suffix."""
+    stems = {p.with_suffix("") for p in _PACKAGE.rglob("*.pxd") if p.with_suffix(".py").exists()}
+    stems |= {p.with_suffix("") for p in _PACKAGE.rglob("*.pyx")}
+    for suffix in importlib.machinery.EXTENSION_SUFFIXES:
+        stems |= {p.with_name(p.name.split(".")[0]) for p in _PACKAGE.rglob(f"*{suffix}")}
+    names = {".".join(("stf", *stem.relative_to(_PACKAGE).parts)): stem for stem in stems}
+    return dict(sorted(names.items()))
+
+
+def _is_compiled(name: str, stem: Path) -> bool:
+    module = sys.modules.get(name)
+    if module is not None:
+        return str(module.__file__).endswith(tuple(importlib.machinery.EXTENSION_SUFFIXES))
+    return not config.pure and _extension_file(stem)
+
+
+def _extension_file(stem: Path) -> bool:
+    return any(Path(f"{stem}{suffix}").exists() for suffix in importlib.machinery.EXTENSION_SUFFIXES)
+
+
+if config.pure and SourceFinder not in sys.meta_path:
+    sys.meta_path.insert(0, SourceFinder)

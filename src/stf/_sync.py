@@ -1,0 +1,65 @@
+"""A gate lets one thread at a time into a piece of state.
+
+Compiled, it is a flag: the GIL makes test-and-set atomic, since no Python runs in between. The GIL alone would not
+do: a garbage collection inside the section may run a foreign finalizer, and that may switch threads. Uncompiled,
+threads may switch at every bytecode, so the gate is a real lock.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from stf.errors import TaskStateError
+
+try:
+    import cython
+except ImportError:
+    from stf import _cython as cython  # type: ignore[no-redef]
+
+if not cython.compiled:
+    PyThread_get_thread_ident = threading.get_ident
+
+
+class Gate:
+    """Mutual exclusion; re-entry by the thread inside is an error, never a deadlock."""
+
+    def __init__(self) -> None:
+        self.busy = False
+        self.owner = 0
+        self.waiters = 0
+        self.baton = threading.Lock()
+        self.baton.acquire()
+        self.mutex = None if cython.compiled else threading.Lock()
+
+    def enter(self):
+        if cython.compiled and not self.busy:
+            self.busy = True
+            self.owner = PyThread_get_thread_ident()
+            return 0
+        return self.enter_slow()
+
+    def enter_slow(self):
+        if self.owner == PyThread_get_thread_ident():
+            raise TaskStateError("stf was called from a finalizer that ran inside stf; call it later")
+        if cython.compiled:
+            self.waiters += 1
+            try:
+                while self.busy:
+                    self.baton.acquire()
+            finally:
+                self.waiters -= 1
+            self.busy = True
+        else:
+            self.mutex.acquire()
+        self.owner = PyThread_get_thread_ident()
+        return 0
+
+    def leave(self):
+        self.owner = 0
+        if cython.compiled:
+            self.busy = False
+            if self.waiters and self.baton.locked():
+                self.baton.release()
+        else:
+            self.mutex.release()
+        return 0

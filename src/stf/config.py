@@ -1,0 +1,213 @@
+"""The environment variables of stf, read once at import.
+
+Each setting is an attribute of this module: ``config.devices`` is ``STF_DEVICES``. Those of the task graph's picture
+are read from ``CUDASTF_DOT_…`` too; where both are set, ``STF_DOT_…`` wins. An empty variable counts as unset.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["SETTINGS", "Setting", "reload", "show"]
+
+# The settings, for type checkers; SETTINGS has them with their meaning.
+devices: str | None
+pure: bool
+blocking: bool
+validate: bool
+cpu_workers: int | None
+memory_limit: int | None
+max_pending: int | None
+hostile: int | None
+dot_file: str | None
+dot_ignore_prereqs: bool
+dot_color_by_device: bool
+dot_remove_data_deps: bool
+dot_timing: bool
+dot_max_depth: int | None
+dot_show_fence: bool
+dot_keep_redundant: bool
+dot_stats_file: str | None
+dot_keep_freeze: bool
+
+
+@dataclass
+class Setting:
+    """One environment variable.
+
+    Attributes
+    ----------
+    name : str
+        The attribute of this module.
+    kind : str
+        ``"text"``, ``"flag"``, ``"count"``, ``"integer"`` or ``"bytes"``.
+    default : object
+        The value where the variable is not set.
+    description : str
+        What it does, in one line.
+    value : object
+        The value now.
+    source : str
+        ``"default"`` or ``"environment"``.
+    """
+
+    name: str
+    kind: str
+    default: Any
+    description: str
+    value: Any = field(default=None, init=False)
+    source: str = field(default="default", init=False)
+
+    @property
+    def variable(self) -> str:
+        """The name of the environment variable."""
+        return f"STF_{self.name.upper()}"
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Every variable that sets it, the first one that is set wins."""
+        return (self.variable, f"CUDA{self.variable}") if self.name.startswith("dot_") else (self.variable,)
+
+    def read(self, environment: Mapping[str, str]) -> None:
+        """Take the value from `environment`; ValueError if it is malformed."""
+        self.value, self.source = self.default, "default"
+        for variable in reversed(self.variables):
+            text = environment.get(variable, "").strip()
+            if text:
+                self.value, self.source = _parse(variable, self.kind, text), "environment"
+
+
+SETTINGS: tuple[Setting, ...] = (
+    Setting(
+        "devices",
+        "text",
+        None,
+        "devices of a context: cuda, cuda:0,2, cpu, cpu:4; unset: all GPUs, or this CPU",
+    ),
+    Setting("pure", "flag", False, "load every module of stf from its .py, uncompiled"),
+    Setting("blocking", "flag", False, "run each task inside the call that submits it"),
+    Setting(
+        "validate", "flag", False, "check the engine after each step, and what the bodies do to their data"
+    ),
+    Setting("cpu_workers", "count", None, "threads of the CPU driver; unset: the usable cores"),
+    Setting(
+        "memory_limit", "bytes", None, "bytes per device beyond which replicas are evicted, such as 2GiB"
+    ),
+    Setting("max_pending", "count", None, "tasks in flight before submission waits"),
+    Setting(
+        "hostile",
+        "integer",
+        None,
+        "seed that makes the CPU driver shuffle and delay what the rules leave open",
+    ),
+    Setting("dot_file", "text", None, "file that the task graph is written to, in DOT"),
+    Setting("dot_ignore_prereqs", "flag", True, "leave out copies and allocations"),
+    Setting("dot_color_by_device", "flag", False, "color tasks by device"),
+    Setting("dot_remove_data_deps", "flag", False, "leave the data out of the tasks' labels"),
+    Setting("dot_timing", "flag", False, "measure tasks; color by duration and show the critical path"),
+    Setting("dot_max_depth", "integer", None, "collapse sections below this depth"),
+    Setting("dot_show_fence", "flag", False, "show fences"),
+    Setting("dot_keep_redundant", "flag", False, "keep edges that others imply"),
+    Setting(
+        "dot_stats_file", "text", None, "file for the counts of tasks and edges, total work and critical path"
+    ),
+    Setting("dot_keep_freeze", "flag", False, "show freezes and unfreezes"),
+)
+
+
+def reload(environment: Mapping[str, str] | None = None) -> None:
+    """Read the settings again, from `environment` instead of ``os.environ`` if given.
+
+    Raises
+    ------
+    ValueError
+        A variable is malformed. The settings stay as they were.
+
+    Examples
+    --------
+    >>> from stf import config
+    >>> config.reload({"STF_MEMORY_LIMIT": "2GiB"})
+    >>> config.memory_limit
+    2147483648
+    >>> config.reload()
+    """
+    environment = os.environ if environment is None else environment
+    before = [(s.value, s.source) for s in SETTINGS]
+    try:
+        for setting in SETTINGS:
+            setting.read(environment)
+    except ValueError:
+        for setting, (value, source) in zip(SETTINGS, before, strict=True):
+            setting.value, setting.source = value, source
+        raise
+    globals().update({s.name: s.value for s in SETTINGS})
+
+
+def show() -> None:
+    """Print each setting with its value and where the value is from."""
+    rows = [(s.variable, _as_text(s.value), s.source, s.description) for s in SETTINGS]
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
+        print("  ".join([*cells, row[3]]))
+
+
+def _parse(variable: str, kind: str, text: str) -> Any:
+    parser, expected = _PARSERS[kind]
+    try:
+        return parser(text)
+    except (KeyError, ValueError):
+        raise ValueError(f"{variable}={text!r} is malformed: set it to {expected}, or unset it") from None
+
+
+def _flag(text: str) -> bool:
+    return _FLAGS[text.lower()]
+
+
+def _count(text: str) -> int:
+    count = int(text)
+    if count < 1:
+        raise ValueError
+    return count
+
+
+def _bytes(text: str) -> int:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?))?b?", text.lower())
+    if match is None:
+        raise ValueError
+    number, prefix, binary = match.groups()
+    nbytes = int(float(number) * (1024 if binary else 1000) ** (" kmgt".index(prefix or " ")))
+    if nbytes < 1:
+        raise ValueError
+    return nbytes
+
+
+def _as_text(value: object) -> str:
+    if value is None:
+        return "-"
+    return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+_FLAGS = {
+    "1": True,
+    "true": True,
+    "yes": True,
+    "on": True,
+    "0": False,
+    "false": False,
+    "no": False,
+    "off": False,
+}
+_PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
+    "text": (str, "text"),
+    "flag": (_flag, "1 or 0"),
+    "integer": (int, "an integer, such as 42"),
+    "count": (_count, "a positive integer, such as 8"),
+    "bytes": (_bytes, "a number of bytes, such as 500000000, 512MiB or 2GiB"),
+}
+
+reload()

@@ -1,0 +1,106 @@
+"""The exceptions of stf.
+
+Every message says what was wrong, what was got and what to do, and names the data and the task::
+
+    Error
+     ├── UninitializedDataError      data is read before anything wrote it
+     ├── ContextMismatchError        data or accesses of another context        (also a ValueError)
+     ├── ContextClosedError          the context was finalized, or belongs to the parent of a fork
+     ├── TaskFailedError             a body raised; `failures` lists the tasks, __cause__ is the original
+     ├── AccessError                 write to read-only, frozen, split or released data
+     ├── TaskStateError              a task started twice, a wait inside a body, a claim that cannot be met
+     ├── OutOfMemoryError            nothing left to evict                      (also a MemoryError)
+     ├── PlaceError                  a place that is not in the context, or of the wrong kind
+     ├── CaptureError                a body did what a recording cannot hold
+     └── DriverError                 the driver refused a call (name, code, call, place)
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AccessError",
+    "CaptureError",
+    "ContextClosedError",
+    "ContextMismatchError",
+    "DriverError",
+    "Error",
+    "OutOfMemoryError",
+    "PlaceError",
+    "TaskFailedError",
+    "TaskStateError",
+    "UninitializedDataError",
+]
+
+
+class Error(Exception):
+    """Base class of what stf raises on its own account."""
+
+
+class UninitializedDataError(Error):
+    """Logical data is read before anything wrote it."""
+
+
+class ContextMismatchError(Error, ValueError):
+    """Logical data of one context is used with another."""
+
+
+class ContextClosedError(Error):
+    """The context was finalized, lost, or inherited through a fork."""
+
+
+class TaskFailedError(Error):
+    """A task's body raised, or a task needs data that a failed task was to write.
+
+    Attributes
+    ----------
+    task : str
+        Name of the task that failed first.
+    call_site : str
+        The line that submitted it, as ``file.py:12``.
+    """
+
+    def __init__(self, message: str, *, task: str = "", call_site: str = "") -> None:
+        super().__init__(message)
+        self.task = task
+        self.call_site = call_site
+
+
+class AccessError(Error):
+    """An access that the data does not allow now."""
+
+
+class TaskStateError(Error):
+    """A task or a context is asked for something that its state forbids."""
+
+
+class OutOfMemoryError(Error, MemoryError):
+    """A data place has no room left, and nothing there can be evicted."""
+
+
+class PlaceError(Error, ValueError):
+    """A place that does not exist here, or of the wrong kind."""
+
+
+class CaptureError(Error):
+    """A body did what a recorded graph cannot hold."""
+
+
+class DriverError(Error, RuntimeError):
+    """A driver refused a call.
+
+    Attributes
+    ----------
+    name : str
+        The driver's name of the error.
+    code : int
+        Its number.
+    call : str
+        The driver verb that failed.
+    place : str
+        Where.
+    """
+
+    def __init__(self, name: str, code: int, call: str, place: str, detail: str = "") -> None:
+        tail = f": {detail}" if detail else ""
+        super().__init__(f"{call} failed on {place} with {name} ({code}){tail}")
+        self.name, self.code, self.call, self.place = name, code, call, place

@@ -1,0 +1,374 @@
+"""Record a program's tasks and write their graph in Graphviz's DOT language."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .observer import ObservedTask, Observer
+from .replay import OperationRecord, Replay, TaskRecord
+from .taskgraph import TOP, Node, Section, TaskGraph, collapsed, transitive_reduction, with_critical_path
+from .units import format_duration
+
+_MODE_NAMES = {1: "read", 2: "write", 4: "accumulate"}
+_LABEL_WIDTH = 30  # characters of a line of accesses
+_LABEL_LINES = 6  # lines of accesses before the rest is only counted
+
+_KIND_COLORS = {
+    "task": "#e3edfb",
+    "section": "#f6f7f9",
+    "host_launch": "#fdf0d5",
+    "freeze": "#d9f2f5",
+    "unfreeze": "#d9f2f5",
+    "fence": "#f8dfe3",
+}
+_OTHER_COLOR = "#eceef1"
+_HOST_COLOR = "#dfe2e7"
+_GRID_COLOR = "#e9dcf7"
+_DEVICE_COLORS = (
+    "#9ecae9", "#ffbf79", "#a6d98c", "#ff9d98", "#86d3cb", "#f2cf5b",
+    "#d6a5c9", "#c9ae98", "#b9c3f5", "#d8e08a", "#f7b6d2", "#9fd8b5",
+)  # fmt: skip
+_HEAT_COLORS = ("#fff7ec", "#fee8c8", "#fdd49e", "#fdbb84", "#fc8d59", "#ef6548")
+_CRITICAL_COLOR = "#b3261e"
+_EDGE_COLOR = "#5f6670"
+
+_ALWAYS_HIDDEN = frozenset({"freeze", "unfreeze", "fence"})
+
+
+@dataclass(frozen=True)
+class DotOptions:
+    """What the graph shows.
+
+    Parameters
+    ----------
+    ignore_prereqs
+        Leave out internal operations: allocations, copies, frees, write-backs.
+    color_by_device
+        Colour tasks by the place they run on, and name it.
+    remove_data_deps
+        Leave out the names and access modes of data.
+    timing
+        Show measured durations, colour by relative duration, and mark the critical path.
+    max_depth
+        Merge what is nested in more than this many sections; None shows everything.
+    show_fence, keep_freeze
+        Show fences; show freezes and unfreezes.
+    keep_redundant
+        Keep edges that others imply.
+    stats_file
+        Also write the numbers of edges and vertices, total work and critical path to this CSV file.
+    """
+
+    ignore_prereqs: bool = True
+    color_by_device: bool = False
+    remove_data_deps: bool = False
+    timing: bool = False
+    max_depth: int | None = None
+    show_fence: bool = False
+    keep_redundant: bool = False
+    stats_file: str | Path | None = None
+    keep_freeze: bool = False
+
+    def __post_init__(self) -> None:
+        if self.max_depth is not None and self.max_depth < 0:
+            raise ValueError(f"max_depth is {self.max_depth}; pass 0 or more, or None to show everything")
+
+    @property
+    def hidden_kinds(self) -> frozenset[str]:
+        """Kinds of tasks that get no node."""
+        shown = {"fence"} if self.show_fence else set()
+        return _ALWAYS_HIDDEN - shown - ({"freeze", "unfreeze"} if self.keep_freeze else set())
+
+
+class DotRecorder(Observer):
+    """Record tasks, and build their graph when asked.
+
+    Recording keeps one tuple per task; order, reduction and colours are worked out in `graph` and
+    `to_dot`, which may be called as often as one likes, while recording goes on.
+
+    Parameters
+    ----------
+    name
+        Name of the graph in the DOT file.
+    """
+
+    def __init__(self, name: str = "stf") -> None:
+        self.name = name
+        self._tasks: list[TaskRecord] = []
+        self._operations: list[OperationRecord] = []
+        self._spans: list[tuple[int, int, int]] = []  # task id, start, end; appended from any thread
+        self._sections: list[Section] = []
+        self._section = TOP
+        self._data_names: list[str] = []
+        self._data: dict[int, int] = {}  # data id → index in _data_names
+        self._removed: dict[int, int] = {}
+        self._strings: dict[str, str] = {}
+
+    def task(self, task: ObservedTask) -> None:
+        accesses = tuple(
+            [
+                self._data_index(access.data_id, access.data_name) << 3 | access.mode
+                for access in task.accesses
+            ]
+        )
+        place, call_site = self._shared(task.place_name), self._shared(task.call_site)
+        self._tasks.append(
+            (task.id, task.symbol, task.kind, place, task.device, accesses, call_site, self._section)
+        )
+
+    def operation(
+        self, kind: str, data_id: int, data_name: str, source: str, target: str, nbytes: int, task_id: int
+    ) -> None:
+        data = self._removed.get(data_id) if data_id not in self._data else None
+        if data is None:
+            data = self._data_index(data_id, data_name)
+        source, target = self._shared(source), self._shared(target)
+        self._operations.append(
+            (len(self._tasks), kind, data, source, target, nbytes, task_id, self._section)
+        )
+
+    def ran(
+        self, task_id: int, name: str, device: int, worker: int, start_ns: int, end_ns: int, category: str
+    ) -> None:
+        if category != "copy":
+            self._spans.append((task_id, start_ns, end_ns))
+
+    def section_begin(self, name: str) -> None:
+        depth = 0 if self._section == TOP else self._sections[self._section].depth + 1
+        self._sections.append(Section(name, self._section, depth))
+        self._section = len(self._sections) - 1
+
+    def section_end(self) -> None:
+        if self._section != TOP:
+            self._section = self._sections[self._section].parent
+
+    def data_removed(self, data_id: int) -> None:
+        if data_id in self._data:
+            self._removed[data_id] = self._data.pop(data_id)
+
+    def graph(self, **options: Any) -> TaskGraph:
+        """Return the graph as data; takes the options of `to_dot`."""
+        return self._graph(DotOptions(**options))
+
+    def to_dot(self, **options: Any) -> str:
+        """Return the graph in the DOT language.
+
+        Parameters
+        ----------
+        **options
+            The fields of `DotOptions`.
+
+        Returns
+        -------
+        str
+            Text for Graphviz or `stf.observe.draw.render`.
+        """
+        chosen = DotOptions(**options)
+        graph = self._graph(chosen)
+        if chosen.stats_file is not None:
+            Path(chosen.stats_file).write_text(_statistics(graph), encoding="utf-8")
+        return "\n".join(_Writer(graph, chosen).lines(self.name)) + "\n"
+
+    def _graph(self, options: DotOptions) -> TaskGraph:
+        replay = Replay(self._data_names, options.hidden_kinds)
+        operations = [] if options.ignore_prereqs else self._operations
+        replay.run(self._tasks, operations, _durations(self._spans))
+        graph = with_critical_path(TaskGraph(replay.nodes, replay.predecessors, list(self._sections)))
+        if options.max_depth is not None:
+            graph = collapsed(graph, options.max_depth)
+        if not options.keep_redundant:
+            graph.predecessors = transitive_reduction(graph.predecessors)
+        return graph
+
+    def _data_index(self, data_id: int, name: str) -> int:
+        index = self._data.get(data_id)
+        if index is None:
+            index = self._data[data_id] = len(self._data_names)
+            self._data_names.append(name)
+        else:
+            self._data_names[index] = name  # it may have got its symbol after its first use
+        return index
+
+    def _shared(self, text: str) -> str:
+        """Return the one copy of `text` that all records share."""
+        return self._strings.setdefault(text, text)
+
+
+def _durations(spans: list[tuple[int, int, int]]) -> dict[int, int]:
+    """Return for each task how long any part of it ran; parts of a grid overlap, replays don't."""
+    durations: dict[int, int] = {}
+    until: dict[int, int] = {}
+    for task_id, start_ns, end_ns in sorted(spans):
+        start_ns = max(start_ns, until.get(task_id, start_ns))
+        end_ns = max(start_ns, end_ns)
+        until[task_id] = end_ns
+        durations[task_id] = durations.get(task_id, 0) + end_ns - start_ns
+    return durations
+
+
+def _statistics(graph: TaskGraph) -> str:
+    header = "edges,vertices,total_work_ms,critical_path_ms"
+    times = f"{graph.work_ns / 1e6:.6f},{graph.critical_ns / 1e6:.6f}"
+    return f"{header}\n{graph.num_edges},{len(graph.nodes)},{times}\n"
+
+
+class _Writer:
+    """Write one graph."""
+
+    def __init__(self, graph: TaskGraph, options: DotOptions) -> None:
+        self._graph = graph
+        self._options = options
+        self._timed = options.timing and graph.work_ns > 0
+        self._longest_ns = max((node.duration_ns or 0 for node in graph.nodes), default=0)
+
+    def lines(self, name: str) -> Iterator[str]:
+        yield f"digraph {_quoted(name)} {{"
+        yield f"  graph [{_attributes(self._graph_attributes())}];"
+        yield f"  node [{_attributes(_NODE_DEFAULTS)}];"
+        yield f"  edge [{_attributes(_EDGE_DEFAULTS)}];"
+        yield from self._node_lines()
+        yield from self._edge_lines()
+        yield "}"
+
+    def _graph_attributes(self) -> dict[str, str]:
+        attributes = {"fontname": "Helvetica", "fontsize": "11"}
+        if self._timed:
+            work_ns, critical_ns = self._graph.work_ns, self._graph.critical_ns
+            attributes["label"] = (
+                f"T1 = {format_duration(work_ns)}, T∞ = {format_duration(critical_ns)}, "
+                f"parallelism {work_ns / critical_ns:.1f}"
+            )
+            attributes["labelloc"] = "t"
+        return attributes
+
+    def _node_lines(self) -> Iterator[str]:
+        """Go through the nodes in program order; a section is contiguous, so it opens and closes once."""
+        opened: list[int] = []
+        for index, node in enumerate(self._graph.nodes):
+            path = self._graph.path(node.section)
+            while opened != path[: len(opened)]:
+                opened.pop()
+                yield f"{_indent(opened)}}}"
+            for section in path[len(opened) :]:
+                yield f"{_indent(opened)}subgraph {_quoted(f'cluster_{section}')} {{"
+                opened.append(section)
+                yield from self._cluster_lines(section, _indent(opened))
+            attributes = _attributes(self._node_attributes(index, node))
+            yield f"{_indent(opened)}{_quoted(node.name)} [{attributes}];"
+        while opened:
+            opened.pop()
+            yield f"{_indent(opened)}}}"
+
+    def _cluster_lines(self, section: int, indent: str) -> Iterator[str]:
+        label = _escaped(self._graph.sections[section].name)
+        for key, value in {"label": label, **_CLUSTER_ATTRIBUTES}.items():
+            yield f"{indent}{key}={_string(value)};"
+
+    def _node_attributes(self, index: int, node: Node) -> dict[str, str]:
+        attributes = {"label": "\n".join(self._label(node)), "fillcolor": self._fill(node)}
+        if node.num_tasks == 0:
+            attributes |= {"shape": "ellipse", "style": "filled", "fontsize": "8"}
+        elif node.kind == "section":
+            attributes["style"] = "rounded,filled,dashed"
+        if self._timed and self._options.color_by_device and node.place:
+            attributes |= {"color": _place_color(node), "penwidth": "2.5"}
+        elif self._timed and index in self._graph.critical_nodes:
+            attributes |= {"color": _CRITICAL_COLOR, "penwidth": "1.5"}
+        if node.call_site:
+            attributes["tooltip"] = node.call_site
+        return {key: _escaped(value) for key, value in attributes.items()}
+
+    def _label(self, node: Node) -> Iterator[str]:
+        yield node.title
+        if node.detail:
+            yield node.detail
+        if node.kind == "section":
+            yield f"{node.num_tasks} task{'s' if node.num_tasks != 1 else ''}"
+        if not self._options.remove_data_deps:
+            yield from _access_lines(node.accesses)
+        if self._options.color_by_device and node.place and not node.detail:
+            yield f"@ {node.place}"
+        if self._timed and node.duration_ns is not None:
+            yield format_duration(node.duration_ns)
+
+    def _fill(self, node: Node) -> str:
+        if node.num_tasks == 0:
+            return "#ffffff"
+        if self._timed:
+            share = (node.duration_ns or 0) / self._longest_ns
+            return _HEAT_COLORS[min(int(share * len(_HEAT_COLORS)), len(_HEAT_COLORS) - 1)]
+        if self._options.color_by_device and node.place:
+            return _place_color(node)
+        return _KIND_COLORS.get(node.kind, _OTHER_COLOR)
+
+    def _edge_lines(self) -> Iterator[str]:
+        nodes = self._graph.nodes
+        for source, target in self._graph.edges():
+            attributes = ""
+            if self._timed and (source, target) in self._graph.critical_edges:
+                attributes = f" [{_attributes({'color': _CRITICAL_COLOR, 'penwidth': '2'})}]"
+            yield f"  {_quoted(nodes[source].name)} -> {_quoted(nodes[target].name)}{attributes};"
+
+
+_NODE_DEFAULTS = {
+    "shape": "box",
+    "style": "rounded,filled",
+    "color": "#8a929e",
+    "fontname": "Helvetica",
+    "fontsize": "10",
+    "margin": "0.12,0.06",
+    "height": "0.3",
+}
+_EDGE_DEFAULTS = {"color": _EDGE_COLOR, "arrowsize": "0.7"}
+_CLUSTER_ATTRIBUTES = {"style": "dashed,rounded", "color": "#8a929e", "labeljust": "l"}
+
+
+def _indent(opened: list[int]) -> str:
+    return "  " * (len(opened) + 1)
+
+
+def _access_lines(accesses: tuple[tuple[str, int], ...]) -> Iterator[str]:
+    """Yield "X (read), Y (rw)", wrapped, and no more than a few lines."""
+    line, num_lines = "", 0
+    for index, (name, mode) in enumerate(accesses):
+        item = f"{name} ({_MODE_NAMES.get(mode, 'rw')})"
+        if line and len(line) + len(item) + 2 > _LABEL_WIDTH:
+            yield line + ","
+            line, num_lines = "", num_lines + 1
+        if num_lines == _LABEL_LINES:
+            yield f"… and {len(accesses) - index} more"
+            return
+        line = f"{line}, {item}" if line else item
+    if line:
+        yield line
+
+
+def _place_color(node: Node) -> str:
+    if node.place == "host":
+        return _HOST_COLOR
+    if node.device >= 0 and node.place.startswith("device("):
+        return _DEVICE_COLORS[node.device % len(_DEVICE_COLORS)]
+    return _GRID_COLOR
+
+
+def _attributes(attributes: dict[str, str]) -> str:
+    return ", ".join(f"{key}={_string(value)}" for key, value in attributes.items())
+
+
+def _quoted(name: str) -> str:
+    return _string(_escaped(name))
+
+
+def _string(value: str) -> str:
+    """Return a value whose escapes are in place as a quoted string."""
+    return f'"{value}"'
+
+
+def _escaped(text: str) -> str:
+    """Escape what Graphviz would interpret: quotes, backslash sequences, entities, line ends."""
+    text = text.replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;")
+    text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\n", "\\n")
+    return "".join(c if c.isprintable() else f"\\\\x{ord(c):02x}" for c in text)

@@ -1,0 +1,143 @@
+"""What the engine tells whoever listens: the base class of observers and their fan-out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Protocol
+
+_log = logging.getLogger("stf")
+
+
+class ObservedAccess(Protocol):
+    """One access of a task to one logical data, as observers see it."""
+
+    data_id: int
+    data_name: str
+    mode: int  # bits: 1 read, 2 write; exactly 4: accumulate, which commutes with itself
+
+
+class ObservedTask(Protocol):
+    """A submitted task, as observers see it. Observers copy what they need and don't keep it."""
+
+    id: int
+    symbol: str | None
+    kind: str  # task host_launch fill copy prefetch freeze unfreeze fence combine
+    place_name: str
+    device: int  # -1: the host
+    accesses: Sequence[ObservedAccess]
+    call_site: str
+
+
+class Observer:
+    """Base of everything that listens to the engine: every method does nothing.
+
+    Override what you need. `ran` may come from a worker thread, in any order; all other methods are
+    called one at a time, in program order.
+    """
+
+    def task(self, task: ObservedTask) -> None:
+        """Note that `task` was submitted; `task` must not be kept."""
+
+    def operation(
+        self, kind: str, data_id: int, data_name: str, source: str, target: str, nbytes: int, task_id: int
+    ) -> None:
+        """Note an internal operation: "alloc", "copy", "free", "evict" or "write_back".
+
+        Parameters
+        ----------
+        source, target
+            Names of data places, such as "host" or "device(1)".
+        task_id
+            The task that needed it, or 0.
+        """
+
+    def ran(
+        self, task_id: int, name: str, device: int, worker: int, start_ns: int, end_ns: int, category: str
+    ) -> None:
+        """Note when and where the body of a task (category "task") or a copy ("copy") really ran."""
+
+    def section_begin(self, name: str) -> None:
+        """Open a section; sections nest."""
+
+    def section_end(self) -> None:
+        """Close the innermost open section."""
+
+    def data_removed(self, data_id: int) -> None:
+        """Note that a logical data is gone; its id may come again for another one."""
+
+
+class Observers(Observer):
+    """Pass every notification on to several observers.
+
+    An observer that raises is logged with its traceback and detached: a defect of a listener must not
+    stop the engine half-way through a task.
+    """
+
+    def __init__(self, *observers: Observer) -> None:
+        self._observers: tuple[Observer, ...] = observers
+
+    def __len__(self) -> int:
+        return len(self._observers)
+
+    def __contains__(self, observer: object) -> bool:
+        return any(mine is observer for mine in self._observers)
+
+    def attach(self, observer: Observer) -> None:
+        """Let `observer` listen from now on; attaching it twice is the same as once."""
+        if observer not in self:
+            self._observers = (*self._observers, observer)
+
+    def detach(self, observer: Observer) -> None:
+        """Let `observer` no longer listen; one that doesn't listen is ignored."""
+        self._observers = tuple(mine for mine in self._observers if mine is not observer)
+
+    def task(self, task: ObservedTask) -> None:
+        for observer in self._observers:
+            try:
+                observer.task(task)
+            except Exception:
+                self._drop(observer)
+
+    def operation(
+        self, kind: str, data_id: int, data_name: str, source: str, target: str, nbytes: int, task_id: int
+    ) -> None:
+        for observer in self._observers:
+            try:
+                observer.operation(kind, data_id, data_name, source, target, nbytes, task_id)
+            except Exception:
+                self._drop(observer)
+
+    def ran(
+        self, task_id: int, name: str, device: int, worker: int, start_ns: int, end_ns: int, category: str
+    ) -> None:
+        for observer in self._observers:
+            try:
+                observer.ran(task_id, name, device, worker, start_ns, end_ns, category)
+            except Exception:
+                self._drop(observer)
+
+    def section_begin(self, name: str) -> None:
+        for observer in self._observers:
+            try:
+                observer.section_begin(name)
+            except Exception:
+                self._drop(observer)
+
+    def section_end(self) -> None:
+        for observer in self._observers:
+            try:
+                observer.section_end()
+            except Exception:
+                self._drop(observer)
+
+    def data_removed(self, data_id: int) -> None:
+        for observer in self._observers:
+            try:
+                observer.data_removed(data_id)
+            except Exception:
+                self._drop(observer)
+
+    def _drop(self, observer: Observer) -> None:
+        _log.exception("observer %r raised and no longer listens", observer)
+        self.detach(observer)

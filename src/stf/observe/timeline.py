@@ -1,0 +1,223 @@
+"""Draw a trace as bars on a time axis, one row per worker of each place."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_FORMATS = (".svg", ".png", ".pdf")
+_WIDTH = 14.0  # inches
+_ROW_HEIGHT = 0.34
+_LEGEND_ENTRIES = 14
+_LABELLED_BARS = 400
+_OTHER_COLOR = "#b4bac2"
+_COLORS = (
+    "#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#edc948", "#b07aa1",
+    "#9c755f", "#86bcb6", "#d37295", "#a0cbe8", "#ffbe7d", "#8cd17d", "#d4a6c8",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Bar:
+    row: int
+    lane: int
+    start_ms: float
+    duration_ms: float
+    name: str
+    is_copy: bool
+
+
+def timeline(trace: dict[str, Any], path: str | Path, title: str | None = None) -> Path:
+    """Draw what ran where and when.
+
+    Parameters
+    ----------
+    trace
+        What `TraceRecorder.to_perfetto` returned.
+    path
+        Where to write; the suffix .png, .svg or .pdf chooses the format.
+    title
+        Text above the picture.
+
+    Returns
+    -------
+    Path
+        `path`.
+
+    Notes
+    -----
+    Tasks have the colour of their name, without a trailing index such as in "gemm(2, 1)"; the names that
+    took most time are in the legend. Copies are hatched and half as high. Events of one worker that overlap
+    are drawn above one another.
+    """
+    path = Path(path)
+    if path.suffix.lower() not in _FORMATS:
+        raise ValueError(f"cannot draw a timeline as {path.suffix!r}; pass a path that ends in .png, .svg or .pdf")
+    labels, bars = _bars(trace["traceEvents"])
+    colors = _colors(bars)
+    figure = canvas(_WIDTH, 1.3 + _ROW_HEIGHT * max(len(labels), 3))
+    axes = figure.add_subplot()
+    _draw_bars(axes, bars, colors)
+    _draw_axes(axes, labels, bars, title)
+    _draw_legend(axes, bars, colors)
+    figure.savefig(path, dpi=130, facecolor="white")
+    return path
+
+
+def canvas(width: float, height: float) -> Any:
+    """Return a Matplotlib figure of a size in inches, without touching pyplot's global state."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError("drawing needs Matplotlib; pip install matplotlib") from error
+    return Figure(figsize=(width, height), layout="none")
+
+
+def _bars(events: list[dict[str, Any]]) -> tuple[list[str], list[_Bar]]:
+    """Return the labels of the rows, from the top, and all bars."""
+    spans = sorted((event for event in events if event["ph"] == "X"), key=lambda event: event["ts"])
+    tracks = sorted({(event["pid"], event["tid"]) for event in spans})
+    row_of = {track: row for row, track in enumerate(tracks)}
+    busy_until: defaultdict[int, list[float]] = defaultdict(list)
+    bars = []
+    for event in spans:
+        row = row_of[event["pid"], event["tid"]]
+        lane = _free_lane(busy_until[row], event["ts"], event["ts"] + event["dur"])
+        start_ms, duration_ms = event["ts"] / 1000, event["dur"] / 1000
+        bars.append(_Bar(row, lane, start_ms, duration_ms, _family(event["name"]), event["cat"] == "copy"))
+    return _row_labels(events, tracks), bars
+
+
+def _free_lane(busy_until: list[float], start: float, end: float) -> int:
+    for lane, until in enumerate(busy_until):
+        if until <= start:
+            busy_until[lane] = end
+            return lane
+    busy_until.append(end)
+    return len(busy_until) - 1
+
+
+def _family(name: str) -> str:
+    """Return the name without what tells apart tasks of one kind: "gemm(2, 1)" → "gemm"."""
+    head = name.split("(")[0].split("[")[0].rstrip("0123456789 _#.:-")
+    return head or name
+
+
+def _row_labels(events: list[dict[str, Any]], tracks: list[tuple[int, int]]) -> list[str]:
+    names = {
+        (event["name"], event["pid"], event["tid"]): event["args"]["name"]
+        for event in events
+        if event["ph"] == "M" and "name" in event["args"]
+    }
+    labels = []
+    for pid, tid in tracks:
+        process = names.get(("process_name", pid, 0), f"process {pid}")
+        labels.append(f"{process}, {names.get(('thread_name', pid, tid), f'worker {tid}')}")
+    return labels
+
+
+def _time_by_name(bars: list[_Bar]) -> dict[str, float]:
+    """Return the total time of each name, the longest first."""
+    total: defaultdict[str, float] = defaultdict(float)
+    for bar in bars:
+        total[bar.name] += bar.duration_ms
+    return dict(sorted(total.items(), key=lambda pair: (-pair[1], pair[0])))
+
+
+def _colors(bars: list[_Bar]) -> dict[str, str]:
+    return dict(zip(_time_by_name(bars), _COLORS, strict=False))
+
+
+def _draw_bars(axes: Any, bars: list[_Bar], colors: dict[str, str]) -> None:
+    from matplotlib.collections import PolyCollection
+
+    lanes: defaultdict[int, int] = defaultdict(lambda: 1)
+    for bar in bars:
+        lanes[bar.row] = max(lanes[bar.row], bar.lane + 1)
+    edge_width = 0.4 if len(bars) <= 2000 else 0.0
+    for is_copy in (False, True):
+        drawn = [bar for bar in bars if bar.is_copy == is_copy]
+        axes.add_collection(
+            PolyCollection(
+                [_corners(bar, lanes[bar.row]) for bar in drawn],
+                facecolors=[colors.get(bar.name, _OTHER_COLOR) for bar in drawn],
+                edgecolors="white",
+                linewidths=edge_width,
+                hatch="////" if is_copy and edge_width else None,
+            )
+        )
+    if len(bars) <= _LABELLED_BARS:
+        _label_bars(axes, bars, lanes)
+
+
+def _corners(bar: _Bar, lanes: int) -> list[tuple[float, float]]:
+    height = 0.84 / lanes
+    top = bar.row - 0.42 + bar.lane * height
+    if bar.is_copy:
+        top, height = top + height / 4, height / 2
+    left, right = bar.start_ms, bar.start_ms + bar.duration_ms
+    return [(left, top), (right, top), (right, top + height), (left, top + height)]
+
+
+def _label_bars(axes: Any, bars: list[_Bar], lanes: dict[int, int]) -> None:
+    """Write a name into each bar that is wide enough for it."""
+    inch_per_ms = 0.75 * _WIDTH / max(_end_ms(bars), 1e-12)
+    for bar in bars:
+        if not bar.is_copy and lanes[bar.row] == 1 and bar.duration_ms * inch_per_ms > 0.085 * len(bar.name) + 0.05:
+            middle = bar.start_ms + bar.duration_ms / 2
+            axes.text(
+                middle, bar.row, bar.name, ha="center", va="center", fontsize=7, color="white", parse_math=False
+            )
+
+
+def _end_ms(bars: list[_Bar]) -> float:
+    return max((bar.start_ms + bar.duration_ms for bar in bars), default=1.0)
+
+
+def _draw_axes(axes: Any, labels: list[str], bars: list[_Bar], title: str | None) -> None:
+    axes.set(xlim=(0, _end_ms(bars) * 1.005), ylim=(max(len(labels), 1) - 0.5, -0.5), xlabel="time (ms)")
+    axes.set_yticks(range(len(labels)), labels, fontsize=8)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x", color="#d5d9df", linewidth=0.6)
+    axes.set_axisbelow(True)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    for row in range(0, len(labels), 2):
+        axes.axhspan(row - 0.5, row + 0.5, color="#f4f5f7", zorder=0)
+    if title:
+        axes.set_title(title, loc="left", fontsize=11, parse_math=False)
+    left = 0.3 + 0.075 * max(map(len, labels), default=0)
+    height = axes.figure.get_figheight()
+    axes.figure.subplots_adjust(left / _WIDTH, 0.55 / height, 0.84, 1 - (0.4 if title else 0.15) / height)
+
+
+def _draw_legend(axes: Any, bars: list[_Bar], colors: dict[str, str]) -> None:
+    from matplotlib.patches import Patch
+
+    times = _time_by_name(bars)
+    copies = {bar.name for bar in bars if bar.is_copy}
+    handles = [
+        Patch(fc=color, ec="white", lw=0, hatch="////" if name in copies else None, label=_legend_text(name, times))
+        for name, color in colors.items()
+    ]
+    others = sum(time for name, time in times.items() if name not in colors)
+    if others:
+        handles.append(Patch(fc=_OTHER_COLOR, label=f"{len(times) - len(colors)} others, {others:.3g} ms"))
+    if handles:
+        legend = axes.legend(
+            handles=handles[: _LEGEND_ENTRIES + 1],
+            loc="upper left",
+            bbox_to_anchor=(1.01, 1.0),
+            frameon=False,
+            fontsize=8,
+            borderaxespad=0,
+        )
+        for text in legend.get_texts():
+            text.set_parse_math(False)
+
+
+def _legend_text(name: str, times: dict[str, float]) -> str:
+    short = name if len(name) <= 24 else name[:23] + "…"
+    return f"{short}, {times[name]:.3g} ms"

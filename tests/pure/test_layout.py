@@ -1,0 +1,190 @@
+"""Who may import whom, and the shape of the modules.
+
+Calls go down: API, engine, backend, driver. The tests read the sources, so they hold for imports inside functions
+and for the C imports of the .pxd and .pyx too.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import stf
+
+ROOT = Path(stf.__file__).parent
+MODULES = sorted(ROOT.rglob("*.py"))
+SOURCES = sorted([*MODULES, *ROOT.rglob("*.pyx"), *ROOT.rglob("*.pxd")])
+MAX_LINES = 650
+
+BASICS = {"stf._cython", "stf._sync", "stf.errors"}
+CIMPORT = re.compile(r"^[ \t]*(?:from[ \t]+(\S+)[ \t]+c?import[ \t]+(.+)|c?import[ \t]+(.+))", re.MULTILINE)
+
+
+class Import(NamedTuple):
+    """A module that is imported, and whether that happens while its importer is loaded."""
+
+    module: str
+    at_load: bool
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def module_name(path: Path) -> str:
+    parts = ("stf", *path.relative_to(ROOT).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+NAMES = {module_name(path) for path in SOURCES}
+
+
+def imports(path: Path) -> set[Import]:
+    if path.suffix == ".py":
+        return set(python_imports(path))
+    return {Import(module, True) for module in c_imports(path)}
+
+
+def python_imports(path: Path) -> Iterator[Import]:
+    def visit(node: ast.AST, at_load: bool) -> Iterator[Import]:
+        if isinstance(node, ast.Import):
+            yield from (Import(alias.name, at_load) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = absolute(path, "." * node.level + (node.module or ""))
+            yield from (Import(resolve(base, alias.name), at_load) for alias in node.names)
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            yield from (found for child in node.body for found in visit(child, False))
+            yield from (found for child in node.orelse for found in visit(child, at_load))
+        else:
+            inside = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            for child in ast.iter_child_nodes(node):
+                yield from visit(child, at_load and not inside)
+
+    return visit(ast.parse(path.read_text()), True)
+
+
+def c_imports(path: Path) -> Iterator[str]:
+    text = re.sub(r"\\\n", " ", re.sub(r"#.*", "", path.read_text()))
+    text = re.sub(r"\(([^()]*)\)", lambda m: m[1].replace("\n", " "), text)
+    for base, names, plain in CIMPORT.findall(text):
+        for name in (names or plain).split(","):
+            word = name.split()[0] if name.split() else ""
+            if word:
+                yield resolve(absolute(path, base), word) if base else word
+
+
+def absolute(path: Path, name: str) -> str:
+    """Resolve the leading dots of `name` as `path` would."""
+    level = len(name) - len(name.lstrip("."))
+    if level == 0:
+        return name
+    package = ["stf", *path.relative_to(ROOT).parent.parts]
+    return ".".join([*package[: len(package) - level + 1], *filter(None, [name.lstrip(".")])])
+
+
+def resolve(base: str, name: str) -> str:
+    """Return the module that `from base import name` reads."""
+    return f"{base}.{name}" if f"{base}.{name}" in NAMES else base
+
+
+def own(path: Path) -> set[str]:
+    """Return the modules of stf that `path` imports."""
+    return {i.module for i in imports(path) if i.module == "stf" or i.module.startswith("stf.")}
+
+
+def in_package(package: str) -> list[Path]:
+    return [path for path in SOURCES if relative(path).startswith(f"{package}/")]
+
+
+def is_in(module: str, package: str) -> bool:
+    return module == package or module.startswith(f"{package}.")
+
+
+@pytest.mark.parametrize("package", ["_engine", "_drivers"])
+def test_engine_and_drivers_import_only_themselves_and_the_basics(package: str) -> None:
+    for path in in_package(package):
+        others = {module for module in own(path) if not is_in(module, f"stf.{package}")}
+        assert others <= BASICS | {"stf.config"}, relative(path)
+
+
+def test_backends_see_the_port_and_the_driver_base() -> None:
+    allowed = BASICS | {"stf._engine.ports", "stf._engine.deps", "stf._drivers.base"}
+    for path in in_package("_backends"):
+        others = {module for module in own(path) if not is_in(module, "stf._backends")}
+        assert others <= allowed, relative(path)
+
+
+def test_only_the_composition_root_names_backends_and_drivers() -> None:
+    root = {"contexts.py", "contexts.pxd", "testing.py"}
+    abstract = {"stf._drivers", "stf._drivers.base", "stf._backends"}
+    for path in SOURCES:
+        if relative(path) in root or relative(path).startswith(("_backends/", "_drivers/")):
+            continue
+        concrete = {m for m in own(path) if is_in(m, "stf._drivers") or is_in(m, "stf._backends")}
+        assert concrete <= abstract, relative(path)
+
+
+def test_foreign_libraries_are_imported_inside_functions() -> None:
+    free = {*sys.stdlib_module_names, "stf", "numpy", "cython"}
+    for path in MODULES:
+        at_load = {i.module.partition(".")[0] for i in imports(path) if i.at_load}
+        assert at_load <= free, relative(path)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=relative)
+def test_module_has_a_docstring_and_holds_one_noun(path: Path) -> None:
+    text = path.read_text()
+    assert ast.get_docstring(ast.parse(text)), "no module docstring"
+    assert text.count("\n") < MAX_LINES
+
+
+def test_pyx_modules_hold_one_noun() -> None:
+    for path in ROOT.rglob("*.pyx"):
+        assert path.read_text().count("\n") < MAX_LINES, relative(path)
+
+
+def test_public_names_are_sorted_and_resolve() -> None:
+    assert list(stf.__all__) == sorted(set(stf.__all__))
+    missing = [name for name in stf.__all__ if not hasattr(stf, name)]
+    assert missing == []
+
+
+def test_the_reader_of_imports_sees_every_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "ROOT", tmp_path)
+    monkeypatch.setitem(globals(), "NAMES", {"stf.errors", "stf._engine.deps", "stf._engine.ports"})
+    (tmp_path / "_engine").mkdir()
+    source = tmp_path / "_engine" / "a.py"
+    source.write_text(
+        "from typing import TYPE_CHECKING\nfrom stf import errors\nfrom . import deps\nfrom ..data import x\n"
+        "if TYPE_CHECKING:\n    import cupy\n"
+        "try:\n    import torch\nexcept ImportError:\n    import os.path\n"
+        "def f():\n    from .ports import P\n    import numba\n"
+    )
+    assert imports(source) == {
+        Import("typing", True),
+        Import("stf.errors", True),
+        Import("stf._engine.deps", True),
+        Import("stf.data", True),
+        Import("cupy", False),
+        Import("torch", True),
+        Import("os.path", True),
+        Import("stf._engine.ports", False),
+        Import("numba", False),
+    }
+    header = tmp_path / "_engine" / "a.pxd"
+    header.write_text(
+        "from libc.stdint cimport int64_t  # from stf.data cimport X\nfrom . cimport ports\n"
+        "from stf._engine.deps cimport (\n    EventSet,\n    Data,\n)\ncimport stf.errors as errors\n"
+    )
+    assert {i.module for i in imports(header)} == {
+        "libc.stdint",
+        "stf._engine.ports",
+        "stf._engine.deps",
+        "stf.errors",
+    }
