@@ -1,12 +1,14 @@
 """Double-precision BLAS and LAPACK on NumPy tiles, with the GIL released.
 
-SciPy's own wrappers (``scipy.linalg.blas``, ``scipy.linalg.lapack``) hold the GIL while they compute, so tasks that call them
-never overlap. This module takes the addresses of the same routines from ``scipy.linalg.cython_blas`` and ``cython_lapack``, where
-SciPy publishes them for Cython users, and calls them through ctypes, which releases the GIL around a foreign call.
+SciPy's own wrappers (``scipy.linalg.blas``, ``scipy.linalg.lapack``) hold the GIL while they compute, so
+tasks that call them never overlap. This module takes the addresses of the same routines from
+``scipy.linalg.cython_blas`` and ``cython_lapack``, where SciPy publishes them for Cython users, and calls
+them through ctypes, which releases the GIL around a foreign call.
 
-Every function works in place on tiles with a unit stride along one axis, rows (C order) or columns (Fortran order), with any leading
-dimension: a tile of a larger matrix is used where it lies. BLAS reads columns; a row-major matrix is its transpose there, so
-a row-major output is computed as the transposed problem and nothing is copied.
+Every function works in place on tiles with a unit stride along one axis, rows (C order) or columns (Fortran
+order), with any leading dimension: a tile of a larger matrix is used where it lies. BLAS reads columns; a
+row-major matrix is its transpose there, so a row-major output is computed as the transposed problem and
+nothing is copied.
 
 Example
 -------
@@ -27,7 +29,18 @@ from collections.abc import Iterator
 import numpy as np
 from scipy.linalg import cython_blas, cython_lapack
 
-__all__ = ["blas_threads", "core_count", "empty_matrix", "gemm", "gemv", "potrf", "syrk", "thread_control", "trsm", "trsv"]
+__all__ = [
+    "blas_threads",
+    "core_count",
+    "empty_matrix",
+    "gemm",
+    "gemv",
+    "potrf",
+    "syrk",
+    "thread_control",
+    "trsm",
+    "trsv",
+]
 
 _FLOAT64 = np.dtype(np.float64)
 
@@ -53,11 +66,16 @@ def potrf(a: np.ndarray) -> None:
 
 
 def trsm(triangle: np.ndarray, b: np.ndarray, *, side: str = "left", transposed: bool = False) -> None:
-    """Solve with a lower triangle, in place: ``b = L⁻¹ b`` (left) or ``b = b L⁻¹`` (right), with Lᵀ for L where `transposed`."""
+    """Solve with a lower triangle, in place: ``b = L⁻¹ b`` (left) or ``b = b L⁻¹`` (right).
+
+    Where `transposed`, Lᵀ stands for L.
+    """
     rows, columns = b.shape
     order = {"left": rows, "right": columns}[side]
     if triangle.shape != (order, order):
-        raise ValueError(f"trsm on the {side} of {b.shape} needs a triangle of shape {(order, order)}, got {triangle.shape}")
+        raise ValueError(
+            f"trsm on the {side} of {b.shape} needs a triangle of shape {(order, order)}, got {triangle.shape}"
+        )
     b_pointer, b_leading, b_by_rows = _matrix(b, "b", output=True)
     pointer, leading, by_rows = _matrix(triangle, "triangle")
     if b_by_rows:  # the transposed problem: the other side, the other triangle
@@ -80,8 +98,8 @@ def syrk(a: np.ndarray, c: np.ndarray, *, alpha: float = 1.0, beta: float = 1.0)
     c_pointer, c_leading, c_by_rows = _matrix(c, "c", output=True)
     pointer, leading, by_rows = _matrix(a, "a")
     _dsyrk(
-        b"U" if c_by_rows else b"L", b"T" if by_rows else b"N", _int(n), _int(k), _double(alpha), pointer, _int(leading),
-        _double(beta), c_pointer, _int(c_leading),
+        b"U" if c_by_rows else b"L", b"T" if by_rows else b"N", _int(n), _int(k), _double(alpha),
+        pointer, _int(leading), _double(beta), c_pointer, _int(c_leading),
     )  # fmt: skip
 
 
@@ -110,8 +128,8 @@ def gemv(a: np.ndarray, x: np.ndarray, y: np.ndarray, *, alpha: float = 1.0, bet
     y_pointer, y_step = _vector(y, "y", output=True)
     rows, columns = reversed(a.shape) if by_rows else a.shape
     _dgemv(
-        b"T" if by_rows else b"N", _int(rows), _int(columns), _double(alpha), pointer, _int(leading), x_pointer, _int(x_step),
-        _double(beta), y_pointer, _int(y_step),
+        b"T" if by_rows else b"N", _int(rows), _int(columns), _double(alpha), pointer, _int(leading),
+        x_pointer, _int(x_step), _double(beta), y_pointer, _int(y_step),
     )  # fmt: skip
 
 
@@ -156,8 +174,8 @@ def blas_threads(count: int) -> Iterator[None]:
 def thread_control():
     """Return SciPy's BLAS thread count as a pair (get, set), or None where this BLAS has no such switch that we know.
 
-    SciPy's wheels carry an OpenBLAS of their own, under prefixed names; looking the names up through the extension module
-    finds that one, and not NumPy's.
+    SciPy's wheels carry an OpenBLAS of their own, under prefixed names; looking the names up through the
+    extension module finds that one, and not NumPy's.
     """
     library = ctypes.CDLL(cython_blas.__file__)
     for name in ("scipy_openblas_{}_num_threads", "openblas_{}_num_threads", "MKL_{}_Num_Threads"):
@@ -207,7 +225,10 @@ def _double(value: float):
 
 
 def _routine(module, name: str, signature: str):
-    """Return the routine behind a capsule of SciPy; `signature` has c, i, d for char*, int* and double*, and p for an array."""
+    """Return the routine behind a capsule of SciPy.
+
+    `signature` has c, i, d for the scalars char*, int* and double*, and p for an array.
+    """
     capsule = module.__pyx_capi__[name]
     get_name = ctypes.pythonapi.PyCapsule_GetName
     get_name.restype, get_name.argtypes = ctypes.c_char_p, [ctypes.py_object]
@@ -215,7 +236,9 @@ def _routine(module, name: str, signature: str):
     get_pointer.restype, get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     declared = get_name(capsule)
     if declared.count(b"int *") != signature.count("i"):
-        raise ImportError(f"SciPy's {name} is not the 32-bit integer interface that this module calls: {declared.decode()}")
+        raise ImportError(
+            f"SciPy's {name} is not the 32-bit integer interface that this module calls: {declared.decode()}"
+        )
     kinds = {"c": ctypes.c_char_p, "i": ctypes.c_void_p, "d": ctypes.c_void_p, "p": ctypes.c_void_p}
     return ctypes.CFUNCTYPE(None, *(kinds[letter] for letter in signature))(get_pointer(capsule, declared))
 

@@ -4,13 +4,18 @@
         |            '-------> gemm(2,1,0) ------------------^              ^
         '------> trsm(2,0) ------^  '--> syrk(2,0) -------------------------'
 
-The covariance matrix of 2,225 weekly values is assembled, factored and used in tiles. Every tile is a logical data and every call of
-LAPACK a task: which may run together follows from what they read and write, and with several devices the copies follow from the places.
+The covariance matrix of 2,225 weekly values is assembled, factored and used in tiles. Every tile is a logical
+data and every call of LAPACK a task: which may run together follows from what they read and write, and with
+several devices the copies follow from the places.
 
-    python examples/gp_cholesky.py --out demo                     the regression, its pictures, and the factorization beside SciPy's
-    python examples/gp_cholesky.py --devices cpu:4 --out demo     the same on four emulated devices with memories of their own
-    python examples/gp_cholesky.py --n 8192 --repeat 5            the factorization alone, of a synthetic matrix
-    python examples/gp_cholesky.py --csv my.csv --date-column day --value-column level --out mine
+    the regression, its pictures, and the factorization beside SciPy's:
+        python examples/gp_cholesky.py --out demo
+    the same on four emulated devices with memories of their own:
+        python examples/gp_cholesky.py --devices cpu:4 --out demo
+    the factorization alone, of a synthetic matrix:
+        python examples/gp_cholesky.py --n 8192
+    a series of your own:
+        python examples/gp_cholesky.py --csv my.csv --date-column day --value-column level --out mine
 """
 
 from __future__ import annotations
@@ -23,93 +28,106 @@ import sys
 import _blas as blas
 import numpy as np
 import scipy
-from gp import benchmark, model, pictures
+from gp import benchmark, model
 from gp.cholesky import block_cyclic, factor
 from gp.progress import Progress
 from gp.regression import covariance_matrix, regress
-from gp.series import MAUNA_LOA, read_series
+from gp.series import MAUNA_LOA, Series, read_series
 
 import stf
+
+STEP_YEARS = 1 / 24
 
 
 def main(arguments: list[str] | None = None) -> None:
     options = _parse(arguments)
     if options.n is None:
-        _run_regression(options)
+        data, parameters, trace = _predict(options)
+        _compare(options, covariance_matrix(data, parameters))
+        title = f"Gaussian-process regression on {_where(options)}, tiles of {options.tile}"
     else:
-        _run_benchmark(options, benchmark.synthetic_matrix(options.n))
+        trace = _compare(options, benchmark.synthetic_matrix(options.n))
+        title = f"Cholesky of order {options.n:,} on {_where(options)}, tiles of {options.tile}"
     if options.out is not None:
-        _draw_graph(options)
+        _draw_runs(options, trace, title)
 
 
-def _run_regression(options: argparse.Namespace) -> None:
+def _predict(options: argparse.Namespace) -> tuple[Series, model.Hyperparameters, dict]:
+    """Run the regression, say what it found and draw it; return what it was made from, and its trace."""
     series = read_series(options.csv, options.date_column, options.value_column)
-    data, held_out = series.split(series.years[-1] - options.hold_out) if options.hold_out else (series, series.split(np.inf)[1])
-    _say("data", f"{len(data):,} values of {data.label}, {data.years[0]:.1f} to {data.years[-1]:.1f}; {data.missing} gaps")
+    data, held_out = series.split(series.years[-1] - options.hold_out if options.hold_out else np.inf)
+    span = f"{data.years[0]:.1f} to {data.years[-1]:.1f}"
+    _say("data", f"{len(data):,} values of {data.label}, {span}; {series.missing} gaps")
+    parameters = _parameters(options, data)
 
-    parameters = model.WEEKLY_CO2 if options.csv == MAUNA_LOA else model.WEEKLY_CO2.scaled(data.values.std() / 17.4)
-    if options.fit:
-        with Progress("fit") as progress:
-            parameters = model.fit(data, parameters, progress=progress)
-        _say("fitted", ", ".join(f"{name} {value:.3g}" for name, value in vars(parameters).items()))
-
-    at = np.arange(data.years[0], data.years[-1] + options.years, 1 / 24)
-    with blas.blas_threads(1), Progress("regression") as progress:
-        result = regress(data, at, parameters, tile=options.tile or 256, devices=options.devices, progress=progress)
-    _say("regression", f"{_work(result.statistics)}; {result.seconds:.2f} s on {_where(options.devices)}")
-    _say("likelihood", f"log p(y) = {result.log_likelihood:.1f}")
+    at = np.arange(data.years[0], data.years[-1] + options.years, STEP_YEARS)
+    with Progress("regression") as progress:
+        result = regress(data, at, parameters, tile=options.tile, devices=options.devices, progress=progress)
     sigma = np.hypot(result.deviation, parameters.noise)
-    _say("forecast", f"{result.mean[-1]:.1f} ± {1.96 * sigma[-1]:.1f} in {at[-1]:.0f} (95 %)")
+    _say("regression", f"{_work(result.statistics)}; {result.seconds:.2f} s on {_where(options)}")
+    _say("likelihood", f"log p(y) = {result.log_likelihood:.1f}")
+    _say("forecast", f"{result.mean[-1]:.1f} ± {1.96 * sigma[-1]:.1f} at {at[-1]:.1f} (95 %)")
     if len(held_out):
-        inside = np.abs(np.interp(held_out.years, at, result.mean) - held_out.values) < 1.96 * np.interp(held_out.years, at, sigma)
-        _say("held out", f"{inside.mean():.1%} of the last {options.hold_out:g} years' {len(held_out):,} values lie in the 95 % band")
+        error = np.abs(np.interp(held_out.years, at, result.mean) - held_out.values)
+        inside = (error < 1.96 * np.interp(held_out.years, at, sigma)).mean()
+        _say("held out", f"{inside:.1%} of the last {len(held_out):,} values lie in the 95 % band")
 
     if options.out is not None:
-        pictures.draw_fit(_output(options, "fit.png"), data, held_out, at, result.mean, sigma)
-        title = f"Gaussian-process regression on {_where(options.devices)}, tiles of {options.tile or 256}"
-        pictures.draw_timeline(_output(options, "timeline.png"), result.trace, title)
-    _compare(options, covariance_matrix(data, parameters), options.tile or 256)
+        from gp.plot import draw_fit
+
+        draw_fit(_output(options, "fit.png"), data, held_out, at, result.mean, sigma)
+    return data, parameters, result.trace
 
 
-def _run_benchmark(options: argparse.Namespace, matrix: np.ndarray) -> None:
-    tile = options.tile or (512 if options.n >= 4096 else 256)
-    trace = _compare(options, matrix, tile)
-    if options.out is not None:
-        title = f"Cholesky of order {options.n:,} on {_where(options.devices)}, tiles of {tile}"
-        pictures.draw_timeline(_output(options, "timeline.png"), trace, title)
+def _parameters(options: argparse.Namespace, data: Series) -> model.Hyperparameters:
+    start = model.WEEKLY_CO2
+    if options.csv != MAUNA_LOA:
+        start = start.scaled(data.values.std() / model.WEEKLY_CO2_DEVIATION)
+    if not options.fit:
+        return start
+    with Progress("fit") as progress:
+        fitted = model.fit(data, start, progress=progress)
+    _say("fitted", ", ".join(f"{name} {value:.3g}" for name, value in vars(fitted).items()))
+    return fitted
 
 
-def _compare(options: argparse.Namespace, matrix: np.ndarray, tile: int) -> dict:
-    """Factor by tiles and by SciPy, say how they compare, and return the trace of the tiled run."""
-    cores = blas.core_count()
+def _compare(options: argparse.Namespace, matrix: np.ndarray) -> dict:
+    """Factor by tiles and by SciPy, say how they compare, and return the trace of a tiled run."""
     with Progress("factorization") as progress:
-        found = benchmark.compare(matrix, tile=tile, devices=options.devices, repeat=options.repeat, progress=progress)
-    _say("cholesky", f"order {len(matrix):,}, tiles of {tile}: {_work(found.statistics)}; median of {options.repeat}, on {cores} cores")
+        found = benchmark.compare(
+            matrix, tile=options.tile, devices=options.devices, repeat=options.repeat, progress=progress
+        )
+    _say("cholesky", f"order {len(matrix):,}, tiles of {options.tile}: {_work(found.statistics)}")
     for name, seconds in (
-        (f"stf on {_where(options.devices)}", found.tiled_s),
+        (f"stf on {_where(options)}", found.tiled_s),
         (f"scipy.linalg.cholesky ({scipy.__version__})", found.scipy_s),
         ("LAPACK dpotrf, called directly", found.lapack_s),
     ):
-        _say("", f"{name:<40} {np.median(seconds):8.4f} s {found.gflops(seconds):8.1f} GFLOP/s")
-    _say("ratio", f"stf takes {found.ratio:.2f} of SciPy's time")
+        _say("", f"{name:<34} {np.median(seconds):8.4f} s {found.gflops(seconds):8.1f} GFLOP/s")
+    cores = blas.core_count()
+    _say("ratio", f"stf takes {found.ratio:.2f} of SciPy's time (median of {options.repeat}, {cores} cores)")
     _say("residual", f"|L Lᵀ - A| / |A| = {found.residual:.1e}")
     if not found.residual < 1e-12:
         sys.exit("the factorization is wrong")
     return found.trace
 
 
-def _draw_graph(options: argparse.Namespace, count: int = 5, tile: int = 8) -> None:
-    """Draw the tasks of a factorization that is small enough to be read: the graph does not depend on the size of a tile."""
-    from stf.observe import draw
+def _draw_runs(options: argparse.Namespace, trace: dict, title: str) -> None:
+    """Draw when what ran, and the graph of a factorization that is small enough to be read."""
+    from stf.observe import draw, timeline
 
-    matrix = benchmark.synthetic_matrix(count * tile)
-    with stf.context(devices=options.devices, name="small") as ctx:
-        factor(ctx.logical_data(matrix, name="A").tiles((tile, tile)), block_cyclic(ctx.devices))
-        ctx.synchronize()
-        dot = ctx.dot()
+    timeline.timeline(trace, _output(options, "timeline.png"), title)
+    dot = _small_graph(options.devices)
     _output(options, "graph.dot").write_text(dot, encoding="utf-8")
     for name in ("graph.svg", "graph.png"):
         draw.render(dot, _output(options, name))
+
+
+def _small_graph(devices: str, count: int = 5, tile: int = 8) -> str:
+    matrix = benchmark.synthetic_matrix(count * tile)
+    with stf.context(devices=devices, name="cholesky") as ctx:
+        factor(ctx.logical_data(matrix, name="A").tiles((tile, tile)), block_cyclic(ctx.devices))
+        return ctx.dot()
 
 
 def _output(options: argparse.Namespace, name: str) -> pathlib.Path:
@@ -118,12 +136,13 @@ def _output(options: argparse.Namespace, name: str) -> pathlib.Path:
     return options.out / name
 
 
-def _work(statistics: dict) -> str:
-    return f"{statistics['tasks']:,} tasks, {statistics['copies']:,} copies ({statistics['copied_bytes'] / 2**20:,.1f} MiB)"
+def _work(statistics) -> str:
+    copied_mib = statistics.total_copied_bytes / 2**20
+    return f"{statistics.total_tasks:,} tasks, {statistics.total_copies:,} copies ({copied_mib:,.1f} MiB)"
 
 
-def _where(devices: str) -> str:
-    kind, _, count = devices.partition(":")
+def _where(options: argparse.Namespace) -> str:
+    kind, _, count = options.devices.partition(":")
     return f"{count} emulated devices" if count else f"the {kind.upper()}"
 
 
@@ -132,21 +151,35 @@ def _say(what: str, text: str) -> None:
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--devices", default=os.environ.get("STF_DEVICES", "cpu"), help="cpu, or cpu:N for N emulated devices (default: STF_DEVICES, else cpu)")
-    parser.add_argument("--tile", type=_positive, help="rows and columns of a tile (default: 256, or 512 from order 4,096 on)")
-    parser.add_argument("--out", type=pathlib.Path, help="folder for the pictures (default: none are drawn)")
-    parser.add_argument("--n", type=_positive, help="factor a synthetic matrix of this order instead")
-    parser.add_argument("--repeat", type=_positive, default=5, help="runs of each factorization (default: 5)")
-    parser.add_argument("--csv", type=pathlib.Path, default=MAUNA_LOA, help="a series of your own, with a season of a year")
-    parser.add_argument("--date-column", default="date", help="its column of dates: 19580329, 1958-03-29 or 1958.24")
-    parser.add_argument("--value-column", default="co2", help="its column of values")
-    parser.add_argument("--years", type=float, default=20.0, help="how far to forecast (default: 20)")
-    parser.add_argument("--hold-out", type=float, default=0.0, metavar="YEARS", help="hide the last years from the fit, and check the forecast with them")
-    parser.add_argument("--fit", action=argparse.BooleanOptionalAction, help="fit the hyper-parameters (default: for a series of your own)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    devices = os.environ.get("STF_DEVICES", "cpu")
+    add("--devices", default=devices, help="cpu, or cpu:N for N emulated ones (default: STF_DEVICES or cpu)")
+    add("--tile", type=_positive, help="rows and columns of a tile (default: 256, or 512 from --n 4096 on)")
+    add("--out", type=pathlib.Path, help="folder for the pictures (default: draw none)")
+    add("--n", type=_positive, help="factor a synthetic matrix of this order instead")
+    add("--repeat", type=_positive, default=5, help="runs of each factorization (default: 5)")
+    add("--csv", type=pathlib.Path, default=MAUNA_LOA, help="a series of your own, with a yearly season")
+    add("--date-column", default="date", help="its column of dates: 19580329, 1958-03-29 or 1958.24")
+    add("--value-column", default="co2", help="its column of values")
+    add("--years", type=float, default=20.0, help="how far to forecast (default: 20)")
+    add(
+        "--hold-out",
+        type=float,
+        default=0.0,
+        metavar="YEARS",
+        help="hide the last years, and check with them",
+    )
+    add(
+        "--fit", action=argparse.BooleanOptionalAction, help="fit the model (default: if the series is yours)"
+    )
     options = parser.parse_args(arguments)
     if options.fit is None:
         options.fit = options.csv != MAUNA_LOA
+    if options.tile is None:
+        options.tile = 512 if (options.n or 0) >= 4096 else 256
     if not options.csv.is_file():
         parser.error(f"there is no file {options.csv}")
     return options

@@ -26,8 +26,7 @@ class Comparison:
     scipy_s: list[float]
     lapack_s: list[float]
     residual: float
-    statistics: dict
-    trace: dict
+    statistics: stf.observe.Statistics
 
     def gflops(self, seconds: list[float]) -> float:
         return factor_flops(self.order) / statistics.median(seconds) / 1e9
@@ -63,18 +62,29 @@ def compare(matrix: np.ndarray, *, tile: int, devices: str, repeat: int, progres
 
 
 def factor_tiled(matrix: np.ndarray, tile: int, devices: str, progress=None, share: float = 1.0):
-    """Factor in place; return the seconds from an empty context to the result in `matrix`, the statistics and the trace."""
+    """Factor in place; return the seconds, the statistics and the trace.
+
+    The time is all of it: from making the context to having the result in `matrix`.
+    """
     with blas.blas_threads(1):
         start = time.perf_counter()
         with stf.context(devices=devices, name="cholesky") as ctx:
-            factor(ctx.logical_data(matrix, name="A").tiles((tile, tile)), block_cyclic(ctx.devices), progress, share)
+            factor(
+                ctx.logical_data(matrix, name="A").tiles((tile, tile)),
+                block_cyclic(ctx.devices),
+                progress,
+                share,
+            )
             ctx.synchronize()
             figures, trace = ctx.statistics(), ctx.trace()
         return time.perf_counter() - start, figures, trace
 
 
 def synthetic_matrix(order: int, seed: int = 0) -> np.ndarray:
-    """Return a matrix whose lower triangle is one of a symmetric positive definite matrix: random, with `order` added on the diagonal."""
+    """Return a random matrix with `order` added on the diagonal.
+
+    Its lower triangle, mirrored, is positive definite; the upper one is not read.
+    """
     matrix = np.random.default_rng(seed).random((order, order))
     matrix[np.diag_indices(order)] += order
     return matrix
@@ -101,7 +111,11 @@ def _residual(lower: np.ndarray, matrix: np.ndarray, block: int = 1024) -> float
             expected = matrix[first:last, left:right]
             error = rows[:, :right] @ np.tril(lower[left:right, :right], left).T - expected
             if left == first:
-                error, expected, twice = np.tril(error), np.tril(expected), np.tril(np.full(error.shape, 2.0), -1) + np.eye(len(error))
+                error, expected, twice = (
+                    np.tril(error),
+                    np.tril(expected),
+                    np.tril(np.full(error.shape, 2.0), -1) + np.eye(len(error)),
+                )
             else:
                 twice = 2.0  # the block stands for its mirror image too
             difference += float((twice * error**2).sum())

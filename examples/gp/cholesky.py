@@ -1,14 +1,14 @@
 """Cholesky factorization and triangular solves over tiles, as tasks.
 
-    potrf(0)                  A = L Lᵀ by panels of tiles: factor the tile on the diagonal,
-     | \\                      solve the tiles below it, then update all tiles to the right.
-     |  trsm(1,0) trsm(2,0)   Nobody waits for a whole panel: potrf(1) starts as soon as
-     |    |    \\    /  |      its one update is done, while other updates of panel 0 still run.
-     | syrk(1,0) gemm  syrk(2,0)
-     |    |        |      |
-    potrf(1) -- trsm(2,1) |
-                   |      |
-                   syrk(2,1) -- potrf(2)
+potrf(0)                  A = L Lᵀ by panels of tiles: factor the tile on the diagonal,
+ | \\                      solve the tiles below it, then update all tiles to the right.
+ |  trsm(1,0) trsm(2,0)   Nobody waits for a whole panel: potrf(1) starts as soon as
+ |    |    \\    /  |      its one update is done, while other updates of panel 0 still run.
+ | syrk(1,0) gemm  syrk(2,0)
+ |    |        |      |
+potrf(1) -- trsm(2,1) |
+               |      |
+               syrk(2,1) -- potrf(2)
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def tick(_tile: stf.Read, progress, fraction: float) -> None:
 
 
 def block_cyclic(devices) -> Callable:
-    """Return the place of tile (i, j): the devices as a grid, repeated over the matrix, so that each has work to the end."""
+    """Return the place of tile (i, j): a grid of the devices, repeated, so that each has work to the end."""
     places = list(devices)
     rows = max(r for r in range(1, math.isqrt(len(places)) + 1) if len(places) % r == 0)
     columns = len(places) // rows
@@ -81,7 +81,7 @@ def block_cyclic(devices) -> Callable:
 
 
 def factor(tiles: np.ndarray, place: Callable, progress=None, share: float = 1.0) -> None:
-    """Submit the factorization of a symmetric positive definite matrix, given as tiles; only the lower triangle is used."""
+    """Submit the factorization of a symmetric positive definite matrix of tiles; the lower ones are used."""
     count = len(tiles)
     for k in range(count):
         potrf.on(place(k, k)).named(f"potrf({k})")(tiles[k, k])
@@ -103,7 +103,9 @@ def solve_vector(tiles: np.ndarray, parts: np.ndarray, place: Callable) -> None:
         solve.on(place(i)).named(f"trsv({i})")(tiles[i, i], parts[i])
 
 
-def solve_columns(tiles: np.ndarray, right: np.ndarray, place: Callable, progress=None, share: float = 1.0) -> None:
+def solve_columns(
+    tiles: np.ndarray, right: np.ndarray, place: Callable, progress=None, share: float = 1.0
+) -> None:
     """Submit B = L⁻¹ B for a matrix of tiles, one column of them after the other."""
     rows, columns = right.shape
     for c in range(columns):

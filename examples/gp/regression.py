@@ -5,8 +5,8 @@
       \\                                             |                                |--> predict --> mean, variance
        '--> cross covariance K* -------------------'---> trsm gemm --> V = L⁻¹ K*  --'
 
-Nothing waits between the stages: the first tiles of K* are computed and solved while the factorization is still at work.
-(Algorithm 2.1 of Rasmussen and Williams, with the mean as Vᵀz, which spares the second solve.)
+Nothing waits between the stages: the first tiles of K* are computed and solved while the factorization is
+still at work. (Algorithm 2.1 of Rasmussen and Williams, with the mean as Vᵀz, which spares the second solve.)
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ class Regression:
 
 
 @stf.task
-def assemble(rows: stf.Read, columns: stf.Read, tile: stf.Write, h: Hyperparameters, noise: float = 0.0) -> None:
+def assemble(
+    rows: stf.Read, columns: stf.Read, tile: stf.Write, h: Hyperparameters, noise: float = 0.0
+) -> None:
     """Compute a tile of the covariance matrix; `noise` is the variance to add on its diagonal."""
     tile[...] = covariance(rows, columns, h)
     if noise:
@@ -49,7 +51,7 @@ def assemble(rows: stf.Read, columns: stf.Read, tile: stf.Write, h: Hyperparamet
 
 @stf.task
 def predict(whitened: stf.Read, solved: stf.Read, mean: stf.Write, variance: stf.Write, prior: float) -> None:
-    """Compute mean and variance of a tile's worth of points, from lists of tiles: mean = Vᵀz, variance = k(s,s) - diag(VᵀV)."""
+    """Compute a part of the prediction from lists of tiles: mean = Vᵀz, variance = k(s, s) - diag(VᵀV)."""
     mean[...] = 0.0
     variance[...] = prior
     for z, v in zip(whitened, solved, strict=True):
@@ -57,7 +59,9 @@ def predict(whitened: stf.Read, solved: stf.Read, mean: stf.Write, variance: stf
         variance -= np.einsum("ij,ij->j", v, v)
 
 
-def regress(series: Series, at: np.ndarray, h: Hyperparameters, *, tile: int, devices: str, progress=None) -> Regression:
+def regress(
+    series: Series, at: np.ndarray, h: Hyperparameters, *, tile: int, devices: str, progress=None
+) -> Regression:
     """Predict the series at the times `at`, on the devices of a new context."""
     count, points = len(series), at.size
     whitened = series.values - series.mean
@@ -65,7 +69,7 @@ def regress(series: Series, at: np.ndarray, h: Hyperparameters, *, tile: int, de
     lower = blas.empty_matrix(count, count)
     factor_share = count / (count + 3 * points)
     start = time.perf_counter()
-    with stf.context(devices=devices, name="regression") as ctx:
+    with blas.blas_threads(1), stf.context(devices=devices, name="regression", observe="trace") as ctx:
         place = block_cyclic(ctx.devices)
         t = ctx.logical_data(series.years, name="t", readonly=True).tiles((tile,))
         s = ctx.logical_data(at, name="s", readonly=True).tiles((tile,))
@@ -76,14 +80,18 @@ def regress(series: Series, at: np.ndarray, h: Hyperparameters, *, tile: int, de
         variances = ctx.logical_data(variance, name="variance").tiles((tile,))
 
         for i, j in zip(*np.tril_indices(len(t)), strict=True):
-            assemble.on(place(i, j)).named(f"cov({i},{j})")(t[i], t[j], a[i, j], h, h.noise**2 if i == j else 0.0)
+            assemble.on(place(i, j)).named(f"cov({i},{j})")(
+                t[i], t[j], a[i, j], h, h.noise**2 if i == j else 0.0
+            )
         factor(a, place, progress, factor_share)
         solve_vector(a, z, place)
         for i, c in np.ndindex(v.shape):
             assemble.on(place(i, c)).named(f"cov({i},{c})")(t[i], s[c], v[i, c], h)
         solve_columns(a, v, place, progress, 1.0 - factor_share)
         for c in range(len(s)):
-            predict.on(place(0, c)).named(f"predict({c})")(list(z), list(v[:, c]), means[c], variances[c], h.variance)
+            predict.on(place(0, c)).named(f"predict({c})")(
+                list(z), list(v[:, c]), means[c], variances[c], h.variance
+            )
         ctx.synchronize()
         seconds = time.perf_counter() - start
         statistics, trace = ctx.statistics(), ctx.trace()

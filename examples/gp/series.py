@@ -33,7 +33,9 @@ class Series:
     def split(self, year: float) -> tuple[Series, Series]:
         """Return what lies before `year` and what does not."""
         before = self.years < year
-        return tuple(dataclasses.replace(self, years=self.years[m], values=self.values[m]) for m in (before, ~before))
+        return tuple(
+            dataclasses.replace(self, years=self.years[m], values=self.values[m]) for m in (before, ~before)
+        )
 
 
 def read_series(path=MAUNA_LOA, date_column: str = "date", value_column: str = "co2") -> Series:
@@ -45,7 +47,9 @@ def read_series(path=MAUNA_LOA, date_column: str = "date", value_column: str = "
         reader = csv.DictReader(file)
         for column in (date_column, value_column):
             if column not in (reader.fieldnames or ()):
-                raise ValueError(f"{path} has no column {column!r}; its columns are {', '.join(reader.fieldnames or ('none',))}")
+                raise ValueError(
+                    f"{path} has no column {column!r}; its columns are {', '.join(reader.fieldnames or ('none',))}"
+                )
         rows = [(row[date_column], (row[value_column] or "").strip()) for row in reader]
     points = sorted(
         (_decimal_year(date, path, line), float(value))
@@ -53,7 +57,9 @@ def read_series(path=MAUNA_LOA, date_column: str = "date", value_column: str = "
         if value.lower() not in ("", "na", "nan")
     )
     if len(points) < 8:
-        raise ValueError(f"{path} has {len(points)} values in column {value_column!r}; a regression needs at least 8")
+        raise ValueError(
+            f"{path} has {len(points)} values in column {value_column!r}; a regression needs at least 8"
+        )
     years, values = np.array(points).T
     is_mauna_loa = pathlib.Path(path).resolve() == MAUNA_LOA
     label = "atmospheric CO₂ at Mauna Loa (ppmv)" if is_mauna_loa else value_column
@@ -69,6 +75,8 @@ def _decimal_year(text: str, path, line: int) -> float:
             return float(text)
         day = datetime.date.fromisoformat(text[:10])
     except ValueError:
-        raise ValueError(f"{path}, line {line}: {text!r} is no date; write 19580329, 1958-03-29 or a decimal year") from None
+        raise ValueError(
+            f"{path}, line {line}: {text!r} is no date; write 19580329, 1958-03-29 or a decimal year"
+        ) from None
     start = datetime.date(day.year, 1, 1)
     return day.year + (day - start).days / (datetime.date(day.year + 1, 1, 1) - start).days

@@ -7,6 +7,7 @@ from stf._engine.ports cimport COMPUTE
 
 cdef class StreamBackend(LanePort):
     cdef readonly Driver driver
+    cdef bint owns_driver
     cdef int make_lane(self, Lane lane) except -1
     cdef int make_wait(self, Lane lane, Lane other, int64_t sequence) except -1
     cdef int make_record(self, Lane lane) except -1
@@ -19,4 +20,4 @@ cdef class StreamBackend(LanePort):
     cdef int64_t free(self, Replica replica, EventSet waits, bint want_event) except -1
     cdef bint wait(self, EventSet events, double timeout_s) except -1
     cdef int distance(self, int source, int target) noexcept
-    cdef int close(self) except -1
+    cpdef int shutdown(self) except -1

@@ -26,11 +26,14 @@ class StreamBackend(LanePort):
         Whose streams.
     width : int
         Compute lanes per place.
+    owns_driver : bool
+        Close the driver at the end; otherwise only the streams go back.
     """
 
-    def __init__(self, driver, width):
+    def __init__(self, driver, width, owns_driver=True):
         LanePort.__init__(self, driver.device_count + 1, width)
         self.driver = driver
+        self.owns_driver = owns_driver
         self.runs_inline = driver.runs_inline
         self.name = "stream"
 
@@ -120,8 +123,12 @@ class StreamBackend(LanePort):
     def distance(self, source, target):
         return self.driver.distance(source - 1, target - 1)
 
-    def close(self):
-        self.driver.close()
+    def shutdown(self):
+        for item in self.lanes:
+            lane: Lane = item
+            self.driver.stream_destroy(lane.stream)
+        if self.owns_driver:
+            self.driver.close()
         return 0
 
 

@@ -6,6 +6,7 @@ cdef class Driver:
     cdef readonly bint runs_inline
     cdef readonly str name
     cpdef int stream_create(self, int device) except -1
+    cpdef int stream_destroy(self, int stream) except -1
     cpdef int stream_enter(self, int stream) except -1
     cpdef int record(self, int stream, int64_t sequence) except -1
     cpdef int wait_event(self, int stream, int other, int64_t sequence) except -1

@@ -25,6 +25,10 @@ class Driver:
         """Make a stream of `device`; return its number."""
         raise NotImplementedError
 
+    def stream_destroy(self, stream):
+        """Take an idle stream back; its number may be given out again."""
+        raise NotImplementedError
+
     def stream_enter(self, stream):
         """Wait until `stream` has done all it was given, and hold it until the next `record`."""
         raise NotImplementedError

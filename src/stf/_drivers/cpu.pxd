@@ -1,3 +1,4 @@
+cimport cython
 from libc.stdint cimport int64_t
 from stf._drivers.base cimport Driver
 from stf._sync cimport Gate, PyThread_get_thread_ident
@@ -10,6 +11,7 @@ cdef enum:
     COPY = 4
     FREE = 5
 
+@cython.freelist(256)
 cdef class Op:
     cdef int kind
     cdef Stream other
@@ -31,6 +33,7 @@ cdef class Stream:
 cdef class CpuDriver(Driver):
     cdef Gate gate
     cdef list streams
+    cdef list spare
     cdef object ready
     cdef list idle
     cdef list worklist
@@ -44,6 +47,7 @@ cdef class CpuDriver(Driver):
     cdef public object errors
     cdef readonly int64_t live_allocations
     cpdef int stream_create(self, int device) except -1
+    cpdef int stream_destroy(self, int stream) except -1
     cpdef int stream_enter(self, int stream) except -1
     cpdef int record(self, int stream, int64_t sequence) except -1
     cpdef int wait_event(self, int stream, int other, int64_t sequence) except -1

@@ -34,7 +34,6 @@ ALIGNMENT = 64
 WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
 
 
-@cython.freelist(256)
 class Op:
     """One entry of a stream's queue."""
 
@@ -88,6 +87,7 @@ class CpuDriver(Driver):
         self.name = "cpu"
         self.gate = Gate()
         self.streams = []
+        self.spare = []
         self.ready = deque()
         self.idle = []
         self.worklist = []
@@ -106,10 +106,21 @@ class CpuDriver(Driver):
     def stream_create(self, device):
         self.gate.enter()
         try:
-            self.streams.append(Stream(len(self.streams), device))
-            return len(self.streams) - 1
+            index = self.spare.pop() if self.spare else len(self.streams)
+            if index == len(self.streams):
+                self.streams.append(None)
+            self.streams[index] = Stream(index, device)
+            return index
         finally:
             self.gate.leave()
+
+    def stream_destroy(self, stream):
+        self.gate.enter()
+        try:
+            self.spare.append(stream)
+        finally:
+            self.gate.leave()
+        return 0
 
     def stream_enter(self, stream):
         lane: Stream = self.streams[stream]
@@ -133,7 +144,7 @@ class CpuDriver(Driver):
             raise
         return 0
 
-    def forsake(self, lane, op):
+    def forsake(self, lane: Stream, op: Op):
         """An interrupted `stream_enter` must not leave the stream held."""
         self.gate.enter()
         try:

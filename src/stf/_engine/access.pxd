@@ -1,3 +1,4 @@
+cimport cython
 from libc.stdint cimport int64_t
 from stf._engine.instances cimport Layout, Replica
 from stf._engine.scopes cimport Version
@@ -24,6 +25,7 @@ cdef class Data:
     cdef public int tiles
     cdef public Data parent
     cdef public object log
+    cdef public object on_removed
     cdef int64_t mark
     cdef int position
 
@@ -34,6 +36,8 @@ cdef class DataHandle:
     cpdef Access write(self, data_place=*)
     cpdef Access rw(self, data_place=*)
 
+@cython.freelist(64)
+@cython.no_gc
 cdef class Access:
     cdef readonly DataHandle data
     cdef Data core

@@ -17,6 +17,7 @@ from stf.errors import AccessError
 if not cython.compiled:
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
 
+AFFINE_PLACE = -1
 MODE_NAMES = {1: "read", 2: "write", 3: "rw", 4: "accumulate"}
 
 
@@ -38,6 +39,7 @@ class Data:
         self.tiles = 0
         self.parent = None
         self.log = None
+        self.on_removed = None
         self.mark = 0
         self.position = 0
 
@@ -54,6 +56,9 @@ class Data:
 
 class DataHandle:
     """Base of what users hold; made by a context."""
+
+    def __init__(self, core):
+        self.core = core
 
     def read(self, data_place=None):
         """Return an access that reads.
@@ -89,8 +94,6 @@ class DataHandle:
             core.engine.dropped.append(core)
 
 
-@cython.freelist(64)
-@cython.no_gc
 class Access:
     """How a task uses a data: a mode and a data place. Made by ``lX.read()`` and its like."""
 

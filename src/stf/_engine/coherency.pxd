@@ -1,8 +1,8 @@
 from libc.stdint cimport int64_t
-from stf._engine.access cimport Data
+from stf._engine.access cimport Data, READ, WRITE
 from stf._engine.deps cimport EventSet
-from stf._engine.instances cimport Layout, Replica
-from stf._engine.ports cimport Port
+from stf._engine.instances cimport INVALID, MODIFIED, SHARED, Layout, Replica
+from stf._engine.ports cimport COMPUTE, COPY_IN, COPY_OUT, HOST, Port
 from stf._engine.scopes cimport Version
 
 cdef class Pool:

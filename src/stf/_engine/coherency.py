@@ -115,7 +115,7 @@ class Coherency:
         self.count_copy(data, source, target)
         return 0
 
-    def count_copy(self, data, source, target):
+    def count_copy(self, data: Data, source: Replica, target: Replica):
         counter = self.copies.setdefault((source.place, target.place), [0, 0])
         counter[0] += 1
         counter[1] += target.layout.nbytes
@@ -139,7 +139,7 @@ class Coherency:
         self.note("alloc", data, replica.place, replica.place, nbytes)
         return 0
 
-    def allocate_now(self, data, replica, slot, pool):
+    def allocate_now(self, data: Data, replica: Replica, slot, pool: Pool):
         """Ask the port; when it has none, let pending frees happen, then evict, then give up."""
         patience = 2
         while True:
@@ -157,7 +157,7 @@ class Coherency:
                 patience -= 1
             self.port.wait(freed, -1.0)
 
-    def evict(self, pool, nbytes, excess, data, cause=None):
+    def evict(self, pool: Pool, nbytes, excess, data: Data, cause=None):
         """Win back `excess` bytes at a place; return the events after which they are free."""
         freed = EventSet()
         for version, replica in self.evictable(pool.place):
@@ -177,7 +177,7 @@ class Coherency:
         """What may go from a place, the cheapest loss first."""
         candidates = []
         for item in self.data.values():
-            data: Data = item  # noqa: F821
+            data: Data = item
             version = data.version
             if version.frozen or version.claims < 0 or version.accumulators:
                 continue
@@ -192,7 +192,7 @@ class Coherency:
         candidates.sort()
         return [(c[3], c[4]) for c in candidates]
 
-    def spill(self, data, version, replica):
+    def spill(self, data: Data, version: Version, replica: Replica):
         """Save the only valid replica at the data's home, or in host memory."""
         target = data.home
         if target is None or target.place == replica.place:
@@ -252,13 +252,13 @@ class Coherency:
         version.partials = None
         return 0
 
-    def drop_partial(self, version, partial):
+    def drop_partial(self, version: Version, partial):
         """Free one partial result of a task-level reduction."""
         version.replicas.append(partial.replica)
         partial.replica.ready.update(partial.events)
         self.discard(version, partial.replica, False)
 
-    def shortage(self, pool, nbytes, data):
+    def shortage(self, pool: Pool, nbytes, data: Data):
         """The story of an allocation that cannot be met: what was asked, and who holds what."""
         held = []
         for item in self.data.values():
@@ -275,7 +275,7 @@ class Coherency:
             "or raise memory_limit"
         )
 
-    def note(self, kind, data, source, target, nbytes):
+    def note(self, kind, data: Data, source, target, nbytes):
         """Tell the observer, and the data's own log, about an internal operation."""
         if kind == "copy":
             self.log_copy(data, source, target)
@@ -285,7 +285,7 @@ class Coherency:
             name = data.name or f"data{data.id}"
             self.observer.operation(kind, data.id, name, names[source], names[target], nbytes, task_id)
 
-    def log_copy(self, data, source, target):
+    def log_copy(self, data: Data, source, target):
         if data.log is None:
             data.log = []
         elif len(data.log) >= LOG_LENGTH:

@@ -26,4 +26,4 @@ cdef class Port:
     cdef bint done(self, int64_t event) noexcept
     cdef int distance(self, int source, int target) noexcept
     cdef int flush(self) except -1
-    cdef int close(self) except -1
+    cpdef int shutdown(self) except -1

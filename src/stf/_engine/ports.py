@@ -71,6 +71,6 @@ class Port:
         """Start whatever was recorded and not started."""
         return 0
 
-    def close(self):
+    def shutdown(self):
         """Give everything back to the driver."""
         return 0

@@ -1,5 +1,5 @@
 from stf._engine.deps cimport EventSet
-from stf._engine.instances cimport Replica
+from stf._engine.instances cimport INVALID, MODIFIED, SHARED, Replica
 
 cdef class Outcome:
     cdef public bint pending
@@ -34,3 +34,4 @@ cdef class Version:
     cdef int own(self, Replica replica) except -1
     cdef int share(self, Replica source, Replica target) except -1
     cdef Replica any_valid(self)
+    cdef int forget_content(self) except -1

@@ -32,15 +32,15 @@ class Outcome:
     def failed(self):
         """The failure that spoils this content, or None as far as is known now."""
         if self.failure is None and self.sources is not None:
+            unsettled = []
             for source in self.sources:
-                failure = source.failed()
-                if failure is not None:
-                    self.failure = failure
-                    self.sources = None
+                self.failure = source.failed()
+                if self.failure is not None:
+                    unsettled = []
                     break
-            else:
-                if not any(is_open(source) for source in self.sources):
-                    self.sources = None
+                if is_open(source):
+                    unsettled.append(source)
+            self.sources = unsettled or None
         return self.failure
 
 
@@ -96,6 +96,14 @@ class Version:
                 other.state = INVALID
             replica.state = MODIFIED
             self.valid = 1
+        return 0
+
+    def forget_content(self):
+        """Make every replica invalid: nobody wrote the data."""
+        for item in self.replicas:
+            replica: Replica = item
+            replica.state = INVALID
+        self.valid = 0
         return 0
 
     def share(self, source, target):

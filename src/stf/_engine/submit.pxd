@@ -1,10 +1,10 @@
 from libc.stdint cimport int64_t
 from stf._sync cimport Gate, PyThread_get_thread_ident
-from stf._engine.access cimport Access, Data, DataHandle, make_access
+from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data, DataHandle, make_access
 from stf._engine.coherency cimport Coherency, Pool
 from stf._engine.deps cimport EventSet
-from stf._engine.instances cimport Layout, Replica
-from stf._engine.ports cimport Port
+from stf._engine.instances cimport INVALID, MODIFIED, SHARED, Layout, Replica
+from stf._engine.ports cimport COMPUTE, COPY_IN, COPY_OUT, HOST, Port
 from stf._engine.scopes cimport Outcome, Version
 
 cdef extern from *:
@@ -41,19 +41,10 @@ cdef class TaskCore:
     cdef public str kind
     cdef public Outcome outcome
     cdef list inputs
-    cdef unsigned long thread
+    cdef readonly unsigned long thread
     cdef int find_site(self) except -1
     cdef int position_of(self, int index) except -2
     cdef Replica replica_at(self, int index)
-
-cdef class LateCall:
-    cdef Engine engine
-    cdef object body
-    cdef Outcome outcome
-    cdef list inputs
-    cdef TaskCore task
-    cdef bint watched
-    cdef object run(self)
 
 cdef class Engine:
     cdef readonly Port port
@@ -77,6 +68,7 @@ cdef class Engine:
     cdef EventSet waits
     cdef list claim_queue
     cdef public object late
+    cdef public object context
     cdef public int max_pending
     cdef int begin(self, TaskCore task) except -1
     cdef int end(self, TaskCore task) except -1
@@ -85,13 +77,13 @@ cdef class Engine:
     cdef readonly int max_partials
     cdef readonly set running
     cdef int enter(self) except -1
+    cpdef TaskCore new_task(self, str kind, int place)
     cdef Version admit(self, TaskCore task)
     cdef Version claim(self, TaskCore task, Access use)
     cdef int unclaim(self, TaskCore task, int count) except -1
     cdef int start(self, TaskCore task) except -1
     cdef int finish(self, TaskCore task, int64_t event) except -1
     cdef int join_duplicates(self, TaskCore task) except -1
-    cdef int drain(self) except -1
     cdef Version import_version(self, Data data)
     cdef int inherit(self, TaskCore task, Version version, Data data) except -1
     cdef int spoil(self, TaskCore task, object failure) except -1

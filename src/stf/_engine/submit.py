@@ -7,7 +7,6 @@ replicas. An end closes the slot and makes its event the data's last writer or o
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 
 try:
@@ -15,6 +14,7 @@ try:
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
+from stf._engine import late, reductions, release
 from stf._engine.access import MODE_NAMES, Access, Data
 from stf._engine.coherency import Coherency
 from stf._engine.deps import EventSet
@@ -112,6 +112,22 @@ class TaskCore:
         """Positions of accumulating accesses whose partial must be filled with the neutral value."""
         return [] if self.partials is None else [i for i, partial in self.partials if partial.fresh]
 
+    def held_replicas(self):
+        """The replicas that an open task was given."""
+        return [replica for replica in self.replicas if replica is not None]
+
+    def holds(self, data: Data):
+        """Whether the task has a claim on `data`."""
+        return any(use.core is data for use in cores_of(self))
+
+    def state_name(self):
+        """``"new"``, ``"open"`` or ``"ended"``."""
+        return ("new", "open", "ended")[self.state]
+
+    def outcome_pending(self):
+        """Whether the body runs later."""
+        return self.outcome is not None and self.outcome.pending
+
     def written(self):
         """Labels of what the task writes."""
         return [a.core.label() for a in cores_of(self) if a.mode != READ]
@@ -124,7 +140,7 @@ if not cython.compiled:
         setattr(TaskCore, _name, None)
 
 
-def cores_of(task):
+def cores_of(task: TaskCore):
     """The joined accesses of a task (for cold paths)."""
     result = []
     for item in task.uses or task.accesses:
@@ -139,61 +155,6 @@ class UseView:
     def __init__(self, core, mode):
         self.core = core
         self.mode = mode
-
-
-class Partial:
-    """One partial result of a task-level reduction: a replica that accumulating tasks take in turn."""
-
-    def __init__(self, replica):
-        self.replica = replica
-        self.events = EventSet()
-        self.open = False
-        self.fresh = True
-
-
-class LateCall:
-    """A body that runs later, on a worker: it checks its inputs, runs, and says how it went."""
-
-    def __init__(self, engine, task, body):
-        self.engine = engine
-        self.body = body
-        self.outcome = task.outcome
-        self.inputs = task.inputs
-        self.task = task
-        self.watched = engine.observer is not None
-
-    def __call__(self):
-        outcome = self.outcome
-        failure = None
-        for item in self.inputs or ():
-            failure = item.failed()
-            if failure is not None:
-                break
-        else:
-            failure = self.run()
-        outcome.failure = failure
-        outcome.pending = False
-        self.body = self.task = self.inputs = None
-
-    def run(self):
-        """Run the body; return its failure, or None."""
-        engine: Engine = self.engine
-        thread = PyThread_get_thread_ident()
-        engine.running.add(thread)
-        task = self.task
-        start = time.perf_counter_ns() if self.watched else 0
-        try:
-            self.body()
-        except BaseException as exception:
-            failure = Failure(task.label(), task.call_site, exception, task.written())
-            engine.failures.append(failure)
-            return failure
-        finally:
-            engine.running.discard(thread)
-            if self.watched:
-                name = task.symbol or task.kind
-                engine.observer.ran(task.id, name, task.place - 1, thread, start, time.perf_counter_ns(), "task")
-        return None
 
 
 class Engine:
@@ -224,6 +185,7 @@ class Engine:
         self.max_pending = max_pending
         self.max_partials = max_partials
         self.running = set()
+        self.context = None
 
     # -- data --------------------------------------------------------------------------------------------------
 
@@ -238,7 +200,7 @@ class Engine:
             self.gate.leave()
         return data
 
-    def set_home(self, data, place, address, owner, valid=True):
+    def set_home(self, data: Data, place, address, owner, valid=True):
         """Say where the user's memory of `data` is."""
         replica = Replica(data, place, data.layout, True)
         replica.address = address
@@ -249,6 +211,14 @@ class Engine:
             version: Version = data.version
             version.own(replica)
 
+    def new_task(self, kind, place):
+        """A task of the engine's own."""
+        task = TaskCore()
+        task.engine = self
+        task.kind = kind
+        task.place = place
+        return task
+
     # -- a task's life -----------------------------------------------------------------------------------------
 
     def enter(self):
@@ -257,7 +227,7 @@ class Engine:
         self.gate.enter()
         if self.dropped:
             try:
-                self.drain()
+                release.drain(self)
             except BaseException:
                 self.gate.leave()
                 raise
@@ -305,9 +275,10 @@ class Engine:
         except BaseException as error:
             self.fail(task, Failure(task.label(), task.call_site, error, task.written(), True))
             raise
+        call = late.LateCall(self, task, body)
         self.gate.enter()
         try:
-            self.port.call(task.slot, LateCall(self, task, body))
+            self.port.call(task.slot, call)
             event = self.port.end(task.slot)
             self.finish(task, event)
         finally:
@@ -323,6 +294,72 @@ class Engine:
             events = EventSet()
             events.add(self.late.popleft())
             self.port.wait(events, -1.0)
+
+    # -- waiting -----------------------------------------------------------------------------------------------
+
+    def wait_events(self, events, timeout_s):
+        """Block the host until `events` are complete; False if the time ran out."""
+        return self.port.wait(events, timeout_s)
+
+    def synchronize(self, timeout_s):
+        """Block until everything has run; then what was released and waited for its outcome is settled."""
+        tails = EventSet()
+        self.enter()
+        try:
+            self.port.flush()
+            self.port.tails(tails)
+        finally:
+            self.gate.leave()
+        if not self.port.wait(tails, timeout_s):
+            return False
+        if self.deferred:
+            self.enter()
+            try:
+                release.settle_deferred(self, self.deferred)
+            finally:
+                self.gate.leave()
+        return True
+
+    def fence(self, task: TaskCore):
+        """The events of all work so far."""
+        tails = EventSet()
+        self.enter()
+        try:
+            self.port.flush()
+            self.port.tails(tails)
+            self.next_task += 1
+            task.id = self.next_task
+            self.count_kind(task)
+            if self.observer is not None:
+                self.observer.task(task)
+        finally:
+            self.gate.leave()
+        return tails
+
+    def pending(self):
+        """How many late bodies are known to be in flight, at most `max_pending`."""
+        return sum(not self.port.done(event) for event in self.late)
+
+    def inside(self, thread):
+        """Say which task the thread is inside of, or None."""
+        if thread in self.running:
+            return "the body of a task"
+        for task in self.opened:
+            if task.thread == thread:
+                return f"task {task.label()} ({task.call_site})"
+        return None
+
+    def observe(self, observer):
+        """Tell an observer of tasks and operations from now on."""
+        self.observer = observer
+        self.coherency.observer = observer
+
+    def task_count(self):
+        """How many tasks were submitted."""
+        return self.next_task
+
+    def count_kind(self, task: TaskCore):
+        self.kinds[task.kind] = self.kinds.get(task.kind, 0) + 1
 
     # -- claims ------------------------------------------------------------------------------------------------
 
@@ -408,11 +445,13 @@ class Engine:
             self.wake_claimants()
         return 0
 
-    def check_guards(self, task, use, version):
+    def check_guards(self, task: TaskCore, use: Access, version: Version):
         """The rare states of a data: released, split, frozen, or with partial results of a reduction."""
         data = use.core
         if data.released:
             raise AccessError(f"{data.describe()} was released; task {task.label()} cannot use it")
+        if data.tiles:
+            release.join_deferred(self, data)
         if data.tiles:
             raise AccessError(
                 f"{data.describe()} is split into {data.tiles} tiles; task {task.label()} must use those, or drop "
@@ -425,11 +464,11 @@ class Engine:
             )
         if version.partials is not None and version.claims == 0 and version.accumulators == 0:
             if use.mode & READ or (use.mode == ACCUMULATE and use.op != version.op):
-                self.combine(data)
+                reductions.combine(self, data)
             elif use.mode == WRITE:
-                self.forget_partials(data)
+                reductions.forget_partials(self, data)
 
-    def await_claim(self, task, version):
+    def await_claim(self, task: TaskCore, version: Version):
         """Queue for a data that another task holds; an error if this thread itself holds one."""
         thread = PyThread_get_thread_ident()
         holder: TaskCore = version.holder
@@ -503,7 +542,7 @@ class Engine:
                 use.core.version.outcome = Outcome(False, failure)
         return 0
 
-    def check_inputs(self, task):
+    def check_inputs(self, task: TaskCore):
         """After a task's inputs are complete: raise if one of them is poisoned (the task is failed then)."""
         for item in task.inputs or ():
             failure = item.failed()
@@ -570,11 +609,13 @@ class Engine:
         task.thread = PyThread_get_thread_ident()
         self.opened.append(task)
         self.tasks_by_place[task.place] += 1
+        if task.kind != "task":
+            self.count_kind(task)
         if self.observer is not None:
             self.observer.task(task)
         return 0
 
-    def provide_all(self, task):
+    def provide_all(self, task: TaskCore):
         """Give every access that lacks one a replica: allocations, copies, partials."""
         self.coherency.asking = task
         try:
@@ -585,7 +626,7 @@ class Engine:
                     if place == AFFINE:
                         place = self.affine[task.place]
                     if use.mode == ACCUMULATE:
-                        task.replicas[i] = self.provide_partial(task, i, use, place)
+                        task.replicas[i] = reductions.provide_partial(self, task, i, use, place)
                     else:
                         task.replicas[i] = self.coherency.provide(
                             use.core, use.core.version, place, use.mode, task.slot
@@ -593,7 +634,7 @@ class Engine:
         finally:
             self.coherency.asking = None
 
-    def cancel(self, task):
+    def cancel(self, task: TaskCore):
         """A task that could not start: what it already caused stays ordered, its claims are given back."""
         event = 0
         if task.slot >= 0:
@@ -646,7 +687,7 @@ class Engine:
                     replica.ready.add(event)
             version.holder = None
         if task.partials is not None:
-            self.finish_partials(task, event, outcome)
+            reductions.finish_partials(self, task, event, outcome)
         task.state = ENDED
         if self.opened[len(self.opened) - 1] is task:
             self.opened.pop()
@@ -656,199 +697,17 @@ class Engine:
             self.wake_claimants()
         return 0
 
-    def derive(self, task):
+    def derive(self, task: TaskCore):
         """The outcome of what a task computes from inputs that may still fail."""
         sources = [item for item in task.inputs if is_open(item) or item.failed() is not None]
         return Outcome(False, None, sources) if sources else None
-
-    # -- task-level reductions ---------------------------------------------------------------------------------
-
-    def provide_partial(self, task, index, use, place):
-        """A partial that no open task uses: one at rest, else a new one, else the one that is free the soonest."""
-        version = use.core.version
-        if version.partials is None:
-            version.partials = []
-            version.op = use.op
-        here = [p for p in version.partials if p.replica.place == place and not p.open]
-        chosen = next((p for p in here if all(self.port.done(e) for e in p.events.tolist())), None)
-        total = sum(p.replica.place == place for p in version.partials)
-        if chosen is None and here and total >= self.max_partials:
-            chosen = here[0]
-        if chosen is None:
-            chosen = Partial(Replica(use.core, place, use.core.layout.packed()))
-            self.coherency.allocate(use.core, chosen.replica, task.slot)
-            version.partials.append(chosen)
-        else:
-            self.port.join(task.slot, chosen.events)
-            chosen.fresh = False
-        version.partials.remove(chosen)
-        version.partials.append(chosen)
-        chosen.open = True
-        replica: Replica = chosen.replica
-        replica.pins += 1
-        if task.partials is None:
-            task.partials = []
-        task.partials.append((index, chosen))
-        return replica
-
-    def finish_partials(self, task, event, outcome):
-        for index, partial in task.partials:
-            use: Access = task.uses[index]
-            version = use.core.version
-            version.accumulators -= 1
-            partial.open = False
-            partial.events.clear()
-            partial.events.add(event)
-            if outcome is not None:
-                before = version.outcome
-                both = [o for o in (before, outcome) if o is not None]
-                version.outcome = both[0] if len(both) == 1 else Outcome(False, None, both)
-
-    def combine(self, data):
-        """Fold the partials of a reduction into the data: an internal late task."""
-        version = data.version
-        partials, version.partials = version.partials, None
-        op, version.op = version.op, None
-        outcome = version.outcome
-        initialised = version.valid > 0
-        task = TaskCore()
-        use: Access = Access.__new__(Access)
-        use.data = None
-        use.core = data
-        use.mode = RW if initialised else WRITE
-        use.place = AFFINE
-        use.op = None
-        task.engine = self
-        task.kind = "combine"
-        task.place = self.place_of_replica(partials[0].replica.place)
-        task.accesses = task.uses = [use]
-        task.outcome = Outcome(True)
-        if outcome is not None:
-            task.inputs = [outcome]
-        version.claims = -1
-        self.start(task)
-        replicas = []
-        for partial in partials:
-            self.port.join(task.slot, partial.events)
-            replicas.append(partial.replica)
-        staged = [self.stage_partial(task, replica) for replica in replicas]
-        body = op.combiner(task.replicas[0], staged, initialised)
-        self.port.call(task.slot, LateCall(self, task, body))
-        event = self.port.end(task.slot)
-        self.finish(task, event)
-        for replica in replicas + [r for r in staged if r not in replicas]:
-            replica.ready.clear()
-            replica.ready.add(event)
-            version.replicas.append(replica)
-            self.coherency.discard(version, replica, False)
-
-    def stage_partial(self, task, replica):
-        """Bring a partial to where it is combined."""
-        place = self.affine[task.place]
-        if replica.place == place:
-            return replica
-        staged = Replica(replica.data, place, replica.layout)
-        self.coherency.allocate(replica.data, staged, task.slot)
-        self.port.copy(task.slot, staged, replica)
-        return staged
-
-    def place_of_replica(self, data_place):
-        """An execution place whose affine memory is `data_place`."""
-        return self.affine.index(data_place, 1) if data_place in self.affine[1:] else 0
-
-    def forget_partials(self, data):
-        """A pure write makes the partials moot; it still comes after them."""
-        version = data.version
-        partials, version.partials = version.partials, None
-        for partial in partials:
-            for event in partial.events.tolist():
-                version.readers.add(event)
-            self.coherency.drop_partial(version, partial)
-        version.op = None
-
-    # -- release -----------------------------------------------------------------------------------------------
-
-    def drain(self):
-        """Release what the user dropped (finalizers only append to a list)."""
-        while self.dropped:
-            data = self.dropped.pop()
-            if not data.released:
-                self.release_now(data)
-        return 0
-
-    def release_now(self, data):
-        """Write the data home, free its replicas, forget it; later if its content may still turn out poisoned."""
-        version = data.version
-        data.released = True
-        if version.partials is not None:
-            if data.home is not None and data.write_back:
-                self.combine(data)
-            else:
-                self.forget_partials(data)
-        if self.is_dirty(data) and version.outcome is not None:
-            failure = version.outcome.failed()
-            if failure is None and is_open(version.outcome):
-                self.deferred.append(data)
-                return
-        self.retire(data)
-
-    def is_dirty(self, data):
-        """Whether the user's memory lacks what tasks computed, and wants it."""
-        home = data.home
-        return home is not None and data.write_back and home.state == INVALID and data.version.valid > 0
-
-    def retire(self, data):
-        version = data.version
-        poisoned = version.outcome is not None and version.outcome.failed() is not None
-        if data.write_back and not poisoned:
-            self.coherency.write_home(data)
-        self.coherency.drop_replicas(data)
-        self.coherency.data.pop(data.id, None)
-        if data.parent is not None:
-            self.join_tile(data, poisoned)
-        if self.observer is not None:
-            self.observer.data_removed(data.id)
-
-    def join_tile(self, data, poisoned):
-        """A tile that goes hands its events, and its poison, to the data it was cut from."""
-        parent = data.parent
-        version: Version = parent.version
-        tile_version: Version = data.version
-        for events in (tile_version.writers, tile_version.readers):
-            for event in events.tolist():
-                version.writers.add(event)
-        if data.home is not None:
-            for event in data.home.ready.tolist():
-                version.writers.add(event)
-        if poisoned or (tile_version.outcome is not None and is_open(tile_version.outcome)):
-            both = [o for o in (version.outcome, tile_version.outcome) if o is not None]
-            version.outcome = Outcome(False, None, both)
-        if data.home.state == INVALID and not poisoned:
-            version.unwritten_tiles = True
-        parent.tiles -= 1
-        if parent.tiles == 0:
-            if version.unwritten_tiles and not version.was_valid:
-                for replica in version.replicas:
-                    replica.state = INVALID
-                version.valid = 0
-            version.unwritten_tiles = False
-
-    def retire_deferred(self):
-        """Release what waited for its outcome to be known."""
-        waiting, self.deferred[:] = list(self.deferred), []
-        for data in waiting:
-            outcome = data.version.outcome
-            if outcome is not None and outcome.failed() is None and is_open(outcome):
-                self.deferred.append(data)
-            else:
-                self.retire(data)
 
     # -- scopes ------------------------------------------------------------------------------------------------
 
     def open_scope(self):
         """Open a scope; what is done to data in it becomes one task of the scope around it."""
         if self.opened:
-            raise TaskStateError(f"a scope cannot be opened while task {self.opened[-1].label()} is open; end it first")
+            raise TaskStateError(f"a scope cannot be opened while task {self.opened[len(self.opened) - 1].label()} is open; end it first")
         self.scope = Scope(self.scope, PyThread_get_thread_ident())
         return self.scope
 
@@ -857,7 +716,7 @@ class Engine:
         if self.scope is not scope:
             raise TaskStateError("scopes close in the reverse order of their opening")
         if self.opened:
-            raise TaskStateError(f"a scope cannot be closed while task {self.opened[-1].label()} is open; end it first")
+            raise TaskStateError(f"a scope cannot be closed while task {self.opened[len(self.opened) - 1].label()} is open; end it first")
         self.scope = scope.parent
         for data in scope.touched:
             version: Version = data.version

@@ -108,23 +108,28 @@ class DotRecorder(Observer):
         self._strings: dict[str, str] = {}
 
     def task(self, task: ObservedTask) -> None:
-        accesses = tuple(
-            [
-                self._data_index(access.data_id, access.data_name) << 3 | access.mode
-                for access in task.accesses
-            ]
-        )
+        """Record a task."""
+        known, names = self._data, self._data_names
+        accesses = []
+        for access in task.accesses:
+            index = known.get(access.data_id)
+            if index is None:
+                index = self._new_data(access.data_id)
+            names[index] = access.data_name  # it may get its symbol after its first use
+            accesses.append(index << 3 | access.mode)
         place, call_site = self._shared(task.place_name), self._shared(task.call_site)
         self._tasks.append(
-            (task.id, task.symbol, task.kind, place, task.device, accesses, call_site, self._section)
+            (task.id, task.symbol, task.kind, place, task.device, tuple(accesses), call_site, self._section)
         )
 
     def operation(
         self, kind: str, data_id: int, data_name: str, source: str, target: str, nbytes: int, task_id: int
     ) -> None:
-        data = self._removed.get(data_id) if data_id not in self._data else None
+        """Record an internal operation."""
+        data = self._data.get(data_id, self._removed.get(data_id))  # what is removed may be freed later
         if data is None:
-            data = self._data_index(data_id, data_name)
+            data = self._new_data(data_id)
+            self._data_names[data] = data_name
         source, target = self._shared(source), self._shared(target)
         self._operations.append(
             (len(self._tasks), kind, data, source, target, nbytes, task_id, self._section)
@@ -133,19 +138,23 @@ class DotRecorder(Observer):
     def ran(
         self, task_id: int, name: str, device: int, worker: int, start_ns: int, end_ns: int, category: str
     ) -> None:
+        """Record how long a body ran; may be called from any thread."""
         if category != "copy":
             self._spans.append((task_id, start_ns, end_ns))
 
     def section_begin(self, name: str) -> None:
+        """Open a section in the innermost open one."""
         depth = 0 if self._section == TOP else self._sections[self._section].depth + 1
         self._sections.append(Section(name, self._section, depth))
         self._section = len(self._sections) - 1
 
     def section_end(self) -> None:
+        """Close the innermost open section; does nothing if there is none."""
         if self._section != TOP:
             self._section = self._sections[self._section].parent
 
     def data_removed(self, data_id: int) -> None:
+        """Take the next use of this id as another data."""
         if data_id in self._data:
             self._removed[data_id] = self._data.pop(data_id)
 
@@ -183,13 +192,9 @@ class DotRecorder(Observer):
             graph.predecessors = transitive_reduction(graph.predecessors)
         return graph
 
-    def _data_index(self, data_id: int, name: str) -> int:
-        index = self._data.get(data_id)
-        if index is None:
-            index = self._data[data_id] = len(self._data_names)
-            self._data_names.append(name)
-        else:
-            self._data_names[index] = name  # it may have got its symbol after its first use
+    def _new_data(self, data_id: int) -> int:
+        index = self._data[data_id] = len(self._data_names)
+        self._data_names.append("")
         return index
 
     def _shared(self, text: str) -> str:

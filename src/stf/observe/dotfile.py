@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 _TOKEN = re.compile(
     r"""\s+ | //[^\n]* | /\*.*?\*/ | ^\#[^\n]*
@@ -151,7 +152,7 @@ class _Parser:
             self._picture.nodes[name].update(attributes)
             if self._picture.cluster_of[name] == TOP:
                 self._picture.cluster_of[name] = scope.cluster
-        for source, target in zip(chain, chain[1:], strict=False):
+        for source, target in pairwise(chain):
             self._picture.edges.append((source, target, scope.edge | attributes))
 
     def _attributes(self) -> dict[str, str]:

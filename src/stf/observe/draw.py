@@ -54,7 +54,9 @@ def render(dot_text: str, path: str | Path) -> Path:
     path = Path(path)
     file_format = path.suffix.lower().removeprefix(".")
     if file_format not in _FORMATS:
-        raise ValueError(f"cannot draw a graph as {path.suffix!r}; pass a path that ends in .svg, .png or .pdf")
+        raise ValueError(
+            f"cannot draw a graph as {path.suffix!r}; pass a path that ends in .svg, .png or .pdf"
+        )
     dot = shutil.which("dot")
     if dot is None:
         _render_with_matplotlib(parse_dot(dot_text), path)
@@ -94,8 +96,7 @@ class _Drawing:
             _node_size(label, attributes)
             for label, attributes in zip(self._labels, picture.nodes.values(), strict=True)
         ]
-        # A parent's box is set before its children are placed, so clusters must come after their parents:
-        # they do, in the order of the file.
+        # In the order of the file each cluster comes after the one around it, as the layout wants it.
         self._layout = NestedLayout(
             self._sizes,
             [picture.cluster_of[name] for name in names],
@@ -112,10 +113,15 @@ class _Drawing:
         figure = canvas(width / 72, height / 72)
         axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
         left = (self._layout.width - width) / 2
-        axes.set(xlim=(left, left + width), ylim=(self._layout.height + _MARGIN, self._layout.height + _MARGIN - height))
+        axes.set(
+            xlim=(left, left + width),
+            ylim=(self._layout.height + _MARGIN, self._layout.height + _MARGIN - height),
+        )
         axes.axis("off")
         if title:
-            axes.text(left + width / 2, -_MARGIN, title, ha="center", va="bottom", fontsize=11, parse_math=False)
+            axes.text(
+                left + width / 2, -_MARGIN, title, ha="center", va="bottom", fontsize=11, parse_math=False
+            )
         self._draw_clusters(axes)
         self._draw_edges(axes)
         self._draw_nodes(axes)
@@ -135,6 +141,7 @@ class _Drawing:
                 fontsize=_number(attributes, "fontsize", 11.0),
                 color="#3c4450",
                 parse_math=False,
+                bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.5},
                 zorder=4,
             )
 
@@ -168,9 +175,8 @@ def _draw_label(axes: Any, box: Box, label: str, fontsize: float) -> None:
     y = box.y - step * (len(lines) - 1) / 2
     for number, line in enumerate(lines):
         size, color = (fontsize, "#14181f") if number == 0 else (fontsize * 0.85, "#4a5361")
-        axes.text(
-            box.x, y, line, ha="center", va="center_baseline", fontsize=size, color=color, parse_math=False, zorder=4
-        )
+        style = {"ha": "center", "va": "center_baseline", "fontsize": size, "color": color, "zorder": 4}
+        axes.text(box.x, y, line, parse_math=False, **style)
         y += step
 
 
@@ -244,9 +250,12 @@ def _text_size(text: str, fontsize: float) -> tuple[float, float]:
 
 @cache
 def _font() -> tuple[Any, Any]:
-    from matplotlib.font_manager import FontProperties
-    from matplotlib.textpath import text_to_path
-
+    try:
+        from matplotlib.font_manager import FontProperties
+        from matplotlib.textpath import text_to_path
+    except ImportError as error:
+        hint = "drawing a graph needs Graphviz (https://graphviz.org) or Matplotlib: pip install matplotlib"
+        raise ImportError(hint) from error
     return text_to_path, FontProperties()
 
 
@@ -268,4 +277,3 @@ def _number(attributes: dict[str, str], key: str, default: float) -> float:
         return float(attributes.get(key, default))
     except ValueError:
         return default
-

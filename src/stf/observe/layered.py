@@ -16,6 +16,7 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 Point = tuple[float, float]
 
@@ -23,7 +24,7 @@ _GAP = 16.0  # between neighbours in a rank
 _BEND_GAP = 9.0
 _RANK_GAP = 30.0
 _ORDER_SWEEPS = 24
-_PLACE_SWEEPS = 24
+_PLACE_SWEEPS = 96
 _STRAIGHTNESS = (1.0, 3.0, 10.0)  # weight of a piece of an edge with 0, 1, 2 bend points as its ends
 
 
@@ -87,7 +88,7 @@ class Layered:
                 self._rank_of.append(rank)
                 self._widths.append(1.0)
             chain = [link.source, *bends, link.target]
-            for upper, lower in zip(chain, chain[1:], strict=False):
+            for upper, lower in pairwise(chain):
                 upper_dx = link.source_dx if upper == link.source else 0.0
                 lower_dx = link.target_dx if lower == link.target else 0.0
                 self._pieces.append((upper, lower, upper_dx, lower_dx))
@@ -138,7 +139,7 @@ class Layered:
     def _sweep(self, down: bool) -> None:
         rows = self._rows if down else self._rows[::-1]
         near = self._above if down else self._below
-        for fixed, row in zip(rows, rows[1:], strict=False):
+        for fixed, row in pairwise(rows):
             position = {vertex: float(index) for index, vertex in enumerate(fixed)}
             span = max(len(fixed) - 1, 1) / max(len(row) - 1, 1)
             keys = {}
@@ -152,7 +153,7 @@ class Layered:
         return 0.9 * dx / self._widths[vertex]
 
     def _crossings(self) -> int:
-        return sum(self._crossings_below(row, below) for row, below in zip(self._rows, self._rows[1:], strict=False))
+        return sum(self._crossings_below(row, below) for row, below in pairwise(self._rows))
 
     def _crossings_below(self, row: list[int], below: list[int]) -> int:
         seat = {vertex: index for index, vertex in enumerate(below)}
@@ -160,7 +161,8 @@ class Layered:
         crossings = 0
         for vertex in row:
             links = sorted(
-                (own_dx, seat[other] + self._fraction(other, dx)) for other, dx, own_dx, _ in self._below[vertex]
+                (own_dx, seat[other] + self._fraction(other, dx))
+                for other, dx, own_dx, _ in self._below[vertex]
             )
             for _, end in links:
                 crossings += len(seen) - bisect_right(seen, end)
@@ -177,13 +179,12 @@ class Layered:
             for vertex, step in zip(row, [0.0, *gap], strict=True):
                 start += step
                 x[vertex] = start
-        order = list(range(len(self._rows)))
-        for sweep in range(_PLACE_SWEEPS):
-            sides = ((self._above,), (self._below,))[sweep % 2] if sweep < _PLACE_SWEEPS - 4 else (
-                self._above,
-                self._below,
-            )
-            for rank in order if sweep % 2 == 0 else order[::-1]:
+        ranks = range(len(self._rows))
+        sweeps = _PLACE_SWEEPS if len(x) < 1500 else _PLACE_SWEEPS // 4
+        for sweep in range(sweeps):
+            near = (self._above, self._below)[sweep % 2]
+            sides = (near,) if sweep < sweeps // 4 else (self._above, self._below)
+            for rank in ranks if sweep % 2 == 0 else reversed(ranks):
                 self._place_row(x, self._rows[rank], gaps[rank], sides)
         left = min(x[vertex] - self._widths[vertex] / 2 for vertex in range(len(x)))
         self._x = [value - left for value in x]
@@ -193,7 +194,7 @@ class Layered:
         real = len(self.items)
         return [
             (self._widths[a] + self._widths[b]) / 2 + (_GAP if a < real and b < real else _BEND_GAP)
-            for a, b in zip(row, row[1:], strict=False)
+            for a, b in pairwise(row)
         ]
 
     def _place_row(

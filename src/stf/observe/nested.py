@@ -7,7 +7,7 @@ kept in the first or the last rank.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from .layered import Item, Layered, Link, Point
@@ -26,6 +26,10 @@ class Box:
     height: float
 
 
+_Key = tuple[str, int]  # of an item: ("node", n), ("cluster", c), ("in", n), ("out", n)
+_End = tuple[_Key, int]  # where a link ends: the item, and the node that it stands for
+
+
 @dataclass
 class _Level:
     """The inside of one cluster, or the whole drawing."""
@@ -34,11 +38,11 @@ class _Level:
     label_height: float = 0.0
     items: list[Item] = field(default_factory=list)
     links: list[Link] = field(default_factory=list)
-    item_of: dict[Hashable, int] = field(default_factory=dict)
-    link_of: dict[Hashable, int] = field(default_factory=dict)
+    item_of: dict[_Key, int] = field(default_factory=dict)
+    link_of: dict[tuple[_End, _End], int] = field(default_factory=dict)
     origin: Point = (0.0, 0.0)
 
-    def item(self, key: Hashable, make: Item | None = None) -> int:
+    def item(self, key: _Key, make: Item | None = None) -> int:
         """Return the index of an item; a new one is a port unless given."""
         if key not in self.item_of:
             self.item_of[key] = len(self.items)
@@ -51,9 +55,6 @@ class _Level:
             self.link_of[key] = len(self.links)
             self.links.append(Link(self.item(source[0]), self.item(target[0])))
         return self.link_of[key]
-
-
-_End = tuple[tuple[str, int], int]  # the item ("node", n), ("cluster", c), ("in", n), ("out", n); the node
 
 
 class NestedLayout:
@@ -122,7 +123,8 @@ class NestedLayout:
         for cluster in up:
             port = self._port(cluster, "out", source)
             segments.append((cluster, self._levels[cluster].link(self._end(cluster, source), port)))
-        common = self._parents[up[-1]] if up else self._parents[down[-1]] if down else self._cluster_of[source]
+        outermost = up[-1:] or down[-1:]
+        common = self._parents[outermost[0]] if outermost else self._cluster_of[source]
         link = self._levels[common].link(self._end(common, source), self._end(common, target))
         segments.append((common, link))
         for cluster in reversed(down):
@@ -161,7 +163,7 @@ class NestedLayout:
         box.height = inside.height + level.label_height + 2 * _PADDING
         left = (box.width - inside.width) / 2
         level.origin = (left - box.width / 2, _PADDING + level.label_height - box.height / 2)
-        for (source, target), index in outer.link_of.items():  # type: ignore[misc]
+        for (source, target), index in outer.link_of.items():
             link = outer.links[index]
             if source[0] == ("cluster", cluster):
                 link.source_dx = level.items[level.item_of["out", source[1]]].x + level.origin[0]

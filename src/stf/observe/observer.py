@@ -44,12 +44,8 @@ class Observer:
     ) -> None:
         """Note an internal operation: "alloc", "copy", "free", "evict" or "write_back".
 
-        Parameters
-        ----------
-        source, target
-            Names of data places, such as "host" or "device(1)".
-        task_id
-            The task that needed it, or 0.
+        `source` and `target` are names of data places, such as "host" or "device(1)"; `task_id` is the
+        task that needed the operation, or 0.
         """
 
     def ran(
@@ -93,6 +89,7 @@ class Observers(Observer):
         self._observers = tuple(mine for mine in self._observers if mine is not observer)
 
     def task(self, task: ObservedTask) -> None:
+        """Pass it on."""
         for observer in self._observers:
             try:
                 observer.task(task)
@@ -102,6 +99,7 @@ class Observers(Observer):
     def operation(
         self, kind: str, data_id: int, data_name: str, source: str, target: str, nbytes: int, task_id: int
     ) -> None:
+        """Pass it on."""
         for observer in self._observers:
             try:
                 observer.operation(kind, data_id, data_name, source, target, nbytes, task_id)
@@ -111,6 +109,7 @@ class Observers(Observer):
     def ran(
         self, task_id: int, name: str, device: int, worker: int, start_ns: int, end_ns: int, category: str
     ) -> None:
+        """Pass it on."""
         for observer in self._observers:
             try:
                 observer.ran(task_id, name, device, worker, start_ns, end_ns, category)
@@ -118,6 +117,7 @@ class Observers(Observer):
                 self._drop(observer)
 
     def section_begin(self, name: str) -> None:
+        """Pass it on."""
         for observer in self._observers:
             try:
                 observer.section_begin(name)
@@ -125,6 +125,7 @@ class Observers(Observer):
                 self._drop(observer)
 
     def section_end(self) -> None:
+        """Pass it on."""
         for observer in self._observers:
             try:
                 observer.section_end()
@@ -132,6 +133,7 @@ class Observers(Observer):
                 self._drop(observer)
 
     def data_removed(self, data_id: int) -> None:
+        """Pass it on."""
         for observer in self._observers:
             try:
                 observer.data_removed(data_id)

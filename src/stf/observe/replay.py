@@ -7,6 +7,7 @@ they are the last writers.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 
 from .taskgraph import Node
@@ -84,17 +85,17 @@ class Replay:
     ) -> None:
         """Go through all tasks, each after the operations that were done for it."""
         position = {task[0]: index for index, task in enumerate(tasks)} if operations else {}
-        due = [(position.get(record[6], record[0]), record) for record in operations]
-        due.sort(key=lambda pair: pair[0], reverse=True)
+        pairs = [(position.get(record[6], record[0]), record) for record in operations]
+        due = deque(sorted(pairs, key=lambda pair: pair[0]))
         for index, task in enumerate(tasks):
             mine: list[int] = []
-            while due and due[-1][0] <= index:
-                record = due.pop()[1]
+            while due and due[0][0] <= index:
+                record = due.popleft()[1]
                 node = self._operation(record, task[7] if record[6] == task[0] else record[7])
                 if record[6] == task[0]:
                     mine.append(node)
             self._task(task, durations.get(task[0]), mine)
-        for _, record in reversed(due):
+        for _, record in due:
             self._operation(record, record[7])
 
     def _task(self, record: TaskRecord, duration_ns: int | None, operations: Iterable[int]) -> None:

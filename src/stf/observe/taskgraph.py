@@ -71,6 +71,7 @@ class TaskGraph:
 
     @property
     def num_edges(self) -> int:
+        """Return the number of edges."""
         return sum(map(len, self.predecessors))
 
     def edges(self) -> Iterator[tuple[int, int]]:
@@ -199,12 +200,12 @@ def transitive_reduction(predecessors: Sequence[Sequence[int]], block: int = 819
         reached, kept = 0, []
         for source in sorted(sources, reverse=True):
             if source >= base:
-                if reached >> (source - base) & 1:
-                    continue
+                redundant = reached >> (source - base) & 1
                 reached |= window[source - base]
-            elif _enters(successors[source], reached, base):
-                continue
-            kept.append(source)
+            else:
+                redundant = _enters(successors[source], reached, base)
+            if not redundant:
+                kept.append(source)
             successors[source].append(node)
         window.append(reached | 1 << (node - base))
         reduced.append(kept[::-1])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,8 +10,12 @@ from typing import Any
 _FORMATS = (".svg", ".png", ".pdf")
 _WIDTH = 14.0  # inches
 _ROW_HEIGHT = 0.34
-_LEGEND_ENTRIES = 14
 _LABELLED_BARS = 400
+_ROW_BARS = 600  # with more in a row, single bars would be thinner than a pixel or two
+_COLUMNS = 360
+_SAME_US = 1e-3  # times are rounded to nanoseconds
+_COPIES = "copies"
+_COPY_COLOR = "#868d97"
 _OTHER_COLOR = "#b4bac2"
 _COLORS = (
     "#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#edc948", "#b07aa1",
@@ -49,30 +53,42 @@ def timeline(trace: dict[str, Any], path: str | Path, title: str | None = None) 
     Notes
     -----
     Tasks have the colour of their name, without a trailing index such as in "gemm(2, 1)"; the names that
-    took most time are in the legend. Copies are hatched and half as high. Events of one worker that overlap
-    are drawn above one another.
+    took most time are in the legend. Copies are grey, hatched and half as high. Events of one worker that
+    overlap are drawn above one another. Where single events would be too thin to see, time is divided into
+    columns, and a column's height is the share of its time that the worker was busy, by name.
     """
     path = Path(path)
     if path.suffix.lower() not in _FORMATS:
-        raise ValueError(f"cannot draw a timeline as {path.suffix!r}; pass a path that ends in .png, .svg or .pdf")
+        raise ValueError(
+            f"cannot draw a timeline as {path.suffix!r}; pass a path that ends in .png, .svg or .pdf"
+        )
     labels, bars = _bars(trace["traceEvents"])
     colors = _colors(bars)
     figure = canvas(_WIDTH, 1.3 + _ROW_HEIGHT * max(len(labels), 3))
     axes = figure.add_subplot()
-    _draw_bars(axes, bars, colors)
+    is_dense = max(Counter(bar.row for bar in bars).values(), default=0) > _ROW_BARS
+    (_draw_columns if is_dense else _draw_bars)(axes, bars, colors)
     _draw_axes(axes, labels, bars, title)
+    if is_dense:
+        axes.set_xlabel(f"time (ms); a column is {_end_ms(bars) / _COLUMNS:.3g} ms, its height the time busy")
     _draw_legend(axes, bars, colors)
     figure.savefig(path, dpi=130, facecolor="white")
     return path
 
 
 def canvas(width: float, height: float) -> Any:
-    """Return a Matplotlib figure of a size in inches, without touching pyplot's global state."""
+    """Return a Matplotlib figure of a size in inches, without touching pyplot's global state.
+
+    Raises
+    ------
+    ImportError
+        If Matplotlib is missing.
+    """
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ImportError("drawing needs Matplotlib; pip install matplotlib") from error
-    return Figure(figsize=(width, height), layout="none")
+        raise ImportError("drawing needs Matplotlib: pip install matplotlib") from error
+    return Figure(figsize=(width, height))
 
 
 def _bars(events: list[dict[str, Any]]) -> tuple[list[str], list[_Bar]]:
@@ -86,13 +102,15 @@ def _bars(events: list[dict[str, Any]]) -> tuple[list[str], list[_Bar]]:
         row = row_of[event["pid"], event["tid"]]
         lane = _free_lane(busy_until[row], event["ts"], event["ts"] + event["dur"])
         start_ms, duration_ms = event["ts"] / 1000, event["dur"] / 1000
-        bars.append(_Bar(row, lane, start_ms, duration_ms, _family(event["name"]), event["cat"] == "copy"))
+        is_copy = event["cat"] == "copy"
+        name = _COPIES if is_copy else _family(event["name"])
+        bars.append(_Bar(row, lane, start_ms, duration_ms, name, is_copy))
     return _row_labels(events, tracks), bars
 
 
 def _free_lane(busy_until: list[float], start: float, end: float) -> int:
     for lane, until in enumerate(busy_until):
-        if until <= start:
+        if until <= start + _SAME_US:
             busy_until[lane] = end
             return lane
     busy_until.append(end)
@@ -127,7 +145,9 @@ def _time_by_name(bars: list[_Bar]) -> dict[str, float]:
 
 
 def _colors(bars: list[_Bar]) -> dict[str, str]:
-    return dict(zip(_time_by_name(bars), _COLORS, strict=False))
+    times = _time_by_name(bars)
+    colors = dict(zip((name for name in times if name != _COPIES), _COLORS, strict=False))
+    return colors | ({_COPIES: _COPY_COLOR} if _COPIES in times else {})
 
 
 def _draw_bars(axes: Any, bars: list[_Bar], colors: dict[str, str]) -> None:
@@ -152,6 +172,34 @@ def _draw_bars(axes: Any, bars: list[_Bar], colors: dict[str, str]) -> None:
         _label_bars(axes, bars, lanes)
 
 
+def _draw_columns(axes: Any, bars: list[_Bar], colors: dict[str, str]) -> None:
+    """Draw for each row and span of time how long each name ran, stacked from the bottom of the row."""
+    from matplotlib.collections import PolyCollection
+
+    step_ms = _end_ms(bars) / _COLUMNS
+    rank = {name: number for number, name in enumerate(colors)}
+    corners, faces = [], []
+    for (row, column), times in sorted(_times_by_column(bars, step_ms).items()):
+        scale = 0.84 / max(step_ms, sum(times.values()))
+        left, bottom = column * step_ms, row + 0.42
+        for name in sorted(times, key=lambda name: (rank.get(name, len(rank)), name)):
+            top = bottom - times[name] * scale
+            corners.append([(left, top), (left + step_ms, top), (left + step_ms, bottom), (left, bottom)])
+            faces.append(colors.get(name, _OTHER_COLOR))
+            bottom = top
+    axes.add_collection(PolyCollection(corners, facecolors=faces, linewidths=0, antialiaseds=False))
+
+
+def _times_by_column(bars: list[_Bar], step_ms: float) -> dict[tuple[int, int], dict[str, float]]:
+    times: defaultdict[tuple[int, int], defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for bar in bars:
+        end_ms = bar.start_ms + bar.duration_ms
+        for column in range(int(bar.start_ms / step_ms), min(int(end_ms / step_ms), _COLUMNS - 1) + 1):
+            start, end = max(bar.start_ms, column * step_ms), min(end_ms, (column + 1) * step_ms)
+            times[bar.row, column][bar.name] += max(end - start, 0.0)
+    return {key: dict(named) for key, named in times.items()}
+
+
 def _corners(bar: _Bar, lanes: int) -> list[tuple[float, float]]:
     height = 0.84 / lanes
     top = bar.row - 0.42 + bar.lane * height
@@ -164,12 +212,11 @@ def _corners(bar: _Bar, lanes: int) -> list[tuple[float, float]]:
 def _label_bars(axes: Any, bars: list[_Bar], lanes: dict[int, int]) -> None:
     """Write a name into each bar that is wide enough for it."""
     inch_per_ms = 0.75 * _WIDTH / max(_end_ms(bars), 1e-12)
+    style = {"ha": "center", "va": "center", "fontsize": 7, "color": "white", "parse_math": False}
     for bar in bars:
-        if not bar.is_copy and lanes[bar.row] == 1 and bar.duration_ms * inch_per_ms > 0.085 * len(bar.name) + 0.05:
-            middle = bar.start_ms + bar.duration_ms / 2
-            axes.text(
-                middle, bar.row, bar.name, ha="center", va="center", fontsize=7, color="white", parse_math=False
-            )
+        needed_ms = (0.085 * len(bar.name) + 0.05) / inch_per_ms
+        if not bar.is_copy and lanes[bar.row] == 1 and bar.duration_ms > needed_ms:
+            axes.text(bar.start_ms + bar.duration_ms / 2, bar.row, bar.name, **style)
 
 
 def _end_ms(bars: list[_Bar]) -> float:
@@ -197,17 +244,16 @@ def _draw_legend(axes: Any, bars: list[_Bar], colors: dict[str, str]) -> None:
     from matplotlib.patches import Patch
 
     times = _time_by_name(bars)
-    copies = {bar.name for bar in bars if bar.is_copy}
-    handles = [
-        Patch(fc=color, ec="white", lw=0, hatch="////" if name in copies else None, label=_legend_text(name, times))
-        for name, color in colors.items()
-    ]
+    handles = []
+    for name, color in colors.items():
+        hatch = "////" if name == _COPIES else None
+        handles.append(Patch(fc=color, ec="white", lw=0, hatch=hatch, label=_legend_text(name, times)))
     others = sum(time for name, time in times.items() if name not in colors)
     if others:
         handles.append(Patch(fc=_OTHER_COLOR, label=f"{len(times) - len(colors)} others, {others:.3g} ms"))
     if handles:
         legend = axes.legend(
-            handles=handles[: _LEGEND_ENTRIES + 1],
+            handles=handles,
             loc="upper left",
             bbox_to_anchor=(1.01, 1.0),
             frameon=False,

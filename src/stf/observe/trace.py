@@ -7,6 +7,7 @@ from typing import Any
 from .observer import Observer
 
 _Span = tuple[int, str, int, int, int, int, str]  # the arguments of `ran`, in order
+_MAX_INDEX = 1 << 16
 
 
 class TraceRecorder(Observer):
@@ -26,6 +27,7 @@ class TraceRecorder(Observer):
     def ran(
         self, task_id: int, name: str, device: int, worker: int, start_ns: int, end_ns: int, category: str
     ) -> None:
+        """Record one body or copy; may be called from any thread."""
         self._spans.append((task_id, name, device, worker, start_ns, end_ns, category))
 
     def clear(self) -> None:
@@ -36,18 +38,30 @@ class TraceRecorder(Observer):
         """Return the trace in Chrome's JSON object format.
 
         A process is a place: 0 is the host and k + 1 is device k, so numbers don't depend on what ran
-        first. A thread is a worker of that place. Times are in microseconds since the first event.
+        first. A thread is a worker of that place; workers that are told by thread identities instead of
+        indices are numbered as they appear. Times are in microseconds since the first event.
 
         Returns
         -------
         dict
             To be written with `json.dump` and opened at https://ui.perfetto.dev.
         """
-        spans = sorted(self._spans, key=lambda span: span[4])
+        spans = _with_worker_indices(sorted(self._spans, key=lambda span: span[4]))
         origin_ns = spans[0][4] if spans else 0
         events = _metadata({(device, worker) for _, _, device, worker, *_ in spans})
         events.extend(_complete_event(span, origin_ns) for span in spans)
         return {"traceEvents": events, "displayTimeUnit": "ms"}
+
+
+def _with_worker_indices(spans: list[_Span]) -> list[_Span]:
+    numbers: dict[int, dict[int, int]] = {}
+    renamed: list[_Span] = []
+    for task_id, name, device, worker, start_ns, end_ns, category in spans:
+        if worker >= _MAX_INDEX:
+            known = numbers.setdefault(device, {})
+            worker = known.setdefault(worker, len(known))
+        renamed.append((task_id, name, device, worker, start_ns, end_ns, category))
+    return renamed
 
 
 def _complete_event(span: _Span, origin_ns: int) -> dict[str, Any]:

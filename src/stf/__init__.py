@@ -1,0 +1,79 @@
+"""stf: Sequential Task Flow for Python.
+
+Write a program as a sequence of tasks and say how each reads and writes its data; stf finds the parallelism and moves
+the data. The first page: `context`, `logical_data`, `task`, ``.on``, `wait`.
+"""
+
+from stf import _loader  # isort: split
+
+from stf import config
+from stf.annotations import Accumulate, Read, ReadWrite, Stream, Write, access_mode
+from stf.contexts import Context, context
+from stf.data import CompositeData, Frozen, LogicalData, register_data_interface
+from stf.decorators import graph_ctx, stream_ctx, task
+from stf.devices import Resources
+from stf.errors import (
+    AccessError,
+    CaptureError,
+    ContextClosedError,
+    ContextMismatchError,
+    DriverError,
+    Error,
+    OutOfMemoryError,
+    PlaceError,
+    TaskFailedError,
+    TaskStateError,
+    UninitializedDataError,
+)
+from stf.interop.arrays import view
+from stf.places import DataPlace, ExecPlace, Grid, data_place, exec_place
+from stf.reducers import Reducer, reducer
+from stf.tasks import Task
+
+__all__ = [
+    "AccessError",
+    "Accumulate",
+    "CaptureError",
+    "CompositeData",
+    "Context",
+    "ContextClosedError",
+    "ContextMismatchError",
+    "DataPlace",
+    "DriverError",
+    "Error",
+    "ExecPlace",
+    "Frozen",
+    "Grid",
+    "LogicalData",
+    "OutOfMemoryError",
+    "PlaceError",
+    "Read",
+    "ReadWrite",
+    "Reducer",
+    "Resources",
+    "Stream",
+    "Task",
+    "TaskFailedError",
+    "TaskStateError",
+    "UninitializedDataError",
+    "Write",
+    "access_mode",
+    "config",
+    "context",
+    "data_place",
+    "exec_place",
+    "graph_ctx",
+    "reducer",
+    "register_data_interface",
+    "stream_ctx",
+    "task",
+    "view",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("sequential-task-flow")
+    raise AttributeError(f"module 'stf' has no attribute {name!r}")

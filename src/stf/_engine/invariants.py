@@ -1,0 +1,51 @@
+"""Every cross-link of the engine's state, verified: for tests after each step, and for users with STF_VALIDATE=1."""
+
+from __future__ import annotations
+
+from typing import Any
+
+INVALID, SHARED, MODIFIED = 0, 1, 2
+
+
+def check_state(engine: Any) -> None:
+    """Raise AssertionError with the story if a cross-link of `engine` is broken."""
+    used = [0] * len(engine.place_names)
+    pins: dict[int, int] = {}
+    for task in list(engine.opened):
+        must(task.is_open, f"task {task.label()} is listed as open and is not")
+        for replica in task.held_replicas():
+            pins[id(replica)] = pins.get(id(replica), 0) + 1
+    for data in list(engine.coherency.data.values()):
+        check_data(engine, data, used, pins)
+    for pool in engine.coherency.pools:
+        must(pool.used == used[pool.place], f"pool {pool.place} counts {pool.used} bytes, its replicas have {used[pool.place]}")
+        must(pool.peak >= pool.used, f"pool {pool.place} has peak {pool.peak} below use {pool.used}")
+        must(not pool.limit or pool.used <= pool.limit, f"pool {pool.place} uses {pool.used} of {pool.limit}")
+
+
+def check_data(engine: Any, data: Any, used: list[int], pins: dict[int, int]) -> None:
+    """One data: its replicas, claims and events."""
+    version = data.version
+    label = data.describe()
+    states = [replica.state for replica in version.replicas]
+    must(version.valid == sum(s != INVALID for s in states), f"{label} counts {version.valid} valid replicas: {states}")
+    must(MODIFIED not in states or version.valid == 1, f"{label} has a modified replica and others valid: {states}")
+    places = [replica.place for replica in version.replicas if not replica.home]
+    must(len(places) == len(set(places)), f"{label} has two replicas at one place: {places}")
+    must(version.claims >= -1 and version.accumulators >= 0, f"{label} has claims {version.claims}")
+    held = [t for t in engine.opened if t.holds(data)]
+    must(bool(held) == bool(version.claims or version.accumulators), f"{label} has claims {version.claims}, held by {held}")
+    partials = [partial.replica for partial in version.partials or ()]
+    for replica in [*version.replicas, *partials]:
+        must(replica.pins == pins.get(id(replica), 0), f"{label}: {replica} has {replica.pins} pins")
+        must(replica.state == INVALID or replica.address or replica.instance is not None, f"{label}: {replica} is nowhere")
+        if not replica.home and (replica.address or replica.instance is not None):
+            used[replica.place] += replica.layout.nbytes
+    for events in (version.writers, version.readers):
+        lanes = [event >> 44 for event in events.tolist()]
+        must(len(lanes) == len(set(lanes)), f"{label} keeps two events of a lane: {events}")
+
+
+def must(condition: Any, story: str) -> None:
+    if not condition:
+        raise AssertionError(story)

@@ -1,0 +1,60 @@
+"""Late bodies: what runs when its data are ready, and how it says that it failed."""
+
+from __future__ import annotations
+
+import time
+
+try:
+    import cython
+except ImportError:
+    from stf import _cython as cython  # type: ignore[no-redef]
+
+from stf._engine.failures import Failure
+
+if not cython.compiled:
+    from stf._sync import PyThread_get_thread_ident
+
+
+class LateCall:
+    """A body that runs later, on a worker: it checks its inputs, runs, and says how it went."""
+
+    def __init__(self, engine: Engine, task: TaskCore, body):
+        self.engine = engine
+        self.body = body
+        self.outcome = task.outcome
+        self.inputs = task.inputs
+        self.task = task
+        self.watched = engine.observer is not None
+
+    def __call__(self):
+        outcome = self.outcome
+        failure = None
+        for item in self.inputs or ():
+            failure = item.failed()
+            if failure is not None:
+                break
+        else:
+            failure = self.run()
+        outcome.failure = failure
+        outcome.pending = False
+        self.body = self.task = self.inputs = None
+
+    def run(self):
+        """Run the body; return its failure, or None."""
+        engine: Engine = self.engine
+        thread = PyThread_get_thread_ident()
+        engine.running.add(thread)
+        task = self.task
+        start = time.perf_counter_ns() if self.watched else 0
+        try:
+            self.body()
+        except BaseException as exception:
+            failure = Failure(task.label(), task.call_site, exception, task.written())
+            engine.failures.append(failure)
+            return failure
+        finally:
+            engine.running.discard(thread)
+            if self.watched:
+                name = task.symbol or task.kind
+                engine.observer.ran(task.id, name, task.place - 1, thread, start, time.perf_counter_ns(), "task")
+        return None

@@ -1,0 +1,146 @@
+"""Task-level reductions: partial results, taken in turn by tasks that commute, and folded by the next access."""
+
+from __future__ import annotations
+
+try:
+    import cython
+except ImportError:
+    from stf import _cython as cython  # type: ignore[no-redef]
+
+from stf._engine.access import Access
+from stf._engine.deps import EventSet
+from stf._engine.instances import Replica
+from stf._engine.late import LateCall
+from stf._engine.scopes import Outcome
+
+if not cython.compiled:
+    INVALID, SHARED, MODIFIED = 0, 1, 2
+    READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
+
+class Partial:
+    """One partial result of a task-level reduction: a replica that accumulating tasks take in turn."""
+
+    def __init__(self, replica):
+        self.replica = replica
+        self.events = EventSet()
+        self.open = False
+        self.fresh = True
+
+
+def provide_partial(engine: Engine, task: TaskCore, index, use: Access, place):
+    """A partial that no open task uses: one at rest, else a new one, else the one that is free the soonest."""
+    version = use.core.version
+    if version.partials is None:
+        version.partials = []
+        version.op = use.op
+    here = [p for p in version.partials if p.replica.place == place and not p.open]
+    chosen = next((p for p in here if all(engine.port.done(e) for e in p.events.tolist())), None)
+    total = sum(p.replica.place == place for p in version.partials)
+    if chosen is None and here and total >= engine.max_partials:
+        chosen = here[0]
+    if chosen is None:
+        chosen = Partial(Replica(use.core, place, use.core.layout.packed()))
+        engine.coherency.allocate(use.core, chosen.replica, task.slot)
+        version.partials.append(chosen)
+    else:
+        engine.port.join(task.slot, chosen.events)
+        chosen.fresh = False
+    version.partials.remove(chosen)
+    version.partials.append(chosen)
+    chosen.open = True
+    replica: Replica = chosen.replica
+    replica.pins += 1
+    if task.partials is None:
+        task.partials = []
+    task.partials.append((index, chosen))
+    return replica
+
+
+def finish_partials(engine: Engine, task: TaskCore, event, outcome):
+    """Make `event` the last use of the partials that the task was given."""
+    for index, partial in task.partials:
+        use: Access = task.uses[index]
+        version = use.core.version
+        version.accumulators -= 1
+        partial.open = False
+        partial.events.clear()
+        partial.events.add(event)
+        if outcome is not None:
+            before = version.outcome
+            both = [o for o in (before, outcome) if o is not None]
+            version.outcome = both[0] if len(both) == 1 else Outcome(False, None, both)
+
+
+def combine(engine: Engine, data: Data):
+    """Fold the partials of a reduction into the data: an internal late task."""
+    version = data.version
+    partials, op = version.partials, version.op
+    initialised = version.valid > 0
+    task = combining_task(engine, data, partials[0].replica.place)
+    version.partials = None
+    version.claims = -1
+    try:
+        engine.start(task)
+    except BaseException:
+        version.partials = partials
+        raise
+    replicas = []
+    for item in partials:
+        partial: Partial = item
+        engine.port.join(task.slot, partial.events)
+        replicas.append(partial.replica)
+    staged = [stage_partial(engine, task, replica) for replica in replicas]
+    body = op.combiner(task.replicas[0], staged, initialised)
+    engine.port.call(task.slot, LateCall(engine, task, body))
+    event = engine.port.end(task.slot)
+    engine.finish(task, event)
+    version.op = None
+    for item in replicas + [r for r in staged if r not in replicas]:
+        replica: Replica = item
+        replica.ready.clear()
+        replica.ready.add(event)
+        version.replicas.append(replica)
+        engine.coherency.discard(version, replica, False)
+
+
+def combining_task(engine: Engine, data: Data, data_place):
+    """The internal task that folds partials, where the first of them is."""
+    use: Access = Access.__new__(Access)
+    use.data = None
+    use.core = data
+    use.mode = RW if data.version.valid > 0 else WRITE
+    use.place = AFFINE
+    use.op = None
+    task = engine.new_task("combine", place_of_replica(engine, data_place))
+    task.accesses = task.uses = [use]
+    task.outcome = Outcome(True)
+    if data.version.outcome is not None:
+        task.inputs = [data.version.outcome]
+    return task
+
+
+def stage_partial(engine: Engine, task: TaskCore, replica: Replica):
+    """Bring a partial to where it is combined."""
+    place = engine.affine[task.place]
+    if replica.place == place:
+        return replica
+    staged = Replica(replica.data, place, replica.layout)
+    engine.coherency.allocate(replica.data, staged, task.slot)
+    engine.port.copy(task.slot, staged, replica)
+    return staged
+
+
+def place_of_replica(engine: Engine, data_place):
+    """An execution place whose affine memory is `data_place`."""
+    return engine.affine.index(data_place, 1) if data_place in engine.affine[1:] else 0
+
+
+def forget_partials(engine: Engine, data: Data):
+    """A pure write makes the partials moot; it still comes after them."""
+    version = data.version
+    partials, version.partials = version.partials, None
+    for partial in partials:
+        for event in partial.events.tolist():
+            version.readers.add(event)
+        engine.coherency.drop_partial(version, partial)
+    version.op = None

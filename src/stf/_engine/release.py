@@ -1,0 +1,336 @@
+"""Giving data up: home, freed and forgotten, when what uses them has run; tiles join their parent again."""
+
+from __future__ import annotations
+
+try:
+    import cython
+except ImportError:
+    from stf import _cython as cython  # type: ignore[no-redef]
+
+from stf._engine import reductions
+from stf._engine.access import Data
+from stf._engine.deps import EventSet
+from stf._engine.failures import Failure
+from stf._engine.instances import Replica
+from stf._engine.scopes import Outcome, Version, is_open
+from stf.errors import AccessError, TaskStateError
+
+if not cython.compiled:
+    INVALID, SHARED, MODIFIED = 0, 1, 2
+    READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
+    COMPUTE, COPY_IN, COPY_OUT, HOST = 0, 1, 2, 3
+
+MAX_DEFERRED = 256
+
+
+def drain(engine: Engine):
+    """Release what the user dropped (finalizers only append to a list)."""
+    while engine.dropped:
+        data = engine.dropped.pop()
+        if not data.released:
+            release_now(engine, data)
+    if len(engine.deferred) > MAX_DEFERRED:
+        settle_deferred(engine, engine.deferred)
+
+
+def release_now(engine: Engine, data: Data):
+    """Write the data home, free its replicas, forget it; later if its content may still turn out poisoned."""
+    version = data.version
+    data.released = True
+    if version.partials is not None:
+        if data.home is not None and data.write_back:
+            reductions.combine(engine, data)
+        else:
+            reductions.forget_partials(engine, data)
+    if is_dirty(data) and may_fail(version):
+        engine.deferred.append(data)
+    else:
+        retire(engine, data)
+
+
+def is_dirty(data: Data):
+    """Whether the user's memory lacks what tasks computed, and wants it."""
+    return data.home is not None and data.write_back and data.home.state == INVALID and data.version.valid > 0
+
+
+def may_fail(version: Version):
+    """Whether what wrote the content may still turn out to have failed."""
+    return version.outcome is not None and version.outcome.failed() is None and is_open(version.outcome)
+
+
+def is_poisoned(version: Version):
+    """Whether what wrote the content is known to have failed."""
+    return version.outcome is not None and version.outcome.failed() is not None
+
+
+def retire(engine: Engine, data: Data):
+    """Write home unless poisoned, free, forget."""
+    poisoned = is_poisoned(data.version)
+    if data.write_back and not poisoned:
+        engine.coherency.write_home(data)
+    engine.coherency.drop_replicas(data)
+    engine.coherency.data.pop(data.id, None)
+    if data.on_removed is not None:
+        data.on_removed(data.id)
+    if data.parent is not None:
+        join_tile(data)
+    if engine.observer is not None:
+        engine.observer.data_removed(data.id)
+
+
+def settle_deferred(engine: Engine, waiting):
+    """Wait until the outcome of released data is known, and retire them."""
+    events = EventSet()
+    for item in list(waiting):
+        data: Data = item
+        events.update(data.version.writers)
+    engine.port.wait(events, -1.0)
+    for item in list(waiting):
+        data: Data = item
+        engine.deferred.remove(data)
+        retire(engine, data)
+
+
+# -- the user's wishes ---------------------------------------------------------------------------------------------
+
+
+def release_data(engine: Engine, data: Data):
+    """Give a data up now, at the user's word."""
+    engine.enter()
+    try:
+        if data.released:
+            return
+        check_unused(data, "released")
+        release_now(engine, data)
+    finally:
+        engine.gate.leave()
+
+
+def refresh(engine: Engine, data: Data):
+    """Copy the content home; return the events after which it is there."""
+    engine.enter()
+    try:
+        check_unused(data, "written back")
+        version = data.version
+        if version.partials is not None:
+            reductions.combine(engine, data)
+        events = EventSet()
+        events.update(version.writers)
+        if may_fail(version):
+            engine.port.wait(events, -1.0)
+        if not is_poisoned(version):
+            engine.coherency.write_home(data)
+            events.update(data.home.ready)
+        return events
+    finally:
+        engine.gate.leave()
+
+
+def check_unused(data: Data, what):
+    """Open tasks and tiles forbid what would pull the data from under them."""
+    version = data.version
+    if version.claims or version.accumulators:
+        holder = version.holder.label() if version.holder is not None else "a task"
+        raise TaskStateError(f"{data.describe()} cannot be {what} while task {holder} is open; end it first")
+    if data.tiles:
+        raise AccessError(f"{data.describe()} cannot be {what} while {data.tiles} tiles of it live; drop them first")
+    if version.frozen:
+        raise AccessError(f"{data.describe()} cannot be {what} while it is frozen; unfreeze it first")
+
+
+def raise_if_poisoned(data: Data):
+    """Raise if the content is known to be spoiled."""
+    if is_poisoned(data.version):
+        failure = data.version.outcome.failed()
+        failure.delivered = True
+        raise failure.error_of_reader("of the caller", data.describe())
+
+
+def accept(engine: Engine, data: Data):
+    """Declare poisoned content good."""
+    engine.enter()
+    try:
+        version = data.version
+        if may_fail(version):
+            engine.port.wait(version.writers, -1.0)
+        version.outcome = None
+        if version.valid == 0 and data.home is not None:
+            version.own(data.home)
+    finally:
+        engine.gate.leave()
+
+
+# -- freeze --------------------------------------------------------------------------------------------------------
+
+
+def freeze(engine: Engine, data: Data, mode):
+    """Lend a data outside tasks; `mode` is READ or RW."""
+    engine.enter()
+    try:
+        check_unused(data, "frozen")
+        version = data.version
+        if version.partials is not None:
+            reductions.combine(engine, data)
+        version.frozen = mode
+    finally:
+        engine.gate.leave()
+
+
+def frozen_replica(engine: Engine, data: Data, place, mode):
+    """A valid replica at `place` and the events after which it may be used."""
+    engine.enter()
+    try:
+        version = data.version
+        events = EventSet()
+        slot = engine.port.begin(place, events, HOST)
+        try:
+            replica = engine.coherency.provide(data, version, place, READ, slot)
+        finally:
+            engine.port.abort(slot)
+        replica.pins -= 1
+        events.update(version.writers)
+        if mode & WRITE:
+            events.update(version.readers)
+            version.own(replica)
+        events.update(replica.ready)
+        return replica, events
+    finally:
+        engine.gate.leave()
+
+
+def unfreeze(engine: Engine, data: Data):
+    """End the loan."""
+    engine.enter()
+    try:
+        data.version.frozen = 0
+    finally:
+        engine.gate.leave()
+
+
+# -- tiles ---------------------------------------------------------------------------------------------------------
+
+
+def split(engine: Engine, data: Data):
+    """Make the home replica (host memory for data without home) the only one, to be cut into tiles; return it."""
+    engine.enter()
+    try:
+        check_unused(data, "split into tiles")
+        version = data.version
+        if version.partials is not None:
+            reductions.combine(engine, data)
+        home = data.home if data.home is not None else version.find(0)
+        if home is None:
+            home = Replica(data, 0, data.layout.packed())
+            version.replicas.append(home)
+        version.was_valid = version.valid > 0
+        if version.was_valid and home.state == INVALID:
+            engine.coherency.fetch(data, version, home)
+        elif not home.has_memory():
+            slot = engine.port.begin(0, version.writers, HOST)
+            try:
+                engine.coherency.allocate(data, home, slot)
+            finally:
+                home.ready.add(engine.port.abort(slot))
+        for item in list(version.replicas):
+            replica: Replica = item
+            if replica is not home:
+                engine.coherency.discard(version, replica, False)
+        version.own(home)
+        return home
+    finally:
+        engine.gate.leave()
+
+
+def add_tile(engine: Engine, parent: Data, tile: Data, home: Replica):
+    """Let `tile`, whose home lies in the parent's, start where the parent is now."""
+    engine.enter()
+    try:
+        outer = parent.version
+        version = tile.version
+        version.writers.update(outer.writers)
+        version.writers.update(outer.readers)
+        version.writers.update(home.ready)
+        version.outcome = outer.outcome
+        tile.parent = parent
+        parent.tiles += 1
+    finally:
+        engine.gate.leave()
+
+
+def join_tile(tile: Data):
+    """A tile that goes hands its events, and its poison, to the data it was cut from."""
+    parent = tile.parent
+    outer = parent.version
+    version = tile.version
+    outer.writers.update(version.writers)
+    outer.writers.update(version.readers)
+    outer.writers.update(tile.home.ready)
+    if version.outcome is not None and (is_poisoned(version) or may_fail(version)):
+        both = [o for o in (outer.outcome, version.outcome) if o is not None]
+        outer.outcome = both[0] if both[0] is both[len(both) - 1] else Outcome(False, None, both)
+    elif tile.home.state == INVALID:
+        outer.unwritten_tiles = True
+    parent.tiles -= 1
+    if parent.tiles == 0:
+        if outer.unwritten_tiles and not outer.was_valid:
+            outer.own(outer.find(0) if parent.home is None else parent.home)
+            outer.forget_content()
+        outer.unwritten_tiles = False
+
+
+def join_deferred(engine: Engine, parent: Data):
+    """Retire the released tiles of `parent` that wait for their outcome."""
+    waiting = [data for data in engine.deferred if data.parent is parent]
+    if waiting:
+        settle_deferred(engine, waiting)
+
+
+# -- the end -------------------------------------------------------------------------------------------------------
+
+
+def abandon_open_tasks(engine: Engine):
+    """Tasks that nobody ended: what they were to write is poisoned."""
+    for task in list(engine.opened):
+        error = TaskStateError(f"task {task.label()} ({task.call_site}) was never ended")
+        failure = Failure(task.label(), task.call_site, error, task.written())
+        engine.failures.append(failure)
+        engine.fail(task, failure)
+
+
+def retire_all(engine: Engine):
+    """Write everything home that can be, free everything."""
+    engine.gate.enter()
+    try:
+        drain(engine)
+        if engine.deferred:
+            settle_deferred(engine, engine.deferred)
+        pending = EventSet()
+        for item in list(engine.coherency.data.values()):
+            data: Data = item
+            if data.version.partials is not None and data.home is not None and data.write_back:
+                reductions.combine(engine, data)
+            if may_fail(data.version):
+                pending.update(data.version.writers)
+        engine.port.wait(pending, -1.0)
+        everything = sorted(engine.coherency.data.values(), key=is_whole)
+        for item in everything:
+            data: Data = item
+            data.released = True
+            if data.write_back and not is_poisoned(data.version):
+                engine.coherency.write_home(data)
+        tails = EventSet()
+        engine.port.flush()
+        engine.port.tails(tails)
+        engine.port.wait(tails, -1.0)
+        for item in everything:
+            data: Data = item
+            retire(engine, data)
+        engine.port.tails(tails)
+        engine.port.wait(tails, -1.0)
+    finally:
+        engine.gate.leave()
+
+
+def is_whole(data: Data):
+    """Tiles come before what they were cut from."""
+    return data.parent is None

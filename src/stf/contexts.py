@@ -1,0 +1,779 @@
+"""Contexts: where tasks are submitted and data are registered. The one place that wires a backend to a driver."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from stf import _loader, config, lifetime, places
+from stf._backends.stream import StreamBackend
+from stf._drivers.cpu import CpuDriver
+from stf._engine import invariants, release
+from stf._engine.access import AFFINE_PLACE
+from stf._engine.failures import raise_failures
+from stf._engine.instances import Layout
+from stf._engine.submit import Engine
+from stf.annotations import Stream, access_mode
+from stf.data import CompositeData, Frozen, LogicalData, find_interface, view_for_host
+from stf.devices import DeviceSpec, Resources, parse_devices
+from stf.errors import AccessError, ContextClosedError, ContextMismatchError, PlaceError, TaskStateError
+from stf.interop import adapters
+from stf.interop.arrays import Memory, describe
+from stf.observing import Observing
+from stf.places import DataPlace, ExecPlace, Grid, as_exec_place
+from stf.registry import Registry
+from stf.tasks import ContextCore, HostLaunch
+
+__all__ = ["Context", "available_devices", "context", "default_device_count"]
+
+LANES_PER_PLACE = 64
+MAX_PENDING = 8192
+log = logging.getLogger("stf")
+
+
+def context(
+    use_graph: bool = False,
+    *,
+    devices: Any = None,
+    stream: Any = None,
+    graph: Any = None,
+    resources: Resources | None = None,
+    arrays: str | None = None,
+    memory_limit: int | None = None,
+    max_pending: int | None = None,
+    observe: str | bool = False,
+    name: str | None = None,
+) -> Context:
+    """Open a context.
+
+    Parameters
+    ----------
+    use_graph : bool
+        Run the tasks as CUDA graphs. This version has no graph backend.
+    devices : str, sequence of int, or None
+        ``"cpu"`` (one device that works in host memory), ``"cpu:4"`` (four emulated devices with memories of their
+        own); by default ``STF_DEVICES``, else this CPU.
+    stream, graph : optional
+        A caller's CUDA stream or graph; need CUDA.
+    resources : Resources, optional
+        Workers and memory shared with other contexts.
+    arrays : str, optional
+        Library of the arrays that bodies get; NumPy by default.
+    memory_limit : int, optional
+        Bytes per device, beyond which replicas are evicted.
+    max_pending : int, optional
+        Bodies in flight before submission waits for the oldest; 8,192 by default.
+    observe : bool or str
+        ``"dot"``, ``"trace"`` or True for both: record what `Context.dot` and `Context.trace` show.
+    name : str, optional
+        For messages and pictures.
+
+    Returns
+    -------
+    Context
+        A with-block; or call its `Context.finalize`.
+
+    Raises
+    ------
+    PlaceError
+        `devices` names devices that are not there.
+    """
+    if use_graph or graph is not None:
+        raise NotImplementedError("the graph backend is not part of this version; use stf.context() without use_graph")
+    if stream is not None:
+        raise PlaceError("stream= takes a CUDA stream, and this version runs on the CPU only; leave it out")
+    spec = parse_devices(devices if devices is not None else config.devices)
+    limit = memory_limit if memory_limit is not None else config.memory_limit
+    return Context(
+        spec,
+        resources=resources,
+        arrays=arrays,
+        memory_limit=limit,
+        max_pending=max_pending if max_pending is not None else config.max_pending or MAX_PENDING,
+        observe=observe,
+        name=name,
+    )
+
+
+def available_devices() -> list[str]:
+    """Return the devices that a context could use, as text."""
+    return [f"cpu ({os.cpu_count()} cores)"]
+
+
+def default_device_count() -> int:
+    """Return how many devices a context has when none are asked for."""
+    return parse_devices(config.devices).count
+
+
+class Context(ContextCore, Observing):
+    """Data, tasks and what orders them. Made by `stf.context`."""
+
+    def __init__(
+        self,
+        spec: DeviceSpec,
+        *,
+        resources: Resources | None = None,
+        arrays: str | None = None,
+        memory_limit: int | None = None,
+        max_pending: int = MAX_PENDING,
+        observe: str | bool = False,
+        name: str | None = None,
+    ) -> None:
+        self._finished = False
+        _loader.log_if_uncompiled()
+        self.name = name
+        self._spec = spec
+        self._resources = resources
+        self.arrays = arrays
+        self.blocking = config.blocking
+        self._driver = resources.driver(spec) if resources is not None else make_driver(spec)
+        port = StreamBackend(self._driver, LANES_PER_PLACE, resources is None)
+        names = ["host", *(f"device({i})" for i in range(spec.count))]
+        affine = [0, *(0 if spec.shares_host else i + 1 for i in range(spec.count))]
+        limits = [0, *([limit_of(memory_limit, spec)] * spec.count)]
+        engine = Engine(port, names, affine, limits, self._driver.max_workers, max_pending)
+        engine.context = weakref.ref(self)
+        engine.validate = config.validate
+        self.attach(engine, 1 if spec.count else 0)
+        self.registry = Registry()
+        self._observers = None
+        self._setup_observers(observe)
+        lifetime.watch(self)
+
+    # -- places ------------------------------------------------------------------------------------------------
+
+    @property
+    def devices(self) -> Grid:
+        """The devices of this context: ``len``, iteration, ``[i]``, ``.reshape``."""
+        return Grid([ExecPlace("device", i) for i in range(self._spec.count)])
+
+    def place_code(self, place: Any) -> int:
+        """The engine's number of an execution place."""
+        chosen = as_exec_place(place)
+        if chosen.kind == "host":
+            return 0
+        if chosen.kind == "current_device":
+            return int(self.default_code)
+        if isinstance(chosen, Grid):
+            if chosen.size == 1:
+                return self.place_code(chosen[0])
+            raise PlaceError(f"a task runs at one place, got a grid of {chosen.size}; loop over it, one task per place")
+        if chosen.index >= self._spec.count:
+            known = ", ".join(repr(p) for p in self.devices)
+            raise PlaceError(f"{chosen!r} is not in this context; it has {known}")
+        return chosen.index + 1
+
+    def where_code(self, where: Any) -> int:
+        """The place that ``.on(where)`` means: a place, or where a data is valid."""
+        if isinstance(where, CompositeData):
+            where = where.parts[0]
+        if not isinstance(where, LogicalData):
+            return self.place_code(where)
+        self._check_mine(where)
+        valid = [r.place for r in where.core.version.replicas if r.state]
+        if where.core.token or not valid:
+            return self.current_place_code()
+        affine = self.engine.affine
+        return affine.index(valid[-1], 1) if valid[-1] in affine[1:] else 0
+
+    def current_place_code(self) -> int:
+        """The default place of this thread: the innermost ``with place``, else the first device."""
+        stack = places.defaults()
+        return self.place_code(stack[-1]) if stack else int(self.default_code)
+
+    def data_place_code(self, place: Any) -> int:
+        """The engine's number of a data place."""
+        if isinstance(place, ExecPlace):
+            raise TypeError(f"a data place is needed, got the execution place {place!r}; use its affine_data_place")
+        if not isinstance(place, DataPlace):
+            raise TypeError(f"a data place is needed, got {place!r}; use data_place.host() or data_place.device(i)")
+        if place.kind == "affine":
+            return AFFINE_PLACE
+        if place.kind in ("host", "managed"):
+            return 0
+        if place.kind == "current_device":
+            return self.engine.affine[self.current_place_code()]
+        if place.index >= self._spec.count:
+            raise PlaceError(f"{place!r} is not in this context; it has {self._spec.count} device(s)")
+        return self.engine.affine[place.index + 1]
+
+    def exec_place_of(self, code: int) -> ExecPlace:
+        """The place that an engine number means."""
+        return ExecPlace("device", code - 1) if code else ExecPlace("host")
+
+    def stream_of(self, task: Any) -> Stream:
+        """The stream of an open task."""
+        return Stream(task.place_name, self.engine_stream(task))
+
+    # -- logical data ------------------------------------------------------------------------------------------
+
+    def logical_data(
+        self,
+        obj: Any,
+        data_place: DataPlace | None = None,
+        *,
+        name: str | None = None,
+        symbol: str | None = None,
+        write_back: bool = True,
+        readonly: bool = False,
+    ) -> Any:
+        """Register an array; from now on it belongs to the tasks, until the end of the context.
+
+        Parameters
+        ----------
+        obj : array
+            NumPy, anything with the buffer protocol or DLPack on the CPU, a scalar, or a registered type. Any
+            strides, any number of axes, any dtype without Python objects. It is kept alive, and never copied.
+        data_place : DataPlace, optional
+            Where it is; found out by itself.
+        name : str, optional
+            For messages and pictures.
+        write_back : bool
+            Refresh the array when the data is released or the context finalized.
+        readonly : bool
+            Refuse accesses that write.
+
+        Returns
+        -------
+        LogicalData
+            The same object for the same memory, while it lives.
+
+        Raises
+        ------
+        TypeError
+            `obj` is no array.
+        ValueError
+            Its memory overlaps that of another live data.
+        """
+        self._must_be_open()
+        custom = find_interface(obj)
+        if custom is not None:
+            return self._custom_data(obj, custom, name or symbol, write_back, readonly)
+        if isinstance(obj, LogicalData):
+            raise TypeError(f"{obj!r} is logical data already")
+        if data_place is not None and self.data_place_code(data_place) > 0:
+            raise PlaceError(f"{type(obj).__name__} lies in host memory, not on {data_place!r}; leave data_place out")
+        memory = describe(obj)
+        known = self.registry.find(memory)
+        if known is not None and not known.core.released:
+            return known
+        with self.engine_entry():
+            pass  # what the user dropped is released, before memory is compared
+        other = self.registry.check(memory)
+        if other is not None:
+            clash = self.engine.coherency.data.get(other)
+            label = clash.describe() if clash is not None else f"data {other}"
+            raise ValueError(
+                f"the memory of {name or 'this array'} ({memory.dtype}, shape {memory.shape}) overlaps that of {label}; "
+                "register one array and split it with tiles(), or release the other first"
+            )
+        handle = self._new_handle(Layout(memory.shape, memory.strides, memory.dtype, memory.dtype.itemsize), name or symbol)
+        core = handle.core
+        core.readonly = bool(readonly or memory.readonly)
+        core.write_back = bool(write_back) and not core.readonly
+        core.owner = config.validate and protect(memory) or memory.owner
+        self.engine.set_home(core, 0, memory.address, memory.owner)
+        self.registry.add(core.id, memory, handle)
+        core.on_removed = self.registry.remove
+        return handle
+
+    def _custom_data(self, obj: Any, custom: Any, name: str | None, write_back: bool, readonly: bool) -> Any:
+        kind, first, unflatten = custom
+        if kind == "simple":
+            parts = [
+                self.logical_data(part, name=f"{name or type(obj).__name__}.{i}", write_back=write_back, readonly=readonly)
+                for i, part in enumerate(first(obj))
+            ]
+            return CompositeData(obj, parts, unflatten, name)
+        interface = InterfaceAdapter(first(obj), self)
+        layout = Layout((), (), np.dtype(object), 0, interface, int(interface.interface.nbytes(obj)))
+        handle = self._new_handle(layout, name)
+        handle.core.readonly = readonly
+        handle.core.write_back = write_back and not readonly
+        self.engine.set_home(handle.core, 0, 0, obj)
+        handle.core.home.instance = obj
+        return handle
+
+    def _new_handle(self, layout: Layout | None, name: str | None, token: bool = False) -> LogicalData:
+        core = self.engine.new_data(layout, name, token)
+        return LogicalData(core)
+
+    def logical_data_empty(
+        self, shape: Any, dtype: Any = None, *, name: str | None = None, symbol: str | None = None
+    ) -> LogicalData:
+        """Return data with no content; no memory until first use.
+
+        Parameters
+        ----------
+        shape : int or tuple of int
+            Extents; 0 axes and extents of 0 are fine.
+        dtype : dtype, optional
+            float64 by default.
+        name : str, optional
+            For messages and pictures.
+        """
+        self._must_be_open()
+        extents = check_shape(shape)
+        kind = np.dtype(np.float64 if dtype is None else dtype)
+        if kind.hasobject:
+            raise TypeError(f"logical data needs plain elements, got dtype {kind} which holds Python objects")
+        return self._new_handle(Layout(extents, c_strides(extents, kind), kind, kind.itemsize), name or symbol)
+
+    def empty_with_layout(self, layout: Layout, name: str | None) -> LogicalData:
+        """New data with the layout of another."""
+        self._must_be_open()
+        return self._new_handle(layout, name)
+
+    def logical_data_full(
+        self,
+        shape: Any,
+        fill_value: Any,
+        dtype: Any = None,
+        *,
+        where: DataPlace | None = None,
+        exec_place: Any = None,
+        name: str | None = None,
+    ) -> LogicalData:
+        """Return data filled with `fill_value` by a task.
+
+        Parameters
+        ----------
+        shape : int or tuple of int
+            Extents.
+        fill_value : scalar
+            The value; its NumPy dtype is the default `dtype`.
+        dtype : dtype, optional
+            Element type.
+        where : DataPlace, optional
+            The memory to fill.
+        exec_place : place, optional
+            Where the filling task runs.
+        name : str, optional
+            For messages and pictures.
+        """
+        kind = np.asarray(fill_value).dtype if dtype is None else np.dtype(dtype)
+        data = self.logical_data_empty(shape, kind, name=name)
+        self._fill(data, fill_value, where, exec_place)
+        return data
+
+    def logical_data_zeros(self, shape: Any, dtype: Any = None, **options: Any) -> LogicalData:
+        """Return data filled with 0; see `logical_data_full`."""
+        return self.logical_data_full(shape, 0, np.float64 if dtype is None else dtype, **options)
+
+    def logical_data_ones(self, shape: Any, dtype: Any = None, **options: Any) -> LogicalData:
+        """Return data filled with 1; see `logical_data_full`."""
+        return self.logical_data_full(shape, 1, np.float64 if dtype is None else dtype, **options)
+
+    def token(self, *, name: str | None = None, symbol: str | None = None) -> LogicalData:
+        """Return data without content, which only orders tasks; it may be read at once."""
+        self._must_be_open()
+        return self._new_handle(None, name or symbol, True)
+
+    logical_token = token
+
+    def begin_split(self, data: LogicalData) -> Any:
+        """Bring `data` home, to be cut into tiles."""
+        self._check_mine(data)
+        return release.split(self.engine, data.core)
+
+    def make_tile(self, parent: LogicalData, home: Any, offset: int, shape: tuple[int, ...], name: str) -> LogicalData:
+        """One tile of `parent`, at `offset` bytes into its home memory."""
+        layout = home.layout
+        tile = self._new_handle(Layout(shape, layout.strides, layout.dtype, layout.itemsize), name)
+        tile.core.readonly = parent.core.readonly
+        tile.core.owner = parent
+        tile.core.write_back = True
+        self.engine.set_home(tile.core, 0, home.address + offset, home.owner, parent.core.version.was_valid)
+        release.add_tile(self.engine, parent.core, tile.core, home)
+        return tile
+
+    # -- tasks that the context itself submits -----------------------------------------------------------------
+
+    def host_launch(
+        self, *args: Any, fn: Any = None, name: str | None = None, symbol: str | None = None, **options: Any
+    ) -> Any:
+        """Run a function on the host when its data are there, without blocking.
+
+        Parameters
+        ----------
+        *args : Access
+            What the function uses; it gets NumPy arrays, tokens skipped.
+        fn : callable, optional
+            The function; without it, call the result with it, or use it as a decorator.
+        args : sequence, optional
+            Further arguments for `fn`, as keyword ``args=``.
+        name : str, optional
+            What pictures and messages call the task.
+        """
+        extra = tuple(options.pop("args", ()))
+        if options:
+            raise TypeError(f"host_launch got unknown arguments: {', '.join(options)}")
+        task = self.make_host_task(args, name or symbol)
+        launch = HostLaunch(task, extra)
+        return launch(fn) if fn is not None else launch
+
+    def copy(self, src: Any, dst: Any) -> None:
+        """Submit a task that copies the content of one data to another of the same shape."""
+        if src.shape != dst.shape:
+            raise ValueError(f"cannot copy {src!r} to {dst!r}: the shapes {src.shape} and {dst.shape} differ")
+        task = self._task_of_kind("copy", [src.read(), dst.write()], "copy", dst)
+        task.submit_body(copy_into, ())
+
+    def fill(self, data: LogicalData, value: Any) -> None:
+        """Submit a task that fills the data with `value`."""
+        self._fill(data, value, None, None)
+
+    def _fill(self, data: LogicalData, value: Any, where: DataPlace | None, place: Any) -> None:
+        probe = np.empty((), data.dtype)
+        probe[...] = value
+        if place is None and where is not None and where.kind == "device":
+            place = where.index
+        task = self._task_of_kind("fill", [data.write(where)], "fill", None, place)
+        task.submit_body(fill_with, (value,))
+
+    def prefetch(self, data: LogicalData, data_place: DataPlace) -> None:
+        """Submit a copy of the data to a place, so that a later task finds it there."""
+        code = self.data_place_code(data_place)
+        task = self._task_of_kind("prefetch", [data.read(data_place)], "prefetch", None, code - 1 if code > 0 else "host")
+        task.run_empty()
+
+    def _task_of_kind(self, kind: str, accesses: list[Any], name: str, near: Any = None, place: Any = None) -> Any:
+        task = self.make_task_at(accesses, name)
+        task.kind = kind
+        task.find_site_outside()
+        if place is not None:
+            task.place = self.place_code(place)
+        elif near is not None:
+            task.place = self.current_place_code()
+        return task
+
+    # -- freeze ------------------------------------------------------------------------------------------------
+
+    def freeze(self, data: LogicalData, mode: str | access_mode = "read", data_place: DataPlace | None = None) -> Frozen:
+        """Lend data outside tasks, until ``unfreeze``.
+
+        Parameters
+        ----------
+        data : LogicalData
+            The data; it must have content, and no open task.
+        mode : str or access_mode
+            ``"read"``: tasks may go on reading. ``"rw"``: no task may use it meanwhile.
+        data_place : DataPlace, optional
+            Where ``get`` finds it by default; the host's memory, if not given.
+
+        Raises
+        ------
+        AccessError
+            It is frozen already, or split into tiles.
+        """
+        self._check_mine(data)
+        wanted = access_mode[mode] if isinstance(mode, str) else access_mode(mode)
+        if wanted not in (access_mode.read, access_mode.rw):
+            raise ValueError(f"freeze takes mode 'read' or 'rw', got {mode!r}")
+        if wanted == access_mode.rw and data.readonly:
+            raise AccessError(f"{data.core.describe()} is read-only and cannot be frozen for writing")
+        release.freeze(self.engine, data.core, int(wanted))
+        return Frozen(self, data, int(wanted), data_place or DataPlace("host"))
+
+    def frozen_view(self, frozen: Frozen, data_place: DataPlace | None, stream: Any) -> Any:
+        """What `Frozen.get` returns."""
+        if not frozen.active:
+            raise TaskStateError(f"{frozen.data!r} is not frozen any more; freeze it again")
+        if data_place is not None and frozen.mode != access_mode.read and data_place != frozen.place:
+            raise PlaceError(f"{frozen.data!r} is frozen for rw at {frozen.place!r} only, got {data_place!r}")
+        code = self.data_place_code(data_place or frozen.place)
+        code = self.engine.affine[self.current_place_code()] if code < 0 else code
+        replica, events = release.frozen_replica(self.engine, frozen.data.core, code, frozen.mode)
+        self.engine.wait_events(events, -1.0)
+        release.raise_if_poisoned(frozen.data.core)
+        return adapters.view(replica, frozen.mode != access_mode.read, self.arrays)
+
+    def unfreeze(self, frozen: Frozen, stream: Any) -> None:
+        """What `Frozen.unfreeze` does."""
+        if not frozen.active:
+            raise TaskStateError(f"{frozen.data!r} is not frozen; unfreeze was called twice")
+        frozen.active = False
+        release.unfreeze(self.engine, frozen.data.core)
+
+    # -- waiting -----------------------------------------------------------------------------------------------
+
+    def wait(self, data: Any, *, data_place: DataPlace | None = None, arrays: str | None = None) -> Any:
+        """Block until the data is there and return its content.
+
+        Parameters
+        ----------
+        data : LogicalData
+            What to wait for; nothing else is waited for.
+        data_place : DataPlace, optional
+            Where to read it; host memory by default.
+        arrays : str, optional
+            Library of the result.
+
+        Returns
+        -------
+        numpy.ndarray, scalar or None
+            A copy; a Python scalar for zero-dimensional data; None for a token.
+
+        Raises
+        ------
+        TaskFailedError
+            A task failed that was to write it, or another one whose failure was not told yet.
+        """
+        if isinstance(data, CompositeData):
+            return data.numpy()
+        if not isinstance(data, LogicalData):
+            raise TypeError(f"wait takes logical data, got {type(data).__name__}")
+        self._check_mine(data)
+        self._must_be_outside("wait")
+        access = data.read() if data.core.token else data.read(data_place or DataPlace("host"))
+        task = self._task_of_kind("wait", [access], "wait", None, "host")
+        with task:
+            replica = task.replica_of(0)
+            result = None if replica is None else view_for_host(replica)
+        self.check_errors()
+        return adapters.from_numpy(np.asarray(result), arrays) if arrays not in (None, "numpy") else result
+
+    def synchronize(self, timeout: float | None = None) -> None:
+        """Block the host until everything submitted so far has run; then raise what failed.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds.
+
+        Raises
+        ------
+        TimeoutError
+            It took longer; nothing is lost.
+        """
+        self._must_be_open()
+        self._must_be_outside("synchronize")
+        if not self.engine.synchronize(-1.0 if timeout is None else float(timeout)):
+            raise TimeoutError(f"tasks were still running after {timeout} s")
+        self.check_errors()
+
+    def check_errors(self) -> None:
+        """Raise what failed since it was last asked: one error, or an ExceptionGroup."""
+        raise_failures(self.engine.take_failures())
+
+    def submit(self) -> None:
+        """Start everything that was submitted; on a CPU it has started already."""
+        self._must_be_open()
+
+    def fence(self) -> Fence:
+        """Return a stream that completes after all work so far; ``synchronize()`` it, or ask ``done``."""
+        self._must_be_open()
+        self._must_be_outside("fence")
+        task = self._task_of_kind("fence", [], "fence", None, "host")
+        return Fence(self, self.engine.fence(task))
+
+    task_fence = fence
+
+    # -- the end -----------------------------------------------------------------------------------------------
+
+    def refresh(self, data: LogicalData) -> None:
+        """What `LogicalData.write_back` does."""
+        self._check_mine(data)
+        self._must_be_outside("write_back")
+        if data.core.home is None:
+            raise ValueError(f"{data.core.describe()} was made from a shape; there is no array to write back to")
+        events = release.refresh(self.engine, data.core)
+        self.engine.wait_events(events, -1.0)
+        release.raise_if_poisoned(data.core)
+
+    def release(self, data: LogicalData) -> None:
+        """What `LogicalData.release` does."""
+        self._check_mine(data)
+        release.release_data(self.engine, data.core)
+
+    def accept(self, data: LogicalData) -> None:
+        """What `LogicalData.accept` does."""
+        self._check_mine(data)
+        release.accept(self.engine, data.core)
+
+    def finalize(self) -> None:
+        """Run everything, write back, release; calling it again does nothing.
+
+        Raises
+        ------
+        TaskFailedError, ExceptionGroup
+            What failed and was not told yet; the context is finalized all the same.
+        """
+        if self._finished:
+            return
+        self._must_be_outside("finalize")
+        self._finished = True
+        lifetime.forget(self)
+        try:
+            release.abandon_open_tasks(self.engine)
+            release.retire_all(self.engine)
+        finally:
+            self.engine.closed = f"{self!r} was finalized; make a new one with stf.context()"
+            self.engine.port.shutdown()
+            self._write_pictures()
+            self._tell_idle_devices()
+        self.check_errors()
+
+    def abandon_after_fork(self) -> None:
+        """In the child of a fork nothing of the parent's context may be used."""
+        self._finished = True
+        self.engine.closed = "forked: this context belongs to the parent process; make a new one in the child"
+
+    def __enter__(self) -> Context:
+        places.contexts().append(self)
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if self in places.contexts():
+            places.contexts().remove(self)
+        if error is None:
+            self.finalize()
+            return
+        try:
+            self.finalize()
+        except BaseException as late:
+            error.add_note(f"while the context was finalized: {type(late).__name__}: {late}")
+
+    def __del__(self) -> None:
+        if not getattr(self, "_finished", True):
+            lifetime.collected(self)
+
+    def check_state(self) -> None:
+        """Verify every cross-link of the engine; raise AssertionError with the story if one is broken."""
+        invariants.check_state(self.engine)
+
+    def _tell_idle_devices(self) -> None:
+        used = self.engine.tasks_by_place[1:]
+        if len(used) > 1 and sum(1 for n in used if n) == 1 and sum(used) > 1:
+            where = next(i for i, n in enumerate(used) if n)
+            log.info("all %d tasks ran on device(%d) of %d; use .on(place)", sum(used), where, len(used))
+
+    def _check_mine(self, data: Any) -> None:
+        if not isinstance(data, LogicalData):
+            raise TypeError(f"logical data is needed, got {type(data).__name__}")
+        if data.core.engine is not self.engine:
+            raise ContextMismatchError(f"{data.core.describe()} belongs to another context")
+
+    def _must_be_open(self) -> None:
+        if self.engine.closed is not None:
+            raise ContextClosedError(self.engine.closed)
+
+    def _must_be_outside(self, what: str) -> None:
+        """Blocking calls inside a body would wait for themselves."""
+        inside = self.engine.inside(threading.get_ident())
+        if inside is not None:
+            raise TaskStateError(f"{what} inside {inside}: it would wait for itself; call it after the task has ended")
+
+    def __repr__(self) -> str:
+        return f"<stf.Context{f' {self.name!r}' if self.name else ''} on {self._spec}>"
+
+
+class Fence(Stream):
+    """A point after all work submitted before it."""
+
+    def __init__(self, owner: Context, events: Any) -> None:
+        super().__init__("host")
+        self._owner = owner
+        self._events = events
+
+    def synchronize(self, timeout: float | None = None) -> None:
+        """Block until that work is complete; TimeoutError if `timeout` seconds were not enough."""
+        if not self._owner.engine.wait_events(self._events, -1.0 if timeout is None else float(timeout)):
+            raise TimeoutError(f"tasks before the fence were still running after {timeout} s")
+
+    @property
+    def done(self) -> bool:
+        """Whether that work is complete."""
+        return bool(self._owner.engine.wait_events(self._events, 0.0))
+
+
+class InterfaceAdapter:
+    """A custom data interface, as the backend calls it."""
+
+    def __init__(self, interface: Any, owner: Context) -> None:
+        self.interface = interface
+        self.copy = interface.copy
+        self.view = interface.view
+        self.to_host = interface.to_host
+
+    def allocate(self, code: int) -> Any:
+        """An instance at the data place with this number."""
+        place = DataPlace("device", code - 1) if code else DataPlace("host")
+        instance = self.interface.allocate(place)
+        if instance is None:
+            raise MemoryError(f"allocate({place!r}) of {type(self.interface).__name__} returned None")
+        return instance
+
+
+class Protected:
+    """Keeps a registered array, read-only for its user, until it is dropped (STF_VALIDATE)."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+        array.flags.writeable = False
+
+    def __del__(self) -> None:
+        self.array.flags.writeable = True
+
+
+def protect(memory: Memory) -> Any:
+    """Make the user's array read-only while stf has it, where that is possible."""
+    array = memory.owner
+    return Protected(array) if array.flags.writeable and array.base is None else None
+
+
+def make_driver(spec: DeviceSpec) -> CpuDriver:
+    """A driver for what was asked."""
+    workers = config.cpu_workers or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return CpuDriver(spec.count, spec.shares_host, workers or 1, spec.capacity)
+
+
+def limit_of(memory_limit: int | None, spec: DeviceSpec) -> int:
+    if memory_limit is None:
+        return 0
+    if memory_limit <= 0:
+        raise ValueError(f"memory_limit is a positive number of bytes, got {memory_limit}")
+    if spec.shares_host:
+        raise ValueError(
+            "memory_limit bounds the memory of devices, and device 'cpu' works in host memory; use devices='cpu:1' for an "
+            "emulated device with memory of its own"
+        )
+    return int(memory_limit)
+
+
+def check_shape(shape: Any) -> tuple[int, ...]:
+    """A tuple of extents from an int or a sequence."""
+    items: Sequence[Any] = (shape,) if hasattr(shape, "__index__") else tuple(shape) if hasattr(shape, "__iter__") else ()
+    if not hasattr(shape, "__index__") and not hasattr(shape, "__iter__"):
+        raise TypeError(f"shape must be an integer or an iterable of integers, got {shape!r}")
+    if any(isinstance(n, bool) or not hasattr(n, "__index__") for n in items):
+        raise TypeError(f"shape dimensions must be integers, got {shape!r}")
+    extents = tuple(int(n) for n in items)
+    if any(n < 0 for n in extents):
+        raise ValueError(f"shape dimensions must not be negative, got {extents}")
+    return extents
+
+
+def c_strides(shape: tuple[int, ...], kind: np.dtype[Any]) -> tuple[int, ...]:
+    """Strides in bytes of a C-ordered array."""
+    strides, step = [], kind.itemsize
+    for n in reversed(shape):
+        strides.append(step)
+        step *= max(n, 1)
+    return tuple(reversed(strides))
+
+
+def copy_into(source: Any, target: Any) -> None:
+    """Body of `Context.copy`."""
+    target[...] = source
+
+
+def fill_with(target: Any, value: Any) -> None:
+    """Body of `Context.fill`."""
+    target[...] = value

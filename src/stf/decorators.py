@@ -1,0 +1,56 @@
+"""`stf.task`, and the contexts under the names of the C++ library."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stf.contexts import Context, context
+from stf.tasks import TaskFunction
+
+__all__ = ["graph_ctx", "stream_ctx", "task"]
+
+
+def task(fn: Any = None, *, arrays: str | None = None, name: str | None = None) -> Any:
+    """Make a function whose calls are tasks.
+
+    Parameters
+    ----------
+    fn : callable
+        A function whose parameters are annotated `stf.Read`, `stf.Write`, `stf.ReadWrite` or
+        ``stf.Accumulate[op]`` where they take logical data (or lists, tuples, dicts or dataclasses of it). Others take
+        plain values. A parameter annotated `stf.Stream` or `stf.Task` is injected.
+    arrays : str, optional
+        Library of the arrays that the function gets.
+    name : str, optional
+        What pictures and messages call the tasks; the function's name by default.
+
+    Returns
+    -------
+    TaskFunction
+        Call it with logical data; ``.on(place_or_data)`` and ``.named(name)`` give variants.
+
+    Examples
+    --------
+    >>> import numpy as np, stf
+    >>> @stf.task
+    ... def axpy(alpha, x: stf.Read, y: stf.ReadWrite):
+    ...     y += alpha * x
+    >>> X, Y = np.ones(4), np.zeros(4)
+    >>> with stf.context(devices="cpu") as ctx:
+    ...     axpy(2.0, ctx.logical_data(X), ctx.logical_data(Y))
+    >>> Y
+    array([2., 2., 2., 2.])
+    """
+    if fn is None:
+        return lambda function: TaskFunction(function, name, arrays)
+    return TaskFunction(fn, name, arrays)
+
+
+def stream_ctx(**options: Any) -> Context:
+    """Return ``stf.context(use_graph=False, ...)``."""
+    return context(False, **options)
+
+
+def graph_ctx(**options: Any) -> Context:
+    """Return ``stf.context(use_graph=True, ...)``."""
+    return context(True, **options)

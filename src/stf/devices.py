@@ -1,0 +1,90 @@
+"""What `devices=` means, and what contexts may share."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Any, NamedTuple
+
+from stf.errors import PlaceError
+
+__all__ = ["DeviceSpec", "Resources", "parse_devices"]
+
+log = logging.getLogger("stf")
+_told = [False]
+
+
+class DeviceSpec(NamedTuple):
+    """A kind of driver and its devices."""
+
+    driver: str
+    count: int
+    shares_host: bool
+    capacity: tuple[int, ...] | None = None
+
+    def __str__(self) -> str:
+        return "cpu" if self.shares_host else f"cpu:{self.count}"
+
+
+def parse_devices(devices: Any) -> DeviceSpec:
+    """Understand ``None``, ``"cpu"``, ``"cpu:4"``, ``"cuda"``, ``"cuda:0,2"`` or ``[0, 2]``.
+
+    Raises
+    ------
+    PlaceError
+        The devices are not there.
+    ValueError
+        The text is none of those.
+    """
+    if isinstance(devices, DeviceSpec):
+        return devices
+    if devices is None:
+        if not _told[0]:
+            _told[0] = True
+            log.info("no CUDA driver in this version of stf: tasks run on the CPU (devices='cpu')")
+        return DeviceSpec("cpu", 1, True)
+    if isinstance(devices, str):
+        if devices == "cpu":
+            return DeviceSpec("cpu", 1, True)
+        match = re.fullmatch(r"cpu:(\d+)", devices)
+        if match:
+            return emulated(int(match.group(1)))
+        if not devices.startswith("cuda"):
+            raise ValueError(f"devices is 'cpu', 'cpu:N', 'cuda', 'cuda:0,2' or a list of numbers, got {devices!r}")
+    raise PlaceError(
+        f"devices={devices!r} needs CUDA, which this version of stf does not drive yet; use devices='cpu' or STF_DEVICES=cpu"
+    )
+
+
+def emulated(count: int) -> DeviceSpec:
+    """`count` emulated devices with memories of their own."""
+    if count < 1:
+        raise ValueError(f"'cpu:N' needs at least one device, got {count}")
+    return DeviceSpec("cpu", count, False)
+
+
+class Resources:
+    """Workers and streams that several contexts share; give it to ``stf.context(resources=...)``.
+
+    It may outlive the contexts; `close` it, or let it be collected, after the last of them.
+    """
+
+    def __init__(self) -> None:
+        self._drivers: dict[DeviceSpec, Any] = {}
+
+    def driver(self, spec: DeviceSpec) -> Any:
+        """The shared driver for `spec`."""
+        if spec not in self._drivers:
+            from stf.contexts import make_driver
+
+            self._drivers[spec] = make_driver(spec)
+        return self._drivers[spec]
+
+    def close(self) -> None:
+        """Stop the workers; contexts that still use them must be finalized first."""
+        for driver in self._drivers.values():
+            driver.close()
+        self._drivers.clear()
+
+    def __del__(self) -> None:
+        self.close()

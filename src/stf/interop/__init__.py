@@ -1,0 +1,1 @@
+"""How other libraries' arrays come in and go out; each is imported only when it is used."""

@@ -1,0 +1,137 @@
+"""What a task's body is given and what it gives back: views, injected objects, results, annotations."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from stf.interop import arrays
+from stf.interop.arrays import numpy_view
+
+TOKEN = object()
+active_places = [0]
+INSTALL = {"cupy": "pip install cupy-cuda13x", "torch": "pip install torch", "numba": "pip install numba-cuda[cu13]"}
+
+
+def view(replica: Any, writeable: bool, lib: str | None) -> Any:
+    """The array of a replica, in library `lib`; NumPy where none is named."""
+    if lib is None or lib == "numpy" or replica.layout.interface is not None:
+        return numpy_view(replica, writeable)
+    return converted(replica, writeable, lib)
+
+
+def converted(replica: Any, writeable: bool, lib: str) -> Any:
+    """A replica as another library sees it, cached as long as the replica."""
+    cached = replica.views.get((lib, writeable)) if replica.views else None
+    if cached is None:
+        cached = from_numpy(numpy_view(replica, True), lib)
+        replica.views[(lib, writeable)] = cached
+    return cached
+
+
+def from_numpy(array: Any, lib: str) -> Any:
+    if lib == "torch":
+        return import_library("torch").from_numpy(array)
+    if lib in ("cupy", "numba"):
+        from stf.errors import PlaceError
+
+        raise PlaceError(f"{lib} arrays live on a CUDA device and this place is a CPU; use NumPy arrays (t.numpy()) here")
+    raise ValueError(f"arrays= is 'numpy', 'cupy', 'torch' or 'numba', got {lib!r}")
+
+
+def import_library(name: str) -> Any:
+    """Import an array library, or say how to get it."""
+    import importlib
+
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ImportError(f"this task asks for {name} arrays and {name} is not installed: {INSTALL[name]}") from error
+
+
+def drop_token(value: Any) -> Any:
+    """None instead of a token's stand-in."""
+    return None if value is TOKEN else value
+
+
+def object_array(values: list[Any], shape: tuple[int, ...]) -> Any:
+    """An object array of `values`."""
+    result = np.empty(len(values), object)
+    for i, value in enumerate(values):
+        result[i] = value
+    return result.reshape(shape)
+
+
+def store(value: Any, target: Any, name: str, position: int) -> None:
+    """Store one result of a body into the array that it writes."""
+    if value is target:
+        return
+    if not isinstance(target, np.ndarray):
+        if hasattr(target, "copy_"):
+            target.copy_(value)
+            return
+        raise TypeError(f"task '{name}' cannot return a value for {type(target).__name__}; write into it instead")
+    array = np.asarray(value)
+    if array.shape != target.shape:
+        raise ValueError(f"result {position} of task '{name}' has shape {array.shape}, its data has {target.shape}")
+    if array.dtype != target.dtype and not (np.isscalar(value) and np.can_cast(array.dtype, target.dtype, "same_kind")):
+        raise TypeError(
+            f"result {position} of task '{name}' has dtype {array.dtype}, its data has {target.dtype}; convert it with "
+            "astype"
+        )
+    if not np.shares_memory(array, target) or array.__array_interface__ != target.__array_interface__:
+        target[...] = array
+
+
+def is_injected(annotation: Any) -> bool:
+    """Whether a parameter asks for the stream or the task itself."""
+    return getattr(annotation, "_stf_injected", None) is not None
+
+
+def injected_kind(annotation: Any) -> str:
+    """Which: ``"stream"`` or ``"task"``."""
+    return annotation._stf_injected
+
+
+def inject(kind: Any, task: Any) -> Any:
+    """What such a parameter is given."""
+    name = kind if isinstance(kind, str) else kind._stf_injected
+    return task if name == "task" else task.stream
+
+
+def resolve_annotation(fn: Any, text: str) -> Any:
+    """An annotation given as a string; what cannot be resolved is a plain parameter's."""
+    names = dict(getattr(fn, "__globals__", {}))
+    closure = getattr(fn, "__closure__", None)
+    for name, cell in zip(fn.__code__.co_freevars if closure else (), closure or (), strict=True):
+        try:
+            names[name] = cell.cell_contents
+        except ValueError:
+            continue
+    try:
+        return eval(text, names)  # the user's own annotation, as typing.get_type_hints does
+    except (NameError, AttributeError, SyntaxError):
+        if "stf." in text or any(word in text for word in ("Read", "Write", "Accumulate")):
+            raise TypeError(
+                f"annotation {text!r} of task '{fn.__name__}' cannot be resolved; import its names at module level"
+            ) from None
+        return None
+    except TypeError as error:
+        raise TypeError(f"annotation {text!r} of task '{fn.__name__}': {error}") from None
+
+
+def watch(task: Any) -> Any:
+    """A checker of what the body does to its arrays (STF_VALIDATE)."""
+    from stf.validation import Watch
+
+    return Watch(task)
+
+
+def loaded(name: str) -> Any:
+    """A library that is already imported, or None."""
+    return sys.modules.get(name)
+
+
+__all__ = ["TOKEN", "active_places", "arrays", "inject", "store", "view", "watch"]

@@ -1,0 +1,61 @@
+"""The ends of contexts that nobody finalized: collected, left at exit, or inherited through a fork."""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import os
+import warnings
+import weakref
+from typing import Any
+
+_live: weakref.WeakSet[Any] = weakref.WeakSet()
+_orphans: list[Any] = []
+_collecting = [False]
+
+
+def watch(context: Any) -> None:
+    """Remember a context that must be finalized in the end; finalize those that a collection left."""
+    _live.add(context)
+    while _orphans:
+        _orphans.pop().finalize()
+
+
+def forget(context: Any) -> None:
+    """A context was finalized."""
+    _live.discard(context)
+
+
+def collected(context: Any) -> None:
+    """The last reference to an open context is gone: finalize it, later if this is the cyclic collector."""
+    warnings.warn(
+        f"{context!r} was dropped without finalize(); use `with stf.context() as ctx`", ResourceWarning, stacklevel=3
+    )
+    if _collecting[0]:
+        _orphans.append(context)
+    else:
+        context.finalize()
+
+
+def _on_collection(phase: str, info: dict[str, int]) -> None:
+    _collecting[0] = phase == "start"
+
+
+def _at_exit() -> None:
+    for context in [*_orphans, *_live]:
+        warnings.warn(f"{context!r} was open at exit; finalize it", ResourceWarning, stacklevel=1)
+        context.finalize()
+
+
+def _after_fork() -> None:
+    for context in list(_live):
+        context.abandon_after_fork()
+    _live.clear()
+    _orphans.clear()
+    _collecting[0] = False
+
+
+gc.callbacks.append(_on_collection)
+atexit.register(_at_exit)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,293 @@
+"""Where tasks run and where data are: `exec_place`, `data_place`, and grids of places."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from stf.errors import PlaceError
+
+__all__ = ["DataPlace", "ExecPlace", "Grid", "data_place", "exec_place"]
+
+
+class DataPlace:
+    """A memory. Get one from `data_place`.
+
+    Attributes
+    ----------
+    kind : str
+        ``"host"``, ``"device"``, ``"managed"``, ``"affine"`` or ``"current_device"``.
+    index : int
+        Device number; -1 where there is none.
+    """
+
+    __slots__ = ("index", "kind")
+
+    def __init__(self, kind: str, index: int = -1) -> None:
+        self.kind = kind
+        self.index = index
+
+    @property
+    def device_id(self) -> int:
+        """The device number; -1 for memory that is not a device's."""
+        return self.index
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, DataPlace) and (self.kind, self.index) == (other.kind, other.index)
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.index))
+
+    def __repr__(self) -> str:
+        return f"data_place.device({self.index})" if self.kind == "device" else f"data_place.{self.kind}()"
+
+
+class ExecPlace:
+    """Where a task runs: the host or a device. Get one from `exec_place`.
+
+    Usable in a with-block: tasks without a place of their own run there.
+    """
+
+    __slots__ = ("affine", "index", "kind")
+
+    def __init__(self, kind: str, index: int = -1, affine: DataPlace | None = None) -> None:
+        self.kind = kind
+        self.index = index
+        self.affine = affine
+
+    size = 1
+    dims: tuple[int, ...] = (1,)
+
+    def get_dims(self) -> tuple[int, ...]:
+        """Return the shape of the grid of places; ``(1,)`` for one place."""
+        return self.dims
+
+    def get_dim(self, axis: int) -> int:
+        """Return the number of places along `axis`."""
+        return self.dims[axis]
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: Any) -> ExecPlace:
+        if index in (0, -1, (0,)):
+            return self
+        raise IndexError(f"{self!r} is one place; got index {index}")
+
+    def __iter__(self) -> Iterator[ExecPlace]:
+        yield self
+
+    def reshape(self, *dims: Any) -> Grid:
+        """Return the same places as a grid of another shape."""
+        return Grid([self], normalise_dims(dims))
+
+    @property
+    def affine_data_place(self) -> DataPlace:
+        """The memory that is natural for this place."""
+        if self.affine is not None:
+            return self.affine
+        return DataPlace("host") if self.kind == "host" else DataPlace(self.kind, self.index)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ExecPlace) and (self.kind, self.index) == (other.kind, other.index)
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.index))
+
+    def __enter__(self) -> ExecPlace:
+        defaults().append(self)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        defaults().pop()
+
+    def __repr__(self) -> str:
+        return f"exec_place.device({self.index})" if self.kind == "device" else f"exec_place.{self.kind}()"
+
+
+class Grid(ExecPlace):
+    """Several places in the shape of an array, in C order.
+
+    Parameters
+    ----------
+    places : sequence of ExecPlace
+        The members.
+    dims : tuple of int, optional
+        The shape; by default one axis.
+    """
+
+    __slots__ = ("dims", "places")
+
+    def __init__(self, places: Sequence[ExecPlace], dims: tuple[int, ...] | None = None) -> None:
+        super().__init__("grid")
+        self.places = tuple(places)
+        self.dims = dims if dims is not None else (len(self.places),)
+        if not self.places:
+            raise PlaceError("a grid needs at least one place, got none")
+        if math.prod(self.dims) != len(self.places):
+            raise PlaceError(
+                f"a grid of shape {self.dims} has {math.prod(self.dims)} places, got {len(self.places)}; make them equal"
+            )
+
+    @property
+    def size(self) -> int:  # type: ignore[override]
+        """Number of places."""
+        return len(self.places)
+
+    def __getitem__(self, index: Any) -> ExecPlace:
+        if isinstance(index, tuple):
+            if len(index) != len(self.dims):
+                raise IndexError(f"a grid of shape {self.dims} takes {len(self.dims)} indices, got {index}")
+            flat = 0
+            for i, n in zip(index, self.dims, strict=True):
+                if not -n <= i < n:
+                    raise IndexError(f"index {index} is outside a grid of shape {self.dims}")
+                flat = flat * n + i % n
+            return self.places[flat]
+        return self.places[index]
+
+    def __iter__(self) -> Iterator[ExecPlace]:
+        return iter(self.places)
+
+    def reshape(self, *dims: Any) -> Grid:
+        """Return the same places, in the same order, as a grid of another shape."""
+        return Grid(self.places, normalise_dims(dims))
+
+    @property
+    def affine_data_place(self) -> DataPlace:
+        """The memory of the only member; a grid of several needs a partition to say."""
+        if len(self.places) == 1:
+            return self.places[0].affine_data_place
+        raise PlaceError(f"{self!r} has several memories; ask one of its places, or give a data place per access")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Grid) and (self.places, self.dims) == (other.places, other.dims)
+
+    def __hash__(self) -> int:
+        return hash((self.places, self.dims))
+
+    def __repr__(self) -> str:
+        return f"exec_place.grid({list(self.places)}, dims={self.dims})"
+
+
+def normalise_dims(dims: tuple[Any, ...]) -> tuple[int, ...]:
+    """Accept ``reshape(2, 2)`` and ``reshape((2, 2))``."""
+    return tuple(dims[0]) if len(dims) == 1 and not isinstance(dims[0], int) else tuple(dims)
+
+
+class _State(threading.local):
+    def __init__(self) -> None:
+        self.defaults: list[ExecPlace] = []
+        self.contexts: list[Any] = []
+
+
+_state = _State()
+
+
+def defaults() -> list[ExecPlace]:
+    """The places whose with-blocks this thread is in."""
+    return _state.defaults
+
+
+def contexts() -> list[Any]:
+    """The contexts whose with-blocks this thread is in."""
+    return _state.contexts
+
+
+class exec_place:  # noqa: N801  (a namespace, spelled as the C++ library spells it)
+    """Makes execution places."""
+
+    @staticmethod
+    def host() -> ExecPlace:
+        """Return the host."""
+        return ExecPlace("host")
+
+    @staticmethod
+    def device(index: int) -> ExecPlace:
+        """Return device `index`: the CUDA ordinal, or the number of an emulated device."""
+        return ExecPlace("device", check_index(index))
+
+    @staticmethod
+    def current_device() -> ExecPlace:
+        """Return the device that is current when a task is submitted there."""
+        return ExecPlace("current_device")
+
+    @staticmethod
+    def all_devices() -> Grid:
+        """Return all devices of the context whose with-block this is, else of the default context."""
+        if contexts():
+            return Grid(list(contexts()[-1].devices))
+        from stf.contexts import default_device_count
+
+        return exec_place.n_devices(default_device_count())
+
+    @staticmethod
+    def n_devices(n: int) -> Grid:
+        """Return the first `n` devices."""
+        return Grid([ExecPlace("device", i) for i in range(check_index(n))])
+
+    @staticmethod
+    def grid(places: Sequence[Any], dims: Sequence[int] | None = None) -> Grid:
+        """Return `places` as a grid, of shape `dims` in C order."""
+        return Grid([as_exec_place(p) for p in places], None if dims is None else tuple(dims))
+
+
+class data_place:  # noqa: N801
+    """Makes data places."""
+
+    @staticmethod
+    def host() -> DataPlace:
+        """Return host memory."""
+        return DataPlace("host")
+
+    @staticmethod
+    def device(index: int) -> DataPlace:
+        """Return the memory of device `index`."""
+        return DataPlace("device", check_index(index))
+
+    @staticmethod
+    def managed() -> DataPlace:
+        """Return memory that host and devices share; host memory on a CPU."""
+        return DataPlace("managed")
+
+    @staticmethod
+    def affine() -> DataPlace:
+        """Return the memory that is natural for the task's place: the default."""
+        return DataPlace("affine")
+
+    @staticmethod
+    def current_device() -> DataPlace:
+        """Return the memory of the device that is current when a task is submitted."""
+        return DataPlace("current_device")
+
+
+def check_index(index: Any) -> int:
+    """A non-negative integer, and no bool."""
+    if isinstance(index, bool) or not hasattr(index, "__index__"):
+        raise TypeError(f"a device number is an integer, got {index!r}")
+    if index < 0:
+        raise PlaceError(f"a device number is not negative, got {index}")
+    return int(index)
+
+
+def as_exec_place(thing: Any) -> ExecPlace:
+    """Turn what users call a place into one: an int, ``"host"``, and devices of torch, CuPy and cuda.core."""
+    if isinstance(thing, ExecPlace):
+        return thing
+    if isinstance(thing, DataPlace):
+        raise TypeError(f"an execution place is needed, got the data place {thing!r}; use exec_place or data_place=")
+    if thing == "host":
+        return ExecPlace("host")
+    if isinstance(thing, int) and not isinstance(thing, bool):
+        return exec_place.device(thing)
+    if type(thing).__module__ == "torch" and hasattr(thing, "index"):
+        return ExecPlace("host") if thing.type == "cpu" else ExecPlace("device", thing.index or 0)
+    for attribute in ("device_id", "id"):
+        if isinstance(getattr(thing, attribute, None), int) and type(thing).__name__ == "Device":
+            return exec_place.device(getattr(thing, attribute))
+    raise TypeError(
+        f"an execution place is needed, got {thing!r}; give exec_place.device(i), exec_place.host(), a device number or "
+        '"host"'
+    )

@@ -1,0 +1,147 @@
+"""Reduction operators: a neutral element and a way to combine two values.
+
+For task-level reductions (``lX.accumulate(op)``, ``stf.Accumulate[op]``): each place gets partial results of its own,
+filled with the neutral element, and the next ordinary access combines them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from stf.interop import adapters
+
+__all__ = ["Reducer", "reducer"]
+
+
+class Reducer:
+    """A commutative, associative operator.
+
+    Parameters
+    ----------
+    name : str
+        For messages.
+    neutral : callable
+        ``neutral(dtype)`` is the neutral element.
+    combine : callable
+        ``combine(a, b, out)`` stores the combination of two arrays.
+    """
+
+    def __init__(
+        self, name: str, neutral: Callable[[Any], Any], combine: Callable[[Any, Any, Any], Any]
+    ) -> None:
+        self.name = name
+        self.neutral = neutral
+        self.combine = combine
+
+    def fill(self, array: Any) -> None:
+        """Fill `array` with the neutral element."""
+        array[...] = self.neutral(array.dtype)
+
+    def combiner(self, target: Any, partials: list[Any], initialised: bool) -> Callable[[], None]:
+        """Return what folds `partials` into `target`, to be called when all are complete."""
+        into = adapters.view(target, True, "numpy")
+        parts = [adapters.view(partial, False, "numpy") for partial in partials]
+
+        def fold() -> None:
+            if not initialised:
+                self.fill(into)
+            for part in parts:
+                self.combine(into, part, into)
+
+        return fold
+
+    def __repr__(self) -> str:
+        return f"stf.reducer.{self.name}"
+
+
+def lowest(dtype: Any) -> Any:
+    """The lowest finite value, or False."""
+    kind = np.dtype(dtype)
+    return False if kind.kind == "b" else np.iinfo(kind).min if kind.kind in "iu" else -np.inf
+
+
+def highest(dtype: Any) -> Any:
+    """The highest value, or True."""
+    kind = np.dtype(dtype)
+    return True if kind.kind == "b" else np.iinfo(kind).max if kind.kind in "iu" else np.inf
+
+
+def all_bits(dtype: Any) -> Any:
+    """All bits set."""
+    kind = np.dtype(dtype)
+    return True if kind.kind == "b" else np.array(-1).astype(kind) if kind.kind == "i" else np.iinfo(kind).max
+
+
+def _logical(ufunc: Any) -> Callable[[Any, Any, Any], Any]:
+    def combine(a: Any, b: Any, out: Any) -> Any:
+        out[...] = ufunc(a, b)
+
+    return combine
+
+
+class reducer:  # noqa: N801  (a namespace, spelled as the C++ library spells it)
+    """The operators: `sum`, `product`, `minval`, `maxval`, `logical_and`, … and `define` for your own."""
+
+    sum = Reducer("sum", lambda dtype: 0, lambda a, b, out: np.add(a, b, out=out))
+    product = Reducer("product", lambda dtype: 1, lambda a, b, out: np.multiply(a, b, out=out))
+    minval = Reducer("minval", highest, lambda a, b, out: np.minimum(a, b, out=out))
+    maxval = Reducer("maxval", lowest, lambda a, b, out: np.maximum(a, b, out=out))
+    logical_and = Reducer("logical_and", lambda dtype: 1, _logical(np.logical_and))
+    logical_or = Reducer("logical_or", lambda dtype: 0, _logical(np.logical_or))
+    bitwise_and = Reducer("bitwise_and", all_bits, lambda a, b, out: np.bitwise_and(a, b, out=out))
+    bitwise_or = Reducer("bitwise_or", lambda dtype: 0, lambda a, b, out: np.bitwise_or(a, b, out=out))
+    bitwise_xor = Reducer("bitwise_xor", lambda dtype: 0, lambda a, b, out: np.bitwise_xor(a, b, out=out))
+    min = minval
+    max = maxval
+    bit_and = bitwise_and
+    bit_or = bitwise_or
+    bit_xor = bitwise_xor
+
+    @staticmethod
+    def define(neutral: Any, combine: Callable[[Any, Any], Any], name: str = "own") -> Reducer:
+        """Make an operator.
+
+        Parameters
+        ----------
+        neutral : scalar
+            ``combine(neutral, x) == x``.
+        combine : callable
+            ``combine(a, b)`` on arrays, elementwise, commutative and associative.
+        name : str
+            For messages.
+
+        Returns
+        -------
+        Reducer
+        """
+
+        def store(a: Any, b: Any, out: Any) -> None:
+            out[...] = combine(a, b)
+
+        return Reducer(name, lambda dtype: neutral, store)
+
+
+def as_reducer(op: Any) -> Reducer:
+    """An operator from what users pass: ours, or a class with ``init_op`` and ``apply_op``."""
+    if isinstance(op, Reducer):
+        return op
+    if hasattr(op, "init_op") and hasattr(op, "apply_op"):
+
+        def fill(dtype: Any) -> Any:
+            value = np.zeros((), dtype)
+            result = op.init_op(value)
+            return value[()] if result is None else result
+
+        def combine(a: Any, b: Any, out: Any) -> None:
+            result = op.apply_op(a, b)
+            if result is not None:
+                out[...] = result
+
+        return Reducer(getattr(op, "__name__", type(op).__name__), fill, combine)
+    raise TypeError(
+        f"a reduction operator is needed, got {op!r}; use stf.reducer.sum and the like, stf.reducer.define, or a class "
+        "with init_op and apply_op"
+    )

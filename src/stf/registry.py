@@ -1,0 +1,87 @@
+"""Which memory is registered: the same memory again is the same data, overlapping memory is a mistake."""
+
+from __future__ import annotations
+
+import bisect
+import weakref
+from typing import Any
+
+import numpy as np
+
+from stf.interop.arrays import Memory, view_at
+
+MAX_WORK = 100_000
+
+
+class Registry:
+    """The registered host memory of one context."""
+
+    def __init__(self) -> None:
+        self.same: dict[tuple[Any, ...], weakref.ref[Any]] = {}
+        self.starts: list[tuple[int, int]] = []  # (lowest address, data id), sorted
+        self.entries: dict[int, tuple[int, int, Memory, tuple[Any, ...]]] = {}
+        self.longest = 0
+
+    def find(self, memory: Memory) -> Any:
+        """The live handle of exactly this memory, or None."""
+        known = self.same.get(key_of(memory))
+        return known() if known is not None else None
+
+    def check(self, memory: Memory) -> int | None:
+        """The id of a data whose memory overlaps `memory`, or None."""
+        low, high = bounds(memory)
+        if low == high:
+            return None
+        first = bisect.bisect_left(self.starts, (low - self.longest, -1))
+        for start, ident in self.starts[first:]:
+            if start >= high:
+                break
+            _, end, other, _ = self.entries[ident]
+            if end > low and shares_memory(memory, other):
+                return ident
+        return None
+
+    def add(self, ident: int, memory: Memory, handle: Any) -> None:
+        """Remember the memory of a data."""
+        low, high = bounds(memory)
+        key = key_of(memory)
+        self.same[key] = weakref.ref(handle)
+        self.entries[ident] = (low, high, memory._replace(owner=None), key)
+        bisect.insort(self.starts, (low, ident))
+        self.longest = max(self.longest, high - low)
+
+    def remove(self, ident: int) -> None:
+        """Forget a data."""
+        entry = self.entries.pop(ident, None)
+        if entry is None:
+            return
+        low, _, _, key = entry
+        index = bisect.bisect_left(self.starts, (low, ident))
+        del self.starts[index]
+        known = self.same.get(key)
+        if known is not None and (known() is None or known().core.id == ident):
+            del self.same[key]
+
+
+def key_of(memory: Memory) -> tuple[Any, ...]:
+    return (memory.address, memory.shape, memory.strides, memory.dtype, memory.readonly)
+
+
+def bounds(memory: Memory) -> tuple[int, int]:
+    """Lowest address and the one past the highest; equal for empty arrays."""
+    low = high = memory.address
+    for n, step in zip(memory.shape, memory.strides, strict=True):
+        if n == 0:
+            return memory.address, memory.address
+        low += min((n - 1) * step, 0)
+        high += max((n - 1) * step, 0)
+    return low, high + memory.dtype.itemsize
+
+
+def shares_memory(one: Memory, other: Memory) -> bool:
+    """Whether two arrays have a byte in common; True where that is too hard to say."""
+    arrays = [view_at(m.address, m.shape, m.strides, m.dtype, None, True) for m in (one, other)]
+    try:
+        return np.shares_memory(*arrays, max_work=MAX_WORK)
+    except np.exceptions.TooHardError:
+        return True

@@ -1,0 +1,144 @@
+"""Every example runs as a user runs it, with and without several devices."""
+
+import os
+import pathlib
+import struct
+import subprocess
+import sys
+import xml.etree.ElementTree
+
+import pytest
+
+EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
+NUMBERED = sorted(EXAMPLES.glob("[0-9][0-9]_*.py"))
+
+
+def run(script: pathlib.Path, *arguments: str, devices: str) -> str:
+    """Run an example from an empty environment of STF_* and return what it printed; warnings of ours are errors."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("STF_")}
+    environment |= {"STF_DEVICES": devices, "PYTHONWARNINGS": "error::ResourceWarning"}
+    result = subprocess.run(
+        [sys.executable, str(script), *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert result.returncode == 0, (
+        f"{script.name} with STF_DEVICES={devices}\n{result.stdout}\n{result.stderr}"
+    )
+    assert "Traceback" not in result.stderr
+    assert "ResourceWarning" not in result.stderr
+    return result.stdout
+
+
+def png_size(path: pathlib.Path) -> tuple[int, int]:
+    head = path.read_bytes()[:24]
+    assert head.startswith(b"\x89PNG\r\n\x1a\n"), f"{path.name} is no PNG"
+    return struct.unpack(">II", head[16:24])
+
+
+def is_drawn(path: pathlib.Path) -> bool:
+    """Whether a picture holds more than its background."""
+    from matplotlib import image
+
+    pixels = image.imread(path)
+    return bool((pixels != pixels[0, 0]).any())
+
+
+def test_there_are_examples():
+    assert [path.name[:2] for path in NUMBERED] == [f"{i:02}" for i in range(1, len(NUMBERED) + 1)]
+    assert len(NUMBERED) >= 7
+
+
+@pytest.mark.parametrize("devices", ["cpu", "cpu:3"])
+@pytest.mark.parametrize("script", NUMBERED, ids=lambda path: path.stem)
+def test_numbered_example(script, devices):
+    assert run(script, devices=devices).strip()
+
+
+@pytest.mark.parametrize("script", NUMBERED, ids=lambda path: path.stem)
+def test_numbered_example_starts_with_a_picture_and_asserts(script):
+    text = script.read_text(encoding="utf-8")
+    docstring = text.split('"""')[1]
+    assert any(arrow in docstring for arrow in ("-->", "->", "\\")), (
+        "no picture of the task graph in the docstring"
+    )
+    assert "assert" in text.split("def main")[1]
+
+
+@pytest.mark.parametrize("devices", ["cpu", "cpu:3"])
+def test_regression_writes_its_pictures(tmp_path, devices):
+    out = tmp_path / "demo"
+    printed = run(
+        EXAMPLES / "gp_cholesky.py", "--out", str(out), "--repeat", "1", "--hold-out", "5", devices=devices
+    )
+    assert "residual" in printed
+    assert "held out" in printed
+    assert {path.name for path in out.iterdir()} == {
+        "fit.png",
+        "timeline.png",
+        "graph.dot",
+        "graph.svg",
+        "graph.png",
+    }
+    assert png_size(out / "fit.png") == (1430, 1066)
+    assert png_size(out / "timeline.png")[0] == 1690
+    width, height = png_size(out / "graph.png")
+    assert width > 300
+    assert height > 300
+    assert all(is_drawn(out / name) for name in ("fit.png", "timeline.png", "graph.png"))
+    dot = (out / "graph.dot").read_text(encoding="utf-8")
+    assert dot.count("potrf(") == 5
+    assert xml.etree.ElementTree.parse(out / "graph.svg").getroot().tag.endswith("svg")
+
+
+@pytest.mark.parametrize("devices", ["cpu", "cpu:4"])
+def test_synthetic_factorization_with_ragged_tiles(devices):
+    printed = run(
+        EXAMPLES / "gp_cholesky.py",
+        "--n",
+        "333",
+        "--tile",
+        "64",
+        "--repeat",
+        "1",
+        "--devices",
+        devices,
+        devices="cpu",
+    )
+    assert "order 333, tiles of 64" in printed
+    assert "residual" in printed
+
+
+def test_series_of_ones_own(tmp_path):
+    rows = [
+        f"{1990 + month // 12}-{month % 12 + 1:02}-15,{month % 12 - 5.5 + 0.02 * month}"
+        for month in range(240)
+    ]
+    (tmp_path / "mine.csv").write_text("\n".join(["day,level", *rows, "2010-01-15,"]), encoding="utf-8")
+    arguments = (
+        "--csv",
+        str(tmp_path / "mine.csv"),
+        "--date-column",
+        "day",
+        "--value-column",
+        "level",
+        "--tile",
+        "64",
+    )
+    printed = run(EXAMPLES / "gp_cholesky.py", *arguments, "--repeat", "1", "--hold-out", "2", devices="cpu")
+    assert "216 values of level" in printed
+    assert "1 gaps" in printed
+    assert "fitted" in printed
+
+
+def test_wrong_column_names_the_columns(tmp_path):
+    (tmp_path / "mine.csv").write_text("day,level\n2010-01-15,1\n", encoding="utf-8")
+    result = subprocess.run(
+        [sys.executable, str(EXAMPLES / "gp_cholesky.py"), "--csv", str(tmp_path / "mine.csv")],
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert result.returncode != 0
+    assert "no column 'date'; its columns are day, level" in result.stderr
