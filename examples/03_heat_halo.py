@@ -68,7 +68,9 @@ def main() -> None:
     statistics = solve(U, STEPS)
     solve_reference(expected, STEPS)
     np.testing.assert_allclose(U, expected, rtol=1e-12, atol=1e-12)
-    print(f"{statistics.total_tasks} tasks, {statistics.total_copies} copies; the warmest point has {U.max():.2f}")
+    print(
+        f"{statistics.total_tasks} tasks, {statistics.total_copies} copies; the warmest point has {U.max():.2f}"
+    )
 
 
 if __name__ == "__main__":

@@ -29,12 +29,9 @@ import _blas as blas
 import numpy as np
 import scipy
 from gp import benchmark, model
-from gp.cholesky import block_cyclic, factor
 from gp.progress import Progress
 from gp.regression import covariance_matrix, regress
 from gp.series import MAUNA_LOA, Series, read_series
-
-import stf
 
 STEP_YEARS = 1 / 24
 
@@ -46,8 +43,11 @@ def main(arguments: list[str] | None = None) -> None:
         _compare(options, covariance_matrix(data, parameters))
         title = f"Gaussian-process regression on {_where(options)}, tiles of {options.tile}"
     else:
-        trace = _compare(options, benchmark.synthetic_matrix(options.n))
+        matrix = benchmark.synthetic_matrix(options.n)
+        _compare(options, matrix)
         title = f"Cholesky of order {options.n:,} on {_where(options)}, tiles of {options.tile}"
+        if options.out is not None:  # seen in a run of its own: watching is not free
+            trace = benchmark.factor_tiled(matrix, options.tile, options.devices, observe="trace")[1].trace()
     if options.out is not None:
         _draw_runs(options, trace, title)
 
@@ -91,8 +91,8 @@ def _parameters(options: argparse.Namespace, data: Series) -> model.Hyperparamet
     return fitted
 
 
-def _compare(options: argparse.Namespace, matrix: np.ndarray) -> dict:
-    """Factor by tiles and by SciPy, say how they compare, and return the trace of a tiled run."""
+def _compare(options: argparse.Namespace, matrix: np.ndarray) -> None:
+    """Factor by tiles and by SciPy, and say how they compare."""
     with Progress("factorization") as progress:
         found = benchmark.compare(
             matrix, tile=options.tile, devices=options.devices, repeat=options.repeat, progress=progress
@@ -109,7 +109,6 @@ def _compare(options: argparse.Namespace, matrix: np.ndarray) -> dict:
     _say("residual", f"|L Lᵀ - A| / |A| = {found.residual:.1e}")
     if not found.residual < 1e-12:
         sys.exit("the factorization is wrong")
-    return found.trace
 
 
 def _draw_runs(options: argparse.Namespace, trace: dict, title: str) -> None:
@@ -117,17 +116,11 @@ def _draw_runs(options: argparse.Namespace, trace: dict, title: str) -> None:
     from stf.observe import draw, timeline
 
     timeline.timeline(trace, _output(options, "timeline.png"), title)
-    dot = _small_graph(options.devices)
+    _, ctx = benchmark.factor_tiled(benchmark.synthetic_matrix(40), 8, options.devices, observe="dot")
+    dot = ctx.dot(color_by_device=len(ctx.devices) > 1)
     _output(options, "graph.dot").write_text(dot, encoding="utf-8")
     for name in ("graph.svg", "graph.png"):
         draw.render(dot, _output(options, name))
-
-
-def _small_graph(devices: str, count: int = 5, tile: int = 8) -> str:
-    matrix = benchmark.synthetic_matrix(count * tile)
-    with stf.context(devices=devices, name="cholesky") as ctx:
-        factor(ctx.logical_data(matrix, name="A").tiles((tile, tile)), block_cyclic(ctx.devices))
-        return ctx.dot()
 
 
 def _output(options: argparse.Namespace, name: str) -> pathlib.Path:

@@ -11,13 +11,15 @@ import numpy as np
 import scipy.linalg
 
 import stf
+from stf.observe import Statistics
 
 from .cholesky import block_cyclic, factor, factor_flops
+from .progress import Progress
 
 __all__ = ["Comparison", "compare", "factor_tiled", "synthetic_matrix"]
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True)
 class Comparison:
     """Seconds of each run, and how far the tiled factor is from one: ‖LLᵀ - A‖ / ‖A‖ (Frobenius)."""
 
@@ -26,7 +28,7 @@ class Comparison:
     scipy_s: list[float]
     lapack_s: list[float]
     residual: float
-    statistics: stf.observe.Statistics
+    statistics: Statistics
 
     def gflops(self, seconds: list[float]) -> float:
         return factor_flops(self.order) / statistics.median(seconds) / 1e9
@@ -37,47 +39,46 @@ class Comparison:
         return statistics.median(t / s for t, s in zip(self.tiled_s, self.scipy_s, strict=True))
 
 
-def compare(matrix: np.ndarray, *, tile: int, devices: str, repeat: int, progress=None) -> Comparison:
-    """Factor `matrix` (its lower triangle) by tiles, by `scipy.linalg.cholesky` and by LAPACK's dpotrf, in turns.
+def compare(matrix: np.ndarray, *, tile: int, devices: str, repeat: int, progress: Progress) -> Comparison:
+    """Factor `matrix` (its lower triangle) by tiles, by SciPy and by LAPACK's dpotrf, in turns.
 
     SciPy gets what it likes best: columns in order, its input as output, no check for NaN, and all cores.
     """
     order = len(matrix)
-    work = blas.empty_matrix(order, order)
-    columns = np.empty((order, order), order="F")
-    result = Comparison(order, [], [], [], 0.0, {}, {})
+    work, columns = blas.empty_matrix(order, order), np.empty((order, order), order="F")
+    tiled_s, scipy_s, lapack_s = [], [], []
     share = 1.0 / (3 * repeat)
     for _ in range(repeat):
         np.copyto(work, matrix)
-        seconds, result.statistics, result.trace = factor_tiled(work, tile, devices, progress, share)
-        result.tiled_s.append(seconds)
-        for times, factorize in ((result.scipy_s, _factor_scipy), (result.lapack_s, blas.potrf)):
+        seconds, ctx = factor_tiled(work, tile, devices, progress=progress, share=share)
+        tiled_s.append(seconds)
+        for times, factorize in ((scipy_s, _factor_scipy), (lapack_s, blas.potrf)):
             np.copyto(columns, matrix)
             with blas.blas_threads(blas.core_count()):
                 times.append(_seconds(factorize, columns))
-            if progress is not None:
-                progress.advance(share)
-    result.residual = _residual(work, matrix)
-    return result
+            progress.advance(share)
+    return Comparison(order, tiled_s, scipy_s, lapack_s, _residual(work, matrix), ctx.statistics())
 
 
-def factor_tiled(matrix: np.ndarray, tile: int, devices: str, progress=None, share: float = 1.0):
-    """Factor in place; return the seconds, the statistics and the trace.
+def factor_tiled(
+    matrix: np.ndarray,
+    tile: int,
+    devices: str,
+    *,
+    observe: str | bool = False,
+    progress: Progress | None = None,
+    share: float = 1.0,
+) -> tuple[float, stf.Context]:
+    """Factor in place; return the seconds, and the finished context for what it saw.
 
     The time is all of it: from making the context to having the result in `matrix`.
     """
     with blas.blas_threads(1):
         start = time.perf_counter()
-        with stf.context(devices=devices, name="cholesky") as ctx:
-            factor(
-                ctx.logical_data(matrix, name="A").tiles((tile, tile)),
-                block_cyclic(ctx.devices),
-                progress,
-                share,
-            )
-            ctx.synchronize()
-            figures, trace = ctx.statistics(), ctx.trace()
-        return time.perf_counter() - start, figures, trace
+        with stf.context(devices=devices, name="cholesky", observe=observe) as ctx:
+            tiles = ctx.logical_data(matrix, name="A").tiles((tile, tile))
+            factor(tiles, block_cyclic(ctx.devices), progress, share)
+        return time.perf_counter() - start, ctx
 
 
 def synthetic_matrix(order: int, seed: int = 0) -> np.ndarray:

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Callable
 
 import _blas as blas
 import numpy as np
 
 import stf
+from stf.observe import Statistics
 
 from .cholesky import block_cyclic, factor, solve_columns, solve_vector
 from .model import Hyperparameters, covariance, log_marginal_likelihood
@@ -35,7 +37,7 @@ class Regression:
     deviation: np.ndarray
     log_likelihood: float
     seconds: float
-    statistics: dict
+    statistics: Statistics
     trace: dict
 
 
@@ -79,31 +81,33 @@ def regress(
         means = ctx.logical_data(mean, name="mean").tiles((tile,))
         variances = ctx.logical_data(variance, name="variance").tiles((tile,))
 
-        for i, j in zip(*np.tril_indices(len(t)), strict=True):
-            assemble.on(place(i, j)).named(f"cov({i},{j})")(
-                t[i], t[j], a[i, j], h, h.noise**2 if i == j else 0.0
-            )
+        _assemble_lower(t, a, h, place)
         factor(a, place, progress, factor_share)
         solve_vector(a, z, place)
         for i, c in np.ndindex(v.shape):
             assemble.on(place(i, c)).named(f"cov({i},{c})")(t[i], s[c], v[i, c], h)
         solve_columns(a, v, place, progress, 1.0 - factor_share)
         for c in range(len(s)):
-            predict.on(place(0, c)).named(f"predict({c})")(
-                list(z), list(v[:, c]), means[c], variances[c], h.variance
-            )
-        ctx.synchronize()
-        seconds = time.perf_counter() - start
-        statistics, trace = ctx.statistics(), ctx.trace()
+            task = predict.on(place(0, c)).named(f"predict({c})")
+            task(list(z), list(v[:, c]), means[c], variances[c], h.variance)
+    seconds = time.perf_counter() - start
     return Regression(
         at,
         mean + series.mean,
         np.sqrt(np.maximum(variance, 0.0)),
         log_marginal_likelihood(whitened, lower.diagonal()),
         seconds,
-        statistics,
-        trace,
+        ctx.statistics(),
+        ctx.trace(),
     )
+
+
+def _assemble_lower(times: np.ndarray, tiles: np.ndarray, h: Hyperparameters, place: Callable) -> None:
+    """Submit the tiles of the covariance matrix of the observations, its upper ones left out."""
+    for i in range(len(times)):
+        for j in range(i + 1):
+            noise = h.noise**2 if i == j else 0.0
+            assemble.on(place(i, j)).named(f"cov({i},{j})")(times[i], times[j], tiles[i, j], h, noise)
 
 
 def covariance_matrix(series: Series, h: Hyperparameters) -> np.ndarray:

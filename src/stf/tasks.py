@@ -54,8 +54,9 @@ class ContextCore:
         TypeError
             An argument is neither an access nor a place, or there are two places.
         """
-        task = self.make_task(args, name if symbol is None else symbol)
+        task: Task = self.make_task(args, name if symbol is None else symbol)
         task.find_site()
+        task.bare = True
         return task
 
     def attach(self, engine, default_code):
@@ -132,6 +133,11 @@ class ContextCore:
         if place is not None:
             function = function.on(place)
         return function.call(self, args, {}, sys._getframe(0) if not cython.compiled else None)
+
+
+if not cython.compiled:
+    ContextCore.arrays = None
+    ContextCore.blocking = False
 
 
 class EngineEntry:
@@ -416,6 +422,11 @@ class Task(TaskCore):
         return f"<task {self.label()} at {self.place_name}, {state}>"
 
 
+if not cython.compiled:
+    Task.context = Task.groups = Task.restore = None
+    Task.bare = False
+
+
 def view_of(task: Task, index, lib):
     """The array of one access; `adapters.TOKEN` for a token."""
     replica = task.replica_at(index)
@@ -578,13 +589,13 @@ class TaskFunction:
 
     def on(self, place):
         """Return the same function running at `place`, or where a logical data is valid."""
-        copy = self.copy()
+        copy: TaskFunction = self.copy()
         copy.where = place
         return copy
 
     def named(self, symbol):
         """Return the same function whose tasks are called `symbol`."""
-        copy = self.copy()
+        copy: TaskFunction = self.copy()
         copy.symbol = symbol
         return copy
 

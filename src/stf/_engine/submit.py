@@ -68,7 +68,7 @@ class TaskCore:
 
     def label(self):
         """What messages call it."""
-        return f"'{self.symbol}'" if self.symbol else f"{self.kind} {self.id}"
+        return f"'{self.symbol}'" if self.symbol else f"#{self.id}"
 
     @property
     def call_site(self):
@@ -134,10 +134,10 @@ class TaskCore:
 
 
 if not cython.compiled:
-    TaskCore.__init__ = TaskCore.__cinit__
-    for _name in ("engine", "id", "place", "accesses", "uses", "replicas", "partials", "symbol", "code", "outcome",
-                  "inputs", "thread"):
+    for _name in ("engine", "accesses", "uses", "replicas", "partials", "symbol", "code", "outcome", "inputs"):
         setattr(TaskCore, _name, None)
+    TaskCore.id = TaskCore.place = TaskCore.thread = 0
+    TaskCore.__cinit__(TaskCore)
 
 
 def cores_of(task: TaskCore):
