@@ -39,6 +39,7 @@ DIRECTIVES = {
     "cdivision": True,
     "initializedcheck": False,
     "embedsignature": True,
+    "infer_types": True,
 }
 C_FLAGS = ["/O2"] if sys.platform == "win32" else ["-O3", "-g0"]
 

@@ -46,10 +46,11 @@ class Progress:
 
     def _draw(self, now: float) -> None:
         elapsed_s = now - self._start
-        left_s = elapsed_s * (1.0 - self._fraction) / max(self._fraction, 1e-9)
         full = round(_WIDTH * self._fraction)
         bar = "#" * full + "." * (_WIDTH - full)
-        line = f"{self._label} [{bar}] {self._fraction:4.0%}, {elapsed_s:.0f} s, about {left_s:.0f} s left"
+        line = f"{self._label} [{bar}] {self._fraction:4.0%}, {elapsed_s:.0f} s"
+        if self._fraction > 0.02:
+            line += f", about {elapsed_s * (1.0 / self._fraction - 1.0):.0f} s left"
         self._file.write(f"\r\x1b[K{line}" if self._is_terminal else f"{line}\n")
         self._file.flush()
         self._drawn = True

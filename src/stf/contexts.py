@@ -28,6 +28,7 @@ from stf.interop.arrays import Memory, describe
 from stf.observing import Observing
 from stf.places import DataPlace, ExecPlace, Grid, as_exec_place
 from stf.registry import Registry
+from stf.functions import TaskFunction
 from stf.tasks import ContextCore, HostLaunch
 
 __all__ = ["Context", "available_devices", "context", "default_device_count"]
@@ -131,7 +132,6 @@ class Context(ContextCore, Observing):
         self._spec = spec
         self._resources = resources
         self.arrays = arrays
-        self.blocking = config.blocking
         self._driver = resources.driver(spec) if resources is not None else make_driver(spec)
         port = StreamBackend(self._driver, LANES_PER_PLACE, resources is None)
         names = ["host", *(f"device({i})" for i in range(spec.count))]
@@ -140,6 +140,7 @@ class Context(ContextCore, Observing):
         engine = Engine(port, names, affine, limits, self._driver.max_workers, max_pending)
         engine.context = weakref.ref(self)
         engine.validate = config.validate
+        engine.blocking = config.blocking
         self.attach(engine, 1 if spec.count else 0)
         self.registry = Registry()
         self._observers = None
@@ -418,12 +419,33 @@ class Context(ContextCore, Observing):
         launch = HostLaunch(task, extra)
         return launch(fn) if fn is not None else launch
 
+    def submit_task(self, fn: Any, *args: Any, place: Any = None, name: str | None = None) -> None:
+        """Submit ``fn(*args)`` as a task, as calling ``stf.task(fn)`` would.
+
+        Parameters
+        ----------
+        fn : callable
+            A function annotated as for `stf.task`, or one made by it.
+        *args
+            Its arguments.
+        place : place, optional
+            Where it runs.
+        name : str, optional
+            What pictures and messages call the task.
+        """
+        function = fn if isinstance(fn, TaskFunction) else TaskFunction(fn)
+        function = function.named(name) if name is not None else function
+        function = function.on(place) if place is not None else function
+        task = self.make_task((), None)
+        task.find_site_outside()
+        function.call(self, task, args, {})
+
     def copy(self, src: Any, dst: Any) -> None:
         """Submit a task that copies the content of one data to another of the same shape."""
         if src.shape != dst.shape:
             raise ValueError(f"cannot copy {src!r} to {dst!r}: the shapes {src.shape} and {dst.shape} differ")
         task = self._task_of_kind("copy", [src.read(), dst.write()], "copy", dst)
-        task.submit_body(copy_into, ())
+        task.run_late(copy_into, ())
 
     def fill(self, data: LogicalData, value: Any) -> None:
         """Submit a task that fills the data with `value`."""
@@ -435,7 +457,7 @@ class Context(ContextCore, Observing):
         if place is None and where is not None and where.kind == "device":
             place = where.index
         task = self._task_of_kind("fill", [data.write(where)], "fill", None, place)
-        task.submit_body(fill_with, (value,))
+        task.run_late(fill_with, (value,))
 
     def prefetch(self, data: LogicalData, data_place: DataPlace) -> None:
         """Submit a copy of the data to a place, so that a later task finds it there."""
@@ -649,7 +671,7 @@ class Context(ContextCore, Observing):
         invariants.check_state(self.engine)
 
     def _tell_idle_devices(self) -> None:
-        used = self.engine.tasks_by_place[1:]
+        used = [pool.tasks for pool in self.engine.coherency.pools[1:]]
         if len(used) > 1 and sum(1 for n in used if n) == 1 and sum(used) > 1:
             where = next(i for i, n in enumerate(used) if n)
             log.info("all %d tasks ran on device(%d) of %d; use .on(place)", sum(used), where, len(used))

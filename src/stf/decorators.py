@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from stf.contexts import Context, context
-from stf.tasks import TaskFunction
+from stf.functions import TaskFunction
 
 __all__ = ["graph_ctx", "stream_ctx", "task"]
 

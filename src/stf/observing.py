@@ -89,7 +89,7 @@ class Observing:
         pools = engine.coherency.pools
         return Statistics(
             tasks={"task": engine.task_count() - counted} | kinds,
-            tasks_by_place={names[i]: n for i, n in enumerate(engine.tasks_by_place)},
+            tasks_by_place={names[p.place]: p.tasks for p in pools},
             copies={(names[s], names[t]): c[0] for (s, t), c in engine.coherency.copies.items()},
             copied_bytes={(names[s], names[t]): c[1] for (s, t), c in engine.coherency.copies.items()},
             allocations={names[p.place]: p.allocations for p in pools},

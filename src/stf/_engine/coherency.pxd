@@ -14,6 +14,7 @@ cdef class Pool:
     cdef readonly int64_t allocated_bytes
     cdef readonly int64_t frees
     cdef readonly int64_t evictions
+    cdef public int64_t tasks
 
 cdef class Coherency:
     cdef readonly Port port

@@ -25,7 +25,7 @@ LOG_LENGTH = 64
 
 
 class Pool:
-    """What is allocated at one data place; `limit` is 0 where there is none."""
+    """What is allocated at one place, and how many tasks ran there; `limit` is 0 where there is none."""
 
     def __init__(self, place, limit=0):
         self.place = place
@@ -36,6 +36,7 @@ class Pool:
         self.allocated_bytes = 0
         self.frees = 0
         self.evictions = 0
+        self.tasks = 0
 
 
 class Coherency:

@@ -11,7 +11,7 @@ def check_state(engine: Any) -> None:
     """Raise AssertionError with the story if a cross-link of `engine` is broken."""
     used = [0] * len(engine.place_names)
     pins: dict[int, int] = {}
-    for task in list(engine.opened):
+    for task in engine.opened():
         must(task.is_open, f"task {task.label()} is listed as open and is not")
         for replica in task.held_replicas():
             pins[id(replica)] = pins.get(id(replica), 0) + 1
@@ -33,7 +33,7 @@ def check_data(engine: Any, data: Any, used: list[int], pins: dict[int, int]) ->
     places = [replica.place for replica in version.replicas if not replica.home]
     must(len(places) == len(set(places)), f"{label} has two replicas at one place: {places}")
     must(version.claims >= -1 and version.accumulators >= 0, f"{label} has claims {version.claims}")
-    held = [t for t in engine.opened if t.holds(data)]
+    held = [t for t in engine.opened() if t.holds(data)]
     must(bool(held) == bool(version.claims or version.accumulators), f"{label} has claims {version.claims}, held by {held}")
     partials = [partial.replica for partial in version.partials or ()]
     for replica in [*version.replicas, *partials]:

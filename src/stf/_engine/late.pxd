@@ -1,12 +1,16 @@
+cimport cython
 from stf._engine.scopes cimport Outcome
 from stf._engine.submit cimport Engine, TaskCore
 from stf._sync cimport PyThread_get_thread_ident
 
+@cython.no_gc
 cdef class LateCall:
     cdef Engine engine
-    cdef object body
+    cdef public object body
     cdef Outcome outcome
     cdef list inputs
     cdef TaskCore task
     cdef bint watched
+    cdef int adopt(self, TaskCore task) except -1
+    cdef object execute(self)
     cdef object run(self)

@@ -18,26 +18,31 @@ if not cython.compiled:
 class LateCall:
     """A body that runs later, on a worker: it checks its inputs, runs, and says how it went."""
 
-    def __init__(self, engine: Engine, task: TaskCore, body):
-        self.engine = engine
-        self.body = body
+    def adopt(self, task):
+        """Take over what the call needs of an open task."""
+        self.engine = task.engine
+        self.task = task
         self.outcome = task.outcome
         self.inputs = task.inputs
-        self.task = task
-        self.watched = engine.observer is not None
+        self.watched = task.engine.observer is not None
+        return 0
+
+    def execute(self):
+        """Run the body itself; subclasses say how."""
+        return self.body()
 
     def __call__(self):
         outcome = self.outcome
         failure = None
-        for item in self.inputs or ():
-            failure = item.failed()
-            if failure is not None:
-                break
-        else:
+        if self.inputs is not None:
+            for item in self.inputs:
+                failure = item.failed()
+                if failure is not None:
+                    break
+        if failure is None:
             failure = self.run()
         outcome.failure = failure
         outcome.pending = False
-        self.body = self.task = self.inputs = None
 
     def run(self):
         """Run the body; return its failure, or None."""
@@ -47,7 +52,7 @@ class LateCall:
         task = self.task
         start = time.perf_counter_ns() if self.watched else 0
         try:
-            self.body()
+            self.execute()
         except BaseException as exception:
             failure = Failure(task.label(), task.call_site, exception, task.written())
             engine.failures.append(failure)
@@ -58,3 +63,11 @@ class LateCall:
                 name = task.symbol or task.kind
                 engine.observer.ran(task.id, name, task.place - 1, thread, start, time.perf_counter_ns(), "task")
         return None
+
+
+def late_call(task: TaskCore, body):
+    """A late call of a plain function."""
+    call: LateCall = LateCall.__new__(LateCall)
+    call.adopt(task)
+    call.body = body
+    return call

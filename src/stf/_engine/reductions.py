@@ -10,7 +10,7 @@ except ImportError:
 from stf._engine.access import Access
 from stf._engine.deps import EventSet
 from stf._engine.instances import Replica
-from stf._engine.late import LateCall
+from stf._engine.late import late_call
 from stf._engine.scopes import Outcome
 
 if not cython.compiled:
@@ -79,10 +79,12 @@ def combine(engine: Engine, data: Data):
     task = combining_task(engine, data, partials[0].replica.place)
     version.partials = None
     version.claims = -1
+    task.claimed = 1
     try:
         engine.start(task)
     except BaseException:
         version.partials = partials
+        engine.cancel(task)
         raise
     replicas = []
     for item in partials:
@@ -91,7 +93,7 @@ def combine(engine: Engine, data: Data):
         replicas.append(partial.replica)
     staged = [stage_partial(engine, task, replica) for replica in replicas]
     body = op.combiner(task.replicas[0], staged, initialised)
-    engine.port.call(task.slot, LateCall(engine, task, body))
+    engine.port.call(task.slot, late_call(task, body))
     event = engine.port.end(task.slot)
     engine.finish(task, event)
     version.op = None

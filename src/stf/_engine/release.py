@@ -290,7 +290,7 @@ def join_deferred(engine: Engine, parent: Data):
 
 def abandon_open_tasks(engine: Engine):
     """Tasks that nobody ended: what they were to write is poisoned."""
-    for task in list(engine.opened):
+    for task in engine.opened():
         error = TaskStateError(f"task {task.label()} ({task.call_site}) was never ended")
         failure = Failure(task.label(), task.call_site, error, task.written())
         engine.failures.append(failure)

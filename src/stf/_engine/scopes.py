@@ -24,6 +24,9 @@ class Outcome:
     what is computed from it on a stream inherits it through `sources`.
     """
 
+    if not cython.compiled:
+        pending = failure = sources = None
+
     def __init__(self, pending=False, failure=None, sources=None):
         self.pending = pending
         self.failure = failure

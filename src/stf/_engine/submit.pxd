@@ -1,3 +1,4 @@
+cimport cython
 from libc.stdint cimport int64_t
 from stf._sync cimport Gate, PyThread_get_thread_ident
 from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data, DataHandle, make_access
@@ -25,6 +26,8 @@ cdef enum:
     OPEN = 1
     ENDED = 2
 
+@cython.freelist(32)
+@cython.no_gc
 cdef class TaskCore:
     cdef readonly Engine engine
     cdef readonly int64_t id
@@ -42,6 +45,14 @@ cdef class TaskCore:
     cdef public Outcome outcome
     cdef list inputs
     cdef readonly unsigned long thread
+    cdef int claimed
+    cdef TaskCore before
+    cdef TaskCore after
+    # what the API adds: here, so that its tasks are of the size that the freelist keeps
+    cdef readonly object context
+    cdef list groups
+    cdef bint bare
+    cdef object restore
     cdef int find_site(self) except -1
     cdef int position_of(self, int index) except -2
     cdef Replica replica_at(self, int index)
@@ -53,15 +64,15 @@ cdef class Engine:
     cdef readonly list dropped
     cdef readonly list deferred
     cdef readonly list failures
-    cdef readonly list opened
+    cdef TaskCore last_open
     cdef public object closed
     cdef public object observer
     cdef public bint validate
+    cdef public bint blocking
     cdef public object scope
     cdef readonly list affine
     cdef readonly list place_names
     cdef readonly dict kinds
-    cdef readonly list tasks_by_place
     cdef int64_t next_data
     cdef int64_t next_task
     cdef int64_t serial
@@ -73,12 +84,16 @@ cdef class Engine:
     cdef int begin(self, TaskCore task) except -1
     cdef int end(self, TaskCore task) except -1
     cdef int fail(self, TaskCore task, object failure) except -1
-    cdef int submit(self, TaskCore task, object body) except -1
+    cdef int begin_late(self, TaskCore task) except -1
+    cdef int queue(self, TaskCore task, object call) except -1
+    cdef int hold_back(self, int64_t event) except -1
     cdef readonly int max_partials
     cdef readonly set running
     cdef int enter(self) except -1
     cpdef TaskCore new_task(self, str kind, int place)
     cdef Version admit(self, TaskCore task)
+    cdef int list_open(self, TaskCore task) except -1
+    cdef int unlist_open(self, TaskCore task) except -1
     cdef Version claim(self, TaskCore task, Access use)
     cdef int unclaim(self, TaskCore task, int count) except -1
     cdef int start(self, TaskCore task) except -1

@@ -14,7 +14,7 @@ try:
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
-from stf._engine import late, reductions, release
+from stf._engine import reductions, release
 from stf._engine.access import MODE_NAMES, Access, Data
 from stf._engine.coherency import Coherency
 from stf._engine.deps import EventSet
@@ -134,9 +134,9 @@ class TaskCore:
 
 
 if not cython.compiled:
-    for _name in ("engine", "accesses", "uses", "replicas", "partials", "symbol", "code", "outcome", "inputs"):
+    for _name in ("engine", "accesses", "uses", "before", "after", "replicas", "partials", "symbol", "code", "outcome", "inputs"):
         setattr(TaskCore, _name, None)
-    TaskCore.id = TaskCore.place = TaskCore.thread = 0
+    TaskCore.id = TaskCore.place = TaskCore.thread = TaskCore.claimed = 0
     TaskCore.__cinit__(TaskCore)
 
 
@@ -169,13 +169,13 @@ class Engine:
         self.dropped = []
         self.deferred = []
         self.failures = []
-        self.opened = []
+        self.last_open = None
         self.closed = None
         self.observer = None
         self.validate = False
+        self.blocking = False
         self.scope = None
         self.kinds = {}
-        self.tasks_by_place = [0] * len(self.place_names)
         self.next_data = 0
         self.next_task = 0
         self.serial = 0
@@ -237,14 +237,20 @@ class Engine:
         """Claim, order and provide; the task is open afterwards. Nothing has changed if this raises."""
         while True:
             self.enter()
+            baton = None
             try:
                 conflict = self.admit(task)
                 if conflict is None:
                     self.start(task)
-                    return 0
-                baton = self.await_claim(task, conflict)
-            finally:
+                else:
+                    baton = self.await_claim(task, conflict)
+            except BaseException:
+                self.cancel(task)
                 self.gate.leave()
+                raise
+            self.gate.leave()
+            if baton is None:
+                return 0
             baton.acquire()
 
     def end(self, task):
@@ -266,16 +272,14 @@ class Engine:
             self.gate.leave()
         return 0
 
-    def submit(self, task, prepare):
-        """Begin a task with a late body, queue the body that `prepare(task)` returns, and end it."""
-        task.outcome = Outcome(True)
-        self.begin(task)
-        try:
-            body = prepare(task)
-        except BaseException as error:
-            self.fail(task, Failure(task.label(), task.call_site, error, task.written(), True))
-            raise
-        call = late.LateCall(self, task, body)
+    def begin_late(self, task):
+        """Begin a task whose body runs later: its outcome is open until then."""
+        task.outcome = Outcome.__new__(Outcome)
+        task.outcome.pending = True
+        return self.begin(task)
+
+    def queue(self, task, call):
+        """Put a late body on the slot of an open task, and end the task."""
         self.gate.enter()
         try:
             self.port.call(task.slot, call)
@@ -285,6 +289,8 @@ class Engine:
             self.gate.leave()
         if self.max_pending:
             self.hold_back(event)
+        if self.blocking:
+            self.context().synchronize()
         return 0
 
     def hold_back(self, event):
@@ -344,7 +350,7 @@ class Engine:
         """Say which task the thread is inside of, or None."""
         if thread in self.running:
             return "the body of a task"
-        for task in self.opened:
+        for task in self.opened():
             if task.thread == thread:
                 return f"task {task.label()} ({task.call_site})"
         return None
@@ -361,29 +367,54 @@ class Engine:
     def count_kind(self, task: TaskCore):
         self.kinds[task.kind] = self.kinds.get(task.kind, 0) + 1
 
+    def opened(self):
+        """The tasks that have begun and not ended, the last begun first."""
+        tasks = []
+        task = self.last_open
+        while task is not None:
+            tasks.append(task)
+            task = task.before
+        return tasks
+
+    def list_open(self, task):
+        task.before = self.last_open
+        if self.last_open is not None:
+            self.last_open.after = task
+        self.last_open = task
+        return 0
+
+    def unlist_open(self, task):
+        if task.after is None:
+            self.last_open = task.before
+        else:
+            task.after.before = task.before
+        if task.before is not None:
+            task.before.after = task.after
+            task.before = None
+        task.after = None
+        return 0
+
     # -- claims ------------------------------------------------------------------------------------------------
 
     def admit(self, task):
         """Check and claim every access; return the version in conflict, or None."""
-        i: cython.int = 0
+        i: cython.int
         if task.uses is None:
             task.uses = task.accesses
+        task.claimed = 0
         self.serial += 1
-        try:
-            for i in range(len(task.uses)):
-                use: Access = task.uses[i]
-                if use.core.mark == self.serial:
-                    self.unclaim(task, i)
-                    self.join_duplicates(task)
-                    return self.admit(task)
-                use.core.mark = self.serial
-                conflict = self.claim(task, use)
-                if conflict is not None:
-                    self.unclaim(task, i)
-                    return conflict
-        except BaseException:
-            self.unclaim(task, i)
-            raise
+        for i in range(len(task.uses)):
+            use: Access = task.uses[i]
+            if use.core.mark == self.serial:
+                self.unclaim(task, i)
+                self.join_duplicates(task)
+                return self.admit(task)
+            use.core.mark = self.serial
+            conflict = self.claim(task, use)
+            if conflict is not None:
+                self.unclaim(task, i)
+                return conflict
+            task.claimed += 1
         return None
 
     def claim(self, task, use):
@@ -441,6 +472,7 @@ class Engine:
             else:
                 version.accumulators -= 1
             version.holder = None
+        task.claimed = 0
         if self.claim_queue:
             self.wake_claimants()
         return 0
@@ -472,7 +504,7 @@ class Engine:
         """Queue for a data that another task holds; an error if this thread itself holds one."""
         thread = PyThread_get_thread_ident()
         holder: TaskCore = version.holder
-        for item in self.opened:
+        for item in self.opened():
             other: TaskCore = item
             if other.thread == thread:
                 raise TaskStateError(
@@ -570,45 +602,40 @@ class Engine:
         i: cython.int
         missing: cython.bint = False
         place: cython.int
+        affine: cython.int = self.affine[task.place]
+        count: cython.int = len(task.uses)
         waits = self.waits
         waits.clear()
-        replicas = []
-        for i in range(len(task.uses)):
+        task.replicas = replicas = [None] * count
+        for i in range(count):
             use: Access = task.uses[i]
             version = use.core.version
-            replica: Replica = None
-            if use.mode != ACCUMULATE:
-                waits.update(version.writers)
-                if use.mode & WRITE:
-                    waits.update(version.readers)
             if use.mode == ACCUMULATE:
                 missing = True
-            elif not use.core.token:
-                place = use.place
-                if place == AFFINE:
-                    place = self.affine[task.place]
-                replica = version.find(place)
-                if replica is None or not replica.has_memory() or (use.mode & READ and replica.state == INVALID):
-                    missing = True
-                    replica = None
-                else:
-                    replica.pins += 1
-                    waits.update(replica.ready)
-            replicas.append(replica)
-        task.replicas = replicas
+                continue
+            waits.update(version.writers)
+            if use.mode & WRITE:
+                waits.update(version.readers)
+            if use.core.token:
+                continue
+            place = affine if use.place == AFFINE else use.place
+            replica = version.find(place)
+            if replica is None or not replica.has_memory() or (use.mode & READ and replica.state == INVALID):
+                missing = True
+            else:
+                replica.pins += 1
+                waits.update(replica.ready)
+                replicas[i] = replica
         self.next_task += 1
         task.id = self.next_task
-        try:
-            task.slot = self.port.begin(task.place, waits, COMPUTE)
-            if missing:
-                self.provide_all(task)
-        except BaseException:
-            self.cancel(task)
-            raise
+        task.slot = self.port.begin(task.place, waits, COMPUTE)
+        if missing:
+            self.provide_all(task)
         task.state = OPEN
         task.thread = PyThread_get_thread_ident()
-        self.opened.append(task)
-        self.tasks_by_place[task.place] += 1
+        self.list_open(task)
+        pool: Pool = self.coherency.pools[task.place]
+        pool.tasks += 1
         if task.kind != "task":
             self.count_kind(task)
         if self.observer is not None:
@@ -637,20 +664,23 @@ class Engine:
     def cancel(self, task: TaskCore):
         """A task that could not start: what it already caused stays ordered, its claims are given back."""
         event = 0
+        if task.state == OPEN:
+            task.state = NEW
+            self.unlist_open(task)
         if task.slot >= 0:
             event = self.port.abort(task.slot)
             task.slot = -1
-        for i in range(len(task.uses)):
-            use: Access = task.uses[i]
-            replica: Replica = task.replicas[i]
-            if replica is not None:
-                replica.pins -= 1
-                replica.ready.add(event)
+        if task.replicas is not None:
+            for item in task.replicas:
+                replica: Replica = item
+                if replica is not None:
+                    replica.pins -= 1
+                    replica.ready.add(event)
         for _, partial in task.partials or ():
             partial.open = False
             partial.events.add(event)
-        task.partials = None
-        self.unclaim(task, len(task.uses))
+        task.replicas = task.partials = None
+        self.unclaim(task, task.claimed)
 
     def finish(self, task, event):
         """Make `event` the last write, or one of the reads, of every access; give the claims back."""
@@ -689,10 +719,7 @@ class Engine:
         if task.partials is not None:
             reductions.finish_partials(self, task, event, outcome)
         task.state = ENDED
-        if self.opened[len(self.opened) - 1] is task:
-            self.opened.pop()
-        else:
-            self.opened.remove(task)
+        self.unlist_open(task)
         if self.claim_queue:
             self.wake_claimants()
         return 0
@@ -706,8 +733,8 @@ class Engine:
 
     def open_scope(self):
         """Open a scope; what is done to data in it becomes one task of the scope around it."""
-        if self.opened:
-            raise TaskStateError(f"a scope cannot be opened while task {self.opened[len(self.opened) - 1].label()} is open; end it first")
+        if self.last_open is not None:
+            raise TaskStateError(f"a scope cannot be opened while task {self.last_open.label()} is open; end it first")
         self.scope = Scope(self.scope, PyThread_get_thread_ident())
         return self.scope
 
@@ -715,8 +742,8 @@ class Engine:
         """Commit the versions of `scope`, or poison what it wrote if its body failed."""
         if self.scope is not scope:
             raise TaskStateError("scopes close in the reverse order of their opening")
-        if self.opened:
-            raise TaskStateError(f"a scope cannot be closed while task {self.opened[len(self.opened) - 1].label()} is open; end it first")
+        if self.last_open is not None:
+            raise TaskStateError(f"a scope cannot be closed while task {self.last_open.label()} is open; end it first")
         self.scope = scope.parent
         for data in scope.touched:
             version: Version = data.version

@@ -1,0 +1,21 @@
+cimport cython
+from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data, DataHandle
+from stf._engine.instances cimport Replica
+from stf._engine.late cimport LateCall
+from stf._engine.submit cimport Engine, TaskCore
+
+@cython.no_gc
+cdef class Body(LateCall):
+    cdef object fn
+    cdef tuple args
+    cdef list written
+    cdef list fresh
+    cdef object check
+    cdef list kinds
+    cdef object execute(self)
+
+cdef Body make_body(TaskCore task, object fn, object args, list written, list kinds=*)
+cdef object view_of(TaskCore task, int index, object lib)
+cpdef list values_of(TaskCore task, object lib)
+cpdef int submit_body(TaskCore task, object fn, tuple extra) except -1
+cpdef object snapshot(object fn, TaskCore task)

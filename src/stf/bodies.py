@@ -1,0 +1,202 @@
+"""Bodies: what a task runs, with its arrays in place of its data and its results stored where they belong."""
+
+from __future__ import annotations
+
+import types
+
+try:
+    import cython
+except ImportError:
+    from stf import _cython as cython  # type: ignore[no-redef]
+
+from stf._engine.access import Access, DataHandle
+from stf._engine.failures import Failure
+from stf._engine.late import LateCall
+from stf.errors import AccessError
+from stf.interop import adapters
+
+if not cython.compiled:
+    READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
+
+
+class Body(LateCall):
+    """A late body: a function and its arguments.
+
+    `written` are the arrays that results go to, `fresh` the partials to fill first, `check` a watch (STF_VALIDATE),
+    `kinds` the kinds of the parameters where not all are positional.
+    """
+
+    if not cython.compiled:
+        fn = args = written = fresh = check = kinds = None
+
+    def execute(self):
+        if self.fresh is not None:
+            for op, partial in self.fresh:
+                op.fill(partial)
+        if self.check is not None:
+            self.check.begin()
+        result = self.fn(*self.args) if self.kinds is None else self.call_general()
+        if result is not None:
+            store_results(result, self.written, self.fn)
+        if self.check is not None:
+            self.check()
+        return None
+
+    def call_general(self):
+        """Call a function with ``*parts``, ``**named`` or keyword-only parameters."""
+        positional = []
+        named = {}
+        for (name, kind), value in zip(self.kinds, self.args, strict=True):
+            if kind == "*":
+                positional.extend(value)
+            elif kind == "**":
+                named.update(value)
+            elif kind == "keyword":
+                named[name] = value
+            else:
+                positional.append(value)
+        return self.fn(*positional, **named)
+
+
+def make_body(task: TaskCore, fn, args, written, kinds=None):
+    """The late body of an open task."""
+    body: Body = Body.__new__(Body)
+    body.adopt(task)
+    body.fn = fn
+    body.args = tuple(args)
+    body.written = written
+    body.kinds = kinds
+    if task.partials is not None:
+        body.fresh = fresh_views(task)
+    if task.engine.validate:
+        body.check = adapters.watch(task)
+    return body
+
+
+def fresh_views(task: TaskCore):
+    """(operator, array) of each partial that the task must fill first."""
+    views = []
+    for index in task.fresh_partials():
+        access: Access = task.uses[index]
+        views.append((access.op, adapters.view(task.replicas[index], True, "numpy")))
+    return views
+
+
+def view_of(task: TaskCore, index, lib):
+    """The array of one access; `adapters.TOKEN` for a token."""
+    replica = task.replica_at(index)
+    if replica is None:
+        return adapters.TOKEN
+    writeable = task.joined_mode(index) != READ
+    if lib is None:
+        lib = task.context.arrays
+        if lib is None and replica.views is not None:
+            view = replica.views.get(writeable)
+            if view is not None:
+                return view
+    return adapters.view(replica, writeable, lib)
+
+
+def values_of(task: TaskCore, lib):
+    """The arrays of all accesses, in order; data made of several arrays put together."""
+    views = [view_of(task, i, lib) for i in range(len(task.accesses))]
+    if task.groups is None:
+        return views
+    return [v[0] if rebuild is None else rebuild(v) for v, rebuild in grouped(task.groups, views)]
+
+
+def grouped(groups, views):
+    return [(views[first : first + count], rebuild) for first, count, rebuild in groups]
+
+
+def submit_body(task: TaskCore, fn, extra):
+    """Submit `task` with a late body that calls `fn` on the task's arrays and `extra`."""
+    fn = snapshot(fn, task)
+    injected = injections(fn)
+    engine = task.engine
+    engine.begin_late(task)
+    try:
+        values = [v for v in values_of(task, None) if v is not adapters.TOKEN]
+        kinds = None
+        written = written_values(task, values)
+        arguments = values + list(extra)
+        if injected:
+            kinds = [("", "plain")] * len(arguments) + [(name, "keyword") for name, _ in injected]
+            arguments += [adapters.inject(kind, task) for _, kind in injected]
+        body = make_body(task, fn, arguments, written, kinds)
+    except BaseException as error:
+        engine.fail(task, Failure(task.label(), task.call_site, error, task.written(), True))
+        raise
+    engine.queue(task, body)
+
+
+def written_values(task: TaskCore, values):
+    """The arrays that a body's results go to: those opened for writing, in order."""
+    if task.groups is not None:
+        return None
+    written = []
+    position = 0
+    for i, access in enumerate(task.accesses):
+        if task.replica_at(i) is None:
+            continue
+        if access.mode != READ:
+            written.append(values[position])
+        position += 1
+    return written
+
+
+def store_results(result, written, fn):
+    """Store what a body returned into the data that it writes."""
+    if result is None:
+        return
+    name = getattr(fn, "__name__", "body")
+    if not written:
+        raise TypeError(f"task '{name}' returned {type(result).__name__} but writes nothing; annotate a parameter stf.Write")
+    results = result if isinstance(result, tuple) else (result,)
+    if len(results) != len(written):
+        raise ValueError(f"task '{name}' returned {len(results)} results for {len(written)} written parameters")
+    for i, (value, target) in enumerate(zip(results, written, strict=True)):
+        adapters.store(value, target, name, i)
+
+
+def injections(fn):
+    """Parameters annotated ``stf.Stream`` or ``stf.Task``: (name, kind)."""
+    annotations = getattr(fn, "__annotations__", None)
+    if not annotations:
+        return ()
+    return tuple((name, kind) for name, kind in annotations.items() if adapters.is_injected(kind))
+
+
+def snapshot(fn, task: TaskCore):
+    """`fn` with its closure as it is now; data among it must be accesses of the task."""
+    closure = getattr(fn, "__closure__", None)
+    if closure is None:
+        return fn
+    cells = []
+    for name, cell in zip(fn.__code__.co_freevars, closure, strict=True):
+        try:
+            content = cell.cell_contents
+        except ValueError:
+            cells.append(cell)
+            continue
+        if isinstance(content, DataHandle):
+            reject_hidden_data(task, name, content)
+        cells.append(types.CellType(content))
+    copy = types.FunctionType(fn.__code__, fn.__globals__, fn.__name__, fn.__defaults__, tuple(cells))
+    copy.__kwdefaults__ = fn.__kwdefaults__
+    copy.__annotations__ = fn.__annotations__
+    return copy
+
+
+def reject_hidden_data(task: TaskCore, name, handle):
+    for access in task.accesses:
+        if access.data is handle:
+            return
+    raise AccessError(f"task {task.label()} uses logical data '{name}' without an access; pass it")
+
+
+def check_globals(fn):
+    """Names of logical data that a body takes from its module: a mistake."""
+    for name in fn.__code__.co_names:
+        if isinstance(fn.__globals__.get(name), DataHandle):
+            raise AccessError(f"task '{fn.__name__}' uses logical data '{name}' without an access; pass it")

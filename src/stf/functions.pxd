@@ -1,0 +1,27 @@
+from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data, DataHandle, make_access
+from stf._engine.submit cimport Engine, TaskCore
+from stf.bodies cimport Body, make_body, snapshot, view_of
+from stf.tasks cimport ContextCore, Task
+
+cdef class TaskFunction:
+    cdef readonly object fn
+    cdef public object symbol
+    cdef object arrays_of
+    cdef object where
+    cdef list parameters
+    cdef object signature
+    cdef bint closes
+    cdef bint injects
+    cdef list kinds
+    cpdef int call(self, object context, Task task, object args, dict kwargs) except -1
+    cdef dict walk(self, Task task, object args)
+    cdef Body make_body(self, Task task, object fn, list args, dict shapes)
+    cdef int adopt(self, Task task, object context) except -1
+
+cdef class Parameter:
+    cdef readonly str name
+    cdef readonly int mode
+    cdef readonly str kind
+    cdef readonly object op
+    cdef readonly object library
+
