@@ -19,6 +19,10 @@ from .progress import Progress
 __all__ = ["Comparison", "compare", "factor_tiled", "synthetic_matrix"]
 
 
+# OpenBLAS's threads spin for some 30 ms after their work, on the cores that the next one to be measured needs.
+_SPIN_S = 0.1
+
+
 @dataclasses.dataclass(frozen=True)
 class Comparison:
     """Seconds of each run, and how far the tiled factor is from one: ‖LLᵀ - A‖ / ‖A‖ (Frobenius)."""
@@ -50,10 +54,12 @@ def compare(matrix: np.ndarray, *, tile: int, devices: str, repeat: int, progres
     share = 1.0 / (3 * repeat)
     for _ in range(repeat):
         np.copyto(work, matrix)
+        time.sleep(_SPIN_S)
         seconds, ctx = factor_tiled(work, tile, devices, progress=progress, share=share)
         tiled_s.append(seconds)
         for times, factorize in ((scipy_s, _factor_scipy), (lapack_s, blas.potrf)):
             np.copyto(columns, matrix)
+            time.sleep(_SPIN_S)
             with blas.blas_threads(blas.core_count()):
                 times.append(_seconds(factorize, columns))
             progress.advance(share)

@@ -19,6 +19,8 @@ if not cython.compiled:
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
 
 
+@cython.no_gc
+@cython.cclass
 class Body(LateCall):
     """A late body: a function and its arguments.
 

@@ -173,6 +173,8 @@ class HostLaunch:
         return self
 
 
+@cython.no_gc
+@cython.cclass
 class Task(TaskCore):
     """A task, as ``ctx.task(...)`` returns it.
 

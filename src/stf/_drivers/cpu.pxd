@@ -1,4 +1,3 @@
-cimport cython
 from libc.stdint cimport int64_t
 from stf._drivers.base cimport Driver
 from stf._sync cimport Gate, PyThread_get_thread_ident
@@ -11,7 +10,6 @@ cdef enum:
     COPY = 4
     FREE = 5
 
-@cython.freelist(256)
 cdef class Op:
     cdef int kind
     cdef Stream other
@@ -26,6 +24,7 @@ cdef class Stream:
     cdef bint busy
     cdef bint held
     cdef bint blocked
+    cdef Stream next_ready
     cdef Op head
     cdef Op tail
     cdef list waiters
@@ -34,7 +33,9 @@ cdef class CpuDriver(Driver):
     cdef Gate gate
     cdef list streams
     cdef list spare
-    cdef object ready
+    cdef Stream first_ready
+    cdef Stream last_ready
+    cdef int ready
     cdef list idle
     cdef list worklist
     cdef readonly int max_workers

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import _thread
 import threading
-from collections import deque
 
 import numpy as np
 
@@ -34,6 +33,9 @@ ALIGNMENT = 64
 WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
 
 
+@cython.freelist(256)
+@cython.no_gc
+@cython.cclass
 class Op:
     """One entry of a stream's queue."""
 
@@ -60,6 +62,7 @@ class Stream:
         self.busy = False
         self.held = False
         self.blocked = False
+        self.next_ready = None
         self.head = None
         self.tail = None
         self.waiters = []
@@ -88,7 +91,9 @@ class CpuDriver(Driver):
         self.gate = Gate()
         self.streams = []
         self.spare = []
-        self.ready = deque()
+        self.first_ready = None
+        self.last_ready = None
+        self.ready = 0
         self.idle = []
         self.worklist = []
         self.max_workers = max(workers, 1)
@@ -339,7 +344,12 @@ class CpuDriver(Driver):
 
     def offer(self, stream):
         """Hand a stream to the workers."""
-        self.ready.append(stream)
+        if self.first_ready is None:
+            self.first_ready = stream
+        else:
+            self.last_ready.next_ready = stream
+        self.last_ready = stream
+        self.ready += 1
         if self.idle:
             self.idle.pop().release()
         elif self.workers < self.max_workers:
@@ -349,11 +359,23 @@ class CpuDriver(Driver):
 
     def take(self):
         """The stream that a worker serves next, or None."""
-        if not self.ready:
+        stream = self.first_ready
+        if stream is None:
             return None
-        if self.chooser is not None and len(self.ready) > 1:
-            self.ready.rotate(-self.chooser(len(self.ready)))
-        return self.ready.popleft()
+        before: Stream = None
+        if self.chooser is not None and self.ready > 1:
+            for _ in range(self.chooser(self.ready)):
+                before = stream
+                stream = stream.next_ready
+        if before is None:
+            self.first_ready = stream.next_ready
+        else:
+            before.next_ready = stream.next_ready
+        if stream is self.last_ready:
+            self.last_ready = before
+        stream.next_ready = None
+        self.ready -= 1
+        return stream
 
     def work(self):
         """A worker's life: take a stream, do its head, look what that let go."""

@@ -1,4 +1,3 @@
-cimport cython
 from libc.stdint cimport int64_t
 from stf._engine.instances cimport Layout, Replica
 from stf._engine.scopes cimport Version
@@ -36,8 +35,6 @@ cdef class DataHandle:
     cpdef Access write(self, data_place=*)
     cpdef Access rw(self, data_place=*)
 
-@cython.freelist(64)
-@cython.no_gc
 cdef class Access:
     cdef readonly DataHandle data
     cdef Data core

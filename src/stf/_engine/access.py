@@ -94,6 +94,9 @@ class DataHandle:
             core.engine.dropped.append(core)
 
 
+@cython.freelist(64)
+@cython.no_gc
+@cython.cclass
 class Access:
     """How a task uses a data: a mode and a data place. Made by ``lX.read()`` and its like."""
 

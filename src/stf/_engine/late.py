@@ -15,6 +15,8 @@ if not cython.compiled:
     from stf._sync import PyThread_get_thread_ident
 
 
+@cython.no_gc
+@cython.cclass
 class LateCall:
     """A body that runs later, on a worker: it checks its inputs, runs, and says how it went."""
 
@@ -43,6 +45,7 @@ class LateCall:
             failure = self.run()
         outcome.failure = failure
         outcome.pending = False
+        self.engine.ran += 1
 
     def run(self):
         """Run the body; return its failure, or None."""

@@ -17,6 +17,9 @@ if not cython.compiled:
     INVALID, SHARED, MODIFIED = 0, 1, 2
 
 
+@cython.freelist(64)
+@cython.no_gc
+@cython.cclass
 class Outcome:
     """Whether the task that wrote a data's present content succeeded.
 

@@ -1,4 +1,3 @@
-cimport cython
 from libc.stdint cimport int64_t
 from stf._sync cimport Gate, PyThread_get_thread_ident
 from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data, DataHandle, make_access
@@ -26,8 +25,6 @@ cdef enum:
     OPEN = 1
     ENDED = 2
 
-@cython.freelist(32)
-@cython.no_gc
 cdef class TaskCore:
     cdef readonly Engine engine
     cdef readonly int64_t id
@@ -78,7 +75,10 @@ cdef class Engine:
     cdef int64_t serial
     cdef EventSet waits
     cdef list claim_queue
-    cdef public object late
+    cdef EventSet backlog
+    cdef int since_look
+    cdef int64_t queued
+    cdef int64_t ran
     cdef public object context
     cdef public int max_pending
     cdef int begin(self, TaskCore task) except -1
@@ -86,7 +86,7 @@ cdef class Engine:
     cdef int fail(self, TaskCore task, object failure) except -1
     cdef int begin_late(self, TaskCore task) except -1
     cdef int queue(self, TaskCore task, object call) except -1
-    cdef int hold_back(self, int64_t event) except -1
+    cdef int hold_back(self) except -1
     cdef readonly int max_partials
     cdef readonly set running
     cdef int enter(self) except -1

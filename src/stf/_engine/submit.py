@@ -7,7 +7,6 @@ replicas. An end closes the slot and makes its event the data's last writer or o
 from __future__ import annotations
 
 import threading
-from collections import deque
 
 try:
     import cython
@@ -41,6 +40,9 @@ if not cython.compiled:
     NEW, OPEN, ENDED = 0, 1, 2
 
 
+@cython.freelist(32)
+@cython.no_gc
+@cython.cclass
 class TaskCore:
     """A place and its accesses, from begin to end."""
 
@@ -181,7 +183,10 @@ class Engine:
         self.serial = 0
         self.waits = EventSet()
         self.claim_queue = []
-        self.late = deque()
+        self.backlog = EventSet()
+        self.since_look = 0
+        self.queued = 0
+        self.ran = 0
         self.max_pending = max_pending
         self.max_partials = max_partials
         self.running = set()
@@ -276,6 +281,9 @@ class Engine:
         """Begin a task whose body runs later: its outcome is open until then."""
         task.outcome = Outcome.__new__(Outcome)
         task.outcome.pending = True
+        self.since_look += 1
+        if self.since_look > self.max_pending >> 1 and self.max_pending:
+            self.hold_back()
         return self.begin(task)
 
     def queue(self, task, call):
@@ -285,21 +293,27 @@ class Engine:
             self.port.call(task.slot, call)
             event = self.port.end(task.slot)
             self.finish(task, event)
+            self.queued += 1
         finally:
             self.gate.leave()
-        if self.max_pending:
-            self.hold_back(event)
         if self.blocking:
             self.context().synchronize()
         return 0
 
-    def hold_back(self, event):
-        """Back-pressure: with `max_pending` late bodies in flight, wait for the oldest."""
-        self.late.append(event)
-        if len(self.late) > self.max_pending and PyThread_get_thread_ident() not in self.running:
-            events = EventSet()
-            events.add(self.late.popleft())
-            self.port.wait(events, -1.0)
+    def hold_back(self):
+        """Back-pressure: keep at most `max_pending` late bodies in flight, by halves.
+
+        When half of them were submitted since the last look, wait for those submitted before it. A body that submits
+        never waits: it may be what the others wait for.
+        """
+        if PyThread_get_thread_ident() in self.running:
+            return 0
+        tails = EventSet()
+        self.port.tails(tails)
+        self.port.wait(self.backlog if self.max_pending > 1 else tails, -1.0)
+        self.backlog = tails
+        self.since_look = 0
+        return 0
 
     # -- waiting -----------------------------------------------------------------------------------------------
 
@@ -343,8 +357,8 @@ class Engine:
         return tails
 
     def pending(self):
-        """How many late bodies are known to be in flight, at most `max_pending`."""
-        return sum(not self.port.done(event) for event in self.late)
+        """How many late bodies have not run yet."""
+        return self.queued - self.ran
 
     def inside(self, thread):
         """Say which task the thread is inside of, or None."""
