@@ -60,9 +60,7 @@ def main() -> None:
             blur(slot, pipeline, number)
             store(slot, output, pipeline, number)
     assert pipeline.output == [(number, float(blurred(make_frame(number)).max())) for number in range(FRAMES)]
-    print(
-        f"{FRAMES} frames through {SLOTS} buffers, in order; the last maximum is {pipeline.output[-1][1]:.4f}"
-    )
+    print(f"{FRAMES} frames through {SLOTS} buffers, in order; the last maximum is {pipeline.output[-1][1]:.4f}")
 
 
 if __name__ == "__main__":

@@ -62,9 +62,7 @@ def solve(A: scipy.sparse.csr_matrix, B: np.ndarray, tolerance: float = 1e-10) -
         matrix, x = ctx.logical_data(A, name="A", readonly=True), ctx.logical_data(X, name="x")
         r, p = ctx.logical_data(B.copy(), name="r"), ctx.logical_data(B.copy(), name="p")
         product = ctx.logical_data_empty(B.shape, B.dtype, name="Ap")
-        rr, rr_next, curvature = (
-            ctx.logical_data_empty((), np.float64, name=name) for name in ("rr", "rr'", "pAp")
-        )
+        rr, rr_next, curvature = (ctx.logical_data_empty((), np.float64, name=name) for name in ("rr", "rr'", "pAp"))
         dot(r, r, rr)
         goal = tolerance**2 * float(rr)
         for iteration in range(1, 10 * B.size):

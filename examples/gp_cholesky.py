@@ -144,9 +144,7 @@ def _say(what: str, text: str) -> None:
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     devices = os.environ.get("STF_DEVICES", "cpu")
     add("--devices", default=devices, help="cpu, or cpu:N for N emulated ones (default: STF_DEVICES or cpu)")
@@ -165,9 +163,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         metavar="YEARS",
         help="hide the last years, and check with them",
     )
-    add(
-        "--fit", action=argparse.BooleanOptionalAction, help="fit the model (default: if the series is yours)"
-    )
+    add("--fit", action=argparse.BooleanOptionalAction, help="fit the model (default: if the series is yours)")
     options = parser.parse_args(arguments)
     if options.fit is None:
         options.fit = options.csv != MAUNA_LOA

@@ -103,9 +103,7 @@ def solve_vector(tiles: np.ndarray, parts: np.ndarray, place: Callable) -> None:
         solve.on(place(i)).named(f"trsv({i})")(tiles[i, i], parts[i])
 
 
-def solve_columns(
-    tiles: np.ndarray, right: np.ndarray, place: Callable, progress=None, share: float = 1.0
-) -> None:
+def solve_columns(tiles: np.ndarray, right: np.ndarray, place: Callable, progress=None, share: float = 1.0) -> None:
     """Submit B = L⁻¹ B for a matrix of tiles, one column of them after the other."""
     rows, columns = right.shape
     for c in range(columns):

@@ -51,7 +51,8 @@ def draw_fit(
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(11.0, 8.2), layout="constrained")
         whole, detail = figure.subplots(2, 1, height_ratios=(1.45, 1.0))
-        for axes, size in ((whole, 2.5), (detail, 12.0)):
+        dot = min(max(5000.0 / len(data), 2.5), 12.0)
+        for axes, size in ((whole, dot), (detail, 12.0)):
             axes.fill_between(years, low, high, color=_FORECAST, alpha=0.17, lw=0, label="95 % band")
             axes.scatter(data.years, data.values, s=size, color=_DATA, lw=0, label="measured")
             if len(held_out):
@@ -70,11 +71,9 @@ def draw_fit(
             axes.axvline(seam, color=_INK, lw=0.8, ls=(0, (4, 3)))
             axes.set_ylabel(data.label)
         whole.set_xlim(years[0], years[-1])
-        title = (
-            f"Gaussian-process regression on {len(data):,} values, and {years[-1] - seam:.0f} years beyond"
-        )
+        title = f"Gaussian-process regression on {len(data):,} values, and {years[-1] - seam:.0f} years beyond"
         whole.set_title(title, loc="left", fontsize=13, weight="bold")
-        whole.legend(loc="upper left", frameon=False, markerscale=2.5)
+        whole.legend(loc="upper left", frameon=False, markerscale=3.0 / dot**0.5)
         margin = 0.06 * (high[around].max() - low[around].min())
         detail.set_xlim(years[around][0], years[around][-1])
         detail.set_ylim(low[around].min() - margin, high[around].max() + margin)

@@ -42,9 +42,7 @@ class Regression:
 
 
 @stf.task
-def assemble(
-    rows: stf.Read, columns: stf.Read, tile: stf.Write, h: Hyperparameters, noise: float = 0.0
-) -> None:
+def assemble(rows: stf.Read, columns: stf.Read, tile: stf.Write, h: Hyperparameters, noise: float = 0.0) -> None:
     """Compute a tile of the covariance matrix; `noise` is the variance to add on its diagonal."""
     step = 32  # rows at a time, so that what is between the operations stays in the cache: half the time
     for first in range(0, rows.size, step):

@@ -33,9 +33,7 @@ class Series:
     def split(self, year: float) -> tuple[Series, Series]:
         """Return what lies before `year` and what does not."""
         before = self.years < year
-        return tuple(
-            dataclasses.replace(self, years=self.years[m], values=self.values[m]) for m in (before, ~before)
-        )
+        return tuple(dataclasses.replace(self, years=self.years[m], values=self.values[m]) for m in (before, ~before))
 
 
 def read_series(path=MAUNA_LOA, date_column: str = "date", value_column: str = "co2") -> Series:
@@ -57,9 +55,7 @@ def read_series(path=MAUNA_LOA, date_column: str = "date", value_column: str = "
         if value.lower() not in ("", "na", "nan")
     )
     if len(points) < 8:
-        raise ValueError(
-            f"{path} has {len(points)} values in column {value_column!r}; a regression needs at least 8"
-        )
+        raise ValueError(f"{path} has {len(points)} values in column {value_column!r}; a regression needs at least 8")
     years, values = np.array(points).T
     is_mauna_loa = pathlib.Path(path).resolve() == MAUNA_LOA
     label = "atmospheric CO₂ at Mauna Loa (ppmv)" if is_mauna_loa else value_column

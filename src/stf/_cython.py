@@ -44,9 +44,7 @@ class _Section:
 cclass = cfunc = ccall = inline = final = internal = no_gc = no_gc_clear = ufunc = _same
 
 # Used as @name(...)
-annotation_typing = auto_pickle = binding = boundscheck = cdivision = collection_type = embedsignature = (
-    _decorator
-)
+annotation_typing = auto_pickle = binding = boundscheck = cdivision = collection_type = embedsignature = _decorator
 exceptval = freelist = initializedcheck = locals = nonecheck = overflowcheck = profile = returns = _decorator
 test_assert_path_exists = total_ordering = type_version_tag = wraparound = _decorator
 

@@ -40,9 +40,7 @@ def compiled_modules() -> dict[str, bool]:
 def log_if_uncompiled() -> None:
     """Say once, at INFO, that the engine runs uncompiled, and why."""
     compilable = _compilable()
-    if not all(
-        _is_compiled(name, stem) for name, stem in compilable.items() if stem.with_suffix(".py").exists()
-    ):
+    if not all(_is_compiled(name, stem) for name, stem in compilable.items() if stem.with_suffix(".py").exists()):
         why = "STF_PURE is set" if config.pure else "no extension modules were built at install"
         logging.getLogger("stf").info("stf runs uncompiled (%s): correct, but tasks cost more", why)
 

@@ -8,7 +8,7 @@ from typing import Any
 __all__ = ["Accumulate", "Read", "ReadWrite", "Stream", "Write", "access_mode"]
 
 
-class access_mode(enum.IntFlag):  # noqa: N801  (spelled as the C++ library spells it)
+class access_mode(enum.IntFlag):
     """How a task uses a data."""
 
     none = 0

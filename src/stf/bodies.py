@@ -153,7 +153,9 @@ def store_results(result, written, fn):
         return
     name = getattr(fn, "__name__", "body")
     if not written:
-        raise TypeError(f"task '{name}' returned {type(result).__name__} but writes nothing; annotate a parameter stf.Write")
+        raise TypeError(
+            f"task '{name}' returned {type(result).__name__} but writes nothing; annotate a parameter stf.Write"
+        )
     results = result if isinstance(result, tuple) else (result,)
     if len(results) != len(written):
         raise ValueError(f"task '{name}' returned {len(results)} results for {len(written)} written parameters")

@@ -90,13 +90,9 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting("pure", "flag", False, "load every module of stf from its .py, uncompiled"),
     Setting("blocking", "flag", False, "run each task inside the call that submits it"),
-    Setting(
-        "validate", "flag", False, "check the engine after each step, and what the bodies do to their data"
-    ),
+    Setting("validate", "flag", False, "check the engine after each step, and what the bodies do to their data"),
     Setting("cpu_workers", "count", None, "threads of the CPU driver; unset: the usable cores"),
-    Setting(
-        "memory_limit", "bytes", None, "bytes per device beyond which replicas are evicted, such as 2GiB"
-    ),
+    Setting("memory_limit", "bytes", None, "bytes per device beyond which replicas are evicted, such as 2GiB"),
     Setting("max_pending", "count", None, "tasks in flight before submission waits"),
     Setting(
         "hostile",
@@ -112,9 +108,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("dot_max_depth", "integer", None, "collapse sections below this depth"),
     Setting("dot_show_fence", "flag", False, "show fences"),
     Setting("dot_keep_redundant", "flag", False, "keep edges that others imply"),
-    Setting(
-        "dot_stats_file", "text", None, "file for the counts of tasks and edges, total work and critical path"
-    ),
+    Setting("dot_stats_file", "text", None, "file for the counts of tasks and edges, total work and critical path"),
     Setting("dot_keep_freeze", "flag", False, "show freezes and unfreezes"),
 )
 

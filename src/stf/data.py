@@ -151,7 +151,9 @@ class LogicalData(DataHandle):
         return complex(self.context.wait(self))
 
     def __bool__(self) -> bool:
-        raise TypeError(f"{self!r} has no truth value; wait for its content: bool(ctx.wait(l)), or compare with `is None`")
+        raise TypeError(
+            f"{self!r} has no truth value; wait for its content: bool(ctx.wait(l)), or compare with `is None`"
+        )
 
     def write_back(self) -> None:
         """Refresh the user's array now, after the last use; blocks until it is done."""
@@ -227,7 +229,8 @@ class LogicalData(DataHandle):
 
     def _not_an_array(self, *_: Any, **__: Any) -> Any:
         raise TypeError(
-            f"logical data {self.core.label()} is not an array: open it in a task (lX.read(), lX.rw()), or wait for a copy "
+            f"logical data {self.core.label()} is not an array: open it in a task (lX.read(), lX.rw()), or wait "
+            "for a copy "
             "with lX.numpy()"
         )
 
@@ -338,7 +341,9 @@ class CompositeAccess:
 class CompositeData:
     """Logical data made of several arrays, given to tasks as one object."""
 
-    def __init__(self, obj: Any, parts: list[LogicalData], unflatten: Callable[[Any, Any], Any], name: str | None) -> None:
+    def __init__(
+        self, obj: Any, parts: list[LogicalData], unflatten: Callable[[Any, Any], Any], name: str | None
+    ) -> None:
         self.obj = obj
         self.parts = parts
         self.unflatten = unflatten
@@ -405,5 +410,3 @@ def view_for_host(replica: Any) -> Any:
         return layout.interface.to_host(replica.instance)
     array = adapters.view(replica, False, "numpy")
     return array[()].item() if array.ndim == 0 and array.dtype.kind in "biufc" else array.copy()
-
-

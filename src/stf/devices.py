@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from stf.errors import PlaceError
 
@@ -14,7 +15,8 @@ log = logging.getLogger("stf")
 _told = [False]
 
 
-class DeviceSpec(NamedTuple):
+@dataclass(frozen=True)
+class DeviceSpec:
     """A kind of driver and its devices."""
 
     driver: str
@@ -52,7 +54,8 @@ def parse_devices(devices: Any) -> DeviceSpec:
         if not devices.startswith("cuda"):
             raise ValueError(f"devices is 'cpu', 'cpu:N', 'cuda', 'cuda:0,2' or a list of numbers, got {devices!r}")
     raise PlaceError(
-        f"devices={devices!r} needs CUDA, which this version of stf does not drive yet; use devices='cpu' or STF_DEVICES=cpu"
+        f"devices={devices!r} needs CUDA, which this version of stf does not drive yet; use devices='cpu' or "
+        "STF_DEVICES=cpu"
     )
 
 

@@ -183,7 +183,7 @@ class TaskFunction:
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             names = [field.name for field in dataclasses.fields(value)]
             return ("dataclass", (value, names), [self.add_field(task, parameter, getattr(value, n)) for n in names])
-        if hasattr(value, "ravel") and getattr(value, "dtype", None) == object:
+        if hasattr(value, "ravel") and getattr(value, "dtype", None) == "O":
             return ("object array", value.shape, [self.add_container(task, parameter, v) for v in value.ravel()])
         raise TypeError(
             f"parameter '{parameter.name}' of task '{self.symbol}' takes logical data (or a list, tuple, dict or "
@@ -201,7 +201,8 @@ class TaskFunction:
         if context is None:
             if not task.accesses:
                 raise TypeError(
-                    f"task '{self.symbol}' was called without logical data, so its context is unknown; pass some, or use "
+                    f"task '{self.symbol}' was called without logical data, so its context is unknown; pass "
+                    "some, or use "
                     "ctx.submit_task"
                 )
             access: Access = task.accesses[0]

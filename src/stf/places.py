@@ -128,7 +128,8 @@ class Grid(ExecPlace):
             raise PlaceError("a grid needs at least one place, got none")
         if math.prod(self.dims) != len(self.places):
             raise PlaceError(
-                f"a grid of shape {self.dims} has {math.prod(self.dims)} places, got {len(self.places)}; make them equal"
+                f"a grid of shape {self.dims} has {math.prod(self.dims)} places, got {len(self.places)}; make "
+                "them equal"
             )
 
     @property
@@ -196,7 +197,7 @@ def contexts() -> list[Any]:
     return _state.contexts
 
 
-class exec_place:  # noqa: N801  (a namespace, spelled as the C++ library spells it)
+class exec_place:
     """Makes execution places."""
 
     @staticmethod
@@ -234,7 +235,7 @@ class exec_place:  # noqa: N801  (a namespace, spelled as the C++ library spells
         return Grid([as_exec_place(p) for p in places], None if dims is None else tuple(dims))
 
 
-class data_place:  # noqa: N801
+class data_place:
     """Makes data places."""
 
     @staticmethod

@@ -29,9 +29,7 @@ class Reducer:
         ``combine(a, b, out)`` stores the combination of two arrays.
     """
 
-    def __init__(
-        self, name: str, neutral: Callable[[Any], Any], combine: Callable[[Any, Any, Any], Any]
-    ) -> None:
+    def __init__(self, name: str, neutral: Callable[[Any], Any], combine: Callable[[Any, Any, Any], Any]) -> None:
         self.name = name
         self.neutral = neutral
         self.combine = combine
@@ -82,7 +80,7 @@ def _logical(ufunc: Any) -> Callable[[Any, Any, Any], Any]:
     return combine
 
 
-class reducer:  # noqa: N801  (a namespace, spelled as the C++ library spells it)
+class reducer:
     """The operators: `sum`, `product`, `minval`, `maxval`, `logical_and`, … and `define` for your own."""
 
     sum = Reducer("sum", lambda dtype: 0, lambda a, b, out: np.add(a, b, out=out))

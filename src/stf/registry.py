@@ -59,8 +59,9 @@ class Registry:
         index = bisect.bisect_left(self.starts, (low, ident))
         del self.starts[index]
         known = self.same.get(key)
-        if known is not None and (known() is None or known().core.id == ident):
-            del self.same[key]
+        handle = known() if known is not None else None
+        if handle is None or handle.core.id == ident:
+            self.same.pop(key, None)
 
 
 def key_of(memory: Memory) -> tuple[Any, ...]:
@@ -80,8 +81,9 @@ def bounds(memory: Memory) -> tuple[int, int]:
 
 def shares_memory(one: Memory, other: Memory) -> bool:
     """Whether two arrays have a byte in common; True where that is too hard to say."""
-    arrays = [view_at(m.address, m.shape, m.strides, m.dtype, None, True) for m in (one, other)]
+    first, second = (view_at(m.address, m.shape, m.strides, m.dtype, None, True) for m in (one, other))
+    options: Any = {"max_work": MAX_WORK}
     try:
-        return np.shares_memory(*arrays, max_work=MAX_WORK)
+        return np.shares_memory(first, second, **options)
     except np.exceptions.TooHardError:
         return True

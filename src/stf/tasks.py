@@ -213,7 +213,9 @@ class Task(TaskCore):
 
     def must_be_new(self, what):
         if self.state != NEW:
-            raise TaskStateError(f"{what} on task {self.label()}, which has {'ended' if self.state == ENDED else 'started'}")
+            raise TaskStateError(
+                f"{what} on task {self.label()}, which has {'ended' if self.state == ENDED else 'started'}"
+            )
 
     # -- its life ----------------------------------------------------------------------------------------------
 

@@ -58,7 +58,8 @@ class Watch:
             untouched = count_untouched(array)
             if untouched:
                 raise AccessError(
-                    f"task {self.label} opened logical data '{name}' with write() and left {untouched} of {array.nbytes} "
+                    f"task {self.label} opened logical data '{name}' with write() and left {untouched} of "
+                    f"{array.nbytes} "
                     "bytes untouched; write all of it, or open it with rw()"
                 )
 

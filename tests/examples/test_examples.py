@@ -25,9 +25,7 @@ def run(script: pathlib.Path, *arguments: str, devices: str) -> str:
         timeout=300,
         check=False,
     )
-    assert result.returncode == 0, (
-        f"{script.name} with STF_DEVICES={devices}\n{result.stdout}\n{result.stderr}"
-    )
+    assert result.returncode == 0, f"{script.name} with STF_DEVICES={devices}\n{result.stdout}\n{result.stderr}"
     assert "Traceback" not in result.stderr
     assert "ResourceWarning" not in result.stderr
     return result.stdout
@@ -62,18 +60,14 @@ def test_numbered_example(script, devices):
 def test_numbered_example_starts_with_a_picture_and_asserts(script):
     text = script.read_text(encoding="utf-8")
     docstring = text.split('"""')[1]
-    assert any(arrow in docstring for arrow in ("-->", "->", "\\")), (
-        "no picture of the task graph in the docstring"
-    )
+    assert any(arrow in docstring for arrow in ("-->", "->", "\\")), "no picture of the task graph in the docstring"
     assert "assert" in text.split("def main")[1]
 
 
 @pytest.mark.parametrize("devices", ["cpu", "cpu:3"])
 def test_regression_writes_its_pictures(tmp_path, devices):
     out = tmp_path / "demo"
-    printed = run(
-        EXAMPLES / "gp_cholesky.py", "--out", str(out), "--repeat", "1", "--hold-out", "5", devices=devices
-    )
+    printed = run(EXAMPLES / "gp_cholesky.py", "--out", str(out), "--repeat", "1", "--hold-out", "5", devices=devices)
     assert "residual" in printed
     assert "held out" in printed
     assert {path.name for path in out.iterdir()} == {
@@ -113,10 +107,7 @@ def test_synthetic_factorization_with_ragged_tiles(devices):
 
 
 def test_series_of_ones_own(tmp_path):
-    rows = [
-        f"{1990 + month // 12}-{month % 12 + 1:02}-15,{month % 12 - 5.5 + 0.02 * month}"
-        for month in range(240)
-    ]
+    rows = [f"{1990 + month // 12}-{month % 12 + 1:02}-15,{month % 12 - 5.5 + 0.02 * month}" for month in range(240)]
     (tmp_path / "mine.csv").write_text("\n".join(["day,level", *rows, "2010-01-15,"]), encoding="utf-8")
     arguments = (
         "--csv",

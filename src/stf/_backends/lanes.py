@@ -12,7 +12,6 @@ try:
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
-from stf._engine.deps import EventSet
 from stf._engine.ports import Port
 
 if not cython.compiled:
@@ -159,8 +158,7 @@ class LanePort(Port):
         """An idle lane if the next one is, a new one while there are few, else the next that is not open."""
         pool: LanePool = self.pools[place * KINDS + kind]
         count: cython.int = len(pool.lanes)
-        tries: cython.int
-        for tries in range(count):
+        for _ in range(count):
             if pool.next >= count:
                 pool.next = 0
             lane: Lane = pool.lanes[pool.next]

@@ -101,7 +101,7 @@ class CpuDriver(Driver):
         self.closing = False
         self.memory = {}
         self.used = [0] * (device_count + 1)
-        self.capacity = [0] + list(capacity or [0] * device_count)
+        self.capacity = [0, *(capacity or [0] * device_count)]
         self.chooser = None
         self.errors = []
         self.live_allocations = 0

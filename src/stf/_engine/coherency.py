@@ -99,7 +99,9 @@ class Coherency:
         self.waits.update(version.writers)
         self.waits.update(source.ready)
         self.waits.update(target.ready)
-        slot = self.port.begin(source.place if outwards else target.place, self.waits, COPY_OUT if outwards else COPY_IN)
+        slot = self.port.begin(
+            source.place if outwards else target.place, self.waits, COPY_OUT if outwards else COPY_IN
+        )
         try:
             if not target.has_memory():
                 self.allocate(data, target, slot)
@@ -266,12 +268,15 @@ class Coherency:
             version = item.version
             for replica in version.replicas:
                 if replica.place == pool.place and replica.has_memory() and (replica.pins or version.frozen):
-                    who = "frozen" if version.frozen else f"task {version.holder.label()}" if version.holder else "a copy"
+                    who = (
+                        "frozen" if version.frozen else f"task {version.holder.label()}" if version.holder else "a copy"
+                    )
                     held.append(f"{item.label()} {replica.layout.nbytes} bytes ({who})")
         limit = f" of {pool.limit}" if pool.limit else ""
         task = f" for task {self.asking.label()}" if self.asking is not None else ""
         return (
-            f"no room for {nbytes} bytes of {data.describe()}{task} on {self.place_names[pool.place]}: {pool.used}{limit} "
+            f"no room for {nbytes} bytes of {data.describe()}{task} on {self.place_names[pool.place]}: "
+            f"{pool.used}{limit} "
             f"bytes are in use; pinned: {', '.join(held) or 'nothing'}; use smaller pieces (lX.tiles), release data, "
             "or raise memory_limit"
         )

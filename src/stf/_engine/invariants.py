@@ -18,7 +18,10 @@ def check_state(engine: Any) -> None:
     for data in list(engine.coherency.data.values()):
         check_data(engine, data, used, pins)
     for pool in engine.coherency.pools:
-        must(pool.used == used[pool.place], f"pool {pool.place} counts {pool.used} bytes, its replicas have {used[pool.place]}")
+        must(
+            pool.used == used[pool.place],
+            f"pool {pool.place} counts {pool.used} bytes, its replicas have {used[pool.place]}",
+        )
         must(pool.peak >= pool.used, f"pool {pool.place} has peak {pool.peak} below use {pool.used}")
         must(not pool.limit or pool.used <= pool.limit, f"pool {pool.place} uses {pool.used} of {pool.limit}")
 
@@ -34,11 +37,17 @@ def check_data(engine: Any, data: Any, used: list[int], pins: dict[int, int]) ->
     must(len(places) == len(set(places)), f"{label} has two replicas at one place: {places}")
     must(version.claims >= -1 and version.accumulators >= 0, f"{label} has claims {version.claims}")
     held = [t for t in engine.opened() if t.holds(data)]
-    must(bool(held) == bool(version.claims or version.accumulators), f"{label} has claims {version.claims}, held by {held}")
+    must(
+        bool(held) == bool(version.claims or version.accumulators),
+        f"{label} has claims {version.claims}, held by {held}",
+    )
     partials = [partial.replica for partial in version.partials or ()]
     for replica in [*version.replicas, *partials]:
         must(replica.pins == pins.get(id(replica), 0), f"{label}: {replica} has {replica.pins} pins")
-        must(replica.state == INVALID or replica.address or replica.instance is not None, f"{label}: {replica} is nowhere")
+        must(
+            replica.state == INVALID or replica.address or replica.instance is not None,
+            f"{label}: {replica} is nowhere",
+        )
         if not replica.home and (replica.address or replica.instance is not None):
             used[replica.place] += replica.layout.nbytes
     for events in (version.writers, version.readers):

@@ -17,6 +17,7 @@ if not cython.compiled:
     INVALID, SHARED, MODIFIED = 0, 1, 2
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
 
+
 class Partial:
     """One partial result of a task-level reduction: a replica that accumulating tasks take in turn."""
 

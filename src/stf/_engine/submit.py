@@ -17,7 +17,7 @@ from stf._engine import reductions, release
 from stf._engine.access import MODE_NAMES, Access, Data
 from stf._engine.coherency import Coherency
 from stf._engine.deps import EventSet
-from stf._engine.failures import Failure, site_text
+from stf._engine.failures import site_text
 from stf._engine.instances import Replica
 from stf._engine.scopes import Outcome, Scope, Version, is_open
 from stf._sync import Gate
@@ -136,7 +136,19 @@ class TaskCore:
 
 
 if not cython.compiled:
-    for _name in ("engine", "accesses", "uses", "before", "after", "replicas", "partials", "symbol", "code", "outcome", "inputs"):
+    for _name in (
+        "engine",
+        "accesses",
+        "uses",
+        "before",
+        "after",
+        "replicas",
+        "partials",
+        "symbol",
+        "code",
+        "outcome",
+        "inputs",
+    ):
         setattr(TaskCore, _name, None)
     TaskCore.id = TaskCore.place = TaskCore.thread = TaskCore.claimed = 0
     TaskCore.__cinit__(TaskCore)

@@ -37,7 +37,9 @@ def from_numpy(array: Any, lib: str) -> Any:
     if lib in ("cupy", "numba"):
         from stf.errors import PlaceError
 
-        raise PlaceError(f"{lib} arrays live on a CUDA device and this place is a CPU; use NumPy arrays (t.numpy()) here")
+        raise PlaceError(
+            f"{lib} arrays live on a CUDA device and this place is a CPU; use NumPy arrays (t.numpy()) here"
+        )
     raise ValueError(f"arrays= is 'numpy', 'cupy', 'torch' or 'numba', got {lib!r}")
 
 

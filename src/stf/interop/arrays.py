@@ -47,7 +47,8 @@ def as_host_array(obj: Any) -> np.ndarray[Any, Any]:
         return obj
     if isinstance(obj, (list, tuple)):
         raise TypeError(
-            f"logical_data takes an array, got a {type(obj).__name__}; use np.asarray(...), or logical_data_empty(shape)"
+            f"logical_data takes an array, got a {type(obj).__name__}; use np.asarray(...), or "
+            "logical_data_empty(shape)"
         )
     if isinstance(obj, (bool, int, float, complex, np.generic)):
         return np.array(obj)
@@ -111,9 +112,7 @@ def numpy_view(replica: Any, writeable: bool) -> Any:
     return view
 
 
-def view(
-    ptr: int, shape: Any, dtype: Any, strides: Any = None, *, data_place: Any = None, owner: Any = None
-) -> Any:
+def view(ptr: int, shape: Any, dtype: Any, strides: Any = None, *, data_place: Any = None, owner: Any = None) -> Any:
     """Describe raw memory as an array, for `logical_data`.
 
     Parameters

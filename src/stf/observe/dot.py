@@ -131,13 +131,9 @@ class DotRecorder(Observer):
             data = self._new_data(data_id)
             self._data_names[data] = data_name
         source, target = self._shared(source), self._shared(target)
-        self._operations.append(
-            (len(self._tasks), kind, data, source, target, nbytes, task_id, self._section)
-        )
+        self._operations.append((len(self._tasks), kind, data, source, target, nbytes, task_id, self._section))
 
-    def ran(
-        self, task_id: int, name: str, device: int, worker: int, start_ns: int, end_ns: int, category: str
-    ) -> None:
+    def ran(self, task_id: int, name: str, device: int, worker: int, start_ns: int, end_ns: int, category: str) -> None:
         """Record how long a body ran; may be called from any thread."""
         if category != "copy":
             self._spans.append((task_id, start_ns, end_ns))

@@ -54,9 +54,7 @@ def render(dot_text: str, path: str | Path) -> Path:
     path = Path(path)
     file_format = path.suffix.lower().removeprefix(".")
     if file_format not in _FORMATS:
-        raise ValueError(
-            f"cannot draw a graph as {path.suffix!r}; pass a path that ends in .svg, .png or .pdf"
-        )
+        raise ValueError(f"cannot draw a graph as {path.suffix!r}; pass a path that ends in .svg, .png or .pdf")
     dot = shutil.which("dot")
     if dot is None:
         _render_with_matplotlib(parse_dot(dot_text), path)
@@ -89,9 +87,7 @@ class _Drawing:
         names = list(picture.nodes)
         index = {name: number for number, name in enumerate(names)}
         self._picture = picture
-        self._labels = [
-            unescaped(attributes.get("label", name)) for name, attributes in picture.nodes.items()
-        ]
+        self._labels = [unescaped(attributes.get("label", name)) for name, attributes in picture.nodes.items()]
         self._sizes = [
             _node_size(label, attributes)
             for label, attributes in zip(self._labels, picture.nodes.values(), strict=True)
@@ -119,9 +115,7 @@ class _Drawing:
         )
         axes.axis("off")
         if title:
-            axes.text(
-                left + width / 2, -_MARGIN, title, ha="center", va="bottom", fontsize=11, parse_math=False
-            )
+            axes.text(left + width / 2, -_MARGIN, title, ha="center", va="bottom", fontsize=11, parse_math=False)
         self._draw_clusters(axes)
         self._draw_edges(axes)
         self._draw_nodes(axes)
@@ -160,9 +154,7 @@ class _Drawing:
             axes.add_collection(PolyCollection(heads, facecolors=colors, linewidths=0, zorder=2.5))
 
     def _draw_nodes(self, axes: Any) -> None:
-        for number, (label, attributes) in enumerate(
-            zip(self._labels, self._picture.nodes.values(), strict=True)
-        ):
+        for number, (label, attributes) in enumerate(zip(self._labels, self._picture.nodes.values(), strict=True)):
             box = self._layout.node(number)
             axes.add_patch(_node_patch(box, attributes))
             _draw_label(axes, box, label, _number(attributes, "fontsize", 10.0))

@@ -161,8 +161,7 @@ class Layered:
         crossings = 0
         for vertex in row:
             links = sorted(
-                (own_dx, seat[other] + self._fraction(other, dx))
-                for other, dx, own_dx, _ in self._below[vertex]
+                (own_dx, seat[other] + self._fraction(other, dx)) for other, dx, own_dx, _ in self._below[vertex]
             )
             for _, end in links:
                 crossings += len(seen) - bisect_right(seen, end)

@@ -48,9 +48,7 @@ class Observer:
         task that needed the operation, or 0.
         """
 
-    def ran(
-        self, task_id: int, name: str, device: int, worker: int, start_ns: int, end_ns: int, category: str
-    ) -> None:
+    def ran(self, task_id: int, name: str, device: int, worker: int, start_ns: int, end_ns: int, category: str) -> None:
         """Note when and where the body of a task (category "task") or a copy ("copy") really ran."""
 
     def section_begin(self, name: str) -> None:
@@ -106,9 +104,7 @@ class Observers(Observer):
             except Exception:
                 self._drop(observer)
 
-    def ran(
-        self, task_id: int, name: str, device: int, worker: int, start_ns: int, end_ns: int, category: str
-    ) -> None:
+    def ran(self, task_id: int, name: str, device: int, worker: int, start_ns: int, end_ns: int, category: str) -> None:
         """Pass it on."""
         for observer in self._observers:
             try:

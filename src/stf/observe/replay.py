@@ -114,9 +114,7 @@ class Replay:
             return
         names = tuple((self._names[access >> 3], access & 7) for access in accesses)
         title = symbol or f"{kind} {task_id}"
-        node = Node(
-            f"t{task_id}", kind, title, section, place, device, names, str(call_site), "", duration_ns
-        )
+        node = Node(f"t{task_id}", kind, title, section, place, device, names, str(call_site), "", duration_ns)
         self._add(node, before)
 
     def _accesses(self, index: int, accesses: Iterable[int], place: str) -> set[int]:
@@ -150,9 +148,7 @@ class Replay:
         self._add(self._operation_node(kind, data, source, target, nbytes, section), self._visible(before))
         return index
 
-    def _operation_node(
-        self, kind: str, data: int, source: str, target: str, nbytes: int, section: int
-    ) -> Node:
+    def _operation_node(self, kind: str, data: int, source: str, target: str, nbytes: int, section: int) -> Node:
         route = f"{source} → {target}" if kind in _READING and target else target or source
         title = f"{_OPERATION_TITLES.get(kind, kind)} {self._names[data]}"
         detail = f"{route}, {format_bytes(nbytes)}" if nbytes else route

@@ -59,9 +59,7 @@ def timeline(trace: dict[str, Any], path: str | Path, title: str | None = None) 
     """
     path = Path(path)
     if path.suffix.lower() not in _FORMATS:
-        raise ValueError(
-            f"cannot draw a timeline as {path.suffix!r}; pass a path that ends in .png, .svg or .pdf"
-        )
+        raise ValueError(f"cannot draw a timeline as {path.suffix!r}; pass a path that ends in .png, .svg or .pdf")
     labels, bars = _bars(trace["traceEvents"])
     colors = _colors(bars)
     figure = canvas(_WIDTH, 1.3 + _ROW_HEIGHT * max(len(labels), 3))

@@ -24,9 +24,7 @@ class TraceRecorder(Observer):
     def __init__(self) -> None:
         self._spans: list[_Span] = []  # workers append: one operation, atomic
 
-    def ran(
-        self, task_id: int, name: str, device: int, worker: int, start_ns: int, end_ns: int, category: str
-    ) -> None:
+    def ran(self, task_id: int, name: str, device: int, worker: int, start_ns: int, end_ns: int, category: str) -> None:
         """Record one body or copy; may be called from any thread."""
         self._spans.append((task_id, name, device, worker, start_ns, end_ns, category))
 

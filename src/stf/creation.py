@@ -1,0 +1,275 @@
+"""Making logical data: from arrays, from shapes, from registered types, as tiles, and tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stf import config
+from stf._engine import release
+from stf._engine.instances import Layout
+from stf.data import CompositeData, LogicalData, find_interface
+from stf.errors import PlaceError
+from stf.interop.arrays import Memory, describe
+from stf.places import DataPlace
+
+if TYPE_CHECKING:
+    from stf.registry import Registry
+
+
+class Creation:
+    """What of a context makes data."""
+
+    engine: Any
+    registry: Registry
+    data_place_code: Callable[[Any], int]
+    engine_entry: Callable[[], Any]
+    _must_be_open: Callable[[], None]
+    _check_mine: Callable[[Any], None]
+    _fill: Callable[..., None]
+
+    def logical_data(
+        self,
+        obj: Any,
+        data_place: DataPlace | None = None,
+        *,
+        name: str | None = None,
+        symbol: str | None = None,
+        write_back: bool = True,
+        readonly: bool = False,
+    ) -> Any:
+        """Register an array; from now on it belongs to the tasks, until the end of the context.
+
+        Parameters
+        ----------
+        obj : array
+            NumPy, anything with the buffer protocol or DLPack on the CPU, a scalar, or a registered type. Any
+            strides, any number of axes, any dtype without Python objects. It is kept alive, and never copied.
+        data_place : DataPlace, optional
+            Where it is; found out by itself.
+        name : str, optional
+            For messages and pictures.
+        write_back : bool
+            Refresh the array when the data is released or the context finalized.
+        readonly : bool
+            Refuse accesses that write.
+
+        Returns
+        -------
+        LogicalData
+            The same object for the same memory, while it lives.
+
+        Raises
+        ------
+        TypeError
+            `obj` is no array.
+        ValueError
+            Its memory overlaps that of another live data.
+        """
+        self._must_be_open()
+        custom = find_interface(obj)
+        if custom is not None:
+            return self._custom_data(obj, custom, name or symbol, write_back, readonly)
+        if isinstance(obj, LogicalData):
+            raise TypeError(f"{obj!r} is logical data already")
+        if data_place is not None and self.data_place_code(data_place) > 0:
+            raise PlaceError(f"{type(obj).__name__} lies in host memory, not on {data_place!r}; leave data_place out")
+        memory = describe(obj)
+        known = self.registry.find(memory)
+        if known is not None and not known.core.released:
+            return known
+        with self.engine_entry():
+            pass  # what the user dropped is released, before memory is compared
+        other = self.registry.check(memory)
+        if other is not None:
+            clash = self.engine.coherency.data.get(other)
+            label = clash.describe() if clash is not None else f"data {other}"
+            raise ValueError(
+                f"the memory of {name or 'this array'} ({memory.dtype}, shape {memory.shape}) overlaps that of "
+                f"{label}; "
+                "register one array and split it with tiles(), or release the other first"
+            )
+        handle = self._new_handle(
+            Layout(memory.shape, memory.strides, memory.dtype, memory.dtype.itemsize), name or symbol
+        )
+        core = handle.core
+        core.readonly = bool(readonly or memory.readonly)
+        core.write_back = bool(write_back) and not core.readonly
+        core.owner = (config.validate and protect(memory)) or memory.owner
+        self.engine.set_home(core, 0, memory.address, memory.owner)
+        self.registry.add(core.id, memory, handle)
+        core.on_removed = self.registry.remove
+        return handle
+
+    def _custom_data(self, obj: Any, custom: Any, name: str | None, write_back: bool, readonly: bool) -> Any:
+        kind, first, unflatten = custom
+        if kind == "simple":
+            parts = [
+                self.logical_data(
+                    part, name=f"{name or type(obj).__name__}.{i}", write_back=write_back, readonly=readonly
+                )
+                for i, part in enumerate(first(obj))
+            ]
+            return CompositeData(obj, parts, unflatten, name)
+        interface = InterfaceAdapter(first(obj), self)
+        layout = Layout((), (), np.dtype(object), 0, interface, int(interface.interface.nbytes(obj)))
+        handle = self._new_handle(layout, name)
+        handle.core.readonly = readonly
+        handle.core.write_back = write_back and not readonly
+        self.engine.set_home(handle.core, 0, 0, obj)
+        handle.core.home.instance = obj
+        return handle
+
+    def _new_handle(self, layout: Layout | None, name: str | None, token: bool = False) -> LogicalData:
+        core = self.engine.new_data(layout, name, token)
+        return LogicalData(core)
+
+    def logical_data_empty(
+        self, shape: Any, dtype: Any = None, *, name: str | None = None, symbol: str | None = None
+    ) -> LogicalData:
+        """Return data with no content; no memory until first use.
+
+        Parameters
+        ----------
+        shape : int or tuple of int
+            Extents; 0 axes and extents of 0 are fine.
+        dtype : dtype, optional
+            float64 by default.
+        name : str, optional
+            For messages and pictures.
+        """
+        self._must_be_open()
+        extents = check_shape(shape)
+        kind = np.dtype(np.float64 if dtype is None else dtype)
+        if kind.hasobject:
+            raise TypeError(f"logical data needs plain elements, got dtype {kind} which holds Python objects")
+        return self._new_handle(Layout(extents, c_strides(extents, kind), kind, kind.itemsize), name or symbol)
+
+    def empty_with_layout(self, layout: Layout, name: str | None) -> LogicalData:
+        """New data with the layout of another."""
+        self._must_be_open()
+        return self._new_handle(layout, name)
+
+    def logical_data_full(
+        self,
+        shape: Any,
+        fill_value: Any,
+        dtype: Any = None,
+        *,
+        where: DataPlace | None = None,
+        exec_place: Any = None,
+        name: str | None = None,
+    ) -> LogicalData:
+        """Return data filled with `fill_value` by a task.
+
+        Parameters
+        ----------
+        shape : int or tuple of int
+            Extents.
+        fill_value : scalar
+            The value; its NumPy dtype is the default `dtype`.
+        dtype : dtype, optional
+            Element type.
+        where : DataPlace, optional
+            The memory to fill.
+        exec_place : place, optional
+            Where the filling task runs.
+        name : str, optional
+            For messages and pictures.
+        """
+        kind = np.asarray(fill_value).dtype if dtype is None else np.dtype(dtype)
+        data = self.logical_data_empty(shape, kind, name=name)
+        self._fill(data, fill_value, where, exec_place)
+        return data
+
+    def logical_data_zeros(self, shape: Any, dtype: Any = None, **options: Any) -> LogicalData:
+        """Return data filled with 0; see `logical_data_full`."""
+        return self.logical_data_full(shape, 0, np.float64 if dtype is None else dtype, **options)
+
+    def logical_data_ones(self, shape: Any, dtype: Any = None, **options: Any) -> LogicalData:
+        """Return data filled with 1; see `logical_data_full`."""
+        return self.logical_data_full(shape, 1, np.float64 if dtype is None else dtype, **options)
+
+    def token(self, *, name: str | None = None, symbol: str | None = None) -> LogicalData:
+        """Return data without content, which only orders tasks; it may be read at once."""
+        self._must_be_open()
+        return self._new_handle(None, name or symbol, True)
+
+    logical_token = token
+
+    def begin_split(self, data: LogicalData) -> Any:
+        """Bring `data` home, to be cut into tiles."""
+        self._check_mine(data)
+        return release.split(self.engine, data.core)
+
+    def make_tile(self, parent: LogicalData, home: Any, offset: int, shape: tuple[int, ...], name: str) -> LogicalData:
+        """One tile of `parent`, at `offset` bytes into its home memory."""
+        layout = home.layout
+        tile = self._new_handle(Layout(shape, layout.strides, layout.dtype, layout.itemsize), name)
+        tile.core.readonly = parent.core.readonly
+        tile.core.owner = parent
+        tile.core.write_back = True
+        self.engine.set_home(tile.core, 0, home.address + offset, home.owner, parent.core.version.was_valid)
+        release.add_tile(self.engine, parent.core, tile.core, home)
+        return tile
+
+
+class InterfaceAdapter:
+    """A custom data interface, as the backend calls it."""
+
+    def __init__(self, interface: Any, owner: Any) -> None:
+        self.interface = interface
+        self.copy = interface.copy
+        self.view = interface.view
+        self.to_host = interface.to_host
+
+    def allocate(self, code: int) -> Any:
+        """An instance at the data place with this number."""
+        place = DataPlace("device", code - 1) if code else DataPlace("host")
+        instance = self.interface.allocate(place)
+        if instance is None:
+            raise MemoryError(f"allocate({place!r}) of {type(self.interface).__name__} returned None")
+        return instance
+
+
+class Protected:
+    """Keeps a registered array, read-only for its user, until it is dropped (STF_VALIDATE)."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+        array.flags.writeable = False
+
+    def __del__(self) -> None:
+        self.array.flags.writeable = True
+
+
+def protect(memory: Memory) -> Any:
+    """Make the user's array read-only while stf has it, where that is possible."""
+    array = memory.owner
+    return Protected(array) if array.flags.writeable and array.base is None else None
+
+
+def check_shape(shape: Any) -> tuple[int, ...]:
+    """A tuple of extents from an int or a sequence."""
+    items: Sequence[Any] = (
+        (shape,) if hasattr(shape, "__index__") else tuple(shape) if hasattr(shape, "__iter__") else ()
+    )
+    if not hasattr(shape, "__index__") and not hasattr(shape, "__iter__"):
+        raise TypeError(f"shape must be an integer or an iterable of integers, got {shape!r}")
+    if any(isinstance(n, bool) or not hasattr(n, "__index__") for n in items):
+        raise TypeError(f"shape dimensions must be integers, got {shape!r}")
+    extents = tuple(int(n) for n in items)
+    if any(n < 0 for n in extents):
+        raise ValueError(f"shape dimensions must not be negative, got {extents}")
+    return extents
+
+
+def c_strides(shape: tuple[int, ...], kind: np.dtype[Any]) -> tuple[int, ...]:
+    """Strides in bytes of a C-ordered array."""
+    strides, step = [], kind.itemsize
+    for n in reversed(shape):
+        strides.append(step)
+        step *= max(n, 1)
+    return tuple(reversed(strides))
