@@ -4,9 +4,10 @@ Write a program as a sequence of tasks and say how each reads and writes its dat
 the data. The first page: `context`, `logical_data`, `task`, ``.on``, `wait`.
 """
 
-from stf import _loader  # noqa: F401  # isort: split
-
-from stf import config
+from stf import (
+    _loader,  # noqa: F401  # isort: split
+    config,
+)
 from stf.annotations import Accumulate, Read, ReadWrite, Stream, Write, access_mode
 from stf.contexts import Context, context
 from stf.data import CompositeData, Frozen, LogicalData, register_data_interface
