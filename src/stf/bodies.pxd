@@ -10,10 +10,13 @@ cdef class Body(LateCall):
     cdef list fresh
     cdef object check
     cdef list kinds
+    cdef list late
     cdef object execute(self)
 
-cdef Body make_body(TaskCore task, object fn, object args, list written, list kinds=*)
+cdef Body make_body(TaskCore task, object fn, object args, list written, list kinds=*, list late=*)
 cdef object view_of(TaskCore task, int index, object lib)
 cpdef list values_of(TaskCore task, object lib)
+cpdef list views_of(TaskCore task, object lib)
+cdef list group(list groups, list views)
 cpdef int submit_body(TaskCore task, object fn, tuple extra) except -1
 cpdef object snapshot(object fn, TaskCore task)

@@ -29,7 +29,7 @@ class Body(LateCall):
     """
 
     if not cython.compiled:
-        fn = args = written = fresh = check = kinds = None
+        fn = args = written = fresh = check = kinds = late = None
 
     def execute(self):
         if self.fresh is not None:
@@ -37,12 +37,21 @@ class Body(LateCall):
                 op.fill(partial)
         if self.check is not None:
             self.check.begin()
+        if self.late is not None:
+            self.build_late()
         result = self.fn(*self.args) if self.kinds is None else self.call_general()
         if result is not None:
             store_results(result, self.written, self.fn)
         if self.check is not None:
             self.check()
         return None
+
+    def build_late(self):
+        """Build what is made of several arrays, now that their content is there."""
+        args = list(self.args)
+        for index in self.late:
+            args[index] = args[index]()
+        self.args = tuple(args)
 
     def call_general(self):
         """Call a function with ``*parts``, ``**named`` or keyword-only parameters."""
@@ -60,7 +69,7 @@ class Body(LateCall):
         return self.fn(*positional, **named)
 
 
-def make_body(task: TaskCore, fn, args, written, kinds=None):
+def make_body(task: TaskCore, fn, args, written, kinds=None, late=None):
     """The late body of an open task."""
     body: Body = Body.__new__(Body)
     body.adopt(task)
@@ -68,6 +77,7 @@ def make_body(task: TaskCore, fn, args, written, kinds=None):
     body.args = tuple(args)
     body.written = written
     body.kinds = kinds
+    body.late = late
     if task.partials is not None:
         body.fresh = fresh_views(task)
     if task.engine.validate:
@@ -100,15 +110,33 @@ def view_of(task: TaskCore, index, lib):
 
 
 def values_of(task: TaskCore, lib):
-    """The arrays of all accesses, in order; data made of several arrays put together."""
-    views = [view_of(task, i, lib) for i in range(len(task.accesses))]
-    if task.groups is None:
-        return views
-    return [v[0] if rebuild is None else rebuild(v) for v, rebuild in grouped(task.groups, views)]
+    """What a body gets: the arrays of all accesses, in order; data made of several arrays put together."""
+    views = views_of(task, lib)
+    return views if task.groups is None else [v() if isinstance(v, Parts) else v for v in group(task.groups, views)]
 
 
-def grouped(groups, views):
-    return [(views[first : first + count], rebuild) for first, count, rebuild in groups]
+def views_of(task, lib):
+    """The arrays of all accesses, in order."""
+    return [view_of(task, i, lib) for i in range(len(task.accesses))]
+
+
+def group(groups, views):
+    """The arrays, with `Parts` in place of those that make up one object."""
+    grouped = []
+    for first, count, rebuild in groups:
+        grouped.append(views[first] if rebuild is None else Parts(rebuild, views[first : first + count]))
+    return grouped
+
+
+class Parts:
+    """The arrays of one object, which is built when their content is there."""
+
+    def __init__(self, rebuild, views):
+        self.rebuild = rebuild
+        self.views = views
+
+    def __call__(self):
+        return self.rebuild(self.views)
 
 
 def submit_body(task: TaskCore, fn, extra):
@@ -118,14 +146,18 @@ def submit_body(task: TaskCore, fn, extra):
     engine = task.engine
     engine.begin_late(task)
     try:
-        values = [v for v in values_of(task, None) if v is not adapters.TOKEN]
+        values = views_of(task, None)
+        if task.groups is not None:
+            values = group(task.groups, values)
+        values = [v for v in values if v is not adapters.TOKEN]
+        late = [i for i, v in enumerate(values) if isinstance(v, Parts)]
         kinds = None
         written = written_values(task, values)
         arguments = values + list(extra)
         if injected:
             kinds = [("", "plain")] * len(arguments) + [(name, "keyword") for name, _ in injected]
             arguments += [adapters.inject(kind, task) for _, kind in injected]
-        body = make_body(task, fn, arguments, written, kinds)
+        body = make_body(task, fn, arguments, written, kinds, late or None)
     except BaseException as error:
         engine.fail(task, Failure(task.label(), task.call_site, error, task.written(), True))
         raise

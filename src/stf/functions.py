@@ -134,6 +134,7 @@ class TaskFunction:
         i: cython.int
         first: cython.int = 0
         written = []
+        late = []
         for i in range(len(args)):
             parameter: Parameter = self.parameters[i]
             if parameter.mode:
@@ -144,13 +145,16 @@ class TaskFunction:
                     if value is adapters.TOKEN:
                         value = None
                 else:
-                    value, first = rebuild(task, first, shapes[i], lib)
+                    count = leaves(shapes[i])
+                    value = Rebuild([view_of(task, first + k, lib) for k in range(count)], shapes[i])
+                    first += count
+                    late.append(i)
                 args[i] = value
                 if parameter.mode != READ and value is not None:
                     written.append(value)
             elif parameter.kind == "stream" or parameter.kind == "task":
                 args[i] = adapters.inject(parameter.kind, task)
-        return make_body(task, fn, args, written, self.kinds)
+        return make_body(task, fn, args, written, self.kinds, late or None)
 
     def add(self, task: Task, parameter, value):
         if parameter.mode == ACCUMULATE:
@@ -254,26 +258,44 @@ class TaskFunction:
         return f"<stf.task {self.symbol}>"
 
 
-def rebuild(task: Task, first, shape, lib):
-    """Build a container again, of arrays this time; return it and the next access."""
+def rebuild(values, shape):
+    """Build a container again, of arrays this time, from the iterator `values`."""
     if shape is None:
-        return adapters.drop_token(view_of(task, first, lib)), first + 1
+        return adapters.drop_token(next(values))
     kind, what, parts = shape
     if kind == "plain":
-        return what, first
+        return what
     if kind == "parts":
-        return parts([view_of(task, first + i, lib) for i in range(what)]), first + what
-    values = []
-    for part in parts:
-        value, first = rebuild(task, first, part, lib)
-        values.append(value)
+        return parts([next(values) for _ in range(what)])
+    items = [rebuild(values, part) for part in parts]
     if kind == "sequence":
-        return (what(*values) if hasattr(what, "_fields") else what(values)), first
+        return what(*items) if hasattr(what, "_fields") else what(items)
     if kind == "dict":
-        return dict(zip(what, values, strict=True)), first
+        return dict(zip(what, items, strict=True))
     if kind == "dataclass":
-        return dataclasses.replace(what[0], **dict(zip(what[1], values, strict=True))), first
-    return adapters.object_array(values, what), first
+        return dataclasses.replace(what[0], **dict(zip(what[1], items, strict=True)))
+    return adapters.object_array(items, what)
+
+
+def leaves(shape):
+    """How many accesses a container takes."""
+    if shape is None:
+        return 1
+    kind, what, parts = shape
+    if kind == "plain":
+        return 0
+    return what if kind == "parts" else sum(leaves(part) for part in parts)
+
+
+class Rebuild:
+    """A container whose arrays are known and that is built when the body runs: its content counts by then."""
+
+    def __init__(self, values, shape):
+        self.values = values
+        self.shape = shape
+
+    def __call__(self):
+        return rebuild(iter(self.values), self.shape)
 
 
 def read_annotation(fn, name, parameter):

@@ -10,10 +10,10 @@ cdef class EventSet:
     cdef int64_t* items
     cdef readonly int count
     cdef int capacity
-    cdef int add(self, int64_t event) except -1
+    cpdef int add(self, int64_t event) except -1
     cdef int append(self, int64_t event) except -1
-    cdef int update(self, EventSet other) except -1
-    cdef void clear(self) noexcept
+    cpdef int update(self, EventSet other) except -1
+    cpdef int clear(self) except -1
     cpdef list tolist(self)
 
 cdef int grow(EventSet events) except -1

@@ -18,6 +18,8 @@ if not cython.compiled:
     INLINE_EVENTS = 8
 
 
+@cython.final
+@cython.cclass
 class EventSet:
     """Events, at most one per lane; the first eight are stored inline."""
 
@@ -60,6 +62,7 @@ class EventSet:
 
     def clear(self):
         self.count = 0
+        return 0
 
     def tolist(self):
         return [self.items[i] for i in range(self.count)]

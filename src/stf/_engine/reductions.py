@@ -59,7 +59,8 @@ def provide_partial(engine: Engine, task: TaskCore, index, use: Access, place):
 
 def finish_partials(engine: Engine, task: TaskCore, event, outcome):
     """Make `event` the last use of the partials that the task was given."""
-    for index, partial in task.partials:
+    for index, item in task.partials:
+        partial: Partial = item
         use: Access = task.uses[index]
         version = use.core.version
         version.accumulators -= 1
@@ -77,7 +78,7 @@ def combine(engine: Engine, data: Data):
     version = data.version
     partials, op = version.partials, version.op
     initialised = version.valid > 0
-    task = combining_task(engine, data, partials[0].replica.place)
+    task: TaskCore = combining_task(engine, data, partials[0].replica.place)
     version.partials = None
     version.claims = -1
     task.claimed = 1
@@ -114,7 +115,7 @@ def combining_task(engine: Engine, data: Data, data_place):
     use.mode = RW if data.version.valid > 0 else WRITE
     use.place = AFFINE
     use.op = None
-    task = engine.new_task("combine", place_of_replica(engine, data_place))
+    task: TaskCore = engine.new_task("combine", place_of_replica(engine, data_place))
     task.accesses = task.uses = [use]
     task.outcome = Outcome(True)
     if data.version.outcome is not None:

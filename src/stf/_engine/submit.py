@@ -303,12 +303,11 @@ class Engine:
         self.gate.enter()
         try:
             self.port.call(task.slot, call)
-            event = self.port.end(task.slot)
-            self.finish(task, event)
             self.queued += 1
+            self.finish(task, self.port.end(task.slot))
         finally:
             self.gate.leave()
-        if self.blocking:
+        if self.blocking and PyThread_get_thread_ident() not in self.running:
             self.context().synchronize()
         return 0
 
