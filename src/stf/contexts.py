@@ -13,6 +13,7 @@ import numpy as np
 from stf import _loader, config, lifetime, places
 from stf._backends.stream import StreamBackend
 from stf._drivers.cpu import CpuDriver
+from stf._drivers.hostile import HostileDriver
 from stf._engine import invariants, release
 from stf._engine.access import AFFINE_PLACE
 from stf._engine.failures import raise_failures
@@ -123,6 +124,7 @@ class Context(ContextCore, Creation, Observing):
         max_pending: int = MAX_PENDING,
         observe: str | bool = False,
         name: str | None = None,
+        driver: Any = None,
     ) -> None:
         self._finished = False
         _loader.log_if_uncompiled()
@@ -130,7 +132,9 @@ class Context(ContextCore, Creation, Observing):
         self._spec = spec
         self._resources = resources
         self.arrays = arrays
-        self._driver = resources.driver(spec) if resources is not None else make_driver(spec)
+        if driver is None:
+            driver = resources.driver(spec) if resources is not None else make_driver(spec)
+        self._driver = driver
         port = StreamBackend(self._driver, LANES_PER_PLACE, resources is None)
         names = ["host", *(f"device({i})" for i in range(spec.count))]
         affine = [0, *(0 if spec.shares_host else i + 1 for i in range(spec.count))]
@@ -535,10 +539,11 @@ class Fence(Stream):
         return bool(self._owner.engine.wait_events(self._events, 0.0))
 
 
-def make_driver(spec: DeviceSpec) -> CpuDriver:
-    """A driver for what was asked."""
+def make_driver(spec: DeviceSpec) -> Any:
+    """A driver for what was asked; a hostile one with STF_HOSTILE."""
     workers = config.cpu_workers or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return CpuDriver(spec.count, spec.shares_host, workers or 1, spec.capacity)
+    driver = CpuDriver(spec.count, spec.shares_host, workers or 1, spec.capacity)
+    return driver if config.hostile is None else HostileDriver(driver, config.hostile)
 
 
 def limit_of(memory_limit: int | None, spec: DeviceSpec) -> int:

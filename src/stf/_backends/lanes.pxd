@@ -13,6 +13,7 @@ cdef class Lane:
     cdef readonly int64_t issued
     cdef readonly int64_t done
     cdef readonly bint open
+    cdef bint trailing
     cdef int64_t* clock
     cdef int clock_size
     cdef int64_t seen(self, int lane) noexcept

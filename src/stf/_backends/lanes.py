@@ -32,6 +32,7 @@ class Lane:
         self.issued = 0
         self.done = 0
         self.open = False
+        self.trailing = False
         self.clock_size = 0
         if not cython.compiled:
             self.clock = []
@@ -120,6 +121,7 @@ class LanePort(Port):
         lane: Lane = self.lanes[slot]
         lane.issued += 1
         lane.open = False
+        lane.trailing = False
         self.make_record(lane)
         return (cython.cast(cython.longlong, slot) << LANE_SHIFT) | lane.issued
 
@@ -129,6 +131,8 @@ class LanePort(Port):
     def tails(self, into):
         for item in self.lanes:
             lane: Lane = item
+            if lane.trailing and not lane.open:
+                self.end(lane.index)
             if lane.issued > self.progress(lane):
                 into.add((cython.cast(cython.longlong, lane.index) << LANE_SHIFT) | lane.issued)
         return 0

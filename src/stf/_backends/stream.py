@@ -103,6 +103,7 @@ class StreamBackend(LanePort):
         if want_event:
             return self.end(slot)
         lane.open = False
+        lane.trailing = True
         return 0
 
     def wait(self, events, timeout_s):

@@ -1,10 +1,10 @@
 from libc.stdint cimport int64_t
 
 cdef class Driver:
-    cdef readonly int device_count
-    cdef readonly bint shares_host
-    cdef readonly bint runs_inline
-    cdef readonly str name
+    cdef public int device_count
+    cdef public bint shares_host
+    cdef public bint runs_inline
+    cdef public str name
     cpdef int stream_create(self, int device) except -1
     cpdef int stream_destroy(self, int stream) except -1
     cpdef int stream_enter(self, int stream) except -1

@@ -122,6 +122,10 @@ class TaskCore:
         """Whether the task has a claim on `data`."""
         return any(use.core is data for use in cores_of(self))
 
+    def joined_accesses(self):
+        """(data, joined mode) per data, for observers."""
+        return [(use.core, use.mode) for use in cores_of(self)]
+
     def state_name(self):
         """``"new"``, ``"open"`` or ``"ended"``."""
         return ("new", "open", "ended")[self.state]

@@ -1,0 +1,173 @@
+"""A driver that writes down what it is asked, in the order of issue, and passes it on.
+
+The entries are tuples: a verb, the host thread, and the verb's arguments. ``entered`` and ``synchronized`` stand where
+the call came back; ``body`` and ``body_end`` where a late body ran; ``task`` where the engine opened a task.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from stf._drivers.wrapping import WrappingDriver
+
+
+class Recording:
+    """What a driver was asked, and which tasks were begun in between.
+
+    Attributes
+    ----------
+    entries : list of tuple
+        ``(verb, thread, ...)``, in the order of issue.
+    """
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[Any, ...]] = []
+
+    def note(self, verb: str, *args: Any) -> None:
+        """Add an entry of this thread."""
+        self.entries.append((verb, threading.get_ident(), *args))
+
+    def host_access(self, array: Any, writes: bool) -> None:
+        """Say that this thread itself uses an array now, outside tasks (frozen data, results)."""
+        interface = array.__array_interface__
+        span = (interface["data"][0], array.shape, array.strides, array.itemsize)
+        self.note("host", "write" if writes else "read", span)
+
+    def count(self, verb: str) -> int:
+        """How many entries of a verb there are."""
+        return sum(entry[0] == verb for entry in self.entries)
+
+    # -- an observer of the engine: the begins -----------------------------------------------------------------
+
+    def task(self, task: Any) -> None:
+        """Note a task that was begun, the stream it is on, and what it was given."""
+        if task.slot < 0:
+            return  # a fence has no slot and no data
+        stream = task.engine.port.lanes[task.slot].stream
+        self.note("task", task.id, task.symbol or task.kind, task.kind, stream, task_accesses(task))
+
+    def operation(self, *args: Any) -> None:
+        """An allocation or a copy: its verb says more."""
+
+    def ran(self, *args: Any) -> None:
+        """A body ran: ``body`` says so."""
+
+    def section_begin(self, name: str) -> None:
+        """A section of the task graph."""
+
+    def section_end(self) -> None:
+        """The end of a section."""
+
+    def data_removed(self, data_id: int) -> None:
+        """Note that a data is gone: its number may come again."""
+        self.note("removed", data_id)
+
+
+def task_accesses(task: Any) -> tuple[Any, ...]:
+    """(data id, mode, memory) per data of a begun task; memory is (address, shape, strides, item size) or None."""
+    memory = {}
+    for replica in task.held_replicas():
+        layout = replica.layout
+        if layout.interface is None:
+            memory[replica.data.id] = (replica.address, layout.shape, layout.strides, layout.itemsize)
+    return tuple((core.id, mode, memory.get(core.id)) for core, mode in task.joined_accesses())
+
+
+class RecordingDriver(WrappingDriver):
+    """Logs every verb of `inner` in `recording`.
+
+    Parameters
+    ----------
+    inner : Driver
+        The driver that does the work.
+    recording : Recording, optional
+        Where to write; a new one by default.
+    """
+
+    def __init__(self, inner: Any, recording: Recording | None = None) -> None:
+        super().__init__(inner)
+        self.recording = recording or Recording()
+        self.calls = 0
+
+    def stream_create(self, device: int) -> int:
+        stream = int(self.inner.stream_create(device))
+        self.recording.note("create", stream, device)
+        return stream
+
+    def stream_destroy(self, stream: int) -> int:
+        self.recording.note("destroy", stream)
+        return int(self.inner.stream_destroy(stream))
+
+    def stream_enter(self, stream: int) -> int:
+        self.recording.note("enter", stream)
+        self.inner.stream_enter(stream)
+        self.recording.note("entered", stream)
+        return 0
+
+    def record(self, stream: int, sequence: int) -> int:
+        self.recording.note("record", stream, sequence)
+        return int(self.inner.record(stream, sequence))
+
+    def wait_event(self, stream: int, other: int, sequence: int) -> int:
+        self.recording.note("wait", stream, other, sequence)
+        return int(self.inner.wait_event(stream, other, sequence))
+
+    def completed(self, stream: int) -> int:
+        sequence = int(self.inner.completed(stream))
+        if sequence:
+            self.recording.note("completed", stream, sequence)
+        return sequence
+
+    def synchronize(self, stream: int, sequence: int, timeout_s: float) -> bool:
+        reached = bool(self.inner.synchronize(stream, sequence, timeout_s))
+        if reached:
+            self.recording.note("synchronized", stream, sequence)
+        return reached
+
+    def alloc(self, device: int, nbytes: int, stream: int) -> int:
+        address = int(self.inner.alloc(device, nbytes, stream))
+        self.recording.note("alloc", device, nbytes, stream, address)
+        return address
+
+    def free(self, device: int, address: int, nbytes: int, stream: int) -> int:
+        self.recording.note("free", device, address, nbytes, stream)
+        return int(self.inner.free(device, address, nbytes, stream))
+
+    def copy(
+        self,
+        stream: int,
+        target: int,
+        target_strides: tuple[int, ...],
+        source: int,
+        source_strides: tuple[int, ...],
+        shape: tuple[int, ...],
+        itemsize: int,
+        keep: Any,
+    ) -> int:
+        into, out = (target, shape, target_strides, itemsize), (source, shape, source_strides, itemsize)
+        self.inner.copy(stream, target, target_strides, source, source_strides, shape, itemsize, keep)
+        self.recording.note("copy", stream, into, out)
+        return 0
+
+    def call(self, stream: int, body: Any) -> int:
+        self.calls += 1
+        self.recording.note("call", stream, self.calls)
+        return int(self.inner.call(stream, RecordedBody(self.recording, self.calls, body)))
+
+
+class RecordedBody:
+    """A late body that notes when it begins and ends."""
+
+    def __init__(self, recording: Recording, number: int, body: Any) -> None:
+        self.recording = recording
+        self.number = number
+        self.body = body
+
+    def __call__(self) -> None:
+        self.recording.note("body", self.number)
+        try:
+            self.body()
+        finally:
+            self.recording.note("body_end", self.number)
+            self.body = None

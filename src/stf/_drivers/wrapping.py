@@ -1,0 +1,80 @@
+"""A driver around another: every verb is passed on. Subclasses add what they are for to the verbs they override."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stf._drivers.base import Driver
+
+
+class WrappingDriver(Driver):
+    """Passes every verb on to `inner`; other attributes are those of `inner`."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+        self.device_count = inner.device_count
+        self.shares_host = inner.shares_host
+        self.runs_inline = inner.runs_inline
+        self.name = inner.name
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "inner":
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+    def stream_create(self, device: int) -> int:
+        return int(self.inner.stream_create(device))
+
+    def stream_destroy(self, stream: int) -> int:
+        return int(self.inner.stream_destroy(stream))
+
+    def stream_enter(self, stream: int) -> int:
+        return int(self.inner.stream_enter(stream))
+
+    def record(self, stream: int, sequence: int) -> int:
+        return int(self.inner.record(stream, sequence))
+
+    def wait_event(self, stream: int, other: int, sequence: int) -> int:
+        return int(self.inner.wait_event(stream, other, sequence))
+
+    def completed(self, stream: int) -> int:
+        return int(self.inner.completed(stream))
+
+    def synchronize(self, stream: int, sequence: int, timeout_s: float) -> bool:
+        return bool(self.inner.synchronize(stream, sequence, timeout_s))
+
+    def alloc(self, device: int, nbytes: int, stream: int) -> int:
+        return int(self.inner.alloc(device, nbytes, stream))
+
+    def owner(self, address: int) -> Any:
+        return self.inner.owner(address)
+
+    def free(self, device: int, address: int, nbytes: int, stream: int) -> int:
+        return int(self.inner.free(device, address, nbytes, stream))
+
+    def copy(
+        self,
+        stream: int,
+        target: int,
+        target_strides: tuple[int, ...],
+        source: int,
+        source_strides: tuple[int, ...],
+        shape: tuple[int, ...],
+        itemsize: int,
+        keep: Any,
+    ) -> int:
+        return int(
+            self.inner.copy(stream, target, target_strides, source, source_strides, shape, itemsize, keep)
+        )
+
+    def call(self, stream: int, body: Any) -> int:
+        return int(self.inner.call(stream, body))
+
+    def handle(self, stream: int) -> Any:
+        return self.inner.handle(stream)
+
+    def distance(self, source: int, target: int) -> int:
+        return int(self.inner.distance(source, target))
+
+    def close(self) -> int:
+        return int(self.inner.close())

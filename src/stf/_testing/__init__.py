@@ -1,0 +1,1 @@
+"""What `stf.testing` is made of."""
