@@ -454,6 +454,11 @@ class Context(ContextCore, Creation, Observing):
         if self._finished:
             return
         self._must_be_outside("finalize")
+        self._finish()
+        self.check_errors()
+
+    def _finish(self) -> None:
+        """Finalize, whoever is inside: nobody can use the context any more."""
         self._finished = True
         lifetime.forget(self)
         try:
@@ -464,7 +469,6 @@ class Context(ContextCore, Creation, Observing):
             self.engine.port.shutdown()
             self._write_pictures()
             self._tell_idle_devices()
-        self.check_errors()
 
     def abandon_after_fork(self) -> None:
         """In the child of a fork nothing of the parent's context may be used."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import logging
 import os
 import warnings
 import weakref
@@ -18,7 +19,7 @@ def watch(context: Any) -> None:
     """Remember a context that must be finalized in the end; finalize those that a collection left."""
     _live.add(context)
     while _orphans:
-        _orphans.pop().finalize()
+        _end(_orphans.pop())
 
 
 def forget(context: Any) -> None:
@@ -34,7 +35,16 @@ def collected(context: Any) -> None:
     if _collecting[0]:
         _orphans.append(context)
     else:
-        context.finalize()
+        _end(context)
+
+
+def _end(context: Any) -> None:
+    """Finalize; what failed is logged, since nobody is there to catch it."""
+    context._finish()
+    try:
+        context.check_errors()
+    except Exception as error:
+        logging.getLogger("stf").error("%r: %s", context, error)
 
 
 def _on_collection(phase: str, info: dict[str, int]) -> None:
@@ -44,7 +54,7 @@ def _on_collection(phase: str, info: dict[str, int]) -> None:
 def _at_exit() -> None:
     for context in [*_orphans, *_live]:
         warnings.warn(f"{context!r} was open at exit; finalize it", ResourceWarning, stacklevel=1)
-        context.finalize()
+        _end(context)
 
 
 def _after_fork() -> None:

@@ -289,6 +289,5 @@ def as_exec_place(thing: Any) -> ExecPlace:
         if isinstance(getattr(thing, attribute, None), int) and type(thing).__name__ == "Device":
             return exec_place.device(getattr(thing, attribute))
     raise TypeError(
-        f"an execution place is needed, got {thing!r}; give exec_place.device(i), exec_place.host(), a number or "
-        '"host"'
+        f'an execution place is needed, got {thing!r}; give exec_place.device(i), exec_place.host(), a number or "host"'
     )

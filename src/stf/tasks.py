@@ -224,6 +224,7 @@ class Task(TaskCore):
         if self.state != NEW:
             self.must_be_new("start")
         engine = self.engine
+        self.bare = False
         engine.begin(self)
         if engine.port.runs_inline:
             try:
@@ -315,6 +316,7 @@ class Task(TaskCore):
         Tokens bring no argument. The body runs when its data are ready: on a worker, on a CPU.
         """
         self.must_be_new("call")
+        self.bare = False
         if not callable(fn):
             raise TypeError(f"a task's body is a function, got {type(fn).__name__}")
         if self.symbol is None:

@@ -149,9 +149,7 @@ class HostileDriver(WrappingDriver):
             raise DriverError("UNKNOWN", UNKNOWN, "copy", f"stream {stream}", f"copy {self.copies} is to fail")
         self.delay(stream)
         self.unrecorded.add(stream)
-        return int(
-            self.inner.copy(stream, target, target_strides, source, source_strides, shape, itemsize, keep)
-        )
+        return int(self.inner.copy(stream, target, target_strides, source, source_strides, shape, itemsize, keep))
 
     # -- memory ------------------------------------------------------------------------------------------------
 
@@ -170,9 +168,7 @@ class HostileDriver(WrappingDriver):
     def free(self, device: int, address: int, nbytes: int, stream: int) -> int:
         self.check_stream("free", stream)
         if self.blocks.pop(address, None) != (device, nbytes):
-            self.refuse(
-                INVALID_VALUE, "free", f"{nbytes} bytes at {address:#x} of device {device} are not allocated"
-            )
+            self.refuse(INVALID_VALUE, "free", f"{nbytes} bytes at {address:#x} of device {device} are not allocated")
         block = self.inner.owner(address)
         if block is not None:
             self.inner.call(stream, self.bury(FreedBlock(address, nbytes, block)))

@@ -63,9 +63,7 @@ class WrappingDriver(Driver):
         itemsize: int,
         keep: Any,
     ) -> int:
-        return int(
-            self.inner.copy(stream, target, target_strides, source, source_strides, shape, itemsize, keep)
-        )
+        return int(self.inner.copy(stream, target, target_strides, source, source_strides, shape, itemsize, keep))
 
     def call(self, stream: int, body: Any) -> int:
         return int(self.inner.call(stream, body))

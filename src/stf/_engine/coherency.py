@@ -265,13 +265,9 @@ class Coherency:
         """The story of an allocation that cannot be met: what was asked, and who holds what."""
         held = []
         for item in self.data.values():
-            version = item.version
-            for replica in version.replicas:
-                if replica.place == pool.place and replica.has_memory() and (replica.pins or version.frozen):
-                    who = (
-                        "frozen" if version.frozen else f"task {version.holder.label()}" if version.holder else "a copy"
-                    )
-                    held.append(f"{item.label()} {replica.layout.nbytes} bytes ({who})")
+            for replica in item.version.replicas:
+                if replica.place == pool.place and replica.has_memory() and (replica.pins or item.version.frozen):
+                    held.append(f"{item.label()} {replica.layout.nbytes} bytes ({self.holders(item)})")
         limit = f" of {pool.limit}" if pool.limit else ""
         task = f" for task {self.asking.label()}" if self.asking is not None else ""
         return (
@@ -280,6 +276,13 @@ class Coherency:
             f"bytes are in use; pinned: {', '.join(held) or 'nothing'}; use smaller pieces (lX.tiles), release data, "
             "or raise memory_limit"
         )
+
+    def holders(self, data: Data):
+        """Who keeps a data from being evicted."""
+        if data.version.frozen:
+            return "frozen"
+        tasks = [] if self.asking is None else [*self.asking.engine.opened(), self.asking]
+        return ", ".join(f"task {task.label()}" for task in tasks if task.holds(data)) or "a copy"
 
     def note(self, kind, data: Data, source, target, nbytes):
         """Tell the observer, and the data's own log, about an internal operation."""

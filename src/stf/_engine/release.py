@@ -130,7 +130,7 @@ def check_unused(data: Data, what):
     """Open tasks and tiles forbid what would pull the data from under them."""
     version = data.version
     if version.claims or version.accumulators:
-        holder = version.holder.label() if version.holder is not None else "a task"
+        holder = data.engine.holder_of(version).label()
         raise TaskStateError(f"{data.describe()} cannot be {what} while task {holder} is open; end it first")
     if data.tiles:
         raise AccessError(f"{data.describe()} cannot be {what} while {data.tiles} tiles of it live; drop them first")

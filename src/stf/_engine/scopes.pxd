@@ -20,7 +20,6 @@ cdef class Version:
     cdef public Outcome outcome
     cdef public list partials
     cdef public object op
-    cdef public object holder
     cdef readonly int joined
     cdef public object wrote
     cdef public object wrote_code

@@ -71,7 +71,6 @@ class Version:
         self.outcome = None
         self.partials = None
         self.op = None
-        self.holder = None
         self.joined = 0
         self.wrote = None
         self.wrote_code = None

@@ -103,4 +103,5 @@ cdef class Engine:
     cdef int inherit(self, TaskCore task, Version version, Data data) except -1
     cdef int spoil(self, TaskCore task, object failure) except -1
 
+cdef int references(TaskCore task) except -1
 cdef Access make_access_like(Access access, int mode)

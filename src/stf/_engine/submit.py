@@ -6,6 +6,7 @@ replicas. An end closes the slot and makes its event the data's last writer or o
 
 from __future__ import annotations
 
+import sys
 import threading
 
 try:
@@ -13,11 +14,11 @@ try:
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
-from stf._engine import reductions, release
+from stf._engine import invariants, reductions, release
 from stf._engine.access import MODE_NAMES, Access, Data
 from stf._engine.coherency import Coherency
 from stf._engine.deps import EventSet
-from stf._engine.failures import site_text
+from stf._engine.failures import Failure, site_text
 from stf._engine.instances import Replica
 from stf._engine.scopes import Outcome, Scope, Version, is_open
 from stf._sync import Gate
@@ -30,8 +31,6 @@ from stf.errors import (
 )
 
 if not cython.compiled:
-    import sys
-
     from stf._sync import PyThread_get_thread_ident
 
     INVALID, SHARED, MODIFIED = 0, 1, 2
@@ -246,8 +245,10 @@ class Engine:
         if self.closed is not None:
             raise ContextClosedError(self.closed)
         self.gate.enter()
-        if self.dropped:
+        if self.dropped or self.closed is not None:
             try:
+                if self.closed is not None:
+                    raise ContextClosedError(self.closed)
                 release.drain(self)
             except BaseException:
                 self.gate.leave()
@@ -279,6 +280,8 @@ class Engine:
         self.gate.enter()
         try:
             self.finish(task, self.port.end(task.slot))
+            if self.validate:
+                invariants.check_state(self)
         finally:
             self.gate.leave()
         return 0
@@ -377,6 +380,11 @@ class Engine:
 
     def inside(self, thread):
         """Say which task the thread is inside of, or None."""
+        self.gate.enter()
+        try:
+            self.reap()
+        finally:
+            self.gate.leave()
         if thread in self.running:
             return "the body of a task"
         for task in self.opened():
@@ -479,13 +487,10 @@ class Engine:
                 )
         if mode & WRITE:
             version.claims = -1
-            version.holder = task
         elif mode & READ:
             version.claims += 1
-            version.holder = task
         else:
             version.accumulators += 1
-            version.holder = task
         return None
 
     def unclaim(self, task, count):
@@ -500,7 +505,6 @@ class Engine:
                 version.claims -= 1
             else:
                 version.accumulators -= 1
-            version.holder = None
         task.claimed = 0
         if self.claim_queue:
             self.wake_claimants()
@@ -531,19 +535,48 @@ class Engine:
 
     def await_claim(self, task: TaskCore, version: Version):
         """Queue for a data that another task holds; an error if this thread itself holds one."""
+        baton = threading.Lock()
+        if self.reap():
+            return baton
         thread = PyThread_get_thread_ident()
-        holder: TaskCore = version.holder
         for item in self.opened():
             other: TaskCore = item
             if other.thread == thread:
+                holder: TaskCore = self.holder_of(version)
                 raise TaskStateError(
                     f"task {task.label()} needs data that task {holder.label()} ({holder.call_site}) holds, while this "
                     f"thread holds task {other.label()} ({other.call_site}) open; end that task first"
                 )
-        baton = threading.Lock()
         baton.acquire()
         self.claim_queue.append(baton)
         return baton
+
+    def holder_of(self, version: Version):
+        """An open task that has a claim on the data of `version`, or None."""
+        for item in self.opened():
+            task: TaskCore = item
+            for element in task.uses:
+                use: Access = element
+                if use.core.version is version:
+                    return task
+        return None
+
+    def reap(self):
+        """Fail the open tasks that nobody can end any more, since the last reference is gone; say how many."""
+        count = 0
+        task = self.last_open
+        while task is not None:
+            before = task.before
+            listed: cython.int = 1 if before is None else 2
+            if references(task) == listed + OWN_REFERENCES:
+                error = TaskStateError(f"task {task.label()} ({task.call_site}) was dropped while it was open")
+                failure = Failure(task.label(), task.call_site, error, task.written())
+                self.failures.append(failure)
+                task.outcome = Outcome(False, failure)
+                self.finish(task, self.port.abort(task.slot))
+                count += 1
+            task = before
+        return count
 
     def wake_claimants(self):
         queue, self.claim_queue = self.claim_queue, []
@@ -611,8 +644,9 @@ class Engine:
                 failure.delivered = True
                 if failure in self.failures:
                     self.failures.remove(failure)
+                spoilt = [use.core.describe() for use in cores_of(task) if use.core.version.outcome is item]
                 self.fail(task, failure)
-                raise failure.error_of_reader(task.label(), "its input")
+                raise failure.error_of_reader(task.label(), " and ".join(spoilt) or "its input")
         return 0
 
     def take_failures(self):
@@ -744,7 +778,6 @@ class Engine:
                 version.joined |= use.mode
                 if replica is not None and replica.ready.count == 0 and replica.state == INVALID:
                     replica.ready.add(event)
-            version.holder = None
         if task.partials is not None:
             reductions.finish_partials(self, task, event, outcome)
         task.state = ENDED
@@ -791,6 +824,20 @@ class Engine:
             data.version = data.version.imported(inner)
             inner.touched.append(data)
         return data.version
+
+
+def references(task):
+    """How many references to a task there are, and some that the calls add."""
+    return sys.getrefcount(task)
+
+
+def count_own_references():
+    """What `references` says of a task that only a local variable holds."""
+    task = TaskCore()
+    return references(task)
+
+
+OWN_REFERENCES = count_own_references()
 
 
 def make_access_like(access, mode):
