@@ -1,8 +1,10 @@
+cimport cython
 from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data, DataHandle
 from stf._engine.instances cimport Replica
 from stf._engine.late cimport LateCall
 from stf._engine.submit cimport Engine, TaskCore
 
+@cython.no_gc
 cdef class Body(LateCall):
     cdef object fn
     cdef tuple args

@@ -25,6 +25,7 @@ class Observing:
 
     engine: Any
     name: str | None
+    _driver: Any
 
     def _setup_observers(self, observe: str | bool) -> None:
         if observe not in (False, True, "dot", "trace", None):
@@ -39,7 +40,10 @@ class Observing:
         if observe in (True, "trace"):
             from stf.observe.trace import TraceRecorder
 
-            self._trace = TraceRecorder()
+            self._trace = recorder = TraceRecorder()
+            self._driver.watch_copies(
+                lambda device, thread, start, end: recorder.ran(0, "copy", device, thread, start, end, "copy")
+            )
         active = [o for o in (self._dot, self._trace) if o is not None]
         if active:
             from stf.observe import Observers

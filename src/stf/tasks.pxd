@@ -1,3 +1,4 @@
+cimport cython
 from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data, DataHandle
 from stf._engine.instances cimport Replica
 from stf._engine.submit cimport ENDED, NEW, OPEN, Engine, TaskCore
@@ -11,6 +12,7 @@ cdef class ContextCore:
     cdef object __weakref__
     cpdef Task make_task(self, object args, object symbol)
 
+@cython.no_gc
 cdef class Task(TaskCore):
     cdef int open(self) except -1
 

@@ -38,9 +38,7 @@ def test_each_setting_is_declared_for_type_checkers() -> None:
 
 
 @pytest.mark.parametrize("name", FLAGS)
-@pytest.mark.parametrize(
-    ("text", "value"), [("1", True), ("on", True), ("True", True), ("0", False), ("no", False)]
-)
+@pytest.mark.parametrize(("text", "value"), [("1", True), ("on", True), ("True", True), ("0", False), ("no", False)])
 def test_flags(name: str, text: str, value: bool) -> None:
     config.reload({f"STF_{name.upper()}": text})
     assert getattr(config, name) is value
@@ -67,9 +65,7 @@ def test_bytes(text: str, nbytes: int) -> None:
 
 
 def test_numbers_and_text() -> None:
-    config.reload(
-        {"STF_CPU_WORKERS": "3", "STF_HOSTILE": "-7", "STF_DEVICES": " cpu:4 ", "STF_DOT_MAX_DEPTH": "0"}
-    )
+    config.reload({"STF_CPU_WORKERS": "3", "STF_HOSTILE": "-7", "STF_DEVICES": " cpu:4 ", "STF_DOT_MAX_DEPTH": "0"})
     assert (config.cpu_workers, config.hostile, config.devices, config.dot_max_depth) == (3, -7, "cpu:4", 0)
 
 
@@ -88,9 +84,7 @@ def test_numbers_and_text() -> None:
 )
 def test_a_malformed_value_is_named_and_changes_nothing(variable: str, text: str, expected: str) -> None:
     config.reload({"STF_DEVICES": "cpu:2"})
-    with pytest.raises(
-        ValueError, match=rf"^{variable}={text!r} is malformed: set it to {expected}.*, or unset it$"
-    ):
+    with pytest.raises(ValueError, match=rf"^{variable}={text!r} is malformed: set it to {expected}.*, or unset it$"):
         config.reload({"STF_DEVICES": "cpu:8", variable: text})
     assert config.devices == "cpu:2"
     assert next(s.value for s in config.SETTINGS if s.name == "devices") == "cpu:2"

@@ -31,14 +31,10 @@ class Program:
     def data_id(self, name: str) -> int:
         return self.data_ids.setdefault(name, len(self.data_ids))
 
-    def task(
-        self, symbol: str | None, *accesses: tuple[str, int], kind: str = "task", place: str = "device(0)"
-    ) -> int:
+    def task(self, symbol: str | None, *accesses: tuple[str, int], kind: str = "task", place: str = "device(0)") -> int:
         self.next_id += 1
         device = int(place[7:-1]) if place.startswith("device(") else -1
-        named = [
-            SimpleNamespace(data_id=self.data_id(name), data_name=name, mode=mode) for name, mode in accesses
-        ]
+        named = [SimpleNamespace(data_id=self.data_id(name), data_name=name, mode=mode) for name, mode in accesses]
         self.recorder.task(
             SimpleNamespace(
                 id=self.next_id,
@@ -95,10 +91,7 @@ def conflicts(tasks: Sequence[dict[str, int]]) -> list[tuple[int, int]]:
 def random_accesses(rng: random.Random, count: int) -> list[dict[str, int]]:
     names = [f"X{i}" for i in range(rng.randint(1, 8))]
     return [
-        {
-            name: rng.choice((R, R, W, RW, ACC))
-            for name in rng.sample(names, rng.randint(0, min(3, len(names))))
-        }
+        {name: rng.choice((R, R, W, RW, ACC)) for name in rng.sample(names, rng.randint(0, min(3, len(names))))}
         for _ in range(count)
     ]
 
@@ -543,9 +536,7 @@ def test_graph_is_named() -> None:
     assert DotRecorder('my "graph"').to_dot().startswith('digraph "my \\"graph\\"" {\n')
 
 
-@pytest.mark.parametrize(
-    "text", ["graph { a -- b }", "digraph { a -> ", "digraph { a [label] }", "digraph { ! }", ""]
-)
+@pytest.mark.parametrize("text", ["graph { a -- b }", "digraph { a -> ", "digraph { a [label] }", "digraph { ! }", ""])
 def test_what_is_no_digraph_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="DOT"):
         parse_dot(text)
@@ -607,9 +598,7 @@ def test_cholesky_is_drawn_without_graphviz(suffix: str, tmp_path: Path) -> None
 
 @pytest.mark.usefixtures("without_graphviz")
 @pytest.mark.parametrize("options", [{}, {"max_depth": 1}, {"timing": True}, {"ignore_prereqs": False}])
-def test_sections_are_drawn_without_graphviz(
-    nested: Program, options: dict[str, object], tmp_path: Path
-) -> None:
+def test_sections_are_drawn_without_graphviz(nested: Program, options: dict[str, object], tmp_path: Path) -> None:
     nested.recorder.ran(1, "t1", 0, 0, 0, 100, "task")
     nested.operation("copy", "A", "host", "device(0)", 2)
     path = draw.render(nested.recorder.to_dot(**options), str(tmp_path / "nested.svg"))
@@ -656,9 +645,7 @@ def is_inside(inner: draw.Box, outer: draw.Box) -> bool:
 
 
 def touches(box: draw.Box, point: tuple[float, float]) -> bool:
-    return (
-        abs(point[0] - box.x) <= box.width / 2 + 1e-6 and abs(abs(point[1] - box.y) - box.height / 2) < 1e-6
-    )
+    return abs(point[0] - box.x) <= box.width / 2 + 1e-6 and abs(abs(point[1] - box.y) - box.height / 2) < 1e-6
 
 
 @pytest.mark.usefixtures("without_graphviz")
@@ -680,9 +667,7 @@ def test_other_formats_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("returncode", [0, 1])
-def test_graphviz_is_used_where_it_is(
-    returncode: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_graphviz_is_used_where_it_is(returncode: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     commands = []
 
     def run(command: list[str], input: bytes, **_: object) -> subprocess.CompletedProcess[bytes]:

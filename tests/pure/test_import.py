@@ -11,9 +11,7 @@ FOREIGN = ("numba", "llvmlite", "cuda", "cupy", "torch", "scipy", "matplotlib", 
 
 
 def run(code: str) -> str:
-    return subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60
-    ).stdout
+    return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60).stdout
 
 
 def test_import_loads_no_foreign_library() -> None:

@@ -188,3 +188,13 @@ def test_the_reader_of_imports_sees_every_form(tmp_path: Path, monkeypatch: pyte
         "stf._engine.deps",
         "stf.errors",
     }
+
+
+def test_directives_of_a_class_stand_in_both_of_its_files() -> None:
+    """A module that cimports a class must know that it is untracked, or it frees it as if it were tracked."""
+    for path in sorted(ROOT.rglob("*.pxd")):
+        directives = re.compile(r"((?:@cython\.\w+(?:\(\d+\))?\n)+)c?(?:def )?class (\w+)")
+        for_others = {name: "no_gc" in text for text, name in directives.findall(path.read_text())}
+        for_itself = {name: "no_gc" in text for text, name in directives.findall(path.with_suffix(".py").read_text())}
+        untracked = {name for name, flag in for_itself.items() if flag}
+        assert untracked == {name for name, flag in for_others.items() if flag}, path

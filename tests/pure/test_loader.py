@@ -62,9 +62,7 @@ def test_compiled_modules_tells_what_is_or_would_be_loaded(load_first: bool) -> 
     told = eval(run(code).splitlines()[-1])
     assert list(told) == sorted(told)
     assert {f"stf.{p.stem}" for p in SOURCES.glob("*.pxd")} <= told.keys()
-    assert told == {
-        name: has_extension(stem.with_suffix(".py")) for name, stem in _loader._compilable().items()
-    }
+    assert told == {name: has_extension(stem.with_suffix(".py")) for name, stem in _loader._compilable().items()}
     assert not any(eval(run(code, STF_PURE="1").splitlines()[-1]).values())
 
 

@@ -18,9 +18,7 @@ from stf.observe import timeline as timeline_module
 from stf.observe.draw import timeline
 from stf.observe.units import format_bytes, format_duration
 
-TASK = SimpleNamespace(
-    id=1, symbol=None, kind="task", place_name="host", device=-1, accesses=[], call_site=""
-)
+TASK = SimpleNamespace(id=1, symbol=None, kind="task", place_name="host", device=-1, accesses=[], call_site="")
 
 
 class Listener(Observer):
@@ -251,9 +249,7 @@ def test_timeline_refuses_other_formats(tmp_path: Path) -> None:
         timeline(run(1), tmp_path / "timeline.txt")
 
 
-def test_without_matplotlib_the_error_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_matplotlib_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in [name for name in sys.modules if name.split(".")[0] == "matplotlib"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)

@@ -68,35 +68,25 @@ class StreamBackend(LanePort):
 
     def copy(self, slot, target, source):
         lane: Lane = self.lanes[slot]
-        interface = target.layout.interface
-        if interface is not None:
-            self.driver.call(lane.stream, InterfaceCopy(interface, target.instance, source.instance))
-        else:
-            self.driver.copy(
-                lane.stream,
-                target.address,
-                target.layout.strides,
-                source.address,
-                source.layout.strides,
-                target.layout.shape,
-                target.layout.itemsize,
-                (target.owner, source.owner),
-            )
+        self.driver.copy(
+            lane.stream,
+            target.address,
+            target.layout.strides,
+            source.address,
+            source.layout.strides,
+            target.layout.shape,
+            target.layout.itemsize,
+            (target.owner, source.owner),
+        )
         return 0
 
     def alloc(self, slot, replica):
         lane: Lane = self.lanes[slot]
-        interface = replica.layout.interface
-        if interface is not None:
-            replica.instance = interface.allocate(replica.place)
-        else:
-            replica.address = self.driver.alloc(replica.place - 1, replica.layout.nbytes, lane.stream)
-            replica.owner = self.driver.owner(replica.address)
+        replica.address = self.driver.alloc(replica.place - 1, replica.layout.nbytes, lane.stream)
+        replica.owner = self.driver.owner(replica.address)
         return 0
 
     def free(self, replica, waits, want_event):
-        if replica.layout.interface is not None:
-            return 0
         slot = self.begin(replica.place, waits, COMPUTE)
         lane: Lane = self.lanes[slot]
         self.driver.free(replica.place - 1, replica.address, replica.layout.nbytes, lane.stream)
@@ -130,15 +120,3 @@ class StreamBackend(LanePort):
         if self.owns_driver:
             self.driver.close()
         return 0
-
-
-class InterfaceCopy:
-    """A copy between instances of a custom data interface, to be called when its stream gets there."""
-
-    def __init__(self, interface, target, source):
-        self.interface = interface
-        self.target = target
-        self.source = source
-
-    def __call__(self):
-        self.interface.copy(self.target, self.source)

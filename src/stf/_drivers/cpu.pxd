@@ -1,3 +1,4 @@
+cimport cython
 from libc.stdint cimport int64_t
 from stf._drivers.base cimport Driver
 from stf._sync cimport Gate, PyThread_get_thread_ident
@@ -10,6 +11,7 @@ cdef enum:
     COPY = 4
     FREE = 5
 
+@cython.no_gc
 cdef class Op:
     cdef int kind
     cdef Stream other
@@ -46,6 +48,7 @@ cdef class CpuDriver(Driver):
     cdef readonly list capacity
     cdef public object chooser
     cdef public object errors
+    cdef object copy_watcher
     cdef readonly int64_t live_allocations
     cpdef int stream_create(self, int device) except -1
     cpdef int stream_destroy(self, int stream) except -1
@@ -67,6 +70,6 @@ cdef class CpuDriver(Driver):
     cdef int wake(self, Stream stream) except -1
     cdef int offer(self, Stream stream) except -1
     cdef Stream take(self)
-    cdef int execute(self, Op op) except -1
+    cdef int execute(self, Stream stream, Op op) except -1
 
 cdef Op make_op(int kind, object body)

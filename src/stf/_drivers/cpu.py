@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import _thread
 import threading
+import time
 
 import numpy as np
 
@@ -27,6 +28,8 @@ from stf._drivers.base import Driver
 from stf._sync import Gate
 
 if not cython.compiled:
+    from stf._sync import PyThread_get_thread_ident
+
     WAIT, RECORD, HOLD, CALL, COPY, FREE = 0, 1, 2, 3, 4, 5
 
 ALIGNMENT = 64
@@ -104,6 +107,7 @@ class CpuDriver(Driver):
         self.capacity = [0, *(capacity or [0] * device_count)]
         self.chooser = None
         self.errors = []
+        self.copy_watcher = None
         self.live_allocations = 0
 
     # -- streams and events ------------------------------------------------------------------------------------
@@ -238,6 +242,10 @@ class CpuDriver(Driver):
         finally:
             self.gate.leave()
         return 0
+
+    def watch_copies(self, watcher):
+        """Call ``watcher(device, thread, start_ns, end_ns)`` after each copy."""
+        self.copy_watcher = watcher
 
     def handle(self, stream):
         return None
@@ -403,15 +411,18 @@ class CpuDriver(Driver):
             if stream is None:
                 baton.acquire()
             else:
-                self.execute(stream.head)
+                self.execute(stream, stream.head)
 
-    def execute(self, op):
+    def execute(self, stream, op):
         """Do one operation; nothing that it raises may end the worker."""
         try:
             if op.kind == CALL:
                 op.body()
             elif op.kind == COPY:
+                start = time.perf_counter_ns()
                 copy_strided(op.body)
+                if self.copy_watcher is not None:
+                    self.copy_watcher(stream.device, PyThread_get_thread_ident(), start, time.perf_counter_ns())
             elif op.kind == FREE:
                 self.release(*op.body)
         except BaseException as error:

@@ -1,3 +1,4 @@
+cimport cython
 from libc.stdint cimport int64_t
 from stf._engine.instances cimport Layout, Replica
 from stf._engine.scopes cimport Version
@@ -35,6 +36,7 @@ cdef class DataHandle:
     cpdef Access write(self, data_place=*)
     cpdef Access rw(self, data_place=*)
 
+@cython.no_gc
 cdef class Access:
     cdef readonly DataHandle data
     cdef Data core

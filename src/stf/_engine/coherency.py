@@ -13,7 +13,9 @@ except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
 from stf._engine.deps import EventSet
+from stf._engine.failures import Failure
 from stf._engine.instances import Replica
+from stf._engine.scopes import Outcome
 from stf.errors import OutOfMemoryError
 
 if not cython.compiled:
@@ -53,6 +55,7 @@ class Coherency:
         self.tick = 0
         self.waits = EventSet()
         self.asking = None
+        self.failures = []
 
     def provide(self, data, version, place, mode, slot):
         """Return a replica at `place` with memory, and with valid content if `mode` reads; ordered for `slot`."""
@@ -105,7 +108,10 @@ class Coherency:
         try:
             if not target.has_memory():
                 self.allocate(data, target, slot)
-            self.port.copy(slot, target, source)
+            if data.layout.interface is None:
+                self.port.copy(slot, target, source)
+            else:
+                self.port.call(slot, self.interface_copy(data, version, source, target))
         except BaseException:
             target.ready.add(self.port.abort(slot))
             version.readers.update(target.ready)
@@ -117,6 +123,14 @@ class Coherency:
         version.share(source, target)
         self.count_copy(data, source, target)
         return 0
+
+    def interface_copy(self, data: Data, version: Version, source: Replica, target: Replica):
+        """A copy by a custom data interface; it may fail, and then the content is poisoned."""
+        outcome = Outcome(True, None, None if version.outcome is None else [version.outcome])
+        version.outcome = outcome
+        asked = self.asking
+        site = "" if asked is None else asked.call_site
+        return InterfaceCopy(data, source.instance, target.instance, outcome, site, self.failures)
 
     def count_copy(self, data: Data, source: Replica, target: Replica):
         counter = self.copies.setdefault((source.place, target.place), [0, 0])
@@ -147,7 +161,10 @@ class Coherency:
         patience = 2
         while True:
             try:
-                self.port.alloc(slot, replica)
+                if replica.layout.interface is None:
+                    self.port.alloc(slot, replica)
+                else:
+                    replica.instance = replica.layout.interface.allocate(replica.place)
                 return
             except MemoryError as error:
                 if patience == 2:
@@ -220,7 +237,8 @@ class Coherency:
             self.waits.update(version.writers)
             self.waits.update(version.readers)
             self.waits.update(replica.ready)
-            event = self.port.free(replica, self.waits, want_event)
+            if replica.layout.interface is None:
+                event = self.port.free(replica, self.waits, want_event)
             pool.used -= replica.layout.nbytes
             pool.frees += 1
             self.note("free", replica.data, replica.place, replica.place, replica.layout.nbytes)
@@ -301,3 +319,24 @@ class Coherency:
             del data.log[: LOG_LENGTH // 2]
         asked = self.asking
         data.log.append((source, target, None if asked is None else (asked.label(), asked.code, asked.lasti)))
+
+
+class InterfaceCopy:
+    """A copy between instances of a custom data interface, to be called when its lane gets there."""
+
+    def __init__(self, data, source, target, outcome, site, failures):
+        self.data = data
+        self.source = source
+        self.target = target
+        self.outcome = outcome
+        self.site = site
+        self.failures = failures
+
+    def __call__(self):
+        try:
+            self.data.layout.interface.copy(self.target, self.source)
+        except BaseException as error:
+            label = self.data.label()
+            self.outcome.failure = Failure(f"(copy of {label})", self.site, error, [label])
+            self.failures.append(self.outcome.failure)
+        self.outcome.pending = False

@@ -1,7 +1,9 @@
+cimport cython
 from stf._engine.scopes cimport Outcome
 from stf._engine.submit cimport Engine, TaskCore
 from stf._sync cimport PyThread_get_thread_ident
 
+@cython.no_gc
 cdef class LateCall:
     cdef Engine engine
     cdef public object body

@@ -316,6 +316,7 @@ def retire_all(engine: Engine):
         for item in everything:
             data: Data = item
             data.released = True
+            data.write_back = data.write_back and is_reachable(data)
             if data.write_back and not is_poisoned(data.version):
                 engine.coherency.write_home(data)
         tails = EventSet()
@@ -329,6 +330,13 @@ def retire_all(engine: Engine):
         engine.port.wait(tails, -1.0)
     finally:
         engine.gate.leave()
+
+
+def is_reachable(data: Data):
+    """Whether the user can look at the home of a data once the context is gone: not for tiles of memory of ours."""
+    while data.parent is not None:
+        data = data.parent
+    return data.home is not None
 
 
 def is_whole(data: Data):

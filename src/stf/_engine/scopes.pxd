@@ -1,6 +1,8 @@
+cimport cython
 from stf._engine.deps cimport EventSet
 from stf._engine.instances cimport INVALID, MODIFIED, SHARED, Replica
 
+@cython.no_gc
 cdef class Outcome:
     cdef public bint pending
     cdef public object failure

@@ -1,3 +1,4 @@
+cimport cython
 from libc.stdint cimport int64_t
 from stf._sync cimport Gate, PyThread_get_thread_ident
 from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data, DataHandle, make_access
@@ -25,6 +26,7 @@ cdef enum:
     OPEN = 1
     ENDED = 2
 
+@cython.no_gc
 cdef class TaskCore:
     cdef readonly Engine engine
     cdef readonly int64_t id

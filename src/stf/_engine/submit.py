@@ -186,6 +186,7 @@ class Engine:
         self.dropped = []
         self.deferred = []
         self.failures = []
+        self.coherency.failures = self.failures
         self.last_open = None
         self.closed = None
         self.observer = None
@@ -721,6 +722,8 @@ class Engine:
                         task.replicas[i] = self.coherency.provide(
                             use.core, use.core.version, place, use.mode, task.slot
                         )
+                        if use.core.layout.interface is not None and use.core.version.outcome is not None:
+                            self.inherit(task, use.core.version, use.core)
         finally:
             self.coherency.asking = None
 

@@ -87,9 +87,7 @@ class Block:
                 if writes or wrote:
                     pairs += 1
                     must_follow(op, other, f"memory at {self.address:#x}")
-                if writes:
-                    theirs &= ~mask
-                elif not wrote and other.component == op.component:
+                if writes or (not wrote and other.component == op.component):
                     theirs &= ~mask
                 if not theirs:
                     continue
