@@ -5,6 +5,8 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import sys
+import threading
 import warnings
 import weakref
 from typing import Any
@@ -27,14 +29,16 @@ def forget(context: Any) -> None:
 
 
 def collected(context: Any) -> None:
-    """The last reference to an open context is gone: finalize it, later if this is the cyclic collector."""
-    warnings.warn(
-        f"{context!r} was dropped without finalize(); use `with stf.context() as ctx`", ResourceWarning, stacklevel=3
-    )
-    if _collecting[0]:
-        _orphans.append(context)
-    else:
-        context.finalize()
+    """The last reference to an open context is gone: finalize it; later, if this is the cyclic collector or a worker."""
+    try:
+        warnings.warn(
+            f"{context!r} was dropped without finalize(); use `with stf.context() as ctx`", ResourceWarning, stacklevel=3
+        )
+    finally:
+        if _collecting[0] or context._driver.owns_thread(threading.get_ident()):
+            _orphans.append(context)
+        else:
+            context.finalize()
 
 
 def _on_collection(phase: str, info: dict[str, int]) -> None:
@@ -42,9 +46,16 @@ def _on_collection(phase: str, info: dict[str, int]) -> None:
 
 
 def _at_exit() -> None:
-    for context in [*_orphans, *_live]:
-        warnings.warn(f"{context!r} was open at exit; finalize it", ResourceWarning, stacklevel=1)
-        context.finalize()
+    for context in {*_orphans, *_live}:
+        for step in (lambda: warn_open(context), context.finalize):
+            try:
+                step()
+            except Exception:  # one context must not cost another its data
+                sys.excepthook(*sys.exc_info())
+
+
+def warn_open(context: Any) -> None:
+    warnings.warn(f"{context!r} was open at exit; finalize it", ResourceWarning, stacklevel=1)
 
 
 def _after_fork() -> None:

@@ -98,6 +98,7 @@ class CpuDriver(Driver):
         self.worklist = []
         self.max_workers = max(workers, 1)
         self.workers = 0
+        self.worker_threads = set()
         self.closing = False
         self.memory = {}
         self.used = [0] * (device_count + 1)
@@ -238,6 +239,9 @@ class CpuDriver(Driver):
         finally:
             self.gate.leave()
         return 0
+
+    def owns_thread(self, ident):
+        return ident in self.worker_threads
 
     def handle(self, stream):
         return None
