@@ -6,6 +6,8 @@ import atexit
 import gc
 import logging
 import os
+import sys
+import threading
 import warnings
 import weakref
 from typing import Any
@@ -28,14 +30,16 @@ def forget(context: Any) -> None:
 
 
 def collected(context: Any) -> None:
-    """The last reference to an open context is gone: finalize it, later if this is the cyclic collector."""
-    warnings.warn(
-        f"{context!r} was dropped without finalize(); use `with stf.context() as ctx`", ResourceWarning, stacklevel=3
-    )
-    if _collecting[0]:
-        _orphans.append(context)
-    else:
-        _end(context)
+    """The last reference to an open context is gone: finalize it; later, if this is the cyclic collector or a worker."""
+    try:
+        warnings.warn(
+            f"{context!r} was dropped without finalize(); use `with stf.context() as ctx`", ResourceWarning, stacklevel=3
+        )
+    finally:
+        if _collecting[0] or context._driver.owns_thread(threading.get_ident()):
+            _orphans.append(context)
+        else:
+            _end(context)
 
 
 def _end(context: Any) -> None:
@@ -52,9 +56,16 @@ def _on_collection(phase: str, info: dict[str, int]) -> None:
 
 
 def _at_exit() -> None:
-    for context in [*_orphans, *_live]:
-        warnings.warn(f"{context!r} was open at exit; finalize it", ResourceWarning, stacklevel=1)
-        _end(context)
+    for context in {*_orphans, *_live}:
+        for step in (lambda: warn_open(context), lambda: _end(context)):
+            try:
+                step()
+            except Exception:  # one context must not cost another its data
+                sys.excepthook(*sys.exc_info())
+
+
+def warn_open(context: Any) -> None:
+    warnings.warn(f"{context!r} was open at exit; finalize it", ResourceWarning, stacklevel=1)
 
 
 def _after_fork() -> None:

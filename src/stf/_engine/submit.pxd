@@ -34,6 +34,7 @@ cdef class TaskCore:
     cdef public list accesses
     cdef list uses
     cdef list replicas
+    cdef list writes
     cdef list partials
     cdef readonly int slot
     cdef readonly int state
@@ -88,6 +89,7 @@ cdef class Engine:
     cdef int fail(self, TaskCore task, object failure) except -1
     cdef int begin_late(self, TaskCore task) except -1
     cdef int queue(self, TaskCore task, object call) except -1
+    cdef int let_go(self, TaskCore task) except -1
     cdef int hold_back(self) except -1
     cdef readonly int max_partials
     cdef readonly set running
