@@ -81,7 +81,8 @@ def make_body(task: TaskCore, fn, args, written, kinds=None, late=None):
     body.late = late
     if task.partials is not None:
         body.fresh = fresh_views(task)
-    if task.engine.validate:
+    engine: Engine = task.engine
+    if engine.validate:
         body.check = adapters.watch(task)
     return body
 
@@ -147,7 +148,7 @@ def submit_body(task: TaskCore, fn, extra):
     fn = snapshot(fn, task)
     injected = injections(fn)
     task.bare = False
-    engine = task.engine
+    engine: Engine = task.engine
     engine.begin_late(task)
     try:
         values = views_of(task, None)

@@ -95,7 +95,7 @@ class TaskFunction:
         shapes = self.walk(task, args)
         self.adopt(task, context)
         fn = snapshot(self.fn, task) if self.closes else self.fn
-        engine = task.engine
+        engine: Engine = task.engine
         engine.begin_late(task)
         try:
             body = self.make_body(task, fn, list(args), shapes)
@@ -244,7 +244,7 @@ class TaskFunction:
         self.signature = self.signature.replace(parameters=passed)
         plain = all(p.kind in ("plain", "stream", "task") for p in parameters)
         self.kinds = None if plain else [(p.name, p.kind) for p in parameters]
-        self.positional = all([p.kind == "plain" for p in parameters])
+        self.positional = all(p.kind == "plain" for p in parameters)
         self.parameters = parameters
 
     def bind(self, args, kwargs):
