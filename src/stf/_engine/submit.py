@@ -557,9 +557,10 @@ class Engine:
                 f"{MODE_NAMES[use.mode]} before unfreeze"
             )
         if version.partials is not None and version.claims == 0 and version.accumulators == 0:
-            if use.mode & READ or (use.mode == ACCUMULATE and use.op != version.op):
+            mode = joined_mode_of(task, data)
+            if mode & READ or (mode == ACCUMULATE and use.op != version.op):
                 reductions.combine(self, data)
-            elif use.mode == WRITE:
+            elif mode == WRITE:
                 reductions.forget_partials(self, data)
 
     def await_claim(self, task: TaskCore, version: Version):
@@ -756,7 +757,7 @@ class Engine:
             self.coherency.asking = None
 
     def cancel(self, task: TaskCore):
-        """A task that could not start: what it already caused stays ordered, its claims are given back."""
+        """A task that could not start: its claims go back; return the event of what it already caused."""
         event = 0
         if task.state == OPEN:
             task.state = NEW
@@ -770,15 +771,17 @@ class Engine:
                 if replica is not None:
                     replica.pins -= 1
                     replica.ready.add(event)
-        for _, partial in task.partials or ():
-            partial.open = False
-            events: EventSet = partial.events
-            events.add(event)
+        if task.partials is not None:
+            reductions.cancel_partials(self, task, event)
         task.replicas = task.partials = None
         self.unclaim(task, task.claimed)
+        return event
 
     def finish(self, task, event):
-        """Make `event` the last write, or one of the reads, of every access; give the claims back."""
+        """Make `event` the last write, or one of the reads, of every access; give the claims back.
+
+        From here on the task keeps no handle alive: data that the user dropped meanwhile goes (and tiles join).
+        """
         i: cython.int
         self.coherency.tick += 1
         outcome = task.outcome
@@ -786,6 +789,7 @@ class Engine:
             outcome = self.derive(task)
         for i in range(len(task.uses)):
             use: Access = task.uses[i]
+            use.data = None
             version = use.core.version
             replica: Replica = task.replicas[i]
             if replica is not None:
@@ -812,6 +816,10 @@ class Engine:
                     replica.ready.add(event)
         if task.partials is not None:
             reductions.finish_partials(self, task, event, outcome)
+        if task.uses is not task.accesses:
+            for item in task.accesses:
+                use = item
+                use.data = None
         task.state = ENDED
         task.context = None  # a task that was submitted keeps no context alive
         self.unlist_open(task)
@@ -871,6 +879,16 @@ def count_own_references():
 
 
 OWN_REFERENCES = count_own_references()
+
+
+def joined_mode_of(task: TaskCore, data: Data):
+    """The mode of all accesses of a task to a data."""
+    mode = 0
+    for item in task.uses:
+        use: Access = item
+        if use.core is data:
+            mode |= use.mode
+    return mode
 
 
 def make_access_like(access, mode):
