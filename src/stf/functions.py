@@ -48,6 +48,7 @@ class TaskFunction:
         self.arrays_of = arrays
         self.where = where
         self.parameters = None
+        self.signature = None
         self.kinds = None
         self.positional = False
         self.closes = getattr(fn, "__closure__", None) is not None

@@ -412,7 +412,7 @@ class Task(TaskCore):
         return adapters.exec_place_of(self.place)
 
     def __dealloc__(self):
-        if self.bare and self.state == NEW:
+        if self.bare and self.state == NEW and self.uses is None:
             warn_bare(self.label(), self.call_site)
 
     def __repr__(self):
