@@ -13,7 +13,7 @@ from stf._engine.deps import EventSet
 from stf._engine.failures import Failure
 from stf._engine.instances import Replica
 from stf._engine.scopes import Outcome, Version, is_open
-from stf.errors import AccessError, TaskStateError
+from stf.errors import AccessError, TaskStateError, UninitializedDataError
 
 if not cython.compiled:
     INVALID, SHARED, MODIFIED = 0, 1, 2
@@ -172,6 +172,12 @@ def freeze(engine: Engine, data: Data, mode):
         version = data.version
         if version.partials is not None:
             reductions.combine(engine, data)
+        if version.valid == 0 and not data.token:
+            raise_if_poisoned(data)
+            raise UninitializedDataError(
+                f"{data.describe()} is frozen before anything wrote it; write it first, or create it with "
+                "logical_data_zeros"
+            )
         version.frozen = mode
     finally:
         engine.gate.leave()

@@ -179,22 +179,10 @@ class Engine:
             self.queued += 1
             event = self.port.end(task.slot)
             self.finish(task, event)
-            self.let_go(task)
         finally:
             self.gate.leave()
         if self.blocking and PyThread_get_thread_ident() not in self.running:
             self.settle(event)
-        return 0
-
-    def let_go(self, task):
-        """A task whose body is queued holds no handle: data that the user drops are released before it runs."""
-        i: cython.int
-        written = task.replicas
-        for i in range(len(task.uses)):
-            use: Access = task.uses[i]
-            written[i] = None if use.mode == READ else use.core
-        task.writes = written
-        task.accesses = task.uses = task.replicas = task.partials = None
         return 0
 
     def settle(self, event):
@@ -467,7 +455,7 @@ class Engine:
             self.coherency.asking = None
 
     def cancel(self, task: TaskCore):
-        """A task that could not start: what it already caused stays ordered, its claims are given back."""
+        """A task that could not start: its claims go back; return the event of what it already caused."""
         event = 0
         if task.state == OPEN:
             task.state = NEW
@@ -481,15 +469,17 @@ class Engine:
                 if replica is not None:
                     replica.pins -= 1
                     replica.ready.add(event)
-        for _, partial in task.partials or ():
-            partial.open = False
-            events: EventSet = partial.events
-            events.add(event)
+        if task.partials is not None:
+            reductions.cancel_partials(self, task, event)
         task.replicas = task.partials = None
         self.unclaim(task, task.claimed)
+        return event
 
     def finish(self, task, event):
-        """Make `event` the last write, or one of the reads, of every access; give the claims back."""
+        """Make `event` the last write, or one of the reads, of every access; give the claims back.
+
+        From here on the task keeps no handle alive: data that the user dropped meanwhile goes (and tiles join).
+        """
         i: cython.int
         self.coherency.tick += 1
         outcome = task.outcome
@@ -523,11 +513,26 @@ class Engine:
                     replica.ready.add(event)
         if task.partials is not None:
             reductions.finish_partials(self, task, event, outcome)
-        task.state = ENDED
+        if task.uses is not task.accesses:
+            for item in task.accesses:
+                use = item
+            task.state = ENDED
         task.context = None  # a task that was submitted keeps no context alive
         self.unlist_open(task)
+        self.let_go(task)
         if self.claim_queue:
             claims.wake_claimants(self)
+        return 0
+
+    def let_go(self, task):
+        """A task that has ended holds no handle: data that the user drops are released, body run or not."""
+        i: cython.int
+        if task.outcome is not None and task.outcome.pending:
+            task.writes = task.replicas
+            for i in range(len(task.uses)):
+                use: Access = task.uses[i]
+                task.writes[i] = None if use.mode == READ else use.core
+        task.accesses = task.uses = task.replicas = task.partials = None
         return 0
 
     # -- scopes ------------------------------------------------------------------------------------------------
