@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import subprocess
 import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+
+import stf
 
 
 @pytest.fixture(scope="session")
@@ -24,3 +32,77 @@ def cuda_device_count() -> int:
     count = ctypes.c_int()
     assert driver.cuDeviceGetCount(ctypes.byref(count)) == 0
     return count.value
+
+
+# -- contexts ------------------------------------------------------------------------------------------------------
+
+# Every (backend, driver) that the bodies of tests/conformance and tests/errors run on.
+MATRIX = [
+    pytest.param({"devices": "cpu"}, id="stream-cpu"),
+    pytest.param({"devices": "cpu:3"}, id="stream-cpu3"),
+]
+
+
+class ContextFactory:
+    """Opens contexts; at the end each is finalized and must have given everything back."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.options = options
+        self.opened: list[stf.Context] = []
+
+    def __call__(self, **options: Any) -> stf.Context:
+        context = stf.context(**(self.options | options))
+        self.opened.append(context)
+        return context
+
+    @property
+    def shares_host(self) -> bool:
+        """Whether device(0) works in host memory: then nothing is ever copied."""
+        return self.options["devices"] == "cpu"
+
+    def close(self) -> None:
+        for context in self.opened:
+            if context.engine.closed is None:
+                context.check_state()
+                context.finalize()
+            assert list(context.engine.opened()) == []
+            assert [pool.used for pool in context.engine.coherency.pools if pool.used] == []
+            if context._resources is None:
+                assert context._driver.live_allocations == 0
+                assert context._driver.errors == []
+
+
+@pytest.fixture(params=MATRIX)
+def ctx_factory(request: pytest.FixtureRequest) -> Iterator[ContextFactory]:
+    """Make contexts on one (backend, driver) after the other."""
+    factory = ContextFactory(request.param)
+    yield factory
+    factory.close()
+
+
+@pytest.fixture
+def ctx(ctx_factory: ContextFactory) -> stf.Context:
+    """A context on one (backend, driver) after the other."""
+    return ctx_factory()
+
+
+@pytest.fixture
+def run_python(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run a program in a process of its own: ``run_python(code, STF_BLOCKING="1")``."""
+
+    def run(code: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        script = tmp_path / "program.py"
+        script.write_text("import numpy as np\nimport stf\n" + textwrap.dedent(code))
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith(("STF_", "CUDASTF_")) or k == "STF_PURE"}
+        where = os.pathsep.join([str(Path(stf.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+        return subprocess.run(
+            [sys.executable, *options, str(script)],
+            env=inherited | {"PYTHONPATH": where} | environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            cwd=tmp_path,
+        )
+
+    return run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import types
 
 try:
@@ -100,7 +101,7 @@ def view_of(task: TaskCore, index, lib):
     if replica is None:
         return adapters.TOKEN
     writeable = task.joined_mode(index) != READ
-    if lib is None:
+    if lib is None and task.context is not None:
         lib = task.context.arrays
         if lib is None and replica.views is not None:
             view = replica.views.get(writeable)
@@ -141,8 +142,11 @@ class Parts:
 
 def submit_body(task: TaskCore, fn, extra):
     """Submit `task` with a late body that calls `fn` on the task's arrays and `extra`."""
+    if hasattr(fn, "__code__"):
+        check_globals(fn)
     fn = snapshot(fn, task)
     injected = injections(fn)
+    task.bare = False
     engine = task.engine
     engine.begin_late(task)
     try:
@@ -200,7 +204,12 @@ def injections(fn):
     annotations = getattr(fn, "__annotations__", None)
     if not annotations:
         return ()
-    return tuple((name, kind) for name, kind in annotations.items() if adapters.is_injected(kind))
+    kinds = [
+        (name, adapters.resolve_annotation(fn, kind) if isinstance(kind, str) else kind)
+        for name, kind in annotations.items()
+        if name != "return"
+    ]
+    return tuple((name, kind) for name, kind in kinds if adapters.is_injected(kind))
 
 
 def snapshot(fn, task: TaskCore):
@@ -208,6 +217,8 @@ def snapshot(fn, task: TaskCore):
     closure = getattr(fn, "__closure__", None)
     if closure is None:
         return fn
+    if type(fn) is types.MethodType:
+        return types.MethodType(snapshot(fn.__func__, task), fn.__self__)
     cells = []
     for name, cell in zip(fn.__code__.co_freevars, closure, strict=True):
         try:
@@ -225,8 +236,9 @@ def snapshot(fn, task: TaskCore):
 
 
 def reject_hidden_data(task: TaskCore, name, handle):
-    for access in task.accesses:
-        if access.data is handle:
+    for item in task.accesses:
+        access: Access = item
+        if access.core is handle.core:
             return
     raise AccessError(f"task {task.label()} uses logical data '{name}' without an access; pass it")
 
@@ -234,5 +246,10 @@ def reject_hidden_data(task: TaskCore, name, handle):
 def check_globals(fn):
     """Names of logical data that a body takes from its module: a mistake."""
     for name in fn.__code__.co_names:
-        if isinstance(fn.__globals__.get(name), DataHandle):
+        if isinstance(fn.__globals__.get(name), DataHandle) and loads_global(fn, name):
             raise AccessError(f"task '{fn.__name__}' uses logical data '{name}' without an access; pass it")
+
+
+def loads_global(fn, name):
+    """Whether `name` is a variable there, and not just an attribute of the same name."""
+    return any(i.argval == name and i.opname in ("LOAD_GLOBAL", "LOAD_NAME") for i in dis.get_instructions(fn))

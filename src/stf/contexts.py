@@ -206,14 +206,6 @@ class Context(ContextCore, Creation, Observing):
             raise PlaceError(f"{place!r} is not in this context; it has {self._spec.count} device(s)")
         return self.engine.affine[place.index + 1]
 
-    def exec_place_of(self, code: int) -> ExecPlace:
-        """The place that an engine number means."""
-        return ExecPlace("device", code - 1) if code else ExecPlace("host")
-
-    def stream_of(self, task: Any) -> Stream:
-        """The stream of an open task."""
-        return Stream(task.place_name, self.engine_stream(task))
-
     # -- tasks that the context itself submits -----------------------------------------------------------------
 
     def host_launch(

@@ -10,6 +10,7 @@ import numpy as np
 from stf._engine.access import DataHandle, accumulate_access
 from stf._engine.failures import site_text
 from stf.annotations import access_mode
+from stf.errors import ContextClosedError
 from stf.interop import adapters
 from stf.reducers import as_reducer
 
@@ -37,7 +38,10 @@ class LogicalData(DataHandle):
     @property
     def context(self) -> Context:
         """The context that it belongs to."""
-        return self.core.engine.context()
+        context = self.core.engine.context()
+        if context is None:
+            raise ContextClosedError(f"the context of {self.core.describe()} is gone; keep a reference to it")
+        return context
 
     @property
     def name(self) -> str | None:
@@ -139,7 +143,7 @@ class LogicalData(DataHandle):
     def numpy(self) -> Any:
         """Wait for the data and return a copy as a NumPy array; see `Context.wait`."""
         result = self.context.wait(self)
-        return np.asarray(result) if self.ndim == 0 and result is not None else result
+        return np.asarray(result, self.dtype) if self.shape == () and self.core.layout.interface is None else result
 
     def __float__(self) -> float:
         return float(self.context.wait(self))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -74,9 +75,13 @@ class Resources:
 
     def __init__(self) -> None:
         self._drivers: dict[DeviceSpec, Any] = {}
+        self._process = os.getpid()
 
     def driver(self, spec: DeviceSpec) -> Any:
-        """The shared driver for `spec`."""
+        """The shared driver for `spec`; the child of a fork has none of its parent's threads, and starts anew."""
+        if self._process != os.getpid():
+            self._process = os.getpid()
+            self._drivers = {}
         if spec not in self._drivers:
             from stf.contexts import make_driver
 

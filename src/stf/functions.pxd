@@ -11,7 +11,7 @@ cdef class TaskFunction:
     cdef list parameters
     cdef object signature
     cdef bint closes
-    cdef bint injects
+    cdef bint positional
     cdef list kinds
     cpdef int call(self, object context, Task task, object args, dict kwargs) except -1
     cdef dict walk(self, Task task, object args)

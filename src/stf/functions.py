@@ -13,6 +13,7 @@ except ImportError:
 from stf._engine.access import Access, DataHandle, accumulate_access
 from stf._engine.failures import Failure
 from stf.bodies import check_globals, snapshot
+from stf.errors import ContextClosedError
 from stf.interop import adapters
 from stf.tasks import ContextCore, Task
 
@@ -48,7 +49,7 @@ class TaskFunction:
         self.where = where
         self.parameters = None
         self.kinds = None
-        self.injects = False
+        self.positional = False
         self.closes = getattr(fn, "__closure__", None) is not None
 
     def __getattr__(self, name):
@@ -76,7 +77,7 @@ class TaskFunction:
         copy.parameters = self.parameters
         copy.signature = self.signature
         copy.kinds = self.kinds
-        copy.injects = self.injects
+        copy.positional = self.positional
         return copy
 
     def __call__(self, *args, **kwargs):
@@ -88,7 +89,7 @@ class TaskFunction:
         """Submit one task."""
         if self.parameters is None:
             self.parse()
-        if kwargs or len(args) != len(self.parameters) or self.injects:
+        if kwargs or not self.positional or len(args) != len(self.parameters):
             args = self.bind(args, kwargs)
         task.symbol = self.symbol
         shapes = self.walk(task, args)
@@ -213,7 +214,7 @@ class TaskFunction:
             engine: Engine = access.core.engine
             context = engine.context()
             if context is None:
-                raise TypeError(f"the context of {access.core.describe()} is gone; keep a reference to it")
+                raise ContextClosedError(f"the context of {access.core.describe()} is gone; keep a reference to it")
         owner: ContextCore = context
         task.context = owner
         task.engine = owner.engine
@@ -234,24 +235,25 @@ class TaskFunction:
         if hasattr(fn, "__code__"):
             check_globals(fn)
         parameters = []
+        passed = []
         for name, parameter in self.signature.parameters.items():
-            parameters.append(read_annotation(fn, name, parameter))
+            mine: Parameter = read_annotation(fn, name, parameter)
+            parameters.append(mine)
+            if mine.kind not in ("stream", "task"):
+                passed.append(parameter)
+        self.signature = self.signature.replace(parameters=passed)
         plain = all(p.kind in ("plain", "stream", "task") for p in parameters)
         self.kinds = None if plain else [(p.name, p.kind) for p in parameters]
-        self.injects = any(p.kind in ("stream", "task") for p in parameters)
+        self.positional = all([p.kind == "plain" for p in parameters])
         self.parameters = parameters
 
     def bind(self, args, kwargs):
-        """Put keyword, default and injected arguments where they belong."""
-        injected = {p.name: None for p in self.parameters if p.kind in ("stream", "task")}
+        """Put keyword and default arguments where they belong; None where one is injected."""
         try:
-            bound = self.signature.bind_partial(*args, **kwargs) if injected else self.signature.bind(*args, **kwargs)
+            bound = self.signature.bind(*args, **kwargs)
         except TypeError as error:
             raise TypeError(f"task '{self.symbol}': {error}") from None
         bound.apply_defaults()
-        missing = [p.name for p in self.parameters if p.name not in bound.arguments and p.name not in injected]
-        if missing:
-            raise TypeError(f"task '{self.symbol}' misses arguments: {', '.join(missing)}")
         return [bound.arguments.get(p.name) for p in self.parameters]
 
     def __repr__(self):

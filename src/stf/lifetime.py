@@ -6,6 +6,7 @@ import atexit
 import gc
 import logging
 import os
+import threading
 import warnings
 import weakref
 from typing import Any
@@ -28,14 +29,16 @@ def forget(context: Any) -> None:
 
 
 def collected(context: Any) -> None:
-    """The last reference to an open context is gone: finalize it, later if this is the cyclic collector."""
-    warnings.warn(
-        f"{context!r} was dropped without finalize(); use `with stf.context() as ctx`", ResourceWarning, stacklevel=3
-    )
-    if _collecting[0]:
-        _orphans.append(context)
-    else:
-        _end(context)
+    """The last reference to an open context is gone: finalize it; later, if this is the cyclic collector or a worker."""
+    try:
+        warnings.warn(
+            f"{context!r} was dropped without finalize(); use `with stf.context() as ctx`", ResourceWarning, stacklevel=3
+        )
+    finally:
+        if _collecting[0] or context._driver.owns_thread(threading.get_ident()):
+            _orphans.append(context)
+        else:
+            _end(context)
 
 
 def _end(context: Any) -> None:
@@ -52,8 +55,11 @@ def _on_collection(phase: str, info: dict[str, int]) -> None:
 
 
 def _at_exit() -> None:
-    for context in [*_orphans, *_live]:
-        warnings.warn(f"{context!r} was open at exit; finalize it", ResourceWarning, stacklevel=1)
+    for context in {*_orphans, *_live}:
+        try:
+            warnings.warn(f"{context!r} was open at exit; finalize it", ResourceWarning, stacklevel=1)
+        except ResourceWarning as error:  # warnings are errors, and that must not cost the data
+            logging.getLogger("stf").error("%s", error)
         _end(context)
 
 

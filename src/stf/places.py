@@ -7,7 +7,10 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from stf.errors import PlaceError
+from stf.interop.adapters import active_places
 
 __all__ = ["DataPlace", "ExecPlace", "Grid", "data_place", "exec_place"]
 
@@ -98,9 +101,13 @@ class ExecPlace:
 
     def __enter__(self) -> ExecPlace:
         defaults().append(self)
+        with _counting:
+            active_places[0] += 1
         return self
 
     def __exit__(self, *exception: object) -> None:
+        with _counting:
+            active_places[0] -= 1
         defaults().pop()
 
     def __repr__(self) -> str:
@@ -185,6 +192,7 @@ class _State(threading.local):
 
 
 _state = _State()
+_counting = threading.Lock()
 
 
 def defaults() -> list[ExecPlace]:
@@ -279,10 +287,10 @@ def as_exec_place(thing: Any) -> ExecPlace:
         return thing
     if isinstance(thing, DataPlace):
         raise TypeError(f"an execution place is needed, got the data place {thing!r}; use exec_place or data_place=")
-    if thing == "host":
+    if isinstance(thing, str) and thing == "host":
         return ExecPlace("host")
-    if isinstance(thing, int) and not isinstance(thing, bool):
-        return exec_place.device(thing)
+    if isinstance(thing, (int, np.integer)) and not isinstance(thing, bool):
+        return exec_place.device(int(thing))
     if type(thing).__module__ == "torch" and hasattr(thing, "index"):
         return ExecPlace("host") if thing.type == "cpu" else ExecPlace("device", thing.index or 0)
     for attribute in ("device_id", "id"):

@@ -3,6 +3,7 @@ from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Dat
 from stf._engine.instances cimport Replica
 from stf._engine.submit cimport ENDED, NEW, OPEN, Engine, TaskCore
 
+from stf._sync cimport PyThread_get_thread_ident
 from stf.bodies cimport submit_body, values_of, view_of
 
 cdef class ContextCore:

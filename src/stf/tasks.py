@@ -16,11 +16,13 @@ except ImportError:
 from stf._engine.access import Access, DataHandle
 from stf._engine.failures import Failure
 from stf._engine.submit import TaskCore
+from stf.annotations import Stream
 from stf.bodies import fresh_views, submit_body, values_of
 from stf.errors import PlaceError, TaskStateError
 from stf.interop import adapters
 
 if not cython.compiled:
+    from stf._sync import PyThread_get_thread_ident
     from stf.bodies import view_of
 
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
@@ -67,17 +69,13 @@ class ContextCore:
         task: Task = self.make_task(args, symbol)
         task.place = 0
         task.kind = "host_launch"
+        task.bare = True
         task.set_site(sys._getframe(1 if cython.compiled else 2))
         return task
 
     def make_task_at(self, accesses, symbol):
         """A task of the context's own."""
         return self.make_task(accesses, symbol)
-
-    def engine_stream(self, task: Task):
-        """The driver's stream of an open task."""
-        core: Task = task
-        return self.engine.port.stream(core.slot)
 
     def engine_entry(self):
         """A with-block that enters the engine once, so that what was dropped is released."""
@@ -160,6 +158,7 @@ class HostLaunch:
         self.extra = extra
 
     def __call__(self, fn):
+        self.task.must_be_new("host_launch")
         if not callable(fn):
             raise TypeError(f"host_launch takes a function, got {type(fn).__name__}")
         if self.task.symbol is None:
@@ -223,6 +222,7 @@ class Task(TaskCore):
         """Begin, and wait for the inputs where the body runs in place."""
         if self.state != NEW:
             self.must_be_new("start")
+        self.bare = False
         engine = self.engine
         self.bare = False
         engine.begin(self)
@@ -272,8 +272,6 @@ class Task(TaskCore):
         if self.restore is not None:
             self.check_watched()
         self.engine.end(self)
-        if self.engine.blocking:
-            self.context.synchronize()
 
     def abandon(self, error):
         """End a task whose body raised: what it was to write is poisoned."""
@@ -395,14 +393,14 @@ class Task(TaskCore):
         return index % count
 
     def must_be_open(self, what):
-        if self.state != OPEN:
+        if self.state != OPEN and not (self.outcome_pending() and self.engine.inside(PyThread_get_thread_ident())):
             state = "has not started" if self.state == NEW else "has ended"
             raise TaskStateError(f"{what} on task {self.label()}, which {state}; its data are there between both")
 
     @property
     def stream(self):
         """The stream that the task's work goes to."""
-        return self.context.stream_of(self)
+        return Stream(self.place_name, self.engine.port.stream(self.slot) if self.state == OPEN else None)
 
     def stream_ptr(self):
         """Return the address of the task's CUDA stream."""
@@ -411,7 +409,7 @@ class Task(TaskCore):
     @property
     def exec_place(self):
         """Where the task runs, as a place."""
-        return self.context.exec_place_of(self.place)
+        return adapters.exec_place_of(self.place)
 
     def __dealloc__(self):
         if self.bare and self.state == NEW:

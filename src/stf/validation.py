@@ -27,13 +27,13 @@ class Watch:
         self.read: list[tuple[str, str, Any]] = []
         self.written: list[tuple[str, Any]] = []
         for i, access in enumerate(task.accesses):
-            replica = task.replica_at(i)
+            replica = task.replica_of(i)
             if replica is None or replica.layout.interface is not None or access.mode == 4:
                 continue
             mode = task.joined_mode(i)
             array = adapters.view(replica, mode != 1, "numpy")
             if mode == 1:
-                self.read.append((access.data_name, last_writer(access), array))
+                self.read.append((access.data_name, access.data.last_writer(), array))
             elif mode == 2:
                 self.written.append((access.data_name, array))
         self.sums: list[int] = []
@@ -62,10 +62,6 @@ class Watch:
                     f"{array.nbytes} "
                     "bytes untouched; write all of it, or open it with rw()"
                 )
-
-
-def last_writer(access: Any) -> str:
-    return access.data.last_writer()
 
 
 def checksum(array: Any) -> int:

@@ -114,6 +114,10 @@ class StreamBackend(LanePort):
         return self.driver.distance(source - 1, target - 1)
 
     def shutdown(self):
+        last = EventSet()
+        for slot in range(len(self.lanes)):
+            last.add(self.end(slot))  # frees may have followed the last record
+        self.wait(last, -1.0)
         for item in self.lanes:
             lane: Lane = item
             self.driver.stream_destroy(lane.stream)

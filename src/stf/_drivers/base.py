@@ -73,6 +73,10 @@ class Driver:
         """The driver's own object for a stream."""
         return stream
 
+    def owns_thread(self, ident):
+        """Whether the thread with this identifier is one of the driver's workers."""
+        return False
+
     def distance(self, source, target):
         """Relative cost of a copy between two devices."""
         return 0 if source == target else 1

@@ -42,6 +42,7 @@ cdef class CpuDriver(Driver):
     cdef list worklist
     cdef readonly int max_workers
     cdef readonly int workers
+    cdef readonly set worker_threads
     cdef bint closing
     cdef readonly dict memory
     cdef readonly list used

@@ -101,6 +101,7 @@ class CpuDriver(Driver):
         self.worklist = []
         self.max_workers = max(workers, 1)
         self.workers = 0
+        self.worker_threads = set()
         self.closing = False
         self.memory = {}
         self.used = [0] * (device_count + 1)
@@ -246,6 +247,9 @@ class CpuDriver(Driver):
     def watch_copies(self, watcher):
         """Call ``watcher(device, thread, start_ns, end_ns)`` after each copy."""
         self.copy_watcher = watcher
+
+    def owns_thread(self, ident):
+        return ident in self.worker_threads
 
     def handle(self, stream):
         return None

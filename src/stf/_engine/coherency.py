@@ -275,9 +275,10 @@ class Coherency:
 
     def drop_partial(self, version: Version, partial):
         """Free one partial result of a task-level reduction."""
-        version.replicas.append(partial.replica)
-        partial.replica.ready.update(partial.events)
-        self.discard(version, partial.replica, False)
+        replica: Replica = partial.replica
+        version.replicas.append(replica)
+        replica.ready.update(partial.events)
+        self.discard(version, replica, False)
 
     def shortage(self, pool: Pool, nbytes, data: Data):
         """The story of an allocation that cannot be met: what was asked, and who holds what."""

@@ -70,6 +70,7 @@ def retire(engine: Engine, data: Data):
         engine.coherency.write_home(data)
     engine.coherency.drop_replicas(data)
     engine.coherency.data.pop(data.id, None)
+    data.owner = None
     if data.on_removed is not None:
         data.on_removed(data.id)
     if data.parent is not None:

@@ -18,7 +18,7 @@ from stf._engine import invariants, reductions, release
 from stf._engine.access import MODE_NAMES, Access, Data
 from stf._engine.coherency import Coherency
 from stf._engine.deps import EventSet
-from stf._engine.failures import Failure, site_text
+from stf._engine.failures import Failure, raise_failures, site_text
 from stf._engine.instances import Replica
 from stf._engine.scopes import Outcome, Scope, Version, is_open
 from stf._sync import Gate
@@ -280,11 +280,14 @@ class Engine:
         """Close the task's slot; its event orders what comes after."""
         self.gate.enter()
         try:
-            self.finish(task, self.port.end(task.slot))
+            event = self.port.end(task.slot)
+            self.finish(task, event)
             if self.validate:
                 invariants.check_state(self)
         finally:
             self.gate.leave()
+        if self.blocking:
+            self.settle(event)
         return 0
 
     def fail(self, task, failure):
@@ -312,12 +315,20 @@ class Engine:
         try:
             self.port.call(task.slot, call)
             self.queued += 1
-            self.finish(task, self.port.end(task.slot))
+            event = self.port.end(task.slot)
+            self.finish(task, event)
         finally:
             self.gate.leave()
         if self.blocking and PyThread_get_thread_ident() not in self.running:
-            self.context().synchronize()
+            self.settle(event)
         return 0
+
+    def settle(self, event):
+        """Wait for one task, and raise what failed (STF_BLOCKING)."""
+        events = EventSet()
+        events.add(event)
+        self.port.wait(events, -1.0)
+        raise_failures(self.take_failures())
 
     def hold_back(self):
         """Back-pressure: keep at most `max_pending` late bodies in flight, by halves.
@@ -331,7 +342,7 @@ class Engine:
         self.port.tails(tails)
         self.port.wait(self.backlog if self.max_pending > 1 else tails, -1.0)
         self.backlog = tails
-        self.since_look = 0
+        self.since_look = 1  # the one that is about to begin
         return 0
 
     # -- waiting -----------------------------------------------------------------------------------------------
@@ -351,13 +362,15 @@ class Engine:
             self.gate.leave()
         if not self.port.wait(tails, timeout_s):
             return False
-        if self.deferred:
-            self.enter()
-            try:
-                release.settle_deferred(self, self.deferred)
-            finally:
-                self.gate.leave()
-        return True
+        if not self.deferred:
+            return True
+        self.enter()
+        try:
+            release.settle_deferred(self, self.deferred)
+            self.port.tails(tails)
+        finally:
+            self.gate.leave()
+        return self.port.wait(tails, timeout_s)
 
     def fence(self, task: TaskCore):
         """The events of all work so far."""
@@ -744,7 +757,8 @@ class Engine:
                     replica.ready.add(event)
         for _, partial in task.partials or ():
             partial.open = False
-            partial.events.add(event)
+            events: EventSet = partial.events
+            events.add(event)
         task.replicas = task.partials = None
         self.unclaim(task, task.claimed)
 
@@ -781,9 +795,11 @@ class Engine:
                 version.joined |= use.mode
                 if replica is not None and replica.ready.count == 0 and replica.state == INVALID:
                     replica.ready.add(event)
+            use.data = None  # what the user drops is released now, not when the last body on it has run
         if task.partials is not None:
             reductions.finish_partials(self, task, event, outcome)
         task.state = ENDED
+        task.context = None  # a task that was submitted keeps no context alive
         self.unlist_open(task)
         if self.claim_queue:
             self.wake_claimants()

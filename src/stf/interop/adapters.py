@@ -53,6 +53,13 @@ def import_library(name: str) -> Any:
         raise ImportError(f"this task asks for {name} arrays and {name} is not installed: {INSTALL[name]}") from error
 
 
+def exec_place_of(code: int) -> Any:
+    """The execution place that an engine number means."""
+    from stf.places import ExecPlace
+
+    return ExecPlace("device", code - 1) if code else ExecPlace("host")
+
+
 def drop_token(value: Any) -> Any:
     """None instead of a token's stand-in."""
     return None if value is TOKEN else value
