@@ -23,11 +23,6 @@ def structured():
     return values
 
 
-def window(base, key):
-    return base[key]
-
-
-BASE = RNG.random((8, 10))
 SOURCES = {
     "1-d": np.arange(7.0),
     "2-d C": RNG.random((3, 4)),
@@ -62,6 +57,8 @@ SOURCES = {
 
 
 def same(a, b):
+    if a.dtype.names:  # what lies between the fields is nobody's
+        return a.dtype == b.dtype and a.shape == b.shape and str(a.tolist()) == str(b.tolist())
     return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == np.ascontiguousarray(b).tobytes()
 
 
@@ -85,14 +82,13 @@ def test_read_sees_the_values_everywhere(ctx, name):
 def test_write_comes_back_through_every_layout(ctx, name):
     """Overwrite on the last device, read on another, and find it in the user's array."""
     source = SOURCES[name]
-    whole = np.zeros((3,) * source.ndim or (), source.dtype)
     base = source.base if source.base is not None and isinstance(source.base, np.ndarray) else source
     target = base.copy(order="K")
     if base is not source:
         offset = source.__array_interface__["data"][0] - base.__array_interface__["data"][0]
         address = target.__array_interface__["data"][0] + offset
         target = stf.view(address, source.shape, source.dtype, source.strides, owner=target)
-    assert same(target, source) and whole is not None
+    assert same(target, source)
     expected = np.roll(np.ascontiguousarray(source), 1)
     expected.shape = source.shape
     lX = ctx.logical_data(target)
@@ -386,7 +382,7 @@ def test_full_zeros_ones(ctx):
     where = stf.data_place.device(0)
     lX = ctx.logical_data_full(2, 1, where=where, exec_place=stf.exec_place.device(0), name="F")
     assert lX.name == "F" and lX.numpy().tolist() == [1, 1]
-    assert ctx.statistics().tasks["fill"] == 5 - 1
+    assert ctx.statistics().tasks["fill"] == 6
 
 
 def test_empty_like_keeps_layout_but_no_gaps(ctx):

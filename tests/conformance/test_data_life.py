@@ -10,9 +10,6 @@ import pytest
 
 import stf
 
-sum_of = stf.reducer.sum
-
-
 @stf.task
 def add(x: stf.ReadWrite, n=1):
     x += n
@@ -33,9 +30,8 @@ def test_write_back_can_be_off_and_on(ctx):
     on = ctx.logical_data(Z, write_back=False).set_write_back(True)
     for l in (off, turned, on):
         on_last(ctx)(l)
-    kept = off.numpy()
     ctx.finalize()
-    assert kept.tolist() == [1, 1] and Z.tolist() == [1, 1]
+    assert Z.tolist() == [1, 1]
     if len(ctx.devices) > 1:  # on memory of its own, the user's array stays as it was
         assert X.tolist() == Y.tolist() == [0, 0]
 

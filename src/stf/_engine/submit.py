@@ -232,6 +232,15 @@ class Engine:
             version: Version = data.version
             version.own(replica)
 
+    def order_after(self, data: Data, events: EventSet):
+        """Let the uses of new data come after `events`: somebody else had its memory before."""
+        version: Version = data.version
+        version.writers.update(events)
+
+    def all_done(self, events: EventSet):
+        """Whether all of `events` are complete."""
+        return all(self.port.done(event) for event in events.tolist())
+
     def new_task(self, kind, place):
         """A task of the engine's own."""
         task = TaskCore()
