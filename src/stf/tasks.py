@@ -224,21 +224,21 @@ class Task(TaskCore):
             self.must_be_new("start")
         self.bare = False
         engine = self.engine
-        self.bare = False
         engine.begin(self)
-        if engine.port.runs_inline:
-            try:
+        try:
+            if engine.port.runs_inline:
                 engine.port.enter(self.slot)
-            except BaseException as error:
-                engine.fail(self, Failure(self.label(), self.call_site, error, self.written(), True))
-                raise
-            if self.inputs is not None:
-                engine.check_inputs(self)
-        if self.partials is not None:
-            for op, partial in fresh_views(self):
-                op.fill(partial)
-        if engine.validate:
-            self.restore = adapters.watch(self)
+                if self.inputs is not None:
+                    engine.check_inputs(self)
+            if self.partials is not None:
+                for op, partial in fresh_views(self):
+                    op.fill(partial)
+            if engine.validate:
+                self.restore = adapters.watch(self)
+        except BaseException:
+            if self.state == OPEN:
+                engine.withdraw(self)
+            raise
         return 0
 
     def __enter__(self):

@@ -45,7 +45,6 @@ def provide_partial(engine: Engine, task: TaskCore, index, use: Access, place):
         version.partials.append(chosen)
     else:
         engine.port.join(task.slot, chosen.events)
-        chosen.fresh = False
     version.partials.remove(chosen)
     version.partials.append(chosen)
     chosen.open = True
@@ -65,6 +64,7 @@ def finish_partials(engine: Engine, task: TaskCore, event, outcome):
         version = use.core.version
         version.accumulators -= 1
         partial.open = False
+        partial.fresh = False
         partial.events.clear()
         partial.events.add(event)
         if outcome is not None:
@@ -76,25 +76,33 @@ def finish_partials(engine: Engine, task: TaskCore, event, outcome):
 def combine(engine: Engine, data: Data):
     """Fold the partials of a reduction into the data: an internal late task."""
     version = data.version
+    if all([partial.fresh for partial in version.partials]):  # of tasks that were taken back
+        forget_partials(engine, data)
+        return
     partials, op = version.partials, version.op
     initialised = version.valid > 0
     task: TaskCore = combining_task(engine, data, partials[0].replica.place)
     version.partials = None
     version.claims = -1
     task.claimed = 1
+    replicas = [partial.replica for partial in partials]
+    staged = []
     try:
         engine.start(task)
+        for item in partials:
+            partial: Partial = item
+            engine.port.join(task.slot, partial.events)
+            if not partial.fresh:
+                staged.append(stage_partial(engine, task, partial.replica))
+        body = op.combiner(task.replicas[0], staged, initialised)
     except BaseException:
         version.partials = partials
+        for item in staged:
+            if item not in replicas:
+                version.replicas.append(item)
+                engine.coherency.discard(version, item, False)
         engine.cancel(task)
         raise
-    replicas = []
-    for item in partials:
-        partial: Partial = item
-        engine.port.join(task.slot, partial.events)
-        replicas.append(partial.replica)
-    staged = [stage_partial(engine, task, replica) for replica in replicas]
-    body = op.combiner(task.replicas[0], staged, initialised)
     engine.port.call(task.slot, late_call(task, body))
     event = engine.port.end(task.slot)
     engine.finish(task, event)

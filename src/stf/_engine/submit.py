@@ -771,6 +771,14 @@ class Engine:
         task.replicas = task.partials = None
         self.unclaim(task, task.claimed)
 
+    def withdraw(self, task: TaskCore):
+        """Take back an open task whose body never ran: nothing has changed."""
+        self.gate.enter()
+        try:
+            self.cancel(task)
+        finally:
+            self.gate.leave()
+
     def finish(self, task, event):
         """Make `event` the last write, or one of the reads, of every access; give the claims back."""
         i: cython.int
