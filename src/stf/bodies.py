@@ -11,7 +11,6 @@ except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
 from stf._engine.access import Access, DataHandle
-from stf._engine.failures import Failure
 from stf._engine.late import LateCall
 from stf.errors import AccessError
 from stf.interop import adapters
@@ -143,11 +142,11 @@ class Parts:
 
 def submit_body(task: TaskCore, fn, extra):
     """Submit `task` with a late body that calls `fn` on the task's arrays and `extra`."""
+    task.bare = False
     if hasattr(fn, "__code__"):
         check_globals(fn)
     fn = snapshot(fn, task)
     injected = injections(fn)
-    task.bare = False
     engine: Engine = task.engine
     engine.begin_late(task)
     try:
@@ -163,8 +162,8 @@ def submit_body(task: TaskCore, fn, extra):
             kinds = [("", "plain")] * len(arguments) + [(name, "keyword") for name, _ in injected]
             arguments += [adapters.inject(kind, task) for _, kind in injected]
         body = make_body(task, fn, arguments, written, kinds, late or None)
-    except BaseException as error:
-        engine.fail(task, Failure(task.label(), task.call_site, error, task.written(), True))
+    except BaseException:
+        engine.withdraw(task)
         raise
     engine.queue(task, body)
 

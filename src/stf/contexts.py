@@ -254,6 +254,8 @@ class Context(ContextCore, Creation, Observing):
 
     def copy(self, src: Any, dst: Any) -> None:
         """Submit a task that copies the content of one data to another of the same shape."""
+        self._check_array(src)
+        self._check_array(dst)
         if src.shape != dst.shape:
             raise ValueError(f"cannot copy {src!r} to {dst!r}: the shapes {src.shape} and {dst.shape} differ")
         task = self._task_of_kind("copy", [src.read(), dst.write()], "copy", dst)
@@ -264,8 +266,8 @@ class Context(ContextCore, Creation, Observing):
         self._fill(data, value, None, None)
 
     def _fill(self, data: LogicalData, value: Any, where: DataPlace | None, place: Any) -> None:
-        probe = np.empty((), data.dtype)
-        probe[...] = value
+        self._check_array(data)
+        np.broadcast_to(np.asarray(value, data.dtype), data.shape)
         if place is None and where is not None and where.kind == "device":
             place = where.index
         task = self._task_of_kind("fill", [data.write(where)], "fill", None, place)
@@ -311,7 +313,7 @@ class Context(ContextCore, Creation, Observing):
             It is frozen already, or split into tiles.
         """
         self._check_mine(data)
-        wanted = access_mode[mode] if isinstance(mode, str) else access_mode(mode)
+        wanted = {"read": access_mode.read, "rw": access_mode.rw}.get(mode, mode) if isinstance(mode, str) else mode
         if wanted not in (access_mode.read, access_mode.rw):
             raise ValueError(f"freeze takes mode 'read' or 'rw', got {mode!r}")
         if wanted == access_mode.rw and data.readonly:
@@ -325,6 +327,8 @@ class Context(ContextCore, Creation, Observing):
             raise TaskStateError(f"{frozen.data!r} is not frozen any more; freeze it again")
         if data_place is not None and frozen.mode != access_mode.read and data_place != frozen.place:
             raise PlaceError(f"{frozen.data!r} is frozen for rw at {frozen.place!r} only, got {data_place!r}")
+        if frozen.data.is_token:
+            return None
         code = self.data_place_code(data_place or frozen.place)
         code = self.engine.affine[self.current_place_code()] if code < 0 else code
         replica, events = release.frozen_replica(self.engine, frozen.data.core, code, frozen.mode)
@@ -501,6 +505,11 @@ class Context(ContextCore, Creation, Observing):
             raise TypeError(f"logical data is needed, got {type(data).__name__}")
         if data.core.engine is not self.engine:
             raise ContextMismatchError(f"{data.core.describe()} belongs to another context")
+
+    def _check_array(self, data: Any) -> None:
+        self._check_mine(data)
+        if data.is_token:
+            raise TypeError(f"{data.core.describe()} has no content; use logical data with a shape")
 
     def _must_be_open(self) -> None:
         if self.engine.closed is not None:

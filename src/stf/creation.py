@@ -82,15 +82,7 @@ class Creation:
             return known
         with self.engine_entry():
             pass  # what the user dropped is released, before memory is compared
-        other = self.registry.check(memory)
-        if other is not None:
-            clash = self.engine.coherency.data.get(other)
-            label = clash.describe() if clash is not None else f"data {other}"
-            raise ValueError(
-                f"the memory of {name or 'this array'} ({memory.dtype}, shape {memory.shape}) overlaps that of "
-                f"{label}; "
-                "register one array and split it with tiles(), or release the other first"
-            )
+        before = self._last_uses(memory, name)
         handle = self._new_handle(
             Layout(memory.shape, memory.strides, memory.dtype, memory.dtype.itemsize), name or symbol
         )
@@ -99,9 +91,28 @@ class Creation:
         core.write_back = bool(write_back) and not core.readonly
         core.owner = (config.validate and protect(memory)) or memory.owner
         self.engine.set_home(core, 0, memory.address, memory.owner)
+        for last in before:
+            self.engine.order_after(core, last)
         self.registry.add(core.id, memory, handle)
-        core.on_removed = self.registry.remove
+        core.on_removed = self.registry.leave
         return handle
+
+    def _last_uses(self, memory: Memory, name: str | None) -> list[Any]:
+        """Events that the next user of `memory` must wait for; ValueError if live data have it."""
+        self.registry.sweep(self.engine.all_done)
+        events = []
+        for ident in list(self.registry.overlapping(memory)):
+            clash = self.engine.coherency.data.get(ident)
+            if clash is not None and clash.released:
+                release.settle(self.engine, clash)  # its content may still turn out poisoned
+                clash = None
+            if clash is not None:
+                raise ValueError(
+                    f"the memory of {name or 'this array'} ({memory.dtype}, shape {memory.shape}) overlaps that of "
+                    f"{clash.describe()}; register one array and split it with tiles(), or release the other first"
+                )
+            events.append(self.registry.leaving.get(ident))
+        return [last for last in events if last is not None]
 
     def _custom_data(self, obj: Any, custom: Any, name: str | None, write_back: bool, readonly: bool) -> Any:
         kind, first, unflatten = custom

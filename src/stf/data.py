@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -83,10 +84,7 @@ class LogicalData(DataHandle):
     @property
     def size(self) -> int:
         """Number of elements."""
-        size = 1
-        for n in self.shape or (0,):
-            size *= n
-        return size
+        return 0 if self.core.token else math.prod(self.core.layout.shape)
 
     @property
     def nbytes(self) -> int:

@@ -11,7 +11,6 @@ except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
 from stf._engine.access import Access, DataHandle, accumulate_access
-from stf._engine.failures import Failure
 from stf.bodies import check_globals, snapshot
 from stf.errors import ContextClosedError
 from stf.interop import adapters
@@ -100,8 +99,8 @@ class TaskFunction:
         engine.begin_late(task)
         try:
             body = self.make_body(task, fn, list(args), shapes)
-        except BaseException as error:
-            engine.fail(task, Failure(task.label(), task.call_site, error, task.written(), True))
+        except BaseException:
+            engine.withdraw(task)
             raise
         engine.queue(task, body)
         return 0
@@ -237,14 +236,15 @@ class TaskFunction:
             check_globals(fn)
         parameters = []
         passed = []
+        kinds = []
         for name, parameter in self.signature.parameters.items():
             mine: Parameter = read_annotation(fn, name, parameter)
             parameters.append(mine)
+            kinds.append((name, "keyword" if parameter.kind is parameter.KEYWORD_ONLY else mine.kind))
             if mine.kind not in ("stream", "task"):
                 passed.append(parameter)
         self.signature = self.signature.replace(parameters=passed)
-        plain = all(p.kind in ("plain", "stream", "task") for p in parameters)
-        self.kinds = None if plain else [(p.name, p.kind) for p in parameters]
+        self.kinds = kinds if any(kind in ("*", "**", "keyword") for _, kind in kinds) else None
         self.positional = all(p.kind == "plain" for p in parameters)
         self.parameters = parameters
 
@@ -306,7 +306,7 @@ def read_annotation(fn, name, parameter):
     kinds = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**", parameter.KEYWORD_ONLY: "keyword"}
     kind = kinds.get(parameter.kind, "plain")
     annotation = parameter.annotation
-    if isinstance(annotation, str):
+    while isinstance(annotation, str):  # twice, where a string is also postponed
         annotation = adapters.resolve_annotation(fn, annotation)
     if adapters.is_injected(annotation):
         return Parameter(name, adapters.injected_kind(annotation))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import bisect
+import itertools
 import weakref
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -21,25 +23,23 @@ class Registry:
         self.starts: list[tuple[int, int]] = []  # (lowest address, data id), sorted
         self.entries: dict[int, tuple[int, int, Memory, tuple[Any, ...]]] = {}
         self.longest = 0
+        self.leaving: dict[int, Any] = {}  # data id: the last events on memory that is given up
 
     def find(self, memory: Memory) -> Any:
         """The live handle of exactly this memory, or None."""
         known = self.same.get(key_of(memory))
         return known() if known is not None else None
 
-    def check(self, memory: Memory) -> int | None:
-        """The id of a data whose memory overlaps `memory`, or None."""
+    def overlapping(self, memory: Memory) -> Iterator[int]:
+        """The ids of data whose memory overlaps `memory`, in the order of their addresses."""
         low, high = bounds(memory)
-        if low == high:
-            return None
         first = bisect.bisect_left(self.starts, (low - self.longest, -1))
         for start, ident in self.starts[first:]:
-            if start >= high:
+            if start >= high or low == high:
                 break
             _, end, other, _ = self.entries[ident]
             if end > low and shares_memory(memory, other):
-                return ident
-        return None
+                yield ident
 
     def add(self, ident: int, memory: Memory, handle: Any) -> None:
         """Remember the memory of a data."""
@@ -50,8 +50,23 @@ class Registry:
         bisect.insort(self.starts, (low, ident))
         self.longest = max(self.longest, high - low)
 
+    def leave(self, ident: int, last: Any) -> None:
+        """A data is given up; whoever registers its memory comes after the events `last`."""
+        if last.count and ident in self.entries:
+            self.leaving[ident] = last
+        else:
+            self.remove(ident)
+
+    def sweep(self, is_done: Callable[[Any], bool]) -> None:
+        """Forget what was given up and is not in use any more, the oldest first."""
+        for ident, last in list(itertools.islice(self.leaving.items(), 64)):
+            if not is_done(last):
+                break
+            self.remove(ident)
+
     def remove(self, ident: int) -> None:
         """Forget a data."""
+        self.leaving.pop(ident, None)
         entry = self.entries.pop(ident, None)
         if entry is None:
             return

@@ -24,7 +24,6 @@ from stf.errors import PlaceError, TaskStateError
 from stf.interop import adapters
 
 if not cython.compiled:
-    from stf._sync import PyThread_get_thread_ident
     from stf.bodies import view_of
 
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
@@ -226,21 +225,21 @@ class Task(TaskCore):
             self.must_be_new("start")
         self.bare = False
         engine: Engine = self.engine
-        self.bare = False
         engine.begin(self)
-        if engine.port.runs_inline:
-            try:
+        try:
+            if engine.port.runs_inline:
                 engine.port.enter(self.slot)
-            except BaseException as error:
-                engine.fail(self, Failure(self.label(), self.call_site, error, self.written(), True))
-                raise
-            if self.inputs is not None:
-                outcomes.check_inputs(engine, self)
-        if self.partials is not None:
-            for op, partial in fresh_views(self):
-                op.fill(partial)
-        if engine.validate:
-            self.restore = adapters.watch(self)
+                if self.inputs is not None:
+                    outcomes.check_inputs(engine, self)
+            if self.partials is not None:
+                for op, partial in fresh_views(self):
+                    op.fill(partial)
+            if engine.validate:
+                self.restore = adapters.watch(self)
+        except BaseException:
+            if self.state == OPEN:
+                engine.withdraw(self)
+            raise
         return 0
 
     def __enter__(self):

@@ -413,7 +413,7 @@ class Machine:
         claimed = bool(item.claims)
         if item.readable() and not (clean and item.poison) and all(mode == READ for _, mode in item.claims):
             modes += [READ, READ]
-        if item.readonly or claimed and any(mode != ACCUMULATE for _, mode in item.claims):
+        if item.readonly or (claimed and any(mode != ACCUMULATE for _, mode in item.claims)):
             return modes
         if not claimed:
             modes.append(WRITE)
@@ -703,7 +703,9 @@ class Machine:
         home = self.home_array()
         readonly = rng.random() < 0.1
         write_back = rng.random() < 0.85
-        self.tell(f"{name} = logical_data({home.dtype}, {home.shape}, strides {home.strides}, {readonly=}, {write_back=})")
+        self.tell(
+            f"{name} = logical_data({home.dtype}, {home.shape}, strides {home.strides}, {readonly=}, {write_back=})"
+        )
         handle = self.ctx.logical_data(home, name=name, readonly=readonly, write_back=write_back)
         item = Item(name, handle, home.copy(), home)
         item.readonly = readonly
@@ -861,7 +863,9 @@ class Machine:
         item.frozen = None
 
     def step_tiles(self):
-        item = self.pick(lambda i: self.at_rest(i) and not i.poison and i.known and i.value.size > 1 and not depth(i) > 1)
+        item = self.pick(
+            lambda i: self.at_rest(i) and not i.poison and i.known and i.value.size > 1 and not depth(i) > 1
+        )
         if item is None or len(self.items) > 14:
             return
         extents = tuple(self.rng.randint(max(1, n // 2), n) for n in item.value.shape)
@@ -992,7 +996,11 @@ def depth(item):
 
 
 def same(a, b):
-    return a.shape == b.shape and a.dtype == b.dtype and bool(np.array_equal(a, b)) if a.size or b.size else a.shape == b.shape
+    return (
+        a.shape == b.shape and a.dtype == b.dtype and bool(np.array_equal(a, b))
+        if a.size or b.size
+        else a.shape == b.shape
+    )
 
 
 # -- several host threads -------------------------------------------------------------------------------------------

@@ -90,6 +90,9 @@ def cancel_partials(engine: Engine, task: TaskCore, event):
 def combine(engine: Engine, data: Data):
     """Fold the partials of a reduction into the data: an internal late task."""
     version = data.version
+    if all([partial.fresh for partial in version.partials]):  # of tasks that were taken back
+        forget_partials(engine, data)
+        return
     partials, op = version.partials, version.op
     initialised = version.valid > 0
     task: TaskCore = combining_task(engine, data, partials[0].replica.place)

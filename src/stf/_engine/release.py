@@ -68,15 +68,28 @@ def retire(engine: Engine, data: Data):
     poisoned = is_poisoned(data.version)
     if data.write_back and not poisoned:
         engine.coherency.write_home(data)
+    if data.parent is not None:
+        join_tile(data)
+    last = EventSet()
+    last.update(data.version.writers)
+    last.update(data.version.readers)
     engine.coherency.drop_replicas(data)
     engine.coherency.data.pop(data.id, None)
     data.owner = None
     if data.on_removed is not None:
-        data.on_removed(data.id)
-    if data.parent is not None:
-        join_tile(data)
+        data.on_removed(data.id, last)
     if engine.observer is not None:
         engine.observer.data_removed(data.id)
+
+
+def settle(engine: Engine, data: Data):
+    """Retire a released data whose outcome was open, when it is known."""
+    engine.port.wait(data.version.writers, -1.0)  # outside the gate: what is waited for may submit tasks
+    engine.enter()
+    try:
+        settle_deferred(engine, [data])
+    finally:
+        engine.gate.leave()
 
 
 def settle_deferred(engine: Engine, waiting):
@@ -88,8 +101,9 @@ def settle_deferred(engine: Engine, waiting):
     engine.port.wait(events, -1.0)
     for item in list(waiting):
         data: Data = item
-        engine.deferred.remove(data)
-        retire(engine, data)
+        if data in engine.deferred:
+            engine.deferred.remove(data)
+            retire(engine, data)
 
 
 # -- the user's wishes ---------------------------------------------------------------------------------------------
@@ -130,6 +144,8 @@ def refresh(engine: Engine, data: Data):
 def check_unused(data: Data, what):
     """Open tasks and tiles forbid what would pull the data from under them."""
     version = data.version
+    if data.released:
+        raise AccessError(f"{data.describe()} was released; it cannot be {what}")
     if version.claims or version.accumulators:
         holder = claims.holder_of(data.engine, version).label()
         raise TaskStateError(f"{data.describe()} cannot be {what} while task {holder} is open; end it first")

@@ -94,6 +94,15 @@ class Engine:
             version: Version = data.version
             version.own(replica)
 
+    def order_after(self, data: Data, events: EventSet):
+        """Let the uses of new data come after `events`: somebody else had its memory before."""
+        version: Version = data.version
+        version.writers.update(events)
+
+    def all_done(self, events: EventSet):
+        """Whether all of `events` are complete."""
+        return all(self.port.done(event) for event in events.tolist())
+
     def new_task(self, kind, place):
         """A task of the engine's own."""
         task = TaskCore()
@@ -475,6 +484,14 @@ class Engine:
         self.unclaim(task, task.claimed)
         return event
 
+    def withdraw(self, task: TaskCore):
+        """Take back an open task whose body never ran: nothing has changed."""
+        self.gate.enter()
+        try:
+            self.cancel(task)
+        finally:
+            self.gate.leave()
+
     def finish(self, task, event):
         """Make `event` the last write, or one of the reads, of every access; give the claims back.
 
@@ -513,10 +530,7 @@ class Engine:
                     replica.ready.add(event)
         if task.partials is not None:
             reductions.finish_partials(self, task, event, outcome)
-        if task.uses is not task.accesses:
-            for item in task.accesses:
-                use = item
-            task.state = ENDED
+        task.state = ENDED
         task.context = None  # a task that was submitted keeps no context alive
         self.unlist_open(task)
         self.let_go(task)

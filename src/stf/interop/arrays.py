@@ -76,7 +76,19 @@ def from_dlpack(obj: Any) -> np.ndarray[Any, Any]:
             f"{type(obj).__name__} lies on device {index} of DLPack kind {int(kind)} and this context runs on the CPU; "
             "copy it to the host first"
         )
-    return np.from_dlpack(obj)
+    array = np.from_dlpack(obj)
+    if array.flags.writeable or not is_unversioned(obj):
+        return array
+    # NumPy makes what older exporters give read-only, since they cannot say; CuPy and torch do not, nor do we
+    return view_at(array.__array_interface__["data"][0], array.shape, array.strides, array.dtype, array, True)
+
+
+def is_unversioned(obj: Any) -> bool:
+    """Whether an object speaks DLPack from before 1.0, which has no flag for read-only."""
+    try:
+        return '"dltensor"' in repr(obj.__dlpack__(max_version=(1, 0)))
+    except TypeError:
+        return True
 
 
 def view_at(address: int, shape: Any, strides: Any, dtype: Any, owner: Any, writeable: bool) -> np.ndarray[Any, Any]:

@@ -1,0 +1,630 @@
+"""@stf.task functions: annotations, containers, results, places, names, closures."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import subprocess
+import sys
+import threading
+from collections import namedtuple
+
+import numpy as np
+import pytest
+
+import stf
+from stf import ReadWrite, Write
+
+
+@stf.task
+def axpy(a, x: stf.Read, y: stf.ReadWrite):
+    y += a * x
+
+
+@stf.task
+def strings(x: "stf.Read", y: "ReadWrite", z: "Write", k=2):  # noqa: UP037
+    y += x
+    z[:] = k * x
+
+
+@stf.task
+def typed(x: stf.Read[np.ndarray], y: stf.ReadWrite[np.ndarray]):
+    assert type(x) is type(y) is np.ndarray and not x.flags.writeable and y.flags.writeable
+    y += x
+
+
+@stf.task
+def total(out: stf.Write, *parts: stf.Read):
+    out[...] = sum(parts)
+
+
+@stf.task
+def options(x: stf.ReadWrite, *, factor=1, shift: stf.Read, **named: stf.Read):
+    x *= factor
+    x += shift
+    for value in named.values():
+        x += value
+
+
+@pytest.fixture
+def vec(ctx):
+    def make(value, n=3, name=None):
+        return ctx.logical_data(np.full(n, float(value)), name=name)
+
+    return make
+
+
+def test_modes_and_plain_values(vec):
+    x, y = vec(2), vec(1)
+    assert axpy(10, x, y) is None
+    axpy(a=1, y=y, x=x)
+    axpy(0.5, y=y, x=x)
+    assert y.numpy().tolist() == [24] * 3 and x.numpy().tolist() == [2] * 3
+
+
+def test_annotations_as_strings(vec):
+    x, y, z = vec(1), vec(2), vec(0)
+    strings(x, y, z)
+    strings(x, y, z, 7)
+    strings(x, y, z, k=5)
+    assert y.numpy()[0] == 5 and z.numpy()[0] == 5
+
+
+def test_annotations_with_a_type(vec):
+    x, y = vec(1), vec(2)
+    typed(x, y)
+    assert y.numpy()[0] == 3
+
+
+def test_annotation_forms_that_mean_no_access(vec):
+    @stf.task
+    def f(x: ReadWrite, n: int, flag: bool = False, other: Unknown = None, more: np.ndarray | None = None):  # noqa: F821
+        x += n
+
+    x = vec(0)
+    f(x, 3)
+    assert x.numpy()[0] == 3
+
+
+def test_annotations_of_a_local_name(vec):
+    In = stf.Read
+
+    @stf.task
+    def f(x: In, y: ReadWrite):
+        y += x
+        _ = In
+
+    x, y = vec(1), vec(1)
+    f(x, y)
+    assert y.numpy()[0] == 2
+
+
+def test_variadic_reads(vec):
+    out, parts = vec(0), [vec(k) for k in range(1, 5)]
+    for n in range(1, 5):
+        total(out, *parts[:n])
+        assert out.numpy().tolist() == [sum(range(1, n + 1))] * 3
+    total(out)
+    assert out.numpy().tolist() == [0] * 3
+
+
+def test_keyword_only_and_named(vec):
+    x = vec(1)
+    options(x, shift=vec(1))
+    options(x, shift=vec(1), factor=2, more=vec(10), less=vec(-1))
+    assert x.numpy()[0] == 2 * 2 + 1 + 10 - 1
+    with pytest.raises(TypeError, match="task 'options': too many positional arguments"):
+        options(x, 3, vec(1))
+
+
+def test_positional_only_and_defaults(vec):
+    @stf.task
+    def f(x: stf.ReadWrite, /, n=4, y: stf.Read = None):
+        x += n if y is None else y
+
+    x = vec(0)
+    with pytest.raises(TypeError, match="parameter 'y' of task 'f' takes logical data"):
+        f(x)
+    f(x, y=vec(2))
+    assert x.numpy()[0] == 2
+
+
+@dataclasses.dataclass
+class State:
+    pos: object
+    vel: object
+    dt: float = 0.5
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    a: object
+    b: object
+
+
+def object_array(values):
+    array = np.empty(len(values), object)
+    for i, value in enumerate(values):
+        array[i] = value
+    return array
+
+
+Point = namedtuple("Point", "x y")
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda a, b: [a, b],
+        lambda a, b: (a, b),
+        lambda a, b: {"a": a, "b": b},
+        lambda a, b: Point(a, b),
+        lambda a, b: Pair(a, b),
+        lambda a, b: [[a], {"deep": (b,)}],
+        lambda a, b: object_array([a, b]),
+    ],
+)
+def test_containers_of_data(ctx, vec, wrap):
+    def leaves(c):
+        if isinstance(c, np.ndarray) and c.dtype != object:
+            return [c]
+        if isinstance(c, Pair):
+            return [c.a, c.b]
+        values = c.values() if isinstance(c, dict) else c
+        return [leaf for v in values for leaf in leaves(v)]
+
+    kinds = []
+
+    @stf.task
+    def f(c: stf.ReadWrite, k):
+        kinds.append(type(c))
+        for i, leaf in enumerate(leaves(c)):
+            leaf += k + i
+
+    a, b = vec(0), vec(0)
+    c = wrap(a, b)
+    f(c, 1)
+    f.on(ctx.devices[-1])(c, 10)
+    assert a.numpy()[0] == 11 and b.numpy()[0] == 13
+    assert set(kinds) == {type(c)}
+
+
+def test_dataclass_mixes_data_and_values(vec):
+    @stf.task
+    def step(s: stf.ReadWrite):
+        s.pos += s.dt * s.vel
+
+    pos, vel = vec(0), vec(2)
+    step(State(pos, vel))
+    step(State(pos, vel, dt=2.0))
+    assert pos.numpy()[0] == 5
+
+
+def test_containers_and_tokens(ctx, vec):
+    seen = []
+
+    @stf.task
+    def f(c: stf.ReadWrite, after: stf.Read):
+        seen.append((c[0] is None, c[1] is not None, after))
+
+    f([ctx.token(), vec(1)], ctx.token())
+    ctx.synchronize()
+    assert seen == [(True, True, None)]
+
+
+def test_tiles_as_an_object_array(ctx):
+    X = np.zeros((4, 4))
+    tiles = ctx.logical_data(X).tiles((2, 2))
+
+    @stf.task
+    def number(t: stf.Write):
+        for k, tile in enumerate(t.flat):
+            tile[...] = k
+        assert t.shape == (2, 2)
+
+    number(tiles)
+    del tiles
+    ctx.finalize()
+    assert X[::2, ::2].tolist() == [[0, 1], [2, 3]]
+
+
+def test_an_access_for_a_place_instead_of_data(ctx, vec):
+    x, y = vec(1), vec(0)
+    axpy(1, x.read(stf.data_place.device(0)), y.rw(stf.data_place.host()))
+    assert y.numpy()[0] == 1
+    with pytest.raises(
+        TypeError, match="parameter 'x' of task 'axpy' is opened for less than the access passed: <rw access"
+    ):
+        axpy(1, x.rw(), y)
+
+
+# -- results ---------------------------------------------------------------------------------------------------------
+
+
+def test_results_are_stored_in_order(vec):
+    @stf.task
+    def f(x: stf.Read, y: stf.Write, z: stf.ReadWrite):
+        return x + 1, z * 2
+
+    x, y, z = vec(1), vec(0), vec(5)
+    f(x, y, z)
+    assert (y.numpy()[0], z.numpy()[0]) == (2, 10)
+
+
+def test_a_single_result_and_the_buffer_itself(vec):
+    @stf.task
+    def fresh(x: stf.ReadWrite):
+        return np.asfortranarray(x[::-1] * 2)
+
+    @stf.task
+    def itself(x: stf.ReadWrite):
+        x += 1
+        return x
+
+    @stf.task
+    def part(x: stf.ReadWrite):
+        return x[::-1]
+
+    x = vec(0)
+    itself(x)
+    fresh(x)
+    part(x)
+    assert x.numpy().tolist() == [2, 2, 2]
+
+
+def test_a_result_that_overlaps_its_target(ctx):
+    lX = ctx.logical_data(np.arange(4.0))
+
+    @stf.task
+    def reverse(x: stf.ReadWrite):
+        return x[::-1]
+
+    reverse(lX)
+    assert lX.numpy().tolist() == [3, 2, 1, 0]
+
+
+def test_a_python_scalar_into_zero_dimensional_data(ctx):
+    s = ctx.logical_data_zeros((), np.float32)
+
+    @stf.task
+    def norm(x: stf.Read, out: stf.Write):
+        return np.sqrt((x * x).sum())
+
+    @stf.task
+    def one(out: stf.Write):
+        return 1
+
+    norm(ctx.logical_data(np.array([3.0, 4.0])), s)
+    assert float(s) == 5
+    one(s)
+    assert float(s) == 1
+
+
+@pytest.mark.parametrize(
+    "result, message",
+    [
+        (lambda x: (x, x), "task 'f' returned 2 results for 1 written parameters"),
+        (lambda x: np.zeros(4), r"result 0 of task 'f' has shape \(4,\), its data has \(3,\)"),
+        (lambda x: 1.0, r"result 0 of task 'f' has shape \(\), its data has \(3,\)"),
+        (
+            lambda x: np.zeros(3, np.float32),
+            "result 0 of task 'f' has dtype float32, its data has float64; convert it with",
+        ),
+        (lambda x: np.zeros(3, complex), "result 0 of task 'f' has dtype complex128"),
+        (lambda x: "text", "result 0 of task 'f' has"),
+    ],
+)
+def test_wrong_results_are_errors(ctx, vec, result, message):
+    @stf.task
+    def f(x: stf.ReadWrite):
+        return result(x)
+
+    x = vec(7)
+    f(x)
+    with pytest.raises(stf.TaskFailedError, match=message):
+        ctx.synchronize()
+    assert x.accept().numpy().tolist() == [7] * 3
+
+
+def test_a_result_without_written_parameter_is_an_error(ctx, vec):
+    @stf.task
+    def f(x: stf.Read):
+        return x + 1
+
+    x = vec(1)
+    f(x)
+    with pytest.raises(
+        stf.TaskFailedError, match="task 'f' returned ndarray but writes nothing; annotate a parameter stf.Write"
+    ):
+        ctx.synchronize()
+    assert x.numpy().tolist() == [1] * 3
+
+
+# -- places and names ------------------------------------------------------------------------------------------------
+
+
+def where_it_ran(ctx):
+    return {k: n for k, n in ctx.statistics().tasks_by_place.items() if n}
+
+
+def test_on_a_place(ctx, vec):
+    x, y = vec(1), vec(0)
+    last = len(ctx.devices) - 1
+    axpy.on(last)(1, x, y)
+    axpy.on(stf.exec_place.device(last))(1, x, y)
+    axpy.on("host")(1, x, y)
+    axpy.on(np.int64(last))(1, x, y)
+    ctx.synchronize()
+    assert where_it_ran(ctx) == {f"device({last})": 3, "host": 1}
+    assert y.numpy()[0] == 4
+
+
+def test_on_the_place_of_data(ctx, vec):
+    x, y = vec(1), vec(0)
+    last = len(ctx.devices) - 1
+    axpy.on(last)(1, x, y)
+    axpy.on(y)(1, x, y)
+    axpy.on(ctx.logical_data_empty(3))(1, x, y)
+    ctx.synchronize()
+    counts = where_it_ran(ctx)
+    assert counts[f"device({last})"] == (2 if last else 3) and counts["device(0)"] == (1 if last else 3)
+
+
+def test_names(ctx_factory):
+    ctx = ctx_factory(observe="dot")
+    x, y = ctx.logical_data(np.zeros(2)), ctx.logical_data(np.zeros(2))
+    axpy.named("first")(1, x, y)
+    axpy.on("host").named("second")(1, x, y)
+    axpy.named("third").on(ctx.devices[0])(1, x, y)
+
+    @stf.task(name="fourth")
+    def f(x: stf.ReadWrite):
+        x += 1
+
+    f(x)
+    text = ctx.dot()
+    assert all(name in text for name in ("first", "second", "third", "fourth"))
+    assert repr(axpy) == "<stf.task axpy>" and axpy.__name__ == "axpy" and axpy.__wrapped__.__name__ == "axpy"
+
+
+def test_plain_function_stays_callable():
+    y = np.ones(2)
+    axpy.__wrapped__(2, np.ones(2), y)
+    assert y.tolist() == [3, 3]
+
+
+# -- injection -------------------------------------------------------------------------------------------------------
+
+
+def test_stream_and_task_are_injected_wherever_they_stand(ctx, vec):
+    seen = []
+
+    @stf.task
+    def first(s: stf.Stream, x: stf.ReadWrite, k):
+        seen.append(isinstance(s, stf.Stream))
+        x += k
+
+    @stf.task
+    def last(x: stf.ReadWrite, t: "stf.Task"):  # noqa: UP037
+        seen.append((isinstance(t, stf.Task), t.exec_place, t.symbol, t.arrays()[0] is x, t[0] is x))
+
+    @stf.task
+    def middle(x: stf.ReadWrite, t: stf.Task, k=2, *, s: stf.Stream):
+        x += k
+
+    x = vec(0)
+    first(x, 1)
+    first(x=x, k=1)
+    last.on(ctx.devices[-1])(x)
+    middle(x)
+    middle(x, 3)
+    assert x.numpy()[0] == 1 + 1 + 2 + 3
+    assert seen == [True, True, (True, ctx.devices[-1], "last", True, True)]
+
+
+# -- closures --------------------------------------------------------------------------------------------------------
+
+
+def test_closures_are_snapshotted_at_submission(ctx, vec):
+    gate = threading.Event()
+    x, y = vec(0), vec(0)
+    for k in range(5):
+
+        @stf.task
+        def f(x: stf.ReadWrite):
+            assert gate.wait(30)
+            x += 10**k
+
+        f(x)
+        ctx.task(y.rw())(lambda y: (gate.wait(30), y.__iadd__(10**k), None)[-1])
+    k = 100
+    gate.set()
+    assert x.numpy()[0] == y.numpy()[0] == 11111 and k == 100
+
+
+def test_methods_partials_and_callables_are_bodies(ctx, vec):
+    class Base:
+        def body(self, x):
+            x += self.k
+
+    class Adder(Base):
+        def __init__(self, k):
+            self.k = k
+
+        def body(self, x):
+            super().body(x)
+
+        def __call__(self, x):
+            x += self.k
+
+    x = vec(0)
+    ctx.task(x.rw())(Adder(1).body)
+    ctx.task(x.rw())(Adder(10))
+    ctx.task(x.rw())(functools.partial(np.add, 100))  # a result, which is stored
+    ctx.host_launch(x.rw())(Adder(1000).body)
+    assert x.numpy()[0] == 1111
+
+
+def test_functools_wraps_and_partial_of_a_task(vec):
+    x, y = vec(1), vec(0)
+    functools.partial(axpy, 3)(x, y)
+    assert y.numpy()[0] == 3
+
+
+def test_data_hidden_in_a_closure_is_refused(ctx, vec):
+    x, hidden = vec(0), vec(1, name="H")
+
+    @stf.task
+    def f(x: stf.ReadWrite):
+        return x + hidden
+
+    for submit in (
+        lambda: f(x),
+        lambda: ctx.task(x.rw())(lambda x: hidden),
+        lambda: ctx.host_launch(x.rw())(lambda x: hidden),
+    ):
+        with pytest.raises(stf.AccessError, match="uses logical data 'hidden' without an access; pass it"):
+            submit()
+    assert x.numpy()[0] == 0 and hidden.numpy()[0] == 1
+
+    @ctx.task(x.rw(), hidden.read())
+    def declared(a, b):
+        a += b
+        _ = hidden.shape
+
+    assert x.numpy()[0] == 1
+
+
+def test_data_hidden_in_globals_is_refused(ctx, vec, monkeypatch):
+    x = vec(0)
+    monkeypatch.setitem(globals(), "GLOBAL", vec(1))
+
+    @stf.task
+    def f(x: stf.ReadWrite):
+        x += GLOBAL  # noqa: F821
+
+    def g(x):
+        x += GLOBAL  # noqa: F821
+
+    for submit in (lambda: f(x), lambda: ctx.task(x.rw())(g), lambda: ctx.host_launch(x.rw())(g)):
+        with pytest.raises(stf.AccessError, match="uses logical data 'GLOBAL' without an access; pass it"):
+            submit()
+    assert x.numpy()[0] == 0
+
+
+def test_an_attribute_may_be_named_like_global_data(ctx, vec, monkeypatch):
+    monkeypatch.setitem(globals(), "T", vec(1))
+    x = vec(0)
+
+    @stf.task
+    def f(x: stf.ReadWrite):
+        x += x.T + 1
+
+    f(x)
+    assert x.numpy()[0] == 1
+
+
+# -- what is refused -------------------------------------------------------------------------------------------------
+
+
+def test_submit_task(ctx, vec):
+    x, y = vec(1), vec(0)
+    ctx.submit_task(axpy.__wrapped__, 2, x, y, place=ctx.devices[-1], name="mine")
+    ctx.submit_task(axpy, 1, x, y)
+    ctx.submit_task(lambda: None)  # without data, on this context
+    assert y.numpy()[0] == 3
+    assert where_it_ran(ctx)[f"device({len(ctx.devices) - 1})"] >= 1
+
+
+def test_refused_calls_cost_nothing(ctx, vec):
+    x, y = vec(1, name="x"), vec(0)
+    with pytest.raises(TypeError, match="task 'axpy': missing a required argument: 'y'"):
+        axpy(1, x)
+    with pytest.raises(TypeError, match="task 'axpy': .*unexpected keyword argument 'z'"):
+        axpy(1, x, y, z=1)
+    with pytest.raises(
+        TypeError, match="parameter 'x' of task 'axpy' takes logical data .* got ndarray; register the array"
+    ):
+        axpy(1, np.ones(3), y)
+    with pytest.raises(
+        TypeError, match="parameter 'a' of task 'axpy' has no access mode, got .*'x'.*; annotate it stf.Read"
+    ):
+        axpy(x, x, y)
+    with pytest.raises(TypeError, match="parameter 'a' of task 'axpy' has no access mode"):
+        axpy(x.read(), x, y)
+    with pytest.raises(TypeError, match="@stf.task decorates a function, got int"):
+        stf.task(3)
+    with pytest.raises(TypeError, match="task 'nothing' was called without logical data, so its context is unknown"):
+
+        @stf.task
+        def nothing(n):
+            pass
+
+        nothing(1)
+    with pytest.raises(TypeError, match="stf.Read is an annotation: write `x: stf.Read`"):
+        stf.Read(x)
+    with pytest.raises(
+        TypeError, match=r"stf.Read\[...\] takes an array type of numpy, cupy, torch or numba, got <class 'int'>"
+    ):
+        stf.Read[int]
+    ctx.check_state()
+    axpy(1, x, y)
+    assert y.numpy()[0] == 1
+
+
+def test_unresolvable_annotation_is_named(vec):
+    @stf.task
+    def f(x: "Missing.Read"):  # noqa: F821, UP037
+        pass
+
+    with pytest.raises(
+        TypeError, match="annotation .*Missing.Read.* of task 'f' cannot be resolved; import its names at"
+    ):
+        f(vec(0))
+
+
+@pytest.mark.parametrize("lib", ["torch", "cupy"])
+def test_a_missing_library_is_an_import_error_with_the_line_to_type(ctx_factory, vec, lib):
+    try:
+        __import__(lib)
+    except ImportError:
+        pass
+    else:
+        pytest.skip(f"{lib} is installed")
+    expected = (
+        (ImportError, "torch is not installed: pip install torch")
+        if lib == "torch"
+        else (stf.PlaceError, "cupy arrays")
+    )
+    ctx = ctx_factory(arrays=lib)
+    x = ctx.logical_data(np.zeros(2), name="x")
+
+    @stf.task
+    def f(x: stf.ReadWrite):
+        x += 1
+
+    @stf.task(arrays="numpy")
+    def g(x: stf.ReadWrite):
+        x += 1
+
+    with pytest.raises(expected[0], match=expected[1]):
+        f(x)
+    with pytest.raises(expected[0], match=expected[1]):
+        ctx.wait(x, arrays=lib)
+    with pytest.raises(expected[0], match=expected[1]), ctx.task(x.read()) as t:
+        getattr(t, lib)()
+    g(x)  # the failed call has not cost the data
+    assert x.numpy().tolist() == [1, 1]
+
+
+def test_unknown_library_is_a_value_error(ctx, vec):
+    x = vec(1)
+    with pytest.raises(ValueError, match="arrays= is 'numpy', 'cupy', 'torch' or 'numba', got 'jax'"):
+        stf.task(lambda x: None, arrays="jax") and ctx.wait(x, arrays="jax")
+    assert x.numpy()[0] == 1
+
+
+def test_import_of_stf_loads_no_array_library():
+    code = "import sys, stf; print([m for m in ('torch', 'cupy', 'numba', 'cuda') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
