@@ -1,7 +1,7 @@
 # Each target does its own set-up on a fresh clone. The first run makes .venv and builds; later runs are quick.
 #
 #   make test       build, lint, types, tests compiled, tests uncompiled       make demo       the Cholesky example
-#   make stress     long random programs                                      make bench      overhead per task
+#   make stress     long random programs                                      make bench      overhead per task, grain, workloads
 #   make lint       ruff and mypy       make typecheck       mypy             make pure-test  tests, uncompiled
 #   make clean      remove what was built
 
@@ -39,7 +39,10 @@ stress: $(VENV)/built
 	$(PYTEST) tests/stress
 
 bench: $(VENV)/built $(VENV)/bench
-	$(PYTHON) benchmarks/overhead/run.py
+	$(PYTHON) benchmarks/overhead/run.py --plot build/bench/overhead.png
+	$(PYTHON) benchmarks/overhead/grain.py --plot build/bench/grain.png
+	$(PYTHON) benchmarks/overhead/flat.py --plot build/bench/flat.png --check
+	$(PYTHON) benchmarks/workloads/cholesky/run.py
 
 lint: $(VENV)/built
 	$(PYTHON) -m ruff check $(CHECKED)

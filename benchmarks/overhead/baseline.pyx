@@ -7,20 +7,24 @@ cdef class Access:
     cdef int mode
 
 
+cdef Access make_access(data, int mode):
+    access = Access()
+    access.data = data
+    access.mode = mode
+    return access
+
+
 cdef class Data:
     """Makes accesses, as logical data does."""
 
     def read(self, data_place=None):
-        access = Access()
-        access.data = self
-        access.mode = 1
-        return access
+        return make_access(self, 1)
+
+    def write(self, data_place=None):
+        return make_access(self, 2)
 
     def rw(self, data_place=None):
-        access = Access()
-        access.data = self
-        access.mode = 3
-        return access
+        return make_access(self, 3)
 
 
 cdef class Block:

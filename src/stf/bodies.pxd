@@ -2,7 +2,8 @@ cimport cython
 from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data, DataHandle
 from stf._engine.instances cimport Replica
 from stf._engine.late cimport LateCall
-from stf._engine.submit cimport Engine, TaskCore
+from stf._engine.submit cimport Engine
+from stf._engine.task cimport TaskCore
 
 @cython.no_gc
 cdef class Body(LateCall):

@@ -80,7 +80,8 @@ def make_body(task: TaskCore, fn, args, written, kinds=None, late=None):
     body.late = late
     if task.partials is not None:
         body.fresh = fresh_views(task)
-    if task.engine.validate:
+    engine: Engine = task.engine
+    if engine.validate:
         body.check = adapters.watch(task)
     return body
 
@@ -146,7 +147,8 @@ def submit_body(task: TaskCore, fn, extra):
         check_globals(fn)
     fn = snapshot(fn, task)
     injected = injections(fn)
-    engine = task.engine
+    task.bare = False
+    engine: Engine = task.engine
     engine.begin_late(task)
     try:
         values = views_of(task, None)

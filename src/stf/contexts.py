@@ -14,7 +14,7 @@ from stf import _loader, config, lifetime, places
 from stf._backends.stream import StreamBackend
 from stf._drivers.cpu import CpuDriver
 from stf._drivers.hostile import HostileDriver
-from stf._engine import invariants, release
+from stf._engine import invariants, outcomes, release
 from stf._engine.access import AFFINE_PLACE
 from stf._engine.failures import raise_failures
 from stf._engine.submit import Engine
@@ -402,7 +402,7 @@ class Context(ContextCore, Creation, Observing):
 
     def check_errors(self) -> None:
         """Raise what failed since it was last asked: one error, or an ExceptionGroup."""
-        raise_failures(self.engine.take_failures())
+        raise_failures(outcomes.take_failures(self.engine))
 
     def submit(self) -> None:
         """Start everything that was submitted; on a CPU it has started already."""

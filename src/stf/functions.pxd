@@ -1,5 +1,6 @@
 from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data, DataHandle, make_access
-from stf._engine.submit cimport Engine, TaskCore
+from stf._engine.submit cimport Engine
+from stf._engine.task cimport TaskCore
 from stf.bodies cimport Body, make_body, snapshot, view_of
 from stf.tasks cimport ContextCore, Task
 

@@ -47,6 +47,7 @@ class TaskFunction:
         self.arrays_of = arrays
         self.where = where
         self.parameters = None
+        self.signature = None
         self.kinds = None
         self.positional = False
         self.closes = getattr(fn, "__closure__", None) is not None
@@ -94,7 +95,7 @@ class TaskFunction:
         shapes = self.walk(task, args)
         self.adopt(task, context)
         fn = snapshot(self.fn, task) if self.closes else self.fn
-        engine = task.engine
+        engine: Engine = task.engine
         engine.begin_late(task)
         try:
             body = self.make_body(task, fn, list(args), shapes)
@@ -243,205 +244,8 @@ class TaskFunction:
             if mine.kind not in ("stream", "task"):
                 passed.append(parameter)
         self.signature = self.signature.replace(parameters=passed)
-        self.kinds = kinds if any([kind in ("*", "**", "keyword") for _, kind in kinds]) else None
-        self.positional = False
-        self.closes = getattr(fn, "__closure__", None) is not None
-
-    def __getattr__(self, name):
-        """``__name__`` and the like are the function's."""
-        return getattr(self.fn, name)
-
-    @property
-    def __wrapped__(self):
-        return self.fn
-
-    def on(self, place):
-        """Return the same function running at `place`, or where a logical data is valid."""
-        copy: TaskFunction = self.copy()
-        copy.where = place
-        return copy
-
-    def named(self, symbol):
-        """Return the same function whose tasks are called `symbol`."""
-        copy: TaskFunction = self.copy()
-        copy.symbol = symbol
-        return copy
-
-    def copy(self):
-        copy: TaskFunction = TaskFunction(self.fn, self.symbol, self.arrays_of, self.where)
-        copy.parameters = self.parameters
-        copy.signature = self.signature
-        copy.kinds = self.kinds
-        copy.positional = self.positional
-        return copy
-
-    def __call__(self, *args, **kwargs):
-        task: Task = Task.__new__(Task)
-        task.find_site()
-        self.call(None, task, args, kwargs)
-
-    def call(self, context, task, args, kwargs):
-        """Submit one task."""
-        if self.parameters is None:
-            self.parse()
-        if kwargs or not self.positional or len(args) != len(self.parameters):
-            args = self.bind(args, kwargs)
-        task.symbol = self.symbol
-        shapes = self.walk(task, args)
-        self.adopt(task, context)
-        fn = snapshot(self.fn, task) if self.closes else self.fn
-        engine = task.engine
-        engine.begin_late(task)
-        try:
-            body = self.make_body(task, fn, list(args), shapes)
-        except BaseException:
-            engine.withdraw(task)
-            raise
-        engine.queue(task, body)
-        return 0
-
-    def walk(self, task, args):
-        """Turn arguments into accesses; return the shapes of containers by parameter, or None."""
-        i: cython.int
-        shapes = None
-        task.accesses = accesses = []
-        for i in range(len(args)):
-            parameter: Parameter = self.parameters[i]
-            value = args[i]
-            if parameter.mode:
-                if isinstance(value, DataHandle):
-                    if parameter.mode == ACCUMULATE:
-                        accesses.append(accumulate_access(value, parameter.op))
-                    else:
-                        accesses.append(make_access(value, parameter.mode, None))
-                else:
-                    if shapes is None:
-                        shapes = {}
-                    shapes[i] = self.add_container(task, parameter, value)
-            elif isinstance(value, (DataHandle, Access)):
-                raise TypeError(
-                    f"parameter '{parameter.name}' of task '{self.symbol}' has no access mode, got {value!r}; annotate "
-                    "it stf.Read, stf.Write or stf.ReadWrite"
-                )
-        return shapes
-
-    def make_body(self, task, fn, args, shapes):
-        """The body with the task's arrays in place of its data."""
-        i: cython.int
-        first: cython.int = 0
-        written = []
-        late = []
-        for i in range(len(args)):
-            parameter: Parameter = self.parameters[i]
-            if parameter.mode:
-                lib = parameter.library or self.arrays_of
-                if shapes is None or i not in shapes:
-                    value = view_of(task, first, lib)
-                    first += 1
-                    if value is adapters.TOKEN:
-                        value = None
-                else:
-                    count = leaves(shapes[i])
-                    value = Rebuild([view_of(task, first + k, lib) for k in range(count)], shapes[i])
-                    first += count
-                    late.append(i)
-                args[i] = value
-                if parameter.mode != READ and value is not None:
-                    written.append(value)
-            elif parameter.kind == "stream" or parameter.kind == "task":
-                args[i] = adapters.inject(parameter.kind, task)
-        return make_body(task, fn, args, written, self.kinds, late or None)
-
-    def add(self, task: Task, parameter, value):
-        if parameter.mode == ACCUMULATE:
-            task.accesses.append(accumulate_access(value, parameter.op))
-        else:
-            task.accesses.append(make_access(value, parameter.mode, None))
-
-    def add_container(self, task: Task, parameter, value):
-        """Accesses for a list, tuple, dict or dataclass of data; the shape tells how to build it again."""
-        if isinstance(value, DataHandle):
-            self.add(task, parameter, value)
-            return None
-        if isinstance(value, Access):
-            if value.mode & ~parameter.mode:
-                raise TypeError(
-                    f"parameter '{parameter.name}' of task '{self.symbol}' is opened for less than the access passed: "
-                    f"{value!r}"
-                )
-            task.accesses.append(value)
-            return None
-        if hasattr(value, "expand_mode"):
-            parts = value.expand_mode(parameter.mode)
-            task.accesses.extend(parts)
-            return ("parts", len(parts), value.rebuild)
-        if isinstance(value, (list, tuple)):
-            kind = type(value)
-            return ("sequence", kind, [self.add_container(task, parameter, item) for item in value])
-        if isinstance(value, dict):
-            return ("dict", list(value), [self.add_container(task, parameter, item) for item in value.values()])
-        if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            names = [field.name for field in dataclasses.fields(value)]
-            return ("dataclass", (value, names), [self.add_field(task, parameter, getattr(value, n)) for n in names])
-        if hasattr(value, "ravel") and getattr(value, "dtype", None) == "O":
-            return ("object array", value.shape, [self.add_container(task, parameter, v) for v in value.ravel()])
-        raise TypeError(
-            f"parameter '{parameter.name}' of task '{self.symbol}' takes logical data (or a list, tuple, dict or "
-            f"dataclass of them), got {type(value).__name__}; register the array with ctx.logical_data"
-        )
-
-    def add_field(self, task: Task, parameter, value):
-        """A dataclass may mix data and plain values."""
-        if isinstance(value, (DataHandle, Access, list, tuple, dict)) or hasattr(value, "expand_mode"):
-            return self.add_container(task, parameter, value)
-        return ("plain", value, None)
-
-    def adopt(self, task, context):
-        """The context comes from the data, the place from `.on`, or from the context."""
-        if context is None:
-            if not task.accesses:
-                raise TypeError(
-                    f"task '{self.symbol}' was called without logical data, so its context is unknown; pass "
-                    "some, or use "
-                    "ctx.submit_task"
-                )
-            access: Access = task.accesses[0]
-            engine: Engine = access.core.engine
-            context = engine.context()
-            if context is None:
-                raise ContextClosedError(f"the context of {access.core.describe()} is gone; keep a reference to it")
-        owner: ContextCore = context
-        task.context = owner
-        task.engine = owner.engine
-        if self.where is not None:
-            task.place = owner.where_code(self.where)
-        elif active_places[0]:
-            task.place = owner.current_place_code()
-        else:
-            task.place = owner.default_code
-        return 0
-
-    # -- the signature -----------------------------------------------------------------------------------------
-
-    def parse(self):
-        """Read the access modes off the annotations, once."""
-        fn = self.fn
-        self.signature = inspect.signature(fn)
-        if hasattr(fn, "__code__"):
-            check_globals(fn)
-        parameters = []
-        passed = []
-        kinds = []
-        for name, parameter in self.signature.parameters.items():
-            mine: Parameter = read_annotation(fn, name, parameter)
-            parameters.append(mine)
-            kinds.append((name, "keyword" if parameter.kind is parameter.KEYWORD_ONLY else mine.kind))
-            if mine.kind not in ("stream", "task"):
-                passed.append(parameter)
-        self.signature = self.signature.replace(parameters=passed)
-        plain = all(p.kind in ("plain", "stream", "task") for p in parameters)
-        self.kinds = None if plain else [(p.name, p.kind) for p in parameters]
-        self.positional = all([p.kind == "plain" for p in parameters])
+        self.kinds = kinds if any(kind in ("*", "**", "keyword") for _, kind in kinds) else None
+        self.positional = all(kind == "plain" for _, kind in kinds)
         self.parameters = parameters
 
     def bind(self, args, kwargs):

@@ -6,6 +6,7 @@ import atexit
 import gc
 import logging
 import os
+import sys
 import threading
 import warnings
 import weakref
@@ -29,10 +30,12 @@ def forget(context: Any) -> None:
 
 
 def collected(context: Any) -> None:
-    """The last reference to an open context is gone: finalize it; later, if this is the cyclic collector or a worker."""
+    """The last reference to an open context is gone: finalize it; later, in the cyclic collector or a worker."""
     try:
         warnings.warn(
-            f"{context!r} was dropped without finalize(); use `with stf.context() as ctx`", ResourceWarning, stacklevel=3
+            f"{context!r} was dropped without finalize(); use `with stf.context() as ctx`",
+            ResourceWarning,
+            stacklevel=3,
         )
     finally:
         if _collecting[0] or context._driver.owns_thread(threading.get_ident()):
@@ -56,11 +59,15 @@ def _on_collection(phase: str, info: dict[str, int]) -> None:
 
 def _at_exit() -> None:
     for context in {*_orphans, *_live}:
-        try:
-            warnings.warn(f"{context!r} was open at exit; finalize it", ResourceWarning, stacklevel=1)
-        except ResourceWarning as error:  # warnings are errors, and that must not cost the data
-            logging.getLogger("stf").error("%s", error)
-        _end(context)
+        for step in (warn_open, _end):
+            try:
+                step(context)
+            except Exception:  # one context must not cost another its data
+                sys.excepthook(*sys.exc_info())
+
+
+def warn_open(context: Any) -> None:
+    warnings.warn(f"{context!r} was open at exit; finalize it", ResourceWarning, stacklevel=1)
 
 
 def _after_fork() -> None:

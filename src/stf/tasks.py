@@ -13,16 +13,17 @@ try:
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
+from stf._engine import outcomes
 from stf._engine.access import Access, DataHandle
 from stf._engine.failures import Failure
-from stf._engine.submit import TaskCore
+from stf._engine.submit import Engine
+from stf._engine.task import TaskCore
 from stf.annotations import Stream
 from stf.bodies import fresh_views, submit_body, values_of
 from stf.errors import PlaceError, TaskStateError
 from stf.interop import adapters
 
 if not cython.compiled:
-    from stf._sync import PyThread_get_thread_ident
     from stf.bodies import view_of
 
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
@@ -223,13 +224,13 @@ class Task(TaskCore):
         if self.state != NEW:
             self.must_be_new("start")
         self.bare = False
-        engine = self.engine
+        engine: Engine = self.engine
         engine.begin(self)
         try:
             if engine.port.runs_inline:
                 engine.port.enter(self.slot)
                 if self.inputs is not None:
-                    engine.check_inputs(self)
+                    outcomes.check_inputs(engine, self)
             if self.partials is not None:
                 for op, partial in fresh_views(self):
                     op.fill(partial)
@@ -271,12 +272,14 @@ class Task(TaskCore):
             raise TaskStateError(f"end on task {self.label()}, which {state}")
         if self.restore is not None:
             self.check_watched()
-        self.engine.end(self)
+        engine: Engine = self.engine
+        engine.end(self)
 
     def abandon(self, error):
         """End a task whose body raised: what it was to write is poisoned."""
         self.restore = None
-        self.engine.fail(self, Failure(self.label(), self.call_site, error, self.written(), True))
+        engine: Engine = self.engine
+        engine.fail(self, Failure(self.label(), self.call_site, error, self.written(), True))
 
     def check_watched(self):
         restore, self.restore = self.restore, None
@@ -292,8 +295,9 @@ class Task(TaskCore):
 
     def run_empty(self):
         """Begin and end: the copies that the accesses need are all the work."""
-        self.engine.begin(self)
-        self.engine.end(self)
+        engine: Engine = self.engine
+        engine.begin(self)
+        engine.end(self)
 
     def replica_of(self, index):
         """The replica of access `index`."""
@@ -393,14 +397,15 @@ class Task(TaskCore):
         return index % count
 
     def must_be_open(self, what):
-        if self.state != OPEN and not (self.outcome_pending() and self.engine.inside(PyThread_get_thread_ident())):
+        if self.state != OPEN:
             state = "has not started" if self.state == NEW else "has ended"
             raise TaskStateError(f"{what} on task {self.label()}, which {state}; its data are there between both")
 
     @property
     def stream(self):
         """The stream that the task's work goes to."""
-        return Stream(self.place_name, self.engine.port.stream(self.slot) if self.state == OPEN else None)
+        engine: Engine = self.engine
+        return Stream(self.place_name, engine.port.stream(self.slot) if self.state == OPEN else None)
 
     def stream_ptr(self):
         """Return the address of the task's CUDA stream."""

@@ -10,6 +10,7 @@ except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
 from stf._backends.lanes import Lane, LanePort
+from stf._engine.deps import EventSet
 
 if not cython.compiled:
     LANE_SHIFT = 44

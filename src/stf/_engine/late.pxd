@@ -1,6 +1,7 @@
 cimport cython
 from stf._engine.scopes cimport Outcome
-from stf._engine.submit cimport Engine, TaskCore
+from stf._engine.submit cimport Engine
+from stf._engine.task cimport TaskCore
 from stf._sync cimport PyThread_get_thread_ident
 
 @cython.no_gc

@@ -26,7 +26,7 @@ class LateCall:
         self.task = task
         self.outcome = task.outcome
         self.inputs = task.inputs
-        self.watched = task.engine.observer is not None
+        self.watched = self.engine.observer is not None
         return 0
 
     def execute(self):

@@ -4,7 +4,8 @@ from stf._engine.deps cimport EventSet
 from stf._engine.instances cimport INVALID, MODIFIED, SHARED, Layout, Replica
 from stf._engine.ports cimport COMPUTE, COPY_IN, COPY_OUT, HOST, Port
 from stf._engine.scopes cimport Outcome, Version
-from stf._engine.submit cimport Engine, TaskCore
+from stf._engine.submit cimport Engine
+from stf._engine.task cimport TaskCore
 
 cdef class Partial:
     cdef readonly Replica replica

@@ -7,7 +7,7 @@ try:
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
-from stf._engine import reductions
+from stf._engine import claims, reductions
 from stf._engine.access import Data
 from stf._engine.deps import EventSet
 from stf._engine.failures import Failure
@@ -147,7 +147,7 @@ def check_unused(data: Data, what):
     if data.released:
         raise AccessError(f"{data.describe()} was released; it cannot be {what}")
     if version.claims or version.accumulators:
-        holder = data.engine.holder_of(version).label()
+        holder = claims.holder_of(data.engine, version).label()
         raise TaskStateError(f"{data.describe()} cannot be {what} while task {holder} is open; end it first")
     if data.tiles:
         raise AccessError(f"{data.describe()} cannot be {what} while {data.tiles} tiles of it live; drop them first")

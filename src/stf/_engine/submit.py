@@ -6,24 +6,21 @@ replicas. An end closes the slot and makes its event the data's last writer or o
 
 from __future__ import annotations
 
-import sys
-import threading
-
 try:
     import cython
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
-from stf._engine import invariants, reductions, release
-from stf._engine.access import MODE_NAMES, Access, Data
+from stf._engine import claims, invariants, outcomes, reductions, release
+from stf._engine.access import Access, Data
 from stf._engine.coherency import Coherency
 from stf._engine.deps import EventSet
-from stf._engine.failures import Failure, raise_failures, site_text
+from stf._engine.failures import raise_failures
 from stf._engine.instances import Replica
-from stf._engine.scopes import Outcome, Scope, Version, is_open
+from stf._engine.scopes import Outcome, Scope, Version
+from stf._engine.task import TaskCore
 from stf._sync import Gate
 from stf.errors import (
-    AccessError,
     ContextClosedError,
     ContextMismatchError,
     TaskStateError,
@@ -37,141 +34,6 @@ if not cython.compiled:
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
     COMPUTE, COPY_IN, COPY_OUT, HOST = 0, 1, 2, 3
     NEW, OPEN, ENDED = 0, 1, 2
-
-
-@cython.freelist(32)
-@cython.no_gc
-@cython.cclass
-class TaskCore:
-    """A place and its accesses, from begin to end."""
-
-    def __cinit__(self):
-        self.lasti = 0
-        self.slot = -1
-        self.state = NEW
-        self.kind = "task"
-
-    def find_site(self):
-        """Remember the line that is running: it submits this task."""
-        if cython.compiled:
-            self.code = stf_call_site(cython.address(self.lasti))
-        else:
-            frame = sys._getframe(1)
-            while frame.f_globals.get("__name__", "").startswith("stf.") and frame.f_back is not None:
-                frame = frame.f_back
-            self.code, self.lasti = frame.f_code, frame.f_lasti
-        return 0
-
-    def set_site(self, frame):
-        """Say which frame submits this task (for wrappers written in Python)."""
-        self.code = frame.f_code
-        self.lasti = frame.f_lasti
-
-    def label(self):
-        """What messages call it."""
-        return f"'{self.symbol}'" if self.symbol else f"#{self.id}"
-
-    @property
-    def call_site(self):
-        """The line that submitted the task, as ``file.py:12``."""
-        return site_text(self.code, self.lasti)
-
-    @property
-    def is_open(self):
-        return self.state == OPEN
-
-    @property
-    def device(self):
-        """Index of the device it runs on; -1 for the host."""
-        return self.place - 1
-
-    @property
-    def place_name(self):
-        return self.engine.place_names[self.place]
-
-    def position_of(self, index):
-        """Where the data of access `index` stands among the joined accesses."""
-        if self.uses is self.accesses:
-            return index
-        access: Access = self.accesses[index]
-        for i, item in enumerate(self.uses):
-            use: Access = item
-            if use.core is access.core:
-                return i
-        return -1
-
-    def replica_at(self, index):
-        """The replica that access `index` was given."""
-        return self.replicas[self.position_of(index)]
-
-    def joined_mode(self, index):
-        """The mode of access `index`, joined with others to the same data."""
-        use: Access = self.uses[self.position_of(index)]
-        return use.mode
-
-    def fresh_partials(self):
-        """Positions of accumulating accesses whose partial must be filled with the neutral value."""
-        return [] if self.partials is None else [i for i, partial in self.partials if partial.fresh]
-
-    def held_replicas(self):
-        """The replicas that an open task was given."""
-        return [replica for replica in self.replicas if replica is not None]
-
-    def holds(self, data: Data):
-        """Whether the task has a claim on `data`."""
-        return any(use.core is data for use in cores_of(self))
-
-    def joined_accesses(self):
-        """(data, joined mode) per data, for observers."""
-        return [(use.core, use.mode) for use in cores_of(self)]
-
-    def state_name(self):
-        """``"new"``, ``"open"`` or ``"ended"``."""
-        return ("new", "open", "ended")[self.state]
-
-    def outcome_pending(self):
-        """Whether the body runs later."""
-        return self.outcome is not None and self.outcome.pending
-
-    def written(self):
-        """Labels of what the task writes."""
-        return [a.core.label() for a in cores_of(self) if a.mode != READ]
-
-
-if not cython.compiled:
-    for _name in (
-        "engine",
-        "accesses",
-        "uses",
-        "before",
-        "after",
-        "replicas",
-        "partials",
-        "symbol",
-        "code",
-        "outcome",
-        "inputs",
-    ):
-        setattr(TaskCore, _name, None)
-    TaskCore.id = TaskCore.place = TaskCore.thread = TaskCore.claimed = 0
-    TaskCore.__cinit__(TaskCore)
-
-
-def cores_of(task: TaskCore):
-    """The joined accesses of a task (for cold paths)."""
-    result = []
-    for item in task.uses or task.accesses:
-        use: Access = item
-        result.append(UseView(use.core, use.mode))
-    return result
-
-
-class UseView:
-    """A joined access, seen from Python."""
-
-    def __init__(self, core, mode):
-        self.core = core
-        self.mode = mode
 
 
 class Engine:
@@ -275,7 +137,7 @@ class Engine:
                 if conflict is None:
                     self.start(task)
                 else:
-                    baton = self.await_claim(task, conflict)
+                    baton = claims.await_claim(self, task, conflict)
             except BaseException:
                 self.cancel(task)
                 self.gate.leave()
@@ -326,10 +188,22 @@ class Engine:
             self.queued += 1
             event = self.port.end(task.slot)
             self.finish(task, event)
+            self.let_go(task)
         finally:
             self.gate.leave()
         if self.blocking and PyThread_get_thread_ident() not in self.running:
             self.settle(event)
+        return 0
+
+    def let_go(self, task):
+        """A task whose body is queued holds no handle: data that the user drops are released before it runs."""
+        i: cython.int
+        written = task.replicas
+        for i in range(len(task.uses)):
+            use: Access = task.uses[i]
+            written[i] = None if use.mode == READ else use.core
+        task.writes = written
+        task.accesses = task.uses = task.replicas = task.partials = None
         return 0
 
     def settle(self, event):
@@ -337,7 +211,7 @@ class Engine:
         events = EventSet()
         events.add(event)
         self.port.wait(events, -1.0)
-        raise_failures(self.take_failures())
+        raise_failures(outcomes.take_failures(self))
 
     def hold_back(self):
         """Back-pressure: keep at most `max_pending` late bodies in flight, by halves.
@@ -405,7 +279,7 @@ class Engine:
         """Say which task the thread is inside of, or None."""
         self.gate.enter()
         try:
-            self.reap()
+            claims.reap(self)
         finally:
             self.gate.leave()
         if thread in self.running:
@@ -467,7 +341,7 @@ class Engine:
             use: Access = task.uses[i]
             if use.core.mark == self.serial:
                 self.unclaim(task, i)
-                self.join_duplicates(task)
+                claims.join_duplicates(self, task)
                 return self.admit(task)
             use.core.mark = self.serial
             conflict = self.claim(task, use)
@@ -489,7 +363,7 @@ class Engine:
         if version.scope is not self.scope:
             version = self.import_version(data)
         if version.frozen or data.tiles or data.released or version.partials is not None:
-            self.check_guards(task, use, version)
+            claims.check_guards(self, task, use, version)
             version = data.version
         mode = use.mode
         if mode & WRITE:
@@ -502,7 +376,7 @@ class Engine:
             return version
         if mode & READ:
             if version.outcome is not None:
-                self.inherit(task, version, data)
+                outcomes.inherit(self, task, version, data)
             if version.valid == 0 and not data.token:
                 raise UninitializedDataError(
                     f"{data.describe()} is read by task {task.label()} before anything wrote it; write it first, or "
@@ -530,156 +404,8 @@ class Engine:
                 version.accumulators -= 1
         task.claimed = 0
         if self.claim_queue:
-            self.wake_claimants()
+            claims.wake_claimants(self)
         return 0
-
-    def check_guards(self, task: TaskCore, use: Access, version: Version):
-        """The rare states of a data: released, split, frozen, or with partial results of a reduction."""
-        data = use.core
-        if data.released:
-            raise AccessError(f"{data.describe()} was released; task {task.label()} cannot use it")
-        if data.tiles:
-            release.join_deferred(self, data)
-        if data.tiles:
-            raise AccessError(
-                f"{data.describe()} is split into {data.tiles} tiles; task {task.label()} must use those, or drop "
-                "them first (del, or release)"
-            )
-        if version.frozen & WRITE or (version.frozen and use.mode != READ):
-            raise AccessError(
-                f"{data.describe()} is frozen for {MODE_NAMES[version.frozen]}; task {task.label()} cannot open it for "
-                f"{MODE_NAMES[use.mode]} before unfreeze"
-            )
-        if version.partials is not None and version.claims == 0 and version.accumulators == 0:
-            if use.mode & READ or (use.mode == ACCUMULATE and use.op != version.op):
-                reductions.combine(self, data)
-            elif use.mode == WRITE:
-                reductions.forget_partials(self, data)
-
-    def await_claim(self, task: TaskCore, version: Version):
-        """Queue for a data that another task holds; an error if this thread itself holds one."""
-        baton = threading.Lock()
-        if self.reap():
-            return baton
-        thread = PyThread_get_thread_ident()
-        for item in self.opened():
-            other: TaskCore = item
-            if other.thread == thread:
-                holder: TaskCore = self.holder_of(version)
-                raise TaskStateError(
-                    f"task {task.label()} needs data that task {holder.label()} ({holder.call_site}) holds, while this "
-                    f"thread holds task {other.label()} ({other.call_site}) open; end that task first"
-                )
-        baton.acquire()
-        self.claim_queue.append(baton)
-        return baton
-
-    def holder_of(self, version: Version):
-        """An open task that has a claim on the data of `version`, or None."""
-        for item in self.opened():
-            task: TaskCore = item
-            for element in task.uses:
-                use: Access = element
-                if use.core.version is version:
-                    return task
-        return None
-
-    def reap(self):
-        """Fail the open tasks that nobody can end any more, since the last reference is gone; say how many."""
-        count = 0
-        task = self.last_open
-        while task is not None:
-            before = task.before
-            listed: cython.int = 1 if before is None else 2
-            if references(task) == listed + OWN_REFERENCES:
-                error = TaskStateError(f"task {task.label()} ({task.call_site}) was dropped while it was open")
-                failure = Failure(task.label(), task.call_site, error, task.written())
-                self.failures.append(failure)
-                task.outcome = Outcome(False, failure)
-                self.finish(task, self.port.abort(task.slot))
-                count += 1
-            task = before
-        return count
-
-    def wake_claimants(self):
-        queue, self.claim_queue = self.claim_queue, []
-        for baton in queue:
-            baton.release()
-
-    def join_duplicates(self, task):
-        """One access per data: joined modes, one place."""
-        joined = {}
-        for item in task.accesses:
-            access: Access = item
-            known: Access = joined.get(access.core.id)
-            if known is None:
-                joined[access.core.id] = access
-                continue
-            if known.place != access.place:
-                raise ValueError(
-                    f"task {task.label()} asks for {access.core.describe()} at two data places at once; ask for one"
-                )
-            if known.mode != access.mode:
-                if known.mode == ACCUMULATE or access.mode == ACCUMULATE:
-                    raise AccessError(
-                        f"task {task.label()} both accumulates into and accesses {access.core.describe()}; do either"
-                    )
-                merged = make_access_like(access, known.mode | access.mode)
-                joined[access.core.id] = merged
-        task.uses = list(joined.values())
-        return 0
-
-    # -- outcomes ----------------------------------------------------------------------------------------------
-
-    def inherit(self, task, version, data):
-        """Look at how the writing of an input went: fail now, or remember to look again."""
-        outcome = version.outcome
-        failure = outcome.failed()
-        if failure is not None:
-            if failure.delivered or task.outcome is None:
-                failure.delivered = True
-                self.spoil(task, failure)
-                raise failure.error_of_reader(task.label(), data.describe())
-            if task.inputs is None:
-                task.inputs = []
-            task.inputs.append(outcome)
-        elif is_open(outcome):
-            if task.inputs is None:
-                task.inputs = []
-            task.inputs.append(outcome)
-        else:
-            version.outcome = None
-        return 0
-
-    def spoil(self, task, failure):
-        """A task that will not run leaves what it was to write poisoned."""
-        for item in task.uses:
-            use: Access = item
-            if use.mode != READ and use.core.engine is self:
-                use.core.version.outcome = Outcome(False, failure)
-        return 0
-
-    def check_inputs(self, task: TaskCore):
-        """After a task's inputs are complete: raise if one of them is poisoned (the task is failed then)."""
-        for item in task.inputs or ():
-            failure = item.failed()
-            if failure is not None:
-                failure.delivered = True
-                if failure in self.failures:
-                    self.failures.remove(failure)
-                spoilt = [use.core.describe() for use in cores_of(task) if use.core.version.outcome is item]
-                self.fail(task, failure)
-                raise failure.error_of_reader(task.label(), " and ".join(spoilt) or "its input")
-        return 0
-
-    def take_failures(self):
-        """What failed and was not told yet."""
-        taken = []
-        while self.failures:
-            failure = self.failures.pop(0)
-            if not failure.delivered:
-                taken.append(failure)
-        return taken
 
     # -- start and finish --------------------------------------------------------------------------------------
 
@@ -745,7 +471,7 @@ class Engine:
                             use.core, use.core.version, place, use.mode, task.slot
                         )
                         if use.core.layout.interface is not None and use.core.version.outcome is not None:
-                            self.inherit(task, use.core.version, use.core)
+                            outcomes.inherit(self, task, use.core.version, use.core)
         finally:
             self.coherency.asking = None
 
@@ -785,7 +511,7 @@ class Engine:
         self.coherency.tick += 1
         outcome = task.outcome
         if outcome is None and task.inputs is not None:
-            outcome = self.derive(task)
+            outcome = outcomes.derive(self, task)
         for i in range(len(task.uses)):
             use: Access = task.uses[i]
             version = use.core.version
@@ -819,13 +545,8 @@ class Engine:
         task.context = None  # a task that was submitted keeps no context alive
         self.unlist_open(task)
         if self.claim_queue:
-            self.wake_claimants()
+            claims.wake_claimants(self)
         return 0
-
-    def derive(self, task: TaskCore):
-        """The outcome of what a task computes from inputs that may still fail."""
-        sources = [item for item in task.inputs if is_open(item) or item.failed() is not None]
-        return Outcome(False, None, sources) if sources else None
 
     # -- scopes ------------------------------------------------------------------------------------------------
 
@@ -860,28 +581,3 @@ class Engine:
             data.version = data.version.imported(inner)
             inner.touched.append(data)
         return data.version
-
-
-def references(task):
-    """How many references to a task there are, and some that the calls add."""
-    return sys.getrefcount(task)
-
-
-def count_own_references():
-    """What `references` says of a task that only a local variable holds."""
-    task = TaskCore()
-    return references(task)
-
-
-OWN_REFERENCES = count_own_references()
-
-
-def make_access_like(access, mode):
-    """The same access with another mode."""
-    merged: Access = Access.__new__(Access)
-    merged.data = access.data
-    merged.core = access.core
-    merged.mode = mode
-    merged.place = access.place
-    merged.op = access.op
-    return merged

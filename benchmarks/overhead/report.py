@@ -1,0 +1,39 @@
+"""Tables in a terminal, and what machine they are of."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Sequence
+
+from contenders import CORES
+
+from stf import _loader
+
+__all__ = ["print_table", "show_machine"]
+
+
+def show_machine() -> None:
+    """Say what the figures are of: how stf was built, the cores, and how busy the machine is with other work."""
+    load = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
+    form = "compiled" if all(_loader.compiled_modules().values()) else "uncompiled"
+    print(f"stf {form}, {platform.python_implementation()} {platform.python_version()}, {CORES} cores{load}\n")
+
+
+def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]], sides: str, grouped: bool = True) -> None:
+    """Print `rows` under `heads`; `sides` says per column l (left) or r.
+
+    Where `grouped`, rows with the same first word are a group, which has it once.
+    """
+    widths = [max(len(row[i]) for row in [heads, *rows]) for i in range(len(heads))]
+    group = None
+    for row in [heads, *rows]:
+        repeats = grouped and row[0] == group
+        if grouped and not repeats and group is not None:
+            print()
+        group = row[0]
+        cells = ["" if repeats else row[0], *row[1:]]
+        aligned = [f"{c:{'<' if s == 'l' else '>'}{w}}" for c, s, w in zip(cells, sides, widths, strict=True)]
+        print("  ".join(aligned).rstrip())
+    sys.stdout.flush()

@@ -1,0 +1,126 @@
+"""Claims, the rare cases: guards of a data, conflicts between tasks, dropped tasks, double accesses."""
+
+from __future__ import annotations
+
+import threading
+
+try:
+    import cython
+except ImportError:
+    from stf import _cython as cython  # type: ignore[no-redef]
+
+from stf._engine import reductions, release
+from stf._engine.access import MODE_NAMES, Access
+from stf._engine.failures import Failure
+from stf._engine.scopes import Outcome, Version
+from stf._engine.task import OWN_REFERENCES, TaskCore
+from stf.errors import AccessError, TaskStateError
+
+if not cython.compiled:
+    from stf._engine.task import make_access_like, references
+    from stf._sync import PyThread_get_thread_ident
+
+    INVALID, SHARED, MODIFIED = 0, 1, 2
+    READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
+
+
+def check_guards(engine: Engine, task: TaskCore, use: Access, version: Version):
+    """The rare states of a data: released, split, frozen, or with partial results of a reduction."""
+    data = use.core
+    if data.released:
+        raise AccessError(f"{data.describe()} was released; task {task.label()} cannot use it")
+    if data.tiles:
+        release.join_deferred(engine, data)
+    if data.tiles:
+        raise AccessError(
+            f"{data.describe()} is split into {data.tiles} tiles; task {task.label()} must use those, or drop "
+            "them first (del, or release)"
+        )
+    if version.frozen & WRITE or (version.frozen and use.mode != READ):
+        raise AccessError(
+            f"{data.describe()} is frozen for {MODE_NAMES[version.frozen]}; task {task.label()} cannot open it for "
+            f"{MODE_NAMES[use.mode]} before unfreeze"
+        )
+    if version.partials is not None and version.claims == 0 and version.accumulators == 0:
+        if use.mode & READ or (use.mode == ACCUMULATE and use.op != version.op):
+            reductions.combine(engine, data)
+        elif use.mode == WRITE:
+            reductions.forget_partials(engine, data)
+
+
+def await_claim(engine: Engine, task: TaskCore, version: Version):
+    """Queue for a data that another task holds; an error if this thread itself holds one."""
+    baton = threading.Lock()
+    if reap(engine):
+        return baton
+    thread = PyThread_get_thread_ident()
+    for item in engine.opened():
+        other: TaskCore = item
+        if other.thread == thread:
+            holder: TaskCore = holder_of(engine, version)
+            raise TaskStateError(
+                f"task {task.label()} needs data that task {holder.label()} ({holder.call_site}) holds, while this "
+                f"thread holds task {other.label()} ({other.call_site}) open; end that task first"
+            )
+    baton.acquire()
+    engine.claim_queue.append(baton)
+    return baton
+
+
+def holder_of(engine: Engine, version: Version):
+    """An open task that has a claim on the data of `version`, or None."""
+    for item in engine.opened():
+        task: TaskCore = item
+        for element in task.uses:
+            use: Access = element
+            if use.core.version is version:
+                return task
+    return None
+
+
+def reap(engine: Engine):
+    """Fail the open tasks that nobody can end any more, since the last reference is gone; say how many."""
+    count = 0
+    task = engine.last_open
+    while task is not None:
+        before = task.before
+        listed: cython.int = 1 if before is None else 2
+        if references(task) == listed + OWN_REFERENCES:
+            error = TaskStateError(f"task {task.label()} ({task.call_site}) was dropped while it was open")
+            failure = Failure(task.label(), task.call_site, error, task.written())
+            engine.failures.append(failure)
+            task.outcome = Outcome(False, failure)
+            engine.finish(task, engine.port.abort(task.slot))
+            count += 1
+        task = before
+    return count
+
+
+def wake_claimants(engine: Engine):
+    queue, engine.claim_queue = engine.claim_queue, []
+    for baton in queue:
+        baton.release()
+
+
+def join_duplicates(engine: Engine, task: TaskCore):
+    """One access per data: joined modes, one place."""
+    joined = {}
+    for item in task.accesses:
+        access: Access = item
+        known: Access = joined.get(access.core.id)
+        if known is None:
+            joined[access.core.id] = access
+            continue
+        if known.place != access.place:
+            raise ValueError(
+                f"task {task.label()} asks for {access.core.describe()} at two data places at once; ask for one"
+            )
+        if known.mode != access.mode:
+            if known.mode == ACCUMULATE or access.mode == ACCUMULATE:
+                raise AccessError(
+                    f"task {task.label()} both accumulates into and accesses {access.core.describe()}; do either"
+                )
+            merged = make_access_like(access, known.mode | access.mode)
+            joined[access.core.id] = merged
+    task.uses = list(joined.values())
+    return 0

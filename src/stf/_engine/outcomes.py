@@ -1,0 +1,76 @@
+"""Outcomes: what a failed task does to those that need its data."""
+
+from __future__ import annotations
+
+try:
+    import cython
+except ImportError:
+    from stf import _cython as cython  # type: ignore[no-redef]
+
+from stf._engine.access import Access, Data
+from stf._engine.scopes import Outcome, Version, is_open
+from stf._engine.task import TaskCore, cores_of
+
+if not cython.compiled:
+    INVALID, SHARED, MODIFIED = 0, 1, 2
+    READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
+
+
+def inherit(engine: Engine, task: TaskCore, version: Version, data: Data):
+    """Look at how the writing of an input went: fail now, or remember to look again."""
+    outcome = version.outcome
+    failure = outcome.failed()
+    if failure is not None:
+        if failure.delivered or task.outcome is None:
+            failure.delivered = True
+            spoil(engine, task, failure)
+            raise failure.error_of_reader(task.label(), data.describe())
+        if task.inputs is None:
+            task.inputs = []
+        task.inputs.append(outcome)
+    elif is_open(outcome):
+        if task.inputs is None:
+            task.inputs = []
+        task.inputs.append(outcome)
+    else:
+        version.outcome = None
+    return 0
+
+
+def spoil(engine: Engine, task: TaskCore, failure):
+    """A task that will not run leaves what it was to write poisoned."""
+    for item in task.uses:
+        use: Access = item
+        if use.mode != READ and use.core.engine is engine:
+            use.core.version.outcome = Outcome(False, failure)
+    return 0
+
+
+def check_inputs(engine: Engine, task: TaskCore):
+    """After a task's inputs are complete: raise if one of them is poisoned (the task is failed then)."""
+    for item in task.inputs or ():
+        failure = item.failed()
+        if failure is not None:
+            failure.delivered = True
+            if failure in engine.failures:
+                engine.failures.remove(failure)
+            spoilt = [use.core.describe() for use in cores_of(task) if use.core.version.outcome is item]
+            engine.fail(task, failure)
+            raise failure.error_of_reader(task.label(), " and ".join(spoilt) or "its input")
+    return 0
+
+
+def take_failures(engine: Engine):
+    """What failed and was not told yet."""
+    taken = []
+    while engine.failures:
+        failure = engine.failures.pop(0)
+        if not failure.delivered:
+            taken.append(failure)
+    return taken
+
+
+def derive(engine: Engine, task: TaskCore):
+    """The outcome of what a task computes from inputs that may still fail."""
+    sources = [item for item in task.inputs if is_open(item) or item.failed() is not None]
+    return Outcome(False, None, sources) if sources else None

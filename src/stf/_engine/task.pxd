@@ -1,0 +1,60 @@
+cimport cython
+from libc.stdint cimport int64_t
+from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data, DataHandle, make_access
+from stf._engine.coherency cimport Coherency, Pool
+from stf._engine.deps cimport EventSet
+from stf._engine.instances cimport INVALID, MODIFIED, SHARED, Layout, Replica
+from stf._engine.ports cimport COMPUTE, COPY_IN, COPY_OUT, HOST, Port
+from stf._engine.scopes cimport Outcome, Version
+
+cdef extern from *:
+    """
+    #include "frameobject.h"
+    /* The Python code that is running now, and how far it is: what a call site is made of. */
+    static PyObject *stf_call_site(int *lasti) {
+        PyFrameObject *frame = PyEval_GetFrame();
+        if (frame == NULL) { *lasti = 0; Py_INCREF(Py_None); return Py_None; }
+        *lasti = PyFrame_GetLasti(frame);
+        return (PyObject *)PyFrame_GetCode(frame);
+    }
+    """
+    object stf_call_site(int* lasti)
+
+cdef enum:
+    NEW = 0
+    OPEN = 1
+    ENDED = 2
+
+@cython.no_gc
+cdef class TaskCore:
+    cdef readonly object engine
+    cdef readonly int64_t id
+    cdef public int place
+    cdef public list accesses
+    cdef list uses
+    cdef list replicas
+    cdef list writes
+    cdef list partials
+    cdef readonly int slot
+    cdef readonly int state
+    cdef public object symbol
+    cdef public object code
+    cdef public int lasti
+    cdef public str kind
+    cdef public Outcome outcome
+    cdef list inputs
+    cdef readonly unsigned long thread
+    cdef int claimed
+    cdef TaskCore before
+    cdef TaskCore after
+    # what the API adds: here, so that its tasks are of the size that the freelist keeps
+    cdef readonly object context
+    cdef list groups
+    cdef bint bare
+    cdef object restore
+    cdef int find_site(self) except -1
+    cdef int position_of(self, int index) except -2
+    cdef Replica replica_at(self, int index)
+
+cdef int references(TaskCore task) except -1
+cdef Access make_access_like(Access access, int mode)

@@ -1,0 +1,181 @@
+"""A task, as the engine knows it: a place and its accesses, from begin to end."""
+
+from __future__ import annotations
+
+import sys
+
+try:
+    import cython
+except ImportError:
+    from stf import _cython as cython  # type: ignore[no-redef]
+
+from stf._engine.access import Access, Data
+from stf._engine.failures import site_text
+
+if not cython.compiled:
+    INVALID, SHARED, MODIFIED = 0, 1, 2
+    READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
+    NEW, OPEN, ENDED = 0, 1, 2
+
+
+@cython.freelist(32)
+@cython.no_gc
+@cython.cclass
+class TaskCore:
+    """A place and its accesses, from begin to end."""
+
+    def __cinit__(self):
+        self.lasti = 0
+        self.slot = -1
+        self.state = NEW
+        self.kind = "task"
+
+    def find_site(self):
+        """Remember the line that is running: it submits this task."""
+        if cython.compiled:
+            self.code = stf_call_site(cython.address(self.lasti))
+        else:
+            frame = sys._getframe(1)
+            while frame.f_globals.get("__name__", "").startswith("stf.") and frame.f_back is not None:
+                frame = frame.f_back
+            self.code, self.lasti = frame.f_code, frame.f_lasti
+        return 0
+
+    def set_site(self, frame):
+        """Say which frame submits this task (for wrappers written in Python)."""
+        self.code = frame.f_code
+        self.lasti = frame.f_lasti
+
+    def label(self):
+        """What messages call it."""
+        return f"'{self.symbol}'" if self.symbol else f"#{self.id}"
+
+    @property
+    def call_site(self):
+        """The line that submitted the task, as ``file.py:12``."""
+        return site_text(self.code, self.lasti)
+
+    @property
+    def is_open(self):
+        return self.state == OPEN
+
+    @property
+    def device(self):
+        """Index of the device it runs on; -1 for the host."""
+        return self.place - 1
+
+    @property
+    def place_name(self):
+        return self.engine.place_names[self.place]
+
+    def position_of(self, index):
+        """Where the data of access `index` stands among the joined accesses."""
+        if self.uses is self.accesses:
+            return index
+        access: Access = self.accesses[index]
+        for i, item in enumerate(self.uses):
+            use: Access = item
+            if use.core is access.core:
+                return i
+        return -1
+
+    def replica_at(self, index):
+        """The replica that access `index` was given."""
+        return self.replicas[self.position_of(index)]
+
+    def joined_mode(self, index):
+        """The mode of access `index`, joined with others to the same data."""
+        use: Access = self.uses[self.position_of(index)]
+        return use.mode
+
+    def fresh_partials(self):
+        """Positions of accumulating accesses whose partial must be filled with the neutral value."""
+        return [] if self.partials is None else [i for i, partial in self.partials if partial.fresh]
+
+    def held_replicas(self):
+        """The replicas that an open task was given."""
+        return [replica for replica in self.replicas if replica is not None]
+
+    def holds(self, data: Data):
+        """Whether the task has a claim on `data`."""
+        return any(use.core is data for use in cores_of(self))
+
+    def joined_accesses(self):
+        """(data, joined mode) per data, for observers."""
+        return [(use.core, use.mode) for use in cores_of(self)]
+
+    def state_name(self):
+        """``"new"``, ``"open"`` or ``"ended"``."""
+        return ("new", "open", "ended")[self.state]
+
+    def outcome_pending(self):
+        """Whether the body runs later."""
+        return self.outcome is not None and self.outcome.pending
+
+    def written(self):
+        """Labels of what the task writes."""
+        if self.writes is not None:
+            return [core.label() for core in self.writes if core is not None]
+        return [a.core.label() for a in cores_of(self) if a.mode != READ]
+
+
+if not cython.compiled:
+    for _name in (
+        "engine",
+        "accesses",
+        "uses",
+        "writes",
+        "before",
+        "after",
+        "replicas",
+        "partials",
+        "symbol",
+        "code",
+        "outcome",
+        "inputs",
+    ):
+        setattr(TaskCore, _name, None)
+    TaskCore.id = TaskCore.place = TaskCore.thread = TaskCore.claimed = 0
+    TaskCore.__cinit__(TaskCore)
+
+
+def cores_of(task: TaskCore):
+    """The joined accesses of a task (for cold paths)."""
+    result = []
+    for item in task.uses or task.accesses:
+        use: Access = item
+        result.append(UseView(use.core, use.mode))
+    return result
+
+
+class UseView:
+    """A joined access, seen from Python."""
+
+    def __init__(self, core, mode):
+        self.core = core
+        self.mode = mode
+
+
+def references(task):
+    """How many references to a task there are, and some that the calls add."""
+    return sys.getrefcount(task)
+
+
+def count_own_references():
+    """What `references` says of a task that only a local variable holds."""
+    task = TaskCore()
+    return references(task)
+
+
+OWN_REFERENCES = count_own_references()
+
+
+def make_access_like(access, mode):
+    """The same access with another mode."""
+    merged: Access = Access.__new__(Access)
+    merged.data = access.data
+    merged.core = access.core
+    merged.mode = mode
+    merged.place = access.place
+    merged.op = access.op
+    return merged

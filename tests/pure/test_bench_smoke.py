@@ -1,0 +1,161 @@
+"""Every benchmark runs, on a few tasks; what it computes besides times is right."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+OVERHEAD = BENCHMARKS / "overhead"
+
+
+def run(script: Path, *arguments: object) -> str:
+    result = subprocess.run(
+        [sys.executable, str(script), *map(str, arguments)],
+        env=os.environ | {"PYTHONWARNINGS": "error::ResourceWarning"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert result.returncode == 0, f"{script.name}\n{result.stdout}\n{result.stderr}"
+    assert "Traceback" not in result.stderr
+    return result.stdout
+
+
+@pytest.fixture
+def overhead(monkeypatch):
+    """Import a module of ``benchmarks/overhead`` as its scripts do."""
+    monkeypatch.syspath_prepend(str(OVERHEAD))
+    before = set(sys.modules)
+    yield importlib.import_module
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", None)).startswith(str(OVERHEAD)):
+            del sys.modules[name]
+
+
+def test_overhead(tmp_path):
+    out = tmp_path / "rows.json"
+    run(OVERHEAD / "run.py", "--tasks", 64, "--repeat", 1, "--only", "raw", "stf", "futures", "--json", out)
+    rows = json.loads(out.read_text())["rows"]
+    cases = ["chain_token", "chain_data", "two_accesses", "tokens64_rw", "stencil_2rows"]
+    assert list(dict.fromkeys(row["case"] for row in rows)) == cases
+    stf = [row for row in rows if row["kind"] == "stf"]
+    assert len(stf) == 4 * len(cases)
+    for row in rows:
+        assert row["tasks"] == 64
+        assert 0 < row["submit_us"] <= row["total_us"]
+    if any(row["contender"].startswith("empty compiled") for row in rows):
+        assert all(row["ratio"] > 0 for row in rows)
+
+
+def test_grain(tmp_path):
+    out = tmp_path / "points.json"
+    run(OVERHEAD / "grain.py", "--sizes", 16, 1024, "--budget-s", 0.001, "--repeat", 1, "--json", out)
+    assert [point["size"] for point in json.loads(out.read_text())["points"]] == [16, 1024]
+
+
+def test_flat(tmp_path):
+    out = tmp_path / "windows.json"
+    run(OVERHEAD / "flat.py", "--tasks", 200, "--json", out)
+    programs = json.loads(out.read_text())
+    assert len(programs) == 4
+    for windows in programs.values():
+        assert [window["tasks"] for window in windows] == list(range(20, 201, 20))
+
+
+def test_cholesky(tmp_path):
+    pytest.importorskip("scipy")
+    out = tmp_path / "orders.json"
+    run(BENCHMARKS / "workloads/cholesky/run.py", "--orders", 48, "--tile", 16, "--repeat", 1, "--json", out)
+    (result,) = json.loads(out.read_text())
+    assert result["difference"] < 1e-12
+
+
+def test_predecessors_are_those_of_sequential_task_flow(overhead):
+    cases = {case.id: case for case in overhead("cases").CASES}
+    assert cases["chain_data"].predecessors(4) == [[], [0], [1], [2]]
+    assert cases["two_accesses"].predecessors(3) == [[], [0], [1]]
+    assert cases["tokens64_rw"].predecessors(66) == [[]] * 64 + [[0], [1]]
+    stencil = cases["stencil_2rows"].predecessors(96)
+    assert stencil[:32] == [[]] * 32
+    # A task follows the writers of the three that it reads, and the readers, the same three, of what it overwrites.
+    assert stencil[32:34] == [[0, 1, 31], [0, 1, 2]]
+    assert stencil[65] == [32, 33, 34]
+
+
+def test_programs_submit_what_they_say(overhead):
+    cases = overhead("cases").CASES
+
+    class Recording:
+        """Counts as a context, as logical data and as the block of a task."""
+
+        def __init__(self, tasks=None, index=None):
+            self.tasks, self.index = tasks, index
+
+        def read(self):
+            return self.index, "read"
+
+        def write(self):
+            return self.index, "write"
+
+        def rw(self):
+            return self.index, "rw"
+
+        def task(self, *accesses):
+            self.tasks.append(accesses)
+            return self
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *exception):
+            pass
+
+    for case in cases:
+        count = case.count(70)
+        blocks, calls = [], []
+        data = [Recording(index=i) for i in range(case.data_count)]
+        case.blocks(Recording(blocks), data, count)
+        case.calls(
+            lambda *given, into=calls, modes=case.modes: into.append(
+                tuple((d.index, mode) for d, mode in zip(given, modes, strict=True))
+            ),
+            data,
+            count,
+        )
+        reads_and_writes = [
+            (
+                sorted(i for i, mode in accesses if mode in ("read", "rw")),
+                sorted(i for i, mode in accesses if mode in ("write", "rw")),
+            )
+            for accesses in blocks
+        ]
+        assert len(blocks) == count
+        assert calls == blocks
+        assert reads_and_writes == [(sorted(r), sorted(w)) for r, w in case.accesses(count)]
+
+
+def test_grain_lies_between_two_sizes(overhead):
+    grain = overhead("grain")
+    points = [grain.Point(0, 0, us, speedup, 0.0) for us, speedup in ((1, 0.2), (10, 0.5), (100, 1.5), (1000, 1.9))]
+    assert grain.grain(points, 1.0) == pytest.approx(10**1.5)
+    assert grain.grain(points, 0.1) == 1
+    assert grain.grain(points, 2.0) == float("inf")
+
+
+def test_flat_tells_growth(overhead):
+    flat = overhead("flat")
+
+    def windows(cpu_us, grown):
+        return [flat.Window((i + 1) * 100_000, 1.0, cpu_us(i), 10**8 + grown * i * 100_000) for i in range(10)]
+
+    assert flat.verdict(windows(lambda i: 9.0 if i == 0 else 1.0, 0))[2]
+    assert not flat.verdict(windows(lambda i: 1.0 + i / 10, 0))[2]
+    assert not flat.verdict(windows(lambda i: 1.0, 16))[2]
