@@ -162,7 +162,7 @@ class Context(ContextCore, Creation, Observing):
         if chosen.kind == "host":
             return 0
         if chosen.kind == "current_device":
-            return int(self.default_code)
+            return self.current_device_code()
         if isinstance(chosen, Grid):
             if chosen.size == 1:
                 return self.place_code(chosen[0])
@@ -190,6 +190,11 @@ class Context(ContextCore, Creation, Observing):
         stack = places.defaults()
         return self.place_code(stack[-1]) if stack else int(self.default_code)
 
+    def current_device_code(self) -> int:
+        """The current device of this thread: that of the innermost ``with device``, else the first."""
+        devices = [place for place in places.defaults() if place.kind == "device"]
+        return self.place_code(devices[-1]) if devices else int(self.default_code)
+
     def data_place_code(self, place: Any) -> int:
         """The engine's number of a data place."""
         if isinstance(place, ExecPlace):
@@ -201,7 +206,7 @@ class Context(ContextCore, Creation, Observing):
         if place.kind in ("host", "managed"):
             return 0
         if place.kind == "current_device":
-            return self.engine.affine[self.current_place_code()]
+            return self.engine.affine[self.current_device_code()]
         if place.index >= self._spec.count:
             raise PlaceError(f"{place!r} is not in this context; it has {self._spec.count} device(s)")
         return self.engine.affine[place.index + 1]

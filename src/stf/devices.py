@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +55,8 @@ def parse_devices(devices: Any) -> DeviceSpec:
             return emulated(int(match.group(1)))
         if not devices.startswith("cuda"):
             raise ValueError(f"devices is 'cpu', 'cpu:N', 'cuda', 'cuda:0,2' or a list of numbers, got {devices!r}")
+    elif not isinstance(devices, Sequence):
+        raise TypeError(f"devices is 'cpu', 'cpu:N', 'cuda', 'cuda:0,2' or a list of numbers, got {devices!r}")
     raise PlaceError(
         f"devices={devices!r} needs CUDA, which this version of stf does not drive yet; use devices='cpu' or "
         "STF_DEVICES=cpu"

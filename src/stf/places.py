@@ -160,8 +160,12 @@ class Grid(ExecPlace):
         return iter(self.places)
 
     def reshape(self, *dims: Any) -> Grid:
-        """Return the same places, in the same order, as a grid of another shape."""
-        return Grid(self.places, normalise_dims(dims))
+        """Return the same places, in the same order, as a grid of another shape; one extent may be -1."""
+        shape = normalise_dims(dims)
+        rest = -math.prod(shape)
+        if shape.count(-1) == 1 and rest and len(self.places) % rest == 0:
+            shape = tuple(len(self.places) // rest if n == -1 else n for n in shape)
+        return Grid(self.places, shape)
 
     @property
     def affine_data_place(self) -> DataPlace:

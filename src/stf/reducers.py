@@ -6,6 +6,7 @@ filled with the neutral element, and the next ordinary access combines them.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -127,19 +128,25 @@ def as_reducer(op: Any) -> Reducer:
     if isinstance(op, Reducer):
         return op
     if hasattr(op, "init_op") and hasattr(op, "apply_op"):
-
-        def fill(dtype: Any) -> Any:
-            value = np.zeros((), dtype)
-            result = op.init_op(value)
-            return value[()] if result is None else result
-
-        def combine(a: Any, b: Any, out: Any) -> None:
-            result = op.apply_op(a, b)
-            if result is not None:
-                out[...] = result
-
-        return Reducer(getattr(op, "__name__", type(op).__name__), fill, combine)
+        return reducer_of_class(op)
     raise TypeError(
         f"a reduction operator is needed, got {op!r}; use stf.reducer.sum and the like, stf.reducer.define, or a class "
         "with init_op and apply_op"
     )
+
+
+@functools.lru_cache(maxsize=64)
+def reducer_of_class(op: Any) -> Reducer:
+    """The operator of a class: the same one each time, so that its tasks commute."""
+
+    def fill(dtype: Any) -> Any:
+        value = np.zeros((), dtype)
+        result = op.init_op(value)
+        return value[()] if result is None else result
+
+    def combine(a: Any, b: Any, out: Any) -> None:
+        result = op.apply_op(a, b)
+        if result is not None:
+            out[...] = result
+
+    return Reducer(getattr(op, "__name__", type(op).__name__), fill, combine)

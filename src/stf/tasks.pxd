@@ -4,7 +4,6 @@ from stf._engine.instances cimport Replica
 from stf._engine.submit cimport Engine
 from stf._engine.task cimport ENDED, NEW, OPEN, TaskCore
 
-from stf._sync cimport PyThread_get_thread_ident
 from stf.bodies cimport submit_body, values_of, view_of
 
 cdef class ContextCore:

@@ -112,16 +112,21 @@ def join_duplicates(engine: Engine, task: TaskCore):
         if known is None:
             joined[access.core.id] = access
             continue
-        if known.place != access.place:
+        if known.place != access.place and resolved(engine, task, known) != resolved(engine, task, access):
             raise ValueError(
                 f"task {task.label()} asks for {access.core.describe()} at two data places at once; ask for one"
+            )
+        if known.op is not None and access.op is not None and known.op is not access.op:
+            raise AccessError(
+                f"task {task.label()} accumulates into {access.core.describe()} with two operators, {known.op!r} and "
+                f"{access.op!r}; use one"
             )
         if known.mode != access.mode:
             if known.mode == ACCUMULATE or access.mode == ACCUMULATE:
                 raise AccessError(
                     f"task {task.label()} both accumulates into and accesses {access.core.describe()}; do either"
                 )
-            merged = make_access_like(access, known.mode | access.mode)
+            merged: Access = make_access_like(access, known.mode | access.mode)
             joined[access.core.id] = merged
     task.uses = list(joined.values())
     return 0
@@ -135,3 +140,8 @@ def joined_mode_of(task: TaskCore, data: Data):
         if use.core is data:
             mode |= use.mode
     return mode
+
+
+def resolved(engine: Engine, task: TaskCore, access: Access):
+    """The data place that an access means."""
+    return engine.affine[task.place] if access.place == AFFINE else access.place

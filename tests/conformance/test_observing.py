@@ -1,0 +1,154 @@
+"""Seeing what a context did: statistics, the task graph's picture, traces."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import stf
+from stf.observe.dotfile import parse_dot
+
+
+def sections_of_the_guide(ctx):
+    """The nested sections of the C++ guide, with its tasks t1, t2, t3 on tokens A, B, C."""
+    lA, lB, lC = (ctx.logical_token().set_symbol(s) for s in "ABC")
+    foo = ctx.dot_section("foo")
+    for _ in range(2):
+        with ctx.dot_section("bar"):
+            with ctx.task(lA.read(), lB.rw()).set_symbol("t1"):
+                pass
+            for _ in range(2):
+                with ctx.dot_section("baz"):
+                    with ctx.task(lA.read(), lC.rw()).set_symbol("t2"):
+                        pass
+                    with ctx.task(lB.read(), lC.read(), lA.rw()).set_symbol("t3"):
+                        pass
+    foo.end()
+    foo.end()
+
+
+def names(text):
+    return sorted(node.attributes["label"].splitlines()[0] for node in parse_dot(text).nodes.values())
+
+
+@pytest.fixture
+def guide(ctx_factory):
+    ctx = ctx_factory(observe="dot")
+    sections_of_the_guide(ctx)
+    return ctx
+
+
+def count(text, word):
+    return text.count(word)
+
+
+def test_sections_at_unlimited_depth(guide):
+    text = guide.dot()
+    assert [count(text, w) for w in ("t1", "t2", "t3")] == [2, 4, 4]
+    assert [text.count(f'label="{w}') for w in ("foo", "bar", "baz")] == [1, 2, 4]
+    assert text.count("subgraph cluster") == 7 and "dashed" in text
+
+
+def test_sections_at_depth_2_show_baz_collapsed(guide):
+    text = guide.dot(max_depth=2)
+    assert count(text, "t1") == 2 and "t2" not in text and "t3" not in text
+    assert text.count("subgraph cluster") == 3 and count(text, "baz") == 4
+
+
+def test_sections_at_depth_1_show_bar_collapsed(guide):
+    text = guide.dot(max_depth=1)
+    assert not any(w in text for w in ("t1", "t2", "t3", "baz"))
+    assert text.count("subgraph cluster") == 1 and count(text, "bar") == 2
+    assert text.count("->") == 1
+
+
+def test_sections_at_depth_0_show_foo_only(guide):
+    text = guide.dot(max_depth=0)
+    assert not any(w in text for w in ("t1", "t2", "t3", "bar", "baz", "subgraph cluster"))
+    assert count(text, "foo") == 1 and "->" not in text
+
+
+def test_edges_are_the_dependencies(ctx_factory):
+    ctx = ctx_factory(observe="dot")
+    lX, lY, lZ = (ctx.logical_data(np.zeros(2), name=n) for n in "XYZ")
+    for name, accesses in (
+        ("T1", (lX.rw(),)),
+        ("T2", (lX.read(), lY.rw())),
+        ("T3", (lX.read(), lZ.rw())),
+        ("T4", (lY.read(), lZ.rw())),
+    ):
+        with ctx.task(*accesses, name=name):
+            pass
+    picture = parse_dot(ctx.dot(remove_data_deps=True))
+    label = {node_id: next(n for n in ("T1", "T2", "T3", "T4") if n in node.label) for node_id, node in picture.nodes.items()}
+    assert {(label[a], label[b]) for a, b in ((e.source, e.target) for e in picture.edges)} == {
+        ("T1", "T2"),
+        ("T1", "T3"),
+        ("T2", "T4"),
+        ("T3", "T4"),
+    }
+
+
+def test_pictures_can_be_asked_at_any_time(ctx_factory):
+    ctx = ctx_factory(observe=True, name="two")
+    lX = ctx.logical_data(np.zeros(2))
+    assert "->" not in ctx.dot()
+    with ctx.dot_section("open"):
+        with ctx.task(lX.rw(), name="in"):
+            assert "in" in ctx.dot()
+    ctx.finalize()
+    assert "in" in ctx.dot() and ctx.trace()
+
+
+def test_not_observed_is_said():
+    with stf.context(devices="cpu") as ctx:
+        with pytest.raises(RuntimeError, match="no task graph was recorded; open the context with observe='dot', or set STF_DOT"):
+            ctx.dot()
+        with pytest.raises(RuntimeError, match="no trace was recorded; open the context with observe='trace'"):
+            ctx.trace()
+        ctx.dot_section("ignored").end()
+    with pytest.raises(ValueError, match="observe is 'dot', 'trace', True or False, got 'all'"):
+        stf.context(devices="cpu", observe="all")
+
+
+def test_trace_has_every_body(ctx_factory):
+    ctx = ctx_factory(observe="trace")
+    lX = ctx.logical_data(np.zeros(2))
+    for k in range(3):
+        ctx.task(ctx.devices[k % len(ctx.devices)], lX.rw(), name=f"body{k}")(lambda x: None)
+    ctx.synchronize()
+    text = json.dumps(ctx.trace())
+    assert all(f"body{k}" in text for k in range(3))
+
+
+def test_statistics_count_tasks_copies_and_memory(ctx_factory):
+    ctx = ctx_factory()
+    last = len(ctx.devices) - 1
+    X = np.zeros(100)
+    lX, lT = ctx.logical_data(X), ctx.logical_data_empty(50)
+    ctx.fill(lT, 1)
+    with ctx.task(last, lX.rw()):
+        pass
+    with ctx.task("host", lX.read()):
+        pass
+    ctx.host_launch(lX.read())(lambda x: None)
+    ctx.copy(lX, lX.empty_like())
+    ctx.fence().synchronize()
+    ctx.wait(lT)
+    s = ctx.statistics()
+    assert s.tasks == {"task": 2, "fill": 1, "host_launch": 1, "copy": 1, "fence": 1, "wait": 1}
+    assert s.total_tasks == 7 and s.pending == 0
+    assert s.tasks_by_place["host"] == 3 and sum(s.tasks_by_place.values()) == 6
+    if last:
+        assert s.copies[("host", "device(2)")] == s.copies[("device(2)", "host")] == 1
+        assert s.copied_bytes[("host", "device(2)")] == 800
+        assert s.copies[("device(0)", "host")] == 1
+        assert s.allocations["device(0)"] == 3 and s.peak_bytes["device(2)"] == 800
+    else:
+        assert s.total_copies == s.total_copied_bytes == 0
+    assert s.evictions == dict.fromkeys(s.evictions, 0)
+    ctx.finalize()
+    after = ctx.statistics()
+    assert after.frees == after.allocations and "tasks: 7" in str(after)

@@ -1,0 +1,205 @@
+"""Task-level reductions: accumulate(op)."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+import stf
+from stf import reducer
+
+R = reducer
+CASES = [
+    (R.sum, float, [1.5, 2, 3], 6.5),
+    (R.sum, int, [1, 2, 3], 6),
+    (R.product, float, [2, 3, 4], 24),
+    (R.minval, float, [3, -1, 2], -1),
+    (R.maxval, float, [3, -1, 2], 3),
+    (R.minval, np.uint8, [30, 10, 20], 10),
+    (R.maxval, np.int16, [-30, -10, -20], -10),
+    (R.min, bool, [True, False, True], False),
+    (R.max, bool, [False, False, True], True),
+    (R.logical_and, bool, [True, True, False], False),
+    (R.logical_and, int, [3, 4, 5], 1),
+    (R.logical_or, float, [0, 0, 2], 1),
+    (R.bitwise_and, np.uint8, [0b1110, 0b0111, 0b1111], 0b0110),
+    (R.bitwise_or, np.int64, [1, 2, 8], 11),
+    (R.bitwise_xor, np.int32, [5, 1, 8], 12),
+    (R.bit_and, np.int8, [-1, 6, 7], 6),
+    (R.bit_or, bool, [False, True, False], True),
+    (R.bit_xor, bool, [True, True, True], True),
+    (R.sum, complex, [1j, 2, 3], 5 + 1j),
+    (R.sum, np.float16, [1, 2, 3], 6),
+]
+
+
+@pytest.mark.parametrize("op, dtype, values, want", CASES, ids=lambda c: getattr(c, "name", None))
+def test_every_reducer(ctx, op, dtype, values, want):
+    lX = ctx.logical_data_empty((2,), dtype)
+    for i, value in enumerate(values):
+
+        @ctx.task(ctx.devices[i % len(ctx.devices)], lX.accumulate(op))
+        def put(x):
+            op.combine(x, np.full(2, value, dtype), x)
+
+    got = lX.numpy()
+    assert got.dtype == dtype and got.tolist() == [want] * 2
+
+
+def test_content_from_before_takes_part(ctx):
+    lX = ctx.logical_data(np.array([10.0, 20.0]))
+    for i in range(4):
+        with ctx.task(ctx.devices[i % len(ctx.devices)], lX.accumulate(reducer.sum)) as t:
+            assert t.numpy()[0].tolist()[0] in range(4)  # the neutral element, or what others put
+            t.numpy()[0][:] += 1
+    assert lX.numpy().tolist() == [14, 24]
+
+
+def test_own_reducers(ctx):
+    hypot = reducer.define(0.0, np.hypot, "hypot")
+
+    class Longest:
+        @staticmethod
+        def init_op(value):
+            return -1
+
+        @staticmethod
+        def apply_op(a, b):
+            return np.where(np.abs(b) > np.abs(a), b, a)
+
+    class InPlace:
+        @staticmethod
+        def init_op(value):
+            value[...] = 1
+
+        @staticmethod
+        def apply_op(a, b):
+            a *= b
+
+    for op, want in ((hypot, 5.0), (Longest, -4.0), (InPlace, -12.0)):
+        lX = ctx.logical_data_empty((), float)
+        for value in (3.0, -4.0):
+            with ctx.task(lX.accumulate(op)) as t:
+                x = t.numpy()[0]
+                if op is hypot:
+                    x[...] = np.hypot(x, value)
+                elif op is Longest:
+                    x[...] = Longest.apply_op(x, value)
+                else:
+                    x *= value
+        assert float(lX) == want
+    assert repr(hypot) == "stf.reducer.hypot"
+
+
+def test_annotation_and_alias(ctx):
+    @stf.task
+    def count(x: stf.Read, total: stf.Accumulate[stf.reducer.sum]):
+        total += x.sum()
+
+    total = ctx.logical_data_zeros(())
+    for k in range(6):
+        count.on(ctx.devices[k % len(ctx.devices)])(ctx.logical_data(np.full(3, float(k))), total)
+    with ctx.task(total.relaxed(reducer.sum)) as t:
+        t.numpy()[0][...] += 0.5
+    assert float(total) == 45.5
+
+
+def test_accumulating_bodies_overlap(ctx_factory, monkeypatch):
+    monkeypatch.setattr(stf.config, "cpu_workers", 2)
+    ctx = ctx_factory()
+    lX = ctx.logical_data_zeros((2,))
+    ctx.synchronize()
+    meet = threading.Barrier(2, timeout=30)
+    for _ in range(2):
+
+        @ctx.task(lX.accumulate(reducer.sum))
+        def body(x):
+            meet.wait()
+            x += 1
+
+    assert lX.numpy().tolist() == [2, 2]
+    assert ctx.statistics().tasks["combine"] == 1
+
+
+def test_tasks_that_accumulate_may_be_open_together(ctx):
+    lX = ctx.logical_data_zeros((2,))
+    with ctx.task(lX.accumulate(reducer.sum)) as a, ctx.task(lX.accumulate(reducer.sum)) as b:
+        a.numpy()[0][:] += 1
+        b.numpy()[0][:] += 2
+    assert lX.numpy().tolist() == [3, 3]
+
+
+def test_another_operator_comes_after(ctx):
+    lX = ctx.logical_data_full((2,), 3.0)
+    for _ in range(2):
+        ctx.task(lX.accumulate(reducer.sum))(lambda x: x.__iadd__(2) is None or None)
+    for _ in range(2):
+        ctx.task(lX.accumulate(reducer.product))(lambda x: x.__imul__(10) is None or None)
+    assert lX.numpy().tolist() == [700, 700]
+
+
+def test_a_pure_write_makes_partials_moot(ctx):
+    lX = ctx.logical_data_full((2,), 3.0)
+    ctx.task(lX.accumulate(reducer.sum))(lambda x: x.fill(100))
+    ctx.fill(lX, 1)
+    assert lX.numpy().tolist() == [1, 1]
+
+
+def test_accumulated_data_are_written_back_and_released(ctx):
+    X, Y = np.zeros(3), np.zeros(3)
+    for array in (X, Y):
+        l = ctx.logical_data(array)
+        for i in range(5):
+            ctx.task(ctx.devices[i % len(ctx.devices)], l.accumulate(reducer.sum))(lambda x: np.add(x, 1, out=x) is None or None)
+        if array is X:
+            l.release()
+        del l
+    ctx.finalize()
+    assert X.tolist() == Y.tolist() == [5] * 3
+
+
+def test_accumulate_of_both_kinds_at_once_is_refused(ctx):
+    lX = ctx.logical_data_zeros((2,), name="X")
+    with pytest.raises(stf.AccessError, match=r"task 't' both accumulates into and accesses logical data 'X'.*; do either"):
+        ctx.task(lX.accumulate(reducer.sum), lX.read(), name="t").start()
+    with pytest.raises(stf.AccessError, match=r"task 't' accumulates into logical data 'X' .* with two operators"):
+        ctx.task(lX.accumulate(reducer.sum), lX.accumulate(reducer.product), name="t").start()
+    with ctx.task(lX.accumulate(reducer.sum), lX.accumulate(reducer.sum)) as t:
+        t.numpy()[1][:] += 1
+    for wrong in (np.add, "sum", None):
+        with pytest.raises(TypeError, match="a reduction operator is needed, got .*; use stf.reducer.sum and the like"):
+            lX.accumulate(wrong)
+    assert lX.numpy().tolist() == [1, 1]
+
+
+def test_a_failing_neutral_element_costs_nothing(ctx):
+    def broken(a, b):
+        raise AssertionError
+
+    class Broken:
+        init_op = staticmethod(lambda value: 1 / 0)
+        apply_op = staticmethod(broken)
+
+    lX = ctx.logical_data_full((2,), 3.0)
+    with pytest.raises(ZeroDivisionError):
+        ctx.task(lX.accumulate(Broken)).start()
+    ctx.check_state()
+    with ctx.task(lX.accumulate(reducer.sum)) as t:
+        t.numpy()[0][:] += 1
+    assert lX.numpy().tolist() == [4, 4]
+
+
+def test_a_failing_combination_poisons(ctx):
+    class Broken:
+        init_op = staticmethod(lambda value: 0)
+        apply_op = staticmethod(lambda a, b: 1 / 0)
+
+    lX = ctx.logical_data_full((2,), 3.0, name="X")
+    with ctx.task(lX.accumulate(Broken)) as t:
+        t.numpy()[0][:] += 1
+    with pytest.raises(stf.TaskFailedError, match="'X'.* is poisoned: .*ZeroDivisionError"):
+        lX.numpy()
+    ctx.fill(lX, 1)
+    assert lX.numpy().tolist() == [1, 1]

@@ -1,0 +1,347 @@
+"""Tasks as with-blocks, builders, host functions, and in the low-level form; access modes."""
+
+from __future__ import annotations
+
+import gc
+import threading
+
+import numpy as np
+import pytest
+
+import stf
+from stf import data_place, exec_place
+
+# -- with-blocks -----------------------------------------------------------------------------------------------------
+
+
+def test_views_of_a_with_block(ctx):
+    lX, lY, token = ctx.logical_data(np.arange(3.0)), ctx.logical_data_empty(3), ctx.token()
+    with ctx.task(lX.read(), token.rw(), lY.write(), name="mine") as t:
+        x, y = t.arrays()
+        assert t.numpy()[0] is x and t[0] is x and t[-1] is y and t[1] is None and len(t) == 3
+        assert not x.flags.writeable and y.flags.writeable
+        y[:] = x * 2
+        assert t.get_arg(0) == x.ctypes.data and t.get_arg(2) == y.ctypes.data
+        assert t.symbol == "mine" and t.exec_place == ctx.devices[0]
+        assert t.stream.place == "device(0)"
+        assert repr(t) == "<task 'mine' at device(0), open>"
+        with pytest.raises(ValueError):
+            x[0] = 1
+    assert repr(t) == "<task 'mine' at device(0), ended>"
+    assert lY.numpy().tolist() == [0, 2, 4]
+
+
+def test_place_may_stand_anywhere(ctx):
+    lX = ctx.logical_data(np.zeros(2))
+    for args in ((ctx.devices[-1], lX.rw()), (lX.rw(), ctx.devices[-1]), (lX.rw(), len(ctx.devices) - 1), ("host", lX.rw())):
+        with ctx.task(*args) as t:
+            t.numpy()[0][:] += 1
+    assert lX.numpy().tolist() == [4, 4]
+    assert ctx.statistics().tasks_by_place["host"] == 1 + 1  # and the wait
+
+
+def test_tasks_interleave_in_one_thread(ctx):
+    lX, lY = ctx.logical_data(np.zeros(2)), ctx.logical_data(np.zeros(2))
+    with ctx.task(lX.rw()) as a:
+        with ctx.task(lY.rw()) as b:
+            b.numpy()[0][:] = 2
+        a.numpy()[0][:] = 1
+    one, two = ctx.task(lX.rw()).start(), ctx.task(lY.rw()).start()
+    one.numpy()[0][:] += 1
+    one.end()
+    two.end()
+    assert lX.numpy().tolist() == lY.numpy().tolist() == [2, 2]
+
+
+def test_reads_share(ctx):
+    lX = ctx.logical_data(np.ones(2))
+    with ctx.task(lX.read()) as a, ctx.task(lX.read()) as b, ctx.task(ctx.devices[-1], lX.read()) as c:
+        assert a.numpy()[0].tolist() == b.numpy()[0].tolist() == c.numpy()[0].tolist() == [1, 1]
+
+
+def test_bodies_on_different_data_overlap(ctx_factory, monkeypatch):
+    monkeypatch.setattr(stf.config, "cpu_workers", 2)
+    ctx = ctx_factory()
+    meet = threading.Barrier(2, timeout=30)
+    for l in (ctx.logical_data(np.zeros(1)), ctx.logical_data(np.zeros(1))):
+        ctx.task(l.rw())(lambda x: (meet.wait(), None)[1])
+    ctx.synchronize()
+
+
+def test_readers_overlap_and_the_writer_waits(ctx_factory, monkeypatch):
+    monkeypatch.setattr(stf.config, "cpu_workers", 3)
+    ctx = ctx_factory()
+    lX = ctx.logical_data(np.zeros(1))
+    meet, left = threading.Barrier(2, timeout=30), []
+
+    def read(x):
+        meet.wait()
+        left.append(x[0])
+
+    ctx.task(lX.read())(read)
+    ctx.task(lX.read())(read)
+    ctx.task(lX.rw())(lambda x: left.append("write"))
+    ctx.synchronize()
+    assert left == [0, 0, "write"]
+
+
+# -- the low-level form ----------------------------------------------------------------------------------------------
+
+
+def test_start_and_end(ctx):
+    lX, lY = ctx.logical_data(np.ones(2)), ctx.logical_data(np.zeros(2))
+    t = ctx.task()
+    assert t.add_deps(lX.read(), lY.rw()) is t
+    assert t.set_exec_place(ctx.devices[-1]) is t and t.set_symbol("low") is t
+    assert t.start() is t
+    t.numpy()[1][:] += t.numpy()[0]
+    t.end()
+    assert lY.numpy().tolist() == [1, 1]
+    assert ctx.task().add_dep(lX.read()).start().end() is None
+
+
+def test_a_task_may_end_in_another_thread(ctx):
+    lX = ctx.logical_data(np.zeros(2))
+    t = ctx.task(lX.rw()).start()
+
+    def finish():
+        t.numpy()[0][:] = 3
+        t.end()
+
+    other = threading.Thread(target=finish)
+    other.start()
+    other.join()
+    assert lX.numpy().tolist() == [3, 3]
+
+
+def test_state_errors_of_the_low_level_form(ctx):
+    lX = ctx.logical_data(np.zeros(2))
+    t = ctx.task(lX.rw(), name="t")
+    with pytest.raises(stf.TaskStateError, match="end on task 't', which was not started"):
+        t.end()
+    for what, use in (("arrays", t.arrays), ("get_arg", lambda: t.get_arg(0)), ("indexing", lambda: t[0])):
+        with pytest.raises(stf.TaskStateError, match=f"{what} on task 't', which has not started; its data are there"):
+            use()
+    t.start()
+    for what, use in (
+        ("start", t.start),
+        ("add_deps", lambda: t.add_deps(lX.read())),
+        ("set_exec_place", lambda: t.set_exec_place(0)),
+        ("call", lambda: t(lambda x: None)),
+    ):
+        with pytest.raises(stf.TaskStateError, match=f"{what} on task 't', which has started"):
+            use()
+    t.end()
+    for what, use in (("end", t.end), ("start", t.start), ("start", t.__enter__), ("arrays", t.arrays)):
+        with pytest.raises(stf.TaskStateError, match=f"{what} on task 't', which has ended"):
+            use()
+    assert lX.numpy().tolist() == [0, 0]
+
+
+def test_index_and_address_errors(ctx):
+    lX, token = ctx.logical_data(np.zeros(2)), ctx.token()
+    with ctx.task(lX.read(), token.read(), name="t") as t:
+        with pytest.raises(IndexError, match="task 't' has 2 accesses, got index 2"):
+            t[2]
+        with pytest.raises(IndexError, match="task 't' has 2 accesses, got index -3"):
+            t.get_arg(-3)
+        with pytest.raises(TypeError, match="access 1 of task 't' is a token; it has no address"):
+            t.get_arg(1)
+        for use in (t.stream_ptr, t.args_cai, lambda: t.get_arg_cai(0), t.stream.__cuda_stream__):
+            with pytest.raises(stf.PlaceError, match=r"device\(0\)"):
+                use()
+    with ctx.task("host", lX.read()) as t, pytest.raises(stf.PlaceError, match="runs at host"):
+        t.stream_ptr()
+
+
+# -- builders --------------------------------------------------------------------------------------------------------
+
+
+def test_builders_call_decorate_and_chain(ctx_factory):
+    ctx = ctx_factory(observe="dot")
+    lX = ctx.logical_data(np.zeros(2), name="X")
+
+    def body(x):
+        x += 1
+
+    assert ctx.task(lX.rw())(body) is body
+
+    @ctx.task(lX.rw())
+    def decorated(x):
+        x += 10
+
+    assert callable(decorated)
+    ctx.task(lX.rw()).on(ctx.devices[-1]).set_symbol("chained")(body)
+    ctx.task(lX.rw(), symbol="seed")(body)
+    x = np.zeros(2)
+    decorated(x)
+    assert x.tolist() == [10, 10] and lX.numpy().tolist() == [13, 13]
+    assert all(name in ctx.dot() for name in ("body", "decorated", "chained", "seed"))
+
+
+def test_builder_results_are_stored(ctx):
+    lX, lY = ctx.logical_data(np.ones(2)), ctx.logical_data_empty(2)
+    ctx.task(lX.rw(), lY.write())(lambda x, y: (x + 1, x * 5))
+    assert (lX.numpy()[0], lY.numpy()[0]) == (2, 5)
+
+
+def test_builder_injection(ctx):
+    lX = ctx.logical_data(np.zeros(2))
+    seen = []
+
+    @ctx.task(lX.rw())
+    def body(x, s: stf.Stream, t: stf.Task):
+        seen.append((type(s).__name__, t.symbol))
+
+    ctx.synchronize()
+    assert seen == [("Stream", "body")]
+
+
+def test_a_builder_without_body_warns_with_its_line(ctx):
+    lX = ctx.logical_data(np.zeros(2))
+    with pytest.warns(RuntimeWarning, match=r"task 'lost' built at test_tasks.py:\d+ was given no body; call it with one"):
+        ctx.task(lX.rw(), name="lost")
+        gc.collect()
+    with pytest.warns(RuntimeWarning, match=r"built at test_tasks.py:\d+ was given no body"):
+        ctx.host_launch(lX.rw())
+        gc.collect()
+    assert lX.numpy().tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("build", [lambda ctx, *a: ctx.task(*a), lambda ctx, *a: ctx.host_launch(*a)])
+def test_a_builder_takes_one_function(ctx, build):
+    lX = ctx.logical_data(np.zeros(2))
+    builder = build(ctx, lX.rw())
+    with pytest.raises(TypeError, match="function, got int"):
+        builder(3)
+    builder(lambda x: x.fill(1))
+    with pytest.raises(stf.TaskStateError, match="which has ended"):
+        builder(lambda x: x.fill(2))
+    assert lX.numpy().tolist() == [1, 1]
+
+
+def test_what_is_no_access(ctx):
+    lX, X = ctx.logical_data(np.zeros(2), name="X"), np.zeros(3)
+    cases = [
+        ((lX,), r"a task takes accesses, got .*'X'.*; say how it is used: .read\(\), .write\(\) or .rw\(\)"),
+        ((X,), "an execution place is needed, got"),
+        ((0, 1), "a task runs at one place, got a second: 1"),
+        ((data_place.host(), lX.read()), r"an execution place is needed, got the data place data_place.host\(\)"),
+        ((None,), "an execution place is needed, got None"),
+        ((True,), "an execution place is needed, got True"),
+        (("device",), "an execution place is needed, got 'device'"),
+    ]
+    for args, message in cases:
+        for make in (ctx.task, ctx.host_launch):
+            with pytest.raises(TypeError, match=message):
+                make(*args)
+    with pytest.raises(TypeError, match=r"add_deps takes accesses such as lX.read\(\), got LogicalData"):
+        t = ctx.task()
+        try:
+            t.add_deps(lX)
+        finally:
+            t.start().end()
+    assert lX.numpy().tolist() == [0, 0]
+
+
+# -- host functions --------------------------------------------------------------------------------------------------
+
+
+def test_host_launch_in_all_its_forms(ctx):
+    lX, token = ctx.logical_data(np.arange(3.0)), ctx.token()
+    with ctx.task(ctx.devices[-1], lX.rw()) as t:
+        t.numpy()[0][:] += 1
+    seen = []
+
+    @ctx.host_launch(lX.read(), token.rw())
+    def decorated(x):
+        seen.append(("decorated", x.tolist(), x.flags.writeable, threading.current_thread() is threading.main_thread()))
+
+    ctx.host_launch(lX.rw(), token.rw(), fn=lambda x, k: x.__iadd__(k) is None or None, args=(2,))
+    ctx.host_launch(lX.read(), token.rw(), args=["a"], name="n").set_symbol("m")(lambda x, a: seen.append((a, x[0])))
+    ctx.host_launch(token.rw(), symbol="s")(lambda: seen.append("end"))
+    ctx.synchronize()
+    assert seen == [("decorated", [1, 2, 3], False, False), ("a", 3), "end"]
+    assert ctx.statistics().tasks["host_launch"] == 4
+    with pytest.raises(TypeError, match="host_launch got unknown arguments: wrong"):
+        ctx.host_launch(lX.read(), wrong=1)
+
+
+def test_host_launch_does_not_block(ctx):
+    lX = ctx.logical_data(np.zeros(2))
+    gate, order = threading.Event(), []
+    ctx.host_launch(lX.rw())(lambda x: (gate.wait(30), order.append("body"), None)[-1])
+    order.append("submitted")
+    gate.set()
+    ctx.synchronize()
+    assert order == ["submitted", "body"]
+
+
+# -- access modes ----------------------------------------------------------------------------------------------------
+
+
+def test_write_brings_nothing_in_and_read_does(ctx_factory):
+    ctx = ctx_factory()
+    lX = ctx.logical_data(np.ones(2))
+    last = ctx.devices[-1]
+    with ctx.task(last, lX.write()) as t:
+        t.numpy()[0][:] = 5
+    assert ctx.statistics().total_copies == 0
+    with ctx.task(last, lX.rw()) as t:
+        t.numpy()[0][:] += 1
+    with ctx.task(ctx.devices[0], lX.read()) as t:
+        assert t.numpy()[0].tolist() == [6, 6]
+    assert ctx.statistics().total_copies == (0 if ctx_factory.shares_host else 1)
+
+
+def test_data_places_per_access(ctx_factory):
+    ctx = ctx_factory()
+    lX = ctx.logical_data(np.ones(2))
+    n = len(ctx.devices)
+    places = [data_place.host(), data_place.managed(), data_place.affine(), data_place.current_device()]
+    for place in [*places, *(data_place.device(i) for i in range(n))]:
+        with ctx.task(ctx.devices[-1], lX.rw(place)) as t:
+            t.numpy()[0][:] += 1
+    assert lX.numpy().tolist() == [5 + n] * 2
+    with ctx.task("host", lX.rw(data_place.device(n - 1))) as t:
+        t.numpy()[0][:] = 0
+    assert "device(2): modified" in lX.history() or ctx_factory.shares_host
+
+
+def test_a_data_named_twice_is_one_access(ctx):
+    lX = ctx.logical_data(np.ones(3))
+    last = len(ctx.devices) - 1
+    with ctx.task(lX.read(), lX.rw()) as t:
+        a, b = t.numpy()
+        b += 1
+        assert a.tolist() == [2] * 3 and t.get_arg(0) == t.get_arg(1)
+    with ctx.task(last, lX.read(), lX.read(), lX.write()) as t:
+        assert t.numpy()[0].tolist() == [2] * 3  # joined: read and write
+        t.numpy()[2][:] = 7
+    with ctx.task(last, lX.read(), lX.rw(data_place.device(last)), lX.read(data_place.affine())) as t:
+        t.numpy()[1][:] += 1
+    if last:
+        with pytest.raises(ValueError, match=r"task 't' asks for logical data .* at two data places at once; ask for one"):
+            ctx.task(lX.read(data_place.host()), lX.rw(data_place.device(1)), name="t").start()
+    assert lX.numpy().tolist() == [8] * 3
+
+    @stf.task
+    def both(x: stf.Read, y: stf.ReadWrite):
+        y += x
+
+    both(lX, lX)
+    assert lX.numpy().tolist() == [16] * 3
+
+
+def test_wrong_kinds_of_places(ctx):
+    lX = ctx.logical_data(np.zeros(2))
+    with pytest.raises(TypeError, match="a data place is needed, got the execution place exec_place.host.*affine_data_place"):
+        lX.read(exec_place.host())
+    with pytest.raises(TypeError, match=r"a data place is needed, got 0; use data_place.host\(\) or data_place.device\(i\)"):
+        lX.rw(0)
+    n = len(ctx.devices)
+    with pytest.raises(stf.PlaceError, match=rf"data_place.device\({n}\) is not in this context; it has {n} device"):
+        lX.read(data_place.device(n))
+    with pytest.raises(stf.PlaceError, match=rf"exec_place.device\({n}\) is not in this context; it has exec_place.device\(0\)"):
+        ctx.task(n, lX.read())
+    assert lX.numpy().tolist() == [0, 0]
