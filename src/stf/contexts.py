@@ -272,7 +272,7 @@ class Context(ContextCore, Creation, Observing):
 
     def _fill(self, data: LogicalData, value: Any, where: DataPlace | None, place: Any) -> None:
         self._check_array(data)
-        np.broadcast_to(np.asarray(value, data.dtype), data.shape)
+        np.broadcast_to(np.asarray(value, data.dtype), data.core.layout.shape)
         if place is None and where is not None and where.kind == "device":
             place = where.index
         task = self._task_of_kind("fill", [data.write(where)], "fill", None, place)

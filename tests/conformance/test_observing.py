@@ -82,7 +82,9 @@ def test_edges_are_the_dependencies(ctx_factory):
         with ctx.task(*accesses, name=name):
             pass
     picture = parse_dot(ctx.dot(remove_data_deps=True))
-    label = {node_id: next(n for n in ("T1", "T2", "T3", "T4") if n in node.label) for node_id, node in picture.nodes.items()}
+    label = {
+        node_id: next(n for n in ("T1", "T2", "T3", "T4") if n in node.label) for node_id, node in picture.nodes.items()
+    }
     assert {(label[a], label[b]) for a, b in ((e.source, e.target) for e in picture.edges)} == {
         ("T1", "T2"),
         ("T1", "T3"),
@@ -104,7 +106,9 @@ def test_pictures_can_be_asked_at_any_time(ctx_factory):
 
 def test_not_observed_is_said():
     with stf.context(devices="cpu") as ctx:
-        with pytest.raises(RuntimeError, match="no task graph was recorded; open the context with observe='dot', or set STF_DOT"):
+        with pytest.raises(
+            RuntimeError, match="no task graph was recorded; open the context with observe='dot', or set STF_DOT"
+        ):
             ctx.dot()
         with pytest.raises(RuntimeError, match="no trace was recorded; open the context with observe='trace'"):
             ctx.trace()
