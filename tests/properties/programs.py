@@ -823,7 +823,7 @@ class Machine:
             parent = item.parent
             parent.tiles.remove(item)
             parent.poison |= item.poison
-            parent.known &= item.known
+            parent.known &= item.known and not item.poison  # what is poisoned does not come home
             if not item.poison and not item.valid:
                 parent.unwritten = True
             if not parent.tiles:

@@ -150,6 +150,8 @@ def check_unused(data: Data, what):
         holder = claims.holder_of(data.engine, version).label()
         raise TaskStateError(f"{data.describe()} cannot be {what} while task {holder} is open; end it first")
     if data.tiles:
+        join_deferred(data.engine, data)
+    if data.tiles:
         raise AccessError(f"{data.describe()} cannot be {what} while {data.tiles} tiles of it live; drop them first")
     if version.frozen:
         raise AccessError(f"{data.describe()} cannot be {what} while it is frozen; unfreeze it first")
