@@ -502,6 +502,8 @@ class Machine:
         for item, mode in joined.items():
             if mode == READ:
                 continue
+            if mode == ACCUMULATE and item.poison:
+                item.known = False  # it is not combined with spoiled content
             if bad or failing:
                 item.poison = True
                 if bad or failing == "early":
