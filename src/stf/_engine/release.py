@@ -316,10 +316,20 @@ def join_tile(tile: Data):
 
 
 def join_deferred(engine: Engine, parent: Data):
-    """Retire the released tiles of `parent` that wait for their outcome."""
-    waiting = [data for data in engine.deferred if data.parent is parent]
-    if waiting:
+    """Retire the released tiles of `parent`, and tiles of those, that wait for their outcome."""
+    while True:
+        waiting = [data for data in engine.deferred if is_within(data, parent)]
+        if not waiting:
+            return
         settle_deferred(engine, waiting)
+        drain(engine)  # a tile is dropped when the last of its own tiles is retired
+
+
+def is_within(data: Data, parent: Data):
+    """Whether `data` was cut from `parent`, at any depth."""
+    while data is not None and data is not parent:
+        data = data.parent
+    return data is not None
 
 
 # -- the end -------------------------------------------------------------------------------------------------------
