@@ -13,50 +13,81 @@ from stf import exec_place
 from stf.testing import OrderError, check_order
 
 
-def recorded_program() -> list[tuple]:
-    """Three devices; nothing completes before everything is submitted, so that every wait is made and needed."""
+def recorded_program(devices: str) -> list[tuple]:
+    """A fork and a join; nothing completes before everything is submitted, so that every wait is made."""
     latch = threading.Event()
     a, b, c = (np.zeros(4) for _ in range(3))
-    ctx = stf.testing.context("cpu:3", workers=4)
+    ctx = stf.testing.context(devices, workers=4)
+    count = len(ctx.devices)
     la, lb, lc = (ctx.logical_data(x, name=name) for x, name in ((a, "a"), (b, "b"), (c, "c")))
-    device = exec_place.device
 
     def first(x):
         latch.wait()
         x[:] = 1
 
-    ctx.task(device(0), la.write(), name="first")(first)
-    for place, ld in ((1, lb), (2, lc)):
-        ctx.task(device(place), la.read(), ld.write(), name=f"fork{place}")(lambda x, y: np.copyto(y, x + 1))
-    ctx.task(device(0), la.rw(), lb.read(), lc.read(), name="join")(lambda x, y, z: np.add(y, z, out=x) is None or None)
-    ctx.task(device(1), la.read(), lc.rw(), name="last")(lambda x, y: np.add(x, y, out=y) is None or None)
+    def fork(x, y):
+        y[:] = x + 1
+
+    def join(x, y, z):
+        x[:] = y + z
+
+    ctx.task(exec_place.device(0), la.write(), name="first")(first)
+    for i, ld in ((1, lb), (2, lc)):
+        ctx.task(exec_place.device(i % count), la.read(), ld.write(), name=f"fork{i}")(fork)
+    ctx.task(exec_place.device(0), la.rw(), lb.read(), lc.read(), name="join")(join)
+    for i, ld in ((1, lb), (2, lc)):
+        ctx.task(exec_place.device(i % count), la.read(), ld.write(), name=f"again{i}")(fork)
     latch.set()
     ctx.finalize()
-    assert a.tolist() == [4] * 4 and b.tolist() == [2] * 4 and c.tolist() == [6] * 4
+    assert a.tolist() == [4] * 4 and b.tolist() == [5] * 4 and c.tolist() == [5] * 4
     for array in (a, b, c):
         ctx.recording.host_access(array, False)
     return ctx.recording.entries
 
 
-def test_every_wait_of_a_small_program_is_needed() -> None:
-    entries = recorded_program()
-    assert check_order(entries) > 20
-    waits = [i for i, entry in enumerate(entries) if entry[0] == "wait"]
-    assert len(waits) >= 8
-    for i in waits:
-        with pytest.raises(OrderError, match="is not ordered after"):
-            check_order(entries[:i] + entries[i + 1 :])
+def is_needed(entries: list[tuple], index: int) -> bool:
+    try:
+        check_order(entries[:index] + entries[index + 1 :])
+    except OrderError as error:
+        assert "is not ordered after" in str(error)
+        return True
+    return False
+
+
+def waits_of(entries: list[tuple]) -> list[int]:
+    return [i for i, entry in enumerate(entries) if entry[0] == "wait"]
+
+
+def test_every_wait_is_needed_where_nothing_is_copied() -> None:
+    entries = recorded_program("cpu")
+    assert check_order(entries) > 10
+    waits = waits_of(entries)
+    assert len(waits) == 3  # the second fork, the join, the second fork again
+    assert all(is_needed(entries, i) for i in waits)
+
+
+def test_waits_around_copies_are_needed() -> None:
+    """Some waits of a task are implied by those of its copies; the others are not."""
+    entries = recorded_program("cpu:3")
+    assert check_order(entries) > 30
+    waits = waits_of(entries)
+    needed = [i for i in waits if is_needed(entries, i)]
+    assert len(needed) >= 8
+    copies = {entry[2] for entry in entries if entry[0] == "copy"}
+    assert all(i in needed for i in waits if entries[i][2] in copies and entries[i][4] == 1 and entries[i][3] == 0)
+    with pytest.raises(OrderError):
+        check_order([entry for entry in entries if entry[0] != "wait"])
 
 
 def test_host_synchronization_is_needed() -> None:
-    entries = recorded_program()
+    entries = recorded_program("cpu:3")
     without = [entry for entry in entries if entry[0] not in ("synchronized", "completed")]
     with pytest.raises(OrderError):
         check_order(without)
 
 
 def test_records_that_come_late_are_found() -> None:
-    entries = recorded_program()
+    entries = recorded_program("cpu:3")
     first = next(i for i, entry in enumerate(entries) if entry[0] == "record")
     with pytest.raises(OrderError, match="before it is recorded"):
         check_order(entries[:first] + entries[first + 1 :])
