@@ -119,8 +119,12 @@ HOME = (1 << 20, (4,), (8,), 8)
         (verbs(("record", 0, 2), ("record", 0, 2)), "records 2 after 2"),
         (verbs(("wait", 0, 1, 1)), "before it is recorded"),
         (
-            verbs(("task", 1, "w", "task", 0, ((7, 2, None),)), ("record", 0, 1))
-            + [("task", 1, 2, "r", "task", 1, ((7, 1, None),)), ("record", 1, 1, 1)],
+            verbs(
+                ("task", 1, "w", "task", 0, ((7, 2, None),)),
+                ("record", 0, 1),
+                ("task", 2, "r", "task", 1, ((7, 1, None),)),
+                ("record", 1, 1),
+            ),
             "task 2 'r' is not ordered after task 1 'w'",
         ),
     ],
