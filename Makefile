@@ -22,7 +22,7 @@ export STF_COMPILE ?= $(if $(shell command -v $(firstword $(CC))),always,auto)
 COMPILED := $(shell find src/stf -name '*.pxd' -o -name '*.pyx')
 SOURCES := $(COMPILED) $(wildcard $(COMPILED:.pxd=.py))
 CHECKED := $(wildcard src tests examples benchmarks docs setup.py)
-PURE_TESTS := $(wildcard tests/pure tests/conformance)
+PURE_TESTS := $(wildcard tests/pure tests/conformance tests/properties)
 PYTEST := $(PYTHON) -m pytest -q
 LOGS := build/logs
 

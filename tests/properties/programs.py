@@ -502,6 +502,8 @@ class Machine:
         for item, mode in joined.items():
             if mode == READ:
                 continue
+            if mode == ACCUMULATE and item.poison:
+                item.known = False  # it is not combined with spoiled content
             if bad or failing:
                 item.poison = True
                 if bad or failing == "early":
@@ -823,7 +825,7 @@ class Machine:
             parent = item.parent
             parent.tiles.remove(item)
             parent.poison |= item.poison
-            parent.known &= item.known
+            parent.known &= item.known and not item.poison  # what is poisoned does not come home
             if not item.poison and not item.valid:
                 parent.unwritten = True
             if not parent.tiles:

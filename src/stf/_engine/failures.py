@@ -60,7 +60,10 @@ def raise_failures(failures):
     for failure in failures:
         failure.delivered = True
         errors.append(failure.error())
-    if len(errors) == 1:
-        raise errors[0]
-    if errors:
-        raise ExceptionGroup(f"{len(errors)} tasks failed", errors)
+    if not errors:
+        return
+    error = errors[0] if len(errors) == 1 else ExceptionGroup(f"{len(errors)} tasks failed", errors)
+    try:
+        raise error
+    finally:
+        del error, errors  # else its traceback, and all that the callers hold, would wait for the garbage collector

@@ -34,18 +34,29 @@ def drain(engine: Engine):
 
 
 def release_now(engine: Engine, data: Data):
-    """Write the data home, free its replicas, forget it; later if its content may still turn out poisoned."""
-    version = data.version
+    """Write the data home, free its replicas, forget it; later if its content may still turn out poisoned.
+
+    What fails here is tried again when the data it was cut from is used, or at the end.
+    """
     data.released = True
-    if version.partials is not None:
+    try:
+        fold(engine, data)
+        if not is_dirty(data) or not may_fail(data.version):
+            retire(engine, data)
+            return
+    except BaseException:
+        engine.deferred.append(data)
+        raise
+    engine.deferred.append(data)
+
+
+def fold(engine: Engine, data: Data):
+    """Combine the partials of a reduction if somebody wants them, else forget them."""
+    if data.version.partials is not None:
         if data.home is not None and data.write_back:
             reductions.combine(engine, data)
         else:
             reductions.forget_partials(engine, data)
-    if is_dirty(data) and may_fail(version):
-        engine.deferred.append(data)
-    else:
-        retire(engine, data)
 
 
 def is_dirty(data: Data):
@@ -97,13 +108,14 @@ def settle_deferred(engine: Engine, waiting):
     events = EventSet()
     for item in list(waiting):
         data: Data = item
+        fold(engine, data)
         events.update(data.version.writers)
     engine.port.wait(events, -1.0)
     for item in list(waiting):
         data: Data = item
         if data in engine.deferred:
-            engine.deferred.remove(data)
             retire(engine, data)
+            engine.deferred.remove(data)
 
 
 # -- the user's wishes ---------------------------------------------------------------------------------------------
@@ -149,6 +161,8 @@ def check_unused(data: Data, what):
     if version.claims or version.accumulators:
         holder = claims.holder_of(data.engine, version).label()
         raise TaskStateError(f"{data.describe()} cannot be {what} while task {holder} is open; end it first")
+    if data.tiles:
+        join_deferred(data.engine, data)
     if data.tiles:
         raise AccessError(f"{data.describe()} cannot be {what} while {data.tiles} tiles of it live; drop them first")
     if version.frozen:
@@ -302,10 +316,20 @@ def join_tile(tile: Data):
 
 
 def join_deferred(engine: Engine, parent: Data):
-    """Retire the released tiles of `parent` that wait for their outcome."""
-    waiting = [data for data in engine.deferred if data.parent is parent]
-    if waiting:
+    """Retire the released tiles of `parent`, and tiles of those, that wait for their outcome."""
+    while True:
+        waiting = [data for data in engine.deferred if is_within(data, parent)]
+        if not waiting:
+            return
         settle_deferred(engine, waiting)
+        drain(engine)  # a tile is dropped when the last of its own tiles is retired
+
+
+def is_within(data: Data, parent: Data):
+    """Whether `data` was cut from `parent`, at any depth."""
+    while data is not None and data is not parent:
+        data = data.parent
+    return data is not None
 
 
 # -- the end -------------------------------------------------------------------------------------------------------
