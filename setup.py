@@ -61,9 +61,7 @@ class BuildExt(build_ext):
         try:
             self.build_group([e for e in self.extensions if not is_pyx(e)])
         except Exception as error:  # distutils, Cython and the compiler each have their own
-            self.give_up(
-                self.extensions, f"installed uncompiled, which works and is slower, because {reason(error)}"
-            )
+            self.give_up(self.extensions, f"installed uncompiled, which works and is slower, because {reason(error)}")
             return
         for extension in [e for e in self.extensions if is_pyx(e)]:
             try:

@@ -123,7 +123,7 @@ class TaskFunction:
                     if shapes is None:
                         shapes = {}
                     shapes[i] = self.add_container(task, parameter, value)
-            elif isinstance(value, (DataHandle, Access)):
+            elif isinstance(value, (DataHandle, Access)) or hasattr(value, "expand_mode"):
                 raise TypeError(
                     f"parameter '{parameter.name}' of task '{self.symbol}' has no access mode, got {value!r}; annotate "
                     "it stf.Read, stf.Write or stf.ReadWrite"
@@ -245,7 +245,7 @@ class TaskFunction:
                 passed.append(parameter)
         self.signature = self.signature.replace(parameters=passed)
         self.kinds = kinds if any(kind in ("*", "**", "keyword") for _, kind in kinds) else None
-        self.positional = all(kind == "plain" for _, kind in kinds)
+        self.positional = all(p.kind == "plain" for p in parameters)
         self.parameters = parameters
 
     def bind(self, args, kwargs):

@@ -6,7 +6,6 @@ import atexit
 import gc
 import logging
 import os
-import sys
 import threading
 import warnings
 import weakref
@@ -59,15 +58,11 @@ def _on_collection(phase: str, info: dict[str, int]) -> None:
 
 def _at_exit() -> None:
     for context in {*_orphans, *_live}:
-        for step in (warn_open, _end):
-            try:
-                step(context)
-            except Exception:  # one context must not cost another its data
-                sys.excepthook(*sys.exc_info())
-
-
-def warn_open(context: Any) -> None:
-    warnings.warn(f"{context!r} was open at exit; finalize it", ResourceWarning, stacklevel=1)
+        try:
+            warnings.warn(f"{context!r} was open at exit; finalize it", ResourceWarning, stacklevel=1)
+        except ResourceWarning as error:  # warnings are errors, and that must not cost the data
+            logging.getLogger("stf").error("%s", error)
+        _end(context)
 
 
 def _after_fork() -> None:

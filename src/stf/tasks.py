@@ -105,13 +105,9 @@ class ContextCore:
             if isinstance(arg, Access):
                 accesses.append(arg)
             elif hasattr(arg, "expand"):
-                if task.groups is None:
-                    task.groups = [(i, 1, None) for i in range(len(accesses))]
-                parts = arg.expand()
-                task.groups.append((len(accesses), len(parts), arg.rebuild))
-                accesses.extend(parts)
+                add_group(task, accesses, arg)
                 continue
-            elif isinstance(arg, DataHandle):
+            elif isinstance(arg, DataHandle) or hasattr(arg, "expand_mode"):
                 raise TypeError(f"a task takes accesses, got {arg!r}; say how it is used: .read(), .write() or .rw()")
             elif placed:
                 raise TypeError(f"a task runs at one place, got a second: {arg!r}")
@@ -189,6 +185,9 @@ class Task(TaskCore):
         """Add accesses; before the task starts. Returns the task."""
         self.must_be_new("add_deps")
         for access in accesses:
+            if hasattr(access, "expand"):
+                add_group(self, self.accesses, access)
+                continue
             if not isinstance(access, Access):
                 raise TypeError(f"add_deps takes accesses such as lX.read(), got {type(access).__name__}")
             self.accesses.append(access)
@@ -361,15 +360,18 @@ class Task(TaskCore):
         return self.arrays("numba")
 
     def values(self, lib=None):
-        return values_of(self, lib)
+        return values_of(self, lib) if self.views is None else self.views
+
+    def keep_views(self):
+        """Keep the arrays for a late body that asked for its task: by then the task has ended for the engine."""
+        self.views = values_of(self, None)
 
     def get_arg(self, index):
         """Return the address of access `index` (tokens counted) as an int."""
-        self.must_be_open("get_arg")
-        replica = self.replica_at(self.check_index(index))
-        if replica is None:
+        value = self[index]
+        if value is None:
             raise TypeError(f"access {index} of task {self.label()} is a token; it has no address")
-        return replica.address
+        return value.__array_interface__["data"][0]
 
     def get_arg_cai(self, index):
         """Return access `index` as an object with ``__cuda_array_interface__``."""
@@ -382,13 +384,14 @@ class Task(TaskCore):
     def __getitem__(self, index):
         self.must_be_open("indexing")
         index = self.check_index(index)
-        if self.groups is not None:
-            return self.values()[index]
-        view = view_of(self, index, None)
-        return None if view is adapters.TOKEN else view
+        if self.groups is None and self.views is None:
+            return adapters.drop_token(view_of(self, index, None))
+        return adapters.drop_token(self.values()[index])
 
     def __len__(self):
-        return len(self.accesses if self.groups is None else self.groups)
+        if self.views is not None:
+            return len(self.views)
+        return len(self.accesses or () if self.groups is None else self.groups)
 
     def check_index(self, index):
         count = len(self)
@@ -397,7 +400,7 @@ class Task(TaskCore):
         return index % count
 
     def must_be_open(self, what):
-        if self.state != OPEN:
+        if self.state != OPEN and (self.views is None or not self.outcome_pending()):
             state = "has not started" if self.state == NEW else "has ended"
             raise TaskStateError(f"{what} on task {self.label()}, which {state}; its data are there between both")
 
@@ -417,7 +420,7 @@ class Task(TaskCore):
         return adapters.exec_place_of(self.place)
 
     def __dealloc__(self):
-        if self.bare and self.state == NEW:
+        if self.bare and self.state == NEW and self.uses is None:
             warn_bare(self.label(), self.call_site)
 
     def __repr__(self):
@@ -429,6 +432,15 @@ if not cython.compiled:
     Task.context = Task.groups = Task.restore = None
     Task.bare = False
     Task.__del__ = Task.__dealloc__
+
+
+def add_group(task: Task, accesses, several):
+    """Add the accesses to data made of several arrays."""
+    if task.groups is None:
+        task.groups = [(i, 1, None) for i in range(len(accesses))]
+    parts = several.expand()
+    task.groups.append((len(accesses), len(parts), several.rebuild))
+    accesses.extend(parts)
 
 
 def warn_bare(label, site):

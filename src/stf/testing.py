@@ -110,8 +110,8 @@ def check_order(recording: Recording | list[tuple[Any, ...]]) -> int:
     """Prove that a recorded program was ordered as its accesses require.
 
     It looks at the driver's verbs alone: streams, recorded events, waits, and what the host waited for. Two tasks that
-    use a data must be ordered unless both read, or the later one accumulates; two operations on the same bytes unless both
-    read; memory must be filled before it is read, and used between its allocation and its free.
+    use a data must be ordered unless both read, or the later one accumulates; two operations on the same
+    bytes unless both read; memory must be filled before it is read, and used between its allocation and its free.
 
     Parameters
     ----------

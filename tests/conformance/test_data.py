@@ -112,7 +112,11 @@ def test_replicas_keep_the_axis_order_of_the_source(ctx_factory):
     ctx = ctx_factory()
     if ctx_factory.shares_host:
         return
-    for source, axis in ((np.zeros((3, 4)), 1), (np.asfortranarray(np.zeros((3, 4))), 0), (np.zeros((6, 8))[::2, ::2], 1)):
+    for source, axis in (
+        (np.zeros((3, 4)), 1),
+        (np.asfortranarray(np.zeros((3, 4))), 0),
+        (np.zeros((6, 8))[::2, ::2], 1),
+    ):
         lX = ctx.logical_data(source)
         with ctx.task(ctx.devices[1], lX.read()) as t:
             x = t.numpy()[0]
@@ -151,7 +155,9 @@ def test_buffers_are_not_copied(ctx, make):
     assert (np.asarray(obj) == before + 1).all()
 
 
-@pytest.mark.parametrize("make", [lambda: bytes(range(4)), lambda: memoryview(b"abcd"), lambda: np.frombuffer(b"abcd", "i1")])
+@pytest.mark.parametrize(
+    "make", [lambda: bytes(range(4)), lambda: memoryview(b"abcd"), lambda: np.frombuffer(b"abcd", "i1")]
+)
 def test_read_only_sources_may_only_be_read(ctx, make):
     lX = ctx.logical_data(make(), name="R")
     assert lX.readonly
@@ -265,7 +271,9 @@ def test_same_memory_is_the_same_data(ctx):
 def test_overlap_names_both_and_costs_nothing(ctx):
     X = np.zeros(10)
     lX = ctx.logical_data(X[:6], name="left")
-    with pytest.raises(ValueError, match=r"the memory of right \(float64, shape \(5,\)\) overlaps that of logical data 'left'.*tiles"):
+    with pytest.raises(
+        ValueError, match=r"the memory of right \(float64, shape \(5,\)\) overlaps that of logical data 'left'.*tiles"
+    ):
         ctx.logical_data(X[5:], name="right")
     touching = ctx.logical_data(X[6:])
     ctx.fill(lX, 1)
@@ -409,7 +417,14 @@ def test_scalars_are_data(ctx):
 
 def test_tokens_order_and_carry_nothing(ctx):
     token = ctx.token(name="done")
-    assert (token.is_token, token.shape, token.dtype, token.nbytes, token.size, token.ndim) == (True, None, None, 0, 0, 0)
+    assert (token.is_token, token.shape, token.dtype, token.nbytes, token.size, token.ndim) == (
+        True,
+        None,
+        None,
+        0,
+        0,
+        0,
+    )
     order = []
     with ctx.task(token.read()) as t:  # valid at once
         assert t.arrays() == () and t[0] is None and len(t) == 1
@@ -462,5 +477,7 @@ def test_data_is_no_array(ctx, use):
 def test_hint_of_what_is_no_array(ctx):
     lX = ctx.logical_data(np.zeros(2), name="X")
     for use in (np.asarray, lambda l: l + 1, lambda l: l[0]):
-        with pytest.raises(TypeError, match=r"'X' is not an array: open it in a task \(lX.read\(\), lX.rw\(\)\), or wait for"):
+        with pytest.raises(
+            TypeError, match=r"'X' is not an array: open it in a task \(lX.read\(\), lX.rw\(\)\), or wait for"
+        ):
             use(lX)

@@ -10,6 +10,7 @@ import pytest
 
 import stf
 
+
 @stf.task
 def add(x: stf.ReadWrite, n=1):
     x += n
@@ -70,7 +71,9 @@ def test_release_is_ordered_after_the_last_use(ctx):
     gate.set()
     ctx.synchronize()
     assert X.tolist() == [1, 1]
-    with pytest.raises(stf.AccessError, match=r"logical data 'X' \(float64, shape \(2,\)\) was released; task 'add' cannot use it"):
+    with pytest.raises(
+        stf.AccessError, match=r"logical data 'X' \(float64, shape \(2,\)\) was released; task 'add' cannot use it"
+    ):
         add(lX)
     with pytest.raises(stf.AccessError, match="was released"):
         lX.numpy()
@@ -163,10 +166,12 @@ def test_tiles_split_and_join(ctx):
     assert (lX.numpy() == want).all()
     add(lX)
     ctx.finalize()
-    assert (X == want + 1).all()
+    assert (want + 1 == X).all()
 
 
-@pytest.mark.parametrize("shape, tile", [((7,), (3,)), ((5, 6, 7), (2, 6, 3)), ((4,), (10,)), ((6, 1), (1, 1)), ((0, 3), (2, 2))])
+@pytest.mark.parametrize(
+    "shape, tile", [((7,), (3,)), ((5, 6, 7), (2, 6, 3)), ((4,), (10,)), ((6, 1), (1, 1)), ((0, 3), (2, 2))]
+)
 def test_tiles_of_any_rank_and_ragged(ctx, shape, tile):
     X = np.zeros(shape)
     lX = ctx.logical_data(X)
@@ -181,7 +186,7 @@ def test_tiles_of_any_rank_and_ragged(ctx, shape, tile):
     want = np.zeros(shape)
     for k, index in enumerate(np.ndindex(*tiles.shape)):
         want[tuple(slice(i * b, (i + 1) * b) for i, b in zip(index, tile, strict=True))] = k + 1
-    assert (X == want).all()
+    assert (want == X).all()
 
 
 def test_tiles_of_strided_fortran_and_shaped_data(ctx):
@@ -195,7 +200,7 @@ def test_tiles_of_strided_fortran_and_shaped_data(ctx):
     del t, tiles, parts
     assert made.numpy().tolist() == [[3.0] * 4] * 4
     ctx.finalize()
-    assert (F == want).all()
+    assert (want == F).all()
 
 
 def test_tiles_of_tiles(ctx):
@@ -276,7 +281,9 @@ def test_freeze_for_reading(ctx):
     assert array.tolist() == [1, 1] and not array.flags.writeable
     assert frozen.get(stf.data_place.device(0)).tolist() == [1, 1]
     assert lX.numpy().tolist() == [1, 1]  # reads go on
-    with pytest.raises(stf.AccessError, match="'X' .* is frozen for read; task 'add' cannot open it for rw before unfreeze"):
+    with pytest.raises(
+        stf.AccessError, match="'X' .* is frozen for read; task 'add' cannot open it for rw before unfreeze"
+    ):
         add(lX)
     with pytest.raises(stf.AccessError, match="frozen"):
         ctx.freeze(lX)
@@ -361,7 +368,11 @@ def test_copy_and_fill(ctx):
 
 
 def test_copy_and_fill_refuse_what_does_not_fit(ctx):
-    lX, lY, token = ctx.logical_data(np.zeros(2), name="X"), ctx.logical_data(np.zeros(3), name="Y"), ctx.token(name="T")
+    lX, lY, token = (
+        ctx.logical_data(np.zeros(2), name="X"),
+        ctx.logical_data(np.zeros(3), name="Y"),
+        ctx.token(name="T"),
+    )
     with pytest.raises(ValueError, match=r"cannot copy .*'X'.* to .*'Y'.*: the shapes \(2,\) and \(3,\) differ"):
         ctx.copy(lX, lY)
     with pytest.raises(TypeError, match="token 'T'"):

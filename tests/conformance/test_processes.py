@@ -173,8 +173,8 @@ with stf.context() as ctx:
         print(type(error.__cause__).__name__)
     lY.accept()
     print(ran, lX.numpy().tolist())
-"""
-        , STF_BLOCKING="1",
+""",
+        STF_BLOCKING="1",
     )
     assert output(done) == ["KeyError", "[1, 2, 3, 4, 5] [3.0, 3.0]"]
 
@@ -201,8 +201,8 @@ with stf.context() as ctx:
             ctypes.memset(t.get_arg(0), 2, 32)
     except stf.AccessError as error:
         print(error)
-"""
-        , STF_VALIDATE="1",
+""",
+        STF_VALIDATE="1",
     )
     late, block = output(done)
     assert "AccessError: task 'cheat' changed logical data 'X' (written by task 'add' at program.py:" in late
@@ -226,8 +226,8 @@ with stf.context() as ctx:
             print(str(error.__cause__))
         whole = ctx.logical_data_full(4, 5, dtype)
         assert whole.numpy().tolist() == [5] * 4
-"""
-        , STF_VALIDATE="1",
+""",
+        STF_VALIDATE="1",
     )
     lines = output(done)
     assert lines[0] == (
@@ -259,8 +259,8 @@ with stf.context() as ctx:
     Y[0] = 8
 Z[0] = 9
 print(X.tolist(), Y.tolist(), Z.tolist())
-"""
-        , STF_VALIDATE="1",
+""",
+        STF_VALIDATE="1",
     )
     assert output(done) == ["assignment destination is read-only"] * 2 + ["[7.0, 1.0] [8.0, 0.0] [9.0, 0.0]"]
 
@@ -284,15 +284,16 @@ with stf.context() as ctx:
     ctx.copy(lX, lX.empty_like())
     print(float(lS), ctx.wait(lX).sum())
 print(X.sum())
-"""
-        , STF_VALIDATE="1",
+""",
+        STF_VALIDATE="1",
     )
     assert output(done) == ["78.0 78.0", "78.0"]
 
 
 def test_memory_limit_of_the_environment(run_python):
     done = run_python(
-        ADD + """
+        ADD
+        + """
 with stf.context() as ctx:
     data = [ctx.logical_data(np.full(1000, float(i))) for i in range(6)]
     for d in data * 2:

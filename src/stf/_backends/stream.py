@@ -116,8 +116,7 @@ class StreamBackend(LanePort):
 
     def shutdown(self):
         last = EventSet()
-        for slot in range(len(self.lanes)):
-            last.add(self.end(slot))  # frees may have followed the last record
+        self.tails(last)
         self.wait(last, -1.0)
         for item in self.lanes:
             lane: Lane = item

@@ -42,9 +42,10 @@ def check_guards(engine: Engine, task: TaskCore, use: Access, version: Version):
             f"{MODE_NAMES[use.mode]} before unfreeze"
         )
     if version.partials is not None and version.claims == 0 and version.accumulators == 0:
-        if use.mode & READ or (use.mode == ACCUMULATE and use.op != version.op):
+        mode = joined_mode_of(task, data)
+        if mode & READ or (mode == ACCUMULATE and use.op != version.op):
             reductions.combine(engine, data)
-        elif use.mode == WRITE:
+        elif mode == WRITE:
             reductions.forget_partials(engine, data)
 
 
@@ -134,3 +135,13 @@ def join_duplicates(engine: Engine, task: TaskCore):
 def resolved(engine: Engine, task: TaskCore, access: Access):
     """The data place that an access means."""
     return engine.affine[task.place] if access.place == AFFINE else access.place
+
+
+def joined_mode_of(task: TaskCore, data: Data):
+    """The mode of all accesses of a task to a data."""
+    mode = 0
+    for item in task.uses:
+        use: Access = item
+        if use.core is data:
+            mode |= use.mode
+    return mode

@@ -269,23 +269,24 @@ class Coherency:
         for replica in list(version.replicas):
             self.discard(version, replica, False)
         for partial in version.partials or ():
-            self.drop_partial(version, partial)
+            self.drop_partial(version, partial.replica, partial.events)
         version.partials = None
         return 0
 
-    def drop_partial(self, version: Version, partial):
-        """Free one partial result of a task-level reduction."""
-        replica: Replica = partial.replica
+    def drop_partial(self, version: Version, replica: Replica, events: EventSet):
+        """Free one partial result of a task-level reduction after its last use."""
         version.replicas.append(replica)
-        replica.ready.update(partial.events)
+        replica.ready.update(events)
         self.discard(version, replica, False)
 
     def shortage(self, pool: Pool, nbytes, data: Data):
         """The story of an allocation that cannot be met: what was asked, and who holds what."""
         held = []
         for item in self.data.values():
-            for replica in item.version.replicas:
-                if replica.place == pool.place and replica.has_memory() and (replica.pins or item.version.frozen):
+            version: Version = item.version
+            for element in version.replicas:
+                replica: Replica = element
+                if replica.place == pool.place and replica.has_memory() and (replica.pins or version.frozen):
                     held.append(f"{item.label()} {replica.layout.nbytes} bytes ({self.holders(item)})")
         limit = f" of {pool.limit}" if pool.limit else ""
         task = f" for task {self.asking.label()}" if self.asking is not None else ""

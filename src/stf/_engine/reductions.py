@@ -63,14 +63,28 @@ def finish_partials(engine: Engine, task: TaskCore, event, outcome):
         use: Access = task.uses[index]
         version = use.core.version
         version.accumulators -= 1
-        partial.open = False
-        partial.fresh = False
+        partial.open = partial.fresh = False
         partial.events.clear()
         partial.events.add(event)
         if outcome is not None:
             before = version.outcome
             both = [o for o in (before, outcome) if o is not None]
             version.outcome = both[0] if len(both) == 1 else Outcome(False, None, both)
+
+
+def cancel_partials(engine: Engine, task: TaskCore, event):
+    """Take back the partials of a task that could not start; new ones hold nothing yet."""
+    for index, item in task.partials:
+        partial: Partial = item
+        use: Access = task.uses[index]
+        version = use.core.version
+        partial.open = False
+        partial.events.add(event)
+        if partial.fresh:
+            version.partials.remove(partial)
+            engine.coherency.drop_partial(version, partial.replica, partial.events)
+        if not version.partials:
+            version.partials = version.op = None
 
 
 def combine(engine: Engine, data: Data):
@@ -85,29 +99,29 @@ def combine(engine: Engine, data: Data):
     version.partials = None
     version.claims = -1
     task.claimed = 1
-    replicas = [partial.replica for partial in partials]
     staged = []
     try:
         engine.start(task)
+        sources = [stage_partial(engine, task, item, staged) for item in partials]
+    except BaseException:
+        event = engine.cancel(task)
+        version.partials = partials
         for item in partials:
             partial: Partial = item
-            engine.port.join(task.slot, partial.events)
-            if not partial.fresh:
-                staged.append(stage_partial(engine, task, partial.replica))
-        body = op.combiner(task.replicas[0], staged, initialised)
-    except BaseException:
-        version.partials = partials
-        for item in staged:
-            if item not in replicas:
-                version.replicas.append(item)
-                engine.coherency.discard(version, item, False)
-        engine.cancel(task)
+            partial.events.add(event)
+        drop_after(engine, version, staged, event)
         raise
+    body = op.combiner(task.replicas[0], sources, initialised)
     engine.port.call(task.slot, late_call(task, body))
     event = engine.port.end(task.slot)
     engine.finish(task, event)
     version.op = None
-    for item in replicas + [r for r in staged if r not in replicas]:
+    drop_after(engine, version, [item.replica for item in partials] + staged, event)
+
+
+def drop_after(engine: Engine, version: Version, replicas, event):
+    """Free replicas that were used up to `event`."""
+    for item in replicas:
         replica: Replica = item
         replica.ready.clear()
         replica.ready.add(event)
@@ -131,15 +145,17 @@ def combining_task(engine: Engine, data: Data, data_place):
     return task
 
 
-def stage_partial(engine: Engine, task: TaskCore, replica: Replica):
-    """Bring a partial to where it is combined."""
+def stage_partial(engine: Engine, task: TaskCore, partial: Partial, staged):
+    """A partial where it is combined; what is allocated for that is added to `staged`."""
     place = engine.affine[task.place]
-    if replica.place == place:
-        return replica
-    staged = Replica(replica.data, place, replica.layout)
-    engine.coherency.allocate(replica.data, staged, task.slot)
-    engine.port.copy(task.slot, staged, replica)
-    return staged
+    engine.port.join(task.slot, partial.events)
+    if partial.replica.place == place:
+        return partial.replica
+    replica = Replica(partial.replica.data, place, partial.replica.layout)
+    engine.coherency.allocate(replica.data, replica, task.slot)
+    staged.append(replica)
+    engine.port.copy(task.slot, replica, partial.replica)
+    return replica
 
 
 def place_of_replica(engine: Engine, data_place):
@@ -151,8 +167,8 @@ def forget_partials(engine: Engine, data: Data):
     """A pure write makes the partials moot; it still comes after them."""
     version = data.version
     partials, version.partials = version.partials, None
-    for partial in partials:
-        for event in partial.events.tolist():
-            version.readers.add(event)
-        engine.coherency.drop_partial(version, partial)
+    for item in partials:
+        partial: Partial = item
+        version.readers.update(partial.events)
+        engine.coherency.drop_partial(version, partial.replica, partial.events)
     version.op = None

@@ -189,6 +189,7 @@ def freeze(engine: Engine, data: Data, mode):
         if version.partials is not None:
             reductions.combine(engine, data)
         if version.valid == 0 and not data.token:
+            raise_if_poisoned(data)
             raise UninitializedDataError(
                 f"{data.describe()} is frozen before anything wrote it; write it first, or create it with "
                 "logical_data_zeros"

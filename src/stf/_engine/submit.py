@@ -188,22 +188,10 @@ class Engine:
             self.queued += 1
             event = self.port.end(task.slot)
             self.finish(task, event)
-            self.let_go(task)
         finally:
             self.gate.leave()
         if self.blocking and PyThread_get_thread_ident() not in self.running:
             self.settle(event)
-        return 0
-
-    def let_go(self, task):
-        """A task whose body is queued holds no handle: data that the user drops are released before it runs."""
-        i: cython.int
-        written = task.replicas
-        for i in range(len(task.uses)):
-            use: Access = task.uses[i]
-            written[i] = None if use.mode == READ else use.core
-        task.writes = written
-        task.accesses = task.uses = task.replicas = task.partials = None
         return 0
 
     def settle(self, event):
@@ -476,7 +464,7 @@ class Engine:
             self.coherency.asking = None
 
     def cancel(self, task: TaskCore):
-        """A task that could not start: what it already caused stays ordered, its claims are given back."""
+        """A task that could not start: its claims go back; return the event of what it already caused."""
         event = 0
         if task.state == OPEN:
             task.state = NEW
@@ -490,12 +478,11 @@ class Engine:
                 if replica is not None:
                     replica.pins -= 1
                     replica.ready.add(event)
-        for _, partial in task.partials or ():
-            partial.open = False
-            events: EventSet = partial.events
-            events.add(event)
+        if task.partials is not None:
+            reductions.cancel_partials(self, task, event)
         task.replicas = task.partials = None
         self.unclaim(task, task.claimed)
+        return event
 
     def withdraw(self, task: TaskCore):
         """Take back an open task whose body never ran: nothing has changed."""
@@ -506,7 +493,10 @@ class Engine:
             self.gate.leave()
 
     def finish(self, task, event):
-        """Make `event` the last write, or one of the reads, of every access; give the claims back."""
+        """Make `event` the last write, or one of the reads, of every access; give the claims back.
+
+        From here on the task keeps no handle alive: data that the user dropped meanwhile goes (and tiles join).
+        """
         i: cython.int
         self.coherency.tick += 1
         outcome = task.outcome
@@ -538,14 +528,25 @@ class Engine:
                 version.joined |= use.mode
                 if replica is not None and replica.ready.count == 0 and replica.state == INVALID:
                     replica.ready.add(event)
-            use.data = None  # what the user drops is released now, not when the last body on it has run
         if task.partials is not None:
             reductions.finish_partials(self, task, event, outcome)
         task.state = ENDED
         task.context = None  # a task that was submitted keeps no context alive
         self.unlist_open(task)
+        self.let_go(task)
         if self.claim_queue:
             claims.wake_claimants(self)
+        return 0
+
+    def let_go(self, task):
+        """A task that has ended holds no handle: data that the user drops are released, body run or not."""
+        i: cython.int
+        if task.outcome is not None and task.outcome.pending:
+            task.writes = task.replicas
+            for i in range(len(task.uses)):
+                use: Access = task.uses[i]
+                task.writes[i] = None if use.mode == READ else use.core
+        task.accesses = task.uses = task.replicas = task.partials = None
         return 0
 
     # -- scopes ------------------------------------------------------------------------------------------------

@@ -125,6 +125,7 @@ if not cython.compiled:
         "accesses",
         "uses",
         "writes",
+        "views",
         "before",
         "after",
         "replicas",

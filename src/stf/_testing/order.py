@@ -2,7 +2,9 @@
 
 The engine's own logic is not used. What orders: the queue of a stream; a wait for a recorded event; the host that
 enqueues after what it has waited for, entered or seen completed; the gate that host threads pass one at a time with
-every verb but ``enter`` and ``synchronize``. What must be ordered: two tasks that use a data unless both read, or the later one accumulates (into memory of its own); two operations on a byte of memory unless both read; a read after what filled the memory; every use
+every verb but ``enter`` and ``synchronize``. What must be ordered: two tasks that use a data unless both read, or the
+later one accumulates (into memory of its own); two operations on a byte of memory unless both read; a read after what
+filled the memory; every use
 between allocation and free.
 """
 

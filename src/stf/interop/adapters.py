@@ -107,7 +107,10 @@ def injected_kind(annotation: Any) -> str:
 def inject(kind: Any, task: Any) -> Any:
     """What such a parameter is given."""
     name = kind if isinstance(kind, str) else kind._stf_injected
-    return task if name == "task" else task.stream
+    if name != "task":
+        return task.stream
+    task.keep_views()
+    return task
 
 
 def resolve_annotation(fn: Any, text: str) -> Any:
