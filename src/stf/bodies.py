@@ -226,7 +226,7 @@ def snapshot(fn, task: TaskCore):
         except ValueError:
             cells.append(cell)
             continue
-        if isinstance(content, DataHandle):
+        if is_data(content):
             reject_hidden_data(task, name, content)
         cells.append(types.CellType(content))
     copy = types.FunctionType(fn.__code__, fn.__globals__, fn.__name__, fn.__defaults__, tuple(cells))
@@ -235,10 +235,16 @@ def snapshot(fn, task: TaskCore):
     return copy
 
 
+def is_data(value):
+    """Whether a value is logical data, of one array or of several."""
+    return isinstance(value, DataHandle) or hasattr(value, "expand_mode")
+
+
 def reject_hidden_data(task: TaskCore, name, handle):
+    cores = [part.core for part in getattr(handle, "parts", (handle,))]
     for item in task.accesses:
         access: Access = item
-        if access.core is handle.core:
+        if access.core in cores:
             return
     raise AccessError(f"task {task.label()} uses logical data '{name}' without an access; pass it")
 
@@ -246,7 +252,7 @@ def reject_hidden_data(task: TaskCore, name, handle):
 def check_globals(fn):
     """Names of logical data that a body takes from its module: a mistake."""
     for name in fn.__code__.co_names:
-        if isinstance(fn.__globals__.get(name), DataHandle) and loads_global(fn, name):
+        if is_data(fn.__globals__.get(name)) and loads_global(fn, name):
             raise AccessError(f"task '{fn.__name__}' uses logical data '{name}' without an access; pass it")
 
 

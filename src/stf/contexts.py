@@ -126,7 +126,7 @@ class Context(ContextCore, Creation, Observing):
         name: str | None = None,
         driver: Any = None,
     ) -> None:
-        self._finished = False
+        self._finished = True  # until it is whole
         _loader.log_if_uncompiled()
         self.name = name
         self._spec = spec
@@ -147,6 +147,7 @@ class Context(ContextCore, Creation, Observing):
         self.registry = Registry()
         self._observers = None
         self._setup_observers(observe)
+        self._finished = False
         lifetime.watch(self)
 
     # -- places ------------------------------------------------------------------------------------------------

@@ -366,6 +366,8 @@ class CompositeData:
     def expand_mode(self, mode: int, data_place: Any = None) -> list[Any]:
         """The accesses to its parts."""
         verbs = {1: LogicalData.read, 2: LogicalData.write, 3: LogicalData.rw}
+        if mode not in verbs:
+            raise TypeError(f"{self!r} cannot be accumulated into; open it with rw()")
         return [verbs[mode](part, data_place) for part in self.parts]
 
     def rebuild(self, arrays: Sequence[Any]) -> Any:

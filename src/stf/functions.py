@@ -123,7 +123,7 @@ class TaskFunction:
                     if shapes is None:
                         shapes = {}
                     shapes[i] = self.add_container(task, parameter, value)
-            elif isinstance(value, (DataHandle, Access)):
+            elif isinstance(value, (DataHandle, Access)) or hasattr(value, "expand_mode"):
                 raise TypeError(
                     f"parameter '{parameter.name}' of task '{self.symbol}' has no access mode, got {value!r}; annotate "
                     "it stf.Read, stf.Write or stf.ReadWrite"

@@ -105,13 +105,9 @@ class ContextCore:
             if isinstance(arg, Access):
                 accesses.append(arg)
             elif hasattr(arg, "expand"):
-                if task.groups is None:
-                    task.groups = [(i, 1, None) for i in range(len(accesses))]
-                parts = arg.expand()
-                task.groups.append((len(accesses), len(parts), arg.rebuild))
-                accesses.extend(parts)
+                add_group(task, accesses, arg)
                 continue
-            elif isinstance(arg, DataHandle):
+            elif isinstance(arg, DataHandle) or hasattr(arg, "expand_mode"):
                 raise TypeError(f"a task takes accesses, got {arg!r}; say how it is used: .read(), .write() or .rw()")
             elif placed:
                 raise TypeError(f"a task runs at one place, got a second: {arg!r}")
@@ -189,6 +185,9 @@ class Task(TaskCore):
         """Add accesses; before the task starts. Returns the task."""
         self.must_be_new("add_deps")
         for access in accesses:
+            if hasattr(access, "expand"):
+                add_group(self, self.accesses, access)
+                continue
             if not isinstance(access, Access):
                 raise TypeError(f"add_deps takes accesses such as lX.read(), got {type(access).__name__}")
             self.accesses.append(access)
@@ -434,6 +433,15 @@ if not cython.compiled:
     Task.context = Task.groups = Task.restore = None
     Task.bare = False
     Task.__del__ = Task.__dealloc__
+
+
+def add_group(task: Task, accesses, several):
+    """Add the accesses to data made of several arrays."""
+    if task.groups is None:
+        task.groups = [(i, 1, None) for i in range(len(accesses))]
+    parts = several.expand()
+    task.groups.append((len(accesses), len(parts), several.rebuild))
+    accesses.extend(parts)
 
 
 def warn_bare(label, site):

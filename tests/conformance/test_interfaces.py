@@ -122,7 +122,7 @@ def test_composite_without_mode_or_access_is_refused(ctx, csr):
 
     with pytest.raises(TypeError, match="parameter 'a' of task 'f' has no access mode"):
         f(lX, lA)
-    with pytest.raises(TypeError, match="csr_array.*accumulate"):
+    with pytest.raises(TypeError, match="csr_array.* cannot be accumulated into"):
         g(lA)
     with pytest.raises(stf.AccessError, match="uses logical data 'lA' without an access"):
         h(lX)

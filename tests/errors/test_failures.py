@@ -1,0 +1,409 @@
+"""Bodies that raise: who is told, what is poisoned, what lives on."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+import stf
+
+
+class Boom(Exception):
+    pass
+
+
+@stf.task
+def add(x: stf.ReadWrite, n=1):
+    x += n
+
+
+@stf.task
+def broken(x: stf.ReadWrite, what="no luck"):
+    x += 100
+    raise Boom(what)
+
+
+@stf.task
+def copy(x: stf.Read, y: stf.ReadWrite):
+    y[...] = x
+
+
+@pytest.fixture
+def vec(ctx):
+    def make(value=0.0, name=None):
+        return ctx.logical_data(np.full(2, float(value)), name=name)
+
+    return make
+
+
+def by_with_block(ctx, l):
+    with pytest.raises(Boom, match="no luck"), ctx.task(l.rw(), name="broken") as t:
+        t.numpy()[0][:] += 100
+        raise Boom("no luck")
+
+
+def by_function(ctx, l):
+    broken(l)
+
+
+def by_builder(ctx, l):
+    @ctx.task(l.rw(), name="broken")
+    def body(x):
+        x += 100
+        raise Boom("no luck")
+
+
+def by_host_launch(ctx, l):
+    @ctx.host_launch(l.rw(), name="broken")
+    def body(x):
+        x += 100
+        raise Boom("no luck")
+
+
+def by_submit_task(ctx, l):
+    ctx.submit_task(broken, l)
+
+
+WAYS = [by_with_block, by_function, by_builder, by_host_launch, by_submit_task]
+
+
+@pytest.mark.parametrize("fail", WAYS)
+def test_the_reader_says_who_and_where_and_the_context_lives(ctx, vec, fail):
+    x, y = vec(name="X"), vec(5)
+    fail(ctx, x)
+    with pytest.raises(stf.TaskFailedError) as caught:
+        x.numpy()
+    error = caught.value
+    text = str(error)
+    assert (
+        "task 'wait' reads logical data 'X' (float64, shape (2,)), which is poisoned: task 'broken' (test_failures.py:"
+        in text
+    )
+    assert "failed with Boom: no luck" in text and "write the data anew, or keep its content with accept()" in text
+    assert (
+        isinstance(error.__cause__, Boom)
+        and error.task == "'broken'"
+        and error.call_site.startswith("test_failures.py:")
+    )
+    with pytest.raises(stf.TaskFailedError):  # it stays poisoned, however often one asks
+        x.numpy()
+    add(y)
+    assert y.numpy().tolist() == [6, 6]
+    ctx.check_errors()
+    ctx.check_state()
+
+
+@pytest.mark.parametrize("fail", WAYS)
+def test_a_pure_write_heals(ctx, vec, fail):
+    x = vec(name="X")
+    fail(ctx, x)
+    ctx.fill(x, 3)
+    try:
+        ctx.synchronize()
+    except stf.TaskFailedError as error:
+        assert "what it was to write is poisoned: 'X'" in str(error)
+    assert x.numpy().tolist() == [3, 3]
+
+
+@pytest.mark.parametrize("fail", WAYS)
+def test_accept_keeps_the_partial_result(ctx_factory, fail):
+    ctx = ctx_factory()
+    X = np.zeros(2)
+    x = ctx.logical_data(X, name="X")
+    fail(ctx, x)
+    assert x.accept() is x
+    try:
+        ctx.check_errors()
+    except stf.TaskFailedError:
+        pass
+    add(x)
+    assert x.numpy().tolist() == [101, 101]
+    ctx.finalize()
+    assert X.tolist() == [101, 101]
+
+
+@pytest.mark.parametrize("fail", WAYS)
+def test_poisoned_data_are_not_written_back(ctx_factory, fail):
+    ctx = ctx_factory()
+    if ctx_factory.shares_host or fail is by_host_launch:
+        return  # the body worked in the user's array itself
+    X, Y = np.zeros(2), np.zeros(2)
+    with ctx.task(ctx.devices[1], ctx.logical_data(X, name="X").rw()):
+        pass
+    x, y = ctx.logical_data(X), ctx.logical_data(Y)
+    add(y)
+    fail(ctx, x)
+    try:
+        ctx.finalize()
+    except stf.TaskFailedError as error:
+        assert "failed with Boom: no luck; what it was to write is poisoned" in str(error)
+    assert X.tolist() == [0, 0] and Y.tolist() == [1, 1]
+
+
+def test_poison_spreads_to_descendants_only(ctx, vec):
+    a, b, c, d = vec(name="A"), vec(name="B"), vec(name="C"), vec(name="D")
+    broken(a)
+    copy(a, b)
+    copy(b, c)
+    add(d)
+    for l in (b, c):
+        with pytest.raises(
+            stf.TaskFailedError, match=rf"{l.core.label()}.* is poisoned: task 'broken' \(test_failures.py:\d+\)"
+        ):
+            l.numpy()
+    assert d.numpy().tolist() == [1, 1]
+
+
+def test_descendants_of_a_queued_failure_do_not_run(ctx, vec):
+    gate, ran = threading.Event(), []
+    a, b = vec(), vec()
+
+    @ctx.task(a.rw())
+    def late(x):
+        assert gate.wait(30)
+        raise Boom("later")
+
+    ctx.task(a.read(), b.rw())(lambda x, y: ran.append("descendant"))
+    ctx.task(b.rw())(lambda y: ran.append("grandchild"))
+    gate.set()
+    with pytest.raises(stf.TaskFailedError, match="task 'late' .* failed with Boom: later"):
+        ctx.synchronize()
+    assert ran == []
+    with pytest.raises(stf.TaskFailedError, match="task 'late'"):
+        b.numpy()
+
+
+def test_a_with_block_on_a_queued_failure_raises_at_its_entry(ctx, vec):
+    gate = threading.Event()
+    a, b = vec(name="A"), vec(name="B")
+
+    @ctx.task(a.rw())
+    def late(x):
+        assert gate.wait(30)
+        raise Boom("later")
+
+    threading.Timer(0.01, gate.set).start()
+    with pytest.raises(stf.TaskFailedError, match="task 'reader' reads logical data 'A'.* is poisoned: task 'late'"):
+        with ctx.task(a.read(), b.rw(), name="reader"):
+            raise AssertionError("the body must not run")
+    with pytest.raises(stf.TaskFailedError, match="'B'.* is poisoned: task 'late'"):
+        b.numpy()
+    ctx.check_state()
+
+
+def test_several_failures_are_a_group(ctx, vec):
+    for k in range(3):
+        broken(vec(name=f"X{k}"), f"number {k}")
+    with pytest.raises(ExceptionGroup) as caught:
+        ctx.synchronize()
+    assert len(caught.value.exceptions) == 3 and "3 tasks failed" in str(caught.value)
+    assert sorted(str(e.__cause__) for e in caught.value.exceptions) == ["number 0", "number 1", "number 2"]
+    assert all(isinstance(e, stf.TaskFailedError) for e in caught.value.exceptions)
+    ctx.synchronize()
+
+
+def test_failures_are_told_once(ctx, vec):
+    x = vec()
+    broken(x)
+    with pytest.raises(stf.TaskFailedError):
+        ctx.synchronize()
+    ctx.check_errors()
+    ctx.synchronize()
+    ctx.finalize()
+
+
+def test_wait_of_other_data_tells_what_failed(ctx, vec):
+    x, y = vec(), vec(4)
+    broken(x)
+    ctx.fence().synchronize()
+    with pytest.raises(stf.TaskFailedError, match="no luck"):
+        y.numpy()
+    assert y.numpy().tolist() == [4, 4]
+
+
+@pytest.mark.parametrize("fail", WAYS)
+def test_finalize_tells_and_is_finalized(ctx_factory, fail):
+    ctx = ctx_factory()
+    Y = np.zeros(2)
+    x, y = ctx.logical_data(np.zeros(2)), ctx.logical_data(Y)
+    fail(ctx, x)
+    add(y)
+    if fail is by_with_block:
+        ctx.finalize()  # it was told by the block
+    else:
+        with pytest.raises(stf.TaskFailedError, match="task 'broken'"):
+            ctx.finalize()
+    ctx.finalize()
+    assert Y.tolist() == [1, 1]
+    with pytest.raises(stf.ContextClosedError):
+        add(y)
+
+
+def test_the_exception_of_the_block_wins_and_late_ones_become_notes(ctx_factory):
+    X, Y = np.zeros(2), np.zeros(2)
+    with pytest.raises(KeyError, match="mine") as caught:
+        with ctx_factory() as ctx:
+            add(ctx.logical_data(X))
+            broken(ctx.logical_data(Y, name="Y"), "late one")
+            raise KeyError("mine")
+    assert X.tolist() == [1, 1]
+    (note,) = caught.value.__notes__
+    assert "while the context was finalized: TaskFailedError: task 'broken'" in note and "late one" in note
+
+
+def test_a_task_function_that_raises_base_exceptions(ctx, vec):
+    @stf.task
+    def leave(x: stf.ReadWrite):
+        raise SystemExit(3)
+
+    x = vec(2)
+    leave(x)
+    with pytest.raises(stf.TaskFailedError, match="failed with SystemExit: 3"):
+        ctx.synchronize()
+    assert x.accept().numpy().tolist() == [2, 2]
+
+
+def test_keyboard_interrupt_in_a_with_block(ctx, vec):
+    x, y = vec(name="X"), vec()
+    with pytest.raises(KeyboardInterrupt):
+        with ctx.task(x.rw()), ctx.task(y.read()):
+            raise KeyboardInterrupt
+    ctx.check_state()
+    with pytest.raises(stf.TaskFailedError, match="'X'.* is poisoned: .* failed with KeyboardInterrupt"):
+        x.numpy()
+    assert y.numpy().tolist() == [0, 0]
+    assert x.accept().numpy().tolist() == [0, 0]
+
+
+def test_keyboard_interrupt_while_waiting_costs_nothing(ctx, vec):
+    """Control-C at the entry of a with-block that waits for a queued body."""
+    import _thread
+    import signal
+
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        pytest.skip("SIGINT has another handler")
+    gate, started = threading.Event(), threading.Event()
+    x = vec(name="X")
+
+    @ctx.task(x.rw())
+    def slow(a):
+        started.set()
+        assert gate.wait(30)
+        a += 1
+
+    assert started.wait(30)
+    threading.Timer(0.05, lambda: (_thread.interrupt_main(), gate.set())).start()
+    with pytest.raises(KeyboardInterrupt):
+        with ctx.task(x.rw()):
+            while True:
+                gate.wait(1)  # on a driver that does not wait at the entry
+    gate.set()
+    ctx.check_state()
+    try:
+        assert x.numpy().tolist() == [1, 1]
+    except stf.TaskFailedError:
+        assert x.accept().numpy().tolist() == [1, 1]
+
+
+def test_a_failing_reader_poisons_nothing(ctx, vec):
+    x = vec(7)
+    with pytest.raises(Boom), ctx.task(x.read()):
+        raise Boom
+    ctx.host_launch(x.read())(lambda x: 1 / 0)
+    with pytest.raises(stf.TaskFailedError, match="ZeroDivisionError"):
+        ctx.synchronize()
+    assert x.numpy().tolist() == [7, 7]
+
+
+def test_a_failed_task_still_orders(ctx, vec):
+    """Its partial work must be over before a healing write begins."""
+    gate, order = threading.Event(), []
+    x = vec()
+
+    @ctx.task(x.rw())
+    def fails(a):
+        assert gate.wait(30)
+        order.append("fails")
+        raise Boom
+
+    ctx.task(x.write())(lambda a: (order.append("heals"), a.fill(1))[1])
+    gate.set()
+    with pytest.raises(stf.TaskFailedError):
+        ctx.synchronize()
+    assert order == ["fails", "heals"] and x.numpy().tolist() == [1, 1]
+
+
+def test_poison_of_tiles_reaches_the_parent(ctx):
+    X = np.zeros(4)
+    lX = ctx.logical_data(X, name="X")
+    tiles = lX.tiles(2)
+    add(tiles[0])
+    broken(tiles[1])
+    del tiles
+    with pytest.raises(stf.TaskFailedError, match=r"'X' .* is poisoned: task 'broken'"):
+        lX.numpy()
+    ctx.fill(lX, 2)
+    assert lX.numpy().tolist() == [2] * 4
+
+
+def test_poison_and_freeze_and_write_back(ctx, vec):
+    x = vec(name="X")
+    broken(x)
+    with pytest.raises(stf.TaskFailedError, match="'X'.* is poisoned: task 'broken'"):
+        x.write_back()
+    frozen = ctx.freeze(x)
+    with pytest.raises(stf.TaskFailedError, match="'X'.* is poisoned"):
+        frozen.get()
+    frozen.unfreeze()
+    assert "poisoned: task 'broken'" in x.history()
+    assert x.accept().numpy().tolist() == [100, 100]
+
+
+def test_poison_of_accumulated_data(ctx):
+    lX = ctx.logical_data_zeros((2,), name="X")
+    for k in range(3):
+
+        @ctx.task(lX.accumulate(stf.reducer.sum))
+        def body(x):
+            x += 1
+            if k == 1:
+                raise Boom("in the middle")
+
+    with pytest.raises(stf.TaskFailedError, match="in the middle"):
+        lX.numpy()
+    ctx.fill(lX, 0)
+    assert lX.numpy().tolist() == [0, 0]
+
+
+def test_released_poisoned_data_go_quietly_and_are_told(ctx_factory):
+    ctx = ctx_factory()
+    gate = threading.Event()
+    X = np.zeros(2)
+    x = ctx.logical_data(X, name="X")
+
+    @ctx.task(ctx.devices[-1], x.rw())
+    def late(a):
+        assert gate.wait(30)
+        a += 1
+        raise Boom("late")
+
+    del x
+    gate.set()
+    with pytest.raises(stf.TaskFailedError, match="task 'late'"):
+        ctx.finalize()
+    assert X.tolist() == ([1, 1] if ctx_factory.shares_host else [0, 0])
+
+
+def test_the_error_of_an_assertion_in_a_worker_has_its_traceback(ctx, vec):
+    x = vec()
+    broken(x)
+    with pytest.raises(stf.TaskFailedError) as caught:
+        ctx.synchronize()
+    frames = []
+    trace = caught.value.__cause__.__traceback__
+    while trace is not None:
+        frames.append(trace.tb_frame.f_code.co_name)
+        trace = trace.tb_next
+    assert frames[-1] == "broken"

@@ -1,0 +1,198 @@
+"""Eviction under memory_limit, and what can't fit."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+import stf
+
+N = 1000
+NBYTES = 8 * N
+
+
+@stf.task
+def add(x: stf.ReadWrite, n=1):
+    x += n
+
+
+@stf.task
+def axpy(a, x: stf.Read, y: stf.ReadWrite):
+    y += a * x
+
+
+@pytest.fixture(params=["cpu:1", "cpu:2"])
+def limited(request):
+    contexts = []
+
+    def make(replicas, **options):
+        ctx = stf.context(devices=request.param, memory_limit=int(replicas * NBYTES), **options)
+        contexts.append(ctx)
+        return ctx
+
+    yield make
+    for ctx in contexts:
+        if ctx.engine.closed is None:
+            ctx.check_state()
+            ctx.finalize()
+        assert ctx._driver.live_allocations == 0
+        for place, peak in ctx.statistics().peak_bytes.items():
+            assert place == "host" or peak <= ctx.engine.coherency.pools[1].limit
+
+
+def test_a_working_set_several_times_the_limit(limited):
+    ctx = limited(3)
+    arrays = [np.full(N, float(k)) for k in range(12)]
+    data = [ctx.logical_data(a) for a in arrays]
+    for round_ in range(3):
+        for k, d in enumerate(data):
+            add.on(ctx.devices[(k + round_) % len(ctx.devices)])(d)
+    for k in range(11):
+        axpy.on(ctx.devices[k % len(ctx.devices)])(1.0, data[k], data[k + 1])
+    ctx.finalize()
+    want = [k + 3.0 for k in range(12)]
+    for k in range(11):
+        want[k + 1] += want[k]
+    assert [a[0] for a in arrays] == want and all((a == a[0]).all() for a in arrays)
+    assert sum(ctx.statistics().evictions.values()) > 12
+
+
+def test_temporaries_without_a_home_survive_eviction(limited):
+    ctx = limited(2)
+    data = [ctx.logical_data_full(N, float(k)) for k in range(8)]
+    for d in data:
+        add(d)
+    assert [d.numpy()[0] for d in data] == [k + 1 for k in range(8)]
+    s = ctx.statistics()
+    assert s.evictions["device(0)"] >= 6 and s.peak_bytes["device(0)"] == 2 * NBYTES
+
+
+def test_what_is_invalid_goes_first(limited):
+    ctx = limited(2)
+    if len(ctx.devices) < 2:
+        return
+    a, b, c = (ctx.logical_data(np.zeros(N)) for _ in range(3))
+    add.on(0)(a)
+    add.on(0)(b)
+    add.on(1)(a)  # the replica of a on device 0 is invalid now
+    ctx.synchronize()
+    before = ctx.statistics().copies.get(("device(0)", "host"), 0)
+    add.on(0)(c)
+    ctx.synchronize()
+    assert ctx.statistics().evictions["device(0)"] == 1
+    assert ctx.statistics().copies.get(("device(0)", "host"), 0) == before  # nothing had to be saved
+    assert "device(0): modified" in b.history()
+
+
+def test_one_task_that_cannot_fit_says_what_is_pinned_and_by_whom(limited):
+    ctx = limited(2.5)
+    x, y, z = (ctx.logical_data(np.zeros(N), name=n) for n in "XYZ")
+    with pytest.raises(stf.OutOfMemoryError) as caught:
+        ctx.task(x.rw(), y.rw(), z.rw(), name="big").start()
+    text = str(caught.value)
+    assert (
+        f"no room for {NBYTES} bytes of logical data 'Z' (float64, shape (1000,)) for task 'big' on device(0)" in text
+    )
+    assert f"{2 * NBYTES} of {int(2.5 * NBYTES)} bytes are in use" in text
+    assert f"'X' {NBYTES} bytes (task 'big')" in text and f"'Y' {NBYTES} bytes (task 'big')" in text
+    assert "use smaller pieces (lX.tiles), release data, or raise memory_limit" in text
+    assert isinstance(caught.value, MemoryError)
+    ctx.check_state()
+    add(x)
+    add(z)
+    add(y)
+    assert [d.numpy()[0] for d in (x, y, z)] == [1, 1, 1]
+
+
+def test_an_open_task_pins_what_it_uses(limited):
+    ctx = limited(2)
+    x, y, z = (ctx.logical_data(np.zeros(N), name=n) for n in "XYZ")
+    with ctx.task(x.rw(), name="holder"), ctx.task(y.read(), name="reader"):
+        with pytest.raises(
+            stf.OutOfMemoryError,
+            match=r"pinned: .*'X' 8000 bytes \(task 'holder'\), .*'Y' 8000 bytes \(task 'reader'\)",
+        ):
+            add(z)
+        ctx.check_state()
+    add(z)
+    assert z.numpy()[0] == 1 and x.numpy()[0] == 0
+
+
+def test_frozen_data_are_not_evicted(limited):
+    ctx = limited(2)
+    x, y, z = (ctx.logical_data(np.zeros(N), name=n) for n in "XYZ")
+    add(x)
+    with ctx.freeze(x, "read", stf.data_place.device(0)) as frozen:
+        view = frozen.get()
+        add(y)
+        add(z)  # y goes, x stays
+        with pytest.raises(stf.OutOfMemoryError, match=r"'X' 8000 bytes \(frozen\)"):
+            ctx.task(y.rw(), z.rw(), name="both").start()
+        assert view[0] == 1 and "device(0)" in x.history()
+    with ctx.task(y.rw(), z.rw()) as t:
+        assert t.numpy()[0][0] == t.numpy()[1][0] == 1
+
+
+def test_a_single_data_beyond_the_limit(limited):
+    ctx = limited(0.5)
+    x = ctx.logical_data(np.zeros(N), name="X")
+    for submit in (lambda: add(x), lambda: ctx.fill(x, 1), lambda: ctx.prefetch(x, stf.data_place.device(0))):
+        with pytest.raises(
+            stf.OutOfMemoryError, match="no room for 8000 bytes of logical data 'X'.*pinned: nothing|pinned: 'X'"
+        ):
+            submit()
+        ctx.check_state()
+    with ctx.task("host", x.rw()) as t:
+        t.numpy()[0][:] = 2
+    tiles = x.tiles(N // 4)
+    for tile in tiles:
+        add(tile)
+    del tile, tiles
+    assert x.numpy().tolist() == [3] * N
+
+
+def test_eviction_waits_for_queued_readers(limited):
+    ctx = limited(1)
+    gate, seen = threading.Event(), []
+    x, y = ctx.logical_data(np.ones(N)), ctx.logical_data(np.full(N, 2.0))
+
+    @ctx.task(x.read())
+    def late(a):
+        assert gate.wait(30)
+        seen.append(a.sum())
+
+    add(y)  # takes the place of x, once `late` has read it
+    gate.set()
+    assert y.numpy()[0] == 3 and seen == [N]
+
+
+def test_partials_of_reductions_count_as_memory(limited):
+    ctx = limited(2)
+    total = ctx.logical_data(np.zeros(N), name="T")
+    others = [ctx.logical_data(np.full(N, float(k))) for k in range(4)]
+
+    @stf.task
+    def gather(x: stf.Read, t: stf.Accumulate[stf.reducer.sum]):
+        t += x
+
+    for x in others:
+        try:
+            gather(x, total)
+        except stf.OutOfMemoryError as error:
+            assert "no room for 8000 bytes" in str(error)
+            total.numpy()  # folds the partials, which makes room
+            gather(x, total)
+    assert total.numpy()[0] == 6
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_memory_limit_is_positive(limit):
+    with pytest.raises(ValueError, match=f"memory_limit is a positive number of bytes, got {limit}"):
+        stf.context(devices="cpu:1", memory_limit=limit)
+
+
+def test_memory_limit_needs_devices_with_memory():
+    with pytest.raises(ValueError, match="device 'cpu' works in host memory; use devices='cpu:1'"):
+        stf.context(devices="cpu", memory_limit=100)

@@ -1,0 +1,157 @@
+"""Wrong types and values: each message says what was wrong, what was got, and what to do."""
+
+from __future__ import annotations
+
+import array
+
+import numpy as np
+import pytest
+
+import stf
+
+
+class OnDevice:
+    __cuda_array_interface__ = {"shape": (2,), "typestr": "<f8", "data": (64, False), "version": 3}
+
+
+class Capsule:
+    def __dlpack_device__(self):
+        return (2, 1)
+
+    def __dlpack__(self, **options):
+        raise AssertionError("must not be asked")
+
+
+DATA = [
+    (
+        [1, 2],
+        TypeError,
+        r"logical_data takes an array, got a list; use np.asarray\(...\), or logical_data_empty\(shape\)",
+    ),
+    ((1.0,), TypeError, r"logical_data takes an array, got a tuple; use np.asarray"),
+    (
+        "text",
+        TypeError,
+        r"logical_data takes an array \(NumPy, buffer protocol, DLPack\) or a registered type, got str",
+    ),
+    (None, TypeError, "got NoneType; register it with stf.register_data_interface"),
+    (object(), TypeError, "got object; register it with stf.register_data_interface"),
+    ({}, TypeError, "got dict; register it"),
+    (np.array([None, 1]), TypeError, "logical data needs plain elements, got dtype object which holds Python objects"),
+    (np.zeros(2, [("a", object)]), TypeError, r"needs plain elements, got dtype \[\('a', 'O'\)\]"),
+    (
+        OnDevice(),
+        stf.PlaceError,
+        "OnDevice lies on a CUDA device and this context runs on the CPU; copy it to the host",
+    ),
+    (Capsule(), stf.PlaceError, "Capsule lies on device 1 of DLPack kind 2 and this context runs on the CPU; copy it"),
+]
+
+
+@pytest.mark.parametrize("obj, error, message", DATA, ids=lambda c: type(c).__name__)
+def test_what_is_no_array(ctx, obj, error, message):
+    with pytest.raises(error, match=message):
+        ctx.logical_data(obj)
+    assert ctx.logical_data(array.array("i", [1])).numpy().tolist() == [1]
+
+
+SHAPES = [
+    (2.5, TypeError, "shape must be an integer or an iterable of integers, got 2.5"),
+    (None, TypeError, "shape must be an integer or an iterable of integers, got None"),
+    ((2, 1.5), TypeError, r"shape dimensions must be integers, got \(2, 1.5\)"),
+    (True, TypeError, "shape dimensions must be integers, got True"),
+    ("33", TypeError, "shape dimensions must be integers, got '33'"),
+    (-1, ValueError, r"shape dimensions must not be negative, got \(-1,\)"),
+    ((3, -2), ValueError, r"shape dimensions must not be negative, got \(3, -2\)"),
+]
+
+
+@pytest.mark.parametrize("shape, error, message", SHAPES)
+def test_bad_shapes(ctx, shape, error, message):
+    for make in (
+        ctx.logical_data_empty,
+        ctx.logical_data_zeros,
+        ctx.logical_data_ones,
+        lambda s: ctx.logical_data_full(s, 1),
+    ):
+        with pytest.raises(error, match=message):
+            make(shape)
+
+
+def test_bad_dtypes_and_values(ctx):
+    with pytest.raises(
+        TypeError, match="logical data needs plain elements, got dtype object which holds Python objects"
+    ):
+        ctx.logical_data_empty(3, object)
+    with pytest.raises(TypeError):
+        ctx.logical_data_empty(3, "no such type")
+    with pytest.raises((TypeError, ValueError)):
+        ctx.logical_data_full(3, "text", float)
+    with pytest.raises(TypeError):
+        ctx.logical_data_zeros(3, dtypo=float)
+
+
+def test_a_data_place_that_does_not_fit(ctx):
+    X = np.zeros(2)
+    n = len(ctx.devices)
+    if n > 1:
+        with pytest.raises(
+            stf.PlaceError, match=r"ndarray lies in host memory, not on data_place.device\(0\); leave data_place out"
+        ):
+            ctx.logical_data(X, stf.data_place.device(0))
+    with pytest.raises(TypeError, match=r"a data place is needed, got the execution place exec_place.host\(\)"):
+        ctx.logical_data(X, stf.exec_place.host())
+    with pytest.raises(stf.PlaceError, match="is not in this context"):
+        ctx.logical_data(X, stf.data_place.device(n))
+    assert ctx.logical_data(X, stf.data_place.host()).numpy().tolist() == [0, 0]
+
+
+def test_views_of_raw_memory():
+    X = np.zeros(4)
+    for wrong in (X, 1.5, None, True, "0x10"):
+        with pytest.raises(TypeError, match="an address is an integer, got .*; pass the pointer as int"):
+            stf.view(wrong, 2, float)
+    with pytest.raises(stf.PlaceError, match=r"stf.view of data_place.device\(0\) needs a CUDA context; on a CPU use"):
+        stf.view(X.ctypes.data, 2, float, data_place=stf.data_place.device(0))
+    with pytest.raises(ValueError, match=r"extents are not negative, got \(-2,\)"):
+        stf.view(X.ctypes.data, -2, float)
+    with pytest.raises(ValueError, match=r"2 extents need as many strides, got \(8,\)"):
+        stf.view(X.ctypes.data, (2, 2), float, (8,))
+
+
+def test_contexts_that_cannot_be():
+    with pytest.raises(stf.PlaceError, match="devices='cuda' needs CUDA, .* use devices='cpu' or STF_DEVICES=cpu"):
+        stf.context(devices="cuda")
+    for devices in ([0, 2], "cuda:0,2"):
+        with pytest.raises(stf.PlaceError, match="needs CUDA"):
+            stf.context(devices=devices)
+    with pytest.raises(
+        stf.PlaceError, match="stream= takes a CUDA stream, and this version runs on the CPU only; leave it out"
+    ):
+        stf.context(stream=1)
+    for make in (lambda: stf.context(True), stf.graph_ctx, lambda: stf.context(graph=object())):
+        with pytest.raises(NotImplementedError, match="the graph backend is not part of this version; use stf.context"):
+            make()
+    for wrong in (0, -3):
+        with pytest.raises(ValueError, match=f"max_pending is a positive number of tasks, got {wrong}"):
+            stf.context(devices="cpu", max_pending=wrong)
+    with pytest.raises(ValueError, match="arrays= is 'numpy', 'cupy', 'torch' or 'numba', got 'jax'"):
+        stf.context(devices="cpu", arrays="jax")
+
+
+def test_names_that_are_not_there():
+    with pytest.raises(AttributeError, match="module 'stf' has no attribute 'nothing'"):
+        stf.nothing
+    assert isinstance(stf.__version__, str)
+
+
+def test_a_message_with_an_array_is_short(ctx):
+    with pytest.raises(TypeError) as caught:
+        ctx.task(np.zeros((50, 50)))
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("make", [lambda l: l.read, lambda l: l.write, lambda l: l.rw])
+def test_accesses_that_are_not_called(ctx, make):
+    with pytest.raises(TypeError, match="an execution place is needed, got .*"):
+        ctx.task(make(ctx.logical_data(np.zeros(2))))
