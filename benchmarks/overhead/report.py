@@ -16,9 +16,18 @@ __all__ = ["print_table", "show_machine"]
 
 def show_machine() -> None:
     """Say what the figures are of: how stf was built, the cores, and how busy the machine is with other work."""
-    load = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
     form = "compiled" if all(_loader.compiled_modules().values()) else "uncompiled"
-    print(f"stf {form}, {platform.python_implementation()} {platform.python_version()}, {CORES} cores{load}\n")
+    print(f"stf {form}, {platform.python_implementation()} {platform.python_version()}, {CORES} cores{describe_load()}")
+    print()
+
+
+def describe_load() -> str:
+    """Say how much else runs here, and what that means for the times."""
+    if not hasattr(os, "getloadavg"):
+        return ""
+    load = os.getloadavg()[0]
+    busy = "; BUSY: other work takes part of the cores, so wall times and speed-ups say little"
+    return f", load {load:.1f}{busy if load > CORES / 2 else ''}"
 
 
 def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]], sides: str, grouped: bool = True) -> None:

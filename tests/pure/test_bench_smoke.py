@@ -159,3 +159,20 @@ def test_flat_tells_growth(overhead):
     assert flat.verdict(windows(lambda i: 9.0 if i == 0 else 1.0, 0))[2]
     assert not flat.verdict(windows(lambda i: 1.0 + i / 10, 0))[2]
     assert not flat.verdict(windows(lambda i: 1.0, 16))[2]
+
+
+def test_pictures_are_drawn(overhead, tmp_path):
+    pytest.importorskip("matplotlib")
+    chart, bench, grain, flat = (overhead(name) for name in ("chart", "run", "grain", "flat"))
+    rows = [
+        bench.Row(case, name, kind, 10, [1e-6 * i], [2e-6 * i], float(i))
+        for case in ("chain_data", "stencil_2rows")
+        for i, (name, kind) in enumerate((("a call", "raw"), ("ours", "stf"), ("theirs", "rival")), 1)
+    ]
+    points = [grain.Point(0, 0, us, speedup, speedup / 2) for us, speedup in ((1, 0.5), (10, 1.2), (100, 1.9))]
+    windows = [flat.Window(i, 1.0, 2.0, 10**8) for i in range(1, 4)]
+    chart.draw_overhead(rows, {"ours": 5.0}, tmp_path / "overhead.png")
+    chart.draw_grain(points, 2, 7.5, tmp_path / "grain.png")
+    chart.draw_flat({"one": windows, "other": windows}, tmp_path / "flat.png")
+    for name in ("overhead", "grain", "flat"):
+        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")

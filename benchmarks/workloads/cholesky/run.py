@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import os
 import pathlib
 import statistics
 import sys
@@ -23,12 +22,13 @@ import time
 import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[3] / "examples"))
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "overhead"))
 
-import _blas as blas
 import scipy_lapack
 import stf_tiled
 from gp.benchmark import synthetic_matrix
 from gp.cholesky import factor_flops
+from report import show_machine
 
 ORDERS = [2048, 4096, 8192]
 MOST_RATIO, AT_ORDER = 1.15, 8192
@@ -60,8 +60,8 @@ class Result:
 
 def main(arguments: list[str] | None = None) -> int:
     options = parse(arguments)
-    load = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
-    print(f"{blas.core_count()} cores{load}; seconds are medians of {options.repeat}\n")
+    show_machine()
+    print(f"seconds are medians of {options.repeat}\n")
     print(" order  tile     stf s  GFLOP/s   SciPy s  GFLOP/s  ratio       spread  of fastest  budget")
     results = []
     for order in options.orders:
