@@ -264,6 +264,8 @@ def protect(memory: Memory) -> Any:
 
 def check_shape(shape: Any) -> tuple[int, ...]:
     """A tuple of extents from an int or a sequence."""
+    if type(shape) is int and shape >= 0:  # by far the most frequent, and temporaries are made by the million
+        return (shape,)
     items: Sequence[Any] = (
         (shape,) if hasattr(shape, "__index__") else tuple(shape) if hasattr(shape, "__iter__") else ()
     )

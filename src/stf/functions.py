@@ -245,7 +245,7 @@ class TaskFunction:
                 passed.append(parameter)
         self.signature = self.signature.replace(parameters=passed)
         self.kinds = kinds if any(kind in ("*", "**", "keyword") for _, kind in kinds) else None
-        self.positional = all(p.kind == "plain" for p in parameters)
+        self.positional = all(kind == "plain" for _, kind in kinds)
         self.parameters = parameters
 
     def bind(self, args, kwargs):

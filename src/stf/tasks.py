@@ -368,6 +368,7 @@ class Task(TaskCore):
 
     def get_arg(self, index):
         """Return the address of access `index` (tokens counted) as an int."""
+        self.must_be_open("get_arg")
         value = self[index]
         if value is None:
             raise TypeError(f"access {index} of task {self.label()} is a token; it has no address")

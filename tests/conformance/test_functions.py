@@ -406,7 +406,7 @@ def test_stream_and_task_are_injected_wherever_they_stand(ctx, vec):
 
     @stf.task
     def last(x: stf.ReadWrite, t: "stf.Task"):  # noqa: UP037
-        seen.append((isinstance(t, stf.Task), t.exec_place, t.symbol, t.arrays()[0] is x))
+        seen.append((isinstance(t, stf.Task), t.exec_place, t.symbol, t.arrays()[0] is x, t[0] is x))
 
     @stf.task
     def middle(x: stf.ReadWrite, t: stf.Task, k=2, *, s: stf.Stream):
@@ -419,7 +419,7 @@ def test_stream_and_task_are_injected_wherever_they_stand(ctx, vec):
     middle(x)
     middle(x, 3)
     assert x.numpy()[0] == 1 + 1 + 2 + 3
-    assert seen == [True, True, (True, ctx.devices[-1], "last", True)]
+    assert seen == [True, True, (True, ctx.devices[-1], "last", True, True)]
 
 
 # -- closures --------------------------------------------------------------------------------------------------------

@@ -51,7 +51,9 @@ def test_csr_in_function_tasks(ctx, csr):
     multiply.on(ctx.devices[0])(lA, lX, lY)
     assert lY.numpy().tolist() == [6, 6]
     assert (lA.numpy().toarray() == [[2, 0, 4], [0, 0, 6]]).all() and ctx.wait(lA).shape == (2, 3)
-    assert lA.name == "A" and lA.context is ctx and lA.nbytes == csr.data.nbytes + csr.indices.nbytes + csr.indptr.nbytes
+    assert (
+        lA.name == "A" and lA.context is ctx and lA.nbytes == csr.data.nbytes + csr.indices.nbytes + csr.indptr.nbytes
+    )
     assert "3 arrays" in repr(lA)
     ctx.finalize()
     assert csr.data.tolist() == [2, 4, 6]

@@ -27,12 +27,20 @@ def test_equality_and_hash_by_value():
     assert data_place.device(1) == data_place.device(1) != data_place.host() != data_place.managed()
     assert len({data_place.device(0), data_place.device(0), data_place.affine()}) == 2
     assert exec_place.device(0) != data_place.device(0)
-    assert exec_place.n_devices(2) == exec_place.n_devices(2) and hash(exec_place.n_devices(2)) == hash(exec_place.n_devices(2))
+    assert exec_place.n_devices(2) == exec_place.n_devices(2) and hash(exec_place.n_devices(2)) == hash(
+        exec_place.n_devices(2)
+    )
     assert exec_place.n_devices(4) != exec_place.n_devices(4).reshape(2, 2)
 
 
 def test_reprs_can_be_typed_back():
-    places = [exec_place.device(3), exec_place.host(), exec_place.current_device(), data_place.device(2), data_place.affine()]
+    places = [
+        exec_place.device(3),
+        exec_place.host(),
+        exec_place.current_device(),
+        data_place.device(2),
+        data_place.affine(),
+    ]
     for place in places:
         assert eval(repr(place)) == place
     grid = exec_place.grid([0, "host"], (2, 1))
@@ -43,7 +51,9 @@ def test_affine_data_places():
     assert exec_place.device(2).affine_data_place == data_place.device(2)
     assert exec_place.host().affine_data_place == data_place.host()
     assert exec_place.n_devices(1).affine_data_place == data_place.device(0)
-    with pytest.raises(stf.PlaceError, match="has several memories; ask one of its places, or give a data place per access"):
+    with pytest.raises(
+        stf.PlaceError, match="has several memories; ask one of its places, or give a data place per access"
+    ):
         exec_place.n_devices(2).affine_data_place
 
 
@@ -54,7 +64,13 @@ def test_grids():
     assert grid.reshape(3, 2)[1, 0] == grid.reshape((3, 2))[1, 0] == exec_place.device(2)
     assert list(grid.reshape(-1)) == list(grid) == list(grid.reshape(3, -1))
     one = exec_place.device(1)
-    assert one.size == 1 and one[0] == one and list(one) == [one] and one.reshape(1, 1).dims == (1, 1) and one.get_dims() == (1,)
+    assert (
+        one.size == 1
+        and one[0] == one
+        and list(one) == [one]
+        and one.reshape(1, 1).dims == (1, 1)
+        and one.get_dims() == (1,)
+    )
     assert exec_place.grid([0, "host", exec_place.device(1)])[1] == exec_place.host()
     for wrong, error in (
         (lambda: exec_place.grid([]), "a grid needs at least one place, got none"),
@@ -131,7 +147,9 @@ def test_with_place_ends_when_its_block_raises(ctx):
 def test_place_outside_the_context_is_named_with_those_inside(ctx):
     n = len(ctx.devices)
     for use in (lambda: touch(ctx, n), lambda: touch(ctx, exec_place.device(n))):
-        with pytest.raises(stf.PlaceError, match=rf"exec_place.device\({n}\) is not in this context; it has exec_place.device\(0\)"):
+        with pytest.raises(
+            stf.PlaceError, match=rf"exec_place.device\({n}\) is not in this context; it has exec_place.device\(0\)"
+        ):
             use()
     with exec_place.device(n), pytest.raises(stf.PlaceError, match="is not in this context"):
         touch(ctx)

@@ -152,7 +152,9 @@ def test_accumulated_data_are_written_back_and_released(ctx):
     for array in (X, Y):
         l = ctx.logical_data(array)
         for i in range(5):
-            ctx.task(ctx.devices[i % len(ctx.devices)], l.accumulate(reducer.sum))(lambda x: np.add(x, 1, out=x) is None or None)
+            ctx.task(ctx.devices[i % len(ctx.devices)], l.accumulate(reducer.sum))(
+                lambda x: np.add(x, 1, out=x) is None or None
+            )
         if array is X:
             l.release()
         del l
@@ -162,7 +164,9 @@ def test_accumulated_data_are_written_back_and_released(ctx):
 
 def test_accumulate_of_both_kinds_at_once_is_refused(ctx):
     lX = ctx.logical_data_zeros((2,), name="X")
-    with pytest.raises(stf.AccessError, match=r"task 't' both accumulates into and accesses logical data 'X'.*; do either"):
+    with pytest.raises(
+        stf.AccessError, match=r"task 't' both accumulates into and accesses logical data 'X'.*; do either"
+    ):
         ctx.task(lX.accumulate(reducer.sum), lX.read(), name="t").start()
     with pytest.raises(stf.AccessError, match=r"task 't' accumulates into logical data 'X' .* with two operators"):
         ctx.task(lX.accumulate(reducer.sum), lX.accumulate(reducer.product), name="t").start()

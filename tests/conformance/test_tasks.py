@@ -33,7 +33,12 @@ def test_views_of_a_with_block(ctx):
 
 def test_place_may_stand_anywhere(ctx):
     lX = ctx.logical_data(np.zeros(2))
-    for args in ((ctx.devices[-1], lX.rw()), (lX.rw(), ctx.devices[-1]), (lX.rw(), len(ctx.devices) - 1), ("host", lX.rw())):
+    for args in (
+        (ctx.devices[-1], lX.rw()),
+        (lX.rw(), ctx.devices[-1]),
+        (lX.rw(), len(ctx.devices) - 1),
+        ("host", lX.rw()),
+    ):
         with ctx.task(*args) as t:
             t.numpy()[0][:] += 1
     assert lX.numpy().tolist() == [4, 4]
@@ -199,7 +204,9 @@ def test_builder_injection(ctx):
 
 def test_a_builder_without_body_warns_with_its_line(ctx):
     lX = ctx.logical_data(np.zeros(2))
-    with pytest.warns(RuntimeWarning, match=r"task 'lost' built at test_tasks.py:\d+ was given no body; call it with one"):
+    with pytest.warns(
+        RuntimeWarning, match=r"task 'lost' built at test_tasks.py:\d+ was given no body; call it with one"
+    ):
         ctx.task(lX.rw(), name="lost")
         gc.collect()
     with pytest.warns(RuntimeWarning, match=r"built at test_tasks.py:\d+ was given no body"):
@@ -321,7 +328,9 @@ def test_a_data_named_twice_is_one_access(ctx):
     with ctx.task(last, lX.read(), lX.rw(data_place.device(last)), lX.read(data_place.affine())) as t:
         t.numpy()[1][:] += 1
     if last:
-        with pytest.raises(ValueError, match=r"task 't' asks for logical data .* at two data places at once; ask for one"):
+        with pytest.raises(
+            ValueError, match=r"task 't' asks for logical data .* at two data places at once; ask for one"
+        ):
             ctx.task(lX.read(data_place.host()), lX.rw(data_place.device(1)), name="t").start()
     assert lX.numpy().tolist() == [8] * 3
 
@@ -335,13 +344,19 @@ def test_a_data_named_twice_is_one_access(ctx):
 
 def test_wrong_kinds_of_places(ctx):
     lX = ctx.logical_data(np.zeros(2))
-    with pytest.raises(TypeError, match="a data place is needed, got the execution place exec_place.host.*affine_data_place"):
+    with pytest.raises(
+        TypeError, match="a data place is needed, got the execution place exec_place.host.*affine_data_place"
+    ):
         lX.read(exec_place.host())
-    with pytest.raises(TypeError, match=r"a data place is needed, got 0; use data_place.host\(\) or data_place.device\(i\)"):
+    with pytest.raises(
+        TypeError, match=r"a data place is needed, got 0; use data_place.host\(\) or data_place.device\(i\)"
+    ):
         lX.rw(0)
     n = len(ctx.devices)
     with pytest.raises(stf.PlaceError, match=rf"data_place.device\({n}\) is not in this context; it has {n} device"):
         lX.read(data_place.device(n))
-    with pytest.raises(stf.PlaceError, match=rf"exec_place.device\({n}\) is not in this context; it has exec_place.device\(0\)"):
+    with pytest.raises(
+        stf.PlaceError, match=rf"exec_place.device\({n}\) is not in this context; it has exec_place.device\(0\)"
+    ):
         ctx.task(n, lX.read())
     assert lX.numpy().tolist() == [0, 0]

@@ -77,9 +77,16 @@ def test_the_reader_says_who_and_where_and_the_context_lives(ctx, vec, fail):
         x.numpy()
     error = caught.value
     text = str(error)
-    assert "task 'wait' reads logical data 'X' (float64, shape (2,)), which is poisoned: task 'broken' (test_failures.py:" in text
+    assert (
+        "task 'wait' reads logical data 'X' (float64, shape (2,)), which is poisoned: task 'broken' (test_failures.py:"
+        in text
+    )
     assert "failed with Boom: no luck" in text and "write the data anew, or keep its content with accept()" in text
-    assert isinstance(error.__cause__, Boom) and error.task == "'broken'" and error.call_site.startswith("test_failures.py:")
+    assert (
+        isinstance(error.__cause__, Boom)
+        and error.task == "'broken'"
+        and error.call_site.startswith("test_failures.py:")
+    )
     with pytest.raises(stf.TaskFailedError):  # it stays poisoned, however often one asks
         x.numpy()
     add(y)
@@ -142,7 +149,9 @@ def test_poison_spreads_to_descendants_only(ctx, vec):
     copy(b, c)
     add(d)
     for l in (b, c):
-        with pytest.raises(stf.TaskFailedError, match=rf"{l.core.label()}.* is poisoned: task 'broken' \(test_failures.py:\d+\)"):
+        with pytest.raises(
+            stf.TaskFailedError, match=rf"{l.core.label()}.* is poisoned: task 'broken' \(test_failures.py:\d+\)"
+        ):
             l.numpy()
     assert d.numpy().tolist() == [1, 1]
 

@@ -92,7 +92,9 @@ def test_one_task_that_cannot_fit_says_what_is_pinned_and_by_whom(limited):
     with pytest.raises(stf.OutOfMemoryError) as caught:
         ctx.task(x.rw(), y.rw(), z.rw(), name="big").start()
     text = str(caught.value)
-    assert f"no room for {NBYTES} bytes of logical data 'Z' (float64, shape (1000,)) for task 'big' on device(0)" in text
+    assert (
+        f"no room for {NBYTES} bytes of logical data 'Z' (float64, shape (1000,)) for task 'big' on device(0)" in text
+    )
     assert f"{2 * NBYTES} of {int(2.5 * NBYTES)} bytes are in use" in text
     assert f"'X' {NBYTES} bytes (task 'big')" in text and f"'Y' {NBYTES} bytes (task 'big')" in text
     assert "use smaller pieces (lX.tiles), release data, or raise memory_limit" in text
@@ -108,7 +110,10 @@ def test_an_open_task_pins_what_it_uses(limited):
     ctx = limited(2)
     x, y, z = (ctx.logical_data(np.zeros(N), name=n) for n in "XYZ")
     with ctx.task(x.rw(), name="holder"), ctx.task(y.read(), name="reader"):
-        with pytest.raises(stf.OutOfMemoryError, match=r"pinned: .*'X' 8000 bytes \(task 'holder'\), .*'Y' 8000 bytes \(task 'reader'\)"):
+        with pytest.raises(
+            stf.OutOfMemoryError,
+            match=r"pinned: .*'X' 8000 bytes \(task 'holder'\), .*'Y' 8000 bytes \(task 'reader'\)",
+        ):
             add(z)
         ctx.check_state()
     add(z)
@@ -134,7 +139,9 @@ def test_a_single_data_beyond_the_limit(limited):
     ctx = limited(0.5)
     x = ctx.logical_data(np.zeros(N), name="X")
     for submit in (lambda: add(x), lambda: ctx.fill(x, 1), lambda: ctx.prefetch(x, stf.data_place.device(0))):
-        with pytest.raises(stf.OutOfMemoryError, match="no room for 8000 bytes of logical data 'X'.*pinned: nothing|pinned: 'X'"):
+        with pytest.raises(
+            stf.OutOfMemoryError, match="no room for 8000 bytes of logical data 'X'.*pinned: nothing|pinned: 'X'"
+        ):
             submit()
         ctx.check_state()
     with ctx.task("host", x.rw()) as t:

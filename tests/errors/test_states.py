@@ -34,7 +34,12 @@ def test_the_tree_of_exceptions():
     assert issubclass(stf.ContextMismatchError, ValueError) and issubclass(stf.DriverError, RuntimeError)
     error = stf.DriverError("CUDA_ERROR_OUT_OF_MEMORY", 2, "cuMemAllocAsync", "device(1)", "64 bytes")
     assert str(error) == "cuMemAllocAsync failed on device(1) with CUDA_ERROR_OUT_OF_MEMORY (2): 64 bytes"
-    assert (error.name, error.code, error.call, error.place) == ("CUDA_ERROR_OUT_OF_MEMORY", 2, "cuMemAllocAsync", "device(1)")
+    assert (error.name, error.code, error.call, error.place) == (
+        "CUDA_ERROR_OUT_OF_MEMORY",
+        2,
+        "cuMemAllocAsync",
+        "device(1)",
+    )
     error = stf.TaskFailedError("text", task="t", call_site="f.py:3")
     assert (str(error), error.task, error.call_site) == ("text", "t", "f.py:3")
 
@@ -63,7 +68,11 @@ def test_function_tasks_conflict_too(ctx, vec):
             add(x)
         with pytest.raises(stf.TaskStateError, match="task 'fill' needs data that task 'outer'"):
             ctx.fill(x, 1)
-        for use, what in ((x.release, "released"), (x.write_back, "written back|write_back inside"), (lambda: ctx.freeze(x), "frozen")):
+        for use, what in (
+            (x.release, "released"),
+            (x.write_back, "written back|write_back inside"),
+            (lambda: ctx.freeze(x), "frozen"),
+        ):
             with pytest.raises(stf.TaskStateError, match=what):
                 use()
     add(x)
@@ -134,7 +143,10 @@ def test_blocking_calls_inside_an_open_task(ctx, vec, what):
         with pytest.raises(stf.TaskStateError) as caught:
             BLOCKING[what](ctx, y)
         text = str(caught.value)
-        assert f"{what} inside task 'body' (test_states.py:" in text and "it would wait for itself; call it after the task" in text
+        assert (
+            f"{what} inside task 'body' (test_states.py:" in text
+            and "it would wait for itself; call it after the task" in text
+        )
         t.numpy()[0][:] = 1
     assert x.numpy().tolist() == [1, 1]
 
@@ -314,7 +326,10 @@ def test_a_finalized_context_refuses_everything(ctx_factory):
         lambda: ctx.submit_task(add, x),
     ]
     for use in uses:
-        with pytest.raises(stf.ContextClosedError, match=r"<stf.Context 'old' on .*> was finalized; make a new one with stf.context\(\)"):
+        with pytest.raises(
+            stf.ContextClosedError,
+            match=r"<stf.Context 'old' on .*> was finalized; make a new one with stf.context\(\)",
+        ):
             use()
     assert ctx.statistics().total_tasks == 0 and repr(x) and x.history() and X.tolist() == [0, 0]
 
@@ -354,7 +369,9 @@ def test_data_of_a_dropped_context(ctx_factory):
     with pytest.warns(ResourceWarning):
         del ctx
     for use in (x.numpy, x.write_back, lambda: add(x), lambda: x.context, lambda: x.read(stf.data_place.host())):
-        with pytest.raises(stf.ContextClosedError, match="the context of logical data 'X' .* is gone; keep a reference to it"):
+        with pytest.raises(
+            stf.ContextClosedError, match="the context of logical data 'X' .* is gone; keep a reference to it"
+        ):
             use()
 
 

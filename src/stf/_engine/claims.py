@@ -132,11 +132,6 @@ def join_duplicates(engine: Engine, task: TaskCore):
     return 0
 
 
-def resolved(engine: Engine, task: TaskCore, access: Access):
-    """The data place that an access means."""
-    return engine.affine[task.place] if access.place == AFFINE else access.place
-
-
 def joined_mode_of(task: TaskCore, data: Data):
     """The mode of all accesses of a task to a data."""
     mode = 0
@@ -145,3 +140,8 @@ def joined_mode_of(task: TaskCore, data: Data):
         if use.core is data:
             mode |= use.mode
     return mode
+
+
+def resolved(engine: Engine, task: TaskCore, access: Access):
+    """The data place that an access means."""
+    return engine.affine[task.place] if access.place == AFFINE else access.place
