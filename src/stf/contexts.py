@@ -88,6 +88,10 @@ def context(
         raise NotImplementedError("the graph backend is not part of this version; use stf.context() without use_graph")
     if stream is not None:
         raise PlaceError("stream= takes a CUDA stream, and this version runs on the CPU only; leave it out")
+    if max_pending is not None and max_pending < 1:
+        raise ValueError(f"max_pending is a positive number of tasks, got {max_pending}")
+    if arrays is not None:
+        adapters.check_library(arrays)
     spec = parse_devices(devices if devices is not None else config.devices)
     limit = memory_limit if memory_limit is not None else config.memory_limit
     return Context(

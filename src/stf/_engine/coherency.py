@@ -199,7 +199,7 @@ class Coherency:
         for item in self.data.values():
             data: Data = item
             version = data.version
-            if version.frozen or version.claims < 0 or version.accumulators:
+            if version.frozen or version.claims < 0:
                 continue
             for element in version.replicas:
                 replica: Replica = element
@@ -288,6 +288,9 @@ class Coherency:
                 replica: Replica = element
                 if replica.place == pool.place and replica.has_memory() and (replica.pins or version.frozen):
                     held.append(f"{item.label()} {replica.layout.nbytes} bytes ({self.holders(item)})")
+            for partial in version.partials or ():
+                if partial.replica.place == pool.place:
+                    held.append(f"{item.label()} {partial.replica.layout.nbytes} bytes (a partial result)")
         limit = f" of {pool.limit}" if pool.limit else ""
         task = f" for task {self.asking.label()}" if self.asking is not None else ""
         return (

@@ -40,7 +40,14 @@ def from_numpy(array: Any, lib: str) -> Any:
         raise PlaceError(
             f"{lib} arrays live on a CUDA device and this place is a CPU; use NumPy arrays (t.numpy()) here"
         )
-    raise ValueError(f"arrays= is 'numpy', 'cupy', 'torch' or 'numba', got {lib!r}")
+    check_library(lib)
+    return array
+
+
+def check_library(lib: Any) -> None:
+    """Raise unless `lib` names a library whose arrays a body may get."""
+    if lib not in ("numpy", "cupy", "torch", "numba"):
+        raise ValueError(f"arrays= is 'numpy', 'cupy', 'torch' or 'numba', got {lib!r}")
 
 
 def import_library(name: str) -> Any:

@@ -152,7 +152,7 @@ def view(ptr: int, shape: Any, dtype: Any, strides: Any = None, *, data_place: A
     TypeError
         `ptr` is not an integer.
     """
-    if isinstance(ptr, bool) or not hasattr(ptr, "__index__"):
+    if isinstance(ptr, (bool, np.ndarray)) or not hasattr(ptr, "__index__"):
         raise TypeError(f"an address is an integer, got {type(ptr).__name__}; pass the pointer as int")
     if data_place is not None and data_place.kind not in ("host", "managed"):
         raise PlaceError(f"stf.view of {data_place!r} needs a CUDA context; on a CPU use data_place.host()")
