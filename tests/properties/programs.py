@@ -903,7 +903,7 @@ class Machine:
         item = self.pick(lambda i: i.poison and self.at_rest(i))
         if item is None:
             return
-        if self.rng.random() < 0.5:
+        if self.rng.random() < 0.5 and item.known:
             self.tell(f"accept {item.name}")
             self.settle_failures(item)
             item.handle.accept()

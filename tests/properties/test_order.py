@@ -125,7 +125,7 @@ HOME = (1 << 20, (4,), (8,), 8)
                 ("task", 2, "r", "task", 1, ((7, 1, None),)),
                 ("record", 1, 1),
             ),
-            "task 2 'r' is not ordered after task 1 'w'",
+            "task 2 'r' .task. is not ordered after task 1 'w'",
         ),
     ],
 )

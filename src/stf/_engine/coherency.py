@@ -145,7 +145,10 @@ class Coherency:
         replica.pins += 1
         try:
             if pool.limit and pool.used + nbytes > pool.limit:
-                self.port.join(slot, self.evict(pool, nbytes, pool.used + nbytes - pool.limit, data))
+                freed = EventSet()
+                if not self.evict(pool, pool.used + nbytes - pool.limit, freed):
+                    raise OutOfMemoryError(self.shortage(pool, nbytes, data))
+                self.port.join(slot, freed)
             self.allocate_now(data, replica, slot, pool)
         finally:
             replica.pins -= 1
@@ -167,19 +170,19 @@ class Coherency:
                     replica.instance = replica.layout.interface.allocate(replica.place)
                 return
             except MemoryError as error:
+                freed = EventSet()
                 if patience == 2:
-                    freed = EventSet()
                     self.port.tails(freed)
                 elif patience == 1:
-                    freed = self.evict(pool, replica.layout.nbytes, replica.layout.nbytes, data, error)
+                    self.evict(pool, replica.layout.nbytes, freed)
+                    patience += freed.count > 0  # what is free may lie in pieces: until nothing is left to evict
                 else:
                     raise OutOfMemoryError(self.shortage(pool, replica.layout.nbytes, data)) from error
                 patience -= 1
             self.port.wait(freed, -1.0)
 
-    def evict(self, pool: Pool, nbytes, excess, data: Data, cause=None):
-        """Win back `excess` bytes at a place; return the events after which they are free."""
-        freed = EventSet()
+    def evict(self, pool: Pool, excess, freed: EventSet):
+        """Win back `excess` bytes at a place, or what there is; add the events of that; say whether it is enough."""
         for version, replica in self.evictable(pool.place):
             if excess <= 0:
                 break
@@ -189,9 +192,7 @@ class Coherency:
             pool.evictions += 1
             self.note("evict", replica.data, replica.place, replica.place, replica.layout.nbytes)
             freed.add(self.discard(version, replica, True))
-        if excess > 0:
-            raise OutOfMemoryError(self.shortage(pool, nbytes, data)) from cause
-        return freed
+        return excess <= 0
 
     def evictable(self, place):
         """What may go from a place, the cheapest loss first."""

@@ -178,6 +178,8 @@ class Order:
             line.hold = None
         line = self.enqueue(ident, stream)
         op = line.step(f"record {sequence} of stream {stream}")
+        if line.task is not None and line.task[0].endswith("(combine)"):
+            line.task = None  # one that was taken back: it always has a body
         self.begin_body(line, op)
         if sequence <= line.last_record:
             raise OrderError(f"stream {stream} records {sequence} after {line.last_record}")
@@ -254,7 +256,7 @@ class Order:
     # -- what must be ordered ----------------------------------------------------------------------------------
 
     def on_task(self, ident: int, number: int, name: str, kind: str, stream: int, accesses: Any) -> None:
-        self.streams[stream].task = (f"task {number} '{name}'", accesses)
+        self.streams[stream].task = (f"task {number} '{name}' ({kind})", accesses)
 
     def begin_body(self, line: Line, op: Op) -> None:
         """The body of the task that is open on a stream: the first call, hold or record after its begin."""
