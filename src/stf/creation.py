@@ -104,7 +104,7 @@ class Creation:
         for ident in list(self.registry.overlapping(memory)):
             clash = self.engine.coherency.data.get(ident)
             if clash is not None and clash.released:
-                release.settle(self.engine, clash)  # its content may still turn out poisoned
+                release.settle(self.engine, [clash])  # its content may still turn out poisoned
                 clash = None
             if clash is not None:
                 raise ValueError(

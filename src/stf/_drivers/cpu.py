@@ -148,10 +148,33 @@ class CpuDriver(Driver):
         finally:
             self.gate.leave()
         try:
-            baton.acquire()
+            self.block(baton, -1.0)
         except BaseException:
             self.forsake(lane, op)
             raise
+        return 0
+
+    def block(self, baton, timeout_s):
+        """Wait for a baton; a worker that waits inside a body lends its place to another."""
+        lends = _thread.get_ident() in self.worker_threads
+        if lends:
+            self.lend(1)
+        try:
+            return baton.acquire(True, -1 if timeout_s < 0 else timeout_s)
+        finally:
+            if lends:
+                self.lend(-1)
+
+    def lend(self, places):
+        """Let so many workers more exist."""
+        self.gate.enter()
+        try:
+            self.max_workers += places
+            if places > 0 and self.ready and not self.idle:
+                self.workers += 1
+                _thread.start_new_thread(self.work, ())
+        finally:
+            self.gate.leave()
         return 0
 
     def forsake(self, lane: Stream, op: Op):
@@ -222,7 +245,7 @@ class CpuDriver(Driver):
             lane.waiters.append((sequence, baton))
         finally:
             self.gate.leave()
-        return baton.acquire(True, -1 if timeout_s < 0 else timeout_s)
+        return self.block(baton, timeout_s)
 
     # -- work --------------------------------------------------------------------------------------------------
 
@@ -392,6 +415,7 @@ class CpuDriver(Driver):
     def work(self):
         """A worker's life: take a stream, do its head, look what that let go."""
         stream: Stream = None
+        self.worker_threads.add(_thread.get_ident())
         while True:
             self.gate.enter()
             try:
@@ -403,8 +427,9 @@ class CpuDriver(Driver):
                     self.settle()
                 stream = self.take()
                 if stream is None:
-                    if self.closing:
+                    if self.closing or self.workers > self.max_workers:
                         self.workers -= 1
+                        self.worker_threads.discard(_thread.get_ident())
                         return
                     baton = threading.Lock()
                     baton.acquire()

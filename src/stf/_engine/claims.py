@@ -24,13 +24,23 @@ if not cython.compiled:
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
 
 
+class Unsettled(Exception):
+    """A task cannot be admitted before the outcome of released tiles is known; `waiting` are those."""
+
+    def __init__(self, waiting):
+        self.waiting = waiting
+
+
 def check_guards(engine: Engine, task: TaskCore, use: Access, version: Version):
     """The rare states of a data: released, split, frozen, or with partial results of a reduction."""
     data = use.core
     if data.released:
         raise AccessError(f"{data.describe()} was released; task {task.label()} cannot use it")
     if data.tiles:
-        release.join_deferred(engine, data)
+        release.settle_ready(engine)
+        late = release.deferred_within(engine, data)
+        if late:
+            raise Unsettled(late)
     if data.tiles:
         raise AccessError(
             f"{data.describe()} is split into {data.tiles} tiles; task {task.label()} must use those, or drop "

@@ -113,6 +113,7 @@ def combine(engine: Engine, data: Data):
         raise
     body = op.combiner(task.replicas[0], sources, initialised)
     engine.port.call(task.slot, late_call(task, body))
+    engine.queued += 1
     event = engine.port.end(task.slot)
     engine.finish(task, event)
     version.op = None

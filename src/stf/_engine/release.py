@@ -29,8 +29,9 @@ def drain(engine: Engine):
         data = engine.dropped.pop()
         if not data.released:
             release_now(engine, data)
-    if len(engine.deferred) > MAX_DEFERRED:
-        settle_deferred(engine, engine.deferred)
+    if len(engine.deferred) > engine.settle_at:
+        settle_ready(engine)
+        engine.settle_at = max(MAX_DEFERRED, 2 * len(engine.deferred))
 
 
 def release_now(engine: Engine, data: Data):
@@ -93,12 +94,12 @@ def retire(engine: Engine, data: Data):
         engine.observer.data_removed(data.id)
 
 
-def settle(engine: Engine, data: Data):
-    """Retire a released data whose outcome was open, when it is known."""
-    engine.port.wait(data.version.writers, -1.0)  # outside the gate: what is waited for may submit tasks
+def settle(engine: Engine, waiting):
+    """Retire released data whose outcome was open, when it is known."""
     engine.enter()
     try:
-        settle_deferred(engine, [data])
+        settle_deferred(engine, waiting)
+        drain(engine)  # a tile is dropped when the last of its own tiles is retired
     finally:
         engine.gate.leave()
 
@@ -106,16 +107,31 @@ def settle(engine: Engine, data: Data):
 def settle_deferred(engine: Engine, waiting):
     """Wait until the outcome of released data is known, and retire them."""
     events = EventSet()
-    for item in list(waiting):
+    for item in waiting:
         data: Data = item
         fold(engine, data)
         events.update(data.version.writers)
-    engine.port.wait(events, -1.0)
-    for item in list(waiting):
+    wait_outside(engine, events)
+    settle_ready(engine)
+
+
+def settle_ready(engine: Engine):
+    """Retire the released data whose outcome is known by now."""
+    for item in list(engine.deferred):
         data: Data = item
-        if data in engine.deferred:
+        fold(engine, data)
+        if not may_fail(data.version):
             retire(engine, data)
             engine.deferred.remove(data)
+
+
+def wait_outside(engine: Engine, events):
+    """Wait with the engine open to others: the bodies that are waited for may submit tasks."""
+    engine.gate.leave()
+    try:
+        engine.port.wait(events, -1.0)
+    finally:
+        engine.gate.enter()
 
 
 # -- the user's wishes ---------------------------------------------------------------------------------------------
@@ -141,10 +157,11 @@ def refresh(engine: Engine, data: Data):
         version = data.version
         if version.partials is not None:
             reductions.combine(engine, data)
+        if may_fail(version):
+            wait_outside(engine, version.writers)
+            check_unused(data, "written back")
         events = EventSet()
         events.update(version.writers)
-        if may_fail(version):
-            engine.port.wait(events, -1.0)
         if not is_poisoned(version):
             engine.coherency.write_home(data)
             events.update(data.home.ready)
@@ -183,7 +200,7 @@ def accept(engine: Engine, data: Data):
     try:
         version = data.version
         if may_fail(version):
-            engine.port.wait(version.writers, -1.0)
+            wait_outside(engine, version.writers)
         version.outcome = None
         if version.valid == 0 and data.home is not None:
             version.own(data.home)
@@ -318,11 +335,16 @@ def join_tile(tile: Data):
 def join_deferred(engine: Engine, parent: Data):
     """Retire the released tiles of `parent`, and tiles of those, that wait for their outcome."""
     while True:
-        waiting = [data for data in engine.deferred if is_within(data, parent)]
+        waiting = deferred_within(engine, parent)
         if not waiting:
             return
         settle_deferred(engine, waiting)
         drain(engine)  # a tile is dropped when the last of its own tiles is retired
+
+
+def deferred_within(engine: Engine, parent: Data):
+    """Released data that were cut from `parent` and whose outcome is open."""
+    return [data for data in engine.deferred if is_within(data, parent)]
 
 
 def is_within(data: Data, parent: Data):
@@ -348,9 +370,8 @@ def retire_all(engine: Engine):
     """Write everything home that can be, free everything."""
     engine.gate.enter()
     try:
-        drain(engine)
-        if engine.deferred:
-            settle_deferred(engine, engine.deferred)
+        wait_for_bodies(engine)
+        settle_ready(engine)
         pending = EventSet()
         for item in list(engine.coherency.data.values()):
             data: Data = item
@@ -361,7 +382,7 @@ def retire_all(engine: Engine):
         engine.port.wait(pending, -1.0)
         everything = sorted(engine.coherency.data.values(), key=is_whole)
         for item in everything:
-            data: Data = item
+            data = item
             data.released = True
             data.write_back = data.write_back and is_reachable(data)
             if data.write_back and not is_poisoned(data.version):
@@ -371,12 +392,25 @@ def retire_all(engine: Engine):
         engine.port.tails(tails)
         engine.port.wait(tails, -1.0)
         for item in everything:
-            data: Data = item
+            data = item
             retire(engine, data)
         engine.port.tails(tails)
         engine.port.wait(tails, -1.0)
     finally:
         engine.gate.leave()
+
+
+def wait_for_bodies(engine: Engine):
+    """Wait until no body is queued any more; what runs may submit more."""
+    drain(engine)
+    while engine.queued > engine.ran:
+        tails = EventSet()
+        engine.port.flush()
+        engine.port.tails(tails)
+        if tails.count == 0:
+            break
+        wait_outside(engine, tails)
+        drain(engine)
 
 
 def is_reachable(data: Data):

@@ -14,6 +14,7 @@ cdef class Engine:
     cdef readonly Gate gate
     cdef readonly list dropped
     cdef readonly list deferred
+    cdef public int64_t settle_at
     cdef readonly list failures
     cdef TaskCore last_open
     cdef public object closed

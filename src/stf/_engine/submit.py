@@ -47,6 +47,7 @@ class Engine:
         self.gate = Gate()
         self.dropped = []
         self.deferred = []
+        self.settle_at = 256
         self.failures = []
         self.coherency.failures = self.failures
         self.last_open = None
@@ -138,6 +139,11 @@ class Engine:
                     self.start(task)
                 else:
                     baton = claims.await_claim(self, task, conflict)
+            except claims.Unsettled as pause:
+                self.cancel(task)
+                self.gate.leave()
+                release.settle(self, pause.waiting)
+                continue
             except BaseException:
                 self.cancel(task)
                 self.gate.leave()
@@ -237,7 +243,7 @@ class Engine:
             return True
         self.enter()
         try:
-            release.settle_deferred(self, self.deferred)
+            release.settle_ready(self)
             self.port.tails(tails)
         finally:
             self.gate.leave()

@@ -1,0 +1,153 @@
+"""Bodies that call stf themselves, while the rest of the program waits for them."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+import stf
+
+
+@stf.task
+def add(x: stf.ReadWrite, n=1):
+    x += n
+
+
+class Program:
+    """A queued body that submits a task once `go` is called, on the only worker there is."""
+
+    def __init__(self, ctx, parent):
+        self.gate = threading.Event()
+        self.child = [ctx.logical_data(np.zeros(2))]
+        gate = self.gate
+
+        @stf.task
+        def submits(x: stf.ReadWrite, handles):
+            assert gate.wait(30)
+            x += 1
+            add(handles[0], 5)
+
+        submits(parent, self.child)
+
+    def go(self):
+        """Let the body go on, probably when this thread waits already."""
+        threading.Timer(0.01, self.gate.set).start()
+
+
+@pytest.fixture
+def one_worker(ctx_factory, monkeypatch):
+    monkeypatch.setattr(stf.config, "cpu_workers", 1)
+    return ctx_factory()
+
+
+def many_releases(ctx, lX):
+    for _ in range(300):
+        tmp = ctx.logical_data(np.zeros(1))
+        ctx.task(lX.read(), tmp.rw())(lambda x, t: None)
+        del tmp
+
+
+WAITS = {
+    "finalize": lambda ctx, lX: ctx.finalize(),
+    "synchronize": lambda ctx, lX: ctx.synchronize(),
+    "wait": lambda ctx, lX: lX.numpy(),
+    "write_back": lambda ctx, lX: lX.write_back(),
+    "accept": lambda ctx, lX: lX.accept(),
+    "freeze": lambda ctx, lX: ctx.freeze(lX).get(),
+    "many releases": many_releases,
+}
+
+
+@pytest.mark.parametrize("wait", WAITS)
+def test_a_body_may_submit_while_others_wait_for_it(one_worker, wait):
+    X = np.zeros(2)
+    lX = one_worker.logical_data(X)
+    program = Program(one_worker, lX)
+    program.go()
+    WAITS[wait](one_worker, lX)
+    if wait != "finalize":
+        one_worker.synchronize()
+        one_worker.synchronize()
+        assert program.child[0].numpy().tolist() == [5, 5]
+    assert X.tolist() == [1, 1] or len(one_worker.devices) > 1
+
+
+def test_a_released_tile_whose_body_submits(one_worker):
+    X = np.zeros(2)
+    lX = one_worker.logical_data(X)
+    tiles = lX.tiles(1)
+    program = Program(one_worker, tiles[0])
+    del tiles
+    program.go()
+    add(lX)
+    assert lX.numpy().tolist() == [2, 1]
+
+
+def test_registering_memory_again_whose_body_submits(one_worker):
+    X = np.zeros(2)
+    program = Program(one_worker, one_worker.logical_data(X))
+    program.go()
+    add(one_worker.logical_data(X[:]), 10)
+    one_worker.synchronize()
+    one_worker.finalize()
+    assert X.tolist() == [11, 11]
+
+
+def test_a_with_block_in_a_body_of_the_only_worker(one_worker):
+    """A worker that waits lends its place to another."""
+    ctx = one_worker
+    child, result = [ctx.logical_data(np.zeros(2))], []
+
+    @stf.task
+    def nested(x: stf.ReadWrite, handles):
+        for place in ctx.devices:
+            with ctx.task(place, handles[0].rw()) as t:
+                t.numpy()[0][:] += 1
+        result.append(ctx.devices.size)
+        x += 1
+
+    lX = ctx.logical_data(np.zeros(2))
+    nested(lX, child)
+    assert lX.numpy().tolist() == [1, 1]
+    assert child[0].numpy().tolist() == [len(ctx.devices)] * 2 and result == [len(ctx.devices)]
+
+
+def test_a_body_that_submits_does_not_wait_for_room(ctx_factory, monkeypatch):
+    monkeypatch.setattr(stf.config, "cpu_workers", 1)
+    ctx = ctx_factory(max_pending=2)
+    child = [ctx.logical_data(np.zeros(1))]
+
+    @stf.task
+    def floods(x: stf.ReadWrite, handles):
+        for _ in range(20):
+            add(handles[0])
+
+    floods(ctx.logical_data(np.zeros(1)), child)
+    ctx.synchronize()
+    ctx.synchronize()
+    assert child[0].numpy().tolist() == [20]
+
+
+def test_a_context_dropped_by_its_last_body(ctx_factory, monkeypatch):
+    """A worker cannot finalize the context whose work it does: the next context does."""
+    X, gate, collected = np.zeros(2), threading.Event(), threading.Event()
+    original = stf.lifetime.collected
+    monkeypatch.setattr(stf.lifetime, "collected", lambda context: (original(context), collected.set()))
+    ctx = stf.context(**ctx_factory.options)
+
+    def make_body(context):
+        def body(x):
+            assert gate.wait(30)
+            x += context is not None
+
+        return body
+
+    ctx.task(ctx.logical_data(X).rw())(make_body(ctx))
+    with pytest.warns(ResourceWarning, match="dropped without finalize"):
+        del ctx
+        gate.set()
+        assert collected.wait(30)
+    ctx_factory()
+    assert X.tolist() == [1, 1]
