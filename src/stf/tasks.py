@@ -211,6 +211,7 @@ class Task(TaskCore):
         return self
 
     def must_be_new(self, what):
+        """Raise unless the task has not started."""
         if self.state != NEW:
             raise TaskStateError(
                 f"{what} on task {self.label()}, which has {'ended' if self.state == ENDED else 'started'}"
@@ -281,6 +282,7 @@ class Task(TaskCore):
         engine.fail(self, Failure(self.label(), self.call_site, error, self.written(), True))
 
     def check_watched(self):
+        """Say what the body did that its accesses do not allow (STF_VALIDATE)."""
         restore, self.restore = self.restore, None
         try:
             restore()
@@ -360,6 +362,7 @@ class Task(TaskCore):
         return self.arrays("numba")
 
     def values(self, lib=None):
+        """Return the arrays of all accesses, tokens included."""
         return values_of(self, lib) if self.views is None else self.views
 
     def keep_views(self):
@@ -395,12 +398,14 @@ class Task(TaskCore):
         return len(self.accesses or () if self.groups is None else self.groups)
 
     def check_index(self, index):
+        """Return a position from the start, or raise IndexError."""
         count = len(self)
         if not -count <= index < count:
             raise IndexError(f"task {self.label()} has {count} accesses, got index {index}")
         return index % count
 
     def must_be_open(self, what):
+        """Raise unless the task is open."""
         if self.state != OPEN and (self.views is None or not self.outcome_pending()):
             state = "has not started" if self.state == NEW else "has ended"
             raise TaskStateError(f"{what} on task {self.label()}, which {state}; its data are there between both")
