@@ -250,7 +250,7 @@ class Task(TaskCore):
         if self.state != OPEN:
             return
         if error is None:
-            self.end()
+            self.close()
         else:
             self.abandon(error)
 
@@ -270,10 +270,15 @@ class Task(TaskCore):
         if self.state != OPEN:
             state = "was not started" if self.state == NEW else "has ended"
             raise TaskStateError(f"end on task {self.label()}, which {state}")
+        self.close()
+
+    def close(self):
+        """End an open task."""
         if self.restore is not None:
             self.check_watched()
         engine: Engine = self.engine
         engine.end(self)
+        return 0
 
     def abandon(self, error):
         """End a task whose body raised: what it was to write is poisoned."""
