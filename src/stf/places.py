@@ -311,7 +311,7 @@ class exec_place:
         PlaceError
             The shape does not fit the number of places.
         TypeError
-            `partition` is none.
+            `partition` lacks ``apply`` or ``get_executor``.
         """
         return Grid([as_exec_place(p) for p in places], None if dims is None else as_dims(dims), partition)
 
