@@ -6,6 +6,7 @@ Compiled, since every task passes through here. The engine orders a task; this m
 from __future__ import annotations
 
 import sys
+import time
 import warnings
 
 try:
@@ -240,6 +241,8 @@ class Task(TaskCore):
             if self.state == OPEN:
                 engine.withdraw(self)
             raise
+        if engine.observer is not None and engine.port.runs_inline:
+            self.opened_ns = time.perf_counter_ns()
         return 0
 
     def __enter__(self):
@@ -277,13 +280,24 @@ class Task(TaskCore):
         if self.restore is not None:
             self.check_watched()
         engine: Engine = self.engine
+        if self.opened_ns:
+            self.tell_span()
         engine.end(self)
         return 0
+
+    def tell_span(self):
+        """Tell the observer how long a body ran in place."""
+        engine: Engine = self.engine
+        start, self.opened_ns = self.opened_ns, 0
+        name = self.symbol or self.kind
+        engine.observer.ran(self.id, name, self.place - 1, self.thread, start, time.perf_counter_ns(), "task")
 
     def abandon(self, error):
         """End a task whose body raised: what it was to write is poisoned."""
         self.restore = None
         engine: Engine = self.engine
+        if self.opened_ns:
+            self.tell_span()
         engine.fail(self, Failure(self.label(), self.call_site, error, self.written(), True))
 
     def check_watched(self):
@@ -433,6 +447,11 @@ class Task(TaskCore):
     def __dealloc__(self):
         if self.bare and self.state == NEW and self.uses is None:
             warn_bare(self.label(), self.call_site)
+
+    def _repr_html_(self):
+        from stf.observing import task_html
+
+        return task_html(self)
 
     def __repr__(self):
         state = ("new", "open", "ended")[self.state]
