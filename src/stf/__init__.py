@@ -27,6 +27,8 @@ from stf.errors import (
     UninitializedDataError,
 )
 from stf.interop.arrays import view
+from stf.observing import why
+from stf.partition import blocked_partition, cyclic_partition, null_partition, tiled_partition
 from stf.places import DataPlace, ExecPlace, Grid, data_place, exec_place
 from stf.reducers import Reducer, reducer
 from stf.tasks import Task
@@ -59,16 +61,21 @@ __all__ = [
     "UninitializedDataError",
     "Write",
     "access_mode",
+    "blocked_partition",
     "config",
     "context",
+    "cyclic_partition",
     "data_place",
     "exec_place",
     "graph_ctx",
+    "null_partition",
     "reducer",
     "register_data_interface",
     "stream_ctx",
     "task",
+    "tiled_partition",
     "view",
+    "why",
 ]
 
 

@@ -13,6 +13,7 @@ from stf._engine.failures import site_text
 from stf.annotations import access_mode
 from stf.errors import ContextClosedError
 from stf.interop import adapters
+from stf.observe.html import data_html, never_raises
 from stf.reducers import as_reducer
 
 if TYPE_CHECKING:
@@ -218,6 +219,10 @@ class LogicalData(DataHandle):
         if outcome is not None and outcome.failed() is not None:
             lines.append(f"  poisoned: {outcome.failed().story()}")
         return "\n".join(lines)
+
+    @never_raises
+    def _repr_html_(self) -> str | None:
+        return data_html(repr(self).strip("<>"), self.history())
 
     def __repr__(self) -> str:
         core = self.core

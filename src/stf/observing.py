@@ -1,11 +1,16 @@
-"""Seeing what a context does: DOT pictures, traces, statistics."""
+"""Seeing what a context does: DOT pictures, traces, statistics, reports, and why a task waited."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from stf import config
+from stf.data import CompositeData, LogicalData
+from stf.observe.html import context_html, lines_html, never_raises
 from stf.observe.statistics import Statistics
+from stf.observe.why import describe, explain, find_recorder
+from stf.tasks import Task
 
 DOT_OPTIONS = (
     "ignore_prereqs",
@@ -26,6 +31,8 @@ class Observing:
     engine: Any
     name: str | None
     _driver: Any
+    _spec: Any
+    _finished: bool
 
     def _setup_observers(self, observe: str | bool) -> None:
         if observe not in (False, True, "dot", "trace", None):
@@ -50,14 +57,15 @@ class Observing:
 
             self.engine.observe(active[0] if len(active) == 1 else Observers(*active))
 
-    def dot(self, **options: Any) -> str:
-        """Return the task graph so far in the DOT language.
+    def dot(self, **options: Any) -> DotText:
+        """Return the task graph so far in the DOT language; a notebook shows the picture.
 
         Parameters
         ----------
         **options
             As the ``STF_DOT_*`` variables, in lower case: ``ignore_prereqs``, ``color_by_device``,
-            ``remove_data_deps``, ``timing``, ``max_depth``, ``show_fence``, ``keep_redundant``, ``keep_freeze``.
+            ``remove_data_deps``, ``timing``, ``max_depth``, ``show_fence``, ``keep_redundant``, ``keep_freeze``; and
+            ``max_nodes``: show only so many, the first.
 
         Raises
         ------
@@ -66,7 +74,7 @@ class Observing:
         """
         if self._dot is None:
             raise RuntimeError("no task graph was recorded; open the context with observe='dot', or set STF_DOT_FILE")
-        return self._dot.to_dot(**{name: getattr(config, f"dot_{name}") for name in DOT_OPTIONS} | options)
+        return DotText(self._dot.to_dot(**{name: getattr(config, f"dot_{name}") for name in DOT_OPTIONS} | options))
 
     def trace(self) -> dict[str, Any]:
         """Return when and where bodies ran, as a Perfetto (Chrome trace) dictionary.
@@ -79,6 +87,61 @@ class Observing:
         if self._trace is None:
             raise RuntimeError("no trace was recorded; open the context with observe='trace'")
         return self._trace.to_perfetto()
+
+    def report(self, path: str | Path) -> Path:
+        """Write a page that tells what the run did so far; call it when the work is done.
+
+        One HTML file that needs nothing beside it: what failed, the timeline, where the time went and which lines asked
+        for it, the task graph, and counts of tasks, copies and memory. The pictures need Matplotlib, or Graphviz for
+        the graph; without them the page says so in their place.
+
+        Parameters
+        ----------
+        path : str or Path
+            Where to write.
+
+        Returns
+        -------
+        Path
+            `path`.
+
+        Raises
+        ------
+        RuntimeError
+            The context was opened without ``observe=True``.
+        """
+        if self._dot is None or self._trace is None:
+            missing = "tasks and times were" if self._dot is self._trace else "tasks" if self._dot is None else "times"
+            verb = "" if missing.endswith("were") else " were"
+            raise RuntimeError(
+                f"no {missing}{verb} recorded, and a report needs both; open the context with observe=True"
+            )
+        from stf.observe import report
+
+        title = f"stf: {self.name}" if self.name else "stf report"
+        subtitle = report.subtitle(str(self._spec), self._finished)
+        return report.write(report.Run(title, subtitle, self.statistics(), self._dot, self._trace), path)
+
+    def why(self, what: Any) -> str:
+        """Say why a task ran when it did; as `stf.why`, and a task may be given by its name.
+
+        Parameters
+        ----------
+        what : Task, LogicalData, str or int
+            A name means the last task that had it; a number is the one that messages have after ``#``.
+        """
+        if not isinstance(what, (str, int)):
+            return why(what)
+        if self._dot is None:
+            raise RuntimeError("no tasks were recorded; open the context with observe='dot'")
+        known = [index for index, record in enumerate(self._dot.tasks) if what in (record[0], record[1])]
+        if not known:
+            raise ValueError(f"no task {what!r} was recorded; ctx.dot() lists those that were")
+        return _story(self._dot, known[-1])
+
+    @never_raises
+    def _repr_html_(self) -> str | None:
+        return context_html(repr(self), self.statistics(), self._dot)
 
     def dot_section(self, name: str) -> Section:
         """Open a section of the task graph: a with-block, or end it with ``end()``."""
@@ -134,3 +197,81 @@ class Section:
 
     def __del__(self) -> None:
         self.end()
+
+
+class DotText(str):
+    """Text in the DOT language; a notebook shows the picture."""
+
+    __slots__ = ()
+
+    @never_raises
+    def _repr_svg_(self) -> str | None:
+        import tempfile
+
+        from stf.observe import draw
+
+        with tempfile.TemporaryDirectory() as folder:
+            return draw.render(self, Path(folder, "graph.svg")).read_text(encoding="utf-8")
+
+
+def why(what: Any) -> str:
+    """Say what a task waited for and because of which data, or what became of a data.
+
+    Parameters
+    ----------
+    what : Task or LogicalData
+        A task, open or ended: what it waited for, with the lines that submitted it; the copies and allocations that it
+        caused; how long it ran, or why it failed. This takes a context with ``observe="dot"``. A logical data: its
+        `LogicalData.history`.
+
+    Returns
+    -------
+    str
+        Lines of text.
+
+    Examples
+    --------
+    >>> import numpy as np, stf
+    >>> with stf.context(devices="cpu", observe="dot") as ctx:
+    ...     x = ctx.logical_data(np.zeros(3), name="x")
+    ...     with ctx.task(x.rw(), name="first"):
+    ...         pass
+    ...     with ctx.task(x.read(), name="second") as second:
+    ...         pass
+    ...     print(stf.why(second))  # doctest: +ELLIPSIS
+    task 'second' (...) at device(0)
+      reads x: after task 'first' (...), which wrote it
+      ran for ...
+    """
+    if isinstance(what, LogicalData):
+        return what.history()
+    if isinstance(what, CompositeData):
+        return "\n".join(part.history() for part in what.parts)
+    if not isinstance(what, Task):
+        raise TypeError(f"why takes a task or logical data, got {type(what).__name__}; ctx.why takes a task's name too")
+    return _why_task(what)
+
+
+@never_raises
+def task_html(task: Any) -> str | None:
+    """Return what a notebook shows of a task."""
+    return lines_html(why(task))
+
+
+def _why_task(task: Any) -> str:
+    heading = f"task {task.label()} ({task.call_site}) at {task.place_name}"
+    state = task.state_name()
+    if state == "new":
+        return f"{heading}\n  it has not started, and waits for nothing yet"
+    recorder = find_recorder(task.engine.observer)
+    if recorder is None:
+        return f'{heading}\n  what it waited for was not recorded; open the context with observe="dot"'
+    index = next((i for i in reversed(range(len(recorder.tasks))) if recorder.tasks[i][0] == task.id), None)
+    if index is None:
+        return f"{heading}\n  it is not among the recorded tasks: it did not begin"
+    return _story(recorder, index)
+
+
+def _story(recorder: Any, index: int) -> str:
+    record = recorder.tasks[index]
+    return "\n  ".join([f"task {describe(record)} at {record[3]}", *explain(recorder, index)])

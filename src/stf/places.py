@@ -11,6 +11,7 @@ import numpy as np
 
 from stf.errors import PlaceError
 from stf.interop.adapters import active_places
+from stf.partition import Part, as_dims, check_partition, executor_of, part_of, positions_of
 
 __all__ = ["DataPlace", "ExecPlace", "Grid", "data_place", "exec_place"]
 
@@ -123,12 +124,16 @@ class Grid(ExecPlace):
         The members.
     dims : tuple of int, optional
         The shape; by default one axis.
+    partition : partition, optional
+        How index spaces and data are divided among the places: `blocked_partition` and the like, or an object with
+        ``apply(shape, position, grid_dims)`` and ``get_executor(coords, dims, grid_dims)``.
     """
 
-    __slots__ = ("dims", "places")
+    __slots__ = ("dims", "partition", "places")
 
-    def __init__(self, places: Sequence[ExecPlace], dims: tuple[int, ...] | None = None) -> None:
+    def __init__(self, places: Sequence[ExecPlace], dims: tuple[int, ...] | None = None, partition: Any = None) -> None:
         super().__init__("grid")
+        self.partition = None if partition is None else check_partition(partition)
         self.places = tuple(places)
         self.dims = dims if dims is not None else (len(self.places),)
         if not self.places:
@@ -165,23 +170,63 @@ class Grid(ExecPlace):
         rest = -math.prod(shape)
         if shape.count(-1) == 1 and rest and len(self.places) % rest == 0:
             shape = tuple(len(self.places) // rest if n == -1 else n for n in shape)
-        return Grid(self.places, shape)
+        return Grid(self.places, shape, self.partition)
+
+    def with_partition(self, partition: Any) -> Grid:
+        """Return the same grid with another partition; None takes it off.
+
+        Raises
+        ------
+        TypeError
+            `partition` lacks ``apply`` or ``get_executor``.
+        """
+        return Grid(self.places, self.dims, partition)
+
+    def parts(self, shape: Any) -> list[tuple[ExecPlace, Part]]:
+        """Return each place with its part of an index space, in C order; parts may be empty.
+
+        Parameters
+        ----------
+        shape : int, tuple of int, tuple of slice or range
+            Extents, or bounds.
+
+        Examples
+        --------
+        >>> grid = exec_place.n_devices(2).with_partition(blocked_partition())
+        >>> grid.parts(5)
+        [(exec_place.device(0), Part(range(0, 3))), (exec_place.device(1), Part(range(3, 5)))]
+        """
+        partition = self._must_have_partition()
+        return [(self[at], part_of(partition, shape, at, self.dims)) for at in positions_of(self.dims)]
+
+    def owner(self, coords: Any, shape: Any) -> ExecPlace:
+        """Return the place that an element of a space of extents `shape` belongs to."""
+        return self[executor_of(self._must_have_partition(), coords, shape, self.dims)]
+
+    def _must_have_partition(self) -> Any:
+        if self.partition is None:
+            raise PlaceError(f"{self!r} has no partition; give it one: grid.with_partition(stf.blocked_partition())")
+        return self.partition
 
     @property
     def affine_data_place(self) -> DataPlace:
-        """The memory of the only member; a grid of several needs a partition to say."""
+        """The memory of the only member; several members have several, and no data place of this version spans them."""
         if len(self.places) == 1:
             return self.places[0].affine_data_place
         raise PlaceError(f"{self!r} has several memories; ask one of its places, or give a data place per access")
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Grid) and (self.places, self.dims) == (other.places, other.dims)
+        return isinstance(other, Grid) and self._value() == other._value()
 
     def __hash__(self) -> int:
-        return hash((self.places, self.dims))
+        return hash(self._value())
+
+    def _value(self) -> tuple[Any, ...]:
+        return self.places, self.dims, self.partition
 
     def __repr__(self) -> str:
-        return f"exec_place.grid({list(self.places)}, dims={self.dims})"
+        partition = "" if self.partition is None else f", partition={self.partition!r}"
+        return f"exec_place.grid({list(self.places)}, dims={self.dims}{partition})"
 
 
 def normalise_dims(dims: tuple[Any, ...]) -> tuple[int, ...]:
@@ -228,23 +273,47 @@ class exec_place:
         return ExecPlace("current_device")
 
     @staticmethod
-    def all_devices() -> Grid:
-        """Return all devices of the context whose with-block this is, else of the default context."""
+    def all_devices(partition: Any = None) -> Grid:
+        """Return all devices of the context whose with-block this is, else of the default context.
+
+        Parameters
+        ----------
+        partition : partition, optional
+            As for `grid`.
+        """
         if contexts():
-            return Grid(list(contexts()[-1].devices))
+            return Grid(list(contexts()[-1].devices), None, partition)
         from stf.contexts import default_device_count
 
-        return exec_place.n_devices(default_device_count())
+        return exec_place.n_devices(default_device_count(), partition)
 
     @staticmethod
-    def n_devices(n: int) -> Grid:
-        """Return the first `n` devices."""
-        return Grid([ExecPlace("device", i) for i in range(check_index(n))])
+    def n_devices(n: int, partition: Any = None) -> Grid:
+        """Return the first `n` devices; `partition` as for `grid`."""
+        return Grid([ExecPlace("device", i) for i in range(check_index(n))], None, partition)
 
     @staticmethod
-    def grid(places: Sequence[Any], dims: Sequence[int] | None = None) -> Grid:
-        """Return `places` as a grid, of shape `dims` in C order."""
-        return Grid([as_exec_place(p) for p in places], None if dims is None else tuple(dims))
+    def grid(places: Sequence[Any], dims: int | Sequence[int] | None = None, partition: Any = None) -> Grid:
+        """Return `places` as a grid.
+
+        Parameters
+        ----------
+        places : sequence of place
+            The members, in C order.
+        dims : int or tuple of int, optional
+            The shape; by default one axis.
+        partition : partition, optional
+            How index spaces and data are divided among the members: `blocked_partition` and the like, or an object
+            with ``apply(shape, position, grid_dims)`` and ``get_executor(coords, dims, grid_dims)``.
+
+        Raises
+        ------
+        PlaceError
+            The shape does not fit the number of places.
+        TypeError
+            `partition` lacks ``apply`` or ``get_executor``.
+        """
+        return Grid([as_exec_place(p) for p in places], None if dims is None else as_dims(dims), partition)
 
 
 class data_place:

@@ -16,6 +16,7 @@ cdef class ContextCore:
 @cython.no_gc
 cdef class Task(TaskCore):
     cdef int open(self) except -1
+    cdef int close(self) except -1
 
 cdef class EngineEntry:
     cdef Engine engine

@@ -6,6 +6,7 @@ Compiled, since every task passes through here. The engine orders a task; this m
 from __future__ import annotations
 
 import sys
+import time
 import warnings
 
 try:
@@ -211,6 +212,7 @@ class Task(TaskCore):
         return self
 
     def must_be_new(self, what):
+        """Raise unless the task has not started."""
         if self.state != NEW:
             raise TaskStateError(
                 f"{what} on task {self.label()}, which has {'ended' if self.state == ENDED else 'started'}"
@@ -239,6 +241,8 @@ class Task(TaskCore):
             if self.state == OPEN:
                 engine.withdraw(self)
             raise
+        if engine.observer is not None and engine.port.runs_inline:
+            self.opened_ns = time.perf_counter_ns()
         return 0
 
     def __enter__(self):
@@ -249,7 +253,7 @@ class Task(TaskCore):
         if self.state != OPEN:
             return
         if error is None:
-            self.end()
+            self.close()
         else:
             self.abandon(error)
 
@@ -269,18 +273,35 @@ class Task(TaskCore):
         if self.state != OPEN:
             state = "was not started" if self.state == NEW else "has ended"
             raise TaskStateError(f"end on task {self.label()}, which {state}")
+        self.close()
+
+    def close(self):
+        """End an open task."""
         if self.restore is not None:
             self.check_watched()
         engine: Engine = self.engine
+        if self.opened_ns:
+            self.tell_span()
         engine.end(self)
+        return 0
+
+    def tell_span(self):
+        """Tell the observer how long a body ran in place."""
+        engine: Engine = self.engine
+        start, self.opened_ns = self.opened_ns, 0
+        name = self.symbol or self.kind
+        engine.observer.ran(self.id, name, self.place - 1, self.thread, start, time.perf_counter_ns(), "task")
 
     def abandon(self, error):
         """End a task whose body raised: what it was to write is poisoned."""
         self.restore = None
         engine: Engine = self.engine
+        if self.opened_ns:
+            self.tell_span()
         engine.fail(self, Failure(self.label(), self.call_site, error, self.written(), True))
 
     def check_watched(self):
+        """Say what the body did that its accesses do not allow (STF_VALIDATE)."""
         restore, self.restore = self.restore, None
         try:
             restore()
@@ -360,6 +381,7 @@ class Task(TaskCore):
         return self.arrays("numba")
 
     def values(self, lib=None):
+        """Return the arrays of all accesses, tokens included."""
         return values_of(self, lib) if self.views is None else self.views
 
     def keep_views(self):
@@ -395,12 +417,14 @@ class Task(TaskCore):
         return len(self.accesses or () if self.groups is None else self.groups)
 
     def check_index(self, index):
+        """Return a position from the start, or raise IndexError."""
         count = len(self)
         if not -count <= index < count:
             raise IndexError(f"task {self.label()} has {count} accesses, got index {index}")
         return index % count
 
     def must_be_open(self, what):
+        """Raise unless the task is open."""
         if self.state != OPEN and (self.views is None or not self.outcome_pending()):
             state = "has not started" if self.state == NEW else "has ended"
             raise TaskStateError(f"{what} on task {self.label()}, which {state}; its data are there between both")
@@ -423,6 +447,11 @@ class Task(TaskCore):
     def __dealloc__(self):
         if self.bare and self.state == NEW and self.uses is None:
             warn_bare(self.label(), self.call_site)
+
+    def _repr_html_(self):
+        from stf.observing import task_html
+
+        return task_html(self)
 
     def __repr__(self):
         state = ("new", "open", "ended")[self.state]

@@ -89,8 +89,7 @@ def test_write_comes_back_through_every_layout(ctx, name):
         address = target.__array_interface__["data"][0] + offset
         target = stf.view(address, source.shape, source.dtype, source.strides, owner=target)
     assert same(target, source)
-    expected = np.roll(np.ascontiguousarray(source), 1)
-    expected.shape = source.shape
+    expected = np.roll(np.ascontiguousarray(source), 1).reshape(source.shape)
     lX = ctx.logical_data(target)
     with ctx.task(ctx.devices[-1], lX.rw()) as t:
         t.numpy()[0][...] = expected

@@ -21,6 +21,9 @@ def run(request, run_python):
     return run_on
 
 
+FORK = ("-W", "ignore:This process:DeprecationWarning")  # Python 3.12 warns of forks of processes with threads
+
+
 def output(done):
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
@@ -104,7 +107,8 @@ _, status = os.waitpid(pid, 0)
 add(lX)
 ctx.finalize()
 print(status, X.tolist(), Y.tolist())
-"""
+""",
+        *FORK,
     )
     assert output(done) == [f"{[True] * 12} [7.0, 7.0]", "0 [2.0, 2.0] [0.0, 0.0]"]
     assert done.stderr == ""
@@ -122,7 +126,8 @@ with stf.context() as ctx:
     if pid:
         os.waitpid(pid, 0)
 print("child" if pid == 0 else "parent", X.tolist() if pid else "", flush=True)
-"""
+""",
+        *FORK,
     )
     assert output(done) == ["child ", "parent [1.0, 1.0]"]
     assert done.stderr == ""

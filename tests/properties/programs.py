@@ -10,6 +10,7 @@ compared, the recorded order is proven, and nothing may be left over. Draws depe
 
 from __future__ import annotations
 
+import contextlib
 import random
 import sys
 import threading
@@ -19,7 +20,7 @@ import numpy as np
 
 import stf
 import stf.testing
-from stf import data_place, exec_place
+from stf import config, data_place, exec_place
 
 READ, WRITE, RW, ACCUMULATE = 1, 2, 3, 4
 DTYPES = ["f8", "f4", "i4", "i8", "i2", "u1", "i1", "c16", "?"]
@@ -217,6 +218,19 @@ def grouped(details, reads: stf.Read, writes: stf.Write, changes: stf.ReadWrite)
 # -- the machine ----------------------------------------------------------------------------------------------------
 
 
+@contextlib.contextmanager
+def settings(**values):
+    """Settings of stf for a while."""
+    before = {name: getattr(config, name) for name in values}
+    for name, value in values.items():
+        setattr(config, name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(config, name, value)
+
+
 class Machine:
     """Runs one random program."""
 
@@ -236,13 +250,16 @@ class Machine:
         if rng.random() < 0.2:
             options["max_pending"] = rng.choice([1, 2, 5])
         self.story = [f"seed {seed}: {self.devices}, hostile={self.hostile}, limit={self.limit}, {options}"]
-        self.ctx = stf.testing.context(
-            self.devices,
-            hostile=self.hostile,
-            capacity=self.limit if bounded else 0,
-            workers=rng.choice([1, 2, 4]),
-            **options,
-        )
+        self.blocking, self.validate = rng.random() < 0.05, rng.random() < 0.1
+        self.story[0] += f", blocking={self.blocking}, validate={self.validate}"
+        with settings(blocking=self.blocking, validate=self.validate):
+            self.ctx = stf.testing.context(
+                self.devices,
+                hostile=self.hostile,
+                capacity=self.limit if bounded else 0,
+                workers=rng.choice([1, 2, 4]),
+                **options,
+            )
         self.items = []
         self.pairs = []
         self.finished = []  # items that are released; their homes are compared at the end
@@ -323,6 +340,8 @@ class Machine:
             self.step_heal: 5 if any(i.poison for i in self.items) else 0,
             self.step_whole: 3,
             self.step_mistake: 4,
+            self.step_nested: 3 if self.limit is None else 0,
+            self.step_again: 0 if self.validate else 3,
         }
         self.rng.choices(list(kinds), list(kinds.values()))[0]()
 
@@ -471,10 +490,16 @@ class Machine:
         failing = rng.choice(["early", "late"]) if rng.random() < fails else None
         return Plan(self.name("t"), uses, self.place(), rng.randrange(1000), failing)
 
+    def place_of(self, plan):
+        """The place of a plan in one of the ways to say it."""
+        if plan.place is None or plan.place.kind == "host":
+            return plan.place
+        return self.rng.choice([plan.place, plan.place.index])
+
     def arguments(self, plan):
         rest = [u.access() for u in plan.uses]
         if plan.place is not None:
-            rest.insert(self.rng.randint(0, len(rest)), plan.place)
+            rest.insert(self.rng.randint(0, len(rest)), self.place_of(plan))
         return rest
 
     # -- the model's side of a task ----------------------------------------------------------------------------------
@@ -583,6 +608,15 @@ class Machine:
     def step_end(self):
         plan, task = self.open.pop(self.rng.randrange(len(self.open)))
         self.tell(f"end {plan.name}")
+        if self.rng.random() < 0.2:
+            in_thread(lambda: self.finish_open(plan, task))
+        else:
+            self.finish_open(plan, task)
+        for u in plan.uses:
+            u.item.claims = [c for c in u.item.claims if c[0] is not plan]
+        self.model(plan)
+
+    def finish_open(self, plan, task):
         error = None
         try:
             run_body(flat(task.arrays()), plan.details())
@@ -592,9 +626,38 @@ class Machine:
             task.end()
         else:
             task.__exit__(Boom, error, None)
-        for u in plan.uses:
-            u.item.claims = [c for c in u.item.claims if c[0] is not plan]
-        self.model(plan)
+
+    def step_nested(self):
+        """A body that submits another task, on data that nobody else uses meanwhile."""
+        inner = self.plan(2, modes=(READ, WRITE, RW), fails=0)
+        if inner is None or self.open or self.inputs_poisoned(inner) or any(i.poison for i in self.items):
+            return
+        outer = self.name("t")
+        self.tell(f"nested {outer} submits {inner!r}")
+        submit = late_body(inner.details())
+        done = threading.Event()
+        arguments = self.arguments(inner)
+
+        def body():
+            try:
+                self.ctx.task(*arguments, name=inner.name)(submit)
+            finally:
+                done.set()
+
+        self.ctx.host_launch(name=outer)(body)
+        done.wait()
+        arguments.clear()
+        self.model(inner)
+
+    def step_again(self):
+        """Release an array and register it anew."""
+        item = self.pick(lambda i: self.at_rest(i) and i.home is not None and not i.poison and i.known and i.write_back)
+        if item is None or item.readonly:
+            return
+        self.tell(f"release and register again {item.name}")
+        if self.attempt(item.handle.release, [item]):
+            item.partials = None
+            item.handle = self.ctx.logical_data(item.home, name=item.name)
 
     def step_late(self):
         kind = self.rng.choice(["builder", "function", "host_launch", "submit_task", "returns"])
@@ -613,9 +676,13 @@ class Machine:
             plan.place = None
         self.tell(f"{kind} {plan!r}")
         bad = self.inputs_poisoned(plan)
+        if plan.failing and not bad:
+            self.failed.add(plan.name)
+            self.untold.add(plan.name)
         if self.injecting(lambda: self.submit(kind, plan, bad), [u.item for u in plan.uses]):
-            if self.model(plan) == "failed":
-                self.untold.add(plan.name)
+            self.model(plan)
+        else:
+            self.untold.discard(plan.name)
 
     def submit(self, kind, plan, bad):
         details = plan.details()
@@ -625,14 +692,20 @@ class Machine:
             elif kind == "function":
                 groups = [[u.access() for u in plan.uses if u.mode == mode] for mode in (READ, WRITE, RW)]
                 function = grouped.named(plan.name)
-                (function.on(plan.place) if plan.place is not None else function)(details, *groups)
+                if plan.place is not None and details[2] % 2:
+                    with plan.place:
+                        function(details, *groups)
+                elif plan.place is None and details[2] % 3 == 0:
+                    function.on(plan.uses[0].item.handle)(details, *groups)
+                else:
+                    (function.on(plan.place) if plan.place is not None else function)(details, *groups)
             elif kind == "submit_task":
                 self.ctx.submit_task(*self.annotated(plan, details), place=plan.place, name=plan.name)
             else:
                 body = returning_body if kind == "returns" and any(u.mode & WRITE for u in plan.uses) else late_body
                 self.ctx.task(*self.arguments(plan), name=plan.name)(body(details))
-        except stf.TaskFailedError as error:
-            assert bad, error
+        except (stf.TaskFailedError, ExceptionGroup) as error:
+            assert bad or self.blocking, error
             self.hear(error)
 
     def annotated(self, plan, details):
@@ -983,6 +1056,23 @@ class Machine:
 
     def late_noop(self, access):
         self.ctx.task(access)(lambda *values: None)
+
+
+def in_thread(action):
+    """Do something in another thread; raise what it raised."""
+    errors = []
+
+    def run():
+        try:
+            action()
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors.pop()
 
 
 def frozen_for(item, mode):

@@ -36,6 +36,9 @@ class Listener(Observer):
     def ran(self, *args: Any) -> None:
         self.calls.append(f"ran {args}")
 
+    def failed(self, *args: Any) -> None:
+        self.calls.append(f"failed {args}")
+
     def section_begin(self, name: str) -> None:
         self.calls.append(f"begin {name}")
 
@@ -50,6 +53,7 @@ def announce(observer: Observer) -> None:
     observer.task(TASK)
     observer.operation("copy", 1, "X", "host", "device(0)", 8, 1)
     observer.ran(1, "t", 0, 0, 0, 1, "task")
+    observer.failed(1, "task 't' failed")
     observer.section_begin("s")
     observer.section_end()
     observer.data_removed(1)
@@ -59,6 +63,7 @@ EXPECTED = [
     "task 1",
     "operation ('copy', 1, 'X', 'host', 'device(0)', 8, 1)",
     "ran (1, 't', 0, 0, 0, 1, 'task')",
+    "failed (1, \"task 't' failed\")",
     "begin s",
     "end",
     "removed 1",
@@ -79,15 +84,15 @@ def test_every_observer_hears_everything() -> None:
     observers.detach(first)
     observers.detach(first)
     observers.task(TASK)
-    assert (len(first.calls), len(second.calls)) == (6, 7)
+    assert (len(first.calls), len(second.calls)) == (7, 8)
     assert len(observers) == 1
     assert second in observers
 
 
-@pytest.mark.parametrize("call", range(6))
+@pytest.mark.parametrize("call", range(7))
 def test_an_observer_that_raises_is_logged_and_detached(call: int, caplog: pytest.LogCaptureFixture) -> None:
     listener = Listener()
-    names = ["task", "operation", "ran", "section_begin", "section_end", "data_removed"]
+    names = ["task", "operation", "ran", "failed", "section_begin", "section_end", "data_removed"]
     broken = type("Broken", (Observer,), {names[call]: lambda self, *args: 1 / 0})()
     observers = Observers(broken, listener)
     with caplog.at_level(logging.ERROR, logger="stf"):
@@ -241,7 +246,7 @@ def test_columns_hold_all_the_time() -> None:
     ],
 )
 def test_names_that_differ_in_an_index_share_a_color(name: str, family: str) -> None:
-    assert timeline_module._family(name) == family
+    assert timeline_module.family(name) == family
 
 
 def test_timeline_refuses_other_formats(tmp_path: Path) -> None:

@@ -104,6 +104,8 @@ class LanePort(Port):
 
     def begin(self, place, waits, kind):
         lane = self.pick(place, kind, waits)
+        if lane.trailing:
+            self.end(lane.index)  # while the lane is open, nobody could wait for what trails
         lane.open = True
         try:
             self.need(lane, waits)

@@ -53,6 +53,9 @@ class Recording:
     def ran(self, *args: Any) -> None:
         """A body ran: ``body`` says so."""
 
+    def failed(self, task_id: int, story: str) -> None:
+        """A body failed: what it wrote says more."""
+
     def section_begin(self, name: str) -> None:
         """A section of the task graph."""
 

@@ -45,6 +45,8 @@ class LateCall:
             failure = self.run()
         outcome.failure = failure
         outcome.pending = False
+        if failure is not None and self.watched:
+            self.engine.observer.failed(self.task.id, failure.story())
         self.engine.ran += 1
 
     def run(self):

@@ -372,30 +372,19 @@ def retire_all(engine: Engine):
     try:
         wait_for_bodies(engine)
         settle_ready(engine)
-        pending = EventSet()
-        for item in list(engine.coherency.data.values()):
-            data: Data = item
-            if data.version.partials is not None and data.home is not None and data.write_back:
-                reductions.combine(engine, data)
-            if may_fail(data.version):
-                pending.update(data.version.writers)
-        engine.port.wait(pending, -1.0)
+        engine.port.wait(open_outcomes(engine), -1.0)
         everything = sorted(engine.coherency.data.values(), key=is_whole)
         for item in everything:
-            data = item
+            data: Data = item
             data.released = True
             data.write_back = data.write_back and is_reachable(data)
             if data.write_back and not is_poisoned(data.version):
                 engine.coherency.write_home(data)
-        tails = EventSet()
         engine.port.flush()
-        engine.port.tails(tails)
-        engine.port.wait(tails, -1.0)
+        wait_for_all(engine)
         for item in everything:
-            data = item
-            retire(engine, data)
-        engine.port.tails(tails)
-        engine.port.wait(tails, -1.0)
+            retire(engine, item)
+        wait_for_all(engine)
     finally:
         engine.gate.leave()
 
@@ -411,6 +400,25 @@ def wait_for_bodies(engine: Engine):
             break
         wait_outside(engine, tails)
         drain(engine)
+
+
+def open_outcomes(engine: Engine):
+    """Combine what has partial results; return the events after which it is known what failed."""
+    pending = EventSet()
+    for item in list(engine.coherency.data.values()):
+        data: Data = item
+        if data.version.partials is not None and data.home is not None and data.write_back:
+            reductions.combine(engine, data)
+        if may_fail(data.version):
+            pending.update(data.version.writers)
+    return pending
+
+
+def wait_for_all(engine: Engine):
+    """Block until every lane has done what it was given."""
+    tails = EventSet()
+    engine.port.tails(tails)
+    engine.port.wait(tails, -1.0)
 
 
 def is_reachable(data: Data):

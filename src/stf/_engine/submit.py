@@ -173,6 +173,8 @@ class Engine:
         try:
             task.outcome = Outcome(False, failure)
             self.finish(task, self.port.abort(task.slot))
+            if self.observer is not None:
+                self.observer.failed(task.id, failure.story())
         finally:
             self.gate.leave()
         return 0

@@ -43,6 +43,7 @@ cdef class TaskCore:
     cdef public str kind
     cdef public Outcome outcome
     cdef list inputs
+    cdef int64_t opened_ns  # when a body that runs in place began; 0 where nobody listens
     cdef readonly unsigned long thread
     cdef int claimed
     cdef TaskCore before

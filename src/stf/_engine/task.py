@@ -136,7 +136,7 @@ if not cython.compiled:
         "inputs",
     ):
         setattr(TaskCore, _name, None)
-    TaskCore.id = TaskCore.place = TaskCore.thread = TaskCore.claimed = 0
+    TaskCore.id = TaskCore.opened_ns = TaskCore.place = TaskCore.thread = TaskCore.claimed = 0
     TaskCore.__cinit__(TaskCore)
 
 

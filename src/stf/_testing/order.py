@@ -250,7 +250,8 @@ class Order:
         self.touch(op, target, WRITE)
 
     def on_host(self, ident: int, kind: str, span: Any) -> None:
-        op = self.thread(ident).step(f"the host's {kind} of {span[0]:#x}")
+        # whoever told the host that it may has passed the gate
+        op = self.pass_gate(ident).step(f"the host's {kind} of {span[0]:#x}")
         self.touch(op, span, WRITE if kind == "write" else READ)
 
     # -- what must be ordered ----------------------------------------------------------------------------------

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .observer import ObservedTask, Observer
 from .replay import OperationRecord, Replay, TaskRecord
-from .taskgraph import TOP, Node, Section, TaskGraph, collapsed, transitive_reduction, with_critical_path
+from .taskgraph import TOP, Node, Section, TaskGraph, collapsed, shortened, transitive_reduction, with_critical_path
 from .units import format_duration
 
 _MODE_NAMES = {1: "read", 2: "write", 4: "accumulate"}
@@ -58,6 +58,8 @@ class DotOptions:
         Show fences; show freezes and unfreezes.
     keep_redundant
         Keep edges that others imply.
+    max_nodes
+        Show no more nodes than this, the first in program order; None shows all.
     stats_file
         Also write the numbers of edges and vertices, total work and critical path to this CSV file.
     """
@@ -71,8 +73,11 @@ class DotOptions:
     keep_redundant: bool = False
     stats_file: str | Path | None = None
     keep_freeze: bool = False
+    max_nodes: int | None = None
 
     def __post_init__(self) -> None:
+        if self.max_nodes is not None and self.max_nodes < 1:
+            raise ValueError(f"max_nodes is {self.max_nodes}; pass 1 or more, or None to show all")
         if self.max_depth is not None and self.max_depth < 0:
             raise ValueError(f"max_depth is {self.max_depth}; pass 0 or more, or None to show everything")
 
@@ -100,6 +105,7 @@ class DotRecorder(Observer):
         self._tasks: list[TaskRecord] = []
         self._operations: list[OperationRecord] = []
         self._spans: list[tuple[int, int, int]] = []  # task id, start, end; appended from any thread
+        self._failures: list[tuple[int, str]] = []  # task id, story; appended from any thread
         self._sections: list[Section] = []
         self._section = TOP
         self._data_names: list[str] = []
@@ -138,6 +144,10 @@ class DotRecorder(Observer):
         if category != "copy":
             self._spans.append((task_id, start_ns, end_ns))
 
+    def failed(self, task_id: int, story: str) -> None:
+        """Record why a task failed or did not run; may be called from any thread."""
+        self._failures.append((task_id, story))
+
     def section_begin(self, name: str) -> None:
         """Open a section in the innermost open one."""
         depth = 0 if self._section == TOP else self._sections[self._section].depth + 1
@@ -153,6 +163,30 @@ class DotRecorder(Observer):
         """Take the next use of this id as another data."""
         if data_id in self._data:
             self._removed[data_id] = self._data.pop(data_id)
+
+    @property
+    def tasks(self) -> Sequence[TaskRecord]:
+        """What was recorded of each task, in program order."""
+        return self._tasks
+
+    @property
+    def operations(self) -> Sequence[OperationRecord]:
+        """What was recorded of each internal operation, in program order."""
+        return self._operations
+
+    @property
+    def failures(self) -> Sequence[tuple[int, str]]:
+        """The id of each task that failed, or did not run because another one had, and the story."""
+        return self._failures
+
+    @property
+    def data_names(self) -> Sequence[str]:
+        """The names of the data that records call by number."""
+        return self._data_names
+
+    def durations(self) -> dict[int, int]:
+        """Return how long each task that has run did so, in nanoseconds, by its id."""
+        return _durations(list(self._spans))
 
     def graph(self, **options: Any) -> TaskGraph:
         """Return the graph as data; takes the options of `to_dot`."""
@@ -180,10 +214,12 @@ class DotRecorder(Observer):
     def _graph(self, options: DotOptions) -> TaskGraph:
         replay = Replay(self._data_names, options.hidden_kinds)
         operations = [] if options.ignore_prereqs else self._operations
-        replay.run(self._tasks, operations, _durations(self._spans))
+        replay.run(self._tasks, operations, self.durations())
         graph = with_critical_path(TaskGraph(replay.nodes, replay.predecessors, list(self._sections)))
         if options.max_depth is not None:
             graph = collapsed(graph, options.max_depth)
+        if options.max_nodes is not None:
+            graph = shortened(graph, options.max_nodes)
         if not options.keep_redundant:
             graph.predecessors = transitive_reduction(graph.predecessors)
         return graph

@@ -32,8 +32,8 @@ class ObservedTask(Protocol):
 class Observer:
     """Base of everything that listens to the engine: every method does nothing.
 
-    Override what you need. `ran` may come from a worker thread, in any order; all other methods are
-    called one at a time, in program order.
+    Override what you need. `ran` and `failed` may come from a worker thread, in any order; all other methods
+    are called one at a time, in program order.
     """
 
     def task(self, task: ObservedTask) -> None:
@@ -50,6 +50,9 @@ class Observer:
 
     def ran(self, task_id: int, name: str, device: int, worker: int, start_ns: int, end_ns: int, category: str) -> None:
         """Note when and where the body of a task (category "task") or a copy ("copy") really ran."""
+
+    def failed(self, task_id: int, story: str) -> None:
+        """Note that a task failed, or did not run because another one had failed; `story` names that and the error."""
 
     def section_begin(self, name: str) -> None:
         """Open a section; sections nest."""
@@ -76,6 +79,11 @@ class Observers(Observer):
 
     def __contains__(self, observer: object) -> bool:
         return any(mine is observer for mine in self._observers)
+
+    @property
+    def observers(self) -> tuple[Observer, ...]:
+        """Who listens."""
+        return self._observers
 
     def attach(self, observer: Observer) -> None:
         """Let `observer` listen from now on; attaching it twice is the same as once."""
@@ -109,6 +117,14 @@ class Observers(Observer):
         for observer in self._observers:
             try:
                 observer.ran(task_id, name, device, worker, start_ns, end_ns, category)
+            except Exception:
+                self._drop(observer)
+
+    def failed(self, task_id: int, story: str) -> None:
+        """Pass it on."""
+        for observer in self._observers:
+            try:
+                observer.failed(task_id, story)
             except Exception:
                 self._drop(observer)
 

@@ -25,7 +25,7 @@ _READING = frozenset({"copy", "write_back", "evict"})
 _ENDING = frozenset({"free", "evict"})
 
 
-class _DataOrder:
+class DataOrder:
     """Who may still have to be waited for, of one data. Positive: a node; negative: a hidden one."""
 
     __slots__ = ("accumulating", "base", "movers", "readers", "replicas", "writers")
@@ -77,7 +77,7 @@ class Replay:
         self._names = data_names
         self._hidden_kinds = hidden_kinds
         self._hidden: list[set[int]] = []
-        self._order: dict[int, _DataOrder] = {}
+        self._order: dict[int, DataOrder] = {}
         self._leaves: set[int] = set()
 
     def run(
@@ -155,10 +155,10 @@ class Replay:
         name = f"o{len(self.nodes)}"
         return Node(name, kind, title, section, target or source, detail=detail, num_tasks=0)
 
-    def _order_of(self, data: int) -> _DataOrder:
+    def _order_of(self, data: int) -> DataOrder:
         order = self._order.get(data)
         if order is None:
-            order = self._order[data] = _DataOrder()
+            order = self._order[data] = DataOrder()
         return order
 
     def _visible(self, nodes: set[int]) -> set[int]:

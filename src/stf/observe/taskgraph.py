@@ -148,6 +148,17 @@ def collapsed(graph: TaskGraph, max_depth: int) -> TaskGraph:
     )
 
 
+def shortened(graph: TaskGraph, max_nodes: int) -> TaskGraph:
+    """Return the graph of the first `max_nodes` nodes; its times stay those of the whole."""
+    return replace(
+        graph,
+        nodes=graph.nodes[:max_nodes],
+        predecessors=graph.predecessors[:max_nodes],
+        critical_nodes=frozenset(node for node in graph.critical_nodes if node < max_nodes),
+        critical_edges=frozenset(edge for edge in graph.critical_edges if edge[1] < max_nodes),
+    )
+
+
 def _shown_section(graph: TaskGraph, section: int, max_depth: int) -> int | None:
     """Return the section whose node stands for what is in `section`, or None if that is shown itself."""
     if section == TOP or graph.sections[section].depth < max_depth:

@@ -101,7 +101,7 @@ def _bars(events: list[dict[str, Any]]) -> tuple[list[str], list[_Bar]]:
         lane = _free_lane(busy_until[row], event["ts"], event["ts"] + event["dur"])
         start_ms, duration_ms = event["ts"] / 1000, event["dur"] / 1000
         is_copy = event["cat"] == "copy"
-        name = _COPIES if is_copy else _family(event["name"])
+        name = _COPIES if is_copy else family(event["name"])
         bars.append(_Bar(row, lane, start_ms, duration_ms, name, is_copy))
     return _row_labels(events, tracks), bars
 
@@ -115,7 +115,7 @@ def _free_lane(busy_until: list[float], start: float, end: float) -> int:
     return len(busy_until) - 1
 
 
-def _family(name: str) -> str:
+def family(name: str) -> str:
     """Return the name without what tells apart tasks of one kind: "gemm(2, 1)" → "gemm"."""
     head = name.split("(")[0].split("[")[0].rstrip("0123456789 _#.:-")
     return head or name

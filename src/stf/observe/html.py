@@ -1,0 +1,213 @@
+"""Pieces of HTML: tables of what a context did, and pictures that need no file beside them."""
+
+from __future__ import annotations
+
+import base64
+import html
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypeVar
+
+from .dot import DotRecorder
+from .statistics import Statistics
+from .taskgraph import collapsed
+from .units import format_bytes
+
+_log = logging.getLogger("stf")
+_Owner = TypeVar("_Owner")
+_NOTEBOOK_NODES = 120  # a picture of more takes seconds to draw, and nobody reads it in a cell
+_NOTEBOOK_ROW = "display: flex; flex-wrap: wrap; gap: 24px; align-items: flex-start"
+_NOTEBOOK_GRAPH = "overflow: auto; max-height: 640px"
+_NUMBER = ' class="number" style="text-align: right"'
+_MIME_TYPES = {".svg": "image/svg+xml", ".png": "image/png"}
+
+
+def never_raises(show: Callable[[_Owner], str | None]) -> Callable[[_Owner], str | None]:
+    """Make a method that shows an object in a notebook return None instead of raising: the repr is shown then."""
+
+    @wraps(show)
+    def shown(owner: _Owner) -> str | None:
+        try:
+            return show(owner)
+        except Exception:
+            _log.debug("%s could not be shown as HTML", type(owner).__name__, exc_info=True)
+            return None
+
+    return shown
+
+
+# -- elements ------------------------------------------------------------------------------------------------------
+
+
+def text(value: object) -> str:
+    """Return a value as text whose markup has no meaning."""
+    return html.escape(str(value))
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[object]], css_class: str = "") -> str:
+    """Return a table; cells that are `Markup` are taken as they are."""
+    rows = list(rows)
+    numbers = [_is_number(cell) for cell in rows[0]] if rows else []
+    head = "".join(
+        f"<th{_NUMBER * (column < len(numbers) and numbers[column])}>{text(cell)}</th>"
+        for column, cell in enumerate(header)
+    )
+    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
+    chosen = f' class="{css_class}"' if css_class else ""
+    return f"<table{chosen}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+class Markup(str):
+    """Text that is HTML already."""
+
+    __slots__ = ()
+
+
+def _cell(value: object) -> str:
+    content = value if isinstance(value, Markup) else text(value)
+    return f"<td{_NUMBER * _is_number(value)}>{content}</td>"
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) or (isinstance(value, str) and value[:1].isdigit())
+
+
+def picture(draw: Callable[[Path], object], file_format: str, description: str) -> str:
+    """Return an image in the page itself; or, if it cannot be drawn, the reason.
+
+    Parameters
+    ----------
+    draw
+        Draws into the file whose path it is given.
+    file_format
+        ``"svg"`` or ``"png"``.
+    description
+        What the image shows.
+    """
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, f"picture.{file_format}")
+        try:
+            draw(path)
+        except (ImportError, ValueError, RuntimeError) as error:
+            return f'<p class="note">No picture: {text(error)}</p>'
+        data = base64.b64encode(path.read_bytes()).decode()
+    return f'<img alt="{text(description)}" src="data:{_MIME_TYPES[path.suffix]};base64,{data}">'
+
+
+# -- statistics ----------------------------------------------------------------------------------------------------
+
+
+def tasks_tables(statistics: Statistics) -> str:
+    """Return tables of the tasks by kind and by place."""
+    by_kind = [(kind, count) for kind, count in _largest(statistics.tasks) if count]
+    by_place = list(statistics.tasks_by_place.items())
+    return table(("kind", "tasks"), by_kind) + table(("place", "tasks"), by_place)
+
+
+def copies_table(statistics: Statistics) -> str:
+    """Return a table of the copies by route."""
+    rows = [
+        (f"{source} → {target}", count, format_bytes(statistics.copied_bytes.get((source, target), 0)))
+        for (source, target), count in sorted(statistics.copies.items())
+    ]
+    return table(("route", "copies", "bytes"), rows) if rows else "<p>No copies.</p>"
+
+
+def memory_table(statistics: Statistics) -> str:
+    """Return a table of the memory by place."""
+    header = ("place", "peak", "allocations", "allocated", "frees", "evictions", "write-backs")
+    rows = [
+        (
+            place,
+            format_bytes(statistics.peak_bytes.get(place, 0)),
+            statistics.allocations.get(place, 0),
+            format_bytes(statistics.allocated_bytes.get(place, 0)),
+            statistics.frees.get(place, 0),
+            statistics.evictions.get(place, 0),
+            statistics.write_backs.get(place, 0),
+        )
+        for place in statistics.allocations
+    ]
+    return table(header, rows)
+
+
+def _largest(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+    return sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+
+
+# -- the task graph ------------------------------------------------------------------------------------------------
+
+
+def fitting_depth(recorder: DotRecorder, max_nodes: int) -> tuple[int | None, int]:
+    """Return the deepest nesting of sections at which the graph has at most `max_nodes` nodes, and how many it has.
+
+    The depth is None where everything can be shown, and 0, the outermost sections alone, where nothing fits.
+    """
+    graph = recorder.graph(keep_redundant=True)
+    num_nodes = len(graph.nodes)
+    if num_nodes <= max_nodes:
+        return None, num_nodes
+    for depth in range(max((section.depth for section in graph.sections), default=0), -1, -1):
+        num_nodes = len(collapsed(graph, depth).nodes)
+        if num_nodes <= max_nodes:
+            return depth, num_nodes
+    return (0, num_nodes) if graph.sections else (None, num_nodes)
+
+
+def graph_picture(recorder: DotRecorder, max_nodes: int, **options: Any) -> str:
+    """Return a picture of the task graph; sections are merged until it fits, then its beginning is shown."""
+    from . import draw
+
+    depth, num_nodes = fitting_depth(recorder, max_nodes)
+    notes = []
+    if depth is not None:
+        notes.append(
+            f"Sections nested in more than {depth} others are one node each." if depth else "A section is one node."
+        )
+    if num_nodes > max_nodes:
+        notes.append(
+            f"These are the first {max_nodes} of {num_nodes} nodes; group tasks with ctx.dot_section(name) to see all."
+        )
+    dot_text = recorder.to_dot(max_depth=depth, max_nodes=max_nodes, **options)
+    shown = picture(lambda path: draw.render(dot_text, path), "svg", "task graph")
+    note = f'<p class="note">{text(" ".join(notes))}</p>' if notes else ""
+    return f'{note}<div class="picture">{shown}</div>'
+
+
+# -- in a notebook -------------------------------------------------------------------------------------------------
+
+
+def context_html(title: str, statistics: Statistics, recorder: DotRecorder | None) -> str:
+    """Return what a notebook shows of a context: its statistics, and its task graph if that was recorded."""
+    pending = f", {statistics.pending} pending" if statistics.pending else ""
+    tables = (tasks_tables(statistics), copies_table(statistics) if statistics.copies else "", memory_table(statistics))
+    parts = [
+        f"<p><b>{text(title)}</b>: {statistics.total_tasks} tasks{pending}, {statistics.total_copies} copies "
+        f"({format_bytes(statistics.total_copied_bytes)})</p>",
+        f'<div style="{_NOTEBOOK_ROW}">{"".join(tables)}</div>',
+    ]
+    if recorder is not None and recorder.tasks:
+        graph = graph_picture(recorder, _NOTEBOOK_NODES)
+        parts.append(
+            f'<details open><summary>task graph</summary><div style="{_NOTEBOOK_GRAPH}">{graph}</div></details>'
+        )
+    return "".join(parts)
+
+
+def data_html(title: str, history: str) -> str:
+    """Return what a notebook shows of a logical data: a row for each line of its history."""
+    first, *lines = history.split("\n")
+    rows = [("written by", first.rsplit("written by ", 1)[-1])]
+    for line in map(str.strip, lines):
+        head, _, rest = line.partition(" " if line.startswith("copied ") else ": ")
+        rows.append((head, rest))
+    return f"<p><b>{text(title)}</b></p>{table(('', ''), rows)}"
+
+
+def lines_html(lines: str) -> str:
+    """Return lines of text as they are."""
+    return f"<pre>{text(lines)}</pre>"

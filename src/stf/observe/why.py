@@ -1,0 +1,148 @@
+"""Say why a task ran when it did: what it waited for, because of which data, and what it caused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from .dot import DotRecorder
+from .observer import Observer, Observers
+from .replay import ACCUMULATE, READ, WRITE, DataOrder, TaskRecord
+from .units import format_bytes, format_duration
+
+_NAMED = 4  # tasks that are named before the rest is only counted
+_VERBS = {READ: "reads", WRITE: "writes", READ | WRITE: "reads and writes", ACCUMULATE: "accumulates into"}
+_CAUSED = {
+    "alloc": "allocated {data} at {target}",
+    "copy": "copied {data} {source} → {target}",
+    "free": "freed {data} at {target}",
+    "evict": "evicted {data} from {source}",
+    "write_back": "wrote {data} back to the user's array",
+}
+
+
+@dataclass
+class Wait:
+    """What a task waited for because of one data; tasks are indices among the records.
+
+    Attributes
+    ----------
+    data
+        The data's number in the recorder.
+    mode
+        1 read, 2 write, 3 both, 4 accumulate.
+    writers, readers
+        Who wrote it last, and who read it since.
+    """
+
+    data: int
+    mode: int
+    writers: list[int] = field(default_factory=list)
+    readers: list[int] = field(default_factory=list)
+
+
+def find_recorder(observer: Observer | None) -> DotRecorder | None:
+    """Return the recorder of tasks among what listens to an engine."""
+    candidates = observer.observers if isinstance(observer, Observers) else (observer,)
+    return next((one for one in candidates if isinstance(one, DotRecorder)), None)
+
+
+def waits_of(tasks: Sequence[TaskRecord], index: int) -> list[Wait]:
+    """Return what the task at `index` waited for, for each of its data."""
+    modes = _modes(tasks[index])
+    orders = {data: DataOrder() for data in modes}
+    for number, record in enumerate(tasks[:index]):
+        if any(access >> 3 in orders for access in record[5]):
+            for data, mode in _modes(record).items():
+                if data in orders:
+                    orders[data].note(number, mode, orders[data].before(mode))
+    return [_wait(data, mode, orders[data]) for data, mode in modes.items()]
+
+
+def explain(recorder: DotRecorder, index: int) -> Iterator[str]:
+    """Yield lines on the recorded task at `index`: what it waited for, caused, and how it went."""
+    tasks, names = recorder.tasks, recorder.data_names
+    task_id = tasks[index][0]
+    for wait in waits_of(tasks, index):
+        yield f"{_VERBS[wait.mode]} {names[wait.data]}: {_reasons(tasks, wait)}"
+    if not tasks[index][5]:
+        yield "uses no data: nothing to wait for"
+    yield from _caused(recorder, task_id)
+    yield from _how_it_went(recorder, tasks[index])
+
+
+def describe(record: TaskRecord) -> str:
+    """Return what messages call a recorded task: its name and the line that submitted it."""
+    task_id, symbol, _, _, _, _, call_site, _ = record
+    where = f" ({call_site})" if call_site else ""
+    return f"{label_of(symbol, task_id)}{where}"
+
+
+def label_of(symbol: str | None, task_id: int) -> str:
+    """Return a task's name as messages have it."""
+    return f"'{symbol}'" if symbol else f"#{task_id}"
+
+
+def cause_of(record: TaskRecord, story: str) -> str:
+    """Return a failure's story without what says that it is this task's own."""
+    task_id, symbol, _, _, _, _, site, _ = record
+    where = f" ({site})" if site else ""
+    own = f"task {label_of(symbol, task_id)}{where} failed with "
+    return story.removeprefix(own) if story.startswith(own) else f"did not run: {story}"
+
+
+def _modes(record: TaskRecord) -> dict[int, int]:
+    """The mode of each data that a task uses; one that it names twice has the joined mode."""
+    modes: dict[int, int] = {}
+    for access in record[5]:
+        data, mode = access >> 3, access & 7
+        joined = modes.get(data, mode) | mode
+        modes[data] = joined if joined <= ACCUMULATE else READ | WRITE
+    return modes
+
+
+def _wait(data: int, mode: int, order: DataOrder) -> Wait:
+    if mode == READ:
+        return Wait(data, mode, list(order.writers))
+    before = order.before(mode)
+    readers = [number for number in before if number in order.readers]
+    return Wait(data, mode, [number for number in before if number not in readers], readers)
+
+
+def _reasons(tasks: Sequence[TaskRecord], wait: Wait) -> str:
+    reasons = []
+    if wait.writers:
+        reasons.append(f"after {_listed(tasks, wait.writers)}, which wrote it")
+    if wait.readers:
+        reasons.append(f"after {_listed(tasks, wait.readers)}, which read it")
+    return "; ".join(reasons) or "nothing to wait for"
+
+
+def _listed(tasks: Sequence[TaskRecord], numbers: Iterable[int]) -> str:
+    named = [describe(tasks[number]) for number in sorted(numbers)]
+    more = len(named) - _NAMED
+    shown = ", ".join(named[:_NAMED])
+    noun = "task" if len(named) == 1 else "tasks"
+    return f"{noun} {shown} and {more} more" if more > 0 else f"{noun} {shown}"
+
+
+def _caused(recorder: DotRecorder, task_id: int) -> Iterator[str]:
+    """Yield the copies and allocations that were made for a task; an eviction and its free are one."""
+    evicted = set()
+    for _, kind, data, source, target, nbytes, asked, _ in recorder.operations:
+        if asked == task_id and not (kind == "free" and (data, source) in evicted):
+            size = f", {format_bytes(nbytes)}" if nbytes else ""
+            name = recorder.data_names[data]
+            yield _CAUSED.get(kind, kind + " {data}").format(data=name, source=source, target=target) + size
+            if kind == "evict":
+                evicted.add((data, source))
+
+
+def _how_it_went(recorder: DotRecorder, record: TaskRecord) -> Iterator[str]:
+    duration_ns = recorder.durations().get(record[0])
+    if duration_ns is not None:
+        yield f"ran for {format_duration(duration_ns)}"
+    for task_id, story in list(recorder.failures):
+        if task_id == record[0]:
+            cause = cause_of(record, story)
+            yield cause if cause.startswith("did not run") else f"failed with {cause}"

@@ -1,0 +1,529 @@
+"""Partitions: which part of an index space belongs to which place of a grid.
+
+A partition answers two questions, and the answers agree: `apply` gives the part of a space that belongs to a position
+of the grid; `get_executor` gives the position that an element belongs to. All count along the axes, so a space may be
+a shape or bounds, with steps too.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, overload
+
+import numpy as np
+
+__all__ = ["Part", "Tiles", "blocked_partition", "cyclic_partition", "null_partition", "tiled_partition"]
+
+
+# -- what a partition gives ----------------------------------------------------------------------------------------
+
+
+class Part(tuple[Any, ...]):
+    """The part of an index space that belongs to one position of a grid: for each axis a `range` or `Tiles`.
+
+    The elements of the part are the combinations of the elements of its axes.
+
+    Examples
+    --------
+    >>> import numpy as np, stf
+    >>> part = stf.blocked_partition().apply((5, 4), 1, 2)
+    >>> part
+    Part(range(3, 5), range(0, 4))
+    >>> np.arange(20).reshape(5, 4)[part.slices()].shape
+    (2, 4)
+    """
+
+    __slots__ = ()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of elements along each axis."""
+        return tuple(len(axis) for axis in self)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    def has(self, coords: Sequence[int]) -> bool:
+        """Tell whether an element belongs to the part."""
+        return len(coords) == len(self) and all(i in axis for i, axis in zip(coords, self, strict=True))
+
+    def slices(self) -> tuple[slice, ...]:
+        """Return the part as slices, for a view of a NumPy array.
+
+        Raises
+        ------
+        ValueError
+            An axis consists of tiles, or begins below 0; use `indices`, or `boxes`.
+        """
+        for axis in self:
+            if not isinstance(axis, range):
+                raise ValueError(f"{axis!r} is no slice; use indices() for a copy, or boxes() for its pieces")
+            if axis and axis.start < 0:
+                raise ValueError(f"{axis!r} begins below 0, where a slice would count from the end")
+        return tuple(slice(axis.start, axis.stop, axis.step) if axis else slice(0, 0) for axis in self)
+
+    def indices(self) -> tuple[Any, ...]:
+        """Return the part as index arrays, as ``np.ix_`` makes them: ``a[part.indices()]`` is a copy."""
+        return np.ix_(*(np.fromiter(axis, np.intp, len(axis)) for axis in self))
+
+    def boxes(self) -> Iterator[tuple[range, ...]]:
+        """Yield the pieces of the part that are ranges along every axis."""
+        yield from product(*([axis] if isinstance(axis, range) else axis.ranges() for axis in self))
+
+    def __repr__(self) -> str:
+        return f"Part({', '.join(map(repr, self))})"
+
+
+@dataclass(frozen=True)
+class Tiles(Sequence[int]):
+    """Every `stride`-th tile of an axis, from tile number `first` on.
+
+    Parameters
+    ----------
+    axis : range
+        The whole axis.
+    tile : int
+        Elements of a tile; the last of the axis may have fewer.
+    first, stride : int
+        Which tiles.
+
+    Examples
+    --------
+    >>> list(Tiles(range(10), 2, first=1, stride=2))
+    [2, 3, 6, 7]
+    """
+
+    axis: range
+    tile: int
+    first: int
+    stride: int
+
+    def ranges(self) -> Iterator[range]:
+        """Yield the tiles, each as a range."""
+        for start in range(self.first * self.tile, len(self.axis), self.stride * self.tile):
+            yield self.axis[start : start + self.tile]
+
+    def __len__(self) -> int:
+        extent = len(self.axis)
+        tiles = range(self.first * self.tile, extent, self.stride * self.tile)
+        return len(tiles) * self.tile - max(0, tiles[-1] + self.tile - extent) if tiles else 0
+
+    def __contains__(self, item: object) -> bool:
+        if item not in self.axis:
+            return False
+        number = self.axis.index(item) // self.tile - self.first  # type: ignore[arg-type]
+        return number >= 0 and number % self.stride == 0
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[int]: ...
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        number = range(len(self))[index]
+        tile, offset = divmod(number, self.tile)
+        return self.axis[(self.first + tile * self.stride) * self.tile + offset]
+
+    def __iter__(self) -> Iterator[int]:
+        for tile in self.ranges():
+            yield from tile
+
+
+# -- the partitions ------------------------------------------------------------------------------------------------
+
+
+def blocked_partition(axis: int = 0) -> BlockedPartition:
+    """Make a partition that gives each place one contiguous block along an axis; blocks differ by one element at most.
+
+    A grid of several axes is taken in C order.
+
+    Parameters
+    ----------
+    axis : int
+        The axis that is divided; by default the first, the outermost of an array in C order. Negative ones count from
+        the end: ``-1`` is the outermost of an array in Fortran order.
+
+    Examples
+    --------
+    >>> [list(blocked_partition().apply(10, place, 4)[0]) for place in range(4)]
+    [[0, 1, 2], [3, 4, 5], [6, 7], [8, 9]]
+    """
+    return BlockedPartition(axis)
+
+
+def tiled_partition(tile: int, axis: int = 0) -> TiledPartition:
+    """Make a partition that deals tiles of an axis to the places in turn: the first to place 0, the next to place 1.
+
+    A grid of several axes is taken in C order.
+
+    Parameters
+    ----------
+    tile : int
+        Elements of a tile along the axis.
+    axis : int
+        As for `blocked_partition`.
+
+    Examples
+    --------
+    >>> [list(tiled_partition(2).apply(10, place, 3)[0]) for place in range(3)]
+    [[0, 1, 6, 7], [2, 3, 8, 9], [4, 5]]
+    """
+    return TiledPartition(tile, axis)
+
+
+def cyclic_partition() -> CyclicPartition:
+    """Make a partition that deals single elements to the places in turn, along as many axes as the grid has.
+
+    Axis k of the grid divides axis k of the space. Axes that only the grid has are taken together with its last one
+    that the space has too, in C order.
+
+    Examples
+    --------
+    >>> cyclic_partition().apply((5, 6), (1, 0), (2, 2))
+    Part(range(1, 5, 2), range(0, 6, 2))
+    """
+    return CyclicPartition()
+
+
+@dataclass(frozen=True, repr=False)
+class BlockedPartition:
+    """What `blocked_partition` makes."""
+
+    axis: int = 0
+
+    def __post_init__(self) -> None:
+        _check_number("an axis", self.axis)
+
+    def apply(self, shape: Any, position: Any, grid_dims: Any) -> Part:
+        """Return the part of an index space that belongs to a position of the grid.
+
+        Parameters
+        ----------
+        shape : int, tuple of int, tuple of slice or range, or object with ``bounds``
+            The space: extents, or bounds.
+        position, grid_dims : int or tuple of int
+            A position in a grid of that shape.
+
+        Returns
+        -------
+        Part
+            A `range` or `Tiles` for each axis.
+
+        Raises
+        ------
+        ValueError
+            The space has no such axis.
+        IndexError
+            There is no such position.
+        """
+        space, place, places = _arguments(shape, position, grid_dims)
+        axis = _checked_axis(self.axis, len(space))
+        extent = len(space[axis])
+        start, stop = _block_start(place, extent, places), _block_start(place + 1, extent, places)
+        return _with_axis(space, axis, space[axis][start:stop])
+
+    def get_executor(self, coords: Any, dims: Any, grid_dims: Any) -> tuple[int, ...]:
+        """Return the position in the grid that an element belongs to.
+
+        Parameters
+        ----------
+        coords, dims : int or tuple of int
+            An element of a space of extents `dims`, counted from 0 along each axis.
+        grid_dims : int or tuple of int
+            The shape of the grid.
+
+        Returns
+        -------
+        tuple of int
+            One index per axis of the grid.
+        """
+        where, extents, grid = _element(coords, dims, grid_dims)
+        axis = _checked_axis(self.axis, len(extents))
+        small, larger = divmod(extents[axis], math.prod(grid))
+        border = larger * (small + 1)  # the first blocks have one element more
+        index = where[axis]
+        owner = index // (small + 1) if index < border else larger + (index - border) // small
+        return _unflattened(owner, grid)
+
+    def __repr__(self) -> str:
+        return f"blocked_partition(axis={self.axis})"
+
+
+@dataclass(frozen=True, repr=False)
+class TiledPartition:
+    """What `tiled_partition` makes."""
+
+    tile: int
+    axis: int = 0
+
+    def __post_init__(self) -> None:
+        _check_number("a tile", self.tile)
+        _check_number("an axis", self.axis)
+        if self.tile < 1:
+            raise ValueError(f"a tile has one element or more, got tiled_partition({self.tile})")
+
+    def apply(self, shape: Any, position: Any, grid_dims: Any) -> Part:
+        """Return the part of an index space that belongs to a position of the grid; see `blocked_partition`."""
+        space, place, places = _arguments(shape, position, grid_dims)
+        axis = _checked_axis(self.axis, len(space))
+        return _with_axis(space, axis, Tiles(space[axis], self.tile, place, places))
+
+    def get_executor(self, coords: Any, dims: Any, grid_dims: Any) -> tuple[int, ...]:
+        """Return the position in the grid that an element belongs to; see `blocked_partition`."""
+        where, extents, grid = _element(coords, dims, grid_dims)
+        axis = _checked_axis(self.axis, len(extents))
+        return _unflattened(where[axis] // self.tile % math.prod(grid), grid)
+
+    def __repr__(self) -> str:
+        return f"tiled_partition({self.tile}, axis={self.axis})"
+
+
+@dataclass(frozen=True, repr=False)
+class CyclicPartition:
+    """What `cyclic_partition` makes."""
+
+    def apply(self, shape: Any, position: Any, grid_dims: Any) -> Part:
+        """Return the part of an index space that belongs to a position of the grid; see `blocked_partition`."""
+        space = as_space(shape)
+        _checked_ndim(len(space))
+        grid = as_dims(grid_dims)
+        folded = _folded(grid, len(space))
+        where = _unflattened(_flattened(position, grid), folded)
+        return Part(axis[first::step] for axis, first, step in zip(space, where, folded, strict=True))
+
+    def get_executor(self, coords: Any, dims: Any, grid_dims: Any) -> tuple[int, ...]:
+        """Return the position in the grid that an element belongs to; see `blocked_partition`."""
+        where, extents, grid = _element(coords, dims, grid_dims)
+        folded = _folded(grid, len(extents))
+        owner = [index % step for index, step in zip(where, folded, strict=True)]
+        return _unflattened(_flattened(tuple(owner), folded), grid)
+
+    def __repr__(self) -> str:
+        return "cyclic_partition()"
+
+
+@dataclass(frozen=True, repr=False)
+class NullPartition:
+    """What `null_partition` is: it divides nothing, all belongs to the first place of the grid."""
+
+    def __call__(self) -> NullPartition:
+        return self
+
+    def apply(self, shape: Any, position: Any, grid_dims: Any) -> Part:
+        """Return the whole space for the first position of the grid, an empty part for the others."""
+        space, place, _ = _arguments(shape, position, grid_dims)
+        _checked_ndim(len(space))
+        return Part(space) if place == 0 else _with_axis(space, 0, space[0][:0])
+
+    def get_executor(self, coords: Any, dims: Any, grid_dims: Any) -> tuple[int, ...]:
+        """Return the first position of the grid."""
+        _, _, grid = _element(coords, dims, grid_dims)
+        return (0,) * len(grid)
+
+    def __repr__(self) -> str:
+        return "null_partition"
+
+
+null_partition = NullPartition()
+
+
+# -- using any partition -------------------------------------------------------------------------------------------
+
+
+def check_partition(partition: Any) -> Any:
+    """Return `partition`, or raise a TypeError that says what it lacks."""
+    missing = [name for name in ("apply", "get_executor") if not callable(getattr(partition, name, None))]
+    if missing:
+        hint = f"; call it: {partition.__name__}()" if inspect.isfunction(partition) else ""
+        raise TypeError(
+            "a partition has apply(shape, position, grid_dims) and get_executor(coords, dims, grid_dims); "
+            f"{partition!r} lacks {' and '.join(missing)}{hint}"
+        )
+    if isinstance(partition, type) and not all(
+        isinstance(inspect.getattr_static(partition, name), (staticmethod, classmethod))
+        for name in ("apply", "get_executor")
+    ):
+        raise TypeError(
+            f"a partition is an object, got the class {partition.__name__}; call it: {partition.__name__}()"
+        )
+    return partition
+
+
+def part_of(partition: Any, shape: Any, position: Any, grid_dims: Any) -> Part:
+    """Return the part of a space that any partition, a user's own too, gives to a position.
+
+    Raises
+    ------
+    TypeError, ValueError
+        What its `apply` returned is no part of the space.
+    """
+    space, grid = as_space(shape), as_dims(grid_dims)
+    _flattened(position, grid)
+    result = partition.apply(shape, position, grid_dims)
+    return result if isinstance(result, Part) else _as_part(result, space, type(partition).__name__)
+
+
+def executor_of(partition: Any, coords: Any, dims: Any, grid_dims: Any) -> tuple[int, ...]:
+    """Return the position that any partition, a user's own too, gives an element to.
+
+    Raises
+    ------
+    TypeError, ValueError
+        What its `get_executor` returned is no position of the grid.
+    """
+    where, extents, grid = _element(coords, dims, grid_dims)
+    result = partition.get_executor(where, extents, grid)
+    name = type(partition).__name__
+    try:
+        position = as_dims(result)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name}.get_executor returned {result!r}; return one index per axis of the grid") from None
+    if len(position) != len(grid) or not all(0 <= i < n for i, n in zip(position, grid, strict=True)):
+        raise ValueError(
+            f"{name}.get_executor gave element {where} of shape {extents} to {result!r}, which is outside a grid of "
+            f"shape {grid}"
+        )
+    return position
+
+
+def positions_of(grid_dims: Any) -> Iterator[tuple[int, ...]]:
+    """Yield the positions of a grid in C order."""
+    yield from product(*map(range, as_dims(grid_dims)))
+
+
+# -- spaces and positions ------------------------------------------------------------------------------------------
+
+
+def as_space(shape: Any) -> tuple[range, ...]:
+    """Turn what says an index space into a range for each axis.
+
+    Parameters
+    ----------
+    shape : int, sequence of int, slice or range, or object with ``bounds``
+        Extents, or bounds: ``slice(5, 8)``, ``range(5, 8)``, or pairs in ``bounds``.
+    """
+    bounds = getattr(shape, "bounds", None)
+    if bounds is not None:
+        return tuple(range(int(low), int(high)) for low, high in bounds)
+    axes = shape if isinstance(shape, (tuple, list, Part)) else (shape,)
+    return tuple(map(_as_axis, axes))
+
+
+def _as_axis(axis: Any) -> range:
+    if isinstance(axis, slice):
+        if axis.stop is None:
+            raise TypeError(f"an index space needs bounds, got {axis!r}; say where it ends")
+        axis = range(axis.start or 0, axis.stop, axis.step or 1)
+    if isinstance(axis, range):
+        if axis.step < 1:
+            raise ValueError(f"an index space runs upwards, got {axis!r}; use a positive step")
+        return axis
+    return range(*as_dims(axis)) if not isinstance(axis, (tuple, list)) else _bad_axis(axis)
+
+
+def _bad_axis(axis: Any) -> range:
+    raise TypeError(f"an axis of an index space is an int, a slice or a range, got {axis!r}")
+
+
+def as_dims(dims: Any) -> tuple[int, ...]:
+    """Turn an int or a sequence of int into a tuple; none of them negative."""
+    items = tuple(dims) if isinstance(dims, (tuple, list)) else (dims,)
+    for item in items:
+        if isinstance(item, (bool, np.bool_)) or not hasattr(item, "__index__"):
+            raise TypeError(f"an int or a tuple of int is needed, got {dims!r}")
+        if item < 0:
+            raise ValueError(f"no number here may be negative, got {dims!r}")
+    return tuple(int(item) for item in items)
+
+
+def _arguments(shape: Any, position: Any, grid_dims: Any) -> tuple[tuple[range, ...], int, int]:
+    """The space, the number of the place in C order, and the number of places."""
+    grid = as_dims(grid_dims)
+    return as_space(shape), _flattened(position, grid), math.prod(grid)
+
+
+def _element(coords: Any, dims: Any, grid_dims: Any) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    where, extents, grid = as_dims(coords), as_dims(dims), as_dims(grid_dims)
+    _checked_ndim(len(extents))
+    if len(where) != len(extents) or not all(i < n for i, n in zip(where, extents, strict=True)):
+        raise IndexError(f"element {where} is outside a space of shape {extents}")
+    if not math.prod(grid):
+        raise ValueError(f"a grid of shape {grid} has no places")
+    return where, extents, grid
+
+
+def _flattened(position: Any, grid: tuple[int, ...]) -> int:
+    where = as_dims(position)
+    if len(where) != len(grid) or not all(i < n for i, n in zip(where, grid, strict=True)):
+        raise IndexError(f"position {where} is outside a grid of shape {grid}")
+    number = 0
+    for index, extent in zip(where, grid, strict=True):
+        number = number * extent + index
+    return number
+
+
+def _unflattened(number: int, grid: tuple[int, ...]) -> tuple[int, ...]:
+    position = []
+    for extent in reversed(grid):
+        number, index = divmod(number, extent)
+        position.append(index)
+    return tuple(reversed(position))
+
+
+def _folded(grid: tuple[int, ...], ndim: int) -> tuple[int, ...]:
+    """The grid with exactly `ndim` axes: ones added, or the last ones taken together. C order is kept."""
+    if len(grid) <= ndim:
+        return grid + (1,) * (ndim - len(grid))
+    return (*grid[: ndim - 1], math.prod(grid[ndim - 1 :]))
+
+
+def _block_start(place: int, extent: int, places: int) -> int:
+    return place * (extent // places) + min(place, extent % places)
+
+
+def _with_axis(space: tuple[range, ...], axis: int, part: Any) -> Part:
+    return Part((*space[:axis], part, *space[axis + 1 :]))
+
+
+def _check_number(what: str, number: Any) -> None:
+    if isinstance(number, bool) or not hasattr(number, "__index__"):
+        raise TypeError(f"{what} of a partition is an integer, got {number!r}")
+
+
+def _checked_ndim(ndim: int) -> None:
+    if ndim == 0:
+        raise ValueError("a zero-dimensional space has one element and no axis to divide; run it at one place")
+
+
+def _checked_axis(axis: int, ndim: int) -> int:
+    _checked_ndim(ndim)
+    if not -ndim <= axis < ndim:
+        raise ValueError(f"the partition divides axis {axis}, and the space has {ndim} axes; give another axis=")
+    return axis % ndim
+
+
+def _as_part(result: Any, space: tuple[range, ...], name: str) -> Part:
+    axes = result if isinstance(result, (tuple, list)) else (result,)
+    if len(axes) != len(space):
+        raise ValueError(f"{name}.apply returned {result!r} for a space of {len(space)} axes; return one item per axis")
+    return Part(_as_part_axis(axis, whole, name) for axis, whole in zip(axes, space, strict=True))
+
+
+def _as_part_axis(axis: Any, whole: range, name: str) -> Any:
+    if isinstance(axis, slice):
+        start = whole.start if axis.start is None else axis.start
+        axis = range(start, whole.stop if axis.stop is None else axis.stop, axis.step or 1)
+    if not isinstance(axis, (range, Tiles)):
+        raise TypeError(f"{name}.apply returned {axis!r} for an axis; return a range, a slice or stf.partition.Tiles")
+    if len(axis) and not (axis[0] in whole and axis[-1] in whole):
+        raise ValueError(f"{name}.apply returned {axis!r}, which is outside the axis {whole!r}")
+    return axis

@@ -1,0 +1,413 @@
+"""Seeing what ran: why a task waited, reports, and what a notebook shows."""
+
+from __future__ import annotations
+
+import base64
+import logging
+import re
+import sys
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+import stf
+from stf.observe import DotRecorder, Observers, draw
+from stf.observe.html import fitting_depth, graph_picture, table
+from stf.observe.why import waits_of
+
+
+@stf.task
+def add(x: stf.ReadWrite, amount=1):
+    x += amount
+
+
+@stf.task
+def combine(x: stf.Read, y: stf.Read, z: stf.Write):
+    z[:] = x + y
+
+
+@stf.task
+def fail(x: stf.ReadWrite):
+    raise ValueError("<no> & never")
+
+
+def here(offset=0):
+    """This file and the line of the caller, as call sites have it."""
+    return f"test_seeing.py:{sys._getframe(1).f_lineno + offset}"
+
+
+def lines(text):
+    return [line.strip() for line in text.split("\n")]
+
+
+# -- why -----------------------------------------------------------------------------------------------------------
+
+
+def test_why_names_who_was_waited_for_and_because_of_which_data(ctx_factory):
+    ctx = ctx_factory(observe="dot")
+    x, y = ctx.logical_data(np.zeros(2), name="x"), ctx.logical_data(np.zeros(2), name="y")
+    add.named("first")(x)
+    first = here(-1)
+    with ctx.task(x.read(), y.write(), name="second") as second:
+        pass
+    middle = here(-2)
+    with ctx.task(x.rw(), y.read(), name="third") as third:
+        inside = stf.why(third)
+    ended = stf.why(third)
+    assert lines(stf.why(second))[1:3] == [
+        f"reads x: after task 'first' ({first}), which wrote it",
+        "writes y: nothing to wait for",
+    ]
+    assert lines(ended)[:3] == [
+        f"task 'third' ({here(-8)}) at device(0)",
+        f"reads and writes x: after task 'first' ({first}), which wrote it; after task 'second' ({middle}), which read it",
+        f"reads y: after task 'second' ({middle}), which wrote it",
+    ]
+    assert "ran for" in ended and "ran for" not in inside
+    assert lines(ended)[: len(lines(inside))] == lines(inside)
+
+
+def test_why_names_copies_and_allocations(ctx_factory):
+    if ctx_factory.shares_host:
+        pytest.skip("device(0) works in host memory: nothing is copied")
+    ctx = ctx_factory(observe="dot", memory_limit=1 << 13)
+    x, y = ctx.logical_data(np.zeros(1 << 10), name="x"), ctx.logical_data(np.zeros(1 << 10), name="y")
+    with ctx.task(x.rw(), name="a") as a:
+        pass
+    with ctx.task(y.rw(), name="b") as b:
+        pass
+    assert lines(stf.why(a))[2:4] == ["allocated x at device(0), 8.00 KiB", "copied x host → device(0), 8.00 KiB"]
+    assert lines(stf.why(b))[2:-1] == [
+        "copied x device(0) → host, 8.00 KiB",
+        "evicted x from device(0), 8.00 KiB",
+        "allocated y at device(0), 8.00 KiB",
+        "copied y host → device(0), 8.00 KiB",
+    ]
+
+
+def test_why_of_accumulations_and_readers(ctx_factory):
+    ctx = ctx_factory(observe="dot")
+    x, total = ctx.logical_data(np.ones(2), name="x"), ctx.logical_data(np.zeros(2), name="total")
+    for i in range(6):
+        with ctx.task(x.read(), total.accumulate(stf.reducer.sum), name=f"part{i}") as part:
+            part.arrays()[1][:] += 1
+    with ctx.task(x.write(), name="last") as last:
+        last.arrays()[0][:] = 0
+    assert "accumulates into total: nothing to wait for" in lines(stf.why(part))
+    (reason,) = (line for line in lines(stf.why(last)) if line.startswith("writes x"))
+    assert reason.startswith("writes x: after tasks 'part0' (") and reason.endswith("and 2 more, which read it")
+    assert total.numpy().tolist() == [6, 6]
+
+
+def test_why_of_a_data_used_twice_and_of_none(ctx_factory):
+    ctx = ctx_factory(observe="dot")
+    x = ctx.logical_data(np.zeros(2), name="x")
+    with ctx.task(x.read(), x.write(), name="twice") as twice:
+        pass
+    with ctx.task(name="none") as none:
+        pass
+    assert lines(stf.why(twice))[1] == "reads and writes x: nothing to wait for"
+    assert lines(stf.why(none))[1] == "uses no data: nothing to wait for"
+
+
+def test_why_says_that_nothing_was_recorded(ctx):
+    x = ctx.logical_data(np.zeros(2))
+    with ctx.task(x.rw(), name="t") as t:
+        pass
+    site = here(-2)
+    assert lines(stf.why(t)) == [
+        f"task 't' ({site}) at device(0)",
+        'what it waited for was not recorded; open the context with observe="dot"',
+    ]
+    with pytest.raises(RuntimeError, match="observe='dot'"):
+        ctx.why("t")
+
+
+def test_why_before_the_start_and_after_a_start_that_failed(ctx_factory):
+    ctx = ctx_factory(observe=True)
+    x = ctx.logical_data_empty(2, name="x")
+    t = ctx.task(x.read(), name="t")
+    assert "it has not started, and waits for nothing yet" in stf.why(t)
+    with pytest.raises(stf.UninitializedDataError):
+        t.start()
+    assert "it has not started" in stf.why(t)
+    del t
+
+
+def test_why_by_name_and_number(ctx_factory):
+    ctx = ctx_factory(observe="dot")
+    x = ctx.logical_data(np.zeros(2), name="x")
+    for _ in range(2):
+        add(x)
+    assert lines(ctx.why("add"))[1].startswith("reads and writes x: after task 'add'")
+    assert lines(ctx.why(1))[1] == "reads and writes x: nothing to wait for"
+    with pytest.raises(ValueError, match="no task 'sub' was recorded"):
+        ctx.why("sub")
+
+
+def test_why_of_failures(ctx_factory):
+    ctx = ctx_factory(observe="dot")
+    x = ctx.logical_data(np.zeros(2), name="x")
+    fail(x)
+    failed = here(-1)
+    add(x)
+    with pytest.raises(stf.TaskFailedError):
+        ctx.synchronize()
+    assert lines(ctx.why("fail"))[-1] == "failed with ValueError: <no> & never"
+    assert lines(ctx.why("add"))[-1] == f"did not run: task 'fail' ({failed}) failed with ValueError: <no> & never"
+    y = ctx.logical_data(np.zeros(2), name="y")
+    with pytest.raises(KeyError), ctx.task(y.rw(), name="inline") as inline:
+        raise KeyError("k")
+    assert lines(stf.why(inline))[-1] == "failed with KeyError: 'k'"
+
+
+def test_why_of_data_is_its_history(ctx):
+    x = ctx.logical_data(np.zeros(2), name="x")
+    add(x)
+    assert ctx.why(x) == stf.why(x) == x.history()
+    assert f"written by task 'add' at {here(-2)}" in stf.why(x)
+
+
+@pytest.mark.parametrize("thing", [None, 3.5, np.zeros(2)])
+def test_why_of_something_else(thing):
+    with pytest.raises(TypeError, match="why takes a task or logical data"):
+        stf.why(thing)
+
+
+def test_why_agrees_with_the_task_graph():
+    """Without transitive reduction, the edges of the graph are what `waits_of` says, over random programs."""
+    rng = np.random.default_rng(5)
+    with stf.context(devices="cpu", observe="dot") as ctx:
+        data = [ctx.logical_data(np.zeros(1), name=f"d{i}") for i in range(5)]
+        for _ in range(200):
+            chosen = rng.choice(5, size=rng.integers(1, 4), replace=False)
+            with ctx.task(*(getattr(data[i], ("read", "write", "rw")[rng.integers(3)])() for i in chosen)):
+                pass
+        recorder = ctx._dot
+        graph = recorder.graph(keep_redundant=True)
+        for index in range(200):
+            waits = waits_of(recorder.tasks, index)
+            assert graph.predecessors[index] == sorted({n for w in waits for n in (*w.writers, *w.readers)})
+
+
+# -- reports -------------------------------------------------------------------------------------------------------
+
+
+class Page(HTMLParser):
+    """The text of a page, its tables' rows, and what it refers to; complains about tags that are not closed."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.open, self.text, self.links, self.rows = [], [], [], []
+        self.feed(path.read_text(encoding="utf-8"))
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        self.links += [value for name, value in attributes if name in ("src", "href")]
+        if tag not in ("meta", "img", "input"):
+            self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+        if "td" in self.open:
+            self.rows[-1].append(data)
+
+    def row(self, head):
+        """The first row that begins with `head`."""
+        return next(row for row in self.rows if row and row[0] == head)
+
+
+def test_report_is_one_page_with_everything(ctx_factory, tmp_path):
+    pytest.importorskip("matplotlib")
+    ctx = ctx_factory(observe=True, name="<run>")
+    x, y, z = (ctx.logical_data(np.zeros(1 << 10), name=n) for n in "xyz")
+    add(x)
+    add.on(len(ctx.devices) - 1)(y)
+    combine(x, y, z)
+    site = here(-1)
+    with ctx.task("host", z.read(), name="look"):
+        pass
+    fail(y)
+    add.named("after")(y)
+    with pytest.raises(stf.TaskFailedError):
+        ctx.finalize()
+    path = ctx.report(tmp_path / "run.html")
+    page = Page(path)
+    assert path == tmp_path / "run.html" and "stf: <run>" in page.text
+    assert len(page.links) == 2 and all(link.startswith("data:image/svg+xml;base64,") for link in page.links)
+    timeline, graph = (base64.b64decode(link.partition(",")[2]).decode() for link in page.links)
+    assert "<svg" in timeline and "<svg" in graph
+    assert page.row("combine")[:3] == ["combine", site, "1"]
+    assert page.row("add")[2] == "1" and page.row("look")[-1] == "host"
+    assert page.row("task")[1] == "6"
+    assert page.row("fail")[-1] == "ValueError: <no> & never"
+    assert page.row("after")[-1].startswith("did not run: task 'fail' (test_seeing.py:")
+    routes = [row for row in page.rows if row and row[0].startswith("host → ")]
+    assert sum(int(row[1]) for row in routes) == (0 if ctx_factory.shares_host else 2)
+    assert "script" not in path.read_text() and "http" not in re.sub(r"base64,[^\"]*", "", path.read_text())
+
+
+@pytest.mark.parametrize(("observe", "missing"), [(False, "tasks and times"), ("dot", "times"), ("trace", "tasks")])
+def test_report_needs_a_recording(ctx_factory, tmp_path, observe, missing):
+    ctx = ctx_factory(observe=observe)
+    with pytest.raises(RuntimeError, match=f"no {missing} were recorded, .* open the context with observe=True"):
+        ctx.report(tmp_path / "run.html")
+    assert not (tmp_path / "run.html").exists()
+
+
+def test_report_of_nothing_and_of_what_has_not_run(ctx_factory, tmp_path):
+    import threading
+
+    ctx = ctx_factory(observe=True)
+    page = Page(ctx.report(tmp_path / "empty.html"))
+    assert "Nothing has run." in page.text and "No tasks." in page.text
+    gate = threading.Event()
+
+    @stf.task
+    def hold(x: stf.ReadWrite):
+        assert gate.wait(30)
+
+    x = ctx.logical_data(np.zeros(2))
+    hold(x)
+    page = Page(ctx.report(tmp_path / "early.html"))
+    assert any(text.startswith("1 tasks had not run when this was written") for text in page.text)
+    gate.set()
+    ctx.synchronize()
+    assert not any("had not run" in text for text in Page(ctx.report(tmp_path / "late.html")).text)
+
+
+def test_report_without_a_library_that_draws(ctx_factory, tmp_path, monkeypatch):
+    for name in [name for name in sys.modules if name.split(".")[0] == "matplotlib"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setattr(draw.shutil, "which", lambda name: None)
+    draw._font.cache_clear()
+    draw._character_width.cache_clear()
+    ctx = ctx_factory(observe=True)
+    add(ctx.logical_data(np.zeros(2)))
+    ctx.synchronize()
+    page = Page(ctx.report(tmp_path / "run.html"))
+    assert page.links == [] and sum("pip install matplotlib" in text for text in page.text) == 2
+    assert page.row("add")[2] == "1"
+
+
+def test_large_graphs_are_merged_by_section_and_then_cut(ctx_factory):
+    pytest.importorskip("matplotlib")
+    ctx = ctx_factory(observe="dot")
+    x = ctx.logical_data(np.zeros(2), name="x")
+    for step in range(3):
+        with ctx.dot_section(f"step {step}"):
+            for _ in range(2):
+                with ctx.dot_section("inner"):
+                    for _ in range(4):
+                        add(x)
+    assert fitting_depth(ctx._dot, 24) == (None, 24)
+    assert fitting_depth(ctx._dot, 23) == (1, 6)
+    assert fitting_depth(ctx._dot, 5) == (0, 3)
+    assert fitting_depth(ctx._dot, 2) == (0, 3)
+    assert "more than 1 others" in graph_picture(ctx._dot, 10) and "<img" in graph_picture(ctx._dot, 10)
+    assert "A section is one node." in graph_picture(ctx._dot, 4)
+    assert "These are the first 2 of 3 nodes" in graph_picture(ctx._dot, 2)
+    assert len(ctx._dot.graph(max_nodes=5).nodes) == 5
+    assert ctx.dot(max_nodes=2).count('label="add') == 2
+    with pytest.raises(ValueError, match="max_nodes is 0"):
+        ctx.dot(max_nodes=0)
+
+
+def test_with_blocks_are_on_the_timeline(ctx_factory):
+    ctx = ctx_factory(observe="trace")
+    x = ctx.logical_data(np.zeros(2))
+    with ctx.task(x.rw(), name="inline"):
+        pass
+    with pytest.raises(KeyError), ctx.task(x.rw(), name="raises"):
+        raise KeyError
+    handle = ctx.task(x.write(), name="handle").start()
+    handle.end()
+    add(x)
+    ctx.synchronize()
+    spans = [event for event in ctx.trace()["traceEvents"] if event["ph"] == "X" and event["cat"] == "task"]
+    assert sorted(span["name"] for span in spans) == ["add", "handle", "inline", "raises"]
+    assert {span["pid"] for span in spans} == {1}
+
+
+# -- notebooks -----------------------------------------------------------------------------------------------------
+
+
+def test_a_context_shows_its_statistics_and_graph(ctx_factory):
+    pytest.importorskip("matplotlib")
+    plain, observed = ctx_factory(), ctx_factory(observe="dot", name="<a>")
+    for ctx in (plain, observed):
+        add(ctx.logical_data(np.zeros(2), name="x"))
+        ctx.synchronize()
+    assert "<td>task</td>" in plain._repr_html_() and "<img" not in plain._repr_html_()
+    shown = observed._repr_html_()
+    assert "&lt;stf.Context &#x27;&lt;a&gt;&#x27;" in shown and "data:image/svg+xml;base64," in shown
+    observed.finalize()
+    assert "1 tasks" in observed._repr_html_()
+
+
+def test_a_data_shows_its_history(ctx):
+    x, token = ctx.logical_data(np.zeros(2), name="<x>"), ctx.token()
+    add(x)
+    assert "&lt;x&gt;" in x._repr_html_() and "task &#x27;add&#x27;" in x._repr_html_()
+    assert "token" in token._repr_html_()
+    assert "<table" in ctx.logical_data_empty(3)._repr_html_()
+    x.release()
+    assert x._repr_html_() is not None
+
+
+def test_a_task_shows_why(ctx_factory):
+    ctx = ctx_factory(observe="dot")
+    with ctx.task(ctx.logical_data(np.zeros(2), name="x").rw(), name="<t>") as t:
+        assert "reads and writes x" in t._repr_html_()
+    assert t._repr_html_().startswith("<pre>task &#x27;&lt;t&gt;&#x27;")
+
+
+def test_dot_text_shows_the_picture(ctx_factory):
+    pytest.importorskip("matplotlib")
+    ctx = ctx_factory(observe="dot")
+    add(ctx.logical_data(np.zeros(2), name="x"))
+    assert "<svg" in ctx.dot()._repr_svg_()
+    assert type(ctx.dot()).__mro__[1] is str and ctx.dot().startswith("digraph")
+
+
+def test_what_a_notebook_shows_never_raises(ctx_factory, monkeypatch, caplog):
+    ctx = ctx_factory(observe="dot")
+    x = ctx.logical_data(np.zeros(2), name="x")
+    with ctx.task(x.rw()) as t:
+        pass
+
+    def broken(*args, **kwargs):
+        raise RuntimeError("broken")
+
+    for name in ("to_dot", "graph", "durations"):
+        monkeypatch.setattr(DotRecorder, name, broken)
+    monkeypatch.setattr(draw, "render", broken)
+    monkeypatch.setattr(type(x), "history", broken)
+    with caplog.at_level(logging.DEBUG, logger="stf"):
+        assert ctx._repr_html_() is None
+        assert x._repr_html_() is None
+        assert t._repr_html_() is None
+        assert stf.observing.DotText("digraph {}")._repr_svg_() is None
+    assert sum("could not be shown as HTML" in record.message for record in caplog.records) == 4
+
+
+def test_an_observer_hears_of_failures_beside_others(ctx_factory):
+    ctx = ctx_factory(observe=True)
+    assert isinstance(ctx.engine.observer, Observers)
+    fail(ctx.logical_data(np.zeros(2)))
+    with pytest.raises(stf.TaskFailedError):
+        ctx.synchronize()
+    assert [story.startswith("task 'fail'") for _, story in ctx._dot.failures] == [True]
+
+
+def test_tables_escape_what_they_show():
+    shown = table(("<a>", "n"), [("<b>", 3), ("c", 4)])
+    assert "<b>" not in shown and "&lt;a&gt;" in shown
+    assert shown.count('class="number"') == 3
