@@ -296,9 +296,9 @@ class Context(ContextCore, Creation, Observing):
         task.kind = kind
         task.find_site_outside()
         if place is not None:
-            task.place = self.place_code(place)
+            task.where = self.place_code(place)
         elif near is not None:
-            task.place = self.current_place_code()
+            task.where = self.current_place_code()
         return task
 
     # -- freeze ------------------------------------------------------------------------------------------------

@@ -219,11 +219,11 @@ class TaskFunction:
         task.context = owner
         task.engine = owner.engine
         if self.where is not None:
-            task.place = owner.where_code(self.where)
+            task.where = owner.where_code(self.where)
         elif active_places[0]:
-            task.place = owner.current_place_code()
+            task.where = owner.current_place_code()
         else:
-            task.place = owner.default_code
+            task.where = owner.default_code
         return 0
 
     # -- the signature -----------------------------------------------------------------------------------------

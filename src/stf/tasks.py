@@ -69,7 +69,7 @@ class ContextCore:
     def make_host_task(self, args, symbol):
         """A task on the host, for `host_launch`."""
         task: Task = self.make_task(args, symbol)
-        task.place = 0
+        task.where = 0
         task.kind = "host_launch"
         task.bare = True
         task.set_site(sys._getframe(1 if cython.compiled else 2))
@@ -88,14 +88,14 @@ class ContextCore:
         task.context = self
         task.engine = self.engine
         task.symbol = symbol
-        task.place = self.default_code
+        task.where = self.default_code
         task.accesses = accesses = list(args)
         for arg in accesses:
             if not isinstance(arg, Access):
                 self.sort_arguments(task, args)
                 return task
         if active_places[0]:
-            task.place = self.current_place_code()
+            task.where = self.current_place_code()
         return task
 
     def sort_arguments(self, task: Task, args):
@@ -113,14 +113,14 @@ class ContextCore:
             elif placed:
                 raise TypeError(f"a task runs at one place, got a second: {arg!r}")
             else:
-                task.place = self.place_code(arg)
+                task.where = self.place_code(arg)
                 placed = True
                 continue
             if task.groups is not None:
                 task.groups.append((len(accesses) - 1, 1, None))
         task.accesses = accesses
         if not placed and active_places[0]:
-            task.place = self.current_place_code()
+            task.where = self.current_place_code()
 
     def place_code(self, place):
         """The engine's number of an execution place; `Context` knows."""
@@ -201,7 +201,7 @@ class Task(TaskCore):
     def set_exec_place(self, place):
         """Say where the task runs; before it starts. Returns the task."""
         self.must_be_new("set_exec_place")
-        self.place = self.context.place_code(place)
+        self.where = self.context.place_code(place)
         return self
 
     on = set_exec_place
@@ -290,7 +290,7 @@ class Task(TaskCore):
         engine: Engine = self.engine
         start, self.opened_ns = self.opened_ns, 0
         name = self.symbol or self.kind
-        engine.observer.ran(self.id, name, self.place - 1, self.thread, start, time.perf_counter_ns(), "task")
+        engine.observer.ran(self.id, name, self.where - 1, self.thread, start, time.perf_counter_ns(), "task")
 
     def abandon(self, error):
         """End a task whose body raised: what it was to write is poisoned."""
@@ -435,14 +435,27 @@ class Task(TaskCore):
         engine: Engine = self.engine
         return Stream(self.place_name, engine.port.stream(self.slot) if self.state == OPEN else None)
 
+    def get_stream(self):
+        """Return `stream`."""
+        return self.stream
+
+    def get(self, index):
+        """Return access `index`, as ``t[index]``."""
+        return self[index]
+
     def stream_ptr(self):
         """Return the address of the task's CUDA stream."""
         raise PlaceError(f"task {self.label()} runs at {self.place_name}, which has no CUDA stream")
 
     @property
+    def place(self):
+        """Where the task runs."""
+        return adapters.exec_place_of(self.where)
+
+    @property
     def exec_place(self):
-        """Where the task runs, as a place."""
-        return adapters.exec_place_of(self.place)
+        """Where the task runs: another name of `place`."""
+        return adapters.exec_place_of(self.where)
 
     def __dealloc__(self):
         if self.bare and self.state == NEW and self.uses is None:

@@ -22,8 +22,8 @@ def test_views_of_a_with_block(ctx):
         assert not x.flags.writeable and y.flags.writeable
         y[:] = x * 2
         assert t.get_arg(0) == x.ctypes.data and t.get_arg(2) == y.ctypes.data
-        assert t.symbol == "mine" and t.exec_place == ctx.devices[0]
-        assert t.stream.place == "device(0)"
+        assert t.symbol == "mine" and t.place == t.exec_place == ctx.devices[0]
+        assert t.stream.place == t.get_stream().place == "device(0)" and t.get(0) is x
         assert repr(t) == "<task 'mine' at device(0), open>"
         with pytest.raises(ValueError):
             x[0] = 1

@@ -154,4 +154,4 @@ def joined_mode_of(task: TaskCore, data: Data):
 
 def resolved(engine: Engine, task: TaskCore, access: Access):
     """The data place that an access means."""
-    return engine.affine[task.place] if access.place == AFFINE else access.place
+    return engine.affine[task.where] if access.place == AFFINE else access.place

@@ -66,7 +66,7 @@ class LateCall:
             engine.running.discard(thread)
             if self.watched:
                 name = task.symbol or task.kind
-                engine.observer.ran(task.id, name, task.place - 1, thread, start, time.perf_counter_ns(), "task")
+                engine.observer.ran(task.id, name, task.where - 1, thread, start, time.perf_counter_ns(), "task")
         return None
 
 

@@ -148,7 +148,7 @@ def combining_task(engine: Engine, data: Data, data_place):
 
 def stage_partial(engine: Engine, task: TaskCore, partial: Partial, staged):
     """A partial where it is combined; what is allocated for that is added to `staged`."""
-    place = engine.affine[task.place]
+    place = engine.affine[task.where]
     engine.port.join(task.slot, partial.events)
     if partial.replica.place == place:
         return partial.replica

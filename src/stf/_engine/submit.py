@@ -109,7 +109,7 @@ class Engine:
         task = TaskCore()
         task.engine = self
         task.kind = kind
-        task.place = place
+        task.where = place
         return task
 
     # -- a task's life -----------------------------------------------------------------------------------------
@@ -410,7 +410,7 @@ class Engine:
         i: cython.int
         missing: cython.bint = False
         place: cython.int
-        affine: cython.int = self.affine[task.place]
+        affine: cython.int = self.affine[task.where]
         count: cython.int = len(task.uses)
         waits = self.waits
         waits.clear()
@@ -436,13 +436,13 @@ class Engine:
                 replicas[i] = replica
         self.next_task += 1
         task.id = self.next_task
-        task.slot = self.port.begin(task.place, waits, COMPUTE)
+        task.slot = self.port.begin(task.where, waits, COMPUTE)
         if missing:
             self.provide_all(task)
         task.state = OPEN
         task.thread = PyThread_get_thread_ident()
         self.list_open(task)
-        pool: Pool = self.coherency.pools[task.place]
+        pool: Pool = self.coherency.pools[task.where]
         pool.tasks += 1
         if task.kind != "task":
             self.count_kind(task)
@@ -459,7 +459,7 @@ class Engine:
                 if task.replicas[i] is None and not use.core.token:
                     place: cython.int = use.place
                     if place == AFFINE:
-                        place = self.affine[task.place]
+                        place = self.affine[task.where]
                     if use.mode == ACCUMULATE:
                         task.replicas[i] = reductions.provide_partial(self, task, i, use, place)
                     else:

@@ -29,7 +29,7 @@ cdef enum:
 cdef class TaskCore:
     cdef readonly object engine
     cdef readonly int64_t id
-    cdef public int place
+    cdef public int where
     cdef public list accesses
     cdef list uses
     cdef list replicas

@@ -62,11 +62,11 @@ class TaskCore:
     @property
     def device(self):
         """Index of the device it runs on; -1 for the host."""
-        return self.place - 1
+        return self.where - 1
 
     @property
     def place_name(self):
-        return self.engine.place_names[self.place]
+        return self.engine.place_names[self.where]
 
     def position_of(self, index):
         """Where the data of access `index` stands among the joined accesses."""
@@ -136,7 +136,7 @@ if not cython.compiled:
         "inputs",
     ):
         setattr(TaskCore, _name, None)
-    TaskCore.id = TaskCore.opened_ns = TaskCore.place = TaskCore.thread = TaskCore.claimed = 0
+    TaskCore.id = TaskCore.opened_ns = TaskCore.where = TaskCore.thread = TaskCore.claimed = 0
     TaskCore.__cinit__(TaskCore)
 
 
