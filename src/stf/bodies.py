@@ -50,7 +50,10 @@ class Body(LateCall):
         """Build what is made of several arrays, now that their content is there."""
         args = list(self.args)
         for index in self.late:
-            args[index] = args[index]()
+            whole = args[index]()
+            if self.written is not None:
+                self.written = [whole if target is args[index] else target for target in self.written]
+            args[index] = whole
         self.args = tuple(args)
 
     def call_general(self):

@@ -240,6 +240,24 @@ def test_allocation_of_an_interface_may_fail(ctx_factory, ragged):
     assert ctx.wait(l)[2] == [4]
 
 
+def test_an_interface_that_allocates_nothing(ctx_factory, ragged):
+    if ctx_factory.shares_host:
+        return
+
+    class Lazy(RaggedInterface):
+        def allocate(self, place):
+            return None
+
+    ctx = ctx_factory()
+    stf.register_data_interface(Ragged, interface=Lazy)
+    lazy = ctx.logical_data(Ragged([[1]]), name="L")
+    with pytest.raises(stf.OutOfMemoryError, match="'L'") as caught:
+        bump(lazy)
+    assert "allocate(data_place.device(0)) of Lazy returned None" in str(caught.value.__cause__)
+    bump.on("host")(lazy)
+    assert ctx.wait(lazy) == [[2]]
+
+
 def test_an_interface_may_not_call_stf(ctx_factory, ragged):
     if ctx_factory.shares_host:
         return

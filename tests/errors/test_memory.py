@@ -196,3 +196,27 @@ def test_memory_limit_is_positive(limit):
 def test_memory_limit_needs_devices_with_memory():
     with pytest.raises(ValueError, match="device 'cpu' works in host memory; use devices='cpu:1'"):
         stf.context(devices="cpu", memory_limit=100)
+
+
+def test_a_device_that_is_really_full():
+    """Without a limit the driver itself refuses: pending frees happen, then others are evicted, then it is an error."""
+    spec = stf.devices.DeviceSpec("cpu", 1, False, (3 * NBYTES,))
+    with stf.context(devices=spec) as ctx:
+        data = [ctx.logical_data(np.full(N, float(k)), name=f"X{k}") for k in range(7)]
+        for d in data * 2:
+            add(d)
+        assert [d.numpy()[0] for d in data] == [k + 2 for k in range(7)]
+        for _ in range(20):
+            tmp = ctx.logical_data_full(N, 1.0)
+            add(tmp)
+        del tmp
+        with pytest.raises(
+            stf.OutOfMemoryError, match="no room for 8000 bytes of logical data 'X3'.* for task 'four' on device"
+        ) as c:
+            ctx.task(*(d.rw() for d in data[:4]), name="four").start()
+        assert isinstance(c.value.__cause__, MemoryError) and "bytes asked" in str(c.value.__cause__)
+        ctx.check_state()
+        add(data[3])
+        assert data[3].numpy()[0] == 6
+    assert ctx._driver.live_allocations == 0
+    assert ctx.statistics().evictions["device(0)"] > 0
