@@ -116,7 +116,7 @@ def settle_deferred(engine: Engine, waiting):
 
 
 def settle_ready(engine: Engine):
-    """Retire the released data whose outcome is known by now, and what that drops: tiles of whose tiles it was the last."""
+    """Retire the released data whose outcome is known by now, and what that drops: tiles whose last tile it was."""
     while True:
         for item in list(engine.deferred):
             data: Data = item
