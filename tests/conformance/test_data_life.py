@@ -405,3 +405,24 @@ def test_prefetch_saves_the_copy_later(ctx):
         ctx.prefetch(lX, stf.data_place.device(17))
     with pytest.raises(TypeError, match="a data place is needed, got the execution place"):
         ctx.prefetch(lX, ctx.devices[0])
+
+
+def test_tiles_of_tiles_join_when_the_last_outcome_was_known_before(ctx_factory):
+    """The inner tile waits for its outcome; retiring it drops the outer one, which must go at once."""
+    ctx = ctx_factory()
+    X = np.zeros((4, 4))
+    lX = ctx.logical_data(X, name="X")
+    outer = lX.tiles((2, 4))
+    inner = outer[1, 0].tiles((2, 2))
+
+    @stf.task
+    def one(x: stf.Write):
+        x[...] = 1
+
+    one.on(ctx.devices[-1])(inner[0, 1])
+    del inner
+    del outer
+    ctx.fence().synchronize()
+    with ctx.task(lX.rw()) as t:
+        assert t[0].sum() == 4
+    ctx.check_state()

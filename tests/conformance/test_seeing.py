@@ -68,15 +68,13 @@ def test_why_names_who_was_waited_for_and_because_of_which_data(ctx_factory):
     assert lines(ended)[: len(lines(inside))] == lines(inside)
 
 
-def test_why_names_copies_and_allocations(ctx_factory):
-    if ctx_factory.shares_host:
-        pytest.skip("device(0) works in host memory: nothing is copied")
-    ctx = ctx_factory(observe="dot", memory_limit=1 << 13)
-    x, y = ctx.logical_data(np.zeros(1 << 10), name="x"), ctx.logical_data(np.zeros(1 << 10), name="y")
-    with ctx.task(x.rw(), name="a") as a:
-        pass
-    with ctx.task(y.rw(), name="b") as b:
-        pass
+def test_why_names_copies_and_allocations():
+    with stf.context(devices="cpu:1", observe="dot", memory_limit=1 << 13) as ctx:
+        x, y = ctx.logical_data(np.zeros(1 << 10), name="x"), ctx.logical_data(np.zeros(1 << 10), name="y")
+        with ctx.task(x.rw(), name="a") as a:
+            pass
+        with ctx.task(y.rw(), name="b") as b:
+            pass
     assert lines(stf.why(a))[2:4] == ["allocated x at device(0), 8.00 KiB", "copied x host → device(0), 8.00 KiB"]
     assert lines(stf.why(b))[2:-1] == [
         "copied x device(0) → host, 8.00 KiB",

@@ -68,7 +68,7 @@ class EventSet:
         return [self.items[i] for i in range(self.count)]
 
     def __repr__(self):
-        return f"EventSet({[(e >> LANE_SHIFT, e & ((1 << LANE_SHIFT) - 1)) for e in self.tolist()]})"
+        return f"EventSet({[(lane_of(e), sequence_of(e)) for e in self.tolist()]})"
 
 
 if not cython.compiled:
@@ -100,4 +100,4 @@ def lane_of(event):
 
 def sequence_of(event):
     """The sequence number of an event on its lane."""
-    return event & ((1 << LANE_SHIFT) - 1)
+    return event & ((cython.cast(cython.longlong, 1) << LANE_SHIFT) - 1)

@@ -12,6 +12,7 @@ from stf._engine.deps import EventSet
 from stf._engine.instances import Replica
 from stf._engine.late import late_call
 from stf._engine.scopes import Outcome
+from stf.errors import OutOfMemoryError
 
 if not cython.compiled:
     INVALID, SHARED, MODIFIED = 0, 1, 2
@@ -88,14 +89,25 @@ def cancel_partials(engine: Engine, task: TaskCore, event):
 
 
 def combine(engine: Engine, data: Data):
-    """Fold the partials of a reduction into the data: an internal late task."""
+    """Fold the partials of a reduction into the data, where the first of them is; on the host if that has no room."""
+    first: Partial = data.version.partials[0]
+    try:
+        combine_at(engine, data, first.replica.place)
+    except OutOfMemoryError:
+        if first.replica.place == 0:
+            raise
+        combine_at(engine, data, 0)
+
+
+def combine_at(engine: Engine, data: Data, place):
+    """An internal late task at a data place that folds the partials."""
     version = data.version
     if all([partial.fresh for partial in version.partials]):  # of tasks that were taken back
         forget_partials(engine, data)
         return
     partials, op = version.partials, version.op
     initialised = version.valid > 0
-    task: TaskCore = combining_task(engine, data, partials[0].replica.place)
+    task: TaskCore = combining_task(engine, data, place)
     version.partials = None
     version.claims = -1
     task.claimed = 1
@@ -131,7 +143,7 @@ def drop_after(engine: Engine, version: Version, replicas, event):
 
 
 def combining_task(engine: Engine, data: Data, data_place):
-    """The internal task that folds partials, where the first of them is."""
+    """The internal task that folds partials."""
     use: Access = Access.__new__(Access)
     use.data = None
     use.core = data

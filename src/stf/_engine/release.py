@@ -116,13 +116,17 @@ def settle_deferred(engine: Engine, waiting):
 
 
 def settle_ready(engine: Engine):
-    """Retire the released data whose outcome is known by now."""
-    for item in list(engine.deferred):
-        data: Data = item
-        fold(engine, data)
-        if not may_fail(data.version):
-            retire(engine, data)
-            engine.deferred.remove(data)
+    """Retire the released data whose outcome is known by now, and what that drops: tiles whose last tile it was."""
+    while True:
+        for item in list(engine.deferred):
+            data: Data = item
+            fold(engine, data)
+            if not may_fail(data.version):
+                retire(engine, data)
+                engine.deferred.remove(data)
+        if not engine.dropped:
+            return
+        drain(engine)
 
 
 def wait_outside(engine: Engine, events):
