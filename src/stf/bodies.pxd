@@ -14,6 +14,7 @@ cdef class Body(LateCall):
     cdef object check
     cdef list kinds
     cdef list late
+    cdef int prepare(self) except -1
     cdef object execute(self)
 
 cdef Body make_body(TaskCore task, object fn, object args, list written, list kinds=*, list late=*)

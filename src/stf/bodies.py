@@ -31,10 +31,14 @@ class Body(LateCall):
     if not cython.compiled:
         fn = args = written = fresh = check = kinds = late = None
 
-    def execute(self):
+    def prepare(self):
+        """Fill new partials, so that they count for nothing if the body is skipped."""
         if self.fresh is not None:
             for op, partial in self.fresh:
                 op.fill(partial)
+        return 0
+
+    def execute(self):
         if self.check is not None:
             self.check.begin()
         if self.late is not None:

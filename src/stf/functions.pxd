@@ -19,6 +19,10 @@ cdef class TaskFunction:
     cdef Body make_body(self, Task task, object fn, list args, dict shapes)
     cdef int adopt(self, Task task, object context) except -1
 
+cdef class BoundTaskFunction:
+    cdef TaskFunction function
+    cdef object instance
+
 cdef class Parameter:
     cdef readonly str name
     cdef readonly int mode

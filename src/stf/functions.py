@@ -56,6 +56,10 @@ class TaskFunction:
         """``__name__`` and the like are the function's."""
         return getattr(self.fn, name)
 
+    def __get__(self, instance, owner):
+        """A task function in a class is a method, as a function is."""
+        return self if instance is None else BoundTaskFunction(self, instance)
+
     @property
     def __wrapped__(self):
         return self.fn
@@ -278,6 +282,30 @@ def rebuild(values, shape):
     if kind == "dataclass":
         return dataclasses.replace(what[0], **dict(zip(what[1], items, strict=True)))
     return adapters.object_array(items, what)
+
+
+class BoundTaskFunction:
+    """A task function as the method of an object, which becomes its first argument."""
+
+    def __init__(self, function, instance):
+        self.function = function
+        self.instance = instance
+
+    def __call__(self, *args, **kwargs):
+        task: Task = Task.__new__(Task)
+        task.find_site()
+        self.function.call(None, task, (self.instance, *args), kwargs)
+
+    def on(self, place):
+        """Return the same method running at `place`, or where a logical data is valid."""
+        return BoundTaskFunction(self.function.on(place), self.instance)
+
+    def named(self, symbol):
+        """Return the same method whose tasks are called `symbol`."""
+        return BoundTaskFunction(self.function.named(symbol), self.instance)
+
+    def __getattr__(self, name):
+        return getattr(self.function, name)
 
 
 def leaves(shape):

@@ -433,3 +433,26 @@ def test_import_of_stf_loads_no_array_library():
     code = "import sys, stf; print([m for m in ('torch', 'cupy', 'numba', 'cuda') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+# -- methods ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_task_function_in_a_class_is_a_method(ctx, vec):
+    class Scale:
+        def __init__(self, factor):
+            self.factor = factor
+
+        @stf.task
+        def apply(self, x: stf.ReadWrite, times=1):
+            """Scale."""
+            x *= self.factor**times
+
+    x = vec(1)
+    scale = Scale(3)
+    scale.apply(x)
+    scale.apply.on(ctx.devices[-1])(x, times=2)
+    scale.apply.named("thrice")(x)
+    Scale.apply(scale, x)
+    assert x.numpy()[0] == 3.0**5
+    assert scale.apply.__name__ == "apply"

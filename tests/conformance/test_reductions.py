@@ -207,3 +207,22 @@ def test_a_failing_combination_poisons(ctx):
         lX.numpy()
     ctx.fill(lX, 1)
     assert lX.numpy().tolist() == [1, 1]
+
+
+def test_a_skipped_accumulation_counts_for_nothing_when_its_poison_is_accepted(ctx):
+    @stf.task
+    def broken(x: stf.Write):
+        raise ValueError("no")
+
+    @stf.task
+    def add(x: stf.Read, s: stf.Accumulate[stf.reducer.sum]):
+        s += x
+
+    x = ctx.logical_data_empty(1000, name="x")
+    s = ctx.logical_data_ones(1000, name="s")
+    broken(x)
+    add(x, s)
+    with pytest.raises(stf.TaskFailedError):
+        ctx.synchronize()
+    s.accept()
+    assert (s.numpy() == 1).all()

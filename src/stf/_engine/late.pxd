@@ -13,5 +13,6 @@ cdef class LateCall:
     cdef TaskCore task
     cdef bint watched
     cdef int adopt(self, TaskCore task) except -1
+    cdef int prepare(self) except -1
     cdef object execute(self)
     cdef object run(self)

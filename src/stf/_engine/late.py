@@ -29,6 +29,10 @@ class LateCall:
         self.watched = self.engine.observer is not None
         return 0
 
+    def prepare(self):
+        """Do what must be done even if the body is skipped."""
+        return 0
+
     def execute(self):
         """Run the body itself; subclasses say how."""
         return self.body()
@@ -43,6 +47,8 @@ class LateCall:
                     break
         if failure is None:
             failure = self.run()
+        else:
+            self.prepare()
         outcome.failure = failure
         outcome.pending = False
         if failure is not None and self.watched:
@@ -57,6 +63,7 @@ class LateCall:
         task = self.task
         start = time.perf_counter_ns() if self.watched else 0
         try:
+            self.prepare()
             self.execute()
         except BaseException as exception:
             failure = Failure(task.label(), task.call_site, exception, task.written())
