@@ -252,12 +252,13 @@ class Machine:
         self.story = [f"seed {seed}: {self.devices}, hostile={self.hostile}, limit={self.limit}, {options}"]
         self.blocking, self.validate = rng.random() < 0.05, rng.random() < 0.1
         self.story[0] += f", blocking={self.blocking}, validate={self.validate}"
+        self.workers = rng.choice([1, 2, 4])
         with settings(blocking=self.blocking, validate=self.validate):
             self.ctx = stf.testing.context(
                 self.devices,
                 hostile=self.hostile,
                 capacity=self.limit if bounded else 0,
-                workers=rng.choice([1, 2, 4]),
+                workers=self.workers,
                 **options,
             )
         self.items = []
@@ -340,7 +341,8 @@ class Machine:
             self.step_heal: 5 if any(i.poison for i in self.items) else 0,
             self.step_whole: 3,
             self.step_mistake: 4,
-            self.step_nested: 3 if self.limit is None else 0,
+            # a body that submits may have to wait for another body, which needs a worker of its own
+            self.step_nested: 3 if self.limit is None and self.workers > 1 else 0,
             self.step_again: 0 if self.validate else 3,
         }
         self.rng.choices(list(kinds), list(kinds.values()))[0]()
