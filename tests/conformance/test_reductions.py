@@ -226,3 +226,11 @@ def test_a_skipped_accumulation_counts_for_nothing_when_its_poison_is_accepted(c
         ctx.synchronize()
     s.accept()
     assert (s.numpy() == 1).all()
+
+
+def test_a_token_cannot_be_accumulated_into(ctx):
+    token = ctx.token(name="T")
+    with pytest.raises(TypeError, match="token 'T' has no content to accumulate into; open it with rw"):
+        token.accumulate(stf.reducer.sum)
+    with ctx.task(token.rw()):
+        pass

@@ -129,6 +129,8 @@ def make_access(handle, mode, data_place):
 
 def accumulate_access(handle, op, data_place=None):
     """An access that commutes with others of the same `op`; `op` fills a partial and combines two."""
+    if handle.core.token:
+        raise TypeError(f"{handle.core.describe()} has no content to accumulate into; open it with rw()")
     access: Access = make_access(handle, ACCUMULATE, data_place)
     access.op = op
     return access
