@@ -29,7 +29,9 @@ class _Mode:
 
     def __getitem__(self, kind: Any) -> _Mode:
         if self._stf_mode == 4:
-            return _Mode(4, self.name, None, kind)
+            from stf.reducers import as_reducer
+
+            return _Mode(4, self.name, None, as_reducer(kind))
         return _Mode(self._stf_mode, self.name, library_of(kind))
 
     def __repr__(self) -> str:

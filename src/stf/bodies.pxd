@@ -14,6 +14,7 @@ cdef class Body(LateCall):
     cdef object check
     cdef list kinds
     cdef list late
+    cdef bint ignores
     cdef int prepare(self) except -1
     cdef object execute(self)
 

@@ -30,6 +30,7 @@ class Body(LateCall):
 
     if not cython.compiled:
         fn = args = written = fresh = check = kinds = late = None
+        ignores = False
 
     def prepare(self):
         """Fill new partials, so that they count for nothing if the body is skipped."""
@@ -44,7 +45,7 @@ class Body(LateCall):
         if self.late is not None:
             self.build_late()
         result = self.fn(*self.args) if self.kinds is None else self.call_general()
-        if result is not None:
+        if result is not None and not self.ignores:
             store_results(result, self.written, self.fn)
         if self.check is not None:
             self.check()
@@ -85,6 +86,7 @@ def make_body(task: TaskCore, fn, args, written, kinds=None, late=None):
     body.written = written
     body.kinds = kinds
     body.late = late
+    body.ignores = not written and task.kind == "host_launch"  # its result goes nowhere, as in C++
     if task.partials is not None:
         body.fresh = fresh_views(task)
     engine: Engine = task.engine

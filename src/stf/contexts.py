@@ -145,7 +145,7 @@ class Context(ContextCore, Creation, Observing):
         limits = [0, *([limit_of(memory_limit, spec)] * spec.count)]
         engine = Engine(port, names, affine, limits, self._driver.max_workers, max_pending)
         engine.context = weakref.ref(self)
-        engine.validate = config.validate
+        engine.validate = config.validate or config.hostile is not None
         engine.blocking = config.blocking
         self.attach(engine, 1 if spec.count else 0)
         self.registry = Registry()
@@ -335,6 +335,7 @@ class Context(ContextCore, Creation, Observing):
         """What `Frozen.get` returns."""
         if not frozen.active:
             raise TaskStateError(f"{frozen.data!r} is not frozen any more; freeze it again")
+        self._must_not_be_in_a_body("get of frozen data")
         if data_place is not None and frozen.mode != access_mode.read and data_place != frozen.place:
             raise PlaceError(f"{frozen.data!r} is frozen for rw at {frozen.place!r} only, got {data_place!r}")
         if frozen.data.is_token:
@@ -447,6 +448,7 @@ class Context(ContextCore, Creation, Observing):
     def accept(self, data: LogicalData) -> None:
         """What `LogicalData.accept` does."""
         self._check_mine(data)
+        self._must_not_be_in_a_body("accept")
         release.accept(self.engine, data.core)
 
     def finalize(self) -> None:
@@ -465,16 +467,23 @@ class Context(ContextCore, Creation, Observing):
 
     def _finish(self) -> None:
         """Finalize, whoever is inside: nobody can use the context any more."""
-        self._finished = True
-        lifetime.forget(self)
         try:
             release.abandon_open_tasks(self.engine)
             release.retire_all(self.engine)
-        finally:
-            self.engine.closed = f"{self!r} was finalized; make a new one with stf.context()"
-            self.engine.port.shutdown()
-            self._write_pictures()
-            self._tell_idle_devices()
+        except KeyboardInterrupt:
+            raise  # not finished: the data are still there, and finalize can be called again
+        except BaseException:
+            self._close()
+            raise
+        self._close()
+
+    def _close(self) -> None:
+        self._finished = True
+        lifetime.forget(self)
+        self.engine.closed = f"{self!r} was finalized; make a new one with stf.context()"
+        self.engine.port.shutdown()
+        self._write_pictures()
+        self._tell_idle_devices()
 
     def abandon_after_fork(self) -> None:
         """In the child of a fork nothing of the parent's context may be used."""
@@ -525,6 +534,10 @@ class Context(ContextCore, Creation, Observing):
         if self.engine.closed is not None:
             raise ContextClosedError(self.engine.closed)
 
+    def _must_not_be_in_a_body(self, what: str) -> None:
+        if threading.get_ident() in self.engine.running:
+            raise TaskStateError(f"{what} inside the body of a task: it could wait for itself; call it outside")
+
     def _must_be_outside(self, what: str) -> None:
         """Blocking calls inside a body would wait for themselves."""
         inside = self.engine.inside(threading.get_ident())
@@ -545,6 +558,7 @@ class Fence(Stream):
 
     def synchronize(self, timeout: float | None = None) -> None:
         """Block until that work is complete; TimeoutError if `timeout` seconds were not enough."""
+        self._owner._must_not_be_in_a_body("synchronize of a fence")
         if not self._owner.engine.wait_events(self._events, -1.0 if timeout is None else float(timeout)):
             raise TimeoutError(f"tasks before the fence were still running after {timeout} s")
 
@@ -556,7 +570,8 @@ class Fence(Stream):
 
 def make_driver(spec: DeviceSpec) -> Any:
     """A driver for what was asked; a hostile one with STF_HOSTILE."""
-    workers = config.cpu_workers or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    workers = config.cpu_workers or cores
     driver = CpuDriver(spec.count, spec.shares_host, workers or 1, spec.capacity)
     return driver if config.hostile is None else HostileDriver(driver, config.hostile)
 

@@ -79,6 +79,11 @@ class Creation:
         memory = describe(obj)
         known = self.registry.find(memory)
         if known is not None and not known.core.released:
+            if readonly > known.readonly or write_back < known.core.write_back:
+                raise ValueError(
+                    f"this memory is {known.core.describe()} already; readonly and write_back cannot differ, say them "
+                    "when it is registered first (or set_write_back)"
+                )
             return known
         with self.engine_entry():
             pass  # what the user dropped is released, before memory is compared
@@ -172,6 +177,7 @@ class Creation:
         where: DataPlace | None = None,
         exec_place: Any = None,
         name: str | None = None,
+        symbol: str | None = None,
     ) -> LogicalData:
         """Return data filled with `fill_value` by a task.
 
@@ -191,7 +197,7 @@ class Creation:
             For messages and pictures.
         """
         kind = np.asarray(fill_value).dtype if dtype is None else np.dtype(dtype)
-        data = self.logical_data_empty(shape, kind, name=name)
+        data = self.logical_data_empty(shape, kind, name=name or symbol)
         self._fill(data, fill_value, where, exec_place)
         return data
 
@@ -257,9 +263,8 @@ class Protected:
 
 
 def protect(memory: Memory) -> Any:
-    """Make the user's array read-only while stf has it, where that is possible."""
-    array = memory.owner
-    return Protected(array) if array.flags.writeable and array.base is None else None
+    """Make the user's array read-only while stf has it. Other arrays over the same memory stay as they are."""
+    return Protected(memory.owner) if memory.owner.flags.writeable else None
 
 
 def check_shape(shape: Any) -> tuple[int, ...]:

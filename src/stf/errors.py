@@ -6,7 +6,7 @@ Every message says what was wrong, what was got and what to do, and names the da
      ├── UninitializedDataError      data is read before anything wrote it
      ├── ContextMismatchError        data or accesses of another context        (also a ValueError)
      ├── ContextClosedError          the context was finalized, or belongs to the parent of a fork
-     ├── TaskFailedError             a body raised; `failures` lists the tasks, __cause__ is the original
+     ├── TaskFailedError             a body raised; `task` and `call_site` say which, __cause__ is the original
      ├── AccessError                 write to read-only, frozen, split or released data
      ├── TaskStateError              a task started twice, a wait inside a body, a claim that cannot be met
      ├── OutOfMemoryError            nothing left to evict                      (also a MemoryError)

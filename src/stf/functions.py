@@ -124,9 +124,11 @@ class TaskFunction:
                     else:
                         accesses.append(make_access(value, parameter.mode, None))
                 else:
-                    if shapes is None:
-                        shapes = {}
-                    shapes[i] = self.add_container(task, parameter, value)
+                    shape = self.add_container(task, parameter, value)
+                    if shape is not None:
+                        if shapes is None:
+                            shapes = {}
+                        shapes[i] = shape
             elif isinstance(value, (DataHandle, Access)) or hasattr(value, "expand_mode"):
                 raise TypeError(
                     f"parameter '{parameter.name}' of task '{self.symbol}' has no access mode, got {value!r}; annotate "
@@ -341,4 +343,6 @@ def read_annotation(fn, name, parameter):
     mode = getattr(annotation, "_stf_mode", 0)
     if not mode:
         return Parameter(name, kind)
+    if mode == ACCUMULATE and annotation.op is None:
+        raise TypeError(f"parameter '{name}' of task '{fn.__name__}' needs an operator: stf.Accumulate[stf.reducer.sum]")
     return Parameter(name, kind, mode, getattr(annotation, "op", None), getattr(annotation, "library", None))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from stf.observe.html import context_html, lines_html, never_raises
 from stf.observe.statistics import Statistics
 from stf.observe.why import describe, explain, find_recorder
 from stf.tasks import Task
+
+log = logging.getLogger("stf")
 
 DOT_OPTIONS = (
     "ignore_prereqs",
@@ -170,8 +173,11 @@ class Observing:
 
     def _write_pictures(self) -> None:
         if self._dot is not None and config.dot_file:
-            with open(config.dot_file, "w", encoding="utf-8") as file:
-                file.write(self.dot())
+            try:
+                with open(config.dot_file, "w", encoding="utf-8") as file:
+                    file.write(self.dot())
+            except OSError as error:  # a picture must not hide what the program has to say
+                log.error("the task graph could not be written: %s", error)
 
 
 class Section:

@@ -13,7 +13,7 @@ from stf._engine import reductions, release
 from stf._engine.access import MODE_NAMES, Access
 from stf._engine.failures import Failure
 from stf._engine.scopes import Outcome, Version
-from stf._engine.task import OWN_REFERENCES, TaskCore
+from stf._engine.task import OWN_REFERENCES, TaskCore, cores_of
 from stf.errors import AccessError, TaskStateError
 
 if not cython.compiled:
@@ -155,3 +155,36 @@ def joined_mode_of(task: TaskCore, data: Data):
 def resolved(engine: Engine, task: TaskCore, access: Access):
     """The data place that an access means."""
     return engine.affine[task.where] if access.place == AFFINE else access.place
+
+
+def register_wait(engine: Engine, task: TaskCore):
+    """A body is about to wait for `task` to start: raise if what it waits for is itself, or another that waits for it."""
+    thread = PyThread_get_thread_ident()
+    engine.waiting[thread] = [(use.core, use.mode) for use in cores_of(task)]
+    seen = {thread}
+    queue = [thread]
+    while queue:
+        for other in blockers(engine, queue.pop()):
+            if other == thread:
+                del engine.waiting[thread]
+                outer: TaskCore = engine.running[thread]
+                raise TaskStateError(
+                    f"task {task.label()} inside the body of task {outer.label()} ({outer.call_site}) waits for data that "
+                    "is not free before that body ends; give the data to the outer task, or submit the inner one after it"
+                )
+            if other not in seen:
+                seen.add(other)
+                queue.append(other)
+
+
+def blockers(engine: Engine, thread):
+    """Threads whose running bodies hold what `thread` waits for."""
+    wanted = engine.waiting.get(thread, ())
+    found = []
+    for other, item in list(engine.running.items()):
+        task: TaskCore = item
+        for i, core in enumerate(task.cores or ()):
+            if any([core is want and (mode != READ or task.writes_core(i)) for want, mode in wanted]):
+                found.append(other)
+                break
+    return found

@@ -59,7 +59,7 @@ class LateCall:
         """Run the body; return its failure, or None."""
         engine: Engine = self.engine
         thread = PyThread_get_thread_ident()
-        engine.running.add(thread)
+        engine.running[thread] = self.task
         task = self.task
         start = time.perf_counter_ns() if self.watched else 0
         try:
@@ -70,7 +70,7 @@ class LateCall:
             engine.failures.append(failure)
             return failure
         finally:
-            engine.running.discard(thread)
+            engine.running.pop(thread, None)
             if self.watched:
                 name = task.symbol or task.kind
                 engine.observer.ran(task.id, name, task.where - 1, thread, start, time.perf_counter_ns(), "task")

@@ -126,6 +126,7 @@ def combine_at(engine: Engine, data: Data, place):
     body = op.combiner(task.replicas[0], sources, initialised)
     engine.port.call(task.slot, late_call(task, body))
     engine.queued += 1
+    engine.queued += 1
     event = engine.port.end(task.slot)
     engine.finish(task, event)
     version.op = None

@@ -68,7 +68,8 @@ class Engine:
         self.ran = 0
         self.max_pending = max_pending
         self.max_partials = max_partials
-        self.running = set()
+        self.running = {}
+        self.waiting = {}
         self.context = None
 
     # -- data --------------------------------------------------------------------------------------------------
@@ -550,10 +551,13 @@ class Engine:
         """A task that has ended holds no handle: data that the user drops are released, body run or not."""
         i: cython.int
         if task.outcome is not None and task.outcome.pending:
-            task.writes = task.replicas
+            task.cores = task.replicas
+            task.written_mask = 0
             for i in range(len(task.uses)):
                 use: Access = task.uses[i]
-                task.writes[i] = None if use.mode == READ else use.core
+                task.cores[i] = use.core
+                if use.mode != READ or i > 61:
+                    task.written_mask |= cython.cast(cython.longlong, 1) << min(i, 62)
         task.accesses = task.uses = task.replicas = task.partials = None
         return 0
 

@@ -33,7 +33,8 @@ cdef class TaskCore:
     cdef public list accesses
     cdef list uses
     cdef list replicas
-    cdef list writes
+    cdef readonly list cores
+    cdef int64_t written_mask
     cdef list partials
     cdef readonly int slot
     cdef readonly int state

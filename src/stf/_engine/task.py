@@ -112,10 +112,14 @@ class TaskCore:
         """Whether the body runs later."""
         return self.outcome is not None and self.outcome.pending
 
+    def writes_core(self, index):
+        """Whether a queued task writes the data at `index` of `cores` (past 62 of them: as if it did)."""
+        return bool((self.written_mask >> min(index, 62)) & 1)
+
     def written(self):
         """Labels of what the task writes."""
-        if self.writes is not None:
-            return [core.label() for core in self.writes if core is not None]
+        if self.cores is not None:
+            return [core.label() for i, core in enumerate(self.cores) if self.writes_core(i)]
         return [a.core.label() for a in cores_of(self) if a.mode != READ]
 
 
@@ -124,7 +128,7 @@ if not cython.compiled:
         "engine",
         "accesses",
         "uses",
-        "writes",
+        "cores",
         "views",
         "before",
         "after",
