@@ -344,5 +344,7 @@ def read_annotation(fn, name, parameter):
     if not mode:
         return Parameter(name, kind)
     if mode == ACCUMULATE and annotation.op is None:
-        raise TypeError(f"parameter '{name}' of task '{fn.__name__}' needs an operator: stf.Accumulate[stf.reducer.sum]")
+        raise TypeError(
+            f"parameter '{name}' of task '{fn.__name__}' needs an operator: stf.Accumulate[stf.reducer.sum]"
+        )
     return Parameter(name, kind, mode, getattr(annotation, "op", None), getattr(annotation, "library", None))

@@ -344,3 +344,21 @@ def test_aliases_of_the_library_in_c(ctx_factory):
         assert isinstance(ctx, stf.Context)
         ctx.task_fence().synchronize()
         assert ctx.logical_token(symbol="t").name == "t"
+
+
+def test_an_interrupted_finalize_can_be_repeated(ctx_factory, monkeypatch):
+    ctx = ctx_factory()
+    X = np.zeros(3)
+    lX = ctx.logical_data(X, name="X")
+    with ctx.task(ctx.devices[-1], lX.rw()) as t:
+        t[0][:] = 7
+
+    def interrupted(engine):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("stf.contexts.release.retire_all", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            ctx.finalize()
+    ctx.finalize()
+    assert X.tolist() == [7, 7, 7]

@@ -151,3 +151,74 @@ def test_a_context_dropped_by_its_last_body(ctx_factory, monkeypatch):
         assert collected.wait(30)
     ctx_factory()
     assert X.tolist() == [1, 1]
+
+
+# -- waits that could never end --------------------------------------------------------------------------------------
+
+
+class Opens:
+    """A body that opens `data`; an object, so that its closure hides nothing from the check for hidden data."""
+
+    __name__ = "body"
+
+    def __init__(self, ctx, data, before=lambda: None):
+        self.ctx, self.data, self.before = ctx, data, before
+
+    def __call__(self, _):
+        self.before()
+        with self.ctx.task(self.data.rw(), name="inner"):
+            pass
+
+
+def test_a_body_that_waits_for_itself_is_told(ctx):
+    lA = ctx.logical_data(np.zeros(2), name="A")
+    ctx.task(lA.rw(), name="outer")(Opens(ctx, lA))
+    story = "task 'inner' inside the body of task 'outer' .* waits for data that is not free before that body ends"
+    with pytest.raises(stf.TaskFailedError, match=story):
+        ctx.synchronize()
+    ctx.check_state()
+
+
+def test_bodies_that_wait_for_each_other_are_told(ctx):
+    lA, lB = ctx.logical_data(np.zeros(2), name="A"), ctx.logical_data(np.zeros(2), name="B")
+    both = threading.Barrier(2, timeout=20)
+    ctx.task(lA.rw(), name="one")(Opens(ctx, lB, both.wait))
+    ctx.task(lB.rw(), name="two")(Opens(ctx, lA, both.wait))
+    with pytest.raises((stf.TaskFailedError, ExceptionGroup)):
+        ctx.synchronize()
+    ctx.check_state()
+
+
+@pytest.mark.parametrize("call", ["accept", "frozen", "fence"])
+def test_waits_inside_a_body_are_refused(ctx, call):
+    lA, lB = ctx.logical_data(np.zeros(2), name="A"), ctx.logical_data(np.zeros(2), name="B")
+    frozen, fence = ctx.freeze(lB), ctx.fence()
+    calls = {"accept": lB.accept, "frozen": frozen.get, "fence": fence.synchronize}
+
+    def body(_):
+        calls[call]()
+
+    ctx.task(lA.rw())(body)
+    with pytest.raises(stf.TaskFailedError, match="inside the body of a task: it could wait for itself"):
+        ctx.synchronize()
+    frozen.unfreeze()
+
+
+def test_results_of_host_functions_go_nowhere_and_bare_operators_are_refused(ctx):
+    lA = ctx.logical_data(np.ones(2), name="A")
+    ctx.host_launch(lA.read()).on("host")(lambda a: a.sum())
+    ctx.synchronize()
+    launch = ctx.host_launch(lA.read(), name="h")
+    with pytest.raises(stf.PlaceError, match="host_launch runs on the host"):
+        launch.on(0)
+    launch(lambda a: None)
+
+    @stf.task
+    def bare(s: stf.Accumulate):
+        pass
+
+    with pytest.raises(TypeError, match=r"needs an operator: stf.Accumulate\[stf.reducer.sum\]"):
+        bare(lA)
+    with pytest.raises(TypeError, match="a reduction operator is needed, got 3"):
+        stf.Accumulate[3]
+    ctx.check_state()

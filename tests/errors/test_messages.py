@@ -154,3 +154,19 @@ def test_a_message_with_an_array_is_short(ctx):
 def test_accesses_that_are_not_called(ctx, make):
     with pytest.raises(TypeError, match="an execution place is needed, got .*"):
         ctx.task(make(ctx.logical_data(np.zeros(2))))
+
+
+def test_a_null_pointer_is_no_array():
+    with pytest.raises(ValueError, match=r"address 0 holds no array of shape \(3,\)"):
+        stf.view(0, (3,), np.float64)
+
+
+def test_the_same_memory_with_other_options_is_refused(ctx):
+    X = np.zeros(3)
+    lX = ctx.logical_data(X, name="X")
+    assert ctx.logical_data(X) is lX
+    for options in ({"readonly": True}, {"write_back": False}):
+        with pytest.raises(
+            ValueError, match="this memory is logical data 'X' .* already; readonly and write_back cannot"
+        ):
+            ctx.logical_data(X, **options)

@@ -158,7 +158,7 @@ def resolved(engine: Engine, task: TaskCore, access: Access):
 
 
 def register_wait(engine: Engine, task: TaskCore):
-    """A body is about to wait for `task` to start: raise if what it waits for is itself, or another that waits for it."""
+    """A body is about to wait for `task`: raise if it would wait for itself, or for one that waits for it."""
     thread = PyThread_get_thread_ident()
     engine.waiting[thread] = [(use.core, use.mode) for use in cores_of(task)]
     seen = {thread}
@@ -169,8 +169,9 @@ def register_wait(engine: Engine, task: TaskCore):
                 del engine.waiting[thread]
                 outer: TaskCore = engine.running[thread]
                 raise TaskStateError(
-                    f"task {task.label()} inside the body of task {outer.label()} ({outer.call_site}) waits for data that "
-                    "is not free before that body ends; give the data to the outer task, or submit the inner one after it"
+                    f"task {task.label()} inside the body of task {outer.label()} ({outer.call_site}) waits for data "
+                    "that is not free before that body ends; give the data to the outer task, or submit the inner one "
+                    "after it"
                 )
             if other not in seen:
                 seen.add(other)

@@ -154,11 +154,13 @@ def view(ptr: int, shape: Any, dtype: Any, strides: Any = None, *, data_place: A
     """
     if isinstance(ptr, (bool, np.ndarray)) or not hasattr(ptr, "__index__"):
         raise TypeError(f"an address is an integer, got {type(ptr).__name__}; pass the pointer as int")
-    if data_place is not None and data_place.kind not in ("host", "managed"):
+    if data_place is not None and getattr(data_place, "kind", None) not in ("host", "managed"):
         raise PlaceError(f"stf.view of {data_place!r} needs a CUDA context; on a CPU use data_place.host()")
     extents = (int(shape),) if hasattr(shape, "__index__") else tuple(int(n) for n in shape)
     if any(n < 0 for n in extents):
         raise ValueError(f"extents are not negative, got {extents}")
+    if int(ptr) == 0 and 0 not in extents:
+        raise ValueError(f"address 0 holds no array of shape {extents}; pass the pointer to its first element")
     kind = np.dtype(dtype)
     if strides is None:
         step, packed = kind.itemsize, []
