@@ -150,3 +150,25 @@ def test_statistics_count_tasks_copies_and_memory(ctx_factory):
     ctx.finalize()
     after = ctx.statistics()
     assert after.frees == after.allocations and "tasks: 7" in str(after)
+
+
+def test_order_passes_through_tiles(ctx_factory):
+    ctx = ctx_factory(observe="dot")
+    y = ctx.logical_data(np.zeros(4), name="y")
+    with ctx.task(y.rw(), name="before"):
+        pass
+    tiles = y.tiles(2)
+    for i, tile in enumerate(tiles):
+        with ctx.task(tile.rw(), name=f"on tile {i}"):
+            pass
+    del tile, tiles
+    with ctx.task(y.rw(), name="after"):
+        pass
+    picture = parse_dot(ctx.dot())
+    label = {name: first_line(node) for name, node in picture.nodes.items()}
+    assert {(label[a], label[b]) for a, b, _ in picture.edges} == {
+        ("before", "on tile 0"),
+        ("before", "on tile 1"),
+        ("on tile 0", "after"),
+        ("on tile 1", "after"),
+    }

@@ -62,6 +62,9 @@ class Recording:
     def section_end(self) -> None:
         """The end of a section."""
 
+    def tiled(self, joined: bool, parent_id: int, parent_name: str, tile_id: int, tile_name: str) -> None:
+        """Do nothing: tiles are recognized by the memory that they share."""
+
     def data_removed(self, data_id: int) -> None:
         """Note that a data is gone: its number may come again."""
         self.note("removed", data_id)

@@ -82,6 +82,7 @@ def retire(engine: Engine, data: Data):
         engine.coherency.write_home(data)
     if data.parent is not None:
         join_tile(data)
+        note_tile(engine, data, True)
     last = EventSet()
     last.update(data.version.writers)
     last.update(data.version.readers)
@@ -311,8 +312,17 @@ def add_tile(engine: Engine, parent: Data, tile: Data, home: Replica):
         version.outcome = outer.outcome
         tile.parent = parent
         parent.tiles += 1
+        note_tile(engine, tile, False)
     finally:
         engine.gate.leave()
+
+
+def note_tile(engine: Engine, tile: Data, joined):
+    """Tell the observer that a tile was cut or joined."""
+    if engine.observer is not None:
+        parent = tile.parent
+        names = [data.name or f"data{data.id}" for data in (parent, tile)]
+        engine.observer.tiled(joined, parent.id, names[0], tile.id, names[1])
 
 
 def join_tile(tile: Data):

@@ -35,7 +35,7 @@ _HEAT_COLORS = ("#fff7ec", "#fee8c8", "#fdd49e", "#fdbb84", "#fc8d59", "#ef6548"
 _CRITICAL_COLOR = "#b3261e"
 _EDGE_COLOR = "#5f6670"
 
-_ALWAYS_HIDDEN = frozenset({"freeze", "unfreeze", "fence"})
+_ALWAYS_HIDDEN = frozenset({"tiles", "freeze", "unfreeze", "fence"})
 
 
 @dataclass(frozen=True)
@@ -158,6 +158,19 @@ class DotRecorder(Observer):
         """Close the innermost open section; does nothing if there is none."""
         if self._section != TOP:
             self._section = self._sections[self._section].parent
+
+    def tiled(self, joined: bool, parent_id: int, parent_name: str, tile_id: int, tile_name: str) -> None:
+        """Record that a tile starts where its parent is, or the parent goes on where the tile is: a hidden task."""
+        parent, tile = self._index(parent_id, parent_name), self._index(tile_id, tile_name)
+        modes = (tile << 3 | 3, parent << 3 | 3) if joined else (parent << 3 | 1, tile << 3 | 2)
+        self._tasks.append((-1, None, "tiles", "host", -1, modes, "", self._section))
+
+    def _index(self, data_id: int, name: str) -> int:
+        index = self._data.get(data_id)
+        if index is None:
+            index = self._new_data(data_id)
+        self._data_names[index] = name
+        return index
 
     def data_removed(self, data_id: int) -> None:
         """Take the next use of this id as another data."""

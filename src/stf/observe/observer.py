@@ -60,6 +60,9 @@ class Observer:
     def section_end(self) -> None:
         """Close the innermost open section."""
 
+    def tiled(self, joined: bool, parent_id: int, parent_name: str, tile_id: int, tile_name: str) -> None:
+        """Note that a tile was cut from a data, or (`joined`) is part of it again."""
+
     def data_removed(self, data_id: int) -> None:
         """Note that a logical data is gone; its id may come again for another one."""
 
@@ -141,6 +144,14 @@ class Observers(Observer):
         for observer in self._observers:
             try:
                 observer.section_end()
+            except Exception:
+                self._drop(observer)
+
+    def tiled(self, joined: bool, parent_id: int, parent_name: str, tile_id: int, tile_name: str) -> None:
+        """Pass it on."""
+        for observer in self._observers:
+            try:
+                observer.tiled(joined, parent_id, parent_name, tile_id, tile_name)
             except Exception:
                 self._drop(observer)
 
