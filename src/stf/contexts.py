@@ -329,6 +329,7 @@ class Context(ContextCore, Creation, Observing):
         if wanted == access_mode.rw and data.readonly:
             raise AccessError(f"{data.core.describe()} is read-only and cannot be frozen for writing")
         release.freeze(self.engine, data.core, int(wanted))
+        self._note_loan("freeze", data, int(wanted))
         return Frozen(self, data, int(wanted), data_place or DataPlace("host"))
 
     def frozen_view(self, frozen: Frozen, data_place: DataPlace | None, stream: Any) -> Any:
@@ -353,6 +354,7 @@ class Context(ContextCore, Creation, Observing):
             raise TaskStateError(f"{frozen.data!r} is not frozen; unfreeze was called twice")
         frozen.active = False
         release.unfreeze(self.engine, frozen.data.core)
+        self._note_loan("unfreeze", frozen.data, frozen.mode)
 
     # -- waiting -----------------------------------------------------------------------------------------------
 
@@ -388,9 +390,10 @@ class Context(ContextCore, Creation, Observing):
         task = self._task_of_kind("wait", [access], "wait", None, "host")
         with task:
             replica = task.replica_of(0)
-            result = None if replica is None else view_for_host(replica)
+            library = None if arrays == "numpy" else arrays
+            result = None if replica is None else view_for_host(replica, library)
         self.check_errors()
-        return adapters.from_numpy(np.asarray(result), arrays) if arrays not in (None, "numpy") else result
+        return result
 
     def synchronize(self, timeout: float | None = None) -> None:
         """Block the host until everything submitted so far has run; then raise what failed.

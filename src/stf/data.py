@@ -412,10 +412,12 @@ class CompositeData:
         return f"<logical data of {type(self.obj).__name__}, {len(self.parts)} arrays>"
 
 
-def view_for_host(replica: Any) -> Any:
+def view_for_host(replica: Any, library: str | None) -> Any:
     """What `wait` returns of a host replica: a copy."""
     layout = replica.layout
     if layout.interface is not None:
         return layout.interface.to_host(replica.instance)
     array = adapters.view(replica, False, "numpy")
+    if library is not None:
+        return adapters.from_numpy(array.copy(), library)
     return array[()].item() if array.ndim == 0 and array.dtype.kind in "biufc" else array.copy()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from stf import config
@@ -43,6 +44,7 @@ class Observing:
         self._dot: Any = None
         self._trace: Any = None
         self._sections = 0
+        self._loans = 0
         if observe in (True, "dot") or config.dot_file:
             from stf.observe.dot import DotRecorder
 
@@ -170,6 +172,24 @@ class Observing:
             write_backs={names[0]: engine.coherency.write_backs},
             pending=engine.pending(),
         )
+
+    def _note_loan(self, kind: str, data: LogicalData, mode: int) -> None:
+        """Show a freeze or an unfreeze in the task graph (STF_DOT_KEEP_FREEZE)."""
+        if self._dot is not None:
+            self._loans += 1
+            name = data.name or f"data{data.core.id}"
+            access = SimpleNamespace(data_id=data.core.id, data_name=name, mode=mode)
+            self._dot.task(
+                SimpleNamespace(
+                    id=-1 - self._loans,
+                    symbol=f"{kind} {name}",
+                    kind=kind,
+                    place_name="host",
+                    device=-1,
+                    accesses=(access,),
+                    call_site="",
+                )
+            )
 
     def _write_pictures(self) -> None:
         if self._dot is not None and config.dot_file:

@@ -172,3 +172,27 @@ def test_order_passes_through_tiles(ctx_factory):
         ("on tile 0", "after"),
         ("on tile 1", "after"),
     }
+
+
+def test_freezes_are_shown_when_asked_for(ctx_factory):
+    ctx = ctx_factory(observe="dot")
+    y = ctx.logical_data(np.zeros(4), name="y")
+    with ctx.task(y.rw(), name="before"):
+        pass
+    with ctx.freeze(y) as frozen:
+        frozen.get()
+    with ctx.task(y.rw(), name="after"):
+        pass
+
+    def edges(**options):
+        picture = parse_dot(ctx.dot(**options))
+        label = {name: first_line(node) for name, node in picture.nodes.items()}
+        return {(label[a], label[b]) for a, b, _ in picture.edges}
+
+    assert edges() == {("before", "after")}
+    assert edges(keep_freeze=True) == {
+        ("before", "freeze y"),
+        ("before", "unfreeze y"),
+        ("freeze y", "after"),
+        ("unfreeze y", "after"),
+    }
