@@ -42,6 +42,8 @@ class TaskFunction:
     def __init__(self, fn, symbol=None, arrays=None, where=None):
         if not callable(fn):
             raise TypeError(f"@stf.task decorates a function, got {type(fn).__name__}")
+        if inspect.iscoroutinefunction(fn) or inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+            raise TypeError(f"@stf.task decorates an ordinary function, got the coroutine or generator '{fn.__name__}'")
         self.fn = fn
         self.symbol = symbol or getattr(fn, "__name__", "task")
         self.arrays_of = arrays

@@ -456,3 +456,15 @@ def test_a_task_function_in_a_class_is_a_method(ctx, vec):
     Scale.apply(scale, x)
     assert x.numpy()[0] == 3.0**5
     assert scale.apply.__name__ == "apply"
+
+
+def test_coroutines_and_generators_are_no_tasks():
+    async def later():
+        pass
+
+    def values():
+        yield 1
+
+    for fn in (later, values):
+        with pytest.raises(TypeError, match="an ordinary function, got the coroutine or generator"):
+            stf.task(fn)

@@ -38,8 +38,12 @@ class Failure:
 
     def error(self):
         """The exception that reports this failure."""
-        poisoned = f"; what it was to write is poisoned: {', '.join(self.written)}" if self.written else ""
-        return self.chain(f"{self.story()}{poisoned}; write it anew, or keep its content with accept()")
+        if not self.written:
+            return self.chain(self.story())
+        return self.chain(
+            f"{self.story()}; what it was to write is poisoned: {', '.join(self.written)}; write it anew, or keep its "
+            "content with accept()"
+        )
 
     def error_of_reader(self, reader, data):
         """The exception of a task that needs what the failed one was to write."""

@@ -34,5 +34,4 @@ cdef class Version:
     cdef Replica find(self, int place)
     cdef int own(self, Replica replica) except -1
     cdef int share(self, Replica source, Replica target) except -1
-    cdef Replica any_valid(self)
     cdef int forget_content(self) except -1

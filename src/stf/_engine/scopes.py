@@ -86,13 +86,6 @@ class Version:
                 return replica
         return None
 
-    def any_valid(self):
-        for item in self.replicas:
-            replica: Replica = item
-            if replica.state != INVALID:
-                return replica
-        return None
-
     def own(self, replica):
         """Make `replica` the only valid one: a task wrote it."""
         if self.valid != 1 or replica.state != MODIFIED:
