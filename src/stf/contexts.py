@@ -328,7 +328,7 @@ class Context(ContextCore, Creation, Observing):
             raise ValueError(f"freeze takes mode 'read' or 'rw', got {mode!r}")
         if wanted == access_mode.rw and data.readonly:
             raise AccessError(f"{data.core.describe()} is read-only and cannot be frozen for writing")
-        release.freeze(self.engine, data.core, int(wanted))
+        self.engine.patiently(release.freeze, data.core, int(wanted))
         self._note_loan("freeze", data, int(wanted))
         return Frozen(self, data, int(wanted), data_place or DataPlace("host"))
 
@@ -343,7 +343,7 @@ class Context(ContextCore, Creation, Observing):
             return None
         code = self.data_place_code(data_place or frozen.place)
         code = self.engine.affine[self.current_place_code()] if code < 0 else code
-        replica, events = release.frozen_replica(self.engine, frozen.data.core, code, frozen.mode)
+        replica, events = self.engine.patiently(release.frozen_replica, frozen.data.core, code, frozen.mode)
         self.engine.wait_events(events, -1.0)
         release.raise_if_poisoned(frozen.data.core)
         return adapters.view(replica, frozen.mode != access_mode.read, self.arrays)
@@ -353,7 +353,7 @@ class Context(ContextCore, Creation, Observing):
         if not frozen.active:
             raise TaskStateError(f"{frozen.data!r} is not frozen; unfreeze was called twice")
         frozen.active = False
-        release.unfreeze(self.engine, frozen.data.core)
+        self.engine.patiently(release.unfreeze, frozen.data.core)
         self._note_loan("unfreeze", frozen.data, frozen.mode)
 
     # -- waiting -----------------------------------------------------------------------------------------------
@@ -439,20 +439,20 @@ class Context(ContextCore, Creation, Observing):
         self._must_be_outside("write_back")
         if data.core.home is None:
             raise ValueError(f"{data.core.describe()} was made from a shape; there is no array to write back to")
-        events = release.refresh(self.engine, data.core)
+        events = self.engine.patiently(release.refresh, data.core)
         self.engine.wait_events(events, -1.0)
         release.raise_if_poisoned(data.core)
 
     def release(self, data: LogicalData) -> None:
         """What `LogicalData.release` does."""
         self._check_mine(data)
-        release.release_data(self.engine, data.core)
+        self.engine.patiently(release.release_data, data.core)
 
     def accept(self, data: LogicalData) -> None:
         """What `LogicalData.accept` does."""
         self._check_mine(data)
         self._must_not_be_in_a_body("accept")
-        release.accept(self.engine, data.core)
+        self.engine.patiently(release.accept, data.core)
 
     def finalize(self) -> None:
         """Run everything, write back, release; calling it again does nothing.
@@ -538,7 +538,7 @@ class Context(ContextCore, Creation, Observing):
             raise ContextClosedError(self.engine.closed)
 
     def _must_not_be_in_a_body(self, what: str) -> None:
-        if threading.get_ident() in self.engine.running:
+        if self.engine.runs_body(threading.get_ident()):
             raise TaskStateError(f"{what} inside the body of a task: it could wait for itself; call it outside")
 
     def _must_be_outside(self, what: str) -> None:

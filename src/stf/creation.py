@@ -109,7 +109,7 @@ class Creation:
         for ident in list(self.registry.overlapping(memory)):
             clash = self.engine.coherency.data.get(ident)
             if clash is not None and clash.released:
-                release.settle(self.engine, [clash])  # its content may still turn out poisoned
+                self.engine.patiently(release.settle, [clash])  # its content may still turn out poisoned
                 clash = None
             if clash is not None:
                 raise ValueError(
@@ -219,7 +219,7 @@ class Creation:
     def begin_split(self, data: LogicalData) -> Any:
         """Bring `data` home, to be cut into tiles."""
         self._check_mine(data)
-        return release.split(self.engine, data.core)
+        return self.engine.patiently(release.split, data.core)
 
     def make_tile(self, parent: LogicalData, home: Any, offset: int, shape: tuple[int, ...], name: str) -> LogicalData:
         """One tile of `parent`, at `offset` bytes into its home memory."""
@@ -229,7 +229,7 @@ class Creation:
         tile.core.owner = parent
         tile.core.write_back = True
         self.engine.set_home(tile.core, 0, home.address + offset, home.owner, parent.core.version.was_valid)
-        release.add_tile(self.engine, parent.core, tile.core, home)
+        self.engine.patiently(release.add_tile, parent.core, tile.core, home)
         return tile
 
 

@@ -1,8 +1,8 @@
 cimport cython
 from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data, DataHandle
 from stf._engine.instances cimport Replica
+from stf._engine cimport waits
 from stf._engine.submit cimport Engine
-from stf._sync cimport PyThread_get_thread_ident
 from stf._engine.task cimport ENDED, NEW, OPEN, TaskCore
 
 from stf.bodies cimport submit_body, values_of, view_of

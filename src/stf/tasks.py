@@ -14,7 +14,7 @@ try:
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
-from stf._engine import claims, outcomes
+from stf._engine import outcomes, waits
 from stf._engine.access import Access, DataHandle
 from stf._engine.failures import Failure
 from stf._engine.submit import Engine
@@ -25,7 +25,6 @@ from stf.errors import PlaceError, TaskStateError
 from stf.interop import adapters
 
 if not cython.compiled:
-    from stf._sync import PyThread_get_thread_ident
     from stf.bodies import view_of
 
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
@@ -236,7 +235,7 @@ class Task(TaskCore):
         engine.begin(self)
         try:
             if engine.port.runs_inline:
-                self.enter_slot()
+                waits.enter(engine, engine.port, self)
                 if self.inputs is not None:
                     outcomes.check_inputs(engine, self)
             if self.partials is not None:
@@ -250,20 +249,6 @@ class Task(TaskCore):
             raise
         if engine.observer is not None and engine.port.runs_inline:
             self.opened_ns = time.perf_counter_ns()
-        return 0
-
-    def enter_slot(self):
-        """Wait until the body may run; inside another body only for what does not wait for that one."""
-        engine: Engine = self.engine
-        thread = PyThread_get_thread_ident()
-        if thread not in engine.running:
-            engine.port.enter(self.slot)
-            return 0
-        claims.register_wait(engine, self)
-        try:
-            engine.port.enter(self.slot)
-        finally:
-            engine.waiting.pop(thread, None)
         return 0
 
     def __enter__(self):

@@ -189,6 +189,62 @@ def test_bodies_that_wait_for_each_other_are_told(ctx):
     ctx.check_state()
 
 
+def test_a_body_that_waits_for_one_queued_behind_it_is_told(ctx):
+    """`inner` waits for `second`, which has not begun, and `second` waits for the body that opens `inner`."""
+    lA, lB = ctx.logical_data(np.zeros(2), name="A"), ctx.logical_data(np.zeros(2), name="B")
+    submitted = threading.Event()
+    ctx.task(lA.rw(), name="first")(Opens(ctx, lB, lambda: submitted.wait(20)))
+    ctx.task(lA.read(), lB.rw(), name="second")(lambda a, b: None)
+    submitted.set()
+    with pytest.raises((stf.TaskFailedError, ExceptionGroup)) as caught:
+        ctx.synchronize()
+    assert "task 'inner' inside the body of task 'first'" in f"{caught.value} {caught.value.__cause__}"
+    ctx.check_state()
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_a_claim_and_a_body_that_wait_for_each_other_are_told(ctx_factory, workers, monkeypatch):
+    """This thread holds A and waits for B's content; the body that makes it waits for A."""
+    monkeypatch.setattr(stf.config, "cpu_workers", workers)
+    ctx = ctx_factory()
+    lA, lB, lC = (ctx.logical_data(np.zeros(2), name=name) for name in "ABC")
+    held = threading.Event()
+    ctx.task(lB.rw(), name="outer")(Opens(ctx, lA, lambda: held.wait(20)))
+    told = []
+    with ctx.task(lA.rw(), name="holder"):
+        held.set()
+        try:
+            with ctx.task(lB.read(), lC.rw(), name="waiter"):
+                pass
+        except stf.Error as error:
+            told.append(error)
+    try:
+        ctx.synchronize()
+    except (stf.Error, ExceptionGroup) as error:
+        told.append(error)
+    stories = " ".join(f"{error} {error.__cause__}" for error in told)
+    assert "task 'inner' inside the body of task 'outer'" in stories or "holds open; end that task first" in stories
+    ctx.check_state()
+
+
+def test_a_body_that_waits_for_a_claim_lends_its_worker(ctx_factory, monkeypatch):
+    """One worker: its body waits for a claim of this thread, which waits for another body."""
+    monkeypatch.setattr(stf.config, "cpu_workers", 1)
+    ctx = ctx_factory()
+    lA, lB, lC = (ctx.logical_data(np.zeros(2), name=name) for name in "ABC")
+    held, entered = threading.Event(), threading.Event()
+    with ctx.task(lA.rw(), lC.rw()):
+        pass  # both are where they are used: no copy needs the worker
+    ctx.task(lB.rw(), name="outer")(Opens(ctx, lA, lambda: (entered.set(), held.wait(20))))
+    assert entered.wait(20)
+    with ctx.task(lA.rw(), name="holder"):
+        held.set()
+        ctx.task(lC.rw(), name="other")(lambda c: c.__iadd__(1))
+        with ctx.task(lC.read(), name="waiter") as t:
+            assert t.numpy()[0][0] == 1
+    ctx.synchronize()
+
+
 @pytest.mark.parametrize("call", ["accept", "frozen", "fence"])
 def test_waits_inside_a_body_are_refused(ctx, call):
     lA, lB = ctx.logical_data(np.zeros(2), name="A"), ctx.logical_data(np.zeros(2), name="B")

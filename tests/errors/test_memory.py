@@ -168,7 +168,7 @@ def test_eviction_waits_for_queued_readers(limited):
     assert y.numpy()[0] == 3 and seen == [N]
 
 
-def test_partials_of_reductions_count_as_memory(limited):
+def test_partials_of_reductions_are_folded_for_room(limited):
     ctx = limited(2)
     total = ctx.logical_data(np.zeros(N), name="T")
     others = [ctx.logical_data(np.full(N, float(k))) for k in range(4)]
@@ -178,13 +178,53 @@ def test_partials_of_reductions_count_as_memory(limited):
         t += x
 
     for x in others:
-        try:
-            gather(x, total)
-        except stf.OutOfMemoryError as error:
-            assert "no room for 8000 bytes" in str(error)
-            total.numpy()  # folds the partials, which makes room
-            gather(x, total)
+        gather(x, total)  # the second needs a partial's room: the partials are folded on the host
     assert total.numpy()[0] == 6
+
+
+def test_a_body_cannot_win_the_room_of_its_own_data(limited):
+    """What would wait for the body to end is as good as pinned for a with-block inside it."""
+    ctx = limited(1)
+    lX, lY = ctx.logical_data(np.zeros(N), name="X"), ctx.logical_data(np.zeros(N), name="Y")
+
+    class Opens:
+        __name__ = "outer"
+
+        def __call__(self, x):
+            with ctx.task(lY.rw(), name="inner"):
+                pass
+
+    ctx.task(lX.rw())(Opens())
+    with pytest.raises(stf.TaskFailedError) as caught:
+        ctx.synchronize()
+    assert isinstance(caught.value.__cause__, stf.OutOfMemoryError)
+    assert "pinned: 'X' 8000 bytes (the body of task 'outer')" in str(caught.value.__cause__)
+    add(lY)
+    assert lY.numpy()[0] == 1
+
+
+def test_a_body_that_submits_while_memory_is_short():
+    """The driver has no memory, and what would free some is a body that submits: nobody waits inside the engine."""
+    spec = stf.devices.DeviceSpec("cpu", 1, False, (NBYTES,))
+    with stf.context(devices=spec) as ctx:
+        lX, lY, token = ctx.logical_data(np.zeros(N)), ctx.logical_data(np.zeros(N)), ctx.token()
+        started, go = threading.Event(), threading.Event()
+
+        class Submits:
+            __name__ = "submits"
+
+            def __call__(self, x):
+                started.set()
+                assert go.wait(30)
+                x += 1
+                ctx.task(token.rw(), name="inner")(lambda: None)
+
+        ctx.task(lX.rw())(Submits())
+        assert started.wait(30)
+        threading.Timer(0.05, go.set).start()
+        with ctx.task(lY.rw()) as t:  # has to wait for the room of X, so for the body
+            t.numpy()[0][...] = 2
+        assert lX.numpy()[0] == 1 and lY.numpy()[0] == 2
 
 
 @pytest.mark.parametrize("limit", [0, -1])

@@ -111,6 +111,24 @@ class StreamBackend(LanePort):
                 self.progress(lane)
         return True
 
+    def park(self, baton):
+        self.driver.park(baton)
+        return 0
+
+    def runners(self, events, slot):
+        i: cython.int
+        found = set()
+        if slot >= 0:
+            lane: Lane = self.lanes[slot]
+            found.update(self.driver.runners(lane.stream, 0))
+        for i in range(events.count):
+            event = events.items[i]
+            other: Lane = self.lanes[event >> LANE_SHIFT]
+            sequence: cython.longlong = event & ((cython.cast(cython.longlong, 1) << LANE_SHIFT) - 1)
+            if sequence > other.done:
+                found.update(self.driver.runners(other.stream, sequence))
+        return found
+
     def distance(self, source, target):
         return self.driver.distance(source - 1, target - 1)
 

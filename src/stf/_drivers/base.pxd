@@ -17,6 +17,8 @@ cdef class Driver:
     cpdef object owner(self, int64_t address)
     cpdef int copy(self, int stream, int64_t target, tuple target_strides, int64_t source, tuple source_strides, tuple shape, int64_t itemsize, object keep) except -1
     cpdef int call(self, int stream, object body) except -1
+    cpdef int park(self, object baton) except -1
+    cpdef object runners(self, int stream, int64_t sequence)
     cpdef object handle(self, int stream)
     cpdef int distance(self, int source, int target) except -1
     cpdef int close(self) except -1

@@ -69,6 +69,15 @@ class Driver:
         """Call `body()` on the host when `stream` gets here."""
         raise NotImplementedError
 
+    def park(self, baton):
+        """Block the calling thread until the lock `baton` is released, and take it."""
+        baton.acquire()
+        return 0
+
+    def runners(self, stream, sequence):
+        """Threads that run a call which must end before `stream` passes `sequence` (0: all that it was given)."""
+        return ()
+
     def handle(self, stream):
         """The driver's own object for a stream."""
         return stream

@@ -26,6 +26,7 @@ cdef class Stream:
     cdef bint busy
     cdef bint held
     cdef bint blocked
+    cdef unsigned long runner  # the thread that runs its call, or 0
     cdef Stream next_ready
     cdef Op head
     cdef Op tail
@@ -63,6 +64,8 @@ cdef class CpuDriver(Driver):
     cpdef object owner(self, int64_t address)
     cpdef int copy(self, int stream, int64_t target, tuple target_strides, int64_t source, tuple source_strides, tuple shape, int64_t itemsize, object keep) except -1
     cpdef int call(self, int stream, object body) except -1
+    cpdef int park(self, object baton) except -1
+    cpdef object runners(self, int stream, int64_t sequence)
     cpdef object handle(self, int stream)
     cpdef int close(self) except -1
     cdef int push(self, Stream stream, Op op) except -1

@@ -65,6 +65,7 @@ class Stream:
         self.busy = False
         self.held = False
         self.blocked = False
+        self.runner = 0
         self.next_ready = None
         self.head = None
         self.tail = None
@@ -164,6 +165,33 @@ class CpuDriver(Driver):
         finally:
             if lends:
                 self.lend(-1)
+
+    def park(self, baton):
+        self.block(baton, -1.0)
+        return 0
+
+    def runners(self, stream, sequence):
+        found = set()
+        reached = {}
+        queue = [(self.streams[stream], sequence or (1 << 62))]
+        self.gate.enter()
+        try:
+            while queue:
+                item, wanted = queue.pop()
+                lane: Stream = item
+                if lane.completed >= wanted or reached.get(lane, 0) >= wanted:
+                    continue
+                reached[lane] = wanted
+                if lane.runner:
+                    found.add(lane.runner)
+                op = lane.head
+                while op is not None and not (op.kind == RECORD and op.sequence >= wanted):
+                    if op.kind == WAIT:
+                        queue.append((op.other, op.sequence))
+                    op = op.next
+        finally:
+            self.gate.leave()
+        return found
 
     def lend(self, places):
         """Let so many workers more exist."""
@@ -446,6 +474,7 @@ class CpuDriver(Driver):
         """Do one operation; nothing that it raises may end the worker."""
         try:
             if op.kind == CALL:
+                stream.runner = PyThread_get_thread_ident()
                 op.body()
             elif op.kind == COPY:
                 start = time.perf_counter_ns()
@@ -456,6 +485,7 @@ class CpuDriver(Driver):
                 self.release(*op.body)
         except BaseException as error:
             self.errors.append(error)
+        stream.runner = 0
         op.body = None
         return 0
 

@@ -68,6 +68,12 @@ class WrappingDriver(Driver):
     def call(self, stream: int, body: Any) -> int:
         return int(self.inner.call(stream, body))
 
+    def park(self, baton: Any) -> int:
+        return int(self.inner.park(baton))
+
+    def runners(self, stream: int, sequence: int) -> Any:
+        return self.inner.runners(stream, sequence)
+
     def handle(self, stream: int) -> Any:
         return self.inner.handle(stream)
 

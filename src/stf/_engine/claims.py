@@ -9,11 +9,11 @@ try:
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
-from stf._engine import reductions, release
+from stf._engine import reductions, release, waits
 from stf._engine.access import MODE_NAMES, Access
 from stf._engine.failures import Failure
 from stf._engine.scopes import Outcome, Version
-from stf._engine.task import OWN_REFERENCES, TaskCore, cores_of
+from stf._engine.task import OWN_REFERENCES, TaskCore
 from stf.errors import AccessError, TaskStateError
 
 if not cython.compiled:
@@ -24,23 +24,13 @@ if not cython.compiled:
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
 
 
-class Unsettled(Exception):
-    """A task cannot be admitted before the outcome of released tiles is known; `waiting` are those."""
-
-    def __init__(self, waiting):
-        self.waiting = waiting
-
-
 def check_guards(engine: Engine, task: TaskCore, use: Access, version: Version):
     """The rare states of a data: released, split, frozen, or with partial results of a reduction."""
     data = use.core
     if data.released:
         raise AccessError(f"{data.describe()} was released; task {task.label()} cannot use it")
     if data.tiles:
-        release.settle_ready(engine)
-        late = release.deferred_within(engine, data)
-        if late:
-            raise Unsettled(late)
+        release.join_deferred(engine, data)
     if data.tiles:
         raise AccessError(
             f"{data.describe()} is split into {data.tiles} tiles; task {task.label()} must use those, or drop "
@@ -73,6 +63,8 @@ def await_claim(engine: Engine, task: TaskCore, version: Version):
                 f"task {task.label()} needs data that task {holder.label()} ({holder.call_site}) holds, while this "
                 f"thread holds task {other.label()} ({other.call_site}) open; end that task first"
             )
+    if thread in waits.RUNNING:
+        waits.note(engine, thread, waits.ClaimWait(engine, version), f"task {task.label()}")
     baton.acquire()
     engine.claim_queue.append(baton)
     return baton
@@ -80,13 +72,7 @@ def await_claim(engine: Engine, task: TaskCore, version: Version):
 
 def holder_of(engine: Engine, version: Version):
     """An open task that has a claim on the data of `version`, or None."""
-    for item in engine.opened():
-        task: TaskCore = item
-        for element in task.uses:
-            use: Access = element
-            if use.core.version is version:
-                return task
-    return None
+    return next((task for task in engine.opened() if task.has_claim_on(version)), None)
 
 
 def reap(engine: Engine):
@@ -155,37 +141,3 @@ def joined_mode_of(task: TaskCore, data: Data):
 def resolved(engine: Engine, task: TaskCore, access: Access):
     """The data place that an access means."""
     return engine.affine[task.where] if access.place == AFFINE else access.place
-
-
-def register_wait(engine: Engine, task: TaskCore):
-    """A body is about to wait for `task`: raise if it would wait for itself, or for one that waits for it."""
-    thread = PyThread_get_thread_ident()
-    engine.waiting[thread] = [(use.core, use.mode) for use in cores_of(task)]
-    seen = {thread}
-    queue = [thread]
-    while queue:
-        for other in blockers(engine, queue.pop()):
-            if other == thread:
-                del engine.waiting[thread]
-                outer: TaskCore = engine.running[thread]
-                raise TaskStateError(
-                    f"task {task.label()} inside the body of task {outer.label()} ({outer.call_site}) waits for data "
-                    "that is not free before that body ends; give the data to the outer task, or submit the inner one "
-                    "after it"
-                )
-            if other not in seen:
-                seen.add(other)
-                queue.append(other)
-
-
-def blockers(engine: Engine, thread):
-    """Threads whose running bodies hold what `thread` waits for."""
-    wanted = engine.waiting.get(thread, ())
-    found = []
-    for other, item in list(engine.running.items()):
-        task: TaskCore = item
-        for i, core in enumerate(task.cores or ()):
-            if any([core is want and (mode != READ or task.writes_core(i)) for want, mode in wanted]):
-                found.append(other)
-                break
-    return found

@@ -27,6 +27,7 @@ cdef class Coherency:
     cdef int64_t tick
     cdef EventSet waits
     cdef object asking
+    cdef int pauses
     cdef list failures
     cdef Replica provide(self, Data data, Version version, int place, int mode, int slot)
     cdef int fetch(self, Data data, Version version, Replica target) except -1

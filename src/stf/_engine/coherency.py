@@ -12,6 +12,7 @@ try:
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
+from stf._engine import waits
 from stf._engine.deps import EventSet
 from stf._engine.failures import Failure
 from stf._engine.instances import Replica
@@ -55,6 +56,7 @@ class Coherency:
         self.tick = 0
         self.waits = EventSet()
         self.asking = None
+        self.pauses = 0
         self.failures = []
 
     def provide(self, data, version, place, mode, slot):
@@ -160,32 +162,41 @@ class Coherency:
         return 0
 
     def allocate_now(self, data: Data, replica: Replica, slot, pool: Pool):
-        """Ask the port; when it has none, let pending frees happen, then evict, then give up."""
-        patience = 2
-        while True:
-            try:
-                if replica.layout.interface is None:
-                    self.port.alloc(slot, replica)
-                else:
-                    replica.instance = replica.layout.interface.allocate(replica.place)
-                return
-            except MemoryError as error:
-                freed = EventSet()
-                if patience == 2:
-                    self.port.tails(freed)
-                elif patience == 1:
-                    self.evict(pool, replica.layout.nbytes, freed)
-                    patience += freed.count > 0  # what is free may lie in pieces: until nothing is left to evict
-                else:
-                    raise OutOfMemoryError(self.shortage(pool, replica.layout.nbytes, data)) from error
-                patience -= 1
-            self.port.wait(freed, -1.0)
+        """Ask the port; when it has none, pause for what is being freed, then evict, then give up."""
+        try:
+            if replica.layout.interface is None:
+                self.port.alloc(slot, replica)
+            else:
+                replica.instance = replica.layout.interface.allocate(replica.place)
+            return
+        except MemoryError as error:
+            freed = EventSet()
+            if self.pauses == 0:
+                self.add_tails(freed)
+            before = pool.evictions
+            if freed.count == 0:
+                self.evict(pool, replica.layout.nbytes, freed)
+            if freed.count == 0 and pool.evictions == before:
+                raise OutOfMemoryError(self.shortage(pool, replica.layout.nbytes, data)) from error
+        raise waits.Pause(freed)
+
+    def add_tails(self, into: EventSet):
+        """Add the ends of all lanes, but of those that wait for this very thread."""
+        tails = EventSet()
+        self.port.tails(tails)
+        for event in tails.tolist():
+            alone = EventSet()
+            alone.add(event)
+            if self.ends(alone):
+                into.add(event)
 
     def evict(self, pool: Pool, excess, freed: EventSet):
         """Win back `excess` bytes at a place, or what there is; add the events of that; say whether it is enough."""
         for version, replica in self.evictable(pool.place):
             if excess <= 0:
                 break
+            if not self.is_free_to_go(version, replica):
+                continue
             excess -= replica.layout.nbytes
             if replica.state != INVALID and version.valid == 1:
                 self.spill(replica.data, version, replica)
@@ -212,6 +223,18 @@ class Coherency:
                     candidates.append((rank, replica.last_use, len(candidates), version, replica))
         candidates.sort()
         return [(c[3], c[4]) for c in candidates]
+
+    def is_free_to_go(self, version: Version, replica: Replica):
+        """Whether the last use of a replica does not wait for this very thread, which may run a body."""
+        last = EventSet()
+        last.update(version.writers)
+        last.update(version.readers)
+        last.update(replica.ready)
+        return self.ends(last)
+
+    def ends(self, events: EventSet):
+        """Whether this thread could wait for `events`."""
+        return waits.ends(None if self.asking is None else self.asking.engine, self.port, events)
 
     def spill(self, data: Data, version: Version, replica: Replica):
         """Save the only valid replica at the data's home, or in host memory."""
@@ -287,7 +310,8 @@ class Coherency:
             version: Version = item.version
             for element in version.replicas:
                 replica: Replica = element
-                if replica.place == pool.place and replica.has_memory() and (replica.pins or version.frozen):
+                pinned = replica.pins or version.frozen or not self.is_free_to_go(version, replica)
+                if replica.place == pool.place and replica.has_memory() and pinned:
                     held.append(f"{item.label()} {replica.layout.nbytes} bytes ({self.holders(item)})")
             for partial in version.partials or ():
                 if partial.replica.place == pool.place:
@@ -306,7 +330,9 @@ class Coherency:
         if data.version.frozen:
             return "frozen"
         tasks = [] if self.asking is None else [*self.asking.engine.opened(), self.asking]
-        return ", ".join(f"task {task.label()}" for task in tasks if task.holds(data)) or "a copy"
+        names = [f"task {task.label()}" for task in tasks if task.holds(data)]
+        names += [f"the body of task {task.label()}" for task in waits.RUNNING.values() if task.works_on(data)]
+        return ", ".join(names) or "a copy"
 
     def note(self, kind, data: Data, source, target, nbytes):
         """Tell the observer, and the data's own log, about an internal operation."""

@@ -10,6 +10,7 @@ except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
 from stf._engine.failures import Failure
+from stf._engine.waits import RUNNING
 
 if not cython.compiled:
     from stf._sync import PyThread_get_thread_ident
@@ -59,7 +60,7 @@ class LateCall:
         """Run the body; return its failure, or None."""
         engine: Engine = self.engine
         thread = PyThread_get_thread_ident()
-        engine.running[thread] = self.task
+        RUNNING[thread] = self.task
         task = self.task
         start = time.perf_counter_ns() if self.watched else 0
         try:
@@ -70,7 +71,7 @@ class LateCall:
             engine.failures.append(failure)
             return failure
         finally:
-            engine.running.pop(thread, None)
+            RUNNING.pop(thread, None)
             if self.watched:
                 name = task.symbol or task.kind
                 engine.observer.ran(task.id, name, task.where - 1, thread, start, time.perf_counter_ns(), "task")

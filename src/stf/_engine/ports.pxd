@@ -24,6 +24,8 @@ cdef class Port:
     cdef int tails(self, EventSet into) except -1
     cdef bint wait(self, EventSet events, double timeout_s) except -1
     cdef bint done(self, int64_t event) noexcept
+    cdef int park(self, object baton) except -1
+    cdef object runners(self, EventSet events, int slot)
     cdef int distance(self, int source, int target) noexcept
     cdef int flush(self) except -1
     cpdef int shutdown(self) except -1

@@ -63,6 +63,15 @@ class Port:
         """Whether `event` is known to be complete; may say False of one that is."""
         raise NotImplementedError
 
+    def park(self, baton):
+        """Block the host until the lock `baton` is released by another thread, and take it."""
+        baton.acquire()
+        return 0
+
+    def runners(self, events, slot):
+        """Threads that run a body which must end before `events`, and before what stands on `slot` (-1: none)."""
+        return ()
+
     def distance(self, source, target):
         """The relative cost of a copy between two data places."""
         return 1

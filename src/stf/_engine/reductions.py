@@ -133,6 +133,20 @@ def combine_at(engine: Engine, data: Data, place):
     drop_after(engine, version, [item.replica for item in partials] + staged, event)
 
 
+def fold_at_rest(engine: Engine):
+    """Fold, on the host, the partials that no open task uses, to win room on devices; the events of that."""
+    folded = EventSet()
+    for item in list(engine.coherency.data.values()):
+        data: Data = item
+        version: Version = data.version
+        if version.partials is None or version.frozen or version.claims or version.accumulators:
+            continue
+        if any([partial.replica.place != 0 for partial in version.partials]):
+            combine_at(engine, data, 0)
+            folded.update(version.writers)
+    return folded
+
+
 def drop_after(engine: Engine, version: Version, replicas, event):
     """Free replicas that were used up to `event`."""
     for item in replicas:

@@ -1,4 +1,8 @@
-"""Giving data up: home, freed and forgotten, when what uses them has run; tiles join their parent again."""
+"""Giving data up: home, freed and forgotten, when what uses them has run; tiles join their parent again.
+
+The functions are done inside the engine, by ``Engine.patiently``: one that cannot go on raises `Pause`, and is begun
+again when what it waits for is there.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ from stf._engine.deps import EventSet
 from stf._engine.failures import Failure
 from stf._engine.instances import Replica
 from stf._engine.scopes import Outcome, Version, is_open
+from stf._engine.waits import Pause
 from stf.errors import AccessError, TaskStateError, UninitializedDataError
 
 if not cython.compiled:
@@ -25,13 +30,16 @@ MAX_DEFERRED = 256
 
 def drain(engine: Engine):
     """Release what the user dropped (finalizers only append to a list)."""
-    while engine.dropped:
-        data = engine.dropped.pop()
-        if not data.released:
-            release_now(engine, data)
-    if len(engine.deferred) > engine.settle_at:
-        settle_ready(engine)
-        engine.settle_at = max(MAX_DEFERRED, 2 * len(engine.deferred))
+    try:
+        while engine.dropped:
+            data = engine.dropped.pop()
+            if not data.released:
+                release_now(engine, data)
+        if len(engine.deferred) > engine.settle_at:
+            settle_ready(engine)
+            engine.settle_at = max(MAX_DEFERRED, 2 * len(engine.deferred))
+    except Pause:
+        pass  # it is among the deferred: another time
 
 
 def release_now(engine: Engine, data: Data):
@@ -95,25 +103,22 @@ def retire(engine: Engine, data: Data):
         engine.observer.data_removed(data.id)
 
 
+def settle_all(engine: Engine, into: EventSet):
+    """Retire what can be; add the events after which that is done."""
+    settle_ready(engine)
+    engine.port.tails(into)
+
+
 def settle(engine: Engine, waiting):
-    """Retire released data whose outcome was open, when it is known."""
-    engine.enter()
-    try:
-        settle_deferred(engine, waiting)
-        drain(engine)  # a tile is dropped when the last of its own tiles is retired
-    finally:
-        engine.gate.leave()
-
-
-def settle_deferred(engine: Engine, waiting):
-    """Wait until the outcome of released data is known, and retire them."""
-    events = EventSet()
+    """Retire released data whose outcome was open; pause until it is known."""
+    settle_ready(engine)
+    pending = EventSet()
     for item in waiting:
         data: Data = item
-        fold(engine, data)
-        events.update(data.version.writers)
-    wait_outside(engine, events)
-    settle_ready(engine)
+        if data in engine.deferred:
+            pending.update(data.version.writers)
+    if pending.count:
+        raise Pause(pending)
 
 
 def settle_ready(engine: Engine):
@@ -127,16 +132,7 @@ def settle_ready(engine: Engine):
                 engine.deferred.remove(data)
         if not engine.dropped:
             return
-        drain(engine)
-
-
-def wait_outside(engine: Engine, events):
-    """Wait with the engine open to others: the bodies that are waited for may submit tasks."""
-    engine.gate.leave()
-    try:
-        engine.port.wait(events, -1.0)
-    finally:
-        engine.gate.enter()
+        drain(engine)  # a tile is dropped when the last of its own tiles is retired
 
 
 # -- the user's wishes ---------------------------------------------------------------------------------------------
@@ -144,35 +140,25 @@ def wait_outside(engine: Engine, events):
 
 def release_data(engine: Engine, data: Data):
     """Give a data up now, at the user's word."""
-    engine.enter()
-    try:
-        if data.released:
-            return
+    if not data.released:
         check_unused(data, "released")
         release_now(engine, data)
-    finally:
-        engine.gate.leave()
 
 
 def refresh(engine: Engine, data: Data):
     """Copy the content home; return the events after which it is there."""
-    engine.enter()
-    try:
-        check_unused(data, "written back")
-        version = data.version
-        if version.partials is not None:
-            reductions.combine(engine, data)
-        if may_fail(version):
-            wait_outside(engine, version.writers)
-            check_unused(data, "written back")
-        events = EventSet()
-        events.update(version.writers)
-        if not is_poisoned(version):
-            engine.coherency.write_home(data)
-            events.update(data.home.ready)
-        return events
-    finally:
-        engine.gate.leave()
+    check_unused(data, "written back")
+    version = data.version
+    if version.partials is not None:
+        reductions.combine(engine, data)
+    if may_fail(version):
+        raise Pause(version.writers)
+    events = EventSet()
+    events.update(version.writers)
+    if not is_poisoned(version):
+        engine.coherency.write_home(data)
+        events.update(data.home.ready)
+    return events
 
 
 def check_unused(data: Data, what):
@@ -201,16 +187,12 @@ def raise_if_poisoned(data: Data):
 
 def accept(engine: Engine, data: Data):
     """Declare poisoned content good."""
-    engine.enter()
-    try:
-        version = data.version
-        if may_fail(version):
-            wait_outside(engine, version.writers)
-        version.outcome = None
-        if version.valid == 0 and data.home is not None:
-            version.own(data.home)
-    finally:
-        engine.gate.leave()
+    version = data.version
+    if may_fail(version):
+        raise Pause(version.writers)
+    version.outcome = None
+    if version.valid == 0 and data.home is not None:
+        version.own(data.home)
 
 
 # -- freeze --------------------------------------------------------------------------------------------------------
@@ -218,52 +200,40 @@ def accept(engine: Engine, data: Data):
 
 def freeze(engine: Engine, data: Data, mode):
     """Lend a data outside tasks; `mode` is READ or RW."""
-    engine.enter()
-    try:
-        check_unused(data, "frozen")
-        version = data.version
-        if version.partials is not None:
-            reductions.combine(engine, data)
-        if version.valid == 0 and not data.token:
-            raise_if_poisoned(data)
-            raise UninitializedDataError(
-                f"{data.describe()} is frozen before anything wrote it; write it first, or create it with "
-                "logical_data_zeros"
-            )
-        version.frozen = mode
-    finally:
-        engine.gate.leave()
+    check_unused(data, "frozen")
+    version = data.version
+    if version.partials is not None:
+        reductions.combine(engine, data)
+    if version.valid == 0 and not data.token:
+        raise_if_poisoned(data)
+        raise UninitializedDataError(
+            f"{data.describe()} is frozen before anything wrote it; write it first, or create it with "
+            "logical_data_zeros"
+        )
+    version.frozen = mode
 
 
 def frozen_replica(engine: Engine, data: Data, place, mode):
     """A valid replica at `place` and the events after which it may be used."""
-    engine.enter()
+    version = data.version
+    events = EventSet()
+    slot = engine.port.begin(place, events, HOST)
     try:
-        version = data.version
-        events = EventSet()
-        slot = engine.port.begin(place, events, HOST)
-        try:
-            replica = engine.coherency.provide(data, version, place, READ, slot)
-        finally:
-            engine.port.abort(slot)
-        replica.pins -= 1
-        events.update(version.writers)
-        if mode & WRITE:
-            events.update(version.readers)
-            version.own(replica)
-        events.update(replica.ready)
-        return replica, events
+        replica = engine.coherency.provide(data, version, place, READ, slot)
     finally:
-        engine.gate.leave()
+        engine.port.abort(slot)
+    replica.pins -= 1
+    events.update(version.writers)
+    if mode & WRITE:
+        events.update(version.readers)
+        version.own(replica)
+    events.update(replica.ready)
+    return replica, events
 
 
 def unfreeze(engine: Engine, data: Data):
     """End the loan."""
-    engine.enter()
-    try:
-        data.version.frozen = 0
-    finally:
-        engine.gate.leave()
+    data.version.frozen = 0
 
 
 # -- tiles ---------------------------------------------------------------------------------------------------------
@@ -271,50 +241,42 @@ def unfreeze(engine: Engine, data: Data):
 
 def split(engine: Engine, data: Data):
     """Make the home replica (host memory for data without home) the only one, to be cut into tiles; return it."""
-    engine.enter()
-    try:
-        check_unused(data, "split into tiles")
-        version = data.version
-        if version.partials is not None:
-            reductions.combine(engine, data)
-        home = data.home if data.home is not None else version.find(0)
-        if home is None:
-            home = Replica(data, 0, data.layout.packed())
-            version.replicas.append(home)
-        version.was_valid = version.valid > 0
-        if version.was_valid and home.state == INVALID:
-            engine.coherency.fetch(data, version, home)
-        elif not home.has_memory():
-            slot = engine.port.begin(0, version.writers, HOST)
-            try:
-                engine.coherency.allocate(data, home, slot)
-            finally:
-                home.ready.add(engine.port.abort(slot))
-        for item in list(version.replicas):
-            replica: Replica = item
-            if replica is not home:
-                engine.coherency.discard(version, replica, False)
-        version.own(home)
-        return home
-    finally:
-        engine.gate.leave()
+    check_unused(data, "split into tiles")
+    version = data.version
+    if version.partials is not None:
+        reductions.combine(engine, data)
+    home = data.home if data.home is not None else version.find(0)
+    if home is None:
+        home = Replica(data, 0, data.layout.packed())
+        version.replicas.append(home)
+    version.was_valid = version.valid > 0
+    if version.was_valid and home.state == INVALID:
+        engine.coherency.fetch(data, version, home)
+    elif not home.has_memory():
+        slot = engine.port.begin(0, version.writers, HOST)
+        try:
+            engine.coherency.allocate(data, home, slot)
+        finally:
+            home.ready.add(engine.port.abort(slot))
+    for item in list(version.replicas):
+        replica: Replica = item
+        if replica is not home:
+            engine.coherency.discard(version, replica, False)
+    version.own(home)
+    return home
 
 
 def add_tile(engine: Engine, parent: Data, tile: Data, home: Replica):
     """Let `tile`, whose home lies in the parent's, start where the parent is now."""
-    engine.enter()
-    try:
-        outer = parent.version
-        version = tile.version
-        version.writers.update(outer.writers)
-        version.writers.update(outer.readers)
-        version.writers.update(home.ready)
-        version.outcome = outer.outcome
-        tile.parent = parent
-        parent.tiles += 1
-        note_tile(engine, tile, False)
-    finally:
-        engine.gate.leave()
+    outer = parent.version
+    version = tile.version
+    version.writers.update(outer.writers)
+    version.writers.update(outer.readers)
+    version.writers.update(home.ready)
+    version.outcome = outer.outcome
+    tile.parent = parent
+    parent.tiles += 1
+    note_tile(engine, tile, False)
 
 
 def note_tile(engine: Engine, tile: Data, joined):
@@ -347,13 +309,11 @@ def join_tile(tile: Data):
 
 
 def join_deferred(engine: Engine, parent: Data):
-    """Retire the released tiles of `parent`, and tiles of those, that wait for their outcome."""
-    while True:
-        waiting = deferred_within(engine, parent)
-        if not waiting:
-            return
-        settle_deferred(engine, waiting)
-        drain(engine)  # a tile is dropped when the last of its own tiles is retired
+    """Retire the released tiles of `parent`, and tiles of those; pause while the outcome of some is open."""
+    settle_ready(engine)
+    waiting = deferred_within(engine, parent)
+    if waiting:
+        settle(engine, waiting)
 
 
 def deferred_within(engine: Engine, parent: Data):
@@ -381,39 +341,46 @@ def abandon_open_tasks(engine: Engine):
 
 
 def retire_all(engine: Engine):
-    """Write everything home that can be, free everything."""
-    engine.gate.enter()
-    try:
-        wait_for_bodies(engine)
-        settle_ready(engine)
-        engine.port.wait(open_outcomes(engine), -1.0)
-        everything = sorted(engine.coherency.data.values(), key=is_whole)
-        for item in everything:
-            data: Data = item
-            data.released = True
-            data.write_back = data.write_back and is_reachable(data)
-            if data.write_back and not is_poisoned(data.version):
-                engine.coherency.write_home(data)
-        engine.port.flush()
-        wait_for_all(engine)
-        for item in everything:
-            retire(engine, item)
-        wait_for_all(engine)
-    finally:
-        engine.gate.leave()
+    """Write everything home that can be, free everything; for a context that ends, so the gate is all it enters."""
+    patience = 0
+    while True:
+        engine.gate.enter()
+        engine.coherency.pauses = patience
+        try:
+            retire_everything(engine)
+            return
+        except Pause as pause:
+            events = pause.events
+        finally:
+            engine.gate.leave()
+        engine.port.wait(events, -1.0)
+        patience += 1
 
 
-def wait_for_bodies(engine: Engine):
-    """Wait until no body is queued any more; what runs may submit more."""
+def retire_everything(engine: Engine):
+    """One try at `retire_all`: pause while bodies run or outcomes are open."""
     drain(engine)
-    while engine.queued > engine.ran:
-        tails = EventSet()
+    pending = EventSet()
+    if engine.queued > engine.ran:
         engine.port.flush()
-        engine.port.tails(tails)
-        if tails.count == 0:
-            break
-        wait_outside(engine, tails)
-        drain(engine)
+        engine.port.tails(pending)  # what runs may submit more
+    if pending.count == 0:
+        settle_ready(engine)
+        pending = open_outcomes(engine)
+    if pending.count:
+        raise Pause(pending)
+    everything = sorted(engine.coherency.data.values(), key=is_whole)
+    for item in everything:
+        data: Data = item
+        data.released = True
+        data.write_back = data.write_back and is_reachable(data)
+        if data.write_back and not is_poisoned(data.version):
+            engine.coherency.write_home(data)
+    engine.port.flush()
+    wait_for_all(engine)
+    for item in everything:
+        retire(engine, item)
+    wait_for_all(engine)
 
 
 def open_outcomes(engine: Engine):

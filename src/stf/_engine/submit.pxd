@@ -44,8 +44,6 @@ cdef class Engine:
     cdef int let_go(self, TaskCore task) except -1
     cdef int hold_back(self) except -1
     cdef readonly int max_partials
-    cdef readonly dict running
-    cdef readonly dict waiting
     cdef int enter(self) except -1
     cpdef TaskCore new_task(self, str kind, int place)
     cdef Version admit(self, TaskCore task)

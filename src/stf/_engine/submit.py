@@ -11,7 +11,7 @@ try:
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
-from stf._engine import claims, invariants, outcomes, reductions, release
+from stf._engine import claims, invariants, outcomes, reductions, release, waits
 from stf._engine.access import Access, Data
 from stf._engine.coherency import Coherency
 from stf._engine.deps import EventSet
@@ -23,6 +23,7 @@ from stf._sync import Gate
 from stf.errors import (
     ContextClosedError,
     ContextMismatchError,
+    OutOfMemoryError,
     TaskStateError,
     UninitializedDataError,
 )
@@ -68,8 +69,6 @@ class Engine:
         self.ran = 0
         self.max_pending = max_pending
         self.max_partials = max_partials
-        self.running = {}
-        self.waiting = {}
         self.context = None
 
     # -- data --------------------------------------------------------------------------------------------------
@@ -131,8 +130,10 @@ class Engine:
 
     def begin(self, task):
         """Claim, order and provide; the task is open afterwards. Nothing has changed if this raises."""
+        patience: cython.int = 0
         while True:
             self.enter()
+            self.coherency.pauses = patience
             baton = None
             try:
                 conflict = self.admit(task)
@@ -140,10 +141,20 @@ class Engine:
                     self.start(task)
                 else:
                     baton = claims.await_claim(self, task, conflict)
-            except claims.Unsettled as pause:
+            except waits.Pause as pause:
                 self.cancel(task)
                 self.gate.leave()
-                release.settle(self, pause.waiting)
+                waits.wait(self, pause.events)
+                patience += 1
+                continue
+            except OutOfMemoryError:
+                self.cancel(task)
+                try:
+                    folded = reductions.fold_at_rest(self)
+                finally:
+                    self.gate.leave()
+                if folded.count == 0 or not waits.settles(self, folded):
+                    raise
                 continue
             except BaseException:
                 self.cancel(task)
@@ -152,7 +163,10 @@ class Engine:
             self.gate.leave()
             if baton is None:
                 return 0
-            baton.acquire()
+            try:
+                self.port.park(baton)
+            finally:
+                waits.BLOCKED.pop(PyThread_get_thread_ident(), None)
 
     def end(self, task):
         """Close the task's slot; its event orders what comes after."""
@@ -199,7 +213,7 @@ class Engine:
             self.finish(task, event)
         finally:
             self.gate.leave()
-        if self.blocking and PyThread_get_thread_ident() not in self.running:
+        if self.blocking and PyThread_get_thread_ident() not in waits.RUNNING:
             self.settle(event)
         return 0
 
@@ -207,7 +221,7 @@ class Engine:
         """Wait for one task, and raise what failed (STF_BLOCKING)."""
         events = EventSet()
         events.add(event)
-        self.port.wait(events, -1.0)
+        waits.settles(self, events)
         raise_failures(outcomes.take_failures(self))
 
     def hold_back(self):
@@ -216,11 +230,11 @@ class Engine:
         When half of them were submitted since the last look, wait for those submitted before it. A body that submits
         never waits: it may be what the others wait for.
         """
-        if PyThread_get_thread_ident() in self.running:
+        if PyThread_get_thread_ident() in waits.RUNNING:
             return 0
         tails = EventSet()
         self.port.tails(tails)
-        self.port.wait(self.backlog if self.max_pending > 1 else tails, -1.0)
+        waits.settles(self, self.backlog if self.max_pending > 1 else tails)
         self.backlog = tails
         self.since_look = 1  # the one that is about to begin
         return 0
@@ -244,12 +258,7 @@ class Engine:
             return False
         if not self.deferred:
             return True
-        self.enter()
-        try:
-            release.settle_ready(self)
-            self.port.tails(tails)
-        finally:
-            self.gate.leave()
+        self.patiently(release.settle_all, tails)
         return self.port.wait(tails, timeout_s)
 
     def fence(self, task: TaskCore):
@@ -268,6 +277,21 @@ class Engine:
             self.gate.leave()
         return tails
 
+    def patiently(self, action, *args):
+        """Do ``action(engine, *args)`` inside; when it cannot go on yet, wait outside and begin it again."""
+        patience = 0
+        while True:
+            self.enter()
+            self.coherency.pauses = patience
+            try:
+                return action(self, *args)
+            except waits.Pause as pause:
+                events = pause.events
+            finally:
+                self.gate.leave()
+            waits.wait(self, events)
+            patience += 1
+
     def pending(self):
         """How many late bodies have not run yet."""
         return self.queued - self.ran
@@ -279,12 +303,17 @@ class Engine:
             claims.reap(self)
         finally:
             self.gate.leave()
-        if thread in self.running:
+        if self.runs_body(thread):
             return "the body of a task"
         for task in self.opened():
             if task.thread == thread:
                 return f"task {task.label()} ({task.call_site})"
         return None
+
+    def runs_body(self, thread):
+        """Whether the thread runs the body of a task of this engine."""
+        task = waits.RUNNING.get(thread)
+        return task is not None and task.engine is self
 
     def observe(self, observer):
         """Tell an observer of tasks and operations from now on."""

@@ -100,6 +100,18 @@ class TaskCore:
         """Whether the task has a claim on `data`."""
         return any(use.core is data for use in cores_of(self))
 
+    def has_claim_on(self, version):
+        """Whether the open task keeps others from the data of `version`."""
+        for item in self.uses or ():
+            use: Access = item
+            if use.core.version is version:
+                return True
+        return False
+
+    def works_on(self, data: Data):
+        """Whether the body of a queued task was given `data`."""
+        return any([core is data for core in self.cores or ()])
+
     def joined_accesses(self):
         """(data, joined mode) per data, for observers."""
         return [(use.core, use.mode) for use in cores_of(self)]

@@ -1,0 +1,6 @@
+from stf._engine.deps cimport EventSet
+from stf._engine.ports cimport Port
+from stf._engine.task cimport TaskCore
+from stf._sync cimport PyThread_get_thread_ident
+
+cdef int enter(object engine, Port port, TaskCore task) except -1

@@ -1,0 +1,174 @@
+"""Waits of the host: outside the engine, and never for what waits for the waiting thread itself.
+
+A body may submit tasks, and a with-block in a body waits. Such a thread waits for work (events) or for a claim, and
+others may wait for it: for the end of its body, or of the tasks that it holds open. Each wait is noted before it
+begins; the one that would close a circle is refused.
+"""
+
+from __future__ import annotations
+
+try:
+    import cython
+except ImportError:
+    from stf import _cython as cython  # type: ignore[no-redef]
+
+from stf._engine.deps import EventSet
+from stf.errors import TaskStateError
+
+if not cython.compiled:
+    from stf._sync import PyThread_get_thread_ident
+
+RUNNING: dict = {}  # thread -> the late task whose body it runs, of whatever context
+BLOCKED: dict = {}  # thread -> what it waits for
+
+
+class Pause(Exception):
+    """What was begun cannot go on before `events`: leave the engine, wait, begin again."""
+
+    def __init__(self, events: EventSet):
+        self.events = EventSet()
+        self.events.update(events)
+
+
+class WorkWait:
+    """A wait for events, and for what stands before an open slot."""
+
+    def __init__(self, port, events=None, slot=-1):
+        self.port = port
+        self.events = EventSet() if events is None else events
+        self.slot = slot
+
+    def threads(self):
+        """Threads that run a body which must end first."""
+        port: Port = self.port
+        return port.runners(self.events, self.slot)
+
+
+class ClaimWait:
+    """A wait for a data that other tasks hold."""
+
+    def __init__(self, engine, version):
+        self.engine = engine
+        self.version = version
+
+    def threads(self):
+        """Threads that hold it."""
+        return [task.thread for task in self.engine.opened() if task.has_claim_on(self.version)]
+
+
+# -- waiting -------------------------------------------------------------------------------------------------------
+
+
+def wait(engine, events):
+    """Block until `events` are complete; the engine must be open.
+
+    Raises
+    ------
+    TaskStateError
+        They cannot be before this thread goes on.
+    """
+    port: Port = engine.port
+    thread = PyThread_get_thread_ident()
+    if not is_waited_for(engine, thread):
+        port.wait(events, -1.0)
+        return
+    note(engine, thread, WorkWait(port, events), "this wait")
+    try:
+        port.wait(events, -1.0)
+    finally:
+        BLOCKED.pop(thread, None)
+
+
+def enter(engine, port, task):
+    """Wait until the body of an open task may run where it stands; the engine must be open."""
+    thread = PyThread_get_thread_ident()
+    if thread not in RUNNING and task.before is None and task.after is None:
+        port.enter(task.slot)  # nobody waits for this thread
+        return 0
+    note(engine, thread, WorkWait(port, None, task.slot), f"task {task.label()}")
+    try:
+        port.enter(task.slot)
+    finally:
+        BLOCKED.pop(thread, None)
+    return 0
+
+
+def note(engine, thread, what, who):
+    """Note a wait before it begins; refuse the one that closes a circle."""
+    BLOCKED[thread] = what
+    if is_endless(thread):
+        del BLOCKED[thread]
+        raise TaskStateError(story(engine, thread, who))
+
+
+def settles(engine, events: EventSet):
+    """Wait for `events`, unless that wait would never end; say which."""
+    port: Port = engine.port
+    thread = PyThread_get_thread_ident()
+    if not ends(engine, port, events):
+        return False
+    BLOCKED[thread] = WorkWait(port, events)
+    try:
+        port.wait(events, -1.0)
+    finally:
+        BLOCKED.pop(thread, None)
+    return True
+
+
+# -- circles -------------------------------------------------------------------------------------------------------
+
+
+def ends(engine, port, events: EventSet):
+    """Whether this thread could wait for `events` at all; `engine` is None where no task is asking."""
+    thread = PyThread_get_thread_ident()
+    if not is_waited_for(engine, thread):
+        return True
+    before = BLOCKED.get(thread)
+    BLOCKED[thread] = WorkWait(port, events)
+    try:
+        return not is_endless(thread)
+    finally:
+        if before is None:
+            del BLOCKED[thread]
+        else:
+            BLOCKED[thread] = before
+
+
+def is_waited_for(engine, thread):
+    """Whether others may wait for what a thread is inside of: a body, or tasks that it holds open."""
+    return thread in RUNNING or (engine is not None and any([task.thread == thread for task in engine.opened()]))
+
+
+def is_endless(thread):
+    """Whether the wait that a thread has noted is, by way of others' waits, one for itself."""
+    seen = {thread}
+    queue = [thread]
+    while queue:
+        blocked = BLOCKED.get(queue.pop())
+        for other in blocked.threads() if blocked is not None else ():
+            if other == thread:
+                return True
+            if other not in seen:
+                seen.add(other)
+                queue.append(other)
+    return False
+
+
+def story(engine, thread, who):
+    """What to say of a wait that would never end."""
+    outer = RUNNING.get(thread)
+    if outer is not None:
+        return (
+            f"{who} inside the body of task {outer.label()} ({outer.call_site}) waits for data that is not free before "
+            "that body ends; give the data to the outer task, or submit the inner one after it"
+        )
+    held = min([task for task in engine.opened() if task.thread == thread], key=begin_order)
+    return (
+        f"{who} waits for a body that waits for task {held.label()} ({held.call_site}), which this thread holds open; "
+        "end that task first"
+    )
+
+
+def begin_order(task):
+    """Tasks are numbered as they begin."""
+    return task.id
