@@ -1,79 +1,16 @@
-cimport cython
 from libc.stdint cimport int64_t
-from stf._drivers.base cimport Driver
-from stf._sync cimport Gate, PyThread_get_thread_ident
+from stf._drivers.queues cimport CALL, COPY, FREE, HOLD, RECORD, WAIT, Op, QueueDriver, Stream, make_op
+from stf._sync cimport PyThread_get_thread_ident
 
-cdef enum:
-    WAIT = 0
-    RECORD = 1
-    HOLD = 2
-    CALL = 3
-    COPY = 4
-    FREE = 5
-
-@cython.no_gc
-cdef class Op:
-    cdef int kind
-    cdef Stream other
-    cdef int64_t sequence
-    cdef object body
-    cdef Op next
-
-cdef class Stream:
-    cdef int index
-    cdef int device
-    cdef int64_t completed
-    cdef bint busy
-    cdef bint held
-    cdef bint blocked
-    cdef unsigned long runner  # the thread that runs its call, or 0
-    cdef Stream next_ready
-    cdef Op head
-    cdef Op tail
-    cdef list waiters
-
-cdef class CpuDriver(Driver):
-    cdef Gate gate
-    cdef list streams
-    cdef list spare
-    cdef Stream first_ready
-    cdef Stream last_ready
-    cdef int ready
-    cdef list idle
-    cdef list worklist
-    cdef readonly int max_workers
-    cdef readonly int workers
-    cdef readonly set worker_threads
-    cdef bint closing
+cdef class CpuDriver(QueueDriver):
     cdef readonly dict memory
     cdef readonly list used
     cdef readonly list capacity
-    cdef public object chooser
-    cdef public object errors
     cdef object copy_watcher
     cdef readonly int64_t live_allocations
-    cpdef int stream_create(self, int device) except -1
-    cpdef int stream_destroy(self, int stream) except -1
-    cpdef int stream_enter(self, int stream) except -1
-    cpdef int record(self, int stream, int64_t sequence) except -1
-    cpdef int wait_event(self, int stream, int other, int64_t sequence) except -1
-    cpdef int64_t completed(self, int stream) except -1
-    cpdef bint synchronize(self, int stream, int64_t sequence, double timeout_s) except -1
     cpdef int64_t alloc(self, int device, int64_t nbytes, int stream) except -1
     cpdef int free(self, int device, int64_t address, int64_t nbytes, int stream) except -1
     cpdef object owner(self, int64_t address)
     cpdef int copy(self, int stream, int64_t target, tuple target_strides, int64_t source, tuple source_strides, tuple shape, int64_t itemsize, object keep) except -1
-    cpdef int call(self, int stream, object body) except -1
-    cpdef int park(self, object baton) except -1
-    cpdef object runners(self, int stream, int64_t sequence)
     cpdef object handle(self, int stream)
-    cpdef int close(self) except -1
-    cdef int push(self, Stream stream, Op op) except -1
-    cdef int advance(self, Stream stream) except -1
-    cdef int settle(self) except -1
-    cdef int wake(self, Stream stream) except -1
-    cdef int offer(self, Stream stream) except -1
-    cdef Stream take(self)
-    cdef int execute(self, Stream stream, Op op) except -1
-
-cdef Op make_op(int kind, object body)
+    cdef int perform(self, Stream stream, Op op) except -1

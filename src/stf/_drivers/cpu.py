@@ -1,20 +1,12 @@
-"""The CPU driver: streams are queues, served in order by a few worker threads.
+"""The CPU driver: emulated devices on worker threads and NumPy.
 
 It is a driver like any other, with real concurrency: bodies and copies that release the GIL overlap. ``shares_host``
 gives one device that works in host memory; otherwise each emulated device has a memory of its own, so that a missing
 transfer shows as a wrong result.
-
-A stream is, at any moment::
-
-    idle ──push──▶ ready ──a worker takes it──▶ busy ──▶ idle, ready again, or
-      │                                                   blocked (its head waits for another stream)
-      └──enter──▶ held (a with-block runs on the caller's thread) ──record──▶ idle
 """
 
 from __future__ import annotations
 
-import _thread
-import threading
 import time
 
 import numpy as np
@@ -24,10 +16,10 @@ try:
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
-from stf._drivers.base import Driver
-from stf._sync import Gate
+from stf._drivers.queues import QueueDriver
 
 if not cython.compiled:
+    from stf._drivers.queues import make_op
     from stf._sync import PyThread_get_thread_ident
 
     WAIT, RECORD, HOLD, CALL, COPY, FREE = 0, 1, 2, 3, 4, 5
@@ -36,43 +28,7 @@ ALIGNMENT = 64
 WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
 
 
-@cython.freelist(256)
-@cython.no_gc
-@cython.cclass
-class Op:
-    """One entry of a stream's queue."""
-
-    if not cython.compiled:
-
-        def __init__(self):
-            self.kind, self.other, self.sequence, self.body, self.next = 0, None, 0, None, None
-
-
-def make_op(kind, body):
-    op: Op = Op()
-    op.kind = kind
-    op.body = body
-    return op
-
-
-class Stream:
-    """A queue of operations, done one after the other."""
-
-    def __init__(self, index, device):
-        self.index = index
-        self.device = device
-        self.completed = 0
-        self.busy = False
-        self.held = False
-        self.blocked = False
-        self.runner = 0
-        self.next_ready = None
-        self.head = None
-        self.tail = None
-        self.waiters = []
-
-
-class CpuDriver(Driver):
+class CpuDriver(QueueDriver):
     """Worker threads and NumPy, with `device_count` emulated devices.
 
     Parameters
@@ -88,203 +44,15 @@ class CpuDriver(Driver):
     """
 
     def __init__(self, device_count=1, shares_host=True, workers=1, capacity=None):
-        self.device_count = device_count
+        QueueDriver.__init__(self, device_count, workers)
         self.shares_host = shares_host
         self.runs_inline = True
         self.name = "cpu"
-        self.gate = Gate()
-        self.streams = []
-        self.spare = []
-        self.first_ready = None
-        self.last_ready = None
-        self.ready = 0
-        self.idle = []
-        self.worklist = []
-        self.max_workers = max(workers, 1)
-        self.workers = 0
-        self.worker_threads = set()
-        self.closing = False
         self.memory = {}
         self.used = [0] * (device_count + 1)
         self.capacity = [0, *(capacity or [0] * device_count)]
-        self.chooser = None
-        self.errors = []
         self.copy_watcher = None
         self.live_allocations = 0
-
-    # -- streams and events ------------------------------------------------------------------------------------
-
-    def stream_create(self, device):
-        self.gate.enter()
-        try:
-            index = self.spare.pop() if self.spare else len(self.streams)
-            if index == len(self.streams):
-                self.streams.append(None)
-            self.streams[index] = Stream(index, device)
-            return index
-        finally:
-            self.gate.leave()
-
-    def stream_destroy(self, stream):
-        self.gate.enter()
-        try:
-            self.spare.append(stream)
-        finally:
-            self.gate.leave()
-        return 0
-
-    def stream_enter(self, stream):
-        lane: Stream = self.streams[stream]
-        self.gate.enter()
-        if lane.head is None and not lane.busy:
-            lane.busy = True
-            lane.held = True
-            self.gate.leave()
-            return 0
-        baton = threading.Lock()
-        baton.acquire()
-        op = make_op(HOLD, baton)
-        try:
-            self.push(lane, op)
-        finally:
-            self.gate.leave()
-        try:
-            self.block(baton, -1.0)
-        except BaseException:
-            self.forsake(lane, op)
-            raise
-        return 0
-
-    def block(self, baton, timeout_s):
-        """Wait for a baton; a worker that waits inside a body lends its place to another."""
-        lends = _thread.get_ident() in self.worker_threads
-        if lends:
-            self.lend(1)
-        try:
-            return baton.acquire(True, -1 if timeout_s < 0 else timeout_s)
-        finally:
-            if lends:
-                self.lend(-1)
-
-    def park(self, baton):
-        self.block(baton, -1.0)
-        return 0
-
-    def runners(self, stream, sequence):
-        found = set()
-        reached = {}
-        queue = [(self.streams[stream], sequence or (1 << 62))]
-        self.gate.enter()
-        try:
-            while queue:
-                item, wanted = queue.pop()
-                lane: Stream = item
-                if lane.completed >= wanted or reached.get(lane, 0) >= wanted:
-                    continue
-                reached[lane] = wanted
-                if lane.runner:
-                    found.add(lane.runner)
-                op = lane.head
-                while op is not None and not (op.kind == RECORD and op.sequence >= wanted):
-                    if op.kind == WAIT:
-                        queue.append((op.other, op.sequence))
-                    op = op.next
-        finally:
-            self.gate.leave()
-        return found
-
-    def lend(self, places):
-        """Let so many workers more exist."""
-        self.gate.enter()
-        try:
-            self.max_workers += places
-            if places > 0 and self.ready and not self.idle:
-                self.workers += 1
-                _thread.start_new_thread(self.work, ())
-        finally:
-            self.gate.leave()
-        return 0
-
-    def forsake(self, lane: Stream, op: Op):
-        """An interrupted `stream_enter` must not leave the stream held."""
-        self.gate.enter()
-        try:
-            op.body = None
-            if lane.held:
-                lane.held = lane.busy = False
-                self.advance(lane)
-                self.settle()
-        finally:
-            self.gate.leave()
-
-    def record(self, stream, sequence):
-        lane: Stream = self.streams[stream]
-        op: Op = None
-        if lane.head is not None or (lane.busy and not lane.held):
-            op = make_op(RECORD, None)
-            op.sequence = sequence
-        self.gate.enter()
-        try:
-            if lane.held:
-                lane.held = False
-                lane.busy = False
-                if lane.head is not None:
-                    self.advance(lane)
-                    self.settle()
-            if lane.head is None and not lane.busy:
-                lane.completed = sequence
-                if lane.waiters:
-                    self.wake(lane)
-                    self.settle()
-            else:
-                if op is None:
-                    op = make_op(RECORD, None)
-                    op.sequence = sequence
-                self.push(lane, op)
-        finally:
-            self.gate.leave()
-        return 0
-
-    def wait_event(self, stream, other, sequence):
-        op = make_op(WAIT, None)
-        op.other = self.streams[other]
-        op.sequence = sequence
-        self.gate.enter()
-        try:
-            self.push(self.streams[stream], op)
-        finally:
-            self.gate.leave()
-        return 0
-
-    def completed(self, stream):
-        lane: Stream = self.streams[stream]
-        return lane.completed
-
-    def synchronize(self, stream, sequence, timeout_s):
-        lane: Stream = self.streams[stream]
-        if lane.completed >= sequence:
-            return True
-        baton = threading.Lock()
-        baton.acquire()
-        self.gate.enter()
-        try:
-            if lane.completed >= sequence:
-                return True
-            lane.waiters.append((sequence, baton))
-        finally:
-            self.gate.leave()
-        return self.block(baton, timeout_s)
-
-    # -- work --------------------------------------------------------------------------------------------------
-
-    def call(self, stream, body):
-        op = make_op(CALL, body)
-        self.gate.enter()
-        try:
-            self.push(self.streams[stream], op)
-        finally:
-            self.gate.leave()
-        return 0
 
     def copy(self, stream, target, target_strides, source, source_strides, shape, itemsize, keep):
         op = make_op(COPY, (target, target_strides, source, source_strides, shape, itemsize, keep))
@@ -298,12 +66,6 @@ class CpuDriver(Driver):
     def watch_copies(self, watcher):
         """Call ``watcher(device, thread, start_ns, end_ns)`` after each copy."""
         self.copy_watcher = watcher
-
-    def owns_thread(self, ident):
-        return ident in self.worker_threads
-
-    def handle(self, stream):
-        return None
 
     # -- memory ------------------------------------------------------------------------------------------------
 
@@ -345,159 +107,14 @@ class CpuDriver(Driver):
             self.gate.leave()
         return block
 
-    # -- the queues (all under the gate) -----------------------------------------------------------------------
-
-    def push(self, stream, op):
-        if stream.head is None:
-            stream.head = op
-        else:
-            stream.tail.next = op
-        stream.tail = op
-        if not stream.busy and not stream.blocked:
-            self.advance(stream)
-            self.settle()
-        return 0
-
-    def advance(self, stream):
-        """Do what needs no worker at the head of a stream, up to something that does."""
-        while stream.head is not None:
-            op = stream.head
-            if op.kind == WAIT:
-                if op.other.completed < op.sequence:
-                    stream.blocked = True
-                    op.other.waiters.append((op.sequence, stream))
-                    return 0
-            elif op.kind == RECORD:
-                stream.completed = op.sequence
-                if stream.waiters:
-                    self.wake(stream)
-            elif op.kind == HOLD:
-                if op.body is not None:
-                    stream.busy = True
-                    stream.held = True
-                    op.body.release()
-                    stream.head = op.next
-                    return 0
-            else:
-                stream.busy = True
-                return self.offer(stream)
-            stream.head = op.next
-        return 0
-
-    def wake(self, stream):
-        """Let go whoever waits for what `stream` has passed."""
-        waiting, stream.waiters = stream.waiters, []
-        for sequence, waiter in waiting:
-            if sequence > stream.completed:
-                stream.waiters.append((sequence, waiter))
-            elif isinstance(waiter, Stream):
-                self.worklist.append(waiter)
-            else:
-                waiter.release()
-        return 0
-
-    def settle(self):
-        """Advance the streams that `wake` let go, and those that they let go."""
-        while self.worklist:
-            stream: Stream = self.worklist.pop()
-            stream.blocked = False
-            if not stream.busy:
-                self.advance(stream)
-        return 0
-
-    def offer(self, stream):
-        """Hand a stream to the workers."""
-        if self.first_ready is None:
-            self.first_ready = stream
-        else:
-            self.last_ready.next_ready = stream
-        self.last_ready = stream
-        self.ready += 1
-        if self.idle:
-            self.idle.pop().release()
-        elif self.workers < self.max_workers:
-            self.workers += 1
-            _thread.start_new_thread(self.work, ())
-        return 0
-
-    def take(self):
-        """The stream that a worker serves next, or None."""
-        stream = self.first_ready
-        if stream is None:
-            return None
-        before: Stream = None
-        if self.chooser is not None and self.ready > 1:
-            for _ in range(self.chooser(self.ready)):
-                before = stream
-                stream = stream.next_ready
-        if before is None:
-            self.first_ready = stream.next_ready
-        else:
-            before.next_ready = stream.next_ready
-        if stream is self.last_ready:
-            self.last_ready = before
-        stream.next_ready = None
-        self.ready -= 1
-        return stream
-
-    def work(self):
-        """A worker's life: take a stream, do its head, look what that let go."""
-        stream: Stream = None
-        self.worker_threads.add(_thread.get_ident())
-        while True:
-            self.gate.enter()
-            try:
-                if stream is not None:
-                    op = stream.head
-                    stream.head = op.next
-                    stream.busy = False
-                    self.advance(stream)
-                    self.settle()
-                stream = self.take()
-                if stream is None:
-                    if self.closing or self.workers > self.max_workers:
-                        self.workers -= 1
-                        self.worker_threads.discard(_thread.get_ident())
-                        return
-                    baton = threading.Lock()
-                    baton.acquire()
-                    self.idle.append(baton)
-            finally:
-                self.gate.leave()
-            op = None
-            if stream is None:
-                baton.acquire()
-            else:
-                self.execute(stream, stream.head)
-
-    def execute(self, stream, op):
-        """Do one operation; nothing that it raises may end the worker."""
-        try:
-            if op.kind == CALL:
-                stream.runner = PyThread_get_thread_ident()
-                op.body()
-            elif op.kind == COPY:
-                start = time.perf_counter_ns()
-                copy_strided(op.body)
-                if self.copy_watcher is not None:
-                    self.copy_watcher(stream.device, PyThread_get_thread_ident(), start, time.perf_counter_ns())
-            elif op.kind == FREE:
-                self.release(*op.body)
-        except BaseException as error:
-            self.errors.append(error)
-        stream.runner = 0
-        op.body = None
-        return 0
-
-    def close(self):
-        self.gate.enter()
-        try:
-            self.closing = True
-            for baton in self.idle:
-                baton.release()
-            self.idle.clear()
-        finally:
-            self.gate.leave()
+    def perform(self, stream, op):
+        if op.kind == COPY:
+            start = time.perf_counter_ns()
+            copy_strided(op.body)
+            if self.copy_watcher is not None:
+                self.copy_watcher(stream.device, PyThread_get_thread_ident(), start, time.perf_counter_ns())
+        elif op.kind == FREE:
+            self.release(*op.body)
         return 0
 
 

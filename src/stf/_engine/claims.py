@@ -44,9 +44,7 @@ def check_guards(engine: Engine, task: TaskCore, use: Access, version: Version):
     if version.partials is not None and version.claims == 0 and version.accumulators == 0:
         mode = joined_mode_of(task, data)
         if mode & READ or (mode == ACCUMULATE and use.op != version.op):
-            reductions.combine(engine, data)
-        elif mode == WRITE:
-            reductions.forget_partials(engine, data)
+            reductions.combine(engine, data)  # a pure write forgets them, once it has come to its end
 
 
 def await_claim(engine: Engine, task: TaskCore, version: Version):

@@ -32,22 +32,21 @@ class Partial:
 def provide_partial(engine: Engine, task: TaskCore, index, use: Access, place):
     """A partial that no open task uses: one at rest, else a new one, else the one that is free the soonest."""
     version = use.core.version
-    if version.partials is None:
-        version.partials = []
-        version.op = use.op
-    here = [p for p in version.partials if p.replica.place == place and not p.open]
+    partials = [] if version.partials is None else version.partials
+    here = [p for p in partials if p.replica.place == place and not p.open]
     chosen = next((p for p in here if all(engine.port.done(e) for e in p.events.tolist())), None)
-    total = sum(p.replica.place == place for p in version.partials)
+    total = sum(p.replica.place == place for p in partials)
     if chosen is None and here and total >= engine.max_partials:
         chosen = here[0]
     if chosen is None:
         chosen = Partial(Replica(use.core, place, use.core.layout.packed()))
         engine.coherency.allocate(use.core, chosen.replica, task.slot)
-        version.partials.append(chosen)
     else:
         engine.port.join(task.slot, chosen.events)
-    version.partials.remove(chosen)
-    version.partials.append(chosen)
+        partials.remove(chosen)
+    partials.append(chosen)
+    version.partials = partials
+    version.op = use.op
     chosen.open = True
     replica: Replica = chosen.replica
     replica.pins += 1
@@ -191,8 +190,15 @@ def place_of_replica(engine: Engine, data_place):
     return engine.affine.index(data_place, 1) if data_place in engine.affine[1:] else 0
 
 
+def wait_for_partials(version: Version, waits: EventSet):
+    """A pure write comes after what was accumulated before."""
+    for item in version.partials:
+        partial: Partial = item
+        waits.update(partial.events)
+
+
 def forget_partials(engine: Engine, data: Data):
-    """A pure write makes the partials moot; it still comes after them."""
+    """A pure write, or the end of the data, makes the partials moot."""
     version = data.version
     partials, version.partials = version.partials, None
     for item in partials:

@@ -398,7 +398,7 @@ class Engine:
         elif mode & READ:
             if version.claims < 0 or version.accumulators != 0:
                 return version
-        elif version.claims != 0:
+        elif version.claims != 0 or (version.accumulators != 0 and version.op != use.op):
             return version
         if mode & READ:
             if version.outcome is not None:
@@ -454,6 +454,8 @@ class Engine:
             waits.update(version.writers)
             if use.mode & WRITE:
                 waits.update(version.readers)
+                if version.partials is not None:
+                    reductions.wait_for_partials(version, waits)
             if use.core.token:
                 continue
             place = affine if use.place == AFFINE else use.place
@@ -549,6 +551,8 @@ class Engine:
                 replica.last_use = self.coherency.tick
             if use.mode & WRITE:
                 version.claims = 0
+                if version.partials is not None:
+                    reductions.forget_partials(self, use.core)
                 version.writers.clear()
                 version.writers.add(event)
                 version.readers.clear()
