@@ -14,14 +14,17 @@ compared, the recorded order is proven, and nothing may be left over. Draws depe
 from __future__ import annotations
 
 import sys
+import threading
 import traceback
 
 from data_steps import DataSteps
+from machine import PATIENCE_S
+from nested_steps import NestedSteps
 from task_steps import TaskSteps
 from threads import run_threads
 
 
-class Program(TaskSteps, DataSteps):
+class Program(TaskSteps, NestedSteps, DataSteps):
     """One random program of one thread."""
 
     def step(self):
@@ -42,19 +45,46 @@ class Program(TaskSteps, DataSteps):
             self.step_heal: 5 if any(i.poison for i in self.items) else 0,
             self.step_whole: 3,
             self.step_mistake: 4,
-            # a body that submits may have to wait for another body, which needs a worker of its own
-            self.step_nested: 3 if self.limit is None and self.workers > 1 else 0,
+            # a body that submits waits for the main thread, which may wait for other bodies: they need a worker
+            self.step_nested: 5 if self.workers > 1 else 0,
             self.step_again: 0 if self.validate else 3,
         }
         self.rng.choices(list(kinds), list(kinds.values()))[0]()
 
 
 def run_program(seed):
+    """Run one program under a watchdog: one that hangs fails, and is left behind."""
+    errors, story = [], []
+    thread = threading.Thread(target=guard, args=(seed, story, errors), daemon=True)
+    thread.start()
+    thread.join(PATIENCE_S)
+    if thread.is_alive():
+        for machine in story:
+            machine.stop()
+        told = "\n".join(line for machine in story for line in machine.story)
+        raise AssertionError(f"program {seed} hangs:\n{told}\n{stacks()}")
+    if errors:
+        raise errors.pop()
+
+
+def guard(seed, machines, errors):
     """Run one program: every eighth with several host threads."""
-    if seed % 8 == 7:
-        run_threads(seed)
-    else:
-        Program(seed).run()
+    try:
+        if seed % 8 == 7:
+            run_threads(seed)
+        else:
+            machines.append(Program(seed))
+            machines[0].run()
+    except BaseException as error:
+        errors.append(error)
+
+
+def stacks():
+    """Where every thread is."""
+    return "\n".join(
+        f"thread {ident}:\n{''.join(traceback.format_stack(frame)[-4:])}"
+        for ident, frame in sys._current_frames().items()
+    )
 
 
 def main():

@@ -103,28 +103,6 @@ class TaskSteps(Machine):
         else:
             task.__exit__(Boom, error, None)
 
-    def step_nested(self):
-        """A body that submits another task, on data that nobody else uses meanwhile."""
-        inner = self.plan(2, modes=(READ, WRITE, RW), fails=0)
-        if inner is None or self.open or self.inputs_poisoned(inner) or any(i.poison for i in self.items):
-            return
-        outer = self.name("t")
-        self.tell(f"nested {outer} submits {inner!r}")
-        submit = late_body(inner.details())
-        done = threading.Event()
-        arguments = self.arguments(inner)
-
-        def body():
-            try:
-                self.ctx.task(*arguments, name=inner.name)(submit)
-            finally:
-                done.set()
-
-        self.ctx.host_launch(name=outer)(body)
-        done.wait()
-        arguments.clear()
-        self.model(inner)
-
     def step_late(self):
         kind = self.rng.choice(["builder", "function", "host_launch", "submit_task", "returns"])
         if kind == "function":
