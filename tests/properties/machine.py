@@ -39,10 +39,11 @@ class Machine(Model):
         self.story = [f"seed {seed}: {self.devices}, hostile={self.hostile}, limit={self.limit}, {options}"]
         self.blocking, self.validate = rng.random() < 0.05, rng.random() < 0.1
         self.story[0] += f", blocking={self.blocking}, validate={self.validate}"
-        self.workers = rng.choice([1, 2, 4])
+        self.workers = rng.choice([1, 2, 4]) if shared is None else 2
         self.throttled = "max_pending" in options
         if shared is not None:
             self.driver, self.hostile, options["resources"] = shared.driver, shared.hostile, shared.resources
+            self.story[0] += f"; shared: hostile={shared.hostile}"
         else:
             self.driver = make_driver(self.devices, self.hostile, self.workers, self.limit if self.bounded else 0)
         with settings(blocking=self.blocking, validate=self.validate):

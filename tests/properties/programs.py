@@ -13,15 +13,20 @@ compared, the recorded order is proven, and nothing may be left over. Draws depe
 
 from __future__ import annotations
 
+import contextlib
+import random
 import sys
 import threading
 import traceback
 
 from data_steps import DataSteps
-from machine import PATIENCE_S
+from machine import DEVICES, PATIENCE_S, make_driver
 from nested_steps import NestedSteps
 from task_steps import TaskSteps
 from threads import run_threads
+
+import stf
+import stf.testing
 
 
 class Program(TaskSteps, NestedSteps, DataSteps):
@@ -68,15 +73,50 @@ def run_program(seed):
 
 
 def guard(seed, machines, errors):
-    """Run one program: every eighth with several host threads."""
+    """Run one program: every eighth with several host threads, every eighth in several contexts."""
     try:
         if seed % 8 == 7:
             run_threads(seed)
+        elif seed % 8 == 3:
+            run_together(seed, machines)
         else:
             machines.append(Program(seed))
             machines[0].run()
     except BaseException as error:
         errors.append(error)
+
+
+def run_together(seed, machines):
+    """Several contexts at once take their steps by turns; some share workers and streams."""
+    rng = random.Random(seed)
+    shared = Shared(rng.choice(DEVICES), seed if rng.random() < 0.6 else None) if rng.random() < 0.7 else None
+    for number in range(rng.randint(2, 3)):
+        machines.append(Program(seed * 8 + number, rng.randint(3, 9), None, shared and shared.devices, shared))
+    with contextlib.ExitStack() as stories:
+        for machine in machines:
+            stories.enter_context(machine.telling())
+            machine.start()
+        turns = [machine for machine in machines for _ in range(machine.length)]
+        rng.shuffle(turns)
+        for machine in turns:
+            machine.turn()
+        for machine in rng.sample(machines, len(machines)):
+            machine.close()
+        if shared is not None:
+            shared.close()
+
+
+class Shared:
+    """A driver that several contexts share, and what marks it as shared."""
+
+    def __init__(self, devices, hostile):
+        self.devices, self.hostile = devices, hostile
+        self.driver = make_driver(devices, hostile, 2)
+        self.resources = stf.Resources()
+
+    def close(self):
+        self.driver.close()
+        stf.testing.settle(self.driver)
 
 
 def stacks():
@@ -93,7 +133,7 @@ def main():
     failures = 0
     for seed in range(first, first + count):
         try:
-            if count == 1 and seed % 8 != 7:
+            if count == 1 and seed % 8 not in (3, 7):
                 print("\n".join(Program(seed).run()))
             else:
                 run_program(seed)
