@@ -269,14 +269,20 @@ def test_a_write_that_finds_no_memory_keeps_what_was_accumulated():
         assert lS.numpy().tolist() == [8, 8]
 
 
-@pytest.mark.xfail(strict=False, reason="an empty list of partials stays behind: IndexError in combine")
-def test_an_accumulation_that_finds_no_memory_leaves_the_data_usable():
-    with stf.context(devices="cpu:1", memory_limit=16) as ctx:
-        lS = ctx.logical_data(np.ones(4), name="S")
-        with pytest.raises(stf.OutOfMemoryError):
-            ctx.task(lS.accumulate(stf.reducer.sum))(lambda s: None)
-        ctx.check_state()
-        assert lS.numpy().tolist() == [1] * 4
+@pytest.mark.xfail(strict=False, reason="an empty list of partials stays behind: combine crashes, compiled or not")
+def test_an_accumulation_that_finds_no_memory_leaves_the_data_usable(run_python):
+    done = run_python(
+        """
+        with stf.context(devices="cpu:1", memory_limit=16) as ctx:
+            lS = ctx.logical_data(np.ones(4), name="S")
+            try:
+                ctx.task(lS.accumulate(stf.reducer.sum))(lambda s: None)
+            except stf.OutOfMemoryError:
+                ctx.check_state()
+                print(lS.numpy().tolist())
+        """
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "[1.0, 1.0, 1.0, 1.0]"), done.stderr
 
 
 @pytest.mark.xfail(strict=False, reason="the second operator is not looked at while the first task is open")
