@@ -84,11 +84,13 @@ def apply(arrays, modes, ops, seed):
 
 
 def flat(values):
-    """Arrays out of lists and pairs, without tokens."""
+    """Arrays out of containers and pairs, without tokens."""
     result = []
     for value in values:
         if isinstance(value, Pair):
             result += [value.a, value.b]
+        elif isinstance(value, dict):
+            result += flat(value.values())
         elif isinstance(value, (list, tuple)):
             result += flat(value)
         elif value is not None:

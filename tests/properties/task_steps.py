@@ -135,6 +135,7 @@ class TaskSteps(Machine):
                 self.ctx.host_launch(*[u.access() for u in plan.uses], name=plan.name)(late_body(details))
             elif kind == "function":
                 groups = [[u.access() for u in plan.uses if u.mode == mode] for mode in (READ, WRITE, RW)]
+                groups = [contained(group, details[2] + i) for i, group in enumerate(groups)]
                 function = grouped.named(plan.name)
                 if plan.place is not None and details[2] % 2:
                     with plan.place:
@@ -231,8 +232,17 @@ def returning_body(details):
 
 @stf.task
 def grouped(details, reads: stf.Read, writes: stf.Write, changes: stf.ReadWrite):
-    """A function task; its arrays come in lists."""
+    """A function task; its arrays come in containers."""
     run_body(flat([reads, writes, changes]), details)
+
+
+def contained(accesses, number):
+    """Accesses in a container, some in one inside it."""
+    if number % 4 == 0:
+        return tuple(accesses)
+    if number % 4 == 1:
+        return {f"k{i}": access for i, access in enumerate(accesses)}
+    return [accesses[:1], {"rest": tuple(accesses[1:])}] if number % 4 == 2 else accesses
 
 
 def in_thread(action):
