@@ -18,6 +18,6 @@ def test_programs_compute_what_one_task_at_a_time_does(first: int) -> None:
 
 
 def test_a_program_is_its_seed() -> None:
-    from programs import Machine
+    from programs import Program
 
-    assert Machine(5).run() == Machine(5).run()
+    assert Program(5).run() == Program(5).run()

@@ -1,0 +1,262 @@
+"""Steps that submit tasks, in every way that there is, and the bodies of those tasks."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+
+from machine import Machine
+from model import ACCUMULATE, READ, REDUCERS, RW, WRITE, Boom, apply, effect, flat, np
+
+import stf
+from stf import data_place
+
+
+class TaskSteps(Machine):
+    """What a program may do with tasks."""
+
+    # -- how tasks are said ----------------------------------------------------------------------------------------
+
+    def place_of(self, plan):
+        """The place of a plan in one of the ways to say it."""
+        if plan.place is None or plan.place.kind == "host":
+            return plan.place
+        return self.rng.choice([plan.place, plan.place.index])
+
+    def arguments(self, plan):
+        rest = [u.access() for u in plan.uses]
+        if plan.place is not None:
+            rest.insert(self.rng.randint(0, len(rest)), self.place_of(plan))
+        return rest
+
+    # -- tasks -----------------------------------------------------------------------------------------------------
+
+    def step_with(self):
+        plan = self.plan()
+        if plan is None:
+            return
+        self.tell(f"with {plan!r}")
+        details = plan.details()
+        bad = self.inputs_poisoned(plan)
+
+        def action():
+            try:
+                with self.ctx.task(*self.arguments(plan), name=plan.name) as t:
+                    assert not bad, "a task with a poisoned input ran"
+                    run_body(flat(t.arrays()), details)
+            except Boom:
+                assert plan.failing
+            except stf.TaskFailedError as error:
+                assert bad, error
+                self.hear(error)
+            else:
+                assert not bad and not plan.failing, "a failure was not raised"
+
+        if self.injecting(action, [u.item for u in plan.uses]):
+            self.model(plan)
+
+    def step_start(self):
+        """A low-level task that stays open over other steps."""
+        plan = self.plan(3, fails=0.15)
+        if plan is None or self.inputs_poisoned(plan) or len(self.open) >= 2:
+            return
+        self.tell(f"start {plan!r}")
+        task = None
+
+        def action():
+            nonlocal task
+            task = self.ctx.task(name=plan.name)
+            accesses = [u.access() for u in plan.uses]
+            task.add_deps(*accesses)
+            if plan.place is not None:
+                task.set_exec_place(plan.place)
+            task.start()
+
+        if self.injecting(action, [u.item for u in plan.uses]):
+            for u in plan.uses:
+                u.item.claims.append((plan, u.mode))
+                if u.mode == ACCUMULATE:
+                    self.begin_partial(u.item, u.op)
+                else:
+                    u.item.partials = None
+            self.open.append((plan, task))
+
+    def step_end(self):
+        plan, task = self.open.pop(self.rng.randrange(len(self.open)))
+        self.tell(f"end {plan.name}")
+        if self.rng.random() < 0.2:
+            in_thread(lambda: self.finish_open(plan, task))
+        else:
+            self.finish_open(plan, task)
+        for u in plan.uses:
+            u.item.claims = [c for c in u.item.claims if c[0] is not plan]
+        self.model(plan)
+
+    def finish_open(self, plan, task):
+        error = None
+        try:
+            run_body(flat(task.arrays()), plan.details())
+        except Boom as boom:
+            error = boom
+        if error is None:
+            task.end()
+        else:
+            task.__exit__(Boom, error, None)
+
+    def step_late(self):
+        kind = self.rng.choice(["builder", "function", "host_launch", "submit_task", "returns"])
+        if kind == "function":
+            order = (READ, WRITE, RW)
+            plan = self.plan(modes=order, limit=order)
+        elif kind == "returns":
+            plan = self.plan(modes=(READ, WRITE, RW), fails=0)
+        else:
+            plan = self.plan()
+        if plan is None:
+            return
+        if kind in ("returns", "submit_task") and len({u.item for u in plan.uses}) < len(plan.uses):
+            kind = "builder"
+        if kind == "host_launch":
+            plan.place = None
+        self.tell(f"{kind} {plan!r}")
+        bad = self.inputs_poisoned(plan)
+        if plan.failing and not bad:
+            self.failed.add(plan.name)
+            self.untold.add(plan.name)
+        if self.injecting(lambda: self.submit(kind, plan, bad), [u.item for u in plan.uses]):
+            self.model(plan)
+        else:
+            self.untold.discard(plan.name)
+
+    def submit(self, kind, plan, bad):
+        details = plan.details()
+        try:
+            if kind == "host_launch":
+                self.ctx.host_launch(*[u.access() for u in plan.uses], name=plan.name)(late_body(details))
+            elif kind == "function":
+                groups = [[u.access() for u in plan.uses if u.mode == mode] for mode in (READ, WRITE, RW)]
+                groups = [contained(group, details[2] + i) for i, group in enumerate(groups)]
+                function = grouped.named(plan.name)
+                if plan.place is not None and details[2] % 2:
+                    with plan.place:
+                        function(details, *groups)
+                elif plan.place is None and details[2] % 3 == 0:
+                    function.on(plan.uses[0].item.handle)(details, *groups)
+                else:
+                    (function.on(plan.place) if plan.place is not None else function)(details, *groups)
+            elif kind == "submit_task":
+                self.ctx.submit_task(*self.annotated(plan, details), place=plan.place, name=plan.name)
+            else:
+                body = returning_body if kind == "returns" and any(u.mode & WRITE for u in plan.uses) else late_body
+                self.ctx.task(*self.arguments(plan), name=plan.name)(body(details))
+        except (stf.TaskFailedError, ExceptionGroup) as error:
+            assert bad or self.blocking, error
+            self.hear(error)
+
+    def annotated(self, plan, details):
+        """A function made for this task, with one annotated parameter per access, and its arguments."""
+        names = {READ: stf.Read, WRITE: stf.Write, RW: stf.ReadWrite}
+
+        def body(*values):
+            run_body(flat(values), details)
+
+        kinds = [stf.Accumulate[REDUCERS[u.op][0]] if u.mode == ACCUMULATE else names[u.mode] for u in plan.uses]
+        positional = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        body.__signature__ = inspect.Signature(
+            [inspect.Parameter(f"p{i}", positional, annotation=kind) for i, kind in enumerate(kinds)]
+        )
+        arguments = [u.item.handle if u.mode == ACCUMULATE or u.place is None else u.access() for u in plan.uses]
+        return [body, *arguments]
+
+    def step_small(self):
+        """Tasks of the context's own: fill, copy, prefetch."""
+        rng = self.rng
+        kind = rng.choice(["fill", "copy", "prefetch"])
+        free = [i for i in self.items if not i.token and not i.tiles and i.frozen is None and not i.claims]
+        writeable = [i for i in free if not i.readonly]
+        if not writeable:
+            return
+        item = rng.choice(writeable)
+        if kind == "fill":
+            self.tell(f"fill {item.name}")
+            value = rng.randrange(2)
+            if self.injecting(lambda: self.ctx.fill(item.handle, value), [item]):
+                item.value[...] = value
+                item.valid, item.known, item.poison, item.partials = True, True, False, None
+        elif kind == "copy":
+            same_kind = [i for i in free if i.value.shape == item.value.shape and i.value.dtype == item.value.dtype]
+            source = rng.choice(same_kind)
+            if source is item or not source.readable() or source.poison:
+                return
+            self.tell(f"copy {source.name} to {item.name}")
+            if self.injecting(lambda: self.ctx.copy(source.handle, item.handle), [item, source]):
+                item.value[...] = source.value
+                source.partials = item.partials = None
+                item.valid, item.known, item.poison = True, True, False
+        elif item.readable() and not item.poison:
+            where = data_place.device(rng.randrange(self.count))
+            self.tell(f"prefetch {item.name} to {where}")
+            if self.injecting(lambda: self.ctx.prefetch(item.handle, where), [item]):
+                item.partials = None
+
+
+# -- bodies ------------------------------------------------------------------------------------------------------------
+
+
+def run_body(arrays, details):
+    """The body of every task."""
+    modes, ops, seed, failing = details
+    if failing == "early":
+        raise Boom
+    apply(arrays, modes, ops, seed)
+    if failing == "late":
+        raise Boom
+
+
+def late_body(details):
+    def body(*values):
+        run_body(flat(values), details)
+
+    return body
+
+
+def returning_body(details):
+    def body(*values):
+        modes, ops, seed, _ = details
+        results = effect(flat(values), modes, ops, seed)
+        changed = [np.asarray(r).astype(v.dtype) for r, v in zip(results, flat(values), strict=True) if r is not None]
+        return tuple(changed) or None
+
+    return body
+
+
+@stf.task
+def grouped(details, reads: stf.Read, writes: stf.Write, changes: stf.ReadWrite):
+    """A function task; its arrays come in containers."""
+    run_body(flat([reads, writes, changes]), details)
+
+
+def contained(accesses, number):
+    """Accesses in a container, some in one inside it."""
+    if number % 4 == 0:
+        return tuple(accesses)
+    if number % 4 == 1:
+        return {f"k{i}": access for i, access in enumerate(accesses)}
+    return [accesses[:1], {"rest": tuple(accesses[1:])}] if number % 4 == 2 else accesses
+
+
+def in_thread(action):
+    """Do something in another thread; raise what it raised."""
+    errors = []
+
+    def run():
+        try:
+            action()
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors.pop()
