@@ -239,7 +239,6 @@ def test_a_token_cannot_be_accumulated_into(ctx):
 # -- tasks that are refused leave partial results alone -----------------------------------------------------------------
 
 
-@pytest.mark.xfail(strict=False, reason="partials are forgotten before every access is claimed")
 @pytest.mark.parametrize("why", ["conflict", "uninitialized", "frozen"])
 def test_a_write_that_is_refused_keeps_what_was_accumulated(ctx, why):
     lS, lY = ctx.logical_data(np.full(2, 5.0), name="S"), ctx.logical_data_empty(2, name="Y")
@@ -258,7 +257,6 @@ def test_a_write_that_is_refused_keeps_what_was_accumulated(ctx, why):
     assert lS.numpy().tolist() == [8, 8]
 
 
-@pytest.mark.xfail(strict=False, reason="partials are forgotten before there is memory for the task")
 def test_a_write_that_finds_no_memory_keeps_what_was_accumulated():
     with stf.context(devices="cpu:1", memory_limit=64) as ctx:
         lS, lBig = ctx.logical_data(np.full(2, 5.0), name="S"), ctx.logical_data_empty(16, name="Big")
@@ -269,7 +267,6 @@ def test_a_write_that_finds_no_memory_keeps_what_was_accumulated():
         assert lS.numpy().tolist() == [8, 8]
 
 
-@pytest.mark.xfail(strict=False, reason="an empty list of partials stays behind: combine crashes, compiled or not")
 def test_an_accumulation_that_finds_no_memory_leaves_the_data_usable(run_python):
     done = run_python(
         """
@@ -285,7 +282,6 @@ def test_an_accumulation_that_finds_no_memory_leaves_the_data_usable(run_python)
     assert (done.returncode, done.stdout.strip()) == (0, "[1.0, 1.0, 1.0, 1.0]"), done.stderr
 
 
-@pytest.mark.xfail(strict=False, reason="the second operator is not looked at while the first task is open")
 def test_open_accumulations_with_two_operators_do_not_mix(ctx):
     """They do not commute: the thread that holds one may not open the other."""
     lS = ctx.logical_data(np.full(2, 5.0), name="S")

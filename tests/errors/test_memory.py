@@ -203,30 +203,6 @@ def test_a_body_cannot_win_the_room_of_its_own_data(limited):
     assert lY.numpy()[0] == 1
 
 
-def test_a_body_that_submits_while_memory_is_short():
-    """The driver has no memory, and what would free some is a body that submits: nobody waits inside the engine."""
-    spec = stf.devices.DeviceSpec("cpu", 1, False, (NBYTES,))
-    with stf.context(devices=spec) as ctx:
-        lX, lY, token = ctx.logical_data(np.zeros(N)), ctx.logical_data(np.zeros(N)), ctx.token()
-        started, go = threading.Event(), threading.Event()
-
-        class Submits:
-            __name__ = "submits"
-
-            def __call__(self, x):
-                started.set()
-                assert go.wait(30)
-                x += 1
-                ctx.task(token.rw(), name="inner")(lambda: None)
-
-        ctx.task(lX.rw())(Submits())
-        assert started.wait(30)
-        threading.Timer(0.05, go.set).start()
-        with ctx.task(lY.rw()) as t:  # has to wait for the room of X, so for the body
-            t.numpy()[0][...] = 2
-        assert lX.numpy()[0] == 1 and lY.numpy()[0] == 2
-
-
 @pytest.mark.parametrize("limit", [0, -1])
 def test_memory_limit_is_positive(limit):
     with pytest.raises(ValueError, match=f"memory_limit is a positive number of bytes, got {limit}"):

@@ -126,10 +126,8 @@ def ask_low_level(ctx, data):
 
 
 ASKING = [ask_with, ask_late, ask_fill, ask_prefetch, ask_freeze, ask_accumulate, ask_low_level]
-KNOWN = "Coherency.allocate_now waits for the driver's memory with the engine's gate held"
 
 
-@pytest.mark.xfail(strict=False, reason=KNOWN)
 @pytest.mark.parametrize("ask", ASKING)
 def test_a_body_submits_while_another_thread_waits_for_its_memory(ask):
     driver = full_device()
@@ -151,7 +149,6 @@ def test_a_body_submits_while_another_thread_waits_for_its_memory(ask):
     assert X.tolist() == Y.tolist() == Z.tolist() == [1] * N
 
 
-@pytest.mark.xfail(strict=False, reason=KNOWN)
 def test_two_bodies_submit_while_a_third_thread_waits_for_their_memory():
     """The bodies submit on each other's side of the wait, and open a with-block too."""
     driver = full_device(2, workers=3)
@@ -188,7 +185,6 @@ def test_two_bodies_submit_while_a_third_thread_waits_for_their_memory():
 # -- memory runs out in the body's own submission --------------------------------------------------------------------
 
 
-@pytest.mark.xfail(strict=False, reason="what the body waits for includes the body itself")
 @pytest.mark.parametrize("inner", ["late", "with"])
 def test_a_body_asks_for_the_memory_that_it_uses_itself(inner):
     """There is one block, and the body's own data has it: it cannot be freed before the body ends."""
@@ -217,7 +213,6 @@ def test_a_body_asks_for_the_memory_that_it_uses_itself(inner):
     assert X.tolist() == [2] * N and Y.tolist() == [1] * N
 
 
-@pytest.mark.xfail(strict=False, reason="what the body waits for includes the body itself")
 @pytest.mark.parametrize("refusals", [1, 2, 10])
 def test_an_allocation_fails_in_a_submission_from_a_body(refusals):
     """There is room, but the driver says no for a while: once the body has its own memory, at allocation 2."""
@@ -246,7 +241,6 @@ def test_an_allocation_fails_in_a_submission_from_a_body(refusals):
     assert X.tolist() == Y.tolist() == [1] * N
 
 
-@pytest.mark.xfail(strict=False, reason="two bodies wait for each other's memory")
 def test_two_bodies_ask_for_the_memory_that_the_other_uses():
     """Each of two blocks belongs to a running body, and each body asks for a third: at least one is told no."""
     driver = full_device(2, workers=3)
