@@ -133,8 +133,7 @@ def combine_at(engine: Engine, data: Data, place):
 
 
 def fold_at_rest(engine: Engine):
-    """Fold, on the host, the partials that no open task uses, to win room on devices; the events of that."""
-    folded = EventSet()
+    """Fold, on the host, partials on devices that no open task uses; the events of that, or None if there are none."""
     for item in list(engine.coherency.data.values()):
         data: Data = item
         version: Version = data.version
@@ -142,8 +141,8 @@ def fold_at_rest(engine: Engine):
             continue
         if any([partial.replica.place != 0 for partial in version.partials]):
             combine_at(engine, data, 0)
-            folded.update(version.writers)
-    return folded
+            return version.writers
+    return None
 
 
 def drop_after(engine: Engine, version: Version, replicas, event):

@@ -149,11 +149,8 @@ class Engine:
                 continue
             except OutOfMemoryError:
                 self.cancel(task)
-                try:
-                    folded = reductions.fold_at_rest(self)
-                finally:
-                    self.gate.leave()
-                if folded.count == 0 or not waits.settles(self, folded):
+                self.gate.leave()
+                if not self.make_room():
                     raise
                 continue
             except BaseException:
@@ -291,6 +288,14 @@ class Engine:
                 self.gate.leave()
             waits.wait(self, events)
             patience += 1
+
+    def make_room(self):
+        """Fold partial results where nothing else can be evicted; whether there were any."""
+        try:
+            folded = self.patiently(reductions.fold_at_rest)
+        except OutOfMemoryError:
+            return False
+        return folded is not None and waits.settles(self, folded)
 
     def pending(self):
         """How many late bodies have not run yet."""
