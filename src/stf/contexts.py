@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from stf import _loader, config, lifetime, places
+from stf import _loader, config, lifetime, options, places
 from stf._backends.stream import StreamBackend
 from stf._drivers.cpu import CpuDriver
 from stf._drivers.hostile import HostileDriver
@@ -33,7 +33,6 @@ from stf.tasks import ContextCore, HostLaunch
 __all__ = ["Context", "available_devices", "context", "default_device_count"]
 
 LANES_PER_PLACE = 64
-MAX_PENDING = 8192
 log = logging.getLogger("stf")
 
 
@@ -55,7 +54,7 @@ def context(
     Parameters
     ----------
     use_graph : bool
-        Run the tasks as CUDA graphs. This version has no graph backend.
+        Run the tasks as CUDA graphs. This version records none.
     devices : str, sequence of int, or None
         ``"cpu"`` (one device that works in host memory), ``"cpu:4"`` (four emulated devices with memories of their
         own); by default ``STF_DEVICES``, else this CPU.
@@ -83,25 +82,28 @@ def context(
     ------
     PlaceError
         `devices` names devices that are not there.
+    CaptureError
+        `use_graph` or `graph` asks for graphs.
+    TypeError, ValueError
+        Another option, or an ``STF_…`` variable, is malformed.
     """
-    if use_graph or graph is not None:
-        raise NotImplementedError("the graph backend is not part of this version; use stf.context() without use_graph")
+    config.check()
+    options.refuse_graphs(use_graph, graph)
     if stream is not None:
         raise PlaceError("stream= takes a CUDA stream, and this version runs on the CPU only; leave it out")
-    if max_pending is not None and max_pending < 1:
-        raise ValueError(f"max_pending is a positive number of tasks, got {max_pending}")
+    options.check_resources(resources)
     if arrays is not None:
         adapters.check_library(arrays)
-    spec = parse_devices(devices if devices is not None else config.devices)
+    spec = parse_devices(devices) if devices is not None else configured_devices()
     limit = memory_limit if memory_limit is not None else config.memory_limit
     return Context(
         spec,
         resources=resources,
         arrays=arrays,
         memory_limit=limit,
-        max_pending=max_pending if max_pending is not None else config.max_pending or MAX_PENDING,
+        max_pending=options.pending_limit(max_pending if max_pending is not None else config.max_pending),
         observe=observe,
-        name=name,
+        name=options.name_of(name),
     )
 
 
@@ -112,7 +114,7 @@ def available_devices() -> list[str]:
 
 def default_device_count() -> int:
     """Return how many devices a context has when none are asked for."""
-    return parse_devices(config.devices).count
+    return configured_devices().count
 
 
 class Context(ContextCore, Creation, Observing):
@@ -125,7 +127,7 @@ class Context(ContextCore, Creation, Observing):
         resources: Resources | None = None,
         arrays: str | None = None,
         memory_limit: int | None = None,
-        max_pending: int = MAX_PENDING,
+        max_pending: int = options.MAX_PENDING,
         observe: str | bool = False,
         name: str | None = None,
         driver: Any = None,
@@ -142,7 +144,7 @@ class Context(ContextCore, Creation, Observing):
         port = StreamBackend(self._driver, LANES_PER_PLACE, resources is None)
         names = ["host", *(f"device({i})" for i in range(spec.count))]
         affine = [0, *(0 if spec.shares_host else i + 1 for i in range(spec.count))]
-        limits = [0, *([limit_of(memory_limit, spec)] * spec.count)]
+        limits = [0, *([options.memory_bound(memory_limit, spec)] * spec.count)]
         engine = Engine(port, names, affine, limits, self._driver.max_workers, max_pending)
         engine.context = weakref.ref(self)
         engine.validate = config.validate or config.hostile is not None
@@ -219,7 +221,7 @@ class Context(ContextCore, Creation, Observing):
     # -- tasks that the context itself submits -----------------------------------------------------------------
 
     def host_launch(
-        self, *args: Any, fn: Any = None, name: str | None = None, symbol: str | None = None, **options: Any
+        self, *args: Any, fn: Any = None, name: str | None = None, symbol: str | None = None, **others: Any
     ) -> Any:
         """Run a function on the host when its data are there, without blocking.
 
@@ -234,9 +236,9 @@ class Context(ContextCore, Creation, Observing):
         name : str, optional
             What pictures and messages call the task.
         """
-        extra = tuple(options.pop("args", ()))
-        if options:
-            raise TypeError(f"host_launch got unknown arguments: {', '.join(options)}")
+        extra = tuple(others.pop("args", ()))
+        if others:
+            raise TypeError(f"host_launch got unknown arguments: {', '.join(others)}")
         task = self.make_host_task(args, name or symbol)
         launch = HostLaunch(task, extra)
         return launch(fn) if fn is not None else launch
@@ -407,10 +409,12 @@ class Context(ContextCore, Creation, Observing):
         ------
         TimeoutError
             It took longer; nothing is lost.
+        TypeError, ValueError
+            `timeout` is no number of seconds.
         """
         self._must_be_open()
         self._must_be_outside("synchronize")
-        if not self.engine.synchronize(-1.0 if timeout is None else float(timeout)):
+        if not self.engine.synchronize(options.seconds(timeout)):
             raise TimeoutError(f"tasks were still running after {timeout} s")
         self.check_errors()
 
@@ -562,7 +566,7 @@ class Fence(Stream):
     def synchronize(self, timeout: float | None = None) -> None:
         """Block until that work is complete; TimeoutError if `timeout` seconds were not enough."""
         self._owner._must_not_be_in_a_body("synchronize of a fence")
-        if not self._owner.engine.wait_events(self._events, -1.0 if timeout is None else float(timeout)):
+        if not self._owner.engine.wait_events(self._events, options.seconds(timeout)):
             raise TimeoutError(f"tasks before the fence were still running after {timeout} s")
 
     @property
@@ -571,26 +575,17 @@ class Fence(Stream):
         return bool(self._owner.engine.wait_events(self._events, 0.0))
 
 
+def configured_devices() -> DeviceSpec:
+    """The devices that ``STF_DEVICES`` asks for, else this CPU."""
+    return parse_devices(config.devices, "STF_DEVICES")
+
+
 def make_driver(spec: DeviceSpec) -> Any:
     """A driver for what was asked; a hostile one with STF_HOSTILE."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     workers = config.cpu_workers or cores
     driver = CpuDriver(spec.count, spec.shares_host, workers or 1, spec.capacity)
     return driver if config.hostile is None else HostileDriver(driver, config.hostile)
-
-
-def limit_of(memory_limit: int | None, spec: DeviceSpec) -> int:
-    if memory_limit is None:
-        return 0
-    if memory_limit <= 0:
-        raise ValueError(f"memory_limit is a positive number of bytes, got {memory_limit}")
-    if spec.shares_host:
-        raise ValueError(
-            "memory_limit bounds the memory of devices, and device 'cpu' works in host memory; use "
-            "devices='cpu:1' for an "
-            "emulated device with memory of its own"
-        )
-    return int(memory_limit)
 
 
 def copy_into(source: Any, target: Any) -> None:

@@ -13,6 +13,7 @@ from stf._engine.instances import Layout
 from stf.data import CompositeData, LogicalData, find_interface
 from stf.errors import PlaceError
 from stf.interop.arrays import Memory, describe
+from stf.options import name_of
 from stf.places import DataPlace
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class Creation:
         self._must_be_open()
         custom = find_interface(obj)
         if custom is not None:
-            return self._custom_data(obj, custom, name or symbol, write_back, readonly)
+            return self._custom_data(obj, custom, name_of(name, symbol), write_back, readonly)
         if isinstance(obj, LogicalData):
             raise TypeError(f"{obj!r} is logical data already")
         if data_place is not None and self.data_place_code(data_place) > 0:
@@ -89,7 +90,7 @@ class Creation:
             pass  # what the user dropped is released, before memory is compared
         before = self._last_uses(memory, name)
         handle = self._new_handle(
-            Layout(memory.shape, memory.strides, memory.dtype, memory.dtype.itemsize), name or symbol
+            Layout(memory.shape, memory.strides, memory.dtype, memory.dtype.itemsize), name_of(name, symbol)
         )
         core = handle.core
         core.readonly = bool(readonly or memory.readonly)
@@ -161,12 +162,12 @@ class Creation:
         kind = np.dtype(np.float64 if dtype is None else dtype)
         if kind.hasobject:
             raise TypeError(f"logical data needs plain elements, got dtype {kind} which holds Python objects")
-        return self._new_handle(Layout(extents, c_strides(extents, kind), kind, kind.itemsize), name or symbol)
+        return self._new_handle(Layout(extents, c_strides(extents, kind), kind, kind.itemsize), name_of(name, symbol))
 
     def empty_with_layout(self, layout: Layout, name: str | None) -> LogicalData:
         """New data with the layout of another."""
         self._must_be_open()
-        return self._new_handle(layout, name)
+        return self._new_handle(layout, name_of(name))
 
     def logical_data_full(
         self,
@@ -197,7 +198,7 @@ class Creation:
             For messages and pictures.
         """
         kind = np.asarray(fill_value).dtype if dtype is None else np.dtype(dtype)
-        data = self.logical_data_empty(shape, kind, name=name or symbol)
+        data = self.logical_data_empty(shape, kind, name=name_of(name, symbol))
         self._fill(data, fill_value, where, exec_place)
         return data
 
@@ -212,7 +213,7 @@ class Creation:
     def token(self, *, name: str | None = None, symbol: str | None = None) -> LogicalData:
         """Return data without content, which only orders tasks; it may be read at once."""
         self._must_be_open()
-        return self._new_handle(None, name or symbol, True)
+        return self._new_handle(None, name_of(name, symbol), True)
 
     logical_token = token
 

@@ -14,6 +14,7 @@ from stf.annotations import access_mode
 from stf.errors import ContextClosedError
 from stf.interop import adapters
 from stf.observe.html import data_html, never_raises
+from stf.options import name_of
 from stf.reducers import as_reducer
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class LogicalData(DataHandle):
 
     def set_symbol(self, name: str) -> LogicalData:
         """Name the data; return it."""
-        self.core.name = str(name)
+        self.core.name = name_of(name)
         return self
 
     @property

@@ -30,8 +30,8 @@ class DeviceSpec:
         return "cpu" if self.shares_host else f"cpu:{self.count}"
 
 
-def parse_devices(devices: Any) -> DeviceSpec:
-    """Understand ``None``, ``"cpu"``, ``"cpu:4"``, ``"cuda"``, ``"cuda:0,2"`` or ``[0, 2]``.
+def parse_devices(devices: Any, source: str = "devices") -> DeviceSpec:
+    """Understand ``None``, ``"cpu"``, ``"cpu:4"``, ``"cuda"``, ``"cuda:0,2"`` or ``[0, 2]``; `source` gave it.
 
     Raises
     ------
@@ -52,21 +52,24 @@ def parse_devices(devices: Any) -> DeviceSpec:
             return DeviceSpec("cpu", 1, True)
         match = re.fullmatch(r"cpu:(\d+)", devices)
         if match:
-            return emulated(int(match.group(1)))
+            return emulated(int(match.group(1)), source)
         if not devices.startswith("cuda"):
-            raise ValueError(f"devices is 'cpu', 'cpu:N', 'cuda', 'cuda:0,2' or a list of numbers, got {devices!r}")
-    elif not isinstance(devices, Sequence):
-        raise TypeError(f"devices is 'cpu', 'cpu:N', 'cuda', 'cuda:0,2' or a list of numbers, got {devices!r}")
+            raise ValueError(f"{source} is 'cpu', 'cpu:N', 'cuda', 'cuda:0,2' or a list of numbers, got {devices!r}")
+    elif not isinstance(devices, Sequence) or not all(hasattr(index, "__index__") for index in devices):
+        raise TypeError(
+            f"{source} is 'cpu', 'cpu:N', 'cuda', 'cuda:0,2' or a list of numbers, got {devices!r}; N emulated devices "
+            "are 'cpu:N'"
+        )
     raise PlaceError(
-        f"devices={devices!r} needs CUDA, which this version of stf does not drive yet; use devices='cpu' or "
+        f"{source}={devices!r} needs CUDA, which this version of stf does not drive yet; use devices='cpu' or "
         "STF_DEVICES=cpu"
     )
 
 
-def emulated(count: int) -> DeviceSpec:
+def emulated(count: int, source: str = "devices") -> DeviceSpec:
     """`count` emulated devices with memories of their own."""
     if count < 1:
-        raise ValueError(f"'cpu:N' needs at least one device, got {count}")
+        raise ValueError(f"{source}='cpu:N' needs at least one device, got {count}; use 'cpu:1' or more")
     return DeviceSpec("cpu", count, False)
 
 
