@@ -54,10 +54,21 @@ def check_inputs(engine: Engine, task: TaskCore):
             failure.delivered = True
             if failure in engine.failures:
                 engine.failures.remove(failure)
-            spoilt = [use.core.describe() for use in cores_of(task) if use.core.version.outcome is item]
+            spoilt = poisoned_inputs(task, failure)
             engine.fail(task, failure)
             raise failure.error_of_reader(task.label(), " and ".join(spoilt) or "its input")
     return 0
+
+
+def poisoned_inputs(task: TaskCore, failure):
+    """What the task reads and `failure` spoilt; the copy to its place may have an outcome of its own since."""
+    spoilt = []
+    for item in task.uses:
+        use: Access = item
+        outcome = use.core.version.outcome
+        if use.mode & READ and outcome is not None and outcome.failed() is failure:
+            spoilt.append(use.core.describe())
+    return spoilt
 
 
 def take_failures(engine: Engine):
