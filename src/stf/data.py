@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["CompositeData", "Frozen", "LogicalData", "register_data_interface"]
 
+NAMED_WRITERS = 4
+
 
 class LogicalData(DataHandle):
     """Data that tasks read and write, wherever they run. Made by a context.
@@ -198,17 +200,21 @@ class LogicalData(DataHandle):
     # -- story -------------------------------------------------------------------------------------------------
 
     def last_writer(self) -> str:
-        """Who wrote the present content, for messages."""
-        version = self.core.version
-        if version.wrote_code is None:
-            return "its registration"
-        return f"task '{version.wrote or 'task'}' at {site_text(version.wrote_code, version.wrote_lasti)}"
+        """Who wrote the present content, for messages; not who failed to, or was skipped."""
+        return self.core.version.last_writers()[0][0]
 
     def history(self) -> str:
-        """Return who wrote the data, where it is valid, and which copies it caused and who asked for them."""
+        """Return who wrote the data, where it is valid, and which copies it caused and who asked for them.
+
+        Tasks that were to write it since, and failed or were skipped, are named after the one that did.
+        """
         core = self.core
         names = core.engine.place_names
         lines = [f"{core.describe()}: written by {self.last_writer()}"]
+        later = core.version.last_writers()[1:]
+        lines += [f"  not by {writer}: {why}" for writer, why in later[:NAMED_WRITERS]]
+        if len(later) > NAMED_WRITERS:
+            lines.append(f"  nor by {len(later) - NAMED_WRITERS} tasks after those")
         states = ("no valid content", "shared", "modified")
         for replica in core.version.replicas:
             home = ", the user's array" if replica.home else ""

@@ -9,7 +9,7 @@ except ImportError:
 
 from stf._engine.access import Access, Data
 from stf._engine.scopes import Outcome, Version, is_open
-from stf._engine.task import TaskCore, cores_of
+from stf._engine.task import TaskCore
 
 if not cython.compiled:
     INVALID, SHARED, MODIFIED = 0, 1, 2
@@ -39,10 +39,14 @@ def inherit(engine: Engine, task: TaskCore, version: Version, data: Data):
 
 def spoil(engine: Engine, task: TaskCore, failure):
     """A task that will not run leaves what it was to write poisoned."""
+    outcome = Outcome(False, failure)
+    outcome.skipped = True
     for item in task.uses:
         use: Access = item
         if use.mode != READ and use.core.engine is engine:
-            use.core.version.outcome = Outcome(False, failure)
+            version = use.core.version
+            version.set_writer(task.symbol, task.code, task.lasti, outcome)
+            version.outcome = outcome
     return 0
 
 
@@ -56,6 +60,7 @@ def check_inputs(engine: Engine, task: TaskCore):
                 engine.failures.remove(failure)
             spoilt = poisoned_inputs(task, failure)
             engine.fail(task, failure)
+            task.outcome.skipped = True
             raise failure.error_of_reader(task.label(), " and ".join(spoilt) or "its input")
     return 0
 
