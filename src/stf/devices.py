@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stf.errors import PlaceError
+from stf.observe.statistics import DriverStatistics, ResourceStatistics
 
 __all__ = ["DeviceSpec", "Resources", "parse_devices"]
 
@@ -85,14 +86,35 @@ class Resources:
 
     def driver(self, spec: DeviceSpec) -> Any:
         """The shared driver for `spec`; the child of a fork has none of its parent's threads, and starts anew."""
-        if self._process != os.getpid():
-            self._process = os.getpid()
-            self._drivers = {}
+        self._forget_parent()
         if spec not in self._drivers:
             from stf.contexts import make_driver
 
             self._drivers[spec] = make_driver(spec)
         return self._drivers[spec]
+
+    def _forget_parent(self) -> None:
+        if self._process != os.getpid():
+            self._process = os.getpid()
+            self._drivers = {}
+
+    def statistics(self) -> ResourceStatistics:
+        """Return what the contexts share now: streams, workers, allocations and bytes, by driver.
+
+        Examples
+        --------
+        >>> import stf
+        >>> shared = stf.Resources()
+        >>> with stf.context(devices="cpu:2", resources=shared) as ctx:
+        ...     ctx.logical_data_zeros(4).numpy()
+        array([0., 0., 0., 0.])
+        >>> print(shared.statistics())  # doctest: +ELLIPSIS
+        cpu:2: 0 streams in use and ... spare, ... workers, 0 allocations
+        >>> shared.close()
+        """
+        self._forget_parent()
+        drivers = {str(spec): (spec.count, driver.statistics()) for spec, driver in list(self._drivers.items())}
+        return ResourceStatistics({name: driver_statistics(*known) for name, known in drivers.items()})
 
     def close(self) -> None:
         """Stop the workers; contexts that still use them must be finalized first."""
@@ -102,3 +124,10 @@ class Resources:
 
     def __del__(self) -> None:
         self.close()
+
+
+def driver_statistics(count: int, told: tuple[int, int, int, int, list[int]]) -> DriverStatistics:
+    """What a driver of `count` devices told, with names for its places."""
+    streams, spare, workers, allocations, used = told
+    places = ["host", *(f"device({i})" for i in range(count))]
+    return DriverStatistics(streams, spare, workers, allocations, dict(zip(places, used, strict=True)))

@@ -155,10 +155,10 @@ class DotRecorder(Observer):
             return
         del self._tasks[found]
         for i in reversed(range(len(self._operations))):
-            before, *rest = self._operations[i]
-            if before <= found:
+            operation = self._operations[i]
+            if operation[0] <= found:
                 break
-            self._operations[i] = (before - 1, *rest)
+            self._operations[i] = (operation[0] - 1, *operation[1:])
 
     def section_begin(self, name: str) -> None:
         """Open a section in the innermost open one."""
