@@ -77,48 +77,80 @@ class Creation:
             raise TypeError(f"{obj!r} is logical data already")
         if data_place is not None and self.data_place_code(data_place) > 0:
             raise PlaceError(f"{type(obj).__name__} lies in host memory, not on {data_place!r}; leave data_place out")
-        memory = describe(obj)
-        known = self.registry.find(memory)
-        if known is not None and not known.core.released:
-            if readonly > known.readonly or write_back < known.core.write_back:
-                raise ValueError(
-                    f"this memory is {known.core.describe()} already; readonly and write_back cannot differ, say them "
-                    "when it is registered first (or set_write_back)"
-                )
-            return known
-        with self.engine_entry():
-            pass  # what the user dropped is released, before memory is compared
-        before = self._last_uses(memory, name)
-        handle = self._new_handle(
-            Layout(memory.shape, memory.strides, memory.dtype, memory.dtype.itemsize), name_of(name, symbol)
-        )
-        core = handle.core
-        core.readonly = bool(readonly or memory.readonly)
-        core.write_back = bool(write_back) and not core.readonly
-        core.owner = (config.validate and protect(memory)) or memory.owner
-        self.engine.set_home(core, 0, memory.address, memory.owner)
-        for last in before:
-            self.engine.order_after(core, last)
-        self.registry.add(core.id, memory, handle)
-        core.on_removed = self.registry.leave
-        return handle
+        name = name_of(name, symbol)
+        while True:
+            described = describe(obj)
+            memory = self._unprotected(described)
+            with self.engine_entry():
+                pass  # what the user dropped is released, before memory is compared
+            known = self.registry.find(memory)
+            if known is not None and not known.core.released:
+                return check_same(known, readonly, write_back)
+            before = self._last_uses(memory, name)
+            if before is None or (config.validate and describe(obj).readonly != described.readonly):
+                continue
+            handle = self._register(memory, name, before, write_back, readonly)
+            if handle is not None:
+                return handle
 
-    def _last_uses(self, memory: Memory, name: str | None) -> list[Any]:
-        """Events that the next user of `memory` must wait for; ValueError if live data have it."""
+    def _unprotected(self, memory: Memory) -> Memory:
+        """What an array was before its registration made it read-only (STF_VALIDATE)."""
+        if config.validate and memory.readonly:
+            writeable = memory._replace(readonly=False)
+            known = self.registry.find(writeable)
+            if known is not None and isinstance(known.core.owner, Protected):
+                return writeable
+        return memory
+
+    def _last_uses(self, memory: Memory, name: str | None) -> dict[int, Any] | None:
+        """Who had `memory`, and the events that its next user must wait for; ValueError if live data have it.
+
+        None if another thread registered the very same memory since it was looked for.
+        """
         self.registry.sweep(self.engine.all_done)
-        events = []
-        for ident in list(self.registry.overlapping(memory)):
+        events: dict[int, Any] = {}
+        for ident in self.registry.overlapping(memory):
             clash = self.engine.coherency.data.get(ident)
-            if clash is not None and clash.released:
-                release.settle(self.engine, [clash])  # its content may still turn out poisoned
-                clash = None
-            if clash is not None:
+            if clash is not None and self._is_live(clash):
+                if self.registry.find(memory) is not None:
+                    return None
                 raise ValueError(
                     f"the memory of {name or 'this array'} ({memory.dtype}, shape {memory.shape}) overlaps that of "
                     f"{clash.describe()}; register one array and split it with tiles(), or release the other first"
                 )
-            events.append(self.registry.leaving.get(ident))
-        return [last for last in events if last is not None]
+            if clash is not None:
+                release.settle(self.engine, [clash])  # its content may still turn out poisoned
+            events[ident] = self.registry.leaving.get(ident)
+        return events
+
+    def _is_live(self, data: Any) -> bool:
+        """Whether a data is in use still; another thread may be about to release it."""
+        if data.released:
+            return False
+        with self.engine_entry():
+            return not data.released
+
+    def _register(
+        self, memory: Memory, name: str | None, before: dict[int, Any], write_back: bool, readonly: bool
+    ) -> LogicalData | None:
+        """New data with its home in `memory`; None if another thread was first."""
+        handle = self._new_handle(Layout(memory.shape, memory.strides, memory.dtype, memory.dtype.itemsize), name)
+        core = handle.core
+        core.readonly = bool(readonly or memory.readonly)
+        protection = Protected(memory.owner) if config.validate and memory.owner.flags.writeable else None
+        core.owner = protection or memory.owner
+        self.engine.set_home(core, 0, memory.address, memory.owner)
+        for last in before.values():
+            if last is not None:
+                self.engine.order_after(core, last)
+        core.write_back = bool(write_back) and not core.readonly
+        core.on_removed = self.registry.leave
+        if not self.registry.add(core.id, memory, handle, before):
+            core.write_back, core.on_removed = False, None
+            return None
+        if protection is not None:
+            protection.begin()
+        return handle
 
     def _custom_data(self, obj: Any, custom: Any, name: str | None, write_back: bool, readonly: bool) -> Any:
         kind, first, unflatten = custom
@@ -234,6 +266,16 @@ class Creation:
         return tile
 
 
+def check_same(known: LogicalData, readonly: bool, write_back: bool) -> LogicalData:
+    """What the same memory is already, unless it is now asked for with other options."""
+    if readonly > known.readonly or write_back < known.core.write_back:
+        raise ValueError(
+            f"this memory is {known.core.describe()} already; readonly and write_back cannot differ, say them "
+            "when it is registered first (or set_write_back)"
+        )
+    return known
+
+
 class InterfaceAdapter:
     """A custom data interface, as the backend calls it."""
 
@@ -253,19 +295,23 @@ class InterfaceAdapter:
 
 
 class Protected:
-    """Keeps a registered array, read-only for its user, until it is dropped (STF_VALIDATE)."""
+    """Keeps a registered array, read-only for its user, until it is dropped (STF_VALIDATE).
+
+    Other arrays over the same memory stay as they are.
+    """
 
     def __init__(self, array: Any) -> None:
         self.array = array
-        array.flags.writeable = False
+        self.active = False
+
+    def begin(self) -> None:
+        """Make the array read-only: from now on its memory belongs to tasks."""
+        self.active = True
+        self.array.flags.writeable = False
 
     def __del__(self) -> None:
-        self.array.flags.writeable = True
-
-
-def protect(memory: Memory) -> Any:
-    """Make the user's array read-only while stf has it. Other arrays over the same memory stay as they are."""
-    return Protected(memory.owner) if memory.owner.flags.writeable else None
+        if self.active:
+            self.array.flags.writeable = True
 
 
 def check_shape(shape: Any) -> tuple[int, ...]:
