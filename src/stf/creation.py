@@ -10,7 +10,8 @@ import numpy as np
 from stf import config
 from stf._engine import release
 from stf._engine.instances import Layout
-from stf.data import CompositeData, LogicalData, find_interface
+from stf.composite import CompositeData, find_interface
+from stf.data import LogicalData
 from stf.errors import PlaceError
 from stf.interop.arrays import Memory, describe
 from stf.options import name_of
@@ -161,6 +162,10 @@ class Creation:
                 )
                 for i, part in enumerate(first(obj))
             ]
+            if not parts:
+                raise ValueError(
+                    f"flatten of {type(obj).__name__} gave no arrays; give at least one, or register an interface="
+                )
             return CompositeData(obj, parts, unflatten, name)
         interface = InterfaceAdapter(first(obj), self)
         layout = Layout((), (), np.dtype(object), 0, interface, int(interface.interface.nbytes(obj)))

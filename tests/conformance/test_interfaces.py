@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse
 
 import stf
-from stf import data as registered
+from stf import composite as registered
 from stf.observe import Observer
 
 
