@@ -85,7 +85,7 @@ class Creation:
             with self.engine_entry():
                 pass  # what the user dropped is released, before memory is compared
             known = self.registry.find(memory)
-            if known is not None and not known.core.released:
+            if known is not None:
                 return check_same(known, readonly, write_back)
             before = self._last_uses(memory, name)
             if before is None or (config.validate and describe(obj).readonly != described.readonly):

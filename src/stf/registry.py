@@ -32,9 +32,10 @@ class Registry:
         self.leaving: dict[int, Any] = {}  # data id: the last events on memory that is given up
 
     def find(self, memory: Memory) -> Any:
-        """The live handle of exactly this memory, or None."""
+        """The handle of the data that has exactly this memory, or None; one that was released has it no more."""
         known = self.same.get(key_of(memory))
-        return known() if known is not None else None
+        handle = known() if known is not None else None
+        return None if handle is None or handle.core.released else handle
 
     def overlapping(self, memory: Memory) -> list[int]:
         """The ids of data whose memory overlaps `memory`, in the order of their addresses."""

@@ -131,3 +131,18 @@ def test_threads_register_arrays_of_their_own_side_by_side(ctx):
     ctx.synchronize()
     assert ctx.statistics().tasks["task"] == 4 * 30 * 8
     ctx.check_state()
+
+
+def test_what_was_released_and_is_held_still_stands_in_no_way(ctx):
+    empty, X = np.zeros((0, 3)), np.zeros(4)
+    for array in (empty, X):
+        old = ctx.logical_data(array)
+        old.release()
+        new = ctx.logical_data(array)
+        assert new is not old and ctx.logical_data(array) is new
+        new.release()
+    part = ctx.logical_data(X[:2])
+    with pytest.raises(ValueError, match="overlaps that of"):
+        ctx.logical_data(X)
+    part.release()
+    assert ctx.logical_data(X).numpy().tolist() == [0] * 4
