@@ -9,8 +9,9 @@ from stf import (
     config,
 )
 from stf.annotations import Accumulate, Read, ReadWrite, Stream, Write, access_mode
+from stf.composite import CompositeData, register_data_interface
 from stf.contexts import Context, context
-from stf.data import CompositeData, Frozen, LogicalData, register_data_interface
+from stf.data import LogicalData
 from stf.decorators import graph_ctx, stream_ctx, task
 from stf.devices import Resources
 from stf.errors import (
@@ -27,6 +28,7 @@ from stf.errors import (
     UninitializedDataError,
 )
 from stf.interop.arrays import view
+from stf.loans import Frozen
 from stf.observing import why
 from stf.partition import blocked_partition, cyclic_partition, null_partition, tiled_partition
 from stf.places import DataPlace, ExecPlace, Grid, data_place, exec_place

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import platform
+import sys
 
 from stf import _loader, config
 
@@ -17,8 +19,14 @@ DISTRIBUTIONS = {
 }
 
 
-def main() -> None:
-    """Print what a bug report needs."""
+def main() -> int:
+    """Print what a bug report needs; return the exit status, 2 if a variable is malformed."""
+    try:
+        config.check()
+        _check_devices()
+    except ValueError as error:
+        print(f"python -m stf: error: {error}", file=sys.stderr)
+        return 2
     _title("Versions")
     _row("python", f"{platform.python_version()} ({platform.system()} {platform.machine()})")
     for name, distribution in DISTRIBUTIONS.items():
@@ -31,6 +39,16 @@ def main() -> None:
         _row(name, "compiled" if compiled else "Python", width=28)
     _title("Settings")
     config.show()
+    return 0
+
+
+def _check_devices() -> None:
+    """Raise ValueError if STF_DEVICES cannot be understood; devices that are not here are for the page to show."""
+    from stf.contexts import configured_devices
+    from stf.errors import PlaceError
+
+    with contextlib.suppress(PlaceError):
+        configured_devices()
 
 
 def _version(distribution: str) -> str:
@@ -58,4 +76,4 @@ def _row(name: str, value: str, width: int = 14) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,4 +1,4 @@
-"""The environment variables of stf, read once at import.
+"""The environment variables of stf, read once at import; a malformed one is an error of the first context.
 
 Each setting is an attribute of this module: ``config.devices`` is ``STF_DEVICES``. Those of the task graph's picture
 are read from ``CUDASTF_DOT_…`` too; where both are set, ``STF_DOT_…`` wins. An empty variable counts as unset.
@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["SETTINGS", "Setting", "reload", "show"]
+__all__ = ["SETTINGS", "Setting", "check", "reload", "show"]
 
 # The settings, for type checkers; SETTINGS has them with their meaning.
 devices: str | None
@@ -138,7 +138,13 @@ def reload(environment: Mapping[str, str] | None = None) -> None:
         for setting, (value, source) in zip(SETTINGS, before, strict=True):
             setting.value, setting.source = value, source
         raise
-    globals().update({s.name: s.value for s in SETTINGS})
+    _publish()
+
+
+def check() -> None:
+    """Raise ValueError if a variable was malformed when stf was imported; it has its default value since."""
+    if _malformed:
+        raise ValueError(_malformed[0])
 
 
 def show() -> None:
@@ -148,6 +154,23 @@ def show() -> None:
     for row in rows:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
         print("  ".join([*cells, row[3]]))
+
+
+def _read_at_import() -> None:
+    """Take what is well formed; `check` tells of the rest, since an import is no place for it."""
+    malformed: list[str] = []
+    for setting in SETTINGS:
+        try:
+            setting.read(os.environ)
+        except ValueError as error:
+            malformed.append(str(error))
+    _publish(malformed)
+
+
+def _publish(malformed: Sequence[str] = ()) -> None:
+    """Make the settings attributes of this module."""
+    globals().update({s.name: s.value for s in SETTINGS})
+    _malformed[:] = malformed
 
 
 def _parse(variable: str, kind: str, text: str) -> Any:
@@ -203,5 +226,6 @@ _PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
     "count": (_count, "a positive integer, such as 8"),
     "bytes": (_bytes, "a number of bytes, such as 500000000, 512MiB or 2GiB"),
 }
+_malformed: list[str] = []
 
-reload()
+_read_at_import()

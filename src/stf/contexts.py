@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from stf import _loader, config, lifetime, places
+from stf import _loader, config, lifetime, options, places
 from stf._backends.stream import StreamBackend
 from stf._drivers.cpu import CpuDriver
 from stf._drivers.hostile import HostileDriver
@@ -18,13 +18,15 @@ from stf._engine import invariants, outcomes, release
 from stf._engine.access import AFFINE_PLACE
 from stf._engine.failures import raise_failures
 from stf._engine.submit import Engine
-from stf.annotations import Stream, access_mode
+from stf.annotations import Stream
+from stf.composite import CompositeData
 from stf.creation import Creation
-from stf.data import CompositeData, Frozen, LogicalData, view_for_host
+from stf.data import LogicalData, view_for_host
 from stf.devices import DeviceSpec, Resources, parse_devices
-from stf.errors import AccessError, ContextClosedError, ContextMismatchError, PlaceError, TaskStateError
+from stf.errors import ContextClosedError, ContextMismatchError, PlaceError, TaskStateError
 from stf.functions import TaskFunction
 from stf.interop import adapters
+from stf.loans import Lending
 from stf.observing import Observing
 from stf.places import DataPlace, ExecPlace, Grid, as_exec_place
 from stf.registry import Registry
@@ -33,7 +35,6 @@ from stf.tasks import ContextCore, HostLaunch
 __all__ = ["Context", "available_devices", "context", "default_device_count"]
 
 LANES_PER_PLACE = 64
-MAX_PENDING = 8192
 log = logging.getLogger("stf")
 
 
@@ -55,7 +56,7 @@ def context(
     Parameters
     ----------
     use_graph : bool
-        Run the tasks as CUDA graphs. This version has no graph backend.
+        Run the tasks as CUDA graphs. This version records none.
     devices : str, sequence of int, or None
         ``"cpu"`` (one device that works in host memory), ``"cpu:4"`` (four emulated devices with memories of their
         own); by default ``STF_DEVICES``, else this CPU.
@@ -83,25 +84,28 @@ def context(
     ------
     PlaceError
         `devices` names devices that are not there.
+    CaptureError
+        `use_graph` or `graph` asks for graphs.
+    TypeError, ValueError
+        Another option, or an ``STF_…`` variable, is malformed.
     """
-    if use_graph or graph is not None:
-        raise NotImplementedError("the graph backend is not part of this version; use stf.context() without use_graph")
+    config.check()
+    options.refuse_graphs(use_graph, graph)
     if stream is not None:
         raise PlaceError("stream= takes a CUDA stream, and this version runs on the CPU only; leave it out")
-    if max_pending is not None and max_pending < 1:
-        raise ValueError(f"max_pending is a positive number of tasks, got {max_pending}")
+    options.check_resources(resources)
     if arrays is not None:
         adapters.check_library(arrays)
-    spec = parse_devices(devices if devices is not None else config.devices)
+    spec = parse_devices(devices) if devices is not None else configured_devices()
     limit = memory_limit if memory_limit is not None else config.memory_limit
     return Context(
         spec,
         resources=resources,
         arrays=arrays,
         memory_limit=limit,
-        max_pending=max_pending if max_pending is not None else config.max_pending or MAX_PENDING,
+        max_pending=options.pending_limit(max_pending if max_pending is not None else config.max_pending),
         observe=observe,
-        name=name,
+        name=options.name_of(name),
     )
 
 
@@ -112,10 +116,10 @@ def available_devices() -> list[str]:
 
 def default_device_count() -> int:
     """Return how many devices a context has when none are asked for."""
-    return parse_devices(config.devices).count
+    return configured_devices().count
 
 
-class Context(ContextCore, Creation, Observing):
+class Context(ContextCore, Creation, Lending, Observing):
     """Data, tasks and what orders them. Made by `stf.context`."""
 
     def __init__(
@@ -125,7 +129,7 @@ class Context(ContextCore, Creation, Observing):
         resources: Resources | None = None,
         arrays: str | None = None,
         memory_limit: int | None = None,
-        max_pending: int = MAX_PENDING,
+        max_pending: int = options.MAX_PENDING,
         observe: str | bool = False,
         name: str | None = None,
         driver: Any = None,
@@ -142,7 +146,7 @@ class Context(ContextCore, Creation, Observing):
         port = StreamBackend(self._driver, LANES_PER_PLACE, resources is None)
         names = ["host", *(f"device({i})" for i in range(spec.count))]
         affine = [0, *(0 if spec.shares_host else i + 1 for i in range(spec.count))]
-        limits = [0, *([limit_of(memory_limit, spec)] * spec.count)]
+        limits = [0, *([options.memory_bound(memory_limit, spec)] * spec.count)]
         engine = Engine(port, names, affine, limits, self._driver.max_workers, max_pending)
         engine.context = weakref.ref(self)
         engine.validate = config.validate or config.hostile is not None
@@ -180,7 +184,7 @@ class Context(ContextCore, Creation, Observing):
     def where_code(self, where: Any) -> int:
         """The place that ``.on(where)`` means: a place, or where a data is valid."""
         if isinstance(where, CompositeData):
-            where = where.parts[0]
+            where = max(where.parts, key=lambda part: part.nbytes)
         if not isinstance(where, LogicalData):
             return self.place_code(where)
         self._check_mine(where)
@@ -219,7 +223,7 @@ class Context(ContextCore, Creation, Observing):
     # -- tasks that the context itself submits -----------------------------------------------------------------
 
     def host_launch(
-        self, *args: Any, fn: Any = None, name: str | None = None, symbol: str | None = None, **options: Any
+        self, *args: Any, fn: Any = None, name: str | None = None, symbol: str | None = None, **others: Any
     ) -> Any:
         """Run a function on the host when its data are there, without blocking.
 
@@ -234,9 +238,9 @@ class Context(ContextCore, Creation, Observing):
         name : str, optional
             What pictures and messages call the task.
         """
-        extra = tuple(options.pop("args", ()))
-        if options:
-            raise TypeError(f"host_launch got unknown arguments: {', '.join(options)}")
+        extra = tuple(others.pop("args", ()))
+        if others:
+            raise TypeError(f"host_launch got unknown arguments: {', '.join(others)}")
         task = self.make_host_task(args, name or symbol)
         launch = HostLaunch(task, extra)
         return launch(fn) if fn is not None else launch
@@ -263,16 +267,36 @@ class Context(ContextCore, Creation, Observing):
         function.call(self, task, args, {})
 
     def copy(self, src: Any, dst: Any) -> None:
-        """Submit a task that copies the content of one data to another of the same shape."""
-        self._check_array(src)
-        self._check_array(dst)
-        if src.shape != dst.shape:
-            raise ValueError(f"cannot copy {src!r} to {dst!r}: the shapes {src.shape} and {dst.shape} differ")
-        task = self._task_of_kind("copy", [src.read(), dst.write()], "copy", dst)
+        """Submit a task that copies the content of one data to another of the same shape.
+
+        Data made of several arrays are copied to others with parts of the same shapes and dtypes.
+        """
+        sources, targets = self._parts_of(src), self._parts_of(dst)
+        if isinstance(src, CompositeData) or isinstance(dst, CompositeData):
+            check_equal_parts(src, dst)
+        for source, target in zip(sources, targets, strict=True):
+            if source.shape != target.shape:
+                raise ValueError(
+                    f"cannot copy {source!r} to {target!r}: the shapes {source.shape} and {target.shape} differ"
+                )
+        accesses = [source.read() for source in sources] + [target.write() for target in targets]
+        task = self._task_of_kind("copy", accesses, "copy", dst)
         task.run_late(copy_into, ())
+
+    def _parts_of(self, data: Any) -> list[LogicalData]:
+        """The arrays that a data is made of: itself, or its parts."""
+        parts = data.parts if isinstance(data, CompositeData) else [data]
+        for part in parts:
+            self._check_array(part)
+        return parts
 
     def fill(self, data: LogicalData, value: Any) -> None:
         """Submit a task that fills the data with `value`."""
+        if isinstance(data, CompositeData):
+            raise TypeError(
+                f"fill takes data of one array, got {data!r}; fill a part of it, as in ctx.fill(lC.parts[0], value), "
+                "or write it in a task"
+            )
         self._fill(data, value, None, None)
 
     def _fill(self, data: LogicalData, value: Any, where: DataPlace | None, place: Any) -> None:
@@ -283,12 +307,14 @@ class Context(ContextCore, Creation, Observing):
         task = self._task_of_kind("fill", [data.write(where)], "fill", None, place)
         task.run_late(fill_with, (value,))
 
-    def prefetch(self, data: LogicalData, data_place: DataPlace) -> None:
+    def prefetch(self, data: LogicalData | CompositeData, data_place: DataPlace) -> None:
         """Submit a copy of the data to a place, so that a later task finds it there."""
         code = self.data_place_code(data_place)
-        task = self._task_of_kind(
-            "prefetch", [data.read(data_place)], "prefetch", None, code - 1 if code > 0 else "host"
-        )
+        parts = data.parts if isinstance(data, CompositeData) else [data]
+        for part in parts:
+            self._check_mine(part)
+        accesses = [part.read(data_place) for part in parts]
+        task = self._task_of_kind("prefetch", accesses, "prefetch", None, code - 1 if code > 0 else "host")
         task.run_empty()
 
     def _task_of_kind(self, kind: str, accesses: list[Any], name: str, near: Any = None, place: Any = None) -> Any:
@@ -301,61 +327,6 @@ class Context(ContextCore, Creation, Observing):
             task.where = self.current_place_code()
         return task
 
-    # -- freeze ------------------------------------------------------------------------------------------------
-
-    def freeze(
-        self, data: LogicalData, mode: str | access_mode = "read", data_place: DataPlace | None = None
-    ) -> Frozen:
-        """Lend data outside tasks, until ``unfreeze``.
-
-        Parameters
-        ----------
-        data : LogicalData
-            The data; it must have content, and no open task.
-        mode : str or access_mode
-            ``"read"``: tasks may go on reading. ``"rw"``: no task may use it meanwhile.
-        data_place : DataPlace, optional
-            Where ``get`` finds it by default; the host's memory, if not given.
-
-        Raises
-        ------
-        AccessError
-            It is frozen already, or split into tiles.
-        """
-        self._check_mine(data)
-        wanted = {"read": access_mode.read, "rw": access_mode.rw}.get(mode, mode) if isinstance(mode, str) else mode
-        if wanted not in (access_mode.read, access_mode.rw):
-            raise ValueError(f"freeze takes mode 'read' or 'rw', got {mode!r}")
-        if wanted == access_mode.rw and data.readonly:
-            raise AccessError(f"{data.core.describe()} is read-only and cannot be frozen for writing")
-        self.engine.patiently(release.freeze, data.core, int(wanted))
-        self._note_loan("freeze", data, int(wanted))
-        return Frozen(self, data, int(wanted), data_place or DataPlace("host"))
-
-    def frozen_view(self, frozen: Frozen, data_place: DataPlace | None, stream: Any) -> Any:
-        """What `Frozen.get` returns."""
-        if not frozen.active:
-            raise TaskStateError(f"{frozen.data!r} is not frozen any more; freeze it again")
-        self._must_not_be_in_a_body("get of frozen data")
-        if data_place is not None and frozen.mode != access_mode.read and data_place != frozen.place:
-            raise PlaceError(f"{frozen.data!r} is frozen for rw at {frozen.place!r} only, got {data_place!r}")
-        if frozen.data.is_token:
-            return None
-        code = self.data_place_code(data_place or frozen.place)
-        code = self.engine.affine[self.current_place_code()] if code < 0 else code
-        replica, events = self.engine.patiently(release.frozen_replica, frozen.data.core, code, frozen.mode)
-        self.engine.wait_events(events, -1.0)
-        release.raise_if_poisoned(frozen.data.core)
-        return adapters.view(replica, frozen.mode != access_mode.read, self.arrays)
-
-    def unfreeze(self, frozen: Frozen, stream: Any) -> None:
-        """What `Frozen.unfreeze` does."""
-        if not frozen.active:
-            raise TaskStateError(f"{frozen.data!r} is not frozen; unfreeze was called twice")
-        frozen.active = False
-        self.engine.patiently(release.unfreeze, frozen.data.core)
-        self._note_loan("unfreeze", frozen.data, frozen.mode)
-
     # -- waiting -----------------------------------------------------------------------------------------------
 
     def wait(self, data: Any, *, data_place: DataPlace | None = None, arrays: str | None = None) -> Any:
@@ -363,7 +334,7 @@ class Context(ContextCore, Creation, Observing):
 
         Parameters
         ----------
-        data : LogicalData
+        data : LogicalData or CompositeData
             What to wait for; nothing else is waited for.
         data_place : DataPlace, optional
             Where to read it; host memory by default.
@@ -373,25 +344,28 @@ class Context(ContextCore, Creation, Observing):
         Returns
         -------
         numpy.ndarray, scalar or None
-            A copy; a Python scalar for zero-dimensional data; None for a token.
+            A copy; a Python scalar for zero-dimensional data; None for a token; an object made of copies for data made
+            of several arrays.
 
         Raises
         ------
         TaskFailedError
             A task failed that was to write it, or another one whose failure was not told yet.
         """
-        if isinstance(data, CompositeData):
-            return data.numpy()
-        if not isinstance(data, LogicalData):
+        if not isinstance(data, (LogicalData, CompositeData)):
             raise TypeError(f"wait takes logical data, got {type(data).__name__}")
-        self._check_mine(data)
+        whole = isinstance(data, CompositeData)
+        parts = data.parts if isinstance(data, CompositeData) else [data]
+        for part in parts:
+            self._check_mine(part)
         self._must_be_outside("wait")
-        access = data.read() if data.core.token else data.read(data_place or DataPlace("host"))
-        task = self._task_of_kind("wait", [access], "wait", None, "host")
+        place = data_place or DataPlace("host")
+        accesses = [part.read() if part.core.token else part.read(place) for part in parts]
+        task = self._task_of_kind("wait", accesses, "wait", None, "host")
         with task:
-            replica = task.replica_of(0)
             library = None if arrays == "numpy" else arrays
-            result = None if replica is None else view_for_host(replica, library)
+            results = [content_of(task.replica_of(i), library, whole) for i in range(len(parts))]
+            result = data.rebuild(results) if isinstance(data, CompositeData) else results[0]
         self.check_errors()
         return result
 
@@ -407,10 +381,12 @@ class Context(ContextCore, Creation, Observing):
         ------
         TimeoutError
             It took longer; nothing is lost.
+        TypeError, ValueError
+            `timeout` is no number of seconds.
         """
         self._must_be_open()
         self._must_be_outside("synchronize")
-        if not self.engine.synchronize(-1.0 if timeout is None else float(timeout)):
+        if not self.engine.synchronize(options.seconds(timeout)):
             raise TimeoutError(f"tasks were still running after {timeout} s")
         self.check_errors()
 
@@ -562,13 +538,18 @@ class Fence(Stream):
     def synchronize(self, timeout: float | None = None) -> None:
         """Block until that work is complete; TimeoutError if `timeout` seconds were not enough."""
         self._owner._must_not_be_in_a_body("synchronize of a fence")
-        if not self._owner.engine.wait_events(self._events, -1.0 if timeout is None else float(timeout)):
+        if not self._owner.engine.wait_events(self._events, options.seconds(timeout)):
             raise TimeoutError(f"tasks before the fence were still running after {timeout} s")
 
     @property
     def done(self) -> bool:
         """Whether that work is complete."""
         return bool(self._owner.engine.wait_events(self._events, 0.0))
+
+
+def configured_devices() -> DeviceSpec:
+    """The devices that ``STF_DEVICES`` asks for, else this CPU."""
+    return parse_devices(config.devices, "STF_DEVICES")
 
 
 def make_driver(spec: DeviceSpec) -> Any:
@@ -579,23 +560,30 @@ def make_driver(spec: DeviceSpec) -> Any:
     return driver if config.hostile is None else HostileDriver(driver, config.hostile)
 
 
-def limit_of(memory_limit: int | None, spec: DeviceSpec) -> int:
-    if memory_limit is None:
-        return 0
-    if memory_limit <= 0:
-        raise ValueError(f"memory_limit is a positive number of bytes, got {memory_limit}")
-    if spec.shares_host:
-        raise ValueError(
-            "memory_limit bounds the memory of devices, and device 'cpu' works in host memory; use "
-            "devices='cpu:1' for an "
-            "emulated device with memory of its own"
-        )
-    return int(memory_limit)
+def check_equal_parts(src: Any, dst: Any) -> None:
+    """Raise unless two data made of several arrays have parts that correspond."""
+    if not (isinstance(src, CompositeData) and isinstance(dst, CompositeData)):
+        raise TypeError(f"cannot copy {src!r} to {dst!r}: only one is made of several arrays; copy its parts (.parts)")
+    described = [[(part.shape, part.dtype) for part in data.parts] for data in (src, dst)]
+    if described[0] != described[1]:
+        one, other = (", ".join(f"{dtype} {shape}" for shape, dtype in parts) for parts in described)
+        raise ValueError(f"cannot copy {src!r} to {dst!r}: their parts differ, {one} and {other}")
 
 
-def copy_into(source: Any, target: Any) -> None:
-    """Body of `Context.copy`."""
-    target[...] = source
+def content_of(replica: Any, library: str | None, whole: bool) -> Any:
+    """A copy of a host replica; an array even without axes where it is part of a whole. None for a token."""
+    if replica is None:
+        return None
+    content = view_for_host(replica, library)
+    is_scalar = replica.layout.shape == () and library is None
+    return np.asarray(content, replica.layout.dtype) if whole and is_scalar else content
+
+
+def copy_into(*arrays: Any) -> None:
+    """Body of `Context.copy`: the first half of the arrays are copied to the others."""
+    half = len(arrays) // 2
+    for source, target in zip(arrays[:half], arrays[half:], strict=True):
+        target[...] = source
 
 
 def fill_with(target: Any, value: Any) -> None:

@@ -10,9 +10,11 @@ import numpy as np
 from stf import config
 from stf._engine import release
 from stf._engine.instances import Layout
-from stf.data import CompositeData, LogicalData, find_interface
+from stf.composite import CompositeData, find_interface
+from stf.data import LogicalData
 from stf.errors import PlaceError
 from stf.interop.arrays import Memory, describe
+from stf.options import name_of
 from stf.places import DataPlace
 
 if TYPE_CHECKING:
@@ -71,53 +73,85 @@ class Creation:
         self._must_be_open()
         custom = find_interface(obj)
         if custom is not None:
-            return self._custom_data(obj, custom, name or symbol, write_back, readonly)
+            return self._custom_data(obj, custom, name_of(name, symbol), write_back, readonly)
         if isinstance(obj, LogicalData):
             raise TypeError(f"{obj!r} is logical data already")
         if data_place is not None and self.data_place_code(data_place) > 0:
             raise PlaceError(f"{type(obj).__name__} lies in host memory, not on {data_place!r}; leave data_place out")
-        memory = describe(obj)
-        known = self.registry.find(memory)
-        if known is not None and not known.core.released:
-            if readonly > known.readonly or write_back < known.core.write_back:
-                raise ValueError(
-                    f"this memory is {known.core.describe()} already; readonly and write_back cannot differ, say them "
-                    "when it is registered first (or set_write_back)"
-                )
-            return known
-        with self.engine_entry():
-            pass  # what the user dropped is released, before memory is compared
-        before = self._last_uses(memory, name)
-        handle = self._new_handle(
-            Layout(memory.shape, memory.strides, memory.dtype, memory.dtype.itemsize), name or symbol
-        )
-        core = handle.core
-        core.readonly = bool(readonly or memory.readonly)
-        core.write_back = bool(write_back) and not core.readonly
-        core.owner = (config.validate and protect(memory)) or memory.owner
-        self.engine.set_home(core, 0, memory.address, memory.owner)
-        for last in before:
-            self.engine.order_after(core, last)
-        self.registry.add(core.id, memory, handle)
-        core.on_removed = self.registry.leave
-        return handle
+        name = name_of(name, symbol)
+        while True:
+            described = describe(obj)
+            memory = self._unprotected(described)
+            with self.engine_entry():
+                pass  # what the user dropped is released, before memory is compared
+            known = self.registry.find(memory)
+            if known is not None:
+                return check_same(known, readonly, write_back)
+            before = self._last_uses(memory, name)
+            if before is None or (config.validate and describe(obj).readonly != described.readonly):
+                continue
+            handle = self._register(memory, name, before, write_back, readonly)
+            if handle is not None:
+                return handle
 
-    def _last_uses(self, memory: Memory, name: str | None) -> list[Any]:
-        """Events that the next user of `memory` must wait for; ValueError if live data have it."""
+    def _unprotected(self, memory: Memory) -> Memory:
+        """What an array was before its registration made it read-only (STF_VALIDATE)."""
+        if config.validate and memory.readonly:
+            writeable = memory._replace(readonly=False)
+            known = self.registry.find(writeable)
+            if known is not None and isinstance(known.core.owner, Protected):
+                return writeable
+        return memory
+
+    def _last_uses(self, memory: Memory, name: str | None) -> dict[int, Any] | None:
+        """Who had `memory`, and the events that its next user must wait for; ValueError if live data have it.
+
+        None if another thread registered the very same memory since it was looked for.
+        """
         self.registry.sweep(self.engine.all_done)
-        events = []
-        for ident in list(self.registry.overlapping(memory)):
+        events: dict[int, Any] = {}
+        for ident in self.registry.overlapping(memory):
             clash = self.engine.coherency.data.get(ident)
-            if clash is not None and clash.released:
-                self.engine.patiently(release.settle, [clash])  # its content may still turn out poisoned
-                clash = None
-            if clash is not None:
+            if clash is not None and self._is_live(clash):
+                if self.registry.find(memory) is not None:
+                    return None
                 raise ValueError(
                     f"the memory of {name or 'this array'} ({memory.dtype}, shape {memory.shape}) overlaps that of "
                     f"{clash.describe()}; register one array and split it with tiles(), or release the other first"
                 )
-            events.append(self.registry.leaving.get(ident))
-        return [last for last in events if last is not None]
+            if clash is not None:
+                self.engine.patiently(release.settle, [clash])  # its content may still turn out poisoned
+            events[ident] = self.registry.leaving.get(ident)
+        return events
+
+    def _is_live(self, data: Any) -> bool:
+        """Whether a data is in use still; another thread may be about to release it."""
+        if data.released:
+            return False
+        with self.engine_entry():
+            return not data.released
+
+    def _register(
+        self, memory: Memory, name: str | None, before: dict[int, Any], write_back: bool, readonly: bool
+    ) -> LogicalData | None:
+        """New data with its home in `memory`; None if another thread was first."""
+        handle = self._new_handle(Layout(memory.shape, memory.strides, memory.dtype, memory.dtype.itemsize), name)
+        core = handle.core
+        core.readonly = bool(readonly or memory.readonly)
+        protection = Protected(memory.owner) if config.validate and memory.owner.flags.writeable else None
+        core.owner = protection or memory.owner
+        self.engine.set_home(core, 0, memory.address, memory.owner)
+        for last in before.values():
+            if last is not None:
+                self.engine.order_after(core, last)
+        core.write_back = bool(write_back) and not core.readonly
+        core.on_removed = self.registry.leave
+        if not self.registry.add(core.id, memory, handle, before):
+            core.write_back, core.on_removed = False, None
+            return None
+        if protection is not None:
+            protection.begin()
+        return handle
 
     def _custom_data(self, obj: Any, custom: Any, name: str | None, write_back: bool, readonly: bool) -> Any:
         kind, first, unflatten = custom
@@ -128,6 +162,10 @@ class Creation:
                 )
                 for i, part in enumerate(first(obj))
             ]
+            if not parts:
+                raise ValueError(
+                    f"flatten of {type(obj).__name__} gave no arrays; give at least one, or register an interface="
+                )
             return CompositeData(obj, parts, unflatten, name)
         interface = InterfaceAdapter(first(obj), self)
         layout = Layout((), (), np.dtype(object), 0, interface, int(interface.interface.nbytes(obj)))
@@ -161,12 +199,12 @@ class Creation:
         kind = np.dtype(np.float64 if dtype is None else dtype)
         if kind.hasobject:
             raise TypeError(f"logical data needs plain elements, got dtype {kind} which holds Python objects")
-        return self._new_handle(Layout(extents, c_strides(extents, kind), kind, kind.itemsize), name or symbol)
+        return self._new_handle(Layout(extents, c_strides(extents, kind), kind, kind.itemsize), name_of(name, symbol))
 
     def empty_with_layout(self, layout: Layout, name: str | None) -> LogicalData:
         """New data with the layout of another."""
         self._must_be_open()
-        return self._new_handle(layout, name)
+        return self._new_handle(layout, name_of(name))
 
     def logical_data_full(
         self,
@@ -197,7 +235,7 @@ class Creation:
             For messages and pictures.
         """
         kind = np.asarray(fill_value).dtype if dtype is None else np.dtype(dtype)
-        data = self.logical_data_empty(shape, kind, name=name or symbol)
+        data = self.logical_data_empty(shape, kind, name=name_of(name, symbol))
         self._fill(data, fill_value, where, exec_place)
         return data
 
@@ -212,7 +250,7 @@ class Creation:
     def token(self, *, name: str | None = None, symbol: str | None = None) -> LogicalData:
         """Return data without content, which only orders tasks; it may be read at once."""
         self._must_be_open()
-        return self._new_handle(None, name or symbol, True)
+        return self._new_handle(None, name_of(name, symbol), True)
 
     logical_token = token
 
@@ -231,6 +269,16 @@ class Creation:
         self.engine.set_home(tile.core, 0, home.address + offset, home.owner, parent.core.version.was_valid)
         self.engine.patiently(release.add_tile, parent.core, tile.core, home)
         return tile
+
+
+def check_same(known: LogicalData, readonly: bool, write_back: bool) -> LogicalData:
+    """What the same memory is already, unless it is now asked for with other options."""
+    if readonly > known.readonly or write_back < known.core.write_back:
+        raise ValueError(
+            f"this memory is {known.core.describe()} already; readonly and write_back cannot differ, say them "
+            "when it is registered first (or set_write_back)"
+        )
+    return known
 
 
 class InterfaceAdapter:
@@ -252,19 +300,23 @@ class InterfaceAdapter:
 
 
 class Protected:
-    """Keeps a registered array, read-only for its user, until it is dropped (STF_VALIDATE)."""
+    """Keeps a registered array, read-only for its user, until it is dropped (STF_VALIDATE).
+
+    Other arrays over the same memory stay as they are.
+    """
 
     def __init__(self, array: Any) -> None:
         self.array = array
-        array.flags.writeable = False
+        self.active = False
+
+    def begin(self) -> None:
+        """Make the array read-only: from now on its memory belongs to tasks."""
+        self.active = True
+        self.array.flags.writeable = False
 
     def __del__(self) -> None:
-        self.array.flags.writeable = True
-
-
-def protect(memory: Memory) -> Any:
-    """Make the user's array read-only while stf has it. Other arrays over the same memory stay as they are."""
-    return Protected(memory.owner) if memory.owner.flags.writeable else None
+        if self.active:
+            self.array.flags.writeable = True
 
 
 def check_shape(shape: Any) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from stf._engine.access import Access, DataHandle, accumulate_access
 from stf.bodies import check_globals, snapshot
 from stf.errors import ContextClosedError
 from stf.interop import adapters
+from stf.options import name_of
 from stf.tasks import ContextCore, Task
 
 if not cython.compiled:
@@ -45,7 +46,7 @@ class TaskFunction:
         if inspect.iscoroutinefunction(fn) or inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
             raise TypeError(f"@stf.task decorates an ordinary function, got the coroutine or generator '{fn.__name__}'")
         self.fn = fn
-        self.symbol = symbol or getattr(fn, "__name__", "task")
+        self.symbol = name_of(symbol) or getattr(fn, "__name__", "task")
         self.arrays_of = arrays
         self.where = where
         self.parameters = None
@@ -75,7 +76,7 @@ class TaskFunction:
     def named(self, symbol):
         """Return the same function whose tasks are called `symbol`."""
         copy: TaskFunction = self.copy()
-        copy.symbol = symbol
+        copy.symbol = name_of(symbol)
         return copy
 
     def copy(self):

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from stf import config
-from stf.data import CompositeData, LogicalData
+from stf.composite import CompositeData
+from stf.data import LogicalData
 from stf.observe.html import context_html, lines_html, never_raises
 from stf.observe.statistics import Statistics
 from stf.observe.why import describe, explain, find_recorder
@@ -269,10 +270,8 @@ def why(what: Any) -> str:
       reads x: after task 'first' (...), which wrote it
       ran for ...
     """
-    if isinstance(what, LogicalData):
+    if isinstance(what, (LogicalData, CompositeData)):
         return what.history()
-    if isinstance(what, CompositeData):
-        return "\n".join(part.history() for part in what.parts)
     if not isinstance(what, Task):
         raise TypeError(f"why takes a task or logical data, got {type(what).__name__}; ctx.why takes a task's name too")
     return _why_task(what)

@@ -23,6 +23,7 @@ from stf.annotations import Stream
 from stf.bodies import fresh_views, submit_body, values_of
 from stf.errors import PlaceError, TaskStateError
 from stf.interop import adapters
+from stf.options import name_of, refuse_name
 
 if not cython.compiled:
     from stf.bodies import view_of
@@ -87,6 +88,8 @@ class ContextCore:
         task: Task = Task.__new__(Task)
         task.context = self
         task.engine = self.engine
+        if symbol is not None and not isinstance(symbol, str):
+            refuse_name(symbol)
         task.symbol = symbol
         task.where = self.default_code
         task.accesses = accesses = list(args)
@@ -172,7 +175,7 @@ class HostLaunch:
 
     def set_symbol(self, symbol):
         """Name the task; return the builder."""
-        self.task.symbol = symbol
+        self.task.symbol = name_of(symbol)
         return self
 
 
@@ -214,7 +217,7 @@ class Task(TaskCore):
 
     def set_symbol(self, symbol):
         """Name the task. Returns the task."""
-        self.symbol = symbol
+        self.symbol = name_of(symbol)
         return self
 
     def must_be_new(self, what):

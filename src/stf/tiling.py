@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+
+from stf.options import is_integer
 
 
 def split(parent: Any, shape: int | Sequence[int]) -> Any:
@@ -27,9 +29,15 @@ def split(parent: Any, shape: int | Sequence[int]) -> Any:
 
 
 def tile_extents(parent: Any, shape: int | Sequence[int]) -> tuple[int, ...]:
-    extents = (int(shape),) if hasattr(shape, "__index__") else tuple(int(b) for b in shape)  # type: ignore[arg-type,union-attr]
+    """The extents of a tile, one per axis of `parent`."""
+    items: Any = shape if isinstance(shape, Iterable) and not isinstance(shape, str) else (shape,)
+    items = tuple(items)
+    whole = f"{parent!r} has {parent.ndim} axes, and tiles() takes one positive integer for each"
+    if not all(is_integer(b) for b in items):
+        raise TypeError(f"{whole}, got {shape!r}")
+    extents = tuple(int(b) for b in items)
     if len(extents) != parent.ndim:
-        raise ValueError(f"{parent!r} has {parent.ndim} axes, got a tile shape with {len(extents)}: {extents}")
+        raise ValueError(f"{whole}, got {len(extents)}: {extents}")
     if any(b < 1 for b in extents):
-        raise ValueError(f"tile extents are positive, got {extents}")
+        raise ValueError(f"{whole}, got {extents}; an axis that is not cut has its own extent: {parent.shape}")
     return extents

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import stf
+from stf.observe import ResourceStatistics
 
 
 @stf.task
@@ -281,6 +282,32 @@ def test_resources_are_shared_and_outlive_contexts(ctx_factory):
     assert one._driver.live_allocations == 0
     resources.close()
     resources.close()
+
+
+def test_statistics_of_resources(ctx_factory):
+    resources = stf.Resources()
+    assert resources.statistics() == ResourceStatistics({}) and str(resources.statistics()) == "no drivers yet"
+    ctx = ctx_factory(resources=resources)
+    lX = ctx.logical_data_zeros(100)
+    add.on(ctx.devices[-1])(lX)
+    ctx.synchronize()
+    name = ctx_factory.options["devices"]
+    statistics = resources.statistics()
+    (driver,) = statistics.drivers.values()
+    where = lX.context.devices[-1].index
+    assert list(statistics.drivers) == [name]
+    assert driver.streams >= 1 and driver.spare_streams == 0 and driver.workers >= 1
+    assert driver.allocations >= 1 and driver.used_bytes[f"device({where})" if name != "cpu" else "host"] == 800
+    assert list(driver.used_bytes) == ["host", *(f"device({i})" for i in range(len(ctx.devices)))]
+    assert statistics.total_streams == driver.streams and statistics.total_used_bytes >= 800
+    assert str(statistics).startswith(f"{name}: {driver.streams} streams in use and 0 spare, {driver.workers} workers")
+    assert "800 B on " in str(statistics)
+    ctx.finalize()
+    after = resources.statistics().drivers[name]
+    assert (after.streams, after.allocations) == (0, 0) and after.spare_streams >= driver.streams
+    assert set(after.used_bytes.values()) == {0}
+    resources.close()
+    assert resources.statistics().drivers == {}
 
 
 def test_dropped_context_warns_and_finalizes(ctx_factory):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import gc
+import threading
 
 import numpy as np
 import pytest
 import scipy.sparse
 
 import stf
-from stf import data as registered
+from stf import composite as registered
+from stf.observe import Observer
 
 
 @pytest.fixture(autouse=True)
@@ -293,6 +295,33 @@ def test_a_failing_copy_of_an_interface_poisons(ctx_factory, ragged):
     with pytest.raises((stf.TaskFailedError, RuntimeError), match="the wire broke"):
         ctx.synchronize()
     ctx._driver.errors.clear()
+
+
+def test_a_copy_of_poisoned_content_names_the_data(ctx_factory, ragged):
+    ctx = ctx_factory()
+    l = ctx.logical_data(ragged, name="R", write_back=False)
+    gate = threading.Event()
+
+    @stf.task
+    def broken(rows: stf.ReadWrite):
+        assert gate.wait(60)
+        raise RuntimeError("no more rows")
+
+    class Starter(Observer):
+        def task(self, task):
+            if task.symbol == "look":  # which has begun, copy and all
+                gate.set()
+
+    ctx.engine.observe(Starter())
+    broken.on(ctx.devices[0])(l)
+    with (
+        pytest.raises(
+            stf.TaskFailedError, match=r"^task 'look' reads logical data 'R' \(object, shape \(\)\), which is"
+        ),
+        ctx.task(ctx.devices[-1], l.read(), name="look"),
+    ):
+        raise AssertionError("the body must not run")
+    ctx.check_errors()
 
 
 def test_registration_of_interfaces_is_checked():

@@ -183,7 +183,7 @@ def test_idle_devices_are_told_at_finalize(ctx_factory, caplog):
     "devices, error, message",
     [
         ("gpu", ValueError, "devices is 'cpu', 'cpu:N', 'cuda', .* got 'gpu'"),
-        ("cpu:0", ValueError, "'cpu:N' needs at least one device, got 0"),
+        ("cpu:0", ValueError, "devices='cpu:N' needs at least one device, got 0; use 'cpu:1' or more"),
         ("cpu:x", ValueError, "devices is 'cpu'"),
         (3.5, TypeError, "devices is"),
     ],

@@ -312,9 +312,42 @@ with stf.context() as ctx:
 
 
 def test_malformed_setting_is_named(run_python):
-    done = run_python("", STF_MAX_PENDING="none")
-    assert done.returncode != 0
-    assert "STF_MAX_PENDING='none' is malformed: set it to a positive integer, such as 8, or unset it" in done.stderr
+    done = run_python("print('imported')\nstf.context()", STF_MAX_PENDING="none")
+    assert done.returncode == 1 and done.stdout == "imported\n"
+    assert done.stderr.splitlines()[-1] == (
+        "ValueError: STF_MAX_PENDING='none' is malformed: set it to a positive integer, such as 8, or unset it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "allowed"),
+    [
+        ("STF_BLOCKING", "maybe", "is malformed: set it to 1 or 0, or unset it"),
+        ("STF_PURE", "perhaps", "is malformed: set it to 1 or 0, or unset it"),
+        (
+            "STF_MEMORY_LIMIT",
+            "lots",
+            "is malformed: set it to a number of bytes, such as 500000000, 512MiB or 2GiB, or",
+        ),
+        ("CUDASTF_DOT_TIMING", "no way", "is malformed: set it to 1 or 0, or unset it"),
+    ],
+)
+def test_the_page_of_settings_says_what_is_malformed(run_python, variable, value, allowed):
+    done = run_python("import runpy; runpy.run_module('stf', run_name='__main__')", **{variable: value})
+    assert done.returncode == 2 and done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"python -m stf: error: {variable}={value!r} {allowed}")
+
+
+def test_the_page_of_settings_says_which_devices_there_are(run_python):
+    show = "import runpy; runpy.run_module('stf', run_name='__main__')"
+    done = run_python(show, STF_DEVICES="gpu")
+    assert done.returncode == 2 and done.stderr == (
+        "python -m stf: error: STF_DEVICES is 'cpu', 'cpu:N', 'cuda', 'cuda:0,2' or a list of numbers, got 'gpu'\n"
+    )
+    for known in ("cpu:2", "cuda"):  # that CUDA is not there is what the page is asked about
+        done = run_python(show, STF_DEVICES=known)
+        assert done.returncode == 0 and done.stderr == "" and "STF_DEVICES  " in done.stdout
 
 
 @pytest.mark.parametrize("variable", ["STF_DOT_FILE", "CUDASTF_DOT_FILE"])

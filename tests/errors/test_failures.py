@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import stf
+from stf.observe import Observer
 
 
 class Boom(Exception):
@@ -359,6 +360,114 @@ def test_poison_and_freeze_and_write_back(ctx, vec):
     frozen.unfreeze()
     assert "poisoned: task 'broken'" in x.history()
     assert x.accept().numpy().tolist() == [100, 100]
+
+
+def test_history_names_who_really_wrote(ctx, vec):
+    x, bad = vec(name="X"), vec(name="B")
+    add(x)
+    broken(x)
+    add(x)
+    broken(bad)
+
+    @stf.task
+    def mix(x: stf.ReadWrite, bad: stf.Read):
+        raise AssertionError("its input is poisoned")
+
+    with pytest.raises(ExceptionGroup, match="2 tasks failed"):
+        ctx.synchronize()
+    for _ in range(4):
+        with pytest.raises(stf.TaskFailedError, match="task 'mix' reads .*, which is poisoned: task 'broken'"):
+            mix(x, bad)
+    line = test_history_names_who_really_wrote.__code__.co_firstlineno
+    written, *rest = x.history().splitlines()
+    assert written == f"logical data 'X' (float64, shape (2,)): written by task 'add' at test_failures.py:{line + 2}"
+    assert rest[:5] == [
+        f"  not by task 'broken' at test_failures.py:{line + 3}: it failed",
+        f"  not by task 'add' at test_failures.py:{line + 4}: it was skipped",
+        f"  not by task 'mix' at test_failures.py:{line + 15}: it was skipped",
+        f"  not by task 'mix' at test_failures.py:{line + 15}: it was skipped",
+        "  nor by 2 tasks after those",
+    ]
+    assert rest[-1].startswith("  poisoned: task 'broken'")
+    assert "<th>not by task 'broken'" in x._repr_html_() or "not by task &#x27;broken&#x27;" in x._repr_html_()
+    assert x.last_writer() == f"task 'add' at test_failures.py:{line + 2}"
+    x.accept()
+    assert "written by task 'add'" in x.history() and "it failed" in x.history() and "poisoned" not in x.history()
+    add(x)
+    ctx.synchronize()
+    assert x.history().splitlines()[0].endswith(f":{line + 31}") and "not by" not in x.history()
+
+
+def test_history_of_many_queued_writers(ctx, vec):
+    x = vec(name="X")
+    gate = threading.Event()
+
+    @stf.task
+    def hold(x: stf.ReadWrite):
+        assert gate.wait(60)
+
+    @stf.task
+    def fail_at(x: stf.ReadWrite, step, last):
+        if step == last:
+            raise Boom(step)
+
+    hold(x)
+    for step in range(200):
+        fail_at.named(f"step{step}")(x, step, 150)
+    assert "written by task 'step199'" in x.history()  # for all that is known
+    gate.set()
+    with pytest.raises(stf.TaskFailedError, match="task 'step150'"):
+        ctx.synchronize()
+    lines = x.history().splitlines()
+    assert "written by task 'step149'" in lines[0] and "'step150'" in lines[1] and lines[1].endswith("it failed")
+    assert "'step151'" in lines[2] and lines[2].endswith("it was skipped") and "nor by 46 tasks" in lines[5]
+
+
+def test_history_of_a_with_block_that_could_not_run(ctx, vec):
+    x = vec(name="X")
+    gate = threading.Event()
+
+    @stf.task
+    def late(x: stf.ReadWrite):
+        assert gate.wait(60)
+        raise Boom("late")
+
+    class Starter(Observer):
+        def task(self, task):
+            if task.symbol == "block":
+                gate.set()
+
+    ctx.engine.observe(Starter())
+    late(x)
+    with pytest.raises(stf.TaskFailedError, match="task 'block' reads"), ctx.task(x.rw(), name="block"):
+        raise AssertionError
+    lines = x.history().splitlines()
+    assert lines[0].endswith("written by its registration") and lines[1].endswith("it failed")
+    assert "not by task 'block'" in lines[2] and lines[2].endswith("it was skipped")
+
+
+def test_a_task_that_could_not_begin_leaves_no_trace(ctx_factory):
+    ctx = ctx_factory(observe=True)
+    x, y = ctx.logical_data(np.zeros(2), name="X"), ctx.logical_data(np.zeros(2), name="Y")
+
+    @stf.task(arrays="cupy")
+    def lost(x: stf.ReadWrite, y: stf.Read):
+        raise AssertionError
+
+    add.on(ctx.devices[-1])(x)
+    for _ in range(2):
+        with pytest.raises(stf.PlaceError, match="cupy arrays live on a CUDA device"):
+            lost(x, y)
+        with pytest.raises(stf.PlaceError, match="cupy arrays live on a CUDA device"):
+            lost(y, x)
+    add(x)
+    ctx.synchronize()
+    assert "lost" not in ctx.dot() and "lost" not in ctx.dot(ignore_prereqs=False)
+    with pytest.raises(ValueError, match="no task 'lost' was recorded"):
+        ctx.why("lost")
+    statistics = ctx.statistics()
+    assert statistics.tasks == {"task": 2} and sum(statistics.tasks_by_place.values()) == 2
+    assert "after task 'add'" in ctx.why("add") and x.numpy().tolist() == [2, 2]
 
 
 def test_poison_of_accumulated_data(ctx):

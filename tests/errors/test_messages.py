@@ -129,14 +129,128 @@ def test_contexts_that_cannot_be():
         stf.PlaceError, match="stream= takes a CUDA stream, and this version runs on the CPU only; leave it out"
     ):
         stf.context(stream=1)
-    for make in (lambda: stf.context(True), stf.graph_ctx, lambda: stf.context(graph=object())):
-        with pytest.raises(NotImplementedError, match="the graph backend is not part of this version; use stf.context"):
-            make()
-    for wrong in (0, -3):
-        with pytest.raises(ValueError, match=f"max_pending is a positive number of tasks, got {wrong}"):
-            stf.context(devices="cpu", max_pending=wrong)
     with pytest.raises(ValueError, match="arrays= is 'numpy', 'cupy', 'torch' or 'numba', got 'jax'"):
         stf.context(devices="cpu", arrays="jax")
+
+
+def test_graphs_are_not_recorded():
+    rest = "and this version of stf records no graphs; use stf.context(), which runs the same tasks on streams"
+    for make, asked in (
+        (lambda: stf.context(True), "use_graph=True"),
+        (lambda: stf.context(use_graph=True, devices="cpu:2"), "use_graph=True"),
+        (stf.graph_ctx, "use_graph=True"),
+        (lambda: stf.context(graph=object()), "graph=object"),
+    ):
+        with pytest.raises(stf.CaptureError) as caught:
+            make()
+        assert str(caught.value) == f"{asked} asks for tasks recorded in a graph, {rest}"
+
+
+OPTIONS = [
+    ({"max_pending": "a"}, TypeError, "max_pending is a positive number of tasks, got 'a'; leave it out for 8,192"),
+    ({"max_pending": 2.0}, TypeError, "max_pending is a positive number of tasks, got 2.0; leave it out for 8,192"),
+    ({"max_pending": True}, TypeError, "max_pending is a positive number of tasks, got True; leave it out for 8,192"),
+    ({"max_pending": -1}, ValueError, "max_pending is a positive number of tasks, got -1; leave it out for 8,192"),
+    ({"max_pending": 0}, ValueError, "max_pending is a positive number of tasks, got 0; leave it out for 8,192"),
+    (
+        {"memory_limit": "1GB"},
+        TypeError,
+        "memory_limit is a positive number of bytes, got '1GB'; pass an integer such as 10**9 (only the variable "
+        "STF_MEMORY_LIMIT takes text such as 1GB)",
+    ),
+    (
+        {"memory_limit": 0},
+        ValueError,
+        "memory_limit is a positive number of bytes, got 0; leave it out for no limit",
+    ),
+    (
+        {"resources": 3},
+        TypeError,
+        "resources is what contexts share, got 3; make it once with stf.Resources(), pass it to each",
+    ),
+    (
+        {"devices": 3.5},
+        TypeError,
+        "devices is 'cpu', 'cpu:N', 'cuda', 'cuda:0,2' or a list of numbers, got 3.5; N emulated devices are 'cpu:N'",
+    ),
+    (
+        {"devices": ["cpu"]},
+        TypeError,
+        "devices is 'cpu', 'cpu:N', 'cuda', 'cuda:0,2' or a list of numbers, got ['cpu']; N emulated devices are "
+        "'cpu:N'",
+    ),
+    ({"name": 3}, TypeError, "a name is text, got 3; use name='3'"),
+]
+
+
+@pytest.mark.parametrize("options, error, message", OPTIONS, ids=str)
+def test_options_of_a_context(options, error, message):
+    with pytest.raises(error) as caught:
+        stf.context(**({"devices": "cpu:1"} | options))
+    assert str(caught.value) == message
+
+
+def test_options_may_be_integers_of_numpy():
+    with stf.context(devices="cpu:1", max_pending=np.int64(4), memory_limit=np.int64(1 << 20)) as ctx:
+        assert ctx.logical_data_ones(3).numpy().tolist() == [1, 1, 1]
+
+
+def test_names_are_text(ctx):
+    x = ctx.logical_data(np.zeros(2))
+
+    def rename_a_task():
+        with ctx.task(x.read()) as task:
+            task.set_symbol(3)
+
+    named = [
+        rename_a_task,
+        lambda: ctx.logical_data(np.zeros(2), name=3),
+        lambda: ctx.logical_data_empty(2, name=3),
+        lambda: ctx.logical_data_zeros(2, symbol=3),
+        lambda: ctx.token(name=3),
+        lambda: x.empty_like(name=3),
+        lambda: x.set_symbol(3),
+        lambda: ctx.task(x.read(), name=3),
+        lambda: ctx.host_launch(x.read(), name=3),
+        lambda: ctx.submit_task(lambda: None, name=3),
+        lambda: stf.task(lambda: None, name=3),
+        lambda: stf.task(lambda: None).named(3),
+    ]
+    for name in named:
+        with pytest.raises(TypeError, match="^a name is text, got 3; use name='3'$"):
+            name()
+    assert ctx.logical_data(np.zeros(2), name=np.str_("x")).name == "x"
+
+
+def test_tile_extents(ctx):
+    x = ctx.logical_data(np.zeros((4, 6)), name="X")
+    whole = "^<logical data 'X' .*> has 2 axes, and tiles\\(\\) takes one positive integer for each, got "
+    wrong = [
+        (1.5, TypeError, "1.5$"),
+        ((2, 1.5), TypeError, r"\(2, 1.5\)$"),
+        ("22", TypeError, "'22'$"),
+        (True, TypeError, "True$"),
+        (None, TypeError, "None$"),
+        (2, ValueError, r"1: \(2,\)$"),
+        ((0, 2), ValueError, r"\(0, 2\); an axis that is not cut has its own extent: \(4, 6\)$"),
+    ]
+    for shape, error, got in wrong:
+        with pytest.raises(error, match=whole + got):
+            x.tiles(shape)
+    assert x.tiles(np.array([2, 3])).shape == (2, 2)
+
+
+def test_times_to_wait(ctx):
+    fence = ctx.fence()
+    hint = "; leave it out to wait as long as it takes$"
+    for wait in (ctx.synchronize, fence.synchronize):
+        for wrong in ("x", "1", float("nan"), [], 1j):
+            with pytest.raises(TypeError, match=r"^timeout is a number of seconds, got .*" + hint):
+                wait(timeout=wrong)
+        with pytest.raises(ValueError, match=r"^timeout is a number of seconds from 0 on, got -1" + hint):
+            wait(timeout=-1)
+        wait(timeout=float("inf"))
+        wait(timeout=np.float32(100))
 
 
 def test_names_that_are_not_there():

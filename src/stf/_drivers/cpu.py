@@ -67,6 +67,14 @@ class CpuDriver(QueueDriver):
         """Call ``watcher(device, thread, start_ns, end_ns)`` after each copy."""
         self.copy_watcher = watcher
 
+    def statistics(self):
+        self.gate.enter()
+        try:
+            spare = len(self.spare)
+            return len(self.streams) - spare, spare, self.workers, self.live_allocations, list(self.used)
+        finally:
+            self.gate.leave()
+
     # -- memory ------------------------------------------------------------------------------------------------
 
     def alloc(self, device, nbytes, stream):

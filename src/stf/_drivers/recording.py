@@ -56,6 +56,9 @@ class Recording:
     def failed(self, task_id: int, story: str) -> None:
         """A body failed: what it wrote says more."""
 
+    def withdrawn(self, task_id: int) -> None:
+        """A task did not begin after all: it took a slot all the same, and its verbs are those of that slot."""
+
     def section_begin(self, name: str) -> None:
         """A section of the task graph."""
 

@@ -22,6 +22,10 @@ class WrappingDriver(Driver):
             raise AttributeError(name)
         return getattr(self.inner, name)
 
+    def statistics(self) -> tuple[int, int, int, int, list[int]]:
+        streams, spare, workers, allocations, used = self.inner.statistics()
+        return streams, spare, workers, allocations, used
+
     def stream_create(self, device: int) -> int:
         return int(self.inner.stream_create(device))
 

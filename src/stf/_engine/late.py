@@ -49,6 +49,7 @@ class LateCall:
         if failure is None:
             failure = self.run()
         else:
+            outcome.skipped = True
             self.prepare()
         outcome.failure = failure
         outcome.pending = False

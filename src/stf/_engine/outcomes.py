@@ -9,7 +9,7 @@ except ImportError:
 
 from stf._engine.access import Access, Data
 from stf._engine.scopes import Outcome, Version, is_open
-from stf._engine.task import TaskCore, cores_of
+from stf._engine.task import TaskCore
 
 if not cython.compiled:
     INVALID, SHARED, MODIFIED = 0, 1, 2
@@ -39,10 +39,14 @@ def inherit(engine: Engine, task: TaskCore, version: Version, data: Data):
 
 def spoil(engine: Engine, task: TaskCore, failure):
     """A task that will not run leaves what it was to write poisoned."""
+    outcome = Outcome(False, failure)
+    outcome.skipped = True
     for item in task.uses:
         use: Access = item
         if use.mode != READ and use.core.engine is engine:
-            use.core.version.outcome = Outcome(False, failure)
+            version = use.core.version
+            version.set_writer(task.symbol, task.code, task.lasti, outcome)
+            version.outcome = outcome
     return 0
 
 
@@ -54,10 +58,22 @@ def check_inputs(engine: Engine, task: TaskCore):
             failure.delivered = True
             if failure in engine.failures:
                 engine.failures.remove(failure)
-            spoilt = [use.core.describe() for use in cores_of(task) if use.core.version.outcome is item]
+            spoilt = poisoned_inputs(task, failure)
             engine.fail(task, failure)
+            task.outcome.skipped = True
             raise failure.error_of_reader(task.label(), " and ".join(spoilt) or "its input")
     return 0
+
+
+def poisoned_inputs(task: TaskCore, failure):
+    """What the task reads and `failure` spoilt; the copy to its place may have an outcome of its own since."""
+    spoilt = []
+    for item in task.uses:
+        use: Access = item
+        outcome = use.core.version.outcome
+        if use.mode & READ and outcome is not None and outcome.failed() is failure:
+            spoilt.append(use.core.describe())
+    return spoilt
 
 
 def take_failures(engine: Engine):

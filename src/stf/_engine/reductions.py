@@ -66,6 +66,9 @@ def finish_partials(engine: Engine, task: TaskCore, event, outcome):
         partial.open = partial.fresh = False
         partial.events.clear()
         partial.events.add(event)
+        version.wrote = task.symbol
+        version.wrote_code = task.code
+        version.wrote_lasti = task.lasti
         if outcome is not None:
             before = version.outcome
             both = [o for o in (before, outcome) if o is not None]
@@ -125,7 +128,6 @@ def combine_at(engine: Engine, data: Data, place):
     body = op.combiner(task.replicas[0], sources, initialised)
     engine.port.call(task.slot, late_call(task, body))
     engine.queued += 1
-    engine.queued += 1
     event = engine.port.end(task.slot)
     engine.finish(task, event)
     version.op = None
@@ -165,6 +167,9 @@ def combining_task(engine: Engine, data: Data, data_place):
     use.op = None
     task: TaskCore = engine.new_task("combine", place_of_replica(engine, data_place))
     task.accesses = task.uses = [use]
+    task.symbol = "combine"
+    task.code = data.version.wrote_code
+    task.lasti = data.version.wrote_lasti
     task.outcome = Outcome(True)
     if data.version.outcome is not None:
         task.inputs = [data.version.outcome]

@@ -7,6 +7,10 @@ cdef class Outcome:
     cdef public bint pending
     cdef public object failure
     cdef public list sources
+    cdef public bint skipped
+    cdef object name
+    cdef object code
+    cdef int lasti
     cpdef object failed(self)
 
 cdef class Version:
@@ -26,8 +30,16 @@ cdef class Version:
     cdef public object wrote
     cdef public object wrote_code
     cdef public int wrote_lasti
+    cdef Outcome wrote_outcome
+    cdef list earlier
+    cdef int prune_at
+    cdef object good
+    cdef object good_code
+    cdef int good_lasti
     cdef public bint unwritten_tiles
     cdef public bint was_valid
+    cdef int keep_writer(self) except -1
+    cdef int set_writer(self, object name, object code, int lasti, Outcome outcome) except -1
     cpdef Version imported(self, object scope)
     cpdef Version committed(self)
     cdef int take_state(self, Version other) except -1

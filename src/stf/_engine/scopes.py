@@ -12,9 +12,12 @@ except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
 from stf._engine.deps import EventSet
+from stf._engine.failures import site_text
 
 if not cython.compiled:
     INVALID, SHARED, MODIFIED = 0, 1, 2
+
+PRUNE_AT = 32
 
 
 @cython.freelist(64)
@@ -29,6 +32,9 @@ class Outcome:
 
     if not cython.compiled:
         pending = failure = sources = None
+        skipped = False
+        name = code = None
+        lasti = 0
 
     def __init__(self, pending=False, failure=None, sources=None):
         self.pending = pending
@@ -55,6 +61,32 @@ def is_open(outcome):
     return outcome.pending or (outcome.failed() is None and outcome.sources is not None)
 
 
+def since_success(outcomes, surely):
+    """Drop what is before the last writer that succeeded; one that has not run yet counts as such unless `surely`."""
+    for i in range(len(outcomes) - 1, 0, -1):
+        outcome: Outcome = outcomes[i]
+        if not verdict(outcome) and not (surely and is_open(outcome)):
+            return outcomes[i:]
+    return outcomes
+
+
+def verdict(outcome: Outcome):
+    """Say "it failed" or "it was skipped" of a writer that wrote nothing good; "" as far as nothing is known."""
+    failure = outcome.failed()
+    if failure is None:
+        return ""
+    if outcome.skipped:
+        return "it was skipped"
+    name = outcome.name
+    own = failure.site == site_text(outcome.code, outcome.lasti) and (name is None or failure.label == f"'{name}'")
+    return "it failed" if own else ""
+
+
+def writer_text(name, code, lasti):
+    """Name a writer by its task and line."""
+    return "its registration" if code is None else f"task '{name or 'task'}' at {site_text(code, lasti)}"
+
+
 class Version:
     """Writers, readers, replicas, claims and outcome of one data in one scope."""
 
@@ -75,6 +107,12 @@ class Version:
         self.wrote = None
         self.wrote_code = None
         self.wrote_lasti = 0
+        self.wrote_outcome = None
+        self.earlier = None
+        self.prune_at = PRUNE_AT
+        self.good = None
+        self.good_code = None
+        self.good_lasti = 0
         self.unwritten_tiles = False
         self.was_valid = False
 
@@ -112,6 +150,52 @@ class Version:
         target.state = SHARED
         return 0
 
+    def set_writer(self, name, code, lasti, outcome):
+        """Say which task wrote last; `outcome` is its own if it may fail, for then those before it still matter."""
+        if outcome is not None:
+            self.keep_writer()
+            outcome.name = name
+            outcome.code = code
+            outcome.lasti = lasti
+        else:
+            self.earlier = None
+        self.wrote = name
+        self.wrote_code = code
+        self.wrote_lasti = lasti
+        self.wrote_outcome = outcome
+        return 0
+
+    def keep_writer(self):
+        """Remember who wrote last, before a task that may fail takes its place; for `last_writers`."""
+        outcome = self.wrote_outcome
+        if outcome is None or (not outcome.pending and outcome.failure is None and outcome.sources is None):
+            self.good = self.wrote
+            self.good_code = self.wrote_code
+            self.good_lasti = self.wrote_lasti
+            self.earlier = None
+            return 0
+        if self.earlier is None:
+            self.earlier = []
+        elif len(self.earlier) >= self.prune_at:
+            self.earlier = since_success(self.earlier, True)
+            self.prune_at = 2 * len(self.earlier) + PRUNE_AT
+        self.earlier.append(outcome)
+        return 0
+
+    def last_writers(self):
+        """Name who last succeeded in writing the content, then who was to write it since and did not, and why not."""
+        if self.wrote_outcome is None:
+            return [(writer_text(self.wrote, self.wrote_code, self.wrote_lasti), "")]
+        outcomes = since_success([None, *(self.earlier or ()), self.wrote_outcome], False)
+        named = []
+        for item in outcomes:
+            if item is None:
+                named.append((writer_text(self.good, self.good_code, self.good_lasti), ""))
+            else:
+                outcome: Outcome = item
+                named.append((writer_text(outcome.name, outcome.code, outcome.lasti), verdict(outcome)))
+        return named
+
     def imported(self, scope):
         """This data as a scope inside sees it: the same events and replicas, its own record of modes."""
         inner = Version(scope, self)
@@ -137,6 +221,11 @@ class Version:
         self.wrote = other.wrote
         self.wrote_code = other.wrote_code
         self.wrote_lasti = other.wrote_lasti
+        self.wrote_outcome = other.wrote_outcome
+        self.earlier = other.earlier
+        self.good = other.good
+        self.good_code = other.good_code
+        self.good_lasti = other.good_lasti
         return 0
 
 

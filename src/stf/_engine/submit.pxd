@@ -27,6 +27,7 @@ cdef class Engine:
     cdef readonly dict kinds
     cdef int64_t next_data
     cdef int64_t next_task
+    cdef int64_t withdrawn
     cdef int64_t serial
     cdef EventSet waits
     cdef list claim_queue

@@ -60,6 +60,7 @@ class Engine:
         self.kinds = {}
         self.next_data = 0
         self.next_task = 0
+        self.withdrawn = 0
         self.serial = 0
         self.waits = EventSet()
         self.claim_queue = []
@@ -327,7 +328,7 @@ class Engine:
 
     def task_count(self):
         """How many tasks were submitted."""
-        return self.next_task
+        return self.next_task - self.withdrawn
 
     def count_kind(self, task: TaskCore):
         self.kinds[task.kind] = self.kinds.get(task.kind, 0) + 1
@@ -514,7 +515,9 @@ class Engine:
         if task.state == OPEN:
             task.state = NEW
             self.unlist_open(task)
+            self.uncount(task)
         if task.slot >= 0:
+            self.withdrawn += 1
             event = self.port.abort(task.slot)
             task.slot = -1
         if task.replicas is not None:
@@ -528,6 +531,15 @@ class Engine:
         task.replicas = task.partials = None
         self.unclaim(task, task.claimed)
         return event
+
+    def uncount(self, task: TaskCore):
+        """Take a task that had begun out of the counts, and out of what observers know."""
+        pool: Pool = self.coherency.pools[task.where]
+        pool.tasks -= 1
+        if task.kind != "task":
+            self.kinds[task.kind] -= 1
+        if self.observer is not None:
+            self.observer.withdrawn(task.id)
 
     def withdraw(self, task: TaskCore):
         """Take back an open task whose body never ran: nothing has changed."""
@@ -555,6 +567,7 @@ class Engine:
                 replica.pins -= 1
                 replica.last_use = self.coherency.tick
             if use.mode & WRITE:
+                version.set_writer(task.symbol, task.code, task.lasti, outcome)
                 version.claims = 0
                 if version.partials is not None:
                     reductions.forget_partials(self, use.core)
@@ -566,9 +579,6 @@ class Engine:
                 if replica is not None:
                     version.own(replica)
                     replica.ready.clear()
-                version.wrote = task.symbol
-                version.wrote_code = task.code
-                version.wrote_lasti = task.lasti
             elif use.mode & READ:
                 version.claims -= 1
                 version.readers.add(event)

@@ -2,16 +2,18 @@
 
 from .dot import DotOptions, DotRecorder
 from .observer import ObservedAccess, ObservedTask, Observer, Observers
-from .statistics import Statistics
+from .statistics import DriverStatistics, ResourceStatistics, Statistics
 from .trace import TraceRecorder
 
 __all__ = [
     "DotOptions",
     "DotRecorder",
+    "DriverStatistics",
     "ObservedAccess",
     "ObservedTask",
     "Observer",
     "Observers",
+    "ResourceStatistics",
     "Statistics",
     "TraceRecorder",
 ]

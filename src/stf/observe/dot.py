@@ -148,6 +148,18 @@ class DotRecorder(Observer):
         """Record why a task failed or did not run; may be called from any thread."""
         self._failures.append((task_id, story))
 
+    def withdrawn(self, task_id: int) -> None:
+        """Forget a task that could not begin; what was done for it stays."""
+        found = next((i for i in reversed(range(len(self._tasks))) if self._tasks[i][0] == task_id), None)
+        if found is None:
+            return
+        del self._tasks[found]
+        for i in reversed(range(len(self._operations))):
+            operation = self._operations[i]
+            if operation[0] <= found:
+                break
+            self._operations[i] = (operation[0] - 1, *operation[1:])
+
     def section_begin(self, name: str) -> None:
         """Open a section in the innermost open one."""
         depth = 0 if self._section == TOP else self._sections[self._section].depth + 1

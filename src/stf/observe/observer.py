@@ -54,6 +54,9 @@ class Observer:
     def failed(self, task_id: int, story: str) -> None:
         """Note that a task failed, or did not run because another one had failed; `story` names that and the error."""
 
+    def withdrawn(self, task_id: int) -> None:
+        """Note that a task that was submitted could not begin after all: it is as if it had never been."""
+
     def section_begin(self, name: str) -> None:
         """Open a section; sections nest."""
 
@@ -128,6 +131,14 @@ class Observers(Observer):
         for observer in self._observers:
             try:
                 observer.failed(task_id, story)
+            except Exception:
+                self._drop(observer)
+
+    def withdrawn(self, task_id: int) -> None:
+        """Pass it on."""
+        for observer in self._observers:
+            try:
+                observer.withdrawn(task_id)
             except Exception:
                 self._drop(observer)
 

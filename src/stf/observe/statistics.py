@@ -87,6 +87,59 @@ class Statistics:
         return _table(["", "allocations", "frees", "evictions", "write-backs", "allocated", "peak"], rows)
 
 
+@dataclass(frozen=True)
+class DriverStatistics:
+    """What a driver holds.
+
+    Attributes
+    ----------
+    streams, spare_streams
+        Streams that contexts have, and streams that wait for the next context.
+    workers
+        Threads that run bodies and copies.
+    allocations, used_bytes
+        Live allocations, and their bytes by place.
+    """
+
+    streams: int = 0
+    spare_streams: int = 0
+    workers: int = 0
+    allocations: int = 0
+    used_bytes: Mapping[str, int] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        text = f"{self.streams} streams in use and {self.spare_streams} spare, {self.workers} workers, "
+        text += f"{self.allocations} allocations"
+        used = ", ".join(f"{format_bytes(nbytes)} on {place}" for place, nbytes in self.used_bytes.items() if nbytes)
+        return f"{text} ({used})" if used else text
+
+
+@dataclass(frozen=True)
+class ResourceStatistics:
+    """What contexts share; see `stf.Resources`.
+
+    Attributes
+    ----------
+    drivers
+        What each driver holds, by the ``devices=`` that it is for.
+    """
+
+    drivers: Mapping[str, DriverStatistics] = field(default_factory=dict)
+
+    @property
+    def total_streams(self) -> int:
+        """Streams that contexts have, of all drivers."""
+        return sum(driver.streams for driver in self.drivers.values())
+
+    @property
+    def total_used_bytes(self) -> int:
+        """Bytes of all live allocations."""
+        return sum(sum(driver.used_bytes.values()) for driver in self.drivers.values())
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name}: {driver}" for name, driver in self.drivers.items()) or "no drivers yet"
+
+
 def _counts(title: str, counts: Mapping[str, int]) -> list[str]:
     listed = ", ".join(f"{name} {count}" for name, count in sorted(counts.items()) if count)
     return [f"  {title}: {listed}"] if listed else []

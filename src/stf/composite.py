@@ -1,0 +1,221 @@
+"""Custom data: objects made of several arrays, and formats of the user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from stf.data import LogicalData
+from stf.observe.html import lines_html, never_raises
+from stf.options import name_of
+
+if TYPE_CHECKING:
+    from stf.contexts import Context
+
+__all__ = ["CompositeData", "register_data_interface"]
+
+_interfaces: dict[type, tuple[str, Any, Any]] = {}
+
+
+def register_data_interface(
+    kind: type,
+    flatten: Callable[[Any], Sequence[Any]] | None = None,
+    unflatten: Callable[[Any, Sequence[Any]], Any] | None = None,
+    *,
+    interface: Any = None,
+) -> None:
+    """Teach `logical_data` a type.
+
+    Parameters
+    ----------
+    kind : type
+        The type of object to register; subclasses too.
+    flatten : callable, optional
+        ``flatten(obj)`` gives the arrays that make it up.
+    unflatten : callable, optional
+        ``unflatten(obj, arrays)`` makes such an object of a task's arrays; `obj` is the registered one.
+    interface : object, optional
+        The full form, for any format: ``allocate(data_place) -> instance``, ``copy(target, source)``,
+        ``view(instance)`` (what a body gets), ``to_host(instance)`` (what `wait` returns), ``nbytes(obj) -> int``.
+        It receives the registered object as ``interface(obj)``, once per data.
+
+    Examples
+    --------
+    >>> import scipy.sparse, stf
+    >>> stf.register_data_interface(scipy.sparse.csr_array,
+    ...     flatten=lambda a: (a.data, a.indices, a.indptr),
+    ...     unflatten=lambda a, parts: scipy.sparse.csr_array(tuple(parts), a.shape, copy=False))
+    """
+    if (interface is None) == (flatten is None or unflatten is None):
+        raise TypeError("register_data_interface takes flatten= and unflatten=, or interface=; got both or neither")
+    _interfaces[kind] = ("full", interface, None) if interface is not None else ("simple", flatten, unflatten)
+
+
+def find_interface(obj: Any) -> tuple[str, Any, Any] | None:
+    """What was registered for the type of `obj`, or for a base of it."""
+    for kind in type(obj).__mro__:
+        if kind in _interfaces:
+            return _interfaces[kind]
+    return None
+
+
+class CompositeAccess:
+    """An access to data made of several arrays."""
+
+    def __init__(self, data: CompositeData, mode: int, data_place: Any) -> None:
+        self.data = data
+        self.parts = data.expand_mode(mode, data_place)
+        self.rebuild = data.rebuild
+
+    def expand(self) -> list[Any]:
+        """The accesses to its parts."""
+        return self.parts
+
+
+class CompositeData:
+    """Logical data made of several arrays, given to tasks as one object."""
+
+    def __init__(
+        self, obj: Any, parts: list[LogicalData], unflatten: Callable[[Any, Any], Any], name: str | None
+    ) -> None:
+        self.obj = obj
+        self.parts = parts
+        self.unflatten = unflatten
+        self._name = name
+
+    def read(self, data_place: Any = None) -> CompositeAccess:
+        """Return an access that reads; see `LogicalData.read`."""
+        return CompositeAccess(self, 1, data_place)
+
+    def write(self, data_place: Any = None) -> CompositeAccess:
+        """Return an access that overwrites; see `LogicalData.write`."""
+        return CompositeAccess(self, 2, data_place)
+
+    def rw(self, data_place: Any = None) -> CompositeAccess:
+        """Return an access that reads and writes; see `LogicalData.rw`."""
+        return CompositeAccess(self, 3, data_place)
+
+    def expand_mode(self, mode: int, data_place: Any = None) -> list[Any]:
+        """The accesses to its parts."""
+        verbs = {1: LogicalData.read, 2: LogicalData.write, 3: LogicalData.rw}
+        if mode not in verbs:
+            raise TypeError(f"{self!r} cannot be accumulated into; open it with rw()")
+        return [verbs[mode](part, data_place) for part in self.parts]
+
+    def rebuild(self, arrays: Sequence[Any]) -> Any:
+        """The object that a body gets."""
+        return self.unflatten(self.obj, list(arrays))
+
+    # -- properties --------------------------------------------------------------------------------------------
+
+    @property
+    def context(self) -> Context:
+        """The context that it belongs to."""
+        return self.parts[0].context
+
+    @property
+    def name(self) -> str | None:
+        """What messages call it; its parts are called after it, ``'A.0'`` and so on."""
+        return self._name
+
+    symbol = name
+
+    def set_symbol(self, name: str) -> CompositeData:
+        """Name the data and its parts; return it."""
+        self._name = name_of(name)
+        for part, text in zip(self.parts, self.names_of_parts(name), strict=True):
+            part.set_symbol(text)
+        return self
+
+    def names_of_parts(self, name: str | None) -> list[str]:
+        """What the parts are called if this is called `name`."""
+        return [f"{name or type(self.obj).__name__}.{i}" for i in range(len(self.parts))]
+
+    @property
+    def shape(self) -> Any:
+        """That of the registered object; AttributeError if it has none."""
+        return self.obj.shape
+
+    @property
+    def dtype(self) -> Any:
+        """That of the registered object; AttributeError if it has none."""
+        return self.obj.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all parts."""
+        return sum(part.nbytes for part in self.parts)
+
+    @property
+    def readonly(self) -> bool:
+        """Whether it may only be read: one of its parts may."""
+        return any(part.readonly for part in self.parts)
+
+    def set_write_back(self, flag: bool) -> CompositeData:
+        """Say whether the user's arrays are refreshed at the end; return the data. See `LogicalData.set_write_back`."""
+        for part in sorted(self.parts, key=lambda part: part.core.home is not None):  # what is refused changes nothing
+            part.set_write_back(flag)
+        return self
+
+    # -- content -----------------------------------------------------------------------------------------------
+
+    def numpy(self) -> Any:
+        """Wait and return an object made of copies; see `Context.wait`."""
+        return self.context.wait(self)
+
+    def write_back(self) -> None:
+        """Refresh the user's object now."""
+        for part in self.parts:
+            part.write_back()
+
+    def release(self) -> None:
+        """Give all parts up."""
+        for part in self.parts:
+            part.release()
+
+    def accept(self) -> CompositeData:
+        """Declare the poisoned content of every part good. Returns the data."""
+        for part in self.parts:
+            part.accept()
+        return self
+
+    def empty_like(self, *, name: str | None = None) -> CompositeData:
+        """Return new data with parts of the same shapes and dtypes, with no content."""
+        name = name_of(name)
+        names = self.names_of_parts(name)
+        parts = [part.empty_like(name=text) for part, text in zip(self.parts, names, strict=True)]
+        return CompositeData(self.obj, parts, self.unflatten, name)
+
+    # -- story -------------------------------------------------------------------------------------------------
+
+    def history(self) -> str:
+        """Return the history of each part; see `LogicalData.history`."""
+        return "\n".join(part.history() for part in self.parts)
+
+    @never_raises
+    def _repr_html_(self) -> str | None:
+        return lines_html(f"{repr(self).strip('<>')}\n{self.history()}")
+
+    def __repr__(self) -> str:
+        name = f" '{self._name}'" if self._name else ""
+        return f"<logical data{name} of {type(self.obj).__name__}, {len(self.parts)} arrays>"
+
+    # -- what it is not ----------------------------------------------------------------------------------------
+
+    def accumulate(self, op: Any = None, data_place: Any = None) -> Any:
+        """Refuse: only data of one array can be accumulated into."""
+        return self.expand_mode(4, data_place)
+
+    relaxed = accumulate
+
+    def _not_a_value(self, *_: Any, **__: Any) -> Any:
+        raise TypeError(
+            f"{self!r} is neither a number nor an array: open it in a task (lC.read(), lC.rw()), or wait for an object "
+            "made of copies with lC.numpy()"
+        )
+
+    __float__ = __int__ = __complex__ = __bool__ = __index__ = _not_a_value
+    __array__ = __getitem__ = __setitem__ = __iter__ = __len__ = _not_a_value
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _not_a_value
+    __matmul__ = __rmatmul__ = __pow__ = __rpow__ = __neg__ = __iadd__ = __imul__ = __isub__ = _not_a_value
+    __array_ufunc__ = None

@@ -1,0 +1,164 @@
+"""Loans: logical data lent outside tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from stf._engine import release
+from stf.annotations import access_mode
+from stf.composite import CompositeData
+from stf.data import LogicalData
+from stf.errors import AccessError, PlaceError, TaskStateError
+from stf.interop import adapters
+from stf.places import DataPlace
+
+if TYPE_CHECKING:
+    pass
+
+__all__ = ["Frozen", "Lending"]
+
+
+class Lending:
+    """What of a context lends data."""
+
+    engine: Any
+    arrays: str | None
+    data_place_code: Callable[[Any], int]
+    current_place_code: Callable[[], int]
+    _check_mine: Callable[[Any], None]
+    _must_not_be_in_a_body: Callable[[str], None]
+    _note_loan: Callable[[str, LogicalData, int], None]
+
+    def freeze(
+        self,
+        data: LogicalData | CompositeData,
+        mode: str | access_mode = "read",
+        data_place: DataPlace | None = None,
+    ) -> Frozen:
+        """Lend data outside tasks, until ``unfreeze``.
+
+        Parameters
+        ----------
+        data : LogicalData or CompositeData
+            The data; it must have content, and no open task. Of several arrays, all are lent or none.
+        mode : str or access_mode
+            ``"read"``: tasks may go on reading. ``"rw"``: no task may use it meanwhile.
+        data_place : DataPlace, optional
+            Where ``get`` finds it by default; the host's memory, if not given.
+
+        Raises
+        ------
+        AccessError
+            It is frozen already, or split into tiles.
+        """
+        if isinstance(data, CompositeData):
+            return self._freeze_parts(data, mode, data_place)
+        self._check_mine(data)
+        wanted = {"read": access_mode.read, "rw": access_mode.rw}.get(mode, mode) if isinstance(mode, str) else mode
+        if wanted not in (access_mode.read, access_mode.rw):
+            raise ValueError(f"freeze takes mode 'read' or 'rw', got {mode!r}")
+        if wanted == access_mode.rw and data.readonly:
+            raise AccessError(f"{data.core.describe()} is read-only and cannot be frozen for writing")
+        self.engine.patiently(release.freeze, data.core, int(wanted))
+        self._note_loan("freeze", data, int(wanted))
+        return Frozen(self, data, int(wanted), data_place or DataPlace("host"))
+
+    def _freeze_parts(self, data: CompositeData, mode: Any, data_place: DataPlace | None) -> Frozen:
+        parts: dict[int, Frozen] = {}
+        try:
+            for part in data.parts:
+                if part.core.id not in parts:
+                    parts[part.core.id] = self.freeze(part, mode, data_place)
+        except BaseException:
+            for lent in parts.values():
+                lent.unfreeze()
+            raise
+        return FrozenParts(data, parts)
+
+    def frozen_view(self, frozen: Frozen, data_place: DataPlace | None, stream: Any) -> Any:
+        """What `Frozen.get` returns."""
+        if not frozen.active:
+            raise TaskStateError(f"{frozen.data!r} is not frozen any more; freeze it again")
+        self._must_not_be_in_a_body("get of frozen data")
+        if data_place is not None and frozen.mode != access_mode.read and data_place != frozen.place:
+            raise PlaceError(f"{frozen.data!r} is frozen for rw at {frozen.place!r} only, got {data_place!r}")
+        if frozen.data.is_token:
+            return None
+        code = self.data_place_code(data_place or frozen.place)
+        code = self.engine.affine[self.current_place_code()] if code < 0 else code
+        replica, events = self.engine.patiently(release.frozen_replica, frozen.data.core, code, frozen.mode)
+        self.engine.wait_events(events, -1.0)
+        release.raise_if_poisoned(frozen.data.core)
+        return adapters.view(replica, frozen.mode != access_mode.read, self.arrays)
+
+    def unfreeze(self, frozen: Frozen, stream: Any) -> None:
+        """What `Frozen.unfreeze` does."""
+        if not frozen.active:
+            raise TaskStateError(f"{frozen.data!r} is not frozen; unfreeze was called twice")
+        frozen.active = False
+        self.engine.patiently(release.unfreeze, frozen.data.core)
+        self._note_loan("unfreeze", frozen.data, frozen.mode)
+
+
+class Frozen:
+    """Logical data lent outside tasks, until `unfreeze`. Made by ``ctx.freeze``; also a with-block."""
+
+    def __init__(self, context: Any, data: Any, mode: int, place: Any) -> None:
+        self.context = context
+        self.data = data
+        self.mode = mode
+        self.place = place
+        self.active = True
+
+    def get(self, data_place: Any = None, stream: Any = None) -> Any:
+        """Return the array at a data place (that of the freeze by default), valid for work after this call.
+
+        Parameters
+        ----------
+        data_place : DataPlace, optional
+            Another place is allowed for data frozen for reading.
+        stream : stream, optional
+            Where the array is going to be used. On a CPU the call blocks until the array is valid.
+        """
+        return self.context.frozen_view(self, data_place, stream)
+
+    def unfreeze(self, stream: Any = None) -> None:
+        """End the loan; later writers come after what `stream` was given."""
+        self.context.unfreeze(self, stream)
+
+    def get_access_mode(self) -> access_mode:
+        """Return ``access_mode.read`` or ``access_mode.rw``."""
+        return access_mode(self.mode)
+
+    def __enter__(self) -> Frozen:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self.active:
+            self.unfreeze()
+
+
+class FrozenParts(Frozen):
+    """The loan of data made of several arrays; `get` returns the object that they make up."""
+
+    def __init__(self, data: CompositeData, parts: dict[int, Frozen]) -> None:
+        first = next(iter(parts.values()))
+        super().__init__(first.context, data, first.mode, first.place)
+        self.parts = parts
+
+    def get(self, data_place: Any = None, stream: Any = None) -> Any:
+        """Return the object, made of the arrays at a data place; see `Frozen.get`."""
+        self._must_be_active()
+        return self.data.rebuild([self.parts[part.core.id].get(data_place, stream) for part in self.data.parts])
+
+    def unfreeze(self, stream: Any = None) -> None:
+        """End the loan of every part; later writers come after what `stream` was given."""
+        self._must_be_active()
+        self.active = False
+        for part in self.parts.values():
+            part.unfreeze(stream)
+
+    def _must_be_active(self) -> None:
+        if not self.active:
+            raise TaskStateError(f"{self.data!r} is not frozen any more; freeze it again")

@@ -1,0 +1,96 @@
+"""What the options of a context, and names and times, may be: each check says what was got and what to do."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from stf.devices import DeviceSpec, Resources
+from stf.errors import CaptureError
+
+MAX_PENDING = 8192
+
+
+def refuse_graphs(use_graph: Any, graph: Any) -> None:
+    """Raise if graphs are asked for, which this version does not record."""
+    if use_graph or graph is not None:
+        asked = f"graph={type(graph).__name__}" if graph is not None else f"use_graph={use_graph!r}"
+        raise CaptureError(
+            f"{asked} asks for tasks recorded in a graph, and this version of stf records no graphs; use "
+            "stf.context(), which runs the same tasks on streams"
+        )
+
+
+def check_resources(resources: Any) -> None:
+    """Raise unless `resources` is what contexts share."""
+    if resources is not None and not isinstance(resources, Resources):
+        raise TypeError(
+            f"resources is what contexts share, got {resources!r}; make it once with stf.Resources(), pass it to each"
+        )
+
+
+def pending_limit(max_pending: Any) -> int:
+    """How many bodies may be in flight."""
+    if max_pending is None:
+        return MAX_PENDING
+    hint = f"leave it out for {MAX_PENDING:,}"
+    if not is_integer(max_pending):
+        raise TypeError(f"max_pending is a positive number of tasks, got {max_pending!r}; {hint}")
+    if int(max_pending) < 1:
+        raise ValueError(f"max_pending is a positive number of tasks, got {max_pending}; {hint}")
+    return int(max_pending)
+
+
+def memory_bound(memory_limit: Any, spec: DeviceSpec) -> int:
+    """Bytes that replicas on a device may take; 0 for no bound."""
+    if memory_limit is None:
+        return 0
+    if not is_integer(memory_limit):
+        raise TypeError(
+            f"memory_limit is a positive number of bytes, got {memory_limit!r}; pass an integer such as 10**9 (only "
+            "the variable STF_MEMORY_LIMIT takes text such as 1GB)"
+        )
+    if int(memory_limit) <= 0:
+        raise ValueError(f"memory_limit is a positive number of bytes, got {memory_limit}; leave it out for no limit")
+    if spec.shares_host:
+        raise ValueError(
+            "memory_limit bounds the memory of devices, and device 'cpu' works in host memory; use devices='cpu:1' for "
+            "an emulated device with memory of its own"
+        )
+    return int(memory_limit)
+
+
+def seconds(timeout: Any) -> float:
+    """A time to wait, for the engine: negative where there is no end."""
+    if timeout is None:
+        return -1.0
+    hint = "leave it out to wait as long as it takes"
+    try:
+        value = math.nan if isinstance(timeout, (str, bytes)) else float(timeout)
+    except (TypeError, ValueError):
+        value = math.nan
+    if math.isnan(value):
+        raise TypeError(f"timeout is a number of seconds, got {timeout!r}; {hint}")
+    if value < 0:
+        raise ValueError(f"timeout is a number of seconds from 0 on, got {timeout!r}; {hint}")
+    return -1.0 if math.isinf(value) else value
+
+
+def name_of(name: Any, symbol: Any = None) -> str | None:
+    """The name that ``name=`` or its other spelling ``symbol=`` gives."""
+    chosen = symbol if name is None else name
+    if chosen is None:
+        return None
+    if not isinstance(chosen, str):
+        refuse_name(chosen)
+    return str(chosen)
+
+
+def refuse_name(name: Any) -> None:
+    """Raise for a name that is no text."""
+    raise TypeError(f"a name is text, got {name!r}; use name={str(name)!r}")
+
+
+def is_integer(value: Any) -> bool:
+    """Whether a value counts something; True and False do not."""
+    return hasattr(value, "__index__") and not isinstance(value, bool)

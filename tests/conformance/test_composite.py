@@ -1,0 +1,255 @@
+"""Data made of several arrays do what data of one array do."""
+
+from __future__ import annotations
+
+import threading
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+import stf
+from stf import composite
+
+
+class Pair(NamedTuple):
+    """An object with neither shape nor dtype."""
+
+    left: object
+    right: object
+
+
+@pytest.fixture(autouse=True)
+def interfaces():
+    """What a test registers is gone after it."""
+    before = dict(composite._interfaces)
+    stf.register_data_interface(
+        scipy.sparse.csr_array,
+        flatten=lambda a: (a.data, a.indices, a.indptr),
+        unflatten=lambda a, parts: scipy.sparse.csr_array(tuple(parts), a.shape, copy=False),
+    )
+    stf.register_data_interface(Pair, flatten=tuple, unflatten=lambda a, parts: Pair(*parts))
+    yield
+    composite._interfaces.clear()
+    composite._interfaces.update(before)
+
+
+@pytest.fixture
+def csr():
+    return scipy.sparse.csr_array(np.array([[1.0, 0, 2], [0, 0, 3]]))
+
+
+@stf.task
+def scale(a: stf.ReadWrite, k):
+    a.data *= k
+
+
+@stf.task
+def broken(a: stf.ReadWrite):
+    a.data += 100
+    raise RuntimeError("no luck")
+
+
+# -- properties ------------------------------------------------------------------------------------------------------
+
+
+def test_names_shape_and_dtype(ctx, csr):
+    lA = ctx.logical_data(csr)
+    assert lA.symbol is None and [part.name for part in lA.parts] == [f"csr_array.{i}" for i in range(3)]
+    assert lA.set_symbol("A") is lA and lA.symbol == lA.name == "A"
+    assert [part.symbol for part in lA.parts] == ["A.0", "A.1", "A.2"]
+    assert repr(lA) == "<logical data 'A' of csr_array, 3 arrays>"
+    assert lA.shape == (2, 3) and lA.dtype == np.float64
+    with pytest.raises(TypeError, match="a name is text, got 3"):
+        lA.set_symbol(3)
+    pair = ctx.logical_data(Pair(np.zeros(2), np.zeros(3)))
+    for name in ("shape", "dtype"):
+        with pytest.raises(AttributeError, match=name):
+            getattr(pair, name)
+
+
+def test_read_only_and_write_back(ctx_factory, csr):
+    ctx = ctx_factory()
+    lA = ctx.logical_data(csr)
+    frozen = ctx.logical_data(csr.copy(), readonly=True)
+    assert not lA.readonly and frozen.readonly
+    assert lA.set_write_back(False) is lA
+    scale.on(ctx.devices[-1])(lA, 2)
+    empty = lA.empty_like(name="E")
+    with pytest.raises(ValueError, match="'E.0' .* was made from a shape; there is no array to write back to"):
+        empty.set_write_back(True)
+    mixed = composite.CompositeData(csr, [lA.parts[0], empty.parts[1]], lA.unflatten, None)
+    with pytest.raises(ValueError, match="'E.1' .* was made from a shape"):
+        mixed.set_write_back(True)
+    assert not lA.parts[0].core.write_back
+    ctx.finalize()
+    assert csr.data.tolist() == ([2, 4, 6] if ctx_factory.shares_host else [1, 2, 3])
+
+
+def test_empty_like_and_copy(ctx, csr):
+    lA = ctx.logical_data(csr, name="A")
+    lB = lA.empty_like(name="B")
+    assert [part.name for part in lB.parts] == ["B.0", "B.1", "B.2"] and lB.shape == (2, 3)
+    with pytest.raises(stf.UninitializedDataError, match="'B.0' .* is read by task 'scale' before anything wrote it"):
+        scale(lB, 2)
+    scale.on(ctx.devices[-1])(lA, 3)
+    ctx.copy(lA, lB)
+    scale(lA, 2)
+    assert lB.numpy().toarray().tolist() == [[3, 0, 6], [0, 0, 9]]
+    assert lA.numpy().data.tolist() == [6, 12, 18]
+    assert ctx.statistics().tasks["copy"] == 1
+
+
+def test_copies_that_cannot_be(ctx, csr):
+    lA, lX = ctx.logical_data(csr, name="A"), ctx.logical_data(np.zeros(3), name="X")
+    lD = ctx.logical_data(scipy.sparse.csr_array(np.eye(3)), name="D")
+    with pytest.raises(ValueError, match=r"cannot copy <.*'A' of csr_array.*their parts differ, float64 \(3,\), int"):
+        ctx.copy(lA, lD)
+    for source, target in ((lA, lX), (lX, lA)):
+        with pytest.raises(TypeError, match=r"only one is made of several arrays; copy its parts \(.parts\)"):
+            ctx.copy(source, target)
+    with pytest.raises(TypeError, match=r"fill takes data of one array, got <.*'A'.*>; fill a part of it, as in ctx"):
+        ctx.fill(lA, 0)
+    ctx.fill(lA.parts[0], 5)
+    assert lA.numpy().data.tolist() == [5, 5, 5]
+
+
+def test_what_it_is_not(ctx, csr):
+    lA = ctx.logical_data(csr, name="A")
+    for use in (float, int, complex, bool, len, list, np.asarray, lambda a: a + 1, lambda a: a[0], lambda a: 2 * a):
+        with pytest.raises(TypeError, match=r"<.*'A' of csr_array.*> is neither a number nor an array: open it in a"):
+            use(lA)
+    with pytest.raises(TypeError, match="cannot be accumulated into"):
+        lA.accumulate(stf.reducer.sum)
+
+
+def test_an_object_of_no_arrays_is_refused(ctx):
+    stf.register_data_interface(Pair, flatten=lambda a: (), unflatten=lambda a, parts: a)
+    with pytest.raises(ValueError, match="flatten of Pair gave no arrays; give at least one"):
+        ctx.logical_data(Pair(1, 2))
+
+
+# -- waiting and moving ----------------------------------------------------------------------------------------------
+
+
+def test_wait_is_one_task_at_a_place(ctx, csr):
+    lA, other = ctx.logical_data(csr), ctx.logical_data(np.zeros(1))
+    gate = threading.Event()
+
+    @stf.task
+    def hold(x: stf.ReadWrite):
+        assert gate.wait(60)
+
+    hold(other)  # which wait does not wait for
+    scale.on(ctx.devices[-1])(lA, 2)
+    for place in (None, stf.data_place.host(), stf.data_place.device(0)):
+        got = ctx.wait(lA, data_place=place)
+        assert isinstance(got, scipy.sparse.csr_array) and got.data.tolist() == [2, 4, 6]
+        got.data[:] = 0  # a copy
+    assert ctx.statistics().tasks["wait"] == 3
+    gate.set()
+    scalars = ctx.logical_data(Pair(np.array(2.0), np.arange(3)))
+    left, right = ctx.wait(scalars)
+    assert isinstance(left, np.ndarray) and left.shape == () and left == 2 and right.tolist() == [0, 1, 2]
+
+
+def test_wait_inside_a_body_is_refused(ctx, csr):
+    lA = ctx.logical_data(csr)
+    with ctx.task(lA.read()), pytest.raises(stf.TaskStateError, match="wait inside task"):
+        lA.numpy()
+
+
+def test_prefetch_and_on(ctx_factory, csr):
+    ctx = ctx_factory()
+    lA, lX = ctx.logical_data(csr), ctx.logical_data(np.zeros(3))
+    last = ctx.devices[-1]
+    ctx.prefetch(lA, last.affine_data_place)
+    copies = ctx.statistics().total_copies
+    assert copies == (0 if ctx_factory.shares_host else 3) and ctx.statistics().tasks["prefetch"] == 1
+
+    @stf.task
+    def spread(a: stf.Read, x: stf.Write):
+        x[:] = a.data
+
+    spread.on(lA)(lA, lX)  # where it is: nothing is copied
+    assert ctx.statistics().total_copies == copies
+    assert ctx.statistics().tasks_by_place[f"device({last.index})"] == (1 if ctx_factory.shares_host else 2)
+    assert lX.numpy().tolist() == [1, 2, 3]
+
+
+# -- failure and story -----------------------------------------------------------------------------------------------
+
+
+def test_history_and_accept(ctx, csr):
+    lA = ctx.logical_data(csr, name="A")
+    broken(lA)
+    with pytest.raises(stf.TaskFailedError, match="'A.0' .* is poisoned: task 'broken'"):
+        lA.numpy()
+    lines = lA.history().splitlines()
+    assert [line[: len("logical data 'A.0'")] for line in lines if line.startswith("logical")] == [
+        f"logical data 'A.{i}'" for i in range(3)
+    ]
+    assert lA.history() == stf.why(lA) and lA.history().count("poisoned: task 'broken'") == 3
+    assert "A.2" in lA._repr_html_()
+    assert lA.accept() is lA
+    assert lA.numpy().data.tolist() == [101, 102, 103] and "poisoned" not in lA.history()
+
+
+# -- freeze ----------------------------------------------------------------------------------------------------------
+
+
+def test_freeze_for_reading(ctx, csr):
+    lA = ctx.logical_data(csr, name="A")
+    scale.on(ctx.devices[-1])(lA, 2)
+    with ctx.freeze(lA) as frozen:
+        assert frozen.data is lA and frozen.get_access_mode() == stf.access_mode.read
+        seen = frozen.get()
+        assert isinstance(seen, scipy.sparse.csr_array) and seen.toarray().tolist() == [[2, 0, 4], [0, 0, 6]]
+        assert not seen.data.flags.writeable
+        assert frozen.get(ctx.devices[0].affine_data_place).data.tolist() == [2, 4, 6]
+        assert lA.numpy().data.tolist() == [2, 4, 6]  # others may read
+        with pytest.raises(stf.AccessError, match="'A.0' .* is frozen for read; task 'scale' cannot open it for rw"):
+            scale(lA, 2)
+    for use in (frozen.get, frozen.unfreeze):
+        with pytest.raises(stf.TaskStateError, match="<.*'A' of csr_array.*> is not frozen any more; freeze it again"):
+            use()
+    scale(lA, 2)
+    assert lA.numpy().data.tolist() == [4, 8, 12]
+
+
+def test_freeze_for_writing(ctx, csr):
+    lA = ctx.logical_data(csr)
+    frozen = ctx.freeze(lA, "rw")
+    frozen.get().data[:] = 7
+    with pytest.raises(stf.AccessError, match="is frozen for rw"), ctx.task(lA.read()):
+        pass
+    frozen.unfreeze()
+    scale.on(ctx.devices[-1])(lA, 2)
+    assert lA.numpy().data.tolist() == [14, 14, 14]
+
+
+def test_all_parts_are_frozen_or_none(ctx, csr):
+    lA = ctx.logical_data(csr, name="A")
+    with ctx.task(lA.parts[2].rw(), name="busy"):
+        with pytest.raises(stf.TaskStateError, match="'A.2' .* cannot be frozen while task 'busy' is open"):
+            ctx.freeze(lA)
+        with ctx.task(lA.parts[0].rw(), lA.parts[1].rw()):  # none stayed frozen
+            pass
+    with ctx.freeze(lA.parts[1]), pytest.raises(stf.AccessError, match="'A.1' .* cannot be frozen while it is frozen"):
+        ctx.freeze(lA, "rw")
+    with pytest.raises(ValueError, match="freeze takes mode 'read' or 'rw', got 'write'"):
+        ctx.freeze(lA, "write")
+    scale(lA, 2)
+    assert lA.numpy().data.tolist() == [2, 4, 6]
+
+
+def test_an_array_that_is_two_parts_is_frozen_once(ctx):
+    X = np.arange(3.0)
+    lP = ctx.logical_data(Pair(X, X))
+    assert lP.parts[0] is lP.parts[1]
+    with ctx.freeze(lP, "rw") as frozen:
+        left, right = frozen.get()
+        left += 1
+        assert right.tolist() == [1, 2, 3]
+    assert lP.numpy().right.tolist() == [1, 2, 3]
