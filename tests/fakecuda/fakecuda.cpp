@@ -104,6 +104,7 @@ struct Event {
 };
 
 struct Work {
+    const char *name;
     std::function<void()> body = {};           // runs without the lock; left out once the driver has failed
     Ranges ranges = {};                        // must be alive while the body runs; null: an illegal address
     std::function<Ranges()> find_ranges = {};  // for addresses that are looked at only then, as by kernels
@@ -189,6 +190,7 @@ struct State {
     std::condition_variable progress;  // some work was completed
     bool is_initialized = false;
     CUresult error = CUDA_SUCCESS;  // sticky: what the work did wrong
+    string story;                   // and how, for those who search
 
     std::size_t capacity = 0;
     bool has_peers = true;
@@ -210,7 +212,7 @@ struct State {
 
     std::map<string, long> calls;
     std::vector<Failure> failures;
-    unsigned long long ids = 0;
+    unsigned long long ids = 0, streams_made = 0;
     long dropped = 0;  // objects that went with their context
 };
 
@@ -297,9 +299,14 @@ bool is_sticky(CUresult error) {
     return sticky.count(error) != 0;
 }
 
-void set_error(CUresult error) {
-    if (state().error == CUDA_SUCCESS) state().error = error;
-    state().progress.notify_all();
+void set_error(CUresult error, const string &story) {
+    State &s = state();
+    if (s.error == CUDA_SUCCESS) {
+        s.error = error;
+        s.story = story;
+        if (s.trace) fprintf(stderr, "fakecuda: error %d: %s\n", int(error), story.c_str());
+    }
+    s.progress.notify_all();
 }
 
 // ------------------------------------------------------------------------------------------------- settings
@@ -346,7 +353,7 @@ CUresult planned_failure(const string &name) {
         ++f.seen;
         if (result == CUDA_SUCCESS && (f.seen == f.nth || (f.is_lasting && f.seen > f.nth))) result = f.error;
     }
-    if (is_sticky(result)) set_error(result);
+    if (is_sticky(result)) set_error(result, "planned failure of " + name);
     return result;
 }
 
@@ -443,15 +450,21 @@ void delay_a_little(std::mt19937 &random) {
     else std::this_thread::sleep_for(std::chrono::microseconds(random() % 300));
 }
 
-bool all_usable(const Ranges &ranges) {
-    return std::all_of(ranges.begin(), ranges.end(), [](auto &r) { return r && r->is_alive; });
+// Says what is wrong with the memory that work is about to use, if anything.
+const char *wrong_with(const Ranges &ranges) {
+    for (auto &range : ranges) {
+        if (!range) return "uses memory that it cannot reach, or that cuMemFreeAsync was called for before";
+        if (!range->is_alive) return "runs before its memory is allocated, or after it was freed";
+    }
+    return nullptr;
 }
 
-void run_body(Lock &lock, Work &work) {
-    if (CUresult planned = planned_failure("work"); planned != CUDA_SUCCESS) set_error(planned);
+void run_body(Lock &lock, const Stream &stream, Work &work) {
+    string who = string(work.name) + " in stream " + std::to_string(stream.id);
+    if (CUresult planned = planned_failure("work"); planned != CUDA_SUCCESS) set_error(planned, "planned failure of " + who);
     if (state().error != CUDA_SUCCESS) return;
     if (work.find_ranges) work.ranges = work.find_ranges();
-    if (!all_usable(work.ranges)) return set_error(CUDA_ERROR_ILLEGAL_ADDRESS);
+    if (const char *what = wrong_with(work.ranges)) return set_error(CUDA_ERROR_ILLEGAL_ADDRESS, who + ' ' + what);
     for (auto &range : work.ranges) ++range->users;
     lock.unlock();
     if (work.body) work.body();
@@ -479,7 +492,7 @@ void serve(shared_ptr<Stream> stream) {
             delay_a_little(random);
             lock.lock();
         }
-        run_body(lock, work);
+        run_body(lock, *stream, work);
         if (work.finish) work.finish();
         ++stream->completed;
         state().progress.notify_all();
@@ -529,7 +542,7 @@ shared_ptr<Stream> make_stream(const shared_ptr<Context> &context, unsigned flag
     stream->context = context;
     stream->flags = flags;
     stream->priority = priority;
-    stream->id = ++state().ids;
+    stream->id = ++state().streams_made;
     context->streams.push_back(stream);
     return stream;
 }
@@ -636,7 +649,7 @@ void unmap_oldest() {
 
 // Ends the life of memory; work that still uses it fails when it comes to it.
 void retire(const shared_ptr<Range> &range) {
-    if (range->users) set_error(CUDA_ERROR_ILLEGAL_ADDRESS);  // freed under the hands of running work
+    if (range->users) set_error(CUDA_ERROR_ILLEGAL_ADDRESS, "memory is freed under the hands of running work");
     range->is_alive = false;
     state().ranges.erase(range->start);
     if (range->kind == Range::REGISTERED) return;
@@ -720,7 +733,7 @@ CUresult allocate_async(Call &call, CUdeviceptr *address, std::size_t nbytes, sh
     range->pool = pool;
     range->device = pool->device;
     range->is_alive = false;
-    Work work;
+    Work work{"allocation"};
     work.body = [=] { memset(start, POISON, nbytes); };
     work.finish = [=] { range->is_alive = range_at(range->start) == range; };
     submit(call.lock, stream, work);
@@ -734,7 +747,7 @@ CUresult free_async(Call &call, CUdeviceptr address, CUstream handle) {
     if (!address) return CUDA_SUCCESS;
     auto range = range_at(address);
     REQUIRE(range && range->kind == Range::POOLED && !range->is_freeing, CUDA_ERROR_INVALID_VALUE);
-    Work work;
+    Work work{"free"};
     work.ranges = {range};
     work.finish = [=] { release(range); };
     submit(call.lock, stream, work);
@@ -861,7 +874,7 @@ CUresult copy(Call &call, const Box &to, const Box &from, const Extent &extent, 
     if (extent.is_empty()) return CUDA_SUCCESS;
     TRY(locate(to, extent, to_range));
     TRY(locate(from, extent, from_range));
-    Work work;
+    Work work{"copy"};
     if (to_range) work.ranges.push_back(usable(to_range));
     if (from_range) work.ranges.push_back(usable(from_range));
     if (to_range && !from_range) {  // pageable memory may change as soon as this returns
@@ -945,7 +958,7 @@ CUresult fill(Call &call, CUdeviceptr address, std::size_t pitch, T value, std::
     REQUIRE(width <= SIZE_MAX / sizeof(T) && address % sizeof(T) == 0, CUDA_ERROR_INVALID_VALUE);
     REQUIRE(rows == 1 || pitch % sizeof(T) == 0, CUDA_ERROR_INVALID_VALUE);
     TRY(locate(box, extent, range));
-    Work work;
+    Work work{"fill"};
     work.ranges = {usable(range)};
     work.body = [=] { fill_rows(box, extent, value); };
     submit(call.lock, stream, std::move(work));
@@ -966,7 +979,7 @@ CUresult record(Call &call, CUevent event_handle, CUstream stream_handle) {
     TRY(find_stream(stream_handle, stream));
     REQUIRE(event->context == stream->context, CUDA_ERROR_INVALID_HANDLE);
     auto mark = event->last = std::make_shared<Mark>();
-    Work work;
+    Work work{"event record"};
     work.finish = [=] {
         mark->is_reached = true;
         mark->time = Clock::now();
@@ -989,7 +1002,7 @@ CUresult wait_for_event(Call &call, CUstream stream_handle, CUevent event_handle
     TRY(find_stream(stream_handle, stream));
     auto mark = event->last;  // a later record does not change what this waits for
     if (!mark) return CUDA_SUCCESS;
-    Work work;
+    Work work{"wait for an event"};
     work.body = [=] { wait_for_mark(mark); };
     submit(call.lock, stream, std::move(work));
     return CUDA_SUCCESS;
@@ -1025,7 +1038,7 @@ CUresult on_value(Call &call, CUstream handle, CUdeviceptr address, std::functio
     TRY(find_stream(handle, stream));
     auto range = touched_range(address, sizeof(T));
     REQUIRE(range && range->covers(address, sizeof(T)) && address % sizeof(T) == 0, CUDA_ERROR_INVALID_VALUE);
-    Work work;
+    Work work{"operation on a value"};
     work.ranges = {usable(range)};
     work.body = [=] { action(reinterpret_cast<T *>(address)); };
     submit(call.lock, stream, std::move(work));
@@ -1100,16 +1113,24 @@ Ranges reached(const Function &function, const Arguments &arguments, int device)
     for (std::size_t i = 0; n && i < arguments.size(); ++i) {
         if (function.signature[i] != 'p') continue;
         auto range = touched_range(arguments[i], n);
-        bool is_good = range && range->covers(arguments[i], n) && !range->is_freeing && may_use(device, *range);
+        bool is_good = range && range->covers(arguments[i], n) && may_use(device, *range);
         found.push_back(is_good ? range : nullptr);
     }
     return found;
 }
 
+bool reaches_freed(const Function &function, const Arguments &arguments) {
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+        auto range = function.signature[i] == 'p' ? touched_range(arguments[i], 1) : nullptr;
+        if (range && range->is_freeing) return true;
+    }
+    return false;
+}
+
 void run_kernel(const Function &function, Arguments arguments, const std::vector<unsigned> &dimensions) {
     if (function.is_trap) {
         Lock lock(state().mutex);
-        return set_error(CUDA_ERROR_LAUNCH_FAILED);
+        return set_error(CUDA_ERROR_LAUNCH_FAILED, "the kernel 'trap'");
     }
     std::vector<void *> parameters;
     for (auto &argument : arguments) parameters.push_back(&argument);
@@ -1131,9 +1152,10 @@ CUresult launch(Call &call, CUfunction handle, std::vector<unsigned> dimensions,
     REQUIRE(stream->context == call.context, CUDA_ERROR_INVALID_HANDLE);
     TRY(check_dimensions(dimensions));
     TRY(gather(*function, parameters, extra, arguments));
-    Work work;
+    Work work{"kernel"};
     int device = stream->context->device;
-    work.find_ranges = [=] { return reached(*function, arguments, device); };
+    bool is_late = reaches_freed(*function, arguments);
+    work.find_ranges = [=] { return is_late ? Ranges{nullptr} : reached(*function, arguments, device); };
     work.body = [=] { run_kernel(*function, arguments, dimensions); };
     submit(call.lock, stream, std::move(work));
     return CUDA_SUCCESS;
@@ -1707,7 +1729,7 @@ CUresult CUDAAPI cuLaunchHostFunc(CUstream handle, CUhostFn function, void *data
     shared_ptr<Stream> stream;
     REQUIRE(function, CUDA_ERROR_INVALID_VALUE);
     TRY(find_stream(handle, stream));
-    Work work;
+    Work work{"host function"};
     work.body = [=] { function(data); };
     submit(call.lock, stream, std::move(work));
     return CUDA_SUCCESS;
@@ -2316,6 +2338,7 @@ const char *fakecuda_counts() {
     std::ostringstream out;
     out << '{';
     for (auto &[name, n] : live_objects()) out << '"' << name << "\": " << n << ", ";
+    out << "\"error\": " << int(state().error) << ", \"story\": \"" << state().story << "\", ";
     out << "\"calls\": {";
     put_calls(out);
     out << "}}";
@@ -2335,6 +2358,7 @@ void fakecuda_reset() {
     Lock lock(state().mutex);
     drop_everything(lock);
     state().error = CUDA_SUCCESS;
+    state().story = "";
     state().is_initialized = false;
     state().dropped = 0;
     state().calls.clear();

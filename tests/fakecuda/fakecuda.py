@@ -23,7 +23,13 @@ def counts() -> dict[str, Any]:
 
 def leaks() -> dict[str, int]:
     """Return what is alive, less contexts and modules, which programs keep to their end."""
-    return {k: n for k, n in counts().items() if n and k not in ("calls", "contexts", "modules")}
+    kinds = "streams", "events", "allocations", "host_allocations", "registrations", "pools", "dropped"
+    return {kind: n for kind, n in counts().items() if n and kind in kinds}
+
+
+def story() -> str:
+    """Say what the work did wrong for which all calls fail, if anything."""
+    return counts()["story"]
 
 
 def calls(name: str) -> int:
