@@ -1558,6 +1558,15 @@ CUresult CUDAAPI cuCtxGetDevice(CUdevice *device) {
     return CUDA_SUCCESS;
 }
 
+CUresult CUDAAPI cuCtxGetDevice_v2(CUdevice *device, CUcontext handle) {
+    ENTER(cuCtxGetDevice, INITIALIZED);
+    auto context = handle ? state().contexts.find(handle) : current_context();
+    REQUIRE(device, CUDA_ERROR_INVALID_VALUE);
+    REQUIRE(context, CUDA_ERROR_INVALID_CONTEXT);
+    *device = context->device;
+    return CUDA_SUCCESS;
+}
+
 CUresult CUDAAPI cuCtxGetId(CUcontext handle, unsigned long long *id) {
     ENTER(cuCtxGetId, INITIALIZED);
     auto context = handle ? state().contexts.find(handle) : current_context();
@@ -1570,6 +1579,14 @@ CUresult CUDAAPI cuCtxGetId(CUcontext handle, unsigned long long *id) {
 CUresult CUDAAPI cuCtxSynchronize(void) {
     ENTER(cuCtxSynchronize, CONTEXT);
     wait_for_context(call.lock, call.context);
+    return call.result();
+}
+
+CUresult CUDAAPI cuCtxSynchronize_v2(CUcontext handle) {
+    ENTER(cuCtxSynchronize, HEALTHY);
+    auto context = handle ? state().contexts.find(handle) : current_context();
+    REQUIRE(context && context->is_alive, CUDA_ERROR_INVALID_CONTEXT);
+    wait_for_context(call.lock, context);
     return call.result();
 }
 
@@ -1647,6 +1664,11 @@ CUresult CUDAAPI cuStreamGetCtx(CUstream handle, CUcontext *context) {
     TRY(find_stream(handle, stream));
     *context = stream->context->handle;
     return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuStreamGetCtx_v2(CUstream handle, CUcontext *context, CUgreenCtx *green) {
+    if (green) *green = nullptr;
+    return cuStreamGetCtx(handle, context);
 }
 
 CUresult CUDAAPI cuStreamGetDevice(CUstream handle, CUdevice *device) {
@@ -2253,26 +2275,34 @@ void *stub_named(const string &name) {
     return stubs[i];
 }
 
-// The first version with the parameters that we take, where older ones differ.
-int oldest_version(const string &name) {
-    static const std::map<string, int> versions = {{"cuStreamGetCaptureInfo", 12030}, {"cuGetProcAddress", 12000}};
+int lookup(const std::map<string, int> &versions, const string &name) {
     auto found = versions.find(name);
     return found == versions.end() ? 0 : found->second;
 }
 
-void *own_symbol(const string &name) {
+// The first version with the parameters that we take, where older ones differ.
+int oldest_version(const string &name) { return lookup({{"cuStreamGetCaptureInfo", 12030}}, name); }
+
+// The version of NAME_v2, where we have NAME too.
+int second_version(const string &name) {
+    return lookup({{"cuGetProcAddress", 12000}, {"cuStreamGetCtx", 12050}, {"cuCtxGetDevice", 13000}, {"cuCtxSynchronize", 13000}},
+                  name);
+}
+
+void *own_symbol(const string &name, int version) {
     static void *self = [] {
         Dl_info info;
         dladdr(reinterpret_cast<void *>(&cuInit), &info);
         return dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);
     }();
+    if (version < second_version(name)) return dlsym(self, name.c_str());
     for (const char *suffix : {"_v3", "_v2", ""})
         if (void *found = dlsym(self, (name + suffix).c_str())) return found;
     return nullptr;
 }
 
 void *find_symbol(const string &name, int version) {
-    void *found = version >= oldest_version(name) ? own_symbol(name) : nullptr;
+    void *found = version >= oldest_version(name) ? own_symbol(name, version) : nullptr;
     if (found) return found;
     if (state().trace > 1) fprintf(stderr, "fakecuda: %s (%d) is asked for and not there\n", name.c_str(), version);
     return stub_named(name);

@@ -124,6 +124,8 @@ def test_contexts(run):
         ok(driver.cuCtxPushCurrent(contexts[1]))
         assert int(ok(driver.cuCtxGetDevice())) == 1
         assert int(ok(driver.cuCtxPopCurrent())) == int(contexts[1])
+        assert int(ok(driver.cuCtxGetDevice_v2(contexts[1]))) == 1
+        ok(driver.cuCtxSynchronize_v2(contexts[1]))
         ok(driver.cuCtxEnablePeerAccess(contexts[1], 0))
         fails(E.CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, driver.cuCtxEnablePeerAccess(contexts[1], 0))
         results = []
