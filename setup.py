@@ -1,7 +1,7 @@
 """Build of the compiled modules; everything else is in pyproject.toml.
 
 Compiled are the modules ``src/stf/**/NAME.py`` that have a ``NAME.pxd`` beside them (Cython's pure-Python mode), and
-the ``.pyx`` files, which need cuda-bindings and the headers of the nvidia-cuda-runtime wheel.
+the ``.pyx`` files, which need cuda-bindings and the headers of CUDA: those of the nvidia wheels, or of a toolkit.
 
 The first group is all or nothing: a compiled module can't use the C interface of an uncompiled one. Without a C
 compiler, stf is installed uncompiled; it works and is slower. A ``.pyx`` that can't be built is left out alone.
@@ -162,10 +162,15 @@ def remove_orphans() -> None:
 
 
 def cuda_headers() -> list[str]:
-    """Return the include folders of the CUDA wheels (nvidia/cu13/include)."""
+    """Return the include folders of the CUDA wheels (nvidia/cu13/include), then that of a toolkit."""
     spec = importlib.util.find_spec("nvidia")
     folders = [] if spec is None else list(spec.submodule_search_locations or [])
-    return [str(p) for folder in folders for p in sorted(Path(folder).glob("cu*/include"))]
+    found = [p for folder in folders for p in sorted(Path(folder).glob("cu*/include"))]
+    compiler = shutil.which("nvcc")
+    roots = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH")]
+    roots += [str(Path(compiler).resolve().parents[1])] if compiler else []
+    found += [Path(root) / "include" for root in roots if root]
+    return [str(p) for p in found if p.is_dir()]
 
 
 def mode() -> str:

@@ -2,8 +2,9 @@ cimport cython
 from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data, DataHandle
 from stf._engine.instances cimport Replica
 from stf._engine.late cimport LateCall
+from stf._engine cimport waits
 from stf._engine.submit cimport Engine
-from stf._engine.task cimport TaskCore
+from stf._engine.task cimport OPEN, TaskCore
 
 @cython.no_gc
 cdef class Body(LateCall):
@@ -19,6 +20,9 @@ cdef class Body(LateCall):
     cdef object execute(self)
 
 cdef Body make_body(TaskCore task, object fn, object args, list written, list kinds=*, list late=*)
+cdef int begin_body(TaskCore task) except -1
+cdef int submit(TaskCore task, Body body) except -1
+cdef int run_now(Engine engine, TaskCore task, Body body) except -1
 cdef object view_of(TaskCore task, int index, object lib)
 cpdef list values_of(TaskCore task, object lib)
 cpdef list views_of(TaskCore task, object lib)

@@ -10,13 +10,16 @@ try:
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
+from stf._engine import outcomes, waits
 from stf._engine.access import Access, DataHandle
+from stf._engine.failures import Failure
 from stf._engine.late import LateCall
 from stf.errors import AccessError
 from stf.interop import adapters
 
 if not cython.compiled:
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
+    NEW, OPEN, ENDED = 0, 1, 2
 
 
 @cython.no_gc
@@ -90,7 +93,7 @@ def make_body(task: TaskCore, fn, args, written, kinds=None, late=None):
     if task.partials is not None:
         body.fresh = fresh_views(task)
     engine: Engine = task.engine
-    if engine.validate:
+    if engine.validate and not engine.port.enqueues(task.where):
         body.check = adapters.watch(task)
     return body
 
@@ -98,9 +101,15 @@ def make_body(task: TaskCore, fn, args, written, kinds=None, late=None):
 def fresh_views(task: TaskCore):
     """(operator, array) of each partial that the task must fill first."""
     views = []
+    engine: Engine = task.engine
     for index in task.fresh_partials():
         access: Access = task.uses[index]
-        views.append((access.op, adapters.view(task.replicas[index], True, "numpy")))
+        replica: Replica = task.replicas[index]
+        if replica.place != 0 and engine.port.enqueues(replica.place):
+            view = adapters.device_view(replica, "cupy", engine.place_numbers[replica.place])
+        else:
+            view = adapters.view(replica, True, "numpy")
+        views.append((access.op, view))
     return views
 
 
@@ -112,6 +121,10 @@ def view_of(task: TaskCore, index, lib):
     writeable = task.joined_mode(index) != READ
     if lib is None and task.context is not None:
         lib = task.context.arrays
+    engine: Engine = task.engine
+    if replica.place != 0 and engine.port.enqueues(replica.place):
+        return adapters.device_view(replica, lib, engine.place_numbers[replica.place])
+    if lib is None and task.context is not None:
         if lib is None and replica.views is not None:
             view = replica.views.get(writeable)
             if view is not None:
@@ -157,7 +170,7 @@ def submit_body(task: TaskCore, fn, extra):
     fn = snapshot(fn, task)
     injected = injections(fn)
     engine: Engine = task.engine
-    engine.begin_late(task)
+    begin_body(task)
     try:
         values = views_of(task, None)
         if task.groups is not None:
@@ -174,7 +187,58 @@ def submit_body(task: TaskCore, fn, extra):
     except BaseException:
         engine.withdraw(task)
         raise
-    engine.queue(task, body)
+    submit(task, body)
+
+
+def begin_body(task):
+    """Begin a task whose body is given: it runs late, on a worker, or now, where it only enqueues."""
+    engine: Engine = task.engine
+    if not engine.port.enqueues(task.where):
+        engine.begin_late(task)
+        return 0
+    engine.begin(task)
+    try:
+        waits.enter(engine, engine.port, task)
+        if task.inputs is not None:
+            outcomes.check_inputs(engine, task)
+    except BaseException:
+        if task.state == OPEN:
+            engine.withdraw(task)
+        raise
+    return 0
+
+
+def submit(task, body):
+    """Queue the body of an open task, or run it now, where it only enqueues."""
+    engine: Engine = task.engine
+    if engine.port.enqueues(task.where):
+        run_now(engine, task, body)
+    else:
+        engine.queue(task, body)
+    return 0
+
+
+def run_now(engine, task, body):
+    """Run a body that enqueues work on the task's stream, which is current in the array libraries meanwhile."""
+    pointer = engine.port.stream(task.slot)
+    borrowed = None if pointer is None else adapters.borrow_stream(pointer, engine.place_numbers[task.where])
+    failure = None
+    try:
+        body.prepare()
+        body.execute()
+    except Exception as exception:
+        failure = Failure(task.label(), task.call_site, exception, task.written(), True)
+    except BaseException as exception:
+        engine.fail(task, Failure(task.label(), task.call_site, exception, task.written(), True))
+        raise
+    finally:
+        if borrowed is not None:
+            borrowed.give_back()
+    if failure is not None:
+        engine.fail(task, failure)
+        raise failure.error()
+    engine.end(task)
+    return 0
 
 
 def written_values(task: TaskCore, values):

@@ -23,7 +23,7 @@ from stf.composite import CompositeData
 from stf.creation import Creation
 from stf.data import LogicalData, view_for_host
 from stf.devices import DeviceSpec, Resources, parse_devices
-from stf.errors import ContextClosedError, ContextMismatchError, PlaceError, TaskStateError
+from stf.errors import ContextClosedError, ContextMismatchError, DriverError, PlaceError, TaskStateError
 from stf.functions import TaskFunction
 from stf.interop import adapters
 from stf.loans import Lending
@@ -96,7 +96,7 @@ def context(
     options.check_resources(resources)
     if arrays is not None:
         adapters.check_library(arrays)
-    spec = parse_devices(devices) if devices is not None else configured_devices()
+    spec = parse_devices(devices, cuda_devices=cuda_devices) if devices is not None else configured_devices()
     limit = memory_limit if memory_limit is not None else config.memory_limit
     return Context(
         spec,
@@ -111,7 +111,7 @@ def context(
 
 def available_devices() -> list[str]:
     """Return the devices that a context could use, as text."""
-    return [f"cpu ({os.cpu_count()} cores)"]
+    return [*cuda_names(), f"cpu ({os.cpu_count()} cores)"]
 
 
 def default_device_count() -> int:
@@ -144,10 +144,11 @@ class Context(ContextCore, Creation, Lending, Observing):
             driver = resources.driver(spec) if resources is not None else make_driver(spec)
         self._driver = driver
         port = StreamBackend(self._driver, LANES_PER_PLACE, resources is None)
-        names = ["host", *(f"device({i})" for i in range(spec.count))]
+        names = ["host", *(f"device({i})" for i in spec.numbers)]
         affine = [0, *(0 if spec.shares_host else i + 1 for i in range(spec.count))]
         limits = [0, *([options.memory_bound(memory_limit, spec)] * spec.count)]
         engine = Engine(port, names, affine, limits, self._driver.max_workers, max_pending)
+        engine.place_numbers = [-1, *spec.numbers]
         engine.context = weakref.ref(self)
         engine.validate = config.validate or config.hostile is not None
         engine.blocking = config.blocking
@@ -163,7 +164,7 @@ class Context(ContextCore, Creation, Lending, Observing):
     @property
     def devices(self) -> Grid:
         """The devices of this context: ``len``, iteration, ``[i]``, ``.reshape``."""
-        return Grid([ExecPlace("device", i) for i in range(self._spec.count)])
+        return Grid([ExecPlace("device", i) for i in self._spec.numbers])
 
     def place_code(self, place: Any) -> int:
         """The engine's number of an execution place."""
@@ -176,10 +177,10 @@ class Context(ContextCore, Creation, Lending, Observing):
             if chosen.size == 1:
                 return self.place_code(chosen[0])
             raise PlaceError(f"a task runs at one place, got a grid of {chosen.size}; loop over it, one task per place")
-        if chosen.index >= self._spec.count:
+        if chosen.index not in self._spec.numbers:
             known = ", ".join(repr(p) for p in self.devices)
             raise PlaceError(f"{chosen!r} is not in this context; it has {known}")
-        return chosen.index + 1
+        return self._spec.numbers.index(chosen.index) + 1
 
     def where_code(self, where: Any) -> int:
         """The place that ``.on(where)`` means: a place, or where a data is valid."""
@@ -202,7 +203,11 @@ class Context(ContextCore, Creation, Lending, Observing):
     def current_device_code(self) -> int:
         """The current device of this thread: that of the innermost ``with device``, else the first."""
         devices = [place for place in places.defaults() if place.kind == "device"]
-        return self.place_code(devices[-1]) if devices else int(self.default_code)
+        if devices:
+            return self.place_code(devices[-1])
+        if self._spec.driver == "cuda" and (ordinal := cuda_current()) in self._spec.numbers:
+            return self._spec.numbers.index(ordinal) + 1
+        return int(self.default_code)
 
     def data_place_code(self, place: Any) -> int:
         """The engine's number of a data place."""
@@ -216,9 +221,9 @@ class Context(ContextCore, Creation, Lending, Observing):
             return 0
         if place.kind == "current_device":
             return self.engine.affine[self.current_device_code()]
-        if place.index >= self._spec.count:
+        if place.index not in self._spec.numbers:
             raise PlaceError(f"{place!r} is not in this context; it has {self._spec.count} device(s)")
-        return self.engine.affine[place.index + 1]
+        return self.engine.affine[self._spec.numbers.index(place.index) + 1]
 
     # -- tasks that the context itself submits -----------------------------------------------------------------
 
@@ -314,7 +319,7 @@ class Context(ContextCore, Creation, Lending, Observing):
         for part in parts:
             self._check_mine(part)
         accesses = [part.read(data_place) for part in parts]
-        task = self._task_of_kind("prefetch", accesses, "prefetch", None, code - 1 if code > 0 else "host")
+        task = self._task_of_kind("prefetch", accesses, "prefetch", None, self._spec.numbers[code - 1] if code else "host")
         task.run_empty()
 
     def _task_of_kind(self, kind: str, accesses: list[Any], name: str, near: Any = None, place: Any = None) -> Any:
@@ -548,15 +553,51 @@ class Fence(Stream):
 
 
 def configured_devices() -> DeviceSpec:
-    """The devices that ``STF_DEVICES`` asks for, else this CPU."""
-    return parse_devices(config.devices, "STF_DEVICES")
+    """The devices that ``STF_DEVICES`` asks for, else all of CUDA's, else this CPU."""
+    return parse_devices(config.devices, "STF_DEVICES", cuda_devices)
+
+
+def cuda_devices() -> int:
+    """How many CUDA devices there are; -1 without CUDA, or without the module that drives it."""
+    try:
+        from stf._drivers import cuda
+    except ImportError:
+        return -1
+    try:
+        return int(cuda.device_count())
+    except DriverError as error:
+        error.add_note("CUDA is there and does not work; STF_DEVICES=cpu runs without it")
+        raise
+
+
+def cuda_names() -> list[str]:
+    """What the vendor calls the CUDA devices."""
+    count = cuda_devices()
+    if count <= 0:
+        return []
+    from stf._drivers import cuda
+
+    return [f"cuda:{i} ({cuda.device_name(i)})" for i in range(count)]
+
+
+def cuda_current() -> int:
+    """The ordinal of this thread's current CUDA device; -1 if there is none."""
+    from stf._drivers import cuda
+
+    return int(cuda.current_ordinal())
 
 
 def make_driver(spec: DeviceSpec) -> Any:
     """A driver for what was asked; a hostile one with STF_HOSTILE."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     workers = config.cpu_workers or cores
-    driver = CpuDriver(spec.count, spec.shares_host, workers or 1, spec.capacity)
+    driver: Any
+    if spec.driver == "cuda":
+        from stf._drivers.cuda import CudaDriver
+
+        driver = CudaDriver(spec.numbers, workers or 1, spec.capacity)
+    else:
+        driver = CpuDriver(spec.count, spec.shares_host, workers or 1, spec.capacity)
     return driver if config.hostile is None else HostileDriver(driver, config.hostile)
 
 

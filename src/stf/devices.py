@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,13 +26,23 @@ class DeviceSpec:
     count: int
     shares_host: bool
     capacity: tuple[int, ...] | None = None
+    ordinals: tuple[int, ...] | None = None
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """By which numbers users know the devices: CUDA ordinals, or those of emulated devices."""
+        return self.ordinals if self.ordinals is not None else tuple(range(self.count))
 
     def __str__(self) -> str:
+        if self.driver == "cuda":
+            return f"cuda:{','.join(map(str, self.numbers))}"
         return "cpu" if self.shares_host else f"cpu:{self.count}"
 
 
-def parse_devices(devices: Any, source: str = "devices") -> DeviceSpec:
+def parse_devices(devices: Any, source: str = "devices", cuda_devices: Callable[[], int] = lambda: -1) -> DeviceSpec:
     """Understand ``None``, ``"cpu"``, ``"cpu:4"``, ``"cuda"``, ``"cuda:0,2"`` or ``[0, 2]``; `source` gave it.
+
+    `cuda_devices` counts the CUDA devices, -1 where there is no CUDA at all.
 
     Raises
     ------
@@ -44,9 +54,12 @@ def parse_devices(devices: Any, source: str = "devices") -> DeviceSpec:
     if isinstance(devices, DeviceSpec):
         return devices
     if devices is None:
+        count = cuda_devices()
+        if count > 0:
+            return on_cuda(tuple(range(count)))
         if not _told[0]:
             _told[0] = True
-            log.info("no CUDA driver in this version of stf: tasks run on the CPU (devices='cpu')")
+            log.info("no CUDA %s here: tasks run on the CPU (devices='cpu')", "driver" if count < 0 else "device")
         return DeviceSpec("cpu", 1, True)
     if isinstance(devices, str):
         if devices == "cpu":
@@ -54,17 +67,37 @@ def parse_devices(devices: Any, source: str = "devices") -> DeviceSpec:
         match = re.fullmatch(r"cpu:(\d+)", devices)
         if match:
             return emulated(int(match.group(1)), source)
-        if not devices.startswith("cuda"):
-            raise ValueError(f"{source} is 'cpu', 'cpu:N', 'cuda', 'cuda:0,2' or a list of numbers, got {devices!r}")
+        match = re.fullmatch(r"cuda(?::(\d+(?:,\d+)*))?", devices)
+        if match:
+            wanted = match.group(1)
+            numbers = None if wanted is None else [int(number) for number in wanted.split(",")]
+            return known_on_cuda(numbers, devices, source, cuda_devices())
+        raise ValueError(f"{source} is 'cpu', 'cpu:N', 'cuda', 'cuda:0,2' or a list of numbers, got {devices!r}")
     elif not isinstance(devices, Sequence) or not all(hasattr(index, "__index__") for index in devices):
         raise TypeError(
             f"{source} is 'cpu', 'cpu:N', 'cuda', 'cuda:0,2' or a list of numbers, got {devices!r}; N emulated devices "
             "are 'cpu:N'"
         )
-    raise PlaceError(
-        f"{source}={devices!r} needs CUDA, which this version of stf does not drive yet; use devices='cpu' or "
-        "STF_DEVICES=cpu"
-    )
+    return known_on_cuda([int(index) for index in devices], devices, source, cuda_devices())
+
+
+def known_on_cuda(numbers: list[int] | None, asked: Any, source: str, count: int) -> DeviceSpec:
+    """The CUDA devices with these ordinals, all if None; `count` is how many there are."""
+    if count <= 0:
+        reason = "there is no CUDA driver here" if count < 0 else "CUDA finds no device here"
+        raise PlaceError(f"{source}={asked!r} needs CUDA, and {reason}; use devices='cpu' or STF_DEVICES=cpu")
+    chosen = tuple(range(count)) if numbers is None else tuple(numbers)
+    if not chosen or len(set(chosen)) < len(chosen):
+        raise ValueError(f"{source} names each device once, and at least one, got {asked!r}")
+    for number in chosen:
+        if not 0 <= number < count:
+            raise PlaceError(f"{source}={asked!r} names device {number}; this machine has 0 to {count - 1}")
+    return on_cuda(chosen)
+
+
+def on_cuda(ordinals: tuple[int, ...]) -> DeviceSpec:
+    """Those CUDA devices."""
+    return DeviceSpec("cuda", len(ordinals), False, None, ordinals)
 
 
 def emulated(count: int, source: str = "devices") -> DeviceSpec:
@@ -113,7 +146,7 @@ class Resources:
         >>> shared.close()
         """
         self._forget_parent()
-        drivers = {str(spec): (spec.count, driver.statistics()) for spec, driver in list(self._drivers.items())}
+        drivers = {str(spec): (spec.numbers, driver.statistics()) for spec, driver in list(self._drivers.items())}
         return ResourceStatistics({name: driver_statistics(*known) for name, known in drivers.items()})
 
     def close(self) -> None:
@@ -126,8 +159,8 @@ class Resources:
         self.close()
 
 
-def driver_statistics(count: int, told: tuple[int, int, int, int, list[int]]) -> DriverStatistics:
-    """What a driver of `count` devices told, with names for its places."""
+def driver_statistics(numbers: tuple[int, ...], told: tuple[int, int, int, int, list[int]]) -> DriverStatistics:
+    """What a driver of devices with these numbers told, with names for its places."""
     streams, spare, workers, allocations, used = told
-    places = ["host", *(f"device({i})" for i in range(count))]
+    places = ["host", *(f"device({i})" for i in numbers)]
     return DriverStatistics(streams, spare, workers, allocations, dict(zip(places, used, strict=True)))

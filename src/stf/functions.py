@@ -19,7 +19,7 @@ from stf.tasks import ContextCore, Task
 
 if not cython.compiled:
     from stf._engine.access import make_access
-    from stf.bodies import make_body, view_of
+    from stf.bodies import begin_body, make_body, submit, view_of
 
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
 
@@ -103,13 +103,13 @@ class TaskFunction:
         self.adopt(task, context)
         fn = snapshot(self.fn, task) if self.closes else self.fn
         engine: Engine = task.engine
-        engine.begin_late(task)
+        begin_body(task)
         try:
             body = self.make_body(task, fn, list(args), shapes)
         except BaseException:
             engine.withdraw(task)
             raise
-        engine.queue(task, body)
+        submit(task, body)
         return 0
 
     def walk(self, task, args):

@@ -18,6 +18,8 @@ cdef class ContextCore:
 cdef class Task(TaskCore):
     cdef int open(self) except -1
     cdef int close(self) except -1
+    cpdef int borrow(self) except -1
+    cdef int give_back(self) except -1
 
 cdef class EngineEntry:
     cdef Engine engine

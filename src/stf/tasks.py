@@ -237,20 +237,19 @@ class Task(TaskCore):
         engine: Engine = self.engine
         engine.begin(self)
         try:
-            if engine.port.runs_inline:
-                waits.enter(engine, engine.port, self)
-                if self.inputs is not None:
-                    outcomes.check_inputs(engine, self)
+            waits.enter(engine, engine.port, self)
+            if self.inputs is not None:
+                outcomes.check_inputs(engine, self)
             if self.partials is not None:
                 for op, partial in fresh_views(self):
                     op.fill(partial)
-            if engine.validate:
+            if engine.validate and not engine.port.enqueues(self.where):
                 self.restore = adapters.watch(self)
         except BaseException:
             if self.state == OPEN:
                 engine.withdraw(self)
             raise
-        if engine.observer is not None and engine.port.runs_inline:
+        if engine.observer is not None and not engine.port.enqueues(self.where):
             self.opened_ns = time.perf_counter_ns()
         return 0
 
@@ -286,6 +285,8 @@ class Task(TaskCore):
 
     def close(self):
         """End an open task."""
+        if self.borrowed is not None:
+            self.give_back()
         if self.restore is not None:
             self.check_watched()
         engine: Engine = self.engine
@@ -304,6 +305,8 @@ class Task(TaskCore):
     def abandon(self, error):
         """End a task whose body raised: what it was to write is poisoned."""
         self.restore = None
+        if self.borrowed is not None:
+            self.give_back()
         engine: Engine = self.engine
         if self.opened_ns:
             self.tell_span()
@@ -371,7 +374,24 @@ class Task(TaskCore):
             One array per access, in order; a read's NumPy array is not writeable.
         """
         self.must_be_open("arrays")
-        return tuple([v for v in self.values(lib) if v is not adapters.TOKEN])
+        values = tuple([v for v in self.values(lib) if v is not adapters.TOKEN])
+        self.borrow()
+        return values
+
+    def borrow(self):
+        """Make the task's stream current in CuPy and torch until the body ends; nothing on a CPU."""
+        engine: Engine = self.engine
+        if self.borrowed is None and self.state == OPEN and engine.port.enqueues(self.where):
+            pointer = engine.port.stream(self.slot)
+            if pointer is not None:
+                self.borrowed = adapters.borrow_stream(pointer, engine.place_numbers[self.where])
+        return 0
+
+    def give_back(self):
+        """Undo `borrow`."""
+        borrowed, self.borrowed = self.borrowed, None
+        borrowed.give_back()
+        return 0
 
     def numpy(self):
         """Return the task's data as NumPy arrays; see `arrays`."""
@@ -400,25 +420,39 @@ class Task(TaskCore):
     def get_arg(self, index):
         """Return the address of access `index` (tokens counted) as an int."""
         self.must_be_open("get_arg")
-        value = self[index]
-        if value is None:
+        replica: Replica = self.replica_at(self.check_index(index))
+        if replica is None:
             raise TypeError(f"access {index} of task {self.label()} is a token; it has no address")
-        return value.__array_interface__["data"][0]
+        return replica.address
 
     def get_arg_cai(self, index):
-        """Return access `index` as an object with ``__cuda_array_interface__``."""
-        raise PlaceError(f"task {self.label()} runs at {self.place_name}, which is no CUDA device; use t.numpy() there")
+        """Return access `index` as an object with ``__cuda_array_interface__``; None for a token."""
+        self.must_be_open("get_arg_cai")
+        if self.cuda_stream() is None:
+            raise PlaceError(
+                f"task {self.label()} runs at {self.place_name}, which is no CUDA device; use t.numpy() there"
+            )
+        replica: Replica = self.replica_at(self.check_index(index))
+        return None if replica is None else adapters.device_memory(replica)
 
     def args_cai(self):
-        """Return the task's data as objects with ``__cuda_array_interface__``."""
-        return self.get_arg_cai(0)
+        """Return the task's data as a tuple of objects with ``__cuda_array_interface__``, tokens skipped."""
+        if not len(self):
+            return ()
+        found = [self.get_arg_cai(i) for i in range(len(self))]
+        return tuple([memory for memory in found if memory is not None])
+
+    def cuda_stream(self):
+        """The address of the CUDA stream of an open task; None elsewhere."""
+        engine: Engine = self.engine
+        return engine.port.stream(self.slot) if self.state == OPEN else None
 
     def __getitem__(self, index):
         self.must_be_open("indexing")
         index = self.check_index(index)
-        if self.groups is None and self.views is None:
-            return adapters.drop_token(view_of(self, index, None))
-        return adapters.drop_token(self.values()[index])
+        one = view_of(self, index, None) if self.groups is None and self.views is None else self.values()[index]
+        self.borrow()
+        return adapters.drop_token(one)
 
     def __len__(self):
         if self.views is not None:
@@ -453,18 +487,23 @@ class Task(TaskCore):
         return self[index]
 
     def stream_ptr(self):
-        """Return the address of the task's CUDA stream."""
-        raise PlaceError(f"task {self.label()} runs at {self.place_name}, which has no CUDA stream")
+        """Return the address of the task's CUDA stream, as an int."""
+        self.must_be_open("stream_ptr")
+        pointer = self.cuda_stream()
+        if pointer is None:
+            raise PlaceError(f"task {self.label()} runs at {self.place_name}, which has no CUDA stream")
+        return pointer
 
     @property
     def place(self):
         """Where the task runs."""
-        return adapters.exec_place_of(self.where)
+        engine: Engine = self.engine
+        return adapters.exec_place_of(engine.place_numbers[self.where])
 
     @property
     def exec_place(self):
         """Where the task runs: another name of `place`."""
-        return adapters.exec_place_of(self.where)
+        return self.place
 
     def __dealloc__(self):
         if self.bare and self.state == NEW and self.uses is None:
@@ -481,7 +520,7 @@ class Task(TaskCore):
 
 
 if not cython.compiled:
-    Task.context = Task.groups = Task.restore = None
+    Task.context = Task.groups = Task.restore = Task.borrowed = None
     Task.bare = False
     Task.__del__ = Task.__dealloc__
 

@@ -31,7 +31,6 @@ class Recorder(LanePort):
 
     def __init__(self, places, width=16, log=False):
         LanePort.__init__(self, places, width)
-        self.runs_inline = False
         self.name = "recorder"
         self.log = []
         self.logging = log

@@ -12,6 +12,10 @@ cdef class StreamBackend(LanePort):
     cdef int make_wait(self, Lane lane, Lane other, int64_t sequence) except -1
     cdef int make_record(self, Lane lane) except -1
     cdef int64_t progress(self, Lane lane) except -1
+    cdef bint enqueues(self, int place) noexcept
+    cpdef int64_t follow(self, int place, int64_t pointer) except -1
+    cdef int disown(self, Replica replica) except -1
+    cdef int pin(self, Replica replica) except -1
     cdef int enter(self, int slot) except -1
     cdef int copy(self, int slot, Replica target, Replica source) except -1
     cdef int call(self, int slot, object body) except -1

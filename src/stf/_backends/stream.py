@@ -34,7 +34,6 @@ class StreamBackend(LanePort):
         LanePort.__init__(self, driver.device_count + 1, width)
         self.driver = driver
         self.owns_driver = owns_driver
-        self.runs_inline = driver.runs_inline
         self.name = "stream"
 
     def make_lane(self, lane):
@@ -53,6 +52,24 @@ class StreamBackend(LanePort):
         lane.done = self.driver.completed(lane.stream)
         return lane.done
 
+    def enqueues(self, place):
+        return place > 0 and not self.driver.runs_inline
+
+    def follow(self, place, pointer):
+        slot = self.begin(place, EventSet(), COMPUTE)
+        lane: Lane = self.lanes[slot]
+        try:
+            self.driver.follow(lane.stream, pointer)
+        finally:
+            event = self.end(slot)
+        return event
+
+    def disown(self, replica):
+        if replica.pinned:
+            replica.pinned = False
+            self.driver.unpin(replica.address, replica.layout.nbytes, replica.owner)
+        return 0
+
     def enter(self, slot):
         lane: Lane = self.lanes[slot]
         self.driver.stream_enter(lane.stream)
@@ -69,6 +86,9 @@ class StreamBackend(LanePort):
 
     def copy(self, slot, target, source):
         lane: Lane = self.lanes[slot]
+        if source.home or target.home:
+            self.pin(source)
+            self.pin(target)
         self.driver.copy(
             lane.stream,
             target.address,
@@ -79,6 +99,12 @@ class StreamBackend(LanePort):
             target.layout.itemsize,
             (target.owner, source.owner),
         )
+        return 0
+
+    def pin(self, replica):
+        """The user's memory on the host is pinned when the first copy touches it."""
+        if replica.home and replica.place == 0 and not replica.pinned:
+            replica.pinned = self.driver.pin(replica.address, replica.layout.nbytes, replica.owner) > 0
         return 0
 
     def alloc(self, slot, replica):
@@ -139,6 +165,7 @@ class StreamBackend(LanePort):
         for item in self.lanes:
             lane: Lane = item
             self.driver.stream_destroy(lane.stream)
+        self.driver.unpin_unused()
         if self.owns_driver:
             self.driver.close()
         return 0

@@ -16,6 +16,10 @@ cdef class Driver:
     cpdef int free(self, int device, int64_t address, int64_t nbytes, int stream) except -1
     cpdef object owner(self, int64_t address)
     cpdef int copy(self, int stream, int64_t target, tuple target_strides, int64_t source, tuple source_strides, tuple shape, int64_t itemsize, object keep) except -1
+    cpdef int pin(self, int64_t address, int64_t nbytes, object owner) except -1
+    cpdef int unpin(self, int64_t address, int64_t nbytes, object owner) except -1
+    cpdef int unpin_unused(self) except -1
+    cpdef int follow(self, int stream, int64_t pointer) except -1
     cpdef int call(self, int stream, object body) except -1
     cpdef int park(self, object baton) except -1
     cpdef object runners(self, int stream, int64_t sequence)

@@ -65,6 +65,22 @@ class Driver:
         """Copy a strided array; `keep` is kept alive until the copy is done."""
         raise NotImplementedError
 
+    def pin(self, address, nbytes, owner):
+        """Prepare host memory of the user's for copies that run beside everything else. Never fails."""
+        return 0
+
+    def unpin(self, address, nbytes, owner):
+        """One user of such memory less."""
+        return 0
+
+    def unpin_unused(self):
+        """Undo `pin` for what nobody uses."""
+        return 0
+
+    def follow(self, stream, pointer):
+        """What comes on `stream` starts after what is on the caller's CUDA stream `pointer` now."""
+        raise NotImplementedError
+
     def call(self, stream, body):
         """Call `body()` on the host when `stream` gets here."""
         raise NotImplementedError

@@ -60,6 +60,9 @@ cdef class QueueDriver(Driver):
     cpdef int close(self) except -1
     cdef int push(self, Stream stream, Op op) except -1
     cdef int advance(self, Stream stream) except -1
+    cdef int pass_wait(self, Stream stream, Op op) except -1
+    cdef bint reach(self, Stream stream, int64_t sequence) except -1
+    cdef bint issue(self, Stream stream, Op op) except -1
     cdef int settle(self) except -1
     cdef int wake(self, Stream stream) except -1
     cdef int offer(self, Stream stream) except -1

@@ -209,11 +209,8 @@ class QueueDriver(Driver):
                 if lane.head is not None:
                     self.advance(lane)
                     self.settle()
-            if lane.head is None and not lane.busy:
-                lane.completed = sequence
-                if lane.waiters:
-                    self.wake(lane)
-                    self.settle()
+            if lane.head is None and not lane.busy and self.reach(lane, sequence):
+                self.settle()
             else:
                 if op is None:
                     op = make_op(RECORD, None)
@@ -292,10 +289,11 @@ class QueueDriver(Driver):
                     stream.blocked = True
                     op.other.waiters.append((op.sequence, stream))
                     return 0
+                self.pass_wait(stream, op)
             elif op.kind == RECORD:
-                stream.completed = op.sequence
-                if stream.waiters:
-                    self.wake(stream)
+                if not self.reach(stream, op.sequence):
+                    stream.busy = True
+                    return self.offer(stream)
             elif op.kind == HOLD:
                 if op.body is not None:
                     stream.busy = True
@@ -303,11 +301,26 @@ class QueueDriver(Driver):
                     op.body.release()
                     stream.head = op.next
                     return 0
-            else:
+            elif not self.issue(stream, op):
                 stream.busy = True
                 return self.offer(stream)
             stream.head = op.next
         return 0
+
+    def pass_wait(self, stream, op):
+        """A stream gets past a wait: what it waited for has been reached."""
+        return 0
+
+    def reach(self, stream, sequence):
+        """A stream gets to a mark: let go who waits for it. False if a worker must see to it."""
+        stream.completed = sequence
+        if stream.waiters:
+            self.wake(stream)
+        return True
+
+    def issue(self, stream, op):
+        """Do an operation that needs no worker; False if it does."""
+        return False
 
     def wake(self, stream):
         """Let go whoever waits for what `stream` has passed."""

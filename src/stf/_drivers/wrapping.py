@@ -69,6 +69,18 @@ class WrappingDriver(Driver):
     ) -> int:
         return int(self.inner.copy(stream, target, target_strides, source, source_strides, shape, itemsize, keep))
 
+    def pin(self, address: int, nbytes: int, owner: Any) -> int:
+        return int(self.inner.pin(address, nbytes, owner))
+
+    def unpin(self, address: int, nbytes: int, owner: Any) -> int:
+        return int(self.inner.unpin(address, nbytes, owner))
+
+    def unpin_unused(self) -> int:
+        return int(self.inner.unpin_unused())
+
+    def follow(self, stream: int, pointer: int) -> int:
+        return int(self.inner.follow(stream, pointer))
+
     def call(self, stream: int, body: Any) -> int:
         return int(self.inner.call(stream, body))
 

@@ -266,6 +266,8 @@ class Coherency:
             pool.used -= replica.layout.nbytes
             pool.frees += 1
             self.note("free", replica.data, replica.place, replica.place, replica.layout.nbytes)
+        elif replica.home:
+            self.port.disown(replica)
         if replica.state != INVALID:
             version.valid -= 1
             replica.state = INVALID

@@ -21,6 +21,7 @@ cdef class Replica:
     cdef public int64_t address
     cdef readonly Layout layout
     cdef readonly bint home
+    cdef public bint pinned
     cdef readonly int state
     cdef readonly int pins
     cdef int64_t last_use

@@ -76,6 +76,7 @@ class Replica:
         self.place = place
         self.layout = layout
         self.home = home
+        self.pinned = False
         self.state = INVALID
         self.address = 0
         self.instance = None

@@ -9,12 +9,14 @@ cdef enum:
     HOST = 3
 
 cdef class Port:
-    cdef readonly bint runs_inline
     cdef readonly str name
     cdef int begin(self, int place, EventSet waits, int kind) except -1
     cdef int join(self, int slot, EventSet waits) except -1
     cdef int64_t end(self, int slot) except -1
     cdef int64_t abort(self, int slot) except -1
+    cdef bint enqueues(self, int place) noexcept
+    cpdef int64_t follow(self, int place, int64_t pointer) except -1
+    cdef int disown(self, Replica replica) except -1
     cdef int enter(self, int slot) except -1
     cdef int copy(self, int slot, Replica target, Replica source) except -1
     cdef int call(self, int slot, object body) except -1

@@ -27,8 +27,20 @@ class Port:
         """Close the slot of a task that failed: what it did must still be waited for."""
         return self.end(slot)
 
+    def enqueues(self, place):
+        """Whether bodies at an execution place only enqueue work on a stream; else they are the work."""
+        return False
+
+    def follow(self, place, pointer):
+        """Return an event after all that is on a caller's stream now."""
+        raise NotImplementedError
+
+    def disown(self, replica):
+        """The user's memory is not a data's home any more."""
+        return 0
+
     def enter(self, slot):
-        """Wait, outside the engine, until a body may run where it stands; nothing where bodies only enqueue."""
+        """Wait, outside the engine, until a body may begin where it stands."""
         return 0
 
     def copy(self, slot, target, source):

@@ -24,6 +24,7 @@ cdef class Engine:
     cdef public object scope
     cdef readonly list affine
     cdef readonly list place_names
+    cdef public list place_numbers  # by which users know the devices; -1 for the host
     cdef readonly dict kinds
     cdef int64_t next_data
     cdef int64_t next_task

@@ -54,6 +54,7 @@ cdef class TaskCore:
     cdef list groups
     cdef bint bare
     cdef object restore
+    cdef object borrowed
     cdef public list views
     cdef int find_site(self) except -1
     cdef int position_of(self, int index) except -2

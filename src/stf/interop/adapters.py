@@ -16,7 +16,7 @@ INSTALL = {"cupy": "pip install cupy-cuda13x", "torch": "pip install torch", "nu
 
 
 def view(replica: Any, writeable: bool, lib: str | None) -> Any:
-    """The array of a replica, in library `lib`; NumPy where none is named."""
+    """The array of a replica in memory of the host's, in library `lib`; NumPy where none is named."""
     if lib is None or lib == "numpy" or replica.layout.interface is not None:
         return numpy_view(replica, writeable)
     return converted(replica, writeable, lib)
@@ -60,11 +60,32 @@ def import_library(name: str) -> Any:
         raise ImportError(f"this task asks for {name} arrays and {name} is not installed: {INSTALL[name]}") from error
 
 
-def exec_place_of(code: int) -> Any:
-    """The execution place that an engine number means."""
+def device_view(replica: Any, lib: str | None, ordinal: int) -> Any:
+    """The array of a replica on a CUDA device."""
+    from stf.interop import cuda_arrays
+
+    return cuda_arrays.device_view(replica, lib, ordinal)
+
+
+def borrow_stream(pointer: int, ordinal: int) -> Any:
+    """Make a CUDA stream current in CuPy and torch; ``give_back()`` undoes it."""
+    from stf.interop.cuda_arrays import Borrowed
+
+    return Borrowed(pointer, ordinal)
+
+
+def device_memory(replica: Any) -> Any:
+    """A replica on a CUDA device as an object with ``__cuda_array_interface__``."""
+    from stf.interop.cuda_arrays import DeviceMemory
+
+    return DeviceMemory(replica)
+
+
+def exec_place_of(number: int) -> Any:
+    """The execution place that users know by a number; -1 is the host."""
     from stf.places import ExecPlace
 
-    return ExecPlace("device", code - 1) if code else ExecPlace("host")
+    return ExecPlace("device", number) if number >= 0 else ExecPlace("host")
 
 
 def drop_token(value: Any) -> Any:
@@ -85,10 +106,30 @@ def store(value: Any, target: Any, name: str, position: int) -> None:
     if value is target:
         return
     if not isinstance(target, np.ndarray):
-        if hasattr(target, "copy_"):
-            target.copy_(value)
-            return
+        store_on_device(value, target, name, position)
+        return
+    store_in_numpy(value, target, name, position)
+
+
+def store_on_device(value: Any, target: Any, name: str, position: int) -> None:
+    """Store a result into an array that is not NumPy's: on the task's stream, which is current."""
+    if not hasattr(target, "copy_") and not (hasattr(target, "shape") and hasattr(target, "__setitem__")):
         raise TypeError(f"task '{name}' cannot return a value for {type(target).__name__}; write into it instead")
+    shape = tuple(getattr(value, "shape", ()))
+    if shape != tuple(target.shape):
+        raise ValueError(f"result {position} of task '{name}' has shape {shape}, its data has {tuple(target.shape)}")
+    if getattr(value, "dtype", target.dtype) != target.dtype:
+        raise TypeError(
+            f"result {position} of task '{name}' has dtype {value.dtype}, its data has {target.dtype}; convert it first"
+        )
+    if hasattr(target, "copy_"):
+        target.copy_(value)
+    else:
+        target[...] = value
+
+
+def store_in_numpy(value: Any, target: np.ndarray[Any, Any], name: str, position: int) -> None:
+    """Store a result into a NumPy array."""
     array = np.asarray(value)
     if array.shape != target.shape:
         raise ValueError(f"result {position} of task '{name}' has shape {array.shape}, its data has {target.shape}")

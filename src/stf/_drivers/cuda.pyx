@@ -1,0 +1,927 @@
+# distutils: language = c++
+"""The CUDA driver: streams, events and memory of the GPUs, through the driver API.
+
+A device's stream is a CUDA stream; verbs go to it at once. The host's streams are queues with workers, as in `queues`:
+a body on the host runs on a thread of ours when its inputs are there, so it may use CUDA. A device's stream that must
+wait for such a body waits *here*, not on the device: what follows is queued and given to CUDA when the body has ended.
+A wait on the device (a memory wait, a blocking host function) would hang whatever synchronizes the device meanwhile:
+loading a module, freeing memory, registering host memory; a body may do all three.
+
+So work that CUDA was given never waits for the host. That is why calls that may block do no harm here, whoever waits.
+"""
+
+cimport cython
+from cpython.pythread cimport PyThread_get_thread_ident
+from libc.stdint cimport int64_t, uintptr_t
+from libc.string cimport memset
+
+from cuda.bindings cimport cydriver as cu
+
+from stf._drivers.queues cimport CALL, COPY, FREE, HOLD, RECORD, WAIT, Op, QueueDriver, Stream, make_op
+
+import threading
+import time
+
+from stf._drivers.copyplan import plan_copy
+from stf._drivers.cpu import copy_strided
+from stf.errors import DriverError, PlaceError
+
+cdef enum:
+    RING = 512  # events of a stream; also how many tasks may be in flight on it
+    KEEPS = 64
+    PIN_FROM = 1 << 16  # bytes from which host memory is registered
+
+cdef int64_t LEAVING_LIMIT = 1 << 30  # bytes that stay registered after their last use
+
+# what only a new process can do something about (cuda.h, "This leaves the process in an inconsistent state")
+STICKY = {
+    cu.CUDA_ERROR_ILLEGAL_ADDRESS,
+    cu.CUDA_ERROR_LAUNCH_TIMEOUT,
+    cu.CUDA_ERROR_ASSERT,
+    cu.CUDA_ERROR_HARDWARE_STACK_ERROR,
+    cu.CUDA_ERROR_ILLEGAL_INSTRUCTION,
+    cu.CUDA_ERROR_MISALIGNED_ADDRESS,
+    cu.CUDA_ERROR_INVALID_ADDRESS_SPACE,
+    cu.CUDA_ERROR_INVALID_PC,
+    cu.CUDA_ERROR_LAUNCH_FAILED,
+    cu.CUDA_ERROR_ECC_UNCORRECTABLE,
+}
+
+
+# -- devices, before there is a driver ---------------------------------------------------------------------------
+
+
+def device_count():
+    """Return how many CUDA devices there are; raise `DriverError` where CUDA itself is broken, -1 where it is absent."""
+    cdef int count = 0
+    cdef cu.CUresult code
+    try:
+        code = cu.cuInit(0)
+    except Exception:  # cuda.bindings found no library
+        return -1
+    if code == cu.CUDA_ERROR_NO_DEVICE:
+        return 0
+    check(code, "cuInit", "this machine")
+    check(cu.cuDeviceGetCount(&count), "cuDeviceGetCount", "this machine")
+    return count
+
+
+def device_name(int ordinal):
+    """Return what the vendor calls a device."""
+    cdef char name[256]
+    cdef cu.CUdevice device
+    check(cu.cuDeviceGet(&device, ordinal), "cuDeviceGet", "this machine")
+    check(cu.cuDeviceGetName(name, 256, device), "cuDeviceGetName", "this machine")
+    return name.decode()
+
+
+def current_ordinal():
+    """Return the ordinal of this thread's current CUDA device, or -1."""
+    cdef cu.CUcontext context = NULL
+    cdef cu.CUdevice device
+    if cu.cuCtxGetCurrent(&context) != cu.CUDA_SUCCESS or context == NULL:
+        return -1
+    if cu.cuCtxGetDevice(&device) != cu.CUDA_SUCCESS:
+        return -1
+    return device
+
+
+cdef int check(cu.CUresult code, str call, str place) except -1:
+    if code != cu.CUDA_SUCCESS:
+        raise error_of(code, call, place)
+    return 0
+
+
+cdef object error_of(cu.CUresult code, str call, str place):
+    cdef const char* name = NULL
+    cdef const char* text = NULL
+    cu.cuGetErrorName(code, &name)
+    cu.cuGetErrorString(code, &text)
+    return DriverError(
+        name.decode() if name != NULL else "CUDA_ERROR_UNKNOWN",
+        <int>code,
+        call,
+        place,
+        text.decode() if text != NULL else "",
+    )
+
+
+# -- streams ------------------------------------------------------------------------------------------------------
+
+
+cdef class DeviceStream(Stream):
+    """A CUDA stream and its ring of events. `completed` is what was given to CUDA; `done` what CUDA has done."""
+
+    cdef cu.CUstream handle
+    cdef cu.CUcontext context
+    cdef cu.CUcontext saved  # of the thread whose body is on the stream
+    cdef cu.CUevent* events
+    cdef cu.CUevent ring[RING]
+    cdef int64_t done
+    cdef list keeps
+
+    def __init__(self, index, device):
+        Stream.__init__(self, index, device)
+        self.events = self.ring
+        self.keeps = []
+
+    @property
+    def pointer(self):
+        return <uintptr_t>self.handle
+
+
+cdef class HostStream(Stream):
+    """A queue of the host. `pending` are events of devices that its next operation must wait for."""
+
+    cdef list pending
+
+    def __init__(self, index, device):
+        Stream.__init__(self, index, device)
+        self.pending = []
+
+
+cdef class Device:
+    """A GPU: its primary context, its memory pool, and a stream for allocations of streams that are blocked."""
+
+    cdef cu.CUdevice device
+    cdef cu.CUcontext context
+    cdef cu.CUmemoryPool pool
+    cdef cu.CUstream utility
+    cdef public int ordinal
+    cdef public list spare
+
+    def __init__(self, ordinal):
+        self.ordinal = ordinal
+        self.spare = []
+
+
+cdef class CudaDriver(QueueDriver):
+    """The GPUs with the given ordinals.
+
+    Parameters
+    ----------
+    ordinals : sequence of int
+        CUDA ordinals; device ``i`` of the driver is ``ordinals[i]``.
+    workers : int
+        Threads for bodies on the host.
+    capacity : sequence of int, optional
+        Bytes of memory per device; 0 for no bound.
+    """
+
+    cdef list devices
+    cdef cu.CUmemoryPool host_pool
+    cdef bint has_host_pool
+    cdef readonly dict pins
+    cdef readonly int64_t leaving_bytes
+    cdef readonly list used
+    cdef readonly list capacity
+    cdef readonly int64_t live_allocations
+    cdef readonly int64_t live_streams
+    cdef readonly int64_t live_events
+    cdef public object lost
+    cdef bint closed
+    cdef dict distances
+    cdef object copy_watcher
+
+    def __init__(self, ordinals, workers=4, capacity=None):
+        QueueDriver.__init__(self, len(ordinals), workers)
+        self.shares_host = False
+        self.runs_inline = False
+        self.name = "cuda"
+        self.devices = []
+        self.pins = {}
+        self.distances = {}
+        self.used = [0] * (len(ordinals) + 1)
+        self.capacity = [0, *(capacity or [0] * len(ordinals))]
+        check(cu.cuInit(0), "cuInit", "this machine")
+        for ordinal in ordinals:
+            self.devices.append(open_device(ordinal))
+        self.open_host_pool()
+        self.open_peers()
+
+    def open_host_pool(self):
+        """Pinned host memory in stream order."""
+        cdef cu.CUmemPoolProps properties
+        memset(&properties, 0, sizeof(properties))
+        properties.allocType = cu.CU_MEM_ALLOCATION_TYPE_PINNED
+        properties.location.type = cu.CU_MEM_LOCATION_TYPE_HOST
+        code = cu.cuMemPoolCreate(&self.host_pool, &properties)
+        self.has_host_pool = code == cu.CUDA_SUCCESS
+        if self.has_host_pool:
+            tune_pool(self.host_pool, True)
+            for device in self.devices:
+                allow(self.host_pool, device)
+
+    def open_peers(self):
+        """Let devices reach each other's memory where the hardware can."""
+        cdef Device one, other
+        cdef int able = 0
+        for one in self.devices:
+            for other in self.devices:
+                if one is other:
+                    continue
+                check(cu.cuDeviceCanAccessPeer(&able, one.device, other.device), "cuDeviceCanAccessPeer", place_of(one))
+                if able:
+                    before = push(one.context)
+                    code = cu.cuCtxEnablePeerAccess(other.context, 0)
+                    pop(before)
+                    if code != cu.CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED:
+                        check(code, "cuCtxEnablePeerAccess", place_of(one))
+                    allow(other.pool, one)
+                self.distances[(one.ordinal, other.ordinal)] = 1 if able else 3
+
+    # -- streams and events ------------------------------------------------------------------------------------
+
+    cpdef int stream_create(self, int device) except -1:
+        cdef DeviceStream stream
+        cdef HostStream host
+        self.gate.enter()
+        try:
+            if device < 0:
+                index = self.spare.pop() if self.spare else len(self.streams)
+                if index == len(self.streams):
+                    self.streams.append(None)
+                host = HostStream(index, device)
+                self.streams[index] = host
+                return index
+            gpu = <Device>self.devices[device]
+            if gpu.spare:
+                return gpu.spare.pop()
+            stream = DeviceStream(len(self.streams), device)
+            stream.context = gpu.context
+            before = push(gpu.context)
+            code = cu.cuStreamCreateWithPriority(&stream.handle, cu.CU_STREAM_NON_BLOCKING, 0)
+            pop(before)
+            self.demand(code, "cuStreamCreateWithPriority", device)
+            self.streams.append(stream)
+            self.live_streams += 1
+            return stream.index
+        finally:
+            self.gate.leave()
+
+    cpdef int stream_destroy(self, int stream) except -1:
+        cdef DeviceStream lane
+        self.gate.enter()
+        try:
+            if (<Stream>self.streams[stream]).device < 0:
+                self.spare.append(stream)
+                return 0
+            lane = self.streams[stream]
+            lane.completed = lane.done = 0
+            lane.keeps.clear()
+            (<Device>self.devices[lane.device]).spare.append(stream)
+        finally:
+            self.gate.leave()
+        return 0
+
+    cpdef int stream_enter(self, int stream) except -1:
+        cdef Stream lane = <Stream>self.streams[stream]
+        if self.lost is not None:
+            raise self.lost
+        if lane.device < 0:
+            return self.enter_host(<HostStream>lane)
+        if lane.head is not None or lane.busy:
+            QueueDriver.stream_enter(self, stream)  # until what it waits for on the host is there
+        self.make_current(<DeviceStream>lane)
+        return 0
+
+    cdef int enter_host(self, HostStream lane) except -1:
+        """Wait for devices on the calling thread, if nothing else stands before."""
+        if lane.head is None and not lane.busy:
+            pending, lane.pending = lane.pending, []
+            lane.busy = lane.held = True
+            try:
+                self.wait_for(pending)
+            except BaseException:
+                lane.pending = pending + lane.pending
+                lane.busy = lane.held = False
+                raise
+            return 0
+        return QueueDriver.stream_enter(self, lane.index)
+
+    cdef int make_current(self, DeviceStream lane) except -1:
+        """Make the device current for a body on this thread, until `record`."""
+        cdef cu.CUcontext current = NULL
+        cu.cuCtxGetCurrent(&current)
+        if current != lane.context:
+            lane.saved = current
+            lane.runner = PyThread_get_thread_ident()
+            self.demand(cu.cuCtxSetCurrent(lane.context), "cuCtxSetCurrent", lane.device)
+        return 0
+
+    cpdef int record(self, int stream, int64_t sequence) except -1:
+        cdef Stream lane = <Stream>self.streams[stream]
+        if lane.device >= 0:
+            if lane.runner:
+                if lane.runner == PyThread_get_thread_ident() and (<DeviceStream>lane).saved != NULL:
+                    cu.cuCtxSetCurrent((<DeviceStream>lane).saved)
+                (<DeviceStream>lane).saved = NULL
+                lane.runner = 0
+            if lane.head is None and not lane.busy and not lane.waiters:
+                self.mark(<DeviceStream>lane, sequence)
+                lane.completed = sequence
+                return 0
+        return QueueDriver.record(self, stream, sequence)
+
+    cdef int mark(self, DeviceStream lane, int64_t sequence) except -1:
+        """Record the event of `sequence`. Its place in the ring was that of a task long done; else wait for that."""
+        cdef int slot = sequence % RING
+        cdef cu.CUcontext before
+        if lane.ring[slot] == NULL:
+            before = push(lane.context)
+            code = cu.cuEventCreate(&lane.ring[slot], cu.CU_EVENT_DISABLE_TIMING)
+            pop(before)
+            self.demand(code, "cuEventCreate", lane.device)
+            self.live_events += 1
+        elif sequence - RING > lane.done:
+            self.catch_up(lane, sequence - RING)
+        if self.lost is None:
+            self.note(cu.cuEventRecord(lane.ring[slot], lane.handle), "cuEventRecord", lane.device)
+        return 0
+
+    cdef int catch_up(self, DeviceStream lane, int64_t sequence) except -1:
+        """Wait until the device has done `sequence`, and half a ring more if it is that far already."""
+        cdef int64_t further = min(sequence + RING // 2, lane.completed)
+        if further > sequence and cu.cuEventQuery(lane.ring[further % RING]) == cu.CUDA_SUCCESS:
+            lane.done = further
+        else:
+            self.wait_done(lane, sequence)
+        forget_keeps(lane)
+        return 0
+
+    cdef int wait_done(self, DeviceStream lane, int64_t sequence) except -1:
+        """Block until the device has done `sequence`, which was given to CUDA."""
+        cdef cu.CUevent event
+        cdef cu.CUresult code
+        if sequence <= lane.done or self.lost is not None:
+            return 0
+        event = lane.ring[sequence % RING]
+        code = cu.cuEventQuery(event)
+        if code == cu.CUDA_ERROR_NOT_READY:
+            with nogil:
+                code = cu.cuEventSynchronize(event)
+        self.note(code, "cuEventSynchronize", lane.device)
+        if sequence > lane.done:
+            lane.done = sequence
+        return 0
+
+    cdef int wait_for(self, list pending) except -1:
+        """Block until events of devices, (stream, sequence), are done."""
+        for lane, sequence in pending:
+            self.wait_done(<DeviceStream>lane, sequence)
+        return 0
+
+    cpdef int wait_event(self, int stream, int other, int64_t sequence) except -1:
+        cdef Stream lane = <Stream>self.streams[stream]
+        cdef Stream source = <Stream>self.streams[other]
+        if source.completed >= sequence and lane.head is None and not lane.busy:
+            return self.pass_wait_for(lane, source, sequence)
+        return QueueDriver.wait_event(self, stream, other, sequence)
+
+    cdef int pass_wait(self, Stream stream, Op op) except -1:
+        return self.pass_wait_for(stream, op.other, op.sequence)
+
+    cdef int pass_wait_for(self, Stream lane, Stream source, int64_t sequence) except -1:
+        """The event has been reached here; on a device it may be still to come."""
+        if source.device < 0 or sequence <= (<DeviceStream>source).done or self.lost is not None:
+            return 0
+        if lane.device < 0:
+            (<HostStream>lane).pending.append((source, sequence))
+            return 0
+        self.note(
+            cu.cuStreamWaitEvent((<DeviceStream>lane).handle, (<DeviceStream>source).ring[sequence % RING], 0),
+            "cuStreamWaitEvent",
+            lane.device,
+        )
+        return 0
+
+    cdef bint reach(self, Stream stream, int64_t sequence) except -1:
+        if stream.device >= 0:
+            self.mark(<DeviceStream>stream, sequence)
+        elif (<HostStream>stream).pending:
+            return False  # a worker waits for the devices first
+        return QueueDriver.reach(self, stream, sequence)
+
+    cpdef int64_t completed(self, int stream) except -1:
+        cdef Stream lane = <Stream>self.streams[stream]
+        if self.lost is not None:
+            return 1 << 43
+        return lane.completed if lane.device < 0 else (<DeviceStream>lane).done
+
+    cpdef bint synchronize(self, int stream, int64_t sequence, double timeout_s) except -1:
+        cdef Stream lane = <Stream>self.streams[stream]
+        cdef double deadline = 0
+        if lane.completed < sequence:
+            if timeout_s > 0:
+                deadline = time.monotonic() + timeout_s
+            if not QueueDriver.synchronize(self, stream, sequence, timeout_s):
+                return False
+            if timeout_s > 0:
+                timeout_s = max(deadline - time.monotonic(), 0.0)
+        if lane.device < 0:
+            return True
+        if timeout_s < 0:
+            self.wait_done(<DeviceStream>lane, sequence)
+            return True
+        return self.poll(<DeviceStream>lane, sequence, timeout_s)
+
+    cdef bint poll(self, DeviceStream lane, int64_t sequence, double timeout_s) except -1:
+        cdef double deadline = time.monotonic() + timeout_s
+        while sequence > lane.done and self.lost is None:
+            code = cu.cuEventQuery(lane.ring[sequence % RING])
+            if code == cu.CUDA_ERROR_NOT_READY:
+                if time.monotonic() >= deadline:
+                    return False
+                time.sleep(50e-6)
+                continue
+            self.note(code, "cuEventQuery", lane.device)
+            lane.done = max(lane.done, sequence)
+        return True
+
+    cpdef object handle(self, int stream):
+        """The CUDA stream as an integer; None for the host's."""
+        cdef Stream lane = <Stream>self.streams[stream]
+        return None if lane.device < 0 else <uintptr_t>(<DeviceStream>lane).handle
+
+    cpdef int follow(self, int stream, int64_t pointer) except -1:
+        """Make `stream` wait for a caller's stream; 1 and 2 are CUDA's legacy and per-thread default streams."""
+        cdef DeviceStream lane = <DeviceStream>self.streams[stream]
+        cdef cu.CUevent event
+        cdef cu.CUcontext before = push(lane.context)
+        try:
+            self.demand(cu.cuEventCreate(&event, cu.CU_EVENT_DISABLE_TIMING), "cuEventCreate", lane.device)
+            code = cu.cuEventRecord(event, <cu.CUstream><uintptr_t>pointer)
+            if code == cu.CUDA_SUCCESS:
+                code = cu.cuStreamWaitEvent(lane.handle, event, 0)
+            cu.cuEventDestroy(event)  # when it is done
+        finally:
+            pop(before)
+        return self.demand(code, "cuEventRecord", lane.device)
+
+    # -- work --------------------------------------------------------------------------------------------------
+
+    cpdef int call(self, int stream, object body) except -1:
+        return QueueDriver.call(self, stream, body)
+
+    cpdef int copy(self, int stream, int64_t target, tuple target_strides, int64_t source, tuple source_strides, tuple shape, int64_t itemsize, object keep) except -1:
+        cdef Stream lane = <Stream>self.streams[stream]
+        if self.lost is not None:
+            raise self.lost
+        if lane.device >= 0 and lane.head is None and not lane.busy:
+            return self.issue_copy(<DeviceStream>lane, target, target_strides, source, source_strides, shape, itemsize, keep)
+        op = make_op(COPY, (target, target_strides, source, source_strides, shape, itemsize, keep))
+        self.gate.enter()
+        try:
+            self.push(lane, op)
+        finally:
+            self.gate.leave()
+        return 0
+
+    cdef int issue_copy(self, DeviceStream lane, int64_t target, tuple target_strides, int64_t source, tuple source_strides, tuple shape, int64_t itemsize, object keep) except -1:
+        cdef cu.CUDA_MEMCPY3D_PEER block
+        cdef cu.CUresult code = cu.CUDA_SUCCESS
+        cdef cu.CUcontext before
+        cdef size_t width
+        cdef cu.CUdeviceptr there, here
+        cdef bint internal = keep[0] is None and keep[1] is None
+        plan = plan_copy(shape, target_strides, source_strides, itemsize)
+        width = plan.width
+        before = push(lane.context)
+        try:
+            if plan.rows.extent == 1:
+                for ahead, behind in plan.offsets:
+                    there = target + <int64_t>ahead
+                    here = source + <int64_t>behind
+                    if internal:
+                        code = cu.cuMemcpyAsync(there, here, width, lane.handle)
+                    else:
+                        with nogil:  # pageable memory blocks
+                            code = cu.cuMemcpyAsync(there, here, width, lane.handle)
+                    self.demand(code, "cuMemcpyAsync", lane.device)
+            else:
+                self.describe_block(&block, plan, target, source)
+                for ahead, behind in plan.offsets:
+                    aim(&block, target + <int64_t>ahead, source + <int64_t>behind)
+                    with nogil:
+                        code = cu.cuMemcpy3DPeerAsync(&block, lane.handle)
+                    self.demand(code, "cuMemcpy3DPeerAsync", lane.device)
+        finally:
+            pop(before)
+        if not internal:
+            lane.keeps.append((lane.completed + 1, keep))
+            if len(lane.keeps) > KEEPS:
+                refresh(lane)
+        return 0
+
+    cdef int describe_block(self, cu.CUDA_MEMCPY3D_PEER* block, plan, int64_t target, int64_t source) except -1:
+        memset(block, 0, sizeof(cu.CUDA_MEMCPY3D_PEER))
+        where, context = self.whereabouts(target)
+        block.dstMemoryType = cu.CU_MEMORYTYPE_DEVICE if where else cu.CU_MEMORYTYPE_HOST
+        block.dstContext = <cu.CUcontext><uintptr_t>context
+        where, context = self.whereabouts(source)
+        block.srcMemoryType = cu.CU_MEMORYTYPE_DEVICE if where else cu.CU_MEMORYTYPE_HOST
+        block.srcContext = <cu.CUcontext><uintptr_t>context
+        block.WidthInBytes = plan.width
+        block.Height = plan.rows.extent
+        block.Depth = plan.slices.extent
+        block.dstPitch = plan.rows.target
+        block.srcPitch = plan.rows.source
+        block.dstHeight = plan.slices.target // plan.rows.target if plan.slices.extent > 1 else plan.rows.extent
+        block.srcHeight = plan.slices.source // plan.rows.source if plan.slices.extent > 1 else plan.rows.extent
+        return 0
+
+    def whereabouts(self, address):
+        """(whether memory is a device's, the context to copy it in)."""
+        cdef unsigned int kind = 0
+        cdef int ordinal = 0
+        cdef cu.CUdeviceptr pointer = <cu.CUdeviceptr><int64_t>address
+        code = cu.cuPointerGetAttribute(&kind, cu.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, pointer)
+        if code != cu.CUDA_SUCCESS or kind != cu.CU_MEMORYTYPE_DEVICE:
+            return False, 0
+        cu.cuPointerGetAttribute(&ordinal, cu.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, pointer)
+        for device in self.devices:
+            if (<Device>device).ordinal == ordinal:
+                return True, <uintptr_t>(<Device>device).context
+        return True, <uintptr_t>(<Device>self.devices[0]).context
+
+    cdef bint issue(self, Stream stream, Op op) except -1:
+        """Give a queued operation to CUDA; the host's, and calls, are for a worker."""
+        if stream.device < 0 or op.kind == CALL:
+            return False
+        try:
+            if op.kind == COPY:
+                target, target_strides, source, source_strides, shape, itemsize, keep = op.body
+                self.issue_copy(<DeviceStream>stream, target, target_strides, source, source_strides, shape, itemsize, keep)
+            elif op.kind == FREE:
+                self.free_on(op.body, (<DeviceStream>stream).handle)
+        except BaseException as error:
+            self.errors.append(error)
+        return True
+
+    cdef int perform(self, Stream stream, Op op) except -1:
+        """What a worker does of a host's stream: wait for devices, copy, free."""
+        if stream.device < 0:
+            self.settle_pending(<HostStream>stream)
+        if op.kind == COPY:
+            copy_strided(op.body)
+        elif op.kind == FREE:
+            self.free_on(op.body, (<Device>self.devices[0]).utility)
+        elif op.kind == RECORD:
+            self.gate.enter()
+            try:
+                QueueDriver.reach(self, stream, op.sequence)
+            finally:
+                self.gate.leave()
+        return 0
+
+    cdef int execute(self, Stream stream, Op op) except -1:
+        """A call waits for the devices first."""
+        if op.kind == CALL:
+            try:
+                if stream.device < 0:
+                    self.settle_pending(<HostStream>stream)
+                else:
+                    self.drain_stream(<DeviceStream>stream)
+            except BaseException as error:
+                self.errors.append(error)
+        return QueueDriver.execute(self, stream, op)
+
+    cdef int settle_pending(self, HostStream stream) except -1:
+        """Wait for what a host's stream got past; meanwhile another worker may take this one's place."""
+        pending, stream.pending = stream.pending, []
+        if pending:
+            self.lend(1)
+            try:
+                self.wait_for(pending)
+            finally:
+                self.lend(-1)
+        return 0
+
+    cdef int drain_stream(self, DeviceStream stream) except -1:
+        cdef cu.CUresult code
+        with nogil:
+            code = cu.cuStreamSynchronize(stream.handle)
+        return self.note(code, "cuStreamSynchronize", stream.device)
+
+    def watch_copies(self, watcher):
+        """Copies run on the device; when is not told here."""
+        self.copy_watcher = watcher
+
+    def statistics(self):
+        spare = len(self.spare) + sum([len(device.spare) for device in self.devices])
+        return len(self.streams) - spare, spare, self.workers, self.live_allocations, list(self.used)
+
+    # -- memory ------------------------------------------------------------------------------------------------
+
+    cpdef int64_t alloc(self, int device, int64_t nbytes, int stream) except -1:
+        cdef Stream lane = <Stream>self.streams[stream]
+        cdef Device gpu = <Device>self.devices[max(device, lane.device, 0)]
+        cdef cu.CUdeviceptr address = 0
+        cdef cu.CUmemoryPool pool
+        cdef cu.CUstream handle = gpu.utility
+        cdef size_t size = max(nbytes, 1)
+        cdef cu.CUresult code
+        cdef bint at_once = lane.device < 0 or lane.head is not None or lane.busy or lane.device != device
+        if self.lost is not None:
+            raise self.lost
+        if self.capacity[device + 1] and self.used[device + 1] + nbytes > self.capacity[device + 1]:
+            raise MemoryError(f"{nbytes} bytes asked, {self.capacity[device + 1] - self.used[device + 1]} free")
+        if device >= 0:
+            pool = gpu.pool
+        elif self.has_host_pool:
+            pool = self.host_pool
+        else:
+            return self.alloc_host(nbytes)
+        if not at_once:
+            handle = (<DeviceStream>lane).handle
+        with nogil:
+            code = cu.cuMemAllocFromPoolAsync(&address, size, pool, handle)
+            if code == cu.CUDA_ERROR_OUT_OF_MEMORY:
+                cu.cuMemPoolTrimTo(pool, 0)
+                code = cu.cuMemAllocFromPoolAsync(&address, size, pool, handle)
+            if code == cu.CUDA_SUCCESS and at_once:
+                code = cu.cuStreamSynchronize(handle)
+        if code == cu.CUDA_ERROR_OUT_OF_MEMORY:
+            raise MemoryError(f"{nbytes} bytes asked on {self.where(device)}")
+        self.demand(code, "cuMemAllocFromPoolAsync", device)
+        self.used[device + 1] += nbytes
+        self.live_allocations += 1
+        return <int64_t>address
+
+    def alloc_host(self, nbytes):
+        """Pinned memory where the driver has no pool of it."""
+        cdef void* address = NULL
+        before = push((<Device>self.devices[0]).context)
+        code = cu.cuMemHostAlloc(&address, max(nbytes, 1), cu.CU_MEMHOSTALLOC_PORTABLE)
+        pop(before)
+        if code == cu.CUDA_ERROR_OUT_OF_MEMORY:
+            raise MemoryError(f"{nbytes} bytes of pinned host memory asked")
+        self.demand(code, "cuMemHostAlloc", -1)
+        self.used[0] += nbytes
+        self.live_allocations += 1
+        return <int64_t><uintptr_t>address
+
+    cpdef int free(self, int device, int64_t address, int64_t nbytes, int stream) except -1:
+        cdef Stream lane = <Stream>self.streams[stream]
+        if lane.device >= 0 and lane.head is None and not lane.busy:
+            return self.free_on((device, address, nbytes), (<DeviceStream>lane).handle)
+        op = make_op(FREE, (device, address, nbytes))
+        self.gate.enter()
+        try:
+            self.push(lane, op)
+        finally:
+            self.gate.leave()
+        return 0
+
+    cdef int free_on(self, what, cu.CUstream stream) except -1:
+        cdef cu.CUdeviceptr address = <cu.CUdeviceptr><int64_t>what[1]
+        cdef cu.CUresult code
+        self.used[<int>what[0] + 1] -= what[2]
+        self.live_allocations -= 1
+        if self.lost is not None:
+            return 0
+        if <int>what[0] < 0 and not self.has_host_pool:
+            with nogil:
+                cu.cuStreamSynchronize(stream)
+                code = cu.cuMemFreeHost(<void*>address)
+            return self.note(code, "cuMemFreeHost", -1)
+        with nogil:
+            code = cu.cuMemFreeAsync(address, stream)
+        return self.note(code, "cuMemFreeAsync", <int>what[0])
+
+    cpdef int distance(self, int source, int target) except -1:
+        if source == target:
+            return 0
+        if source < 0 or target < 0:
+            return 2
+        return self.distances.get((self.devices[source].ordinal, self.devices[target].ordinal), 3)
+
+    # -- host memory of the user's -----------------------------------------------------------------------------
+
+    cpdef int pin(self, int64_t address, int64_t nbytes, object owner) except -1:
+        """Register host memory, so that copies of it run beside everything else; small arrays are left as they are.
+
+        Never fails: memory that cannot be registered is copied more slowly.
+        """
+        cdef unsigned int kind = 0
+        cdef cu.CUresult code
+        if nbytes < PIN_FROM or self.lost is not None:
+            return 0
+        base = base_of(owner, address, nbytes)
+        entry = self.pins.get(base[0])
+        if entry is not None and entry[0] >= base[1]:
+            if entry[2] == 0:
+                self.leaving_bytes -= entry[0]
+            entry[2] += 1
+            entry[1] = owner
+            return 1
+        if cu.cuPointerGetAttribute(&kind, cu.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, <cu.CUdeviceptr>address) == cu.CUDA_SUCCESS:
+            if kind != 0:
+                return 0  # CUDA knows it
+        before = push((<Device>self.devices[0]).context)
+        code = host_register(base[0], base[1])
+        pop(before)
+        if code != cu.CUDA_SUCCESS:
+            return 0
+        self.pins[base[0]] = [base[1], owner, 1]
+        return 1
+
+    cpdef int unpin(self, int64_t address, int64_t nbytes, object owner) except -1:
+        """One user less; what nobody uses stays registered until there is much of it, or the end."""
+        entry = self.pins.get(base_of(owner, address, nbytes)[0])
+        if entry is None or entry[2] == 0:
+            return 0
+        entry[2] -= 1
+        if entry[2] == 0:
+            self.leaving_bytes += entry[0]
+            if self.leaving_bytes > LEAVING_LIMIT:
+                self.unpin_unused()
+        return 0
+
+    cpdef int unpin_unused(self) except -1:
+        """Unregister what nobody uses; CUDA waits for the devices first."""
+        for base in [base for base, entry in self.pins.items() if entry[2] == 0]:
+            entry = self.pins.pop(base)
+            self.leaving_bytes -= entry[0]
+            before = push((<Device>self.devices[0]).context)
+            host_unregister(base)
+            pop(before)
+        return 0
+
+    # -- errors ------------------------------------------------------------------------------------------------
+
+    def where(self, int device):
+        return "the host" if device < 0 else f"cuda:{(<Device>self.devices[device]).ordinal}"
+
+    cdef int demand(self, cu.CUresult code, str call, int device) except -1:
+        """Raise what a call said, where it can be raised."""
+        if code != cu.CUDA_SUCCESS:
+            error = error_of(code, call, self.where(device))
+            if code in STICKY:
+                self.lost = self.lost or error
+            raise error
+        return 0
+
+    cdef int note(self, cu.CUresult code, str call, int device) except -1:
+        """Remember what a call said, where raising would break the state; the next call that may, raises it."""
+        if code != cu.CUDA_SUCCESS and code != cu.CUDA_ERROR_DEINITIALIZED and self.lost is None:
+            self.lost = error_of(code, call, self.where(device))
+        return 0
+
+    # -- the end -----------------------------------------------------------------------------------------------
+
+    cpdef int close(self) except -1:
+        cdef DeviceStream lane
+        cdef Device device
+        QueueDriver.close(self)
+        if self.closed:
+            return 0
+        self.closed = True
+        for entry in self.pins.values():
+            entry[2] = 0
+        self.unpin_unused()
+        for item in self.streams:
+            if isinstance(item, DeviceStream):
+                lane = item
+                for i in range(RING):
+                    if lane.ring[i] != NULL:
+                        cu.cuEventDestroy(lane.ring[i])
+                        lane.ring[i] = NULL
+                        self.live_events -= 1
+                cu.cuStreamDestroy(lane.handle)
+                self.live_streams -= 1
+        self.streams.clear()
+        for device in self.devices:
+            close_device(device)
+        if self.has_host_pool:
+            cu.cuMemPoolDestroy(self.host_pool)
+        return 0
+
+    def leaks(self):
+        """Count what is still there: (streams, events, allocations, registered arrays)."""
+        return self.live_streams, self.live_events, self.live_allocations, len(self.pins)
+
+
+# -- helpers ------------------------------------------------------------------------------------------------------
+
+
+cdef Device open_device(int ordinal):
+    cdef Device device = Device(ordinal)
+    cdef cu.CUmemPoolProps properties
+    cdef str place = f"cuda:{ordinal}"
+    check(cu.cuDeviceGet(&device.device, ordinal), "cuDeviceGet", place)
+    check(cu.cuDevicePrimaryCtxRetain(&device.context, device.device), "cuDevicePrimaryCtxRetain", place)
+    memset(&properties, 0, sizeof(properties))
+    properties.allocType = cu.CU_MEM_ALLOCATION_TYPE_PINNED
+    properties.location.type = cu.CU_MEM_LOCATION_TYPE_DEVICE
+    properties.location.id = ordinal
+    before = push(device.context)
+    try:
+        check(cu.cuMemPoolCreate(&device.pool, &properties), "cuMemPoolCreate", place)
+        tune_pool(device.pool, False)
+        check(cu.cuStreamCreateWithPriority(&device.utility, cu.CU_STREAM_NON_BLOCKING, 0), "cuStreamCreate", place)
+    finally:
+        pop(before)
+    return device
+
+
+cdef int close_device(Device device) except -1:
+    before = push(device.context)
+    cu.cuStreamDestroy(device.utility)
+    cu.cuMemPoolDestroy(device.pool)
+    pop(before)
+    cu.cuDevicePrimaryCtxRelease(device.device)
+    return 0
+
+
+cdef int tune_pool(cu.CUmemoryPool pool, bint host) except -1:
+    """Keep what was freed. Host memory is given out again only when it is free already: the host does not wait for it."""
+    cdef cu.cuuint64_t threshold = <cu.cuuint64_t>-1
+    cdef int no = 0
+    cu.cuMemPoolSetAttribute(pool, cu.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold)
+    if host:
+        cu.cuMemPoolSetAttribute(pool, cu.CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, &no)
+    return 0
+
+
+cdef int allow(cu.CUmemoryPool pool, Device device) except -1:
+    """Let a device use the memory of a pool."""
+    cdef cu.CUmemAccessDesc access
+    memset(&access, 0, sizeof(access))
+    access.location.type = cu.CU_MEM_LOCATION_TYPE_DEVICE
+    access.location.id = device.ordinal
+    access.flags = cu.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+    return check(cu.cuMemPoolSetAccess(pool, &access, 1), "cuMemPoolSetAccess", place_of(device))
+
+
+cdef str place_of(Device device):
+    return f"cuda:{device.ordinal}"
+
+
+cdef cu.CUcontext push(cu.CUcontext context) noexcept:
+    """Make a context current; return the one that was."""
+    cdef cu.CUcontext before = NULL
+    cu.cuCtxGetCurrent(&before)
+    if before != context:
+        cu.cuCtxSetCurrent(context)
+    return before
+
+
+cdef int pop(cu.CUcontext before) except -1:
+    cdef cu.CUcontext current = NULL
+    if before != NULL:
+        cu.cuCtxGetCurrent(&current)
+        if current != before:
+            cu.cuCtxSetCurrent(before)
+    return 0
+
+
+cdef void aim(cu.CUDA_MEMCPY3D_PEER* block, int64_t target, int64_t source) noexcept:
+    if block.dstMemoryType == cu.CU_MEMORYTYPE_DEVICE:
+        block.dstDevice = <cu.CUdeviceptr>target
+    else:
+        block.dstHost = <void*><uintptr_t>target
+    if block.srcMemoryType == cu.CU_MEMORYTYPE_DEVICE:
+        block.srcDevice = <cu.CUdeviceptr>source
+    else:
+        block.srcHost = <const void*><uintptr_t>source
+
+
+cdef int forget_keeps(DeviceStream lane) except -1:
+    """Let go what copies needed that are done."""
+    if lane.keeps:
+        lane.keeps = [item for item in lane.keeps if item[0] > lane.done]
+    return 0
+
+
+cdef int refresh(DeviceStream lane) except -1:
+    """Look how far a stream is."""
+    if lane.completed > lane.done and cu.cuEventQuery(lane.ring[lane.completed % RING]) == cu.CUDA_SUCCESS:
+        lane.done = lane.completed
+    return forget_keeps(lane)
+
+
+cdef cu.CUresult host_register(int64_t address, int64_t nbytes):
+    cdef cu.CUresult code
+    with nogil:
+        code = cu.cuMemHostRegister(<void*><uintptr_t>address, nbytes, cu.CU_MEMHOSTREGISTER_PORTABLE)
+    return code
+
+
+cdef cu.CUresult host_unregister(int64_t address):
+    cdef cu.CUresult code
+    with nogil:
+        code = cu.cuMemHostUnregister(<void*><uintptr_t>address)
+    return code
+
+
+def base_of(owner, address, nbytes):
+    """(address, bytes) of the whole array that a view is part of: it is registered once."""
+    base = owner
+    while getattr(base, "base", None) is not None and hasattr(base.base, "__array_interface__"):
+        base = base.base
+    interface = getattr(base, "__array_interface__", None)
+    if interface is None:
+        return address, nbytes
+    low = interface["data"][0]
+    return (low, base.nbytes) if low <= address and address + nbytes <= low + base.nbytes else (address, nbytes)

@@ -1,0 +1,161 @@
+"""Arrays of CUDA devices: views of replicas for CuPy, torch and Numba, and the stream that those libraries work on."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from stf.errors import PlaceError
+
+LIBRARIES = ("cupy", "torch", "numba")
+_cupy_streams: dict[tuple[int, int], Any] = {}
+_torch_streams: dict[tuple[int, int], Any] = {}
+
+
+class DeviceMemory:
+    """An array on a device, as ``__cuda_array_interface__`` tells it.
+
+    The read-only flag is never set: torch and Numba refuse such arrays, or compile for them anew.
+    """
+
+    __slots__ = ("__cuda_array_interface__", "owner")
+
+    def __init__(self, replica: Any) -> None:
+        layout = replica.layout
+        self.owner = replica.owner
+        self.__cuda_array_interface__ = {
+            "shape": layout.shape,
+            "strides": None if is_c_packed(layout) else layout.strides,
+            "typestr": layout.dtype.str,
+            "descr": layout.dtype.descr,
+            "data": (replica.address if layout.nbytes else 0, False),
+            "version": 2,
+        }
+
+
+def is_c_packed(layout: Any) -> bool:
+    """Whether an array lies without gaps, in C order."""
+    step = layout.itemsize
+    for n, stride in zip(reversed(layout.shape), reversed(layout.strides), strict=True):
+        if n > 1 and stride != step:
+            return False
+        step *= max(n, 1)
+    return True
+
+
+def device_view(replica: Any, lib: str | None, ordinal: int) -> Any:
+    """The array of a replica on CUDA device `ordinal`, in library `lib` (CuPy if None)."""
+    library = lib or "cupy"
+    views = replica.views
+    if views is None:
+        views = replica.views = {}
+    view = views.get(library)
+    if view is None:
+        view = views[library] = make_view(replica, library, ordinal)
+    return view
+
+
+def make_view(replica: Any, library: str, ordinal: int) -> Any:
+    from stf.interop.adapters import check_library, import_library
+
+    if replica.layout.interface is not None:
+        return replica.layout.interface.view(replica.instance)
+    if library == "numpy":
+        raise PlaceError(
+            f"NumPy arrays live in host memory and this task runs on device({ordinal}); use CuPy, torch or Numba arrays "
+            "here, or run it with exec_place.host()"
+        )
+    check_library(library)
+    module = import_library(library)
+    if library == "cupy":
+        return cupy_view(module, replica, ordinal)
+    if library == "torch":
+        return module.as_tensor(DeviceMemory(replica), device=f"cuda:{ordinal}")
+    return import_library("numba.cuda").from_cuda_array_interface(
+        DeviceMemory(replica).__cuda_array_interface__, owner=replica.owner, sync=False
+    )
+
+
+def cupy_view(cupy: Any, replica: Any, ordinal: int) -> Any:
+    """A CuPy array over the memory of a replica; strides of either sign."""
+    layout = replica.layout
+    low = sum((n - 1) * step for n, step in zip(layout.shape, layout.strides, strict=True) if step < 0 and n)
+    extent = -low + sum((n - 1) * step for n, step in zip(layout.shape, layout.strides, strict=True) if step > 0 and n)
+    memory = cupy.cuda.UnownedMemory(replica.address + low, extent + layout.itemsize, replica.owner, ordinal)
+    return cupy.ndarray(layout.shape, layout.dtype, cupy.cuda.MemoryPointer(memory, -low), layout.strides)
+
+
+# -- the library's current stream ----------------------------------------------------------------------------------
+
+
+class Borrowed:
+    """The streams that were current in CuPy and torch before a task's was."""
+
+    __slots__ = ("cupy_before", "torch_before")
+
+    def __init__(self, pointer: int, ordinal: int) -> None:
+        self.cupy_before = self.torch_before = None
+        cupy = sys.modules.get("cupy")
+        if cupy is not None:
+            stream = _cupy_streams.get((pointer, ordinal))
+            if stream is None:
+                stream = _cupy_streams[(pointer, ordinal)] = cupy.cuda.ExternalStream(pointer, ordinal)
+            self.cupy_before = cupy.cuda.get_current_stream()
+            stream.use()
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.cuda.is_initialized():
+            stream = _torch_streams.get((pointer, ordinal))
+            if stream is None:
+                stream = _torch_streams[(pointer, ordinal)] = torch.cuda.ExternalStream(pointer, f"cuda:{ordinal}")
+            self.torch_before = torch.cuda.current_stream(ordinal)
+            torch.cuda.set_stream(stream)
+
+    def give_back(self) -> None:
+        """Make current what was."""
+        if self.cupy_before is not None:
+            self.cupy_before.use()
+        if self.torch_before is not None:
+            sys.modules["torch"].cuda.set_stream(self.torch_before)
+
+
+def forget_streams(pointers: list[int]) -> None:
+    """CUDA streams that are gone: their numbers may come again."""
+    for cache in (_cupy_streams, _torch_streams):
+        for key in [key for key in cache if key[0] in pointers]:
+            del cache[key]
+
+
+# -- what users hand in --------------------------------------------------------------------------------------------
+
+
+def describe_device_array(obj: Any) -> tuple[int, tuple[int, ...], tuple[int, ...], np.dtype[Any], bool, int | None]:
+    """(address, shape, strides, dtype, read-only, producer's stream) of an object with ``__cuda_array_interface__``.
+
+    The stream is an address, 1 for CUDA's legacy default stream, 2 for the per-thread one; None where there is
+    nothing to wait for.
+    """
+    interface = obj.__cuda_array_interface__
+    dtype = np.dtype(interface["typestr"])
+    if dtype.kind == "V" and len(interface.get("descr") or ()) > 1:
+        dtype = np.dtype(interface["descr"])
+    shape = tuple(interface["shape"])
+    strides = interface.get("strides")
+    if strides is None:
+        strides = tuple(dtype.itemsize * int(np.prod(shape[axis + 1 :], dtype=np.int64)) for axis in range(len(shape)))
+    address, readonly = interface["data"]
+    if interface.get("mask") is not None:
+        raise TypeError(f"{type(obj).__name__} has a mask, which logical data cannot have; fill it first")
+    return address, shape, tuple(strides), dtype, bool(readonly), producer_stream(obj, interface)
+
+
+def producer_stream(obj: Any, interface: dict[str, Any]) -> int | None:
+    """The stream on which an array's content is being made."""
+    stream = interface.get("stream")
+    if stream is not None:
+        return int(stream)
+    if type(obj).__module__.partition(".")[0] == "torch":
+        torch = sys.modules["torch"]
+        return int(torch.cuda.current_stream(obj.device).cuda_stream) or 1
+    return None
