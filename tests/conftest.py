@@ -41,6 +41,8 @@ MATRIX = [
     pytest.param({"devices": "cpu"}, id="stream-cpu"),
     pytest.param({"devices": "cpu:3"}, id="stream-cpu3"),
 ]
+if os.environ.get("STF_TEST_DEVICES"):  # "cuda": the same tests on GPUs (make gpu-test)
+    MATRIX = [pytest.param({"devices": os.environ["STF_TEST_DEVICES"]}, id="stream-cuda")]
 
 
 class ContextFactory:

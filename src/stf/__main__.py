@@ -44,7 +44,7 @@ def main() -> int:
 
 def _check_devices() -> None:
     """Raise ValueError if STF_DEVICES cannot be understood; devices that are not here are for the page to show."""
-    from stf.contexts import configured_devices
+    from stf.drivers import configured_devices
     from stf.errors import PlaceError
 
     with contextlib.suppress(PlaceError):
@@ -60,7 +60,7 @@ def _version(distribution: str) -> str:
 
 def _devices() -> list[str]:
     try:
-        from stf.contexts import available_devices
+        from stf.drivers import available_devices
 
         return available_devices()
     except Exception as error:  # a broken driver is what this page is asked about

@@ -124,11 +124,10 @@ def view_of(task: TaskCore, index, lib):
     engine: Engine = task.engine
     if replica.place != 0 and engine.port.enqueues(replica.place):
         return adapters.device_view(replica, lib, engine.place_numbers[replica.place])
-    if lib is None and task.context is not None:
-        if lib is None and replica.views is not None:
-            view = replica.views.get(writeable)
-            if view is not None:
-                return view
+    if lib is None and task.context is not None and lib is None and replica.views is not None:
+        view = replica.views.get(writeable)
+        if view is not None:
+            return view
     return adapters.view(replica, writeable, lib)
 
 

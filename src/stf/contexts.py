@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import weakref
 from typing import Any
@@ -12,8 +11,6 @@ import numpy as np
 
 from stf import _loader, config, lifetime, options, places
 from stf._backends.stream import StreamBackend
-from stf._drivers.cpu import CpuDriver
-from stf._drivers.hostile import HostileDriver
 from stf._engine import invariants, outcomes, release
 from stf._engine.access import AFFINE_PLACE
 from stf._engine.failures import raise_failures
@@ -23,7 +20,8 @@ from stf.composite import CompositeData
 from stf.creation import Creation
 from stf.data import LogicalData, view_for_host
 from stf.devices import DeviceSpec, Resources, parse_devices
-from stf.errors import ContextClosedError, ContextMismatchError, DriverError, PlaceError, TaskStateError
+from stf.drivers import configured_devices, cuda_current, cuda_devices, cuda_place_of, make_driver
+from stf.errors import ContextClosedError, ContextMismatchError, PlaceError, TaskStateError
 from stf.functions import TaskFunction
 from stf.interop import adapters
 from stf.loans import Lending
@@ -32,7 +30,10 @@ from stf.places import DataPlace, ExecPlace, Grid, as_exec_place
 from stf.registry import Registry
 from stf.tasks import ContextCore, HostLaunch
 
-__all__ = ["Context", "available_devices", "context", "default_device_count"]
+__all__ = [
+    "Context",
+    "context",
+]
 
 LANES_PER_PLACE = 64
 log = logging.getLogger("stf")
@@ -109,16 +110,6 @@ def context(
     )
 
 
-def available_devices() -> list[str]:
-    """Return the devices that a context could use, as text."""
-    return [*cuda_names(), f"cpu ({os.cpu_count()} cores)"]
-
-
-def default_device_count() -> int:
-    """Return how many devices a context has when none are asked for."""
-    return configured_devices().count
-
-
 class Context(ContextCore, Creation, Lending, Observing):
     """Data, tasks and what orders them. Made by `stf.context`."""
 
@@ -138,6 +129,7 @@ class Context(ContextCore, Creation, Lending, Observing):
         _loader.log_if_uncompiled()
         self.name = name
         self._spec = spec
+        self.on_cuda = spec.driver == "cuda"
         self._resources = resources
         self.arrays = arrays
         if driver is None:
@@ -181,6 +173,18 @@ class Context(ContextCore, Creation, Lending, Observing):
             known = ", ".join(repr(p) for p in self.devices)
             raise PlaceError(f"{chosen!r} is not in this context; it has {known}")
         return self._spec.numbers.index(chosen.index) + 1
+
+    def place_of_memory(self, memory: Any) -> int:
+        """The engine's number of the data place that memory of the user's is at."""
+        if not memory.address_of_device:
+            return 0
+        number = cuda_place_of(memory.address) if memory.address else self._spec.numbers[0]
+        if number not in self._spec.numbers:
+            known = ", ".join(repr(place) for place in self.devices)
+            raise PlaceError(
+                f"{type(memory.owner).__name__} lies on device({number}), which is not in this context; it has {known}"
+            )
+        return self._spec.numbers.index(number) + 1
 
     def where_code(self, where: Any) -> int:
         """The place that ``.on(where)`` means: a place, or where a data is valid."""
@@ -319,7 +323,9 @@ class Context(ContextCore, Creation, Lending, Observing):
         for part in parts:
             self._check_mine(part)
         accesses = [part.read(data_place) for part in parts]
-        task = self._task_of_kind("prefetch", accesses, "prefetch", None, self._spec.numbers[code - 1] if code else "host")
+        task = self._task_of_kind(
+            "prefetch", accesses, "prefetch", None, self._spec.numbers[code - 1] if code else "host"
+        )
         task.run_empty()
 
     def _task_of_kind(self, kind: str, accesses: list[Any], name: str, near: Any = None, place: Any = None) -> Any:
@@ -364,13 +370,33 @@ class Context(ContextCore, Creation, Lending, Observing):
         for part in parts:
             self._check_mine(part)
         self._must_be_outside("wait")
-        place = data_place or DataPlace("host")
+        if self.on_cuda and arrays in ("cupy", "torch", "numba") and not whole:
+            return self._copy_on_device(parts[0], data_place, arrays)
+        place = DataPlace("host") if self.on_cuda or data_place is None else data_place
         accesses = [part.read() if part.core.token else part.read(place) for part in parts]
         task = self._task_of_kind("wait", accesses, "wait", None, "host")
         with task:
             library = None if arrays == "numpy" else arrays
             results = [content_of(task.replica_of(i), library, whole) for i in range(len(parts))]
             result = data.rebuild(results) if isinstance(data, CompositeData) else results[0]
+        self.check_errors()
+        return result
+
+    def _copy_on_device(self, data: LogicalData, data_place: DataPlace | None, library: str) -> Any:
+        """A copy in a library's array on a device, ordered on the caller's current stream; nothing is waited for."""
+        from stf.interop import cuda_arrays
+
+        code = self.current_device_code() if data_place is None else self.data_place_code(data_place)
+        number = self._spec.numbers[max(code, 1) - 1]
+        task = self._task_of_kind("wait", [data.read()], "wait", None, number)
+        with task:
+            if data.is_token:
+                return None
+            view = cuda_arrays.device_view(task.replica_of(0), library, number)
+            pointer = cuda_arrays.current_stream(library, number)
+            self.engine.port.lead(task.slot, pointer)
+            result = cuda_arrays.copied(view, library)
+            self.engine.port.follow(task.slot, pointer)
         self.check_errors()
         return result
 
@@ -550,55 +576,6 @@ class Fence(Stream):
     def done(self) -> bool:
         """Whether that work is complete."""
         return bool(self._owner.engine.wait_events(self._events, 0.0))
-
-
-def configured_devices() -> DeviceSpec:
-    """The devices that ``STF_DEVICES`` asks for, else all of CUDA's, else this CPU."""
-    return parse_devices(config.devices, "STF_DEVICES", cuda_devices)
-
-
-def cuda_devices() -> int:
-    """How many CUDA devices there are; -1 without CUDA, or without the module that drives it."""
-    try:
-        from stf._drivers import cuda
-    except ImportError:
-        return -1
-    try:
-        return int(cuda.device_count())
-    except DriverError as error:
-        error.add_note("CUDA is there and does not work; STF_DEVICES=cpu runs without it")
-        raise
-
-
-def cuda_names() -> list[str]:
-    """What the vendor calls the CUDA devices."""
-    count = cuda_devices()
-    if count <= 0:
-        return []
-    from stf._drivers import cuda
-
-    return [f"cuda:{i} ({cuda.device_name(i)})" for i in range(count)]
-
-
-def cuda_current() -> int:
-    """The ordinal of this thread's current CUDA device; -1 if there is none."""
-    from stf._drivers import cuda
-
-    return int(cuda.current_ordinal())
-
-
-def make_driver(spec: DeviceSpec) -> Any:
-    """A driver for what was asked; a hostile one with STF_HOSTILE."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    workers = config.cpu_workers or cores
-    driver: Any
-    if spec.driver == "cuda":
-        from stf._drivers.cuda import CudaDriver
-
-        driver = CudaDriver(spec.numbers, workers or 1, spec.capacity)
-    else:
-        driver = CpuDriver(spec.count, spec.shares_host, workers or 1, spec.capacity)
-    return driver if config.hostile is None else HostileDriver(driver, config.hostile)
 
 
 def check_equal_parts(src: Any, dst: Any) -> None:

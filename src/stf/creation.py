@@ -26,6 +26,8 @@ class Creation:
 
     engine: Any
     registry: Registry
+    on_cuda: bool
+    place_of_memory: Callable[[Any], int]
     data_place_code: Callable[[Any], int]
     engine_entry: Callable[[], Any]
     _must_be_open: Callable[[], None]
@@ -76,11 +78,12 @@ class Creation:
             return self._custom_data(obj, custom, name_of(name, symbol), write_back, readonly)
         if isinstance(obj, LogicalData):
             raise TypeError(f"{obj!r} is logical data already")
-        if data_place is not None and self.data_place_code(data_place) > 0:
+        elsewhere = data_place is not None and self.data_place_code(data_place) > 0
+        if elsewhere and not (self.on_cuda and hasattr(type(obj), "__cuda_array_interface__")):
             raise PlaceError(f"{type(obj).__name__} lies in host memory, not on {data_place!r}; leave data_place out")
         name = name_of(name, symbol)
         while True:
-            described = describe(obj)
+            described = describe(obj, self.on_cuda)
             memory = self._unprotected(described)
             with self.engine_entry():
                 pass  # what the user dropped is released, before memory is compared
@@ -88,7 +91,7 @@ class Creation:
             if known is not None:
                 return check_same(known, readonly, write_back)
             before = self._last_uses(memory, name)
-            if before is None or (config.validate and describe(obj).readonly != described.readonly):
+            if before is None or (config.validate and describe(obj, self.on_cuda).readonly != described.readonly):
                 continue
             handle = self._register(memory, name, before, write_back, readonly)
             if handle is not None:
@@ -138,9 +141,13 @@ class Creation:
         handle = self._new_handle(Layout(memory.shape, memory.strides, memory.dtype, memory.dtype.itemsize), name)
         core = handle.core
         core.readonly = bool(readonly or memory.readonly)
-        protection = Protected(memory.owner) if config.validate and memory.owner.flags.writeable else None
+        guarded = config.validate and not memory.address_of_device and memory.owner.flags.writeable
+        protection = Protected(memory.owner) if guarded else None
         core.owner = protection or memory.owner
-        self.engine.set_home(core, 0, memory.address, memory.owner)
+        place = self.place_of_memory(memory)
+        self.engine.set_home(core, place, memory.address, memory.owner)
+        if memory.stream is not None:
+            self.engine.patiently(release.follow, core, place, memory.stream)
         for last in before.values():
             if last is not None:
                 self.engine.order_after(core, last)
@@ -266,7 +273,7 @@ class Creation:
         tile.core.readonly = parent.core.readonly
         tile.core.owner = parent
         tile.core.write_back = True
-        self.engine.set_home(tile.core, 0, home.address + offset, home.owner, parent.core.version.was_valid)
+        self.engine.set_home(tile.core, home.place, home.address + offset, home.owner, parent.core.version.was_valid)
         self.engine.patiently(release.add_tile, parent.core, tile.core, home)
         return tile
 

@@ -121,7 +121,7 @@ class Resources:
         """The shared driver for `spec`; the child of a fork has none of its parent's threads, and starts anew."""
         self._forget_parent()
         if spec not in self._drivers:
-            from stf.contexts import make_driver
+            from stf.drivers import make_driver
 
             self._drivers[spec] = make_driver(spec)
         return self._drivers[spec]

@@ -90,6 +90,8 @@ class Lending:
         replica, events = self.engine.patiently(release.frozen_replica, frozen.data.core, code, frozen.mode)
         self.engine.wait_events(events, -1.0)
         release.raise_if_poisoned(frozen.data.core)
+        if self.engine.port_enqueues(code):
+            return adapters.device_view(replica, self.arrays, self.engine.place_numbers[code])
         return adapters.view(replica, frozen.mode != access_mode.read, self.arrays)
 
     def unfreeze(self, frozen: Frozen, stream: Any) -> None:

@@ -234,7 +234,7 @@ def test_contexts_nest(ctx_factory):
         with outer.task(lX.rw()) as t, ctx_factory() as inner:
             add(inner.logical_data(Y), 5)
             inner.finalize()
-            t.numpy()[0][:] = Y
+            t.arrays()[0][:] = Y
     assert X.tolist() == [5, 5]
 
 
@@ -249,7 +249,7 @@ def test_one_context_from_several_threads(ctx):
                 add(lX)
                 add.on(ctx.devices[i % len(ctx.devices)])(mine[k], k)
                 with ctx.task(lX.rw()) as t:
-                    t.numpy()[0][:] += 1
+                    t.arrays()[0][:] += 1
         except BaseException as error:
             trouble.append(error)
 

@@ -72,7 +72,7 @@ def test_read_sees_the_values_everywhere(ctx, name):
     places = [stf.exec_place.host(), *ctx.devices]
     for place in places:
         with ctx.task(place, lX.read()) as t:
-            (x,) = t.numpy()
+            (x,) = t.arrays()
             assert same(x, source) and not x.flags.writeable
     got = ctx.wait(lX)
     assert same(np.asarray(got, source.dtype), source)
@@ -92,9 +92,9 @@ def test_write_comes_back_through_every_layout(ctx, name):
     expected = np.roll(np.ascontiguousarray(source), 1).reshape(source.shape)
     lX = ctx.logical_data(target)
     with ctx.task(ctx.devices[-1], lX.rw()) as t:
-        t.numpy()[0][...] = expected
+        t.arrays()[0][...] = expected
     with ctx.task(ctx.devices[0], lX.read()) as t:
-        assert same(t.numpy()[0], expected)
+        assert same(t.arrays()[0], expected)
     ctx.finalize()
     assert same(target, expected)
 
@@ -118,7 +118,7 @@ def test_replicas_keep_the_axis_order_of_the_source(ctx_factory):
     ):
         lX = ctx.logical_data(source)
         with ctx.task(ctx.devices[1], lX.read()) as t:
-            x = t.numpy()[0]
+            x = t.arrays()[0]
             assert x.strides[axis] == x.itemsize and x.strides[1 - axis] == x.itemsize * x.shape[axis]
 
 
@@ -126,7 +126,7 @@ def test_broadcast_source_is_read_like_any_other(ctx):
     lX = ctx.logical_data(np.broadcast_to(np.arange(3.0), (4, 3)))
     assert lX.readonly and lX.strides == (0, 8)
     with ctx.task(ctx.devices[-1], lX.read()) as t:
-        assert t.numpy()[0].tolist() == [[0, 1, 2]] * 4
+        assert t.arrays()[0].tolist() == [[0, 1, 2]] * 4
 
 
 # -- other libraries' objects ----------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ def test_buffers_are_not_copied(ctx, make):
     lX = ctx.logical_data(obj)
     assert not lX.readonly and lX.shape == before.shape and lX.dtype == np.asarray(obj).dtype
     with ctx.task(ctx.devices[-1], lX.rw()) as t:
-        t.numpy()[0][...] += 1
+        t.arrays()[0][...] += 1
     ctx.finalize()
     assert (np.asarray(obj) == before + 1).all()
 
@@ -196,7 +196,7 @@ def test_dlpack_on_the_cpu_is_not_copied(ctx, old):
     lX = ctx.logical_data(Capsule(X[:, ::2], old))
     assert lX.shape == (3, 2) and lX.strides == (32, 16) and not lX.readonly
     with ctx.task(ctx.devices[-1], lX.rw()) as t:
-        t.numpy()[0][...] = -1
+        t.arrays()[0][...] = -1
     ctx.finalize()
     assert (X[:, ::2] == -1).all() and X[0, 1] == 1
 
@@ -304,7 +304,7 @@ def test_empty_arrays_never_overlap(ctx):
     X = np.zeros(4)
     lX, empty = ctx.logical_data(X), ctx.logical_data(X[2:2])
     with ctx.task(empty.rw(), lX.rw()) as t:
-        assert t.numpy()[0].shape == (0,)
+        assert t.arrays()[0].shape == (0,)
 
 
 def test_memory_may_be_registered_again_after_release(ctx):
@@ -312,7 +312,7 @@ def test_memory_may_be_registered_again_after_release(ctx):
     for i in range(5):
         lX = ctx.logical_data(X if i % 2 else X[:])
         with ctx.task(ctx.devices[-1], lX.rw()) as t:
-            t.numpy()[0][:] += 1
+            t.arrays()[0][:] += 1
         if i % 2:
             lX.release()
         del lX
@@ -337,7 +337,7 @@ def test_registering_again_sees_what_a_queued_task_writes(ctx_factory):
     threading.Timer(0.01, gate.set).start()
     lX = ctx.logical_data(X[:])
     with ctx.task("host", lX.rw()) as t:
-        t.numpy()[0][:] *= 10
+        t.arrays()[0][:] *= 10
     ctx.finalize()
     assert X.tolist() == [10] * 4
 
@@ -352,7 +352,7 @@ def test_registering_again_waits_for_the_write_back(ctx_factory, monkeypatch):
     gate, started = threading.Event(), threading.Event()
     lX, other = ctx.logical_data(X), ctx.logical_data(np.zeros(1))
     with ctx.task(ctx.devices[-1], lX.rw()) as t:
-        t.numpy()[0][:] = 3
+        t.arrays()[0][:] = 3
 
     @ctx.host_launch(other.rw())
     def block(_):
@@ -364,7 +364,7 @@ def test_registering_again_waits_for_the_write_back(ctx_factory, monkeypatch):
     threading.Timer(0.01, gate.set).start()
     again = ctx.logical_data(X)
     with ctx.task("host", again.read()) as t:
-        assert t.numpy()[0].tolist() == [3] * 4
+        assert t.arrays()[0].tolist() == [3] * 4
 
 
 # -- data made from a shape ------------------------------------------------------------------------------------------

@@ -122,7 +122,7 @@ def test_a_thousand_temporaries_leave_no_memory(ctx):
     for i in range(300):
         tmp = ctx.logical_data_full(4, float(i))
         with ctx.task(ctx.devices[i % len(ctx.devices)], tmp.read(), total.rw()) as t:
-            a, b = t.numpy()
+            a, b = t.arrays()
             b += a
     del tmp
     assert total.numpy()[0] == sum(range(300))

@@ -104,7 +104,7 @@ def test_a_with_block_in_a_body_of_the_only_worker(one_worker):
     def nested(x: stf.ReadWrite, handles):
         for place in ctx.devices:
             with ctx.task(place, handles[0].rw()) as t:
-                t.numpy()[0][:] += 1
+                t.arrays()[0][:] += 1
         result.append(ctx.devices.size)
         x += 1
 
@@ -241,7 +241,7 @@ def test_a_body_that_waits_for_a_claim_lends_its_worker(ctx_factory, monkeypatch
         held.set()
         ctx.task(lC.rw(), name="other")(lambda c: c.__iadd__(1))
         with ctx.task(lC.read(), name="waiter") as t:
-            assert t.numpy()[0][0] == 1
+            assert t.arrays()[0][0] == 1
     ctx.synchronize()
 
 

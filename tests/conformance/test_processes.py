@@ -282,7 +282,7 @@ with stf.context() as ctx:
         add(tile, 1)
     del tile, tiles
     with ctx.task(lX.read(), lS.accumulate(stf.reducer.sum), token.rw()) as t:
-        x, s = t.numpy()
+        x, s = t.arrays()
         s += x.sum()
     with ctx.freeze(lX) as frozen:
         assert frozen.get().sum() == 78

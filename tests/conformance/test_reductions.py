@@ -52,8 +52,8 @@ def test_content_from_before_takes_part(ctx):
     lX = ctx.logical_data(np.array([10.0, 20.0]))
     for i in range(4):
         with ctx.task(ctx.devices[i % len(ctx.devices)], lX.accumulate(reducer.sum)) as t:
-            assert t.numpy()[0].tolist()[0] in range(4)  # the neutral element, or what others put
-            t.numpy()[0][:] += 1
+            assert t.arrays()[0].tolist()[0] in range(4)  # the neutral element, or what others put
+            t.arrays()[0][:] += 1
     assert lX.numpy().tolist() == [14, 24]
 
 
@@ -82,7 +82,7 @@ def test_own_reducers(ctx):
         lX = ctx.logical_data_empty((), float)
         for value in (3.0, -4.0):
             with ctx.task(lX.accumulate(op)) as t:
-                x = t.numpy()[0]
+                x = t.arrays()[0]
                 if op is hypot:
                     x[...] = np.hypot(x, value)
                 elif op is Longest:
@@ -102,7 +102,7 @@ def test_annotation_and_alias(ctx):
     for k in range(6):
         count.on(ctx.devices[k % len(ctx.devices)])(ctx.logical_data(np.full(3, float(k))), total)
     with ctx.task(total.relaxed(reducer.sum)) as t:
-        t.numpy()[0][...] += 0.5
+        t.arrays()[0][...] += 0.5
     assert float(total) == 45.5
 
 
@@ -171,7 +171,7 @@ def test_accumulate_of_both_kinds_at_once_is_refused(ctx):
     with pytest.raises(stf.AccessError, match=r"task 't' accumulates into logical data 'X' .* with two operators"):
         ctx.task(lX.accumulate(reducer.sum), lX.accumulate(reducer.product), name="t").start()
     with ctx.task(lX.accumulate(reducer.sum), lX.accumulate(reducer.sum)) as t:
-        t.numpy()[1][:] += 1
+        t.arrays()[1][:] += 1
     for wrong in (np.add, "sum", None):
         with pytest.raises(TypeError, match="a reduction operator is needed, got .*; use stf.reducer.sum and the like"):
             lX.accumulate(wrong)
@@ -191,7 +191,7 @@ def test_a_failing_neutral_element_costs_nothing(ctx):
         ctx.task(lX.accumulate(Broken)).start()
     ctx.check_state()
     with ctx.task(lX.accumulate(reducer.sum)) as t:
-        t.numpy()[0][:] += 1
+        t.arrays()[0][:] += 1
     assert lX.numpy().tolist() == [4, 4]
 
 
@@ -202,7 +202,7 @@ def test_a_failing_combination_poisons(ctx):
 
     lX = ctx.logical_data_full((2,), 3.0, name="X")
     with ctx.task(lX.accumulate(Broken)) as t:
-        t.numpy()[0][:] += 1
+        t.arrays()[0][:] += 1
     with pytest.raises(stf.TaskFailedError, match="'X'.* is poisoned: .*ZeroDivisionError"):
         lX.numpy()
     ctx.fill(lX, 1)
@@ -288,5 +288,5 @@ def test_open_accumulations_with_two_operators_do_not_mix(ctx):
     with ctx.task(lS.accumulate(stf.reducer.sum)) as t:
         with pytest.raises(stf.TaskStateError):
             ctx.task(lS.accumulate(stf.reducer.maxval))(lambda s: np.maximum(s, 4, out=s))
-        t.numpy()[0][:] += 3
+        t.arrays()[0][:] += 3
     assert lS.numpy().tolist() == [8, 8]

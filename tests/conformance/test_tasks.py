@@ -18,7 +18,7 @@ def test_views_of_a_with_block(ctx):
     lX, lY, token = ctx.logical_data(np.arange(3.0)), ctx.logical_data_empty(3), ctx.token()
     with ctx.task(lX.read(), token.rw(), lY.write(), name="mine") as t:
         x, y = t.arrays()
-        assert t.numpy()[0] is x and t[0] is x and t[-1] is y and t[1] is None and len(t) == 3
+        assert t.arrays()[0] is x and t[0] is x and t[-1] is y and t[1] is None and len(t) == 3
         assert not x.flags.writeable and y.flags.writeable
         y[:] = x * 2
         assert t.get_arg(0) == x.ctypes.data and t.get_arg(2) == y.ctypes.data
@@ -40,7 +40,7 @@ def test_place_may_stand_anywhere(ctx):
         ("host", lX.rw()),
     ):
         with ctx.task(*args) as t:
-            t.numpy()[0][:] += 1
+            t.arrays()[0][:] += 1
     assert lX.numpy().tolist() == [4, 4]
     assert ctx.statistics().tasks_by_place["host"] == 1 + 1  # and the wait
 
@@ -99,7 +99,7 @@ def test_start_and_end(ctx):
     assert t.add_deps(lX.read(), lY.rw()) is t
     assert t.set_exec_place(ctx.devices[-1]) is t and t.set_symbol("low") is t
     assert t.start() is t
-    t.numpy()[1][:] += t.numpy()[0]
+    t.arrays()[1][:] += t.arrays()[0]
     t.end()
     assert lY.numpy().tolist() == [1, 1]
     assert ctx.task().add_dep(lX.read()).start().end() is None
@@ -110,7 +110,7 @@ def test_a_task_may_end_in_another_thread(ctx):
     t = ctx.task(lX.rw()).start()
 
     def finish():
-        t.numpy()[0][:] = 3
+        t.arrays()[0][:] = 3
         t.end()
 
     other = threading.Thread(target=finish)
@@ -257,7 +257,7 @@ def test_what_is_no_access(ctx):
 def test_host_launch_in_all_its_forms(ctx):
     lX, token = ctx.logical_data(np.arange(3.0)), ctx.token()
     with ctx.task(ctx.devices[-1], lX.rw()) as t:
-        t.numpy()[0][:] += 1
+        t.arrays()[0][:] += 1
     seen = []
 
     @ctx.host_launch(lX.read(), token.rw())
@@ -292,12 +292,12 @@ def test_write_brings_nothing_in_and_read_does(ctx_factory):
     lX = ctx.logical_data(np.ones(2))
     last = ctx.devices[-1]
     with ctx.task(last, lX.write()) as t:
-        t.numpy()[0][:] = 5
+        t.arrays()[0][:] = 5
     assert ctx.statistics().total_copies == 0
     with ctx.task(last, lX.rw()) as t:
-        t.numpy()[0][:] += 1
+        t.arrays()[0][:] += 1
     with ctx.task(ctx.devices[0], lX.read()) as t:
-        assert t.numpy()[0].tolist() == [6, 6]
+        assert t.arrays()[0].tolist() == [6, 6]
     assert ctx.statistics().total_copies == (0 if ctx_factory.shares_host else 1)
 
 
@@ -308,10 +308,10 @@ def test_data_places_per_access(ctx_factory):
     places = [data_place.host(), data_place.managed(), data_place.affine(), data_place.current_device()]
     for place in [*places, *(data_place.device(i) for i in range(n))]:
         with ctx.task(ctx.devices[-1], lX.rw(place)) as t:
-            t.numpy()[0][:] += 1
+            t.arrays()[0][:] += 1
     assert lX.numpy().tolist() == [5 + n] * 2
     with ctx.task("host", lX.rw(data_place.device(n - 1))) as t:
-        t.numpy()[0][:] = 0
+        t.arrays()[0][:] = 0
     assert "device(2): modified" in lX.history() or ctx_factory.shares_host
 
 
@@ -319,14 +319,14 @@ def test_a_data_named_twice_is_one_access(ctx):
     lX = ctx.logical_data(np.ones(3))
     last = len(ctx.devices) - 1
     with ctx.task(lX.read(), lX.rw()) as t:
-        a, b = t.numpy()
+        a, b = t.arrays()
         b += 1
         assert a.tolist() == [2] * 3 and t.get_arg(0) == t.get_arg(1)
     with ctx.task(last, lX.read(), lX.read(), lX.write()) as t:
-        assert t.numpy()[0].tolist() == [2] * 3  # joined: read and write
-        t.numpy()[2][:] = 7
+        assert t.arrays()[0].tolist() == [2] * 3  # joined: read and write
+        t.arrays()[2][:] = 7
     with ctx.task(last, lX.read(), lX.rw(data_place.device(last)), lX.read(data_place.affine())) as t:
-        t.numpy()[1][:] += 1
+        t.arrays()[1][:] += 1
     if last:
         with pytest.raises(
             ValueError, match=r"task 't' asks for logical data .* at two data places at once; ask for one"

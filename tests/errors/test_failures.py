@@ -41,7 +41,7 @@ def vec(ctx):
 
 def by_with_block(ctx, l):
     with pytest.raises(Boom, match="no luck"), ctx.task(l.rw(), name="broken") as t:
-        t.numpy()[0][:] += 100
+        t.arrays()[0][:] += 100
         raise Boom("no luck")
 
 

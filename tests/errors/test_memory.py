@@ -132,7 +132,7 @@ def test_frozen_data_are_not_evicted(limited):
             ctx.task(y.rw(), z.rw(), name="both").start()
         assert view[0] == 1 and "device(0)" in x.history()
     with ctx.task(y.rw(), z.rw()) as t:
-        assert t.numpy()[0][0] == t.numpy()[1][0] == 1
+        assert t.arrays()[0][0] == t.arrays()[1][0] == 1
 
 
 def test_a_single_data_beyond_the_limit(limited):
@@ -145,7 +145,7 @@ def test_a_single_data_beyond_the_limit(limited):
             submit()
         ctx.check_state()
     with ctx.task("host", x.rw()) as t:
-        t.numpy()[0][:] = 2
+        t.arrays()[0][:] = 2
     tiles = x.tiles(N // 4)
     for tile in tiles:
         add(tile)

@@ -92,7 +92,7 @@ def add(x, n=1):
 
 def ask_with(ctx, data):
     with ctx.task(data.rw()) as t:
-        add(t.numpy()[0])
+        add(t.arrays()[0])
 
 
 def ask_late(ctx, data):
@@ -169,13 +169,13 @@ def test_two_bodies_submit_while_a_third_thread_waits_for_their_memory():
             assert driver.refused.wait(30)
             both.wait()
             with ctx.task("host", handles[1].rw()) as t:
-                add(t.numpy()[0])
+                add(t.arrays()[0])
             add(x)
 
         ctx.task(data[0].rw())(late)
         ctx.task(data[1].rw())(inline)
         with ctx.task(data[2].rw()) as t:
-            add(t.numpy()[0])
+            add(t.arrays()[0])
         del data[3:], handles[:]
 
     Program(driver).run(program)

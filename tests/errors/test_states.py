@@ -52,7 +52,7 @@ def test_a_conflict_within_a_thread_is_an_error(ctx, vec, held, asked):
     x = vec(name="X")
     second = x.accumulate(stf.reducer.sum) if asked == "accumulate" else getattr(x, asked)()
     with ctx.task(getattr(x, held)(), name="outer") as t:
-        t.numpy()[0][:] if held == "read" else t.numpy()[0].fill(5)
+        t.arrays()[0][:] if held == "read" else t.arrays()[0].fill(5)
         with pytest.raises(stf.TaskStateError) as caught:
             ctx.task(second, name="inner").start()
         text = str(caught.value)
@@ -86,14 +86,14 @@ def test_a_thread_without_claims_waits(ctx, vec):
     def other():
         asked.set()
         with ctx.task(x.rw()) as t:
-            got.append(t.numpy()[0].tolist())
-            t.numpy()[0][:] *= 10
+            got.append(t.arrays()[0].tolist())
+            t.arrays()[0][:] *= 10
 
     thread = threading.Thread(target=other)
     with ctx.task(x.rw()) as t:
         thread.start()
         assert asked.wait(30)
-        t.numpy()[0][:] = 4
+        t.arrays()[0][:] = 4
     thread.join(30)
     assert got == [[4, 4]] and x.numpy().tolist() == [40, 40]
 
@@ -108,7 +108,7 @@ def test_many_threads_wait_for_each_other(ctx, vec):
             start.wait(30)
             for _ in range(25):
                 with ctx.task(x.rw(), y.rw()) as t:
-                    a, b = t.numpy()
+                    a, b = t.arrays()
                     a += 1
                     b += a
                 with ctx.task(x.read()):
@@ -147,7 +147,7 @@ def test_blocking_calls_inside_an_open_task(ctx, vec, what):
             f"{what} inside task 'body' (test_states.py:" in text
             and "it would wait for itself; call it after the task" in text
         )
-        t.numpy()[0][:] = 1
+        t.arrays()[0][:] = 1
     assert x.numpy().tolist() == [1, 1]
 
 
@@ -284,7 +284,7 @@ def test_reentry_from_what_runs_inside_the_engine(ctx, vec):
 
     ctx.engine.observe(Nosy())
     with ctx.task(x.rw()) as t:
-        t.numpy()[0][:] = 2
+        t.arrays()[0][:] = 2
     ctx.engine.observe(None)
     assert told == ["stf was called from a finalizer that ran inside stf; call it later"]
     assert x.numpy().tolist() == [2, 2]

@@ -13,7 +13,8 @@ cdef class StreamBackend(LanePort):
     cdef int make_record(self, Lane lane) except -1
     cdef int64_t progress(self, Lane lane) except -1
     cdef bint enqueues(self, int place) noexcept
-    cpdef int64_t follow(self, int place, int64_t pointer) except -1
+    cpdef int follow(self, int slot, int64_t pointer) except -1
+    cpdef int lead(self, int slot, int64_t pointer) except -1
     cdef int disown(self, Replica replica) except -1
     cdef int pin(self, Replica replica) except -1
     cdef int enter(self, int slot) except -1

@@ -55,14 +55,15 @@ class StreamBackend(LanePort):
     def enqueues(self, place):
         return place > 0 and not self.driver.runs_inline
 
-    def follow(self, place, pointer):
-        slot = self.begin(place, EventSet(), COMPUTE)
+    def follow(self, slot, pointer):
         lane: Lane = self.lanes[slot]
-        try:
-            self.driver.follow(lane.stream, pointer)
-        finally:
-            event = self.end(slot)
-        return event
+        self.driver.follow(lane.stream, pointer)
+        return 0
+
+    def lead(self, slot, pointer):
+        lane: Lane = self.lanes[slot]
+        self.driver.lead(lane.stream, pointer)
+        return 0
 
     def disown(self, replica):
         if replica.pinned:

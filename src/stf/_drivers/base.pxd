@@ -20,6 +20,7 @@ cdef class Driver:
     cpdef int unpin(self, int64_t address, int64_t nbytes, object owner) except -1
     cpdef int unpin_unused(self) except -1
     cpdef int follow(self, int stream, int64_t pointer) except -1
+    cpdef int lead(self, int stream, int64_t pointer) except -1
     cpdef int call(self, int stream, object body) except -1
     cpdef int park(self, object baton) except -1
     cpdef object runners(self, int stream, int64_t sequence)

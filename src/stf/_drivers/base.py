@@ -81,6 +81,10 @@ class Driver:
         """What comes on `stream` starts after what is on the caller's CUDA stream `pointer` now."""
         raise NotImplementedError
 
+    def lead(self, stream, pointer):
+        """What comes on the caller's CUDA stream `pointer` starts after what is on `stream` now."""
+        raise NotImplementedError
+
     def call(self, stream, body):
         """Call `body()` on the host when `stream` gets here."""
         raise NotImplementedError

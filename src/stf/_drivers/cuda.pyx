@@ -1,4 +1,3 @@
-# distutils: language = c++
 """The CUDA driver: streams, events and memory of the GPUs, through the driver API.
 
 A device's stream is a CUDA stream; verbs go to it at once. The host's streams are queues with workers, as in `queues`:
@@ -10,101 +9,26 @@ loading a module, freeing memory, registering host memory; a body may do all thr
 So work that CUDA was given never waits for the host. That is why calls that may block do no harm here, whoever waits.
 """
 
-cimport cython
 from cpython.pythread cimport PyThread_get_thread_ident
 from libc.stdint cimport int64_t, uintptr_t
 from libc.string cimport memset
 
 from cuda.bindings cimport cydriver as cu
 
-from stf._drivers.queues cimport CALL, COPY, FREE, HOLD, RECORD, WAIT, Op, QueueDriver, Stream, make_op
+from stf._drivers.cuda_copies cimport copy_blocks, copy_runs
+from stf._drivers.cuda_devices cimport Device, allow, check, close_device, error_of, is_sticky, open_device
+from stf._drivers.cuda_devices cimport place_of, pop, push, tune_pool
+from stf._drivers.queues cimport CALL, COPY, FREE, RECORD, Op, QueueDriver, Stream, make_op
 
-import threading
 import time
 
 from stf._drivers.copyplan import plan_copy
 from stf._drivers.cpu import copy_strided
-from stf.errors import DriverError, PlaceError
+from stf._drivers.pinning import Pins
 
 cdef enum:
     RING = 512  # events of a stream; also how many tasks may be in flight on it
     KEEPS = 64
-    PIN_FROM = 1 << 16  # bytes from which host memory is registered
-
-cdef int64_t LEAVING_LIMIT = 1 << 30  # bytes that stay registered after their last use
-
-# what only a new process can do something about (cuda.h, "This leaves the process in an inconsistent state")
-STICKY = {
-    cu.CUDA_ERROR_ILLEGAL_ADDRESS,
-    cu.CUDA_ERROR_LAUNCH_TIMEOUT,
-    cu.CUDA_ERROR_ASSERT,
-    cu.CUDA_ERROR_HARDWARE_STACK_ERROR,
-    cu.CUDA_ERROR_ILLEGAL_INSTRUCTION,
-    cu.CUDA_ERROR_MISALIGNED_ADDRESS,
-    cu.CUDA_ERROR_INVALID_ADDRESS_SPACE,
-    cu.CUDA_ERROR_INVALID_PC,
-    cu.CUDA_ERROR_LAUNCH_FAILED,
-    cu.CUDA_ERROR_ECC_UNCORRECTABLE,
-}
-
-
-# -- devices, before there is a driver ---------------------------------------------------------------------------
-
-
-def device_count():
-    """Return how many CUDA devices there are; raise `DriverError` where CUDA itself is broken, -1 where it is absent."""
-    cdef int count = 0
-    cdef cu.CUresult code
-    try:
-        code = cu.cuInit(0)
-    except Exception:  # cuda.bindings found no library
-        return -1
-    if code == cu.CUDA_ERROR_NO_DEVICE:
-        return 0
-    check(code, "cuInit", "this machine")
-    check(cu.cuDeviceGetCount(&count), "cuDeviceGetCount", "this machine")
-    return count
-
-
-def device_name(int ordinal):
-    """Return what the vendor calls a device."""
-    cdef char name[256]
-    cdef cu.CUdevice device
-    check(cu.cuDeviceGet(&device, ordinal), "cuDeviceGet", "this machine")
-    check(cu.cuDeviceGetName(name, 256, device), "cuDeviceGetName", "this machine")
-    return name.decode()
-
-
-def current_ordinal():
-    """Return the ordinal of this thread's current CUDA device, or -1."""
-    cdef cu.CUcontext context = NULL
-    cdef cu.CUdevice device
-    if cu.cuCtxGetCurrent(&context) != cu.CUDA_SUCCESS or context == NULL:
-        return -1
-    if cu.cuCtxGetDevice(&device) != cu.CUDA_SUCCESS:
-        return -1
-    return device
-
-
-cdef int check(cu.CUresult code, str call, str place) except -1:
-    if code != cu.CUDA_SUCCESS:
-        raise error_of(code, call, place)
-    return 0
-
-
-cdef object error_of(cu.CUresult code, str call, str place):
-    cdef const char* name = NULL
-    cdef const char* text = NULL
-    cu.cuGetErrorName(code, &name)
-    cu.cuGetErrorString(code, &text)
-    return DriverError(
-        name.decode() if name != NULL else "CUDA_ERROR_UNKNOWN",
-        <int>code,
-        call,
-        place,
-        text.decode() if text != NULL else "",
-    )
-
 
 # -- streams ------------------------------------------------------------------------------------------------------
 
@@ -115,19 +39,13 @@ cdef class DeviceStream(Stream):
     cdef cu.CUstream handle
     cdef cu.CUcontext context
     cdef cu.CUcontext saved  # of the thread whose body is on the stream
-    cdef cu.CUevent* events
     cdef cu.CUevent ring[RING]
     cdef int64_t done
     cdef list keeps
 
     def __init__(self, index, device):
         Stream.__init__(self, index, device)
-        self.events = self.ring
         self.keeps = []
-
-    @property
-    def pointer(self):
-        return <uintptr_t>self.handle
 
 
 cdef class HostStream(Stream):
@@ -140,39 +58,16 @@ cdef class HostStream(Stream):
         self.pending = []
 
 
-cdef class Device:
-    """A GPU: its primary context, its memory pool, and a stream for allocations of streams that are blocked."""
-
-    cdef cu.CUdevice device
-    cdef cu.CUcontext context
-    cdef cu.CUmemoryPool pool
-    cdef cu.CUstream utility
-    cdef public int ordinal
-    cdef public list spare
-
-    def __init__(self, ordinal):
-        self.ordinal = ordinal
-        self.spare = []
-
-
 cdef class CudaDriver(QueueDriver):
     """The GPUs with the given ordinals.
 
-    Parameters
-    ----------
-    ordinals : sequence of int
-        CUDA ordinals; device ``i`` of the driver is ``ordinals[i]``.
-    workers : int
-        Threads for bodies on the host.
-    capacity : sequence of int, optional
-        Bytes of memory per device; 0 for no bound.
+    Device ``i`` of the driver is CUDA's ``ordinals[i]``; `capacity` bounds the bytes per device, 0 for no bound.
     """
 
     cdef list devices
     cdef cu.CUmemoryPool host_pool
     cdef bint has_host_pool
-    cdef readonly dict pins
-    cdef readonly int64_t leaving_bytes
+    cdef readonly object pins
     cdef readonly list used
     cdef readonly list capacity
     cdef readonly int64_t live_allocations
@@ -181,7 +76,6 @@ cdef class CudaDriver(QueueDriver):
     cdef public object lost
     cdef bint closed
     cdef dict distances
-    cdef object copy_watcher
 
     def __init__(self, ordinals, workers=4, capacity=None):
         QueueDriver.__init__(self, len(ordinals), workers)
@@ -189,7 +83,7 @@ cdef class CudaDriver(QueueDriver):
         self.runs_inline = False
         self.name = "cuda"
         self.devices = []
-        self.pins = {}
+        self.pins = Pins(self.register, self.unregister)
         self.distances = {}
         self.used = [0] * (len(ordinals) + 1)
         self.capacity = [0, *(capacity or [0] * len(ordinals))]
@@ -366,7 +260,6 @@ cdef class CudaDriver(QueueDriver):
         return 0
 
     cdef int wait_for(self, list pending) except -1:
-        """Block until events of devices, (stream, sequence), are done."""
         for lane, sequence in pending:
             self.wait_done(<DeviceStream>lane, sequence)
         return 0
@@ -382,7 +275,6 @@ cdef class CudaDriver(QueueDriver):
         return self.pass_wait_for(stream, op.other, op.sequence)
 
     cdef int pass_wait_for(self, Stream lane, Stream source, int64_t sequence) except -1:
-        """The event has been reached here; on a device it may be still to come."""
         if source.device < 0 or sequence <= (<DeviceStream>source).done or self.lost is not None:
             return 0
         if lane.device < 0:
@@ -446,22 +338,27 @@ cdef class CudaDriver(QueueDriver):
     cpdef int follow(self, int stream, int64_t pointer) except -1:
         """Make `stream` wait for a caller's stream; 1 and 2 are CUDA's legacy and per-thread default streams."""
         cdef DeviceStream lane = <DeviceStream>self.streams[stream]
+        return self.order(<cu.CUstream><uintptr_t>pointer, lane.handle, lane)
+
+    cpdef int lead(self, int stream, int64_t pointer) except -1:
+        cdef DeviceStream lane = <DeviceStream>self.streams[stream]
+        return self.order(lane.handle, <cu.CUstream><uintptr_t>pointer, lane)
+
+    cdef int order(self, cu.CUstream first, cu.CUstream second, DeviceStream lane) except -1:
+        """Make one CUDA stream wait for another."""
         cdef cu.CUevent event
         cdef cu.CUcontext before = push(lane.context)
         try:
             self.demand(cu.cuEventCreate(&event, cu.CU_EVENT_DISABLE_TIMING), "cuEventCreate", lane.device)
-            code = cu.cuEventRecord(event, <cu.CUstream><uintptr_t>pointer)
+            code = cu.cuEventRecord(event, first)
             if code == cu.CUDA_SUCCESS:
-                code = cu.cuStreamWaitEvent(lane.handle, event, 0)
-            cu.cuEventDestroy(event)  # when it is done
+                code = cu.cuStreamWaitEvent(second, event, 0)
+            cu.cuEventDestroy(event)  # which CUDA does when it is done
         finally:
             pop(before)
         return self.demand(code, "cuEventRecord", lane.device)
 
     # -- work --------------------------------------------------------------------------------------------------
-
-    cpdef int call(self, int stream, object body) except -1:
-        return QueueDriver.call(self, stream, body)
 
     cpdef int copy(self, int stream, int64_t target, tuple target_strides, int64_t source, tuple source_strides, tuple shape, int64_t itemsize, object keep) except -1:
         cdef Stream lane = <Stream>self.streams[stream]
@@ -478,71 +375,22 @@ cdef class CudaDriver(QueueDriver):
         return 0
 
     cdef int issue_copy(self, DeviceStream lane, int64_t target, tuple target_strides, int64_t source, tuple source_strides, tuple shape, int64_t itemsize, object keep) except -1:
-        cdef cu.CUDA_MEMCPY3D_PEER block
-        cdef cu.CUresult code = cu.CUDA_SUCCESS
-        cdef cu.CUcontext before
-        cdef size_t width
-        cdef cu.CUdeviceptr there, here
         cdef bint internal = keep[0] is None and keep[1] is None
+        cdef cu.CUcontext before = push(lane.context)
         plan = plan_copy(shape, target_strides, source_strides, itemsize)
-        width = plan.width
-        before = push(lane.context)
         try:
             if plan.rows.extent == 1:
-                for ahead, behind in plan.offsets:
-                    there = target + <int64_t>ahead
-                    here = source + <int64_t>behind
-                    if internal:
-                        code = cu.cuMemcpyAsync(there, here, width, lane.handle)
-                    else:
-                        with nogil:  # pageable memory blocks
-                            code = cu.cuMemcpyAsync(there, here, width, lane.handle)
-                    self.demand(code, "cuMemcpyAsync", lane.device)
+                code = copy_runs(plan, target, source, lane.handle, not internal)
             else:
-                self.describe_block(&block, plan, target, source)
-                for ahead, behind in plan.offsets:
-                    aim(&block, target + <int64_t>ahead, source + <int64_t>behind)
-                    with nogil:
-                        code = cu.cuMemcpy3DPeerAsync(&block, lane.handle)
-                    self.demand(code, "cuMemcpy3DPeerAsync", lane.device)
+                code = copy_blocks(plan, target, source, lane.handle)
         finally:
             pop(before)
+        self.demand(code, "cuMemcpyAsync" if plan.rows.extent == 1 else "cuMemcpy3DPeerAsync", lane.device)
         if not internal:
             lane.keeps.append((lane.completed + 1, keep))
             if len(lane.keeps) > KEEPS:
                 refresh(lane)
         return 0
-
-    cdef int describe_block(self, cu.CUDA_MEMCPY3D_PEER* block, plan, int64_t target, int64_t source) except -1:
-        memset(block, 0, sizeof(cu.CUDA_MEMCPY3D_PEER))
-        where, context = self.whereabouts(target)
-        block.dstMemoryType = cu.CU_MEMORYTYPE_DEVICE if where else cu.CU_MEMORYTYPE_HOST
-        block.dstContext = <cu.CUcontext><uintptr_t>context
-        where, context = self.whereabouts(source)
-        block.srcMemoryType = cu.CU_MEMORYTYPE_DEVICE if where else cu.CU_MEMORYTYPE_HOST
-        block.srcContext = <cu.CUcontext><uintptr_t>context
-        block.WidthInBytes = plan.width
-        block.Height = plan.rows.extent
-        block.Depth = plan.slices.extent
-        block.dstPitch = plan.rows.target
-        block.srcPitch = plan.rows.source
-        block.dstHeight = plan.slices.target // plan.rows.target if plan.slices.extent > 1 else plan.rows.extent
-        block.srcHeight = plan.slices.source // plan.rows.source if plan.slices.extent > 1 else plan.rows.extent
-        return 0
-
-    def whereabouts(self, address):
-        """(whether memory is a device's, the context to copy it in)."""
-        cdef unsigned int kind = 0
-        cdef int ordinal = 0
-        cdef cu.CUdeviceptr pointer = <cu.CUdeviceptr><int64_t>address
-        code = cu.cuPointerGetAttribute(&kind, cu.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, pointer)
-        if code != cu.CUDA_SUCCESS or kind != cu.CU_MEMORYTYPE_DEVICE:
-            return False, 0
-        cu.cuPointerGetAttribute(&ordinal, cu.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, pointer)
-        for device in self.devices:
-            if (<Device>device).ordinal == ordinal:
-                return True, <uintptr_t>(<Device>device).context
-        return True, <uintptr_t>(<Device>self.devices[0]).context
 
     cdef bint issue(self, Stream stream, Op op) except -1:
         """Give a queued operation to CUDA; the host's, and calls, are for a worker."""
@@ -604,8 +452,7 @@ cdef class CudaDriver(QueueDriver):
         return self.note(code, "cuStreamSynchronize", stream.device)
 
     def watch_copies(self, watcher):
-        """Copies run on the device; when is not told here."""
-        self.copy_watcher = watcher
+        """Do nothing: when a device copies is not told here."""
 
     def statistics(self):
         spare = len(self.spare) + sum([len(device.spare) for device in self.devices])
@@ -699,54 +546,33 @@ cdef class CudaDriver(QueueDriver):
     # -- host memory of the user's -----------------------------------------------------------------------------
 
     cpdef int pin(self, int64_t address, int64_t nbytes, object owner) except -1:
-        """Register host memory, so that copies of it run beside everything else; small arrays are left as they are.
-
-        Never fails: memory that cannot be registered is copied more slowly.
-        """
-        cdef unsigned int kind = 0
-        cdef cu.CUresult code
-        if nbytes < PIN_FROM or self.lost is not None:
-            return 0
-        base = base_of(owner, address, nbytes)
-        entry = self.pins.get(base[0])
-        if entry is not None and entry[0] >= base[1]:
-            if entry[2] == 0:
-                self.leaving_bytes -= entry[0]
-            entry[2] += 1
-            entry[1] = owner
-            return 1
-        if cu.cuPointerGetAttribute(&kind, cu.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, <cu.CUdeviceptr>address) == cu.CUDA_SUCCESS:
-            if kind != 0:
-                return 0  # CUDA knows it
-        before = push((<Device>self.devices[0]).context)
-        code = host_register(base[0], base[1])
-        pop(before)
-        if code != cu.CUDA_SUCCESS:
-            return 0
-        self.pins[base[0]] = [base[1], owner, 1]
-        return 1
+        return 0 if self.lost is not None else self.pins.hold(address, nbytes, owner)
 
     cpdef int unpin(self, int64_t address, int64_t nbytes, object owner) except -1:
-        """One user less; what nobody uses stays registered until there is much of it, or the end."""
-        entry = self.pins.get(base_of(owner, address, nbytes)[0])
-        if entry is None or entry[2] == 0:
-            return 0
-        entry[2] -= 1
-        if entry[2] == 0:
-            self.leaving_bytes += entry[0]
-            if self.leaving_bytes > LEAVING_LIMIT:
-                self.unpin_unused()
-        return 0
+        return self.pins.let_go(address, nbytes, owner)
 
     cpdef int unpin_unused(self) except -1:
-        """Unregister what nobody uses; CUDA waits for the devices first."""
-        for base in [base for base, entry in self.pins.items() if entry[2] == 0]:
-            entry = self.pins.pop(base)
-            self.leaving_bytes -= entry[0]
-            before = push((<Device>self.devices[0]).context)
-            host_unregister(base)
-            pop(before)
-        return 0
+        return self.pins.forget_unused()
+
+    def register(self, int64_t address, int64_t nbytes):
+        """Register host memory; False if CUDA will not, or has it already."""
+        cdef unsigned int kind = 0
+        cdef cu.CUresult code
+        known = cu.cuPointerGetAttribute(&kind, cu.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, <cu.CUdeviceptr>address)
+        if known == cu.CUDA_SUCCESS and kind != 0:
+            return False
+        before = push((<Device>self.devices[0]).context)
+        with nogil:
+            code = cu.cuMemHostRegister(<void*><uintptr_t>address, nbytes, cu.CU_MEMHOSTREGISTER_PORTABLE)
+        pop(before)
+        return code == cu.CUDA_SUCCESS
+
+    def unregister(self, int64_t address):
+        """Undo `register`; CUDA waits for the devices first."""
+        before = push((<Device>self.devices[0]).context)
+        with nogil:
+            cu.cuMemHostUnregister(<void*><uintptr_t>address)
+        pop(before)
 
     # -- errors ------------------------------------------------------------------------------------------------
 
@@ -757,7 +583,7 @@ cdef class CudaDriver(QueueDriver):
         """Raise what a call said, where it can be raised."""
         if code != cu.CUDA_SUCCESS:
             error = error_of(code, call, self.where(device))
-            if code in STICKY:
+            if is_sticky(code):
                 self.lost = self.lost or error
             raise error
         return 0
@@ -777,9 +603,7 @@ cdef class CudaDriver(QueueDriver):
         if self.closed:
             return 0
         self.closed = True
-        for entry in self.pins.values():
-            entry[2] = 0
-        self.unpin_unused()
+        self.pins.close()
         for item in self.streams:
             if isinstance(item, DeviceStream):
                 lane = item
@@ -798,93 +622,11 @@ cdef class CudaDriver(QueueDriver):
         return 0
 
     def leaks(self):
-        """Count what is still there: (streams, events, allocations, registered arrays)."""
+        """(streams, events, allocations, registered arrays) that are still there."""
         return self.live_streams, self.live_events, self.live_allocations, len(self.pins)
 
 
 # -- helpers ------------------------------------------------------------------------------------------------------
-
-
-cdef Device open_device(int ordinal):
-    cdef Device device = Device(ordinal)
-    cdef cu.CUmemPoolProps properties
-    cdef str place = f"cuda:{ordinal}"
-    check(cu.cuDeviceGet(&device.device, ordinal), "cuDeviceGet", place)
-    check(cu.cuDevicePrimaryCtxRetain(&device.context, device.device), "cuDevicePrimaryCtxRetain", place)
-    memset(&properties, 0, sizeof(properties))
-    properties.allocType = cu.CU_MEM_ALLOCATION_TYPE_PINNED
-    properties.location.type = cu.CU_MEM_LOCATION_TYPE_DEVICE
-    properties.location.id = ordinal
-    before = push(device.context)
-    try:
-        check(cu.cuMemPoolCreate(&device.pool, &properties), "cuMemPoolCreate", place)
-        tune_pool(device.pool, False)
-        check(cu.cuStreamCreateWithPriority(&device.utility, cu.CU_STREAM_NON_BLOCKING, 0), "cuStreamCreate", place)
-    finally:
-        pop(before)
-    return device
-
-
-cdef int close_device(Device device) except -1:
-    before = push(device.context)
-    cu.cuStreamDestroy(device.utility)
-    cu.cuMemPoolDestroy(device.pool)
-    pop(before)
-    cu.cuDevicePrimaryCtxRelease(device.device)
-    return 0
-
-
-cdef int tune_pool(cu.CUmemoryPool pool, bint host) except -1:
-    """Keep what was freed. Host memory is given out again only when it is free already: the host does not wait for it."""
-    cdef cu.cuuint64_t threshold = <cu.cuuint64_t>-1
-    cdef int no = 0
-    cu.cuMemPoolSetAttribute(pool, cu.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold)
-    if host:
-        cu.cuMemPoolSetAttribute(pool, cu.CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, &no)
-    return 0
-
-
-cdef int allow(cu.CUmemoryPool pool, Device device) except -1:
-    """Let a device use the memory of a pool."""
-    cdef cu.CUmemAccessDesc access
-    memset(&access, 0, sizeof(access))
-    access.location.type = cu.CU_MEM_LOCATION_TYPE_DEVICE
-    access.location.id = device.ordinal
-    access.flags = cu.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-    return check(cu.cuMemPoolSetAccess(pool, &access, 1), "cuMemPoolSetAccess", place_of(device))
-
-
-cdef str place_of(Device device):
-    return f"cuda:{device.ordinal}"
-
-
-cdef cu.CUcontext push(cu.CUcontext context) noexcept:
-    """Make a context current; return the one that was."""
-    cdef cu.CUcontext before = NULL
-    cu.cuCtxGetCurrent(&before)
-    if before != context:
-        cu.cuCtxSetCurrent(context)
-    return before
-
-
-cdef int pop(cu.CUcontext before) except -1:
-    cdef cu.CUcontext current = NULL
-    if before != NULL:
-        cu.cuCtxGetCurrent(&current)
-        if current != before:
-            cu.cuCtxSetCurrent(before)
-    return 0
-
-
-cdef void aim(cu.CUDA_MEMCPY3D_PEER* block, int64_t target, int64_t source) noexcept:
-    if block.dstMemoryType == cu.CU_MEMORYTYPE_DEVICE:
-        block.dstDevice = <cu.CUdeviceptr>target
-    else:
-        block.dstHost = <void*><uintptr_t>target
-    if block.srcMemoryType == cu.CU_MEMORYTYPE_DEVICE:
-        block.srcDevice = <cu.CUdeviceptr>source
-    else:
-        block.srcHost = <const void*><uintptr_t>source
 
 
 cdef int forget_keeps(DeviceStream lane) except -1:
@@ -899,29 +641,3 @@ cdef int refresh(DeviceStream lane) except -1:
     if lane.completed > lane.done and cu.cuEventQuery(lane.ring[lane.completed % RING]) == cu.CUDA_SUCCESS:
         lane.done = lane.completed
     return forget_keeps(lane)
-
-
-cdef cu.CUresult host_register(int64_t address, int64_t nbytes):
-    cdef cu.CUresult code
-    with nogil:
-        code = cu.cuMemHostRegister(<void*><uintptr_t>address, nbytes, cu.CU_MEMHOSTREGISTER_PORTABLE)
-    return code
-
-
-cdef cu.CUresult host_unregister(int64_t address):
-    cdef cu.CUresult code
-    with nogil:
-        code = cu.cuMemHostUnregister(<void*><uintptr_t>address)
-    return code
-
-
-def base_of(owner, address, nbytes):
-    """(address, bytes) of the whole array that a view is part of: it is registered once."""
-    base = owner
-    while getattr(base, "base", None) is not None and hasattr(base.base, "__array_interface__"):
-        base = base.base
-    interface = getattr(base, "__array_interface__", None)
-    if interface is None:
-        return address, nbytes
-    low = interface["data"][0]
-    return (low, base.nbytes) if low <= address and address + nbytes <= low + base.nbytes else (address, nbytes)

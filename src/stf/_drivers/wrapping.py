@@ -81,6 +81,9 @@ class WrappingDriver(Driver):
     def follow(self, stream: int, pointer: int) -> int:
         return int(self.inner.follow(stream, pointer))
 
+    def lead(self, stream: int, pointer: int) -> int:
+        return int(self.inner.lead(stream, pointer))
+
     def call(self, stream: int, body: Any) -> int:
         return int(self.inner.call(stream, body))
 

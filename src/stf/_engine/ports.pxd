@@ -15,7 +15,8 @@ cdef class Port:
     cdef int64_t end(self, int slot) except -1
     cdef int64_t abort(self, int slot) except -1
     cdef bint enqueues(self, int place) noexcept
-    cpdef int64_t follow(self, int place, int64_t pointer) except -1
+    cpdef int follow(self, int slot, int64_t pointer) except -1
+    cpdef int lead(self, int slot, int64_t pointer) except -1
     cdef int disown(self, Replica replica) except -1
     cdef int enter(self, int slot) except -1
     cdef int copy(self, int slot, Replica target, Replica source) except -1

@@ -31,8 +31,12 @@ class Port:
         """Whether bodies at an execution place only enqueue work on a stream; else they are the work."""
         return False
 
-    def follow(self, place, pointer):
-        """Return an event after all that is on a caller's stream now."""
+    def follow(self, slot, pointer):
+        """Make what comes on `slot` start after all that is on a caller's stream now."""
+        raise NotImplementedError
+
+    def lead(self, slot, pointer):
+        """Make what comes on a caller's stream start after all that is on `slot` now."""
         raise NotImplementedError
 
     def disown(self, replica):

@@ -185,6 +185,17 @@ def raise_if_poisoned(data: Data):
         raise failure.error_of_reader("of the caller", data.describe())
 
 
+def follow(engine: Engine, data: Data, place, pointer):
+    """New data, whose content is being made on a caller's stream."""
+    slot = engine.port.begin(place, EventSet(), COMPUTE)
+    try:
+        engine.port.follow(slot, pointer)
+    finally:
+        event = engine.port.end(slot)
+    version = data.version
+    version.writers.add(event)
+
+
 def accept(engine: Engine, data: Data):
     """Declare poisoned content good."""
     version = data.version

@@ -317,6 +317,10 @@ class Engine:
                 return f"task {task.label()} ({task.call_site})"
         return None
 
+    def port_enqueues(self, place):
+        """Whether bodies at an execution place only enqueue."""
+        return self.port.enqueues(place)
+
     def runs_body(self, thread):
         """Whether the thread runs the body of a task of this engine."""
         task = waits.RUNNING.get(thread)

@@ -19,10 +19,12 @@ class Memory(NamedTuple):
     dtype: np.dtype[Any]
     readonly: bool
     owner: Any
+    address_of_device: bool = False
+    stream: int | None = None
 
 
-def describe(obj: Any) -> Memory:
-    """Find the host memory of `obj`: NumPy, the buffer protocol, DLPack on the CPU, or a scalar.
+def describe(obj: Any, on_cuda: bool = False) -> Memory:
+    """Find the memory of `obj`: NumPy, the buffer protocol, DLPack on the CPU, or a scalar; CUDA arrays if `on_cuda`.
 
     Raises
     ------
@@ -31,6 +33,11 @@ def describe(obj: Any) -> Memory:
     PlaceError
         Its memory is on a device that a CPU context does not have.
     """
+    if on_cuda and (is_torch_on_cuda(obj) or hasattr(obj, "__cuda_array_interface__")):
+        from stf.interop.cuda_arrays import describe_device_array
+
+        address, shape, strides, dtype, readonly, stream = describe_device_array(obj)
+        return Memory(address, shape, strides, dtype, readonly, obj, True, stream)
     array = as_host_array(obj)
     if array.dtype.hasobject:
         raise TypeError(
@@ -39,6 +46,11 @@ def describe(obj: Any) -> Memory:
         )
     address = array.__array_interface__["data"][0]
     return Memory(address, array.shape, array.strides, array.dtype, not array.flags.writeable, array)
+
+
+def is_torch_on_cuda(obj: Any) -> bool:
+    """Whether `obj` is a tensor on a GPU (one that needs a gradient says so only when asked for its interface)."""
+    return type(obj).__module__.partition(".")[0] == "torch" and bool(getattr(obj, "is_cuda", False))
 
 
 def as_host_array(obj: Any) -> np.ndarray[Any, Any]:

@@ -64,8 +64,8 @@ def make_view(replica: Any, library: str, ordinal: int) -> Any:
         return replica.layout.interface.view(replica.instance)
     if library == "numpy":
         raise PlaceError(
-            f"NumPy arrays live in host memory and this task runs on device({ordinal}); use CuPy, torch or Numba arrays "
-            "here, or run it with exec_place.host()"
+            f"NumPy arrays live in host memory and this task runs on device({ordinal}); use CuPy, torch or Numba "
+            "arrays here, or run it with exec_place.host()"
         )
     check_library(library)
     module = import_library(library)
@@ -136,7 +136,8 @@ def describe_device_array(obj: Any) -> tuple[int, tuple[int, ...], tuple[int, ..
     The stream is an address, 1 for CUDA's legacy default stream, 2 for the per-thread one; None where there is
     nothing to wait for.
     """
-    interface = obj.__cuda_array_interface__
+    source = obj.detach() if is_torch(obj) else obj
+    interface = source.__cuda_array_interface__
     dtype = np.dtype(interface["typestr"])
     if dtype.kind == "V" and len(interface.get("descr") or ()) > 1:
         dtype = np.dtype(interface["descr"])
@@ -150,12 +151,38 @@ def describe_device_array(obj: Any) -> tuple[int, tuple[int, ...], tuple[int, ..
     return address, shape, tuple(strides), dtype, bool(readonly), producer_stream(obj, interface)
 
 
+def is_torch(obj: Any) -> bool:
+    return type(obj).__module__.partition(".")[0] == "torch"
+
+
+def current_stream(library: str, ordinal: int) -> int:
+    """The address of the caller's current stream in a library; 0 is CUDA's default stream."""
+    if library == "cupy":
+        return int(sys.modules["cupy"].cuda.get_current_stream().ptr)
+    if library == "torch":
+        return int(sys.modules["torch"].cuda.current_stream(ordinal).cuda_stream)
+    return 0
+
+
+def copied(array: Any, library: str) -> Any:
+    """A copy of a device array, made on the caller's current stream."""
+    if library == "torch":
+        return array.clone()
+    if library == "cupy":
+        return array.copy()
+    from stf.interop.adapters import import_library
+
+    target = import_library("numba.cuda").device_array_like(array)
+    target.copy_to_device(array)
+    return target
+
+
 def producer_stream(obj: Any, interface: dict[str, Any]) -> int | None:
     """The stream on which an array's content is being made."""
     stream = interface.get("stream")
     if stream is not None:
         return int(stream)
-    if type(obj).__module__.partition(".")[0] == "torch":
+    if is_torch(obj):
         torch = sys.modules["torch"]
         return int(torch.cuda.current_stream(obj.device).cuda_stream) or 1
     return None

@@ -1,0 +1,78 @@
+"""Copies as `copyplan` plans them, given to CUDA: runs of bytes, or blocks of rows and slices."""
+
+from libc.stdint cimport int64_t, uintptr_t
+from libc.string cimport memset
+
+from cuda.bindings cimport cydriver as cu
+
+
+cdef cu.CUresult copy_runs(object plan, int64_t target, int64_t source, cu.CUstream stream, bint may_block):
+    """Copy runs of ``plan.width`` bytes; pageable memory may block, so that others may run meanwhile."""
+    cdef size_t width = plan.width
+    cdef cu.CUdeviceptr there, here
+    cdef cu.CUresult code = cu.CUDA_SUCCESS
+    for ahead, behind in plan.offsets:
+        there = <cu.CUdeviceptr>(target + <int64_t>ahead)
+        here = <cu.CUdeviceptr>(source + <int64_t>behind)
+        if may_block:
+            with nogil:
+                code = cu.cuMemcpyAsync(there, here, width, stream)
+        else:
+            code = cu.cuMemcpyAsync(there, here, width, stream)
+        if code != cu.CUDA_SUCCESS:
+            break
+    return code
+
+
+cdef cu.CUresult copy_blocks(object plan, int64_t target, int64_t source, cu.CUstream stream):
+    """Copy blocks of rows and slices."""
+    cdef cu.CUDA_MEMCPY3D_PEER block
+    cdef cu.CUresult code = cu.CUDA_SUCCESS
+    memset(&block, 0, sizeof(block))
+    block.dstContext = context_of(target)
+    block.srcContext = context_of(source)
+    block.dstMemoryType = cu.CU_MEMORYTYPE_HOST if block.dstContext == NULL else cu.CU_MEMORYTYPE_DEVICE
+    block.srcMemoryType = cu.CU_MEMORYTYPE_HOST if block.srcContext == NULL else cu.CU_MEMORYTYPE_DEVICE
+    block.WidthInBytes = plan.width
+    block.Height = plan.rows.extent
+    block.Depth = plan.slices.extent
+    block.dstPitch = plan.rows.target
+    block.srcPitch = plan.rows.source
+    block.dstHeight = plan.rows.extent if plan.slices.extent == 1 else plan.slices.target // plan.rows.target
+    block.srcHeight = plan.rows.extent if plan.slices.extent == 1 else plan.slices.source // plan.rows.source
+    for ahead, behind in plan.offsets:
+        aim(&block, target + <int64_t>ahead, source + <int64_t>behind)
+        with nogil:
+            code = cu.cuMemcpy3DPeerAsync(&block, stream)
+        if code != cu.CUDA_SUCCESS:
+            break
+    return code
+
+
+cdef void aim(cu.CUDA_MEMCPY3D_PEER* block, int64_t target, int64_t source) noexcept:
+    if block.dstMemoryType == cu.CU_MEMORYTYPE_DEVICE:
+        block.dstDevice = <cu.CUdeviceptr>target
+    else:
+        block.dstHost = <void*><uintptr_t>target
+    if block.srcMemoryType == cu.CU_MEMORYTYPE_DEVICE:
+        block.srcDevice = <cu.CUdeviceptr>source
+    else:
+        block.srcHost = <const void*><uintptr_t>source
+
+
+cdef cu.CUcontext context_of(int64_t address) noexcept:
+    """The primary context of the device whose memory this is; NULL for the host's."""
+    cdef unsigned int kind = 0
+    cdef int ordinal = 0
+    cdef cu.CUdevice device
+    cdef cu.CUcontext context = NULL
+    cdef cu.CUdeviceptr pointer = <cu.CUdeviceptr>address
+    if cu.cuPointerGetAttribute(&kind, cu.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, pointer) != cu.CUDA_SUCCESS:
+        return NULL
+    if kind != cu.CU_MEMORYTYPE_DEVICE:
+        return NULL
+    cu.cuPointerGetAttribute(&ordinal, cu.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, pointer)
+    if cu.cuDeviceGet(&device, ordinal) == cu.CUDA_SUCCESS:
+        if cu.cuDevicePrimaryCtxRetain(&context, device) == cu.CUDA_SUCCESS:
+            cu.cuDevicePrimaryCtxRelease(device)  # whoever gave the memory holds it
+    return context

@@ -1,0 +1,171 @@
+"""CUDA devices: what there is, their contexts and memory pools, and errors as exceptions."""
+
+from libc.stdint cimport uintptr_t
+from libc.string cimport memset
+
+from cuda.bindings cimport cydriver as cu
+
+from stf.errors import DriverError
+
+# what only a new process can do something about (cuda.h, "This leaves the process in an inconsistent state")
+STICKY = {
+    cu.CUDA_ERROR_ILLEGAL_ADDRESS,
+    cu.CUDA_ERROR_LAUNCH_TIMEOUT,
+    cu.CUDA_ERROR_ASSERT,
+    cu.CUDA_ERROR_HARDWARE_STACK_ERROR,
+    cu.CUDA_ERROR_ILLEGAL_INSTRUCTION,
+    cu.CUDA_ERROR_MISALIGNED_ADDRESS,
+    cu.CUDA_ERROR_INVALID_ADDRESS_SPACE,
+    cu.CUDA_ERROR_INVALID_PC,
+    cu.CUDA_ERROR_LAUNCH_FAILED,
+    cu.CUDA_ERROR_ECC_UNCORRECTABLE,
+}
+
+
+# -- devices, before there is a driver ---------------------------------------------------------------------------
+
+
+def device_count():
+    """Return how many CUDA devices there are; raise `DriverError` where CUDA itself is broken, -1 where it is absent."""
+    cdef int count = 0
+    cdef cu.CUresult code
+    try:
+        code = cu.cuInit(0)
+    except Exception:  # cuda.bindings found no library
+        return -1
+    if code == cu.CUDA_ERROR_NO_DEVICE:
+        return 0
+    check(code, "cuInit", "this machine")
+    check(cu.cuDeviceGetCount(&count), "cuDeviceGetCount", "this machine")
+    return count
+
+
+def device_name(int ordinal):
+    """Return what the vendor calls a device."""
+    cdef char name[256]
+    cdef cu.CUdevice device
+    check(cu.cuDeviceGet(&device, ordinal), "cuDeviceGet", "this machine")
+    check(cu.cuDeviceGetName(name, 256, device), "cuDeviceGetName", "this machine")
+    return name.decode()
+
+
+def current_ordinal():
+    """Return the ordinal of this thread's current CUDA device, or -1."""
+    cdef cu.CUcontext context = NULL
+    cdef cu.CUdevice device
+    if cu.cuCtxGetCurrent(&context) != cu.CUDA_SUCCESS or context == NULL:
+        return -1
+    if cu.cuCtxGetDevice(&device) != cu.CUDA_SUCCESS:
+        return -1
+    return device
+
+
+def ordinal_of(uintptr_t address):
+    """Return the ordinal of the device whose memory an address is in; -1 if it is none's."""
+    cdef int ordinal = -1
+    code = cu.cuPointerGetAttribute(&ordinal, cu.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, <cu.CUdeviceptr>address)
+    return ordinal if code == cu.CUDA_SUCCESS else -1
+
+
+cdef int check(cu.CUresult code, str call, str place) except -1:
+    if code != cu.CUDA_SUCCESS:
+        raise error_of(code, call, place)
+    return 0
+
+
+cdef bint is_sticky(cu.CUresult code):
+    """Whether every later call of the process says the same."""
+    return code in STICKY
+
+
+cdef object error_of(cu.CUresult code, str call, str place):
+    cdef const char* name = NULL
+    cdef const char* text = NULL
+    cu.cuGetErrorName(code, &name)
+    cu.cuGetErrorString(code, &text)
+    return DriverError(
+        name.decode() if name != NULL else "CUDA_ERROR_UNKNOWN",
+        <int>code,
+        call,
+        place,
+        text.decode() if text != NULL else "",
+    )
+
+
+cdef class Device:
+    """A GPU: its primary context, its memory pool, and a stream for allocations of streams that are blocked."""
+
+    def __init__(self, ordinal):
+        self.ordinal = ordinal
+        self.spare = []
+
+
+cdef Device open_device(int ordinal):
+    cdef Device device = Device(ordinal)
+    cdef cu.CUmemPoolProps properties
+    cdef str place = f"cuda:{ordinal}"
+    check(cu.cuDeviceGet(&device.device, ordinal), "cuDeviceGet", place)
+    check(cu.cuDevicePrimaryCtxRetain(&device.context, device.device), "cuDevicePrimaryCtxRetain", place)
+    memset(&properties, 0, sizeof(properties))
+    properties.allocType = cu.CU_MEM_ALLOCATION_TYPE_PINNED
+    properties.location.type = cu.CU_MEM_LOCATION_TYPE_DEVICE
+    properties.location.id = ordinal
+    before = push(device.context)
+    try:
+        check(cu.cuMemPoolCreate(&device.pool, &properties), "cuMemPoolCreate", place)
+        tune_pool(device.pool, False)
+        check(cu.cuStreamCreateWithPriority(&device.utility, cu.CU_STREAM_NON_BLOCKING, 0), "cuStreamCreate", place)
+    finally:
+        pop(before)
+    return device
+
+
+cdef int close_device(Device device) except -1:
+    before = push(device.context)
+    cu.cuStreamDestroy(device.utility)
+    cu.cuMemPoolDestroy(device.pool)
+    pop(before)
+    cu.cuDevicePrimaryCtxRelease(device.device)
+    return 0
+
+
+cdef int tune_pool(cu.CUmemoryPool pool, bint host) except -1:
+    """Keep what was freed. Host memory is given out again only when it is free already: the host does not wait for it."""
+    cdef cu.cuuint64_t threshold = <cu.cuuint64_t>-1
+    cdef int no = 0
+    cu.cuMemPoolSetAttribute(pool, cu.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold)
+    if host:
+        cu.cuMemPoolSetAttribute(pool, cu.CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, &no)
+    return 0
+
+
+cdef int allow(cu.CUmemoryPool pool, Device device) except -1:
+    """Let a device use the memory of a pool."""
+    cdef cu.CUmemAccessDesc access
+    memset(&access, 0, sizeof(access))
+    access.location.type = cu.CU_MEM_LOCATION_TYPE_DEVICE
+    access.location.id = device.ordinal
+    access.flags = cu.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+    return check(cu.cuMemPoolSetAccess(pool, &access, 1), "cuMemPoolSetAccess", place_of(device))
+
+
+cdef str place_of(Device device):
+    return f"cuda:{device.ordinal}"
+
+
+cdef cu.CUcontext push(cu.CUcontext context) noexcept:
+    """Make a context current; return the one that was."""
+    cdef cu.CUcontext before = NULL
+    cu.cuCtxGetCurrent(&before)
+    if before != context:
+        cu.cuCtxSetCurrent(context)
+    return before
+
+
+cdef int pop(cu.CUcontext before) except -1:
+    cdef cu.CUcontext current = NULL
+    if before != NULL:
+        cu.cuCtxGetCurrent(&current)
+        if current != before:
+            cu.cuCtxSetCurrent(before)
+    return 0
