@@ -219,10 +219,9 @@ def submit(task, body):
 
 def run_now(engine, task, body):
     """Run a body that enqueues work on the task's stream, which is current in the array libraries meanwhile."""
-    pointer = engine.port.stream(task.slot)
-    borrowed = None if pointer is None else adapters.borrow_stream(pointer, engine.place_numbers[task.where])
-    failure = None
+    borrowed = failure = None
     try:
+        borrowed = adapters.borrow_stream(engine.port.stream(task.slot), engine.place_numbers[task.where])
         body.prepare()
         body.execute()
     except Exception as exception:

@@ -91,13 +91,18 @@ def cancel_partials(engine: Engine, task: TaskCore, event):
 
 
 def combine(engine: Engine, data: Data):
-    """Fold the partials of a reduction into the data, where the first of them is; on the host if that has no room."""
+    """Fold the partials of a reduction into the data: where the first of them is, if bodies run there and it has room.
+
+    Else on the host.
+    """
     first: Partial = data.version.partials[0]
+    place: cython.int = first.replica.place
+    if place == 0 or engine.port.enqueues(place_of_replica(engine, place)):
+        combine_at(engine, data, 0)
+        return
     try:
-        combine_at(engine, data, first.replica.place)
+        combine_at(engine, data, place)
     except OutOfMemoryError:
-        if first.replica.place == 0:
-            raise
         combine_at(engine, data, 0)
 
 

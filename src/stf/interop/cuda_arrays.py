@@ -101,7 +101,7 @@ class Borrowed:
         if cupy is not None:
             stream = _cupy_streams.get((pointer, ordinal))
             if stream is None:
-                stream = _cupy_streams[(pointer, ordinal)] = cupy.cuda.ExternalStream(pointer, ordinal)
+                stream = _cupy_streams[(pointer, ordinal)] = cupy_stream(cupy, pointer, ordinal)
             self.cupy_before = cupy.cuda.get_current_stream()
             stream.use()
         torch = sys.modules.get("torch")
@@ -118,6 +118,24 @@ class Borrowed:
             self.cupy_before.use()
         if self.torch_before is not None:
             sys.modules["torch"].cuda.set_stream(self.torch_before)
+
+
+class StreamPointer:
+    """A CUDA stream, as the protocol ``__cuda_stream__`` says it."""
+
+    def __init__(self, pointer: int) -> None:
+        self.pointer = pointer
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return (0, self.pointer)
+
+
+def cupy_stream(cupy: Any, pointer: int, ordinal: int) -> Any:
+    """A CUDA stream as CuPy's; before CuPy 14 there is no `from_external`."""
+    if hasattr(cupy.cuda.Stream, "from_external"):
+        with cupy.cuda.Device(ordinal):
+            return cupy.cuda.Stream.from_external(StreamPointer(pointer))
+    return cupy.cuda.ExternalStream(pointer, ordinal)
 
 
 def forget_streams(pointers: list[int]) -> None:
