@@ -2,13 +2,14 @@
 #
 #   make test       build, lint, types, tests compiled, tests uncompiled       make demo       the Cholesky example
 #   make stress     long random programs                                      make bench      overhead per task, grain, workloads
+#   make gpu-test   the tests on this machine's GPUs                 make gpu-bench  cost per task on a GPU
 #   make lint       ruff and mypy       make typecheck       mypy             make pure-test  tests, uncompiled
 #   make clean      remove what was built
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eo pipefail -c
 .DEFAULT_GOAL := test
-.PHONY: test demo stress bench lint typecheck pure-test build clean
+.PHONY: test demo stress bench gpu-build gpu-test gpu-bench lint typecheck pure-test build clean
 
 SYSTEM_PYTHON ?= python3
 VENV := .venv
@@ -43,6 +44,17 @@ bench: $(VENV)/built $(VENV)/bench
 	$(PYTHON) benchmarks/overhead/grain.py --plot build/bench/grain.png
 	$(PYTHON) benchmarks/overhead/flat.py --plot build/bench/flat.png --check
 	$(PYTHON) benchmarks/workloads/cholesky/run.py
+
+# On a machine with GPUs whose Python has what is needed (see docs): builds in place, without network.
+GPU_PYTHON ?= python3
+gpu-build:
+	STF_COMPILE=always $(GPU_PYTHON) setup.py -q build_ext --inplace
+
+gpu-test: gpu-build
+	GPU_PYTHON="$(GPU_PYTHON)" bash tests/cuda/run.sh
+
+gpu-bench: gpu-build
+	PYTHONPATH=src:$$PYTHONPATH $(GPU_PYTHON) benchmarks/cuda/run.py
 
 lint: $(VENV)/built
 	$(PYTHON) -m ruff check $(CHECKED)

@@ -24,6 +24,7 @@ from stf.drivers import configured_devices, cuda_current, cuda_devices, cuda_pla
 from stf.errors import ContextClosedError, ContextMismatchError, PlaceError, TaskStateError
 from stf.functions import TaskFunction
 from stf.interop import adapters
+from stf.kernels.launching import KernelTask, launch_kernel
 from stf.loans import Lending
 from stf.observing import Observing
 from stf.places import DataPlace, ExecPlace, Grid, as_exec_place
@@ -253,6 +254,42 @@ class Context(ContextCore, Creation, Lending, Observing):
         task = self.make_host_task(args, name or symbol)
         launch = HostLaunch(task, extra)
         return launch(fn) if fn is not None else launch
+
+    def launch_kernel(self, kernel: Any, config: Any, *args: Any, place: Any = None) -> None:
+        """Submit one kernel launch as a task.
+
+        Parameters
+        ----------
+        kernel : kernel
+            A ``cuda.core.Kernel``, a ``cupy.RawKernel``, or the address of a CUfunction as int.
+        config : LaunchConfig or tuple
+            A ``cuda.core.LaunchConfig``, or ``(grid, block[, shmem_size])``.
+        *args
+            The kernel's arguments; an access such as ``lX.rw()`` becomes a pointer (packed data only). A Python int
+            takes the size of its parameter, a Python float is a double, other values are NumPy scalars.
+        place : place, optional
+            The device; by default as for any task.
+
+        Raises
+        ------
+        TypeError
+            The number or the size of the arguments is not that of the kernel's parameters.
+        """
+        launch_kernel(self, kernel, config, args, place)
+
+    def cuda_kernel(self, *args: Any, name: str | None = None) -> KernelTask:
+        """Return a task of kernel launches, as a with-block whose ``launch`` calls form a chain.
+
+        Parameters
+        ----------
+        *args : Access or place
+            As for `task`.
+        name : str, optional
+            What pictures and messages call the task.
+        """
+        task = self.make_task(args, options.name_of(name))
+        task.find_site_outside()
+        return KernelTask(task)
 
     def submit_task(self, fn: Any, *args: Any, place: Any = None, name: str | None = None) -> None:
         """Submit ``fn(*args)`` as a task, as calling ``stf.task(fn)`` would.

@@ -59,6 +59,12 @@ class Recorder(LanePort):
             self.note(("call", slot))
         return 0
 
+    def launch(self, slot, function, gx, gy, gz, bx, by, bz, shared, block, nbytes):
+        self.calls += 1
+        if self.logging:
+            self.note(("launch", slot))
+        return 0
+
     def copy(self, slot, target, source):
         self.copies += 1
         if self.logging:

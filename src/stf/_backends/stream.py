@@ -76,6 +76,11 @@ class StreamBackend(LanePort):
         self.driver.stream_enter(lane.stream)
         return 0
 
+    def launch(self, slot, function, gx, gy, gz, bx, by, bz, shared, block, nbytes):
+        lane: Lane = self.lanes[slot]
+        self.driver.launch(lane.stream, function, gx, gy, gz, bx, by, bz, shared, block, nbytes)
+        return 0
+
     def call(self, slot, body):
         lane: Lane = self.lanes[slot]
         self.driver.call(lane.stream, body)

@@ -20,6 +20,7 @@ cdef class Driver:
     cpdef int unpin(self, int64_t address, int64_t nbytes, object owner) except -1
     cpdef int unpin_unused(self) except -1
     cpdef int follow(self, int stream, int64_t pointer) except -1
+    cpdef int launch(self, int stream, int64_t function, int gx, int gy, int gz, int bx, int by, int bz, int shared, int64_t block, int nbytes) except -1
     cpdef int lead(self, int stream, int64_t pointer) except -1
     cpdef int call(self, int stream, object body) except -1
     cpdef int park(self, object baton) except -1

@@ -81,6 +81,10 @@ class Driver:
         """What comes on `stream` starts after what is on the caller's CUDA stream `pointer` now."""
         raise NotImplementedError
 
+    def launch(self, stream, function, gx, gy, gz, bx, by, bz, shared, block, nbytes):
+        """Launch a kernel; its arguments are the `nbytes` at the address `block`."""
+        raise NotImplementedError
+
     def lead(self, stream, pointer):
         """What comes on the caller's CUDA stream `pointer` starts after what is on `stream` now."""
         raise NotImplementedError

@@ -15,47 +15,18 @@ from libc.string cimport memset
 
 from cuda.bindings cimport cydriver as cu
 
-from stf._drivers.cuda_copies cimport copy_blocks, copy_runs
 from stf._drivers.cuda_devices cimport Device, allow, check, close_device, error_of, is_sticky, open_device
 from stf._drivers.cuda_devices cimport place_of, pop, push, tune_pool
-from stf._drivers.queues cimport CALL, COPY, FREE, RECORD, Op, QueueDriver, Stream, make_op
+from stf._drivers.cuda_streams cimport KEEPS, RING, DeviceStream, HostStream, destroy_stream, forget_keeps, refresh
+from stf._drivers.cuda_work cimport copy_blocks, copy_runs, launch_function, order_streams
+from stf._drivers.queues cimport CALL, COPY, FREE, LAUNCH, RECORD, Op, QueueDriver, Stream, make_op
 
 import time
 
 from stf._drivers.copyplan import plan_copy
 from stf._drivers.cpu import copy_strided
+from stf._drivers.cuda_devices import function_on, parameters_of
 from stf._drivers.pinning import Pins
-
-cdef enum:
-    RING = 512  # events of a stream; also how many tasks may be in flight on it
-    KEEPS = 64
-
-# -- streams ------------------------------------------------------------------------------------------------------
-
-
-cdef class DeviceStream(Stream):
-    """A CUDA stream and its ring of events. `completed` is what was given to CUDA; `done` what CUDA has done."""
-
-    cdef cu.CUstream handle
-    cdef cu.CUcontext context
-    cdef cu.CUcontext saved  # of the thread whose body is on the stream
-    cdef cu.CUevent ring[RING]
-    cdef int64_t done
-    cdef list keeps
-
-    def __init__(self, index, device):
-        Stream.__init__(self, index, device)
-        self.keeps = []
-
-
-cdef class HostStream(Stream):
-    """A queue of the host. `pending` are events of devices that its next operation must wait for."""
-
-    cdef list pending
-
-    def __init__(self, index, device):
-        Stream.__init__(self, index, device)
-        self.pending = []
 
 
 cdef class CudaDriver(QueueDriver):
@@ -185,7 +156,8 @@ cdef class CudaDriver(QueueDriver):
             pending, lane.pending = lane.pending, []
             lane.busy = lane.held = True
             try:
-                self.wait_for(pending)
+                for item, sequence in pending:
+                    self.wait_done(<DeviceStream>item, sequence)
             except BaseException:
                 lane.pending = pending + lane.pending
                 lane.busy = lane.held = False
@@ -257,11 +229,6 @@ cdef class CudaDriver(QueueDriver):
         self.note(code, "cuEventSynchronize", lane.device)
         if sequence > lane.done:
             lane.done = sequence
-        return 0
-
-    cdef int wait_for(self, list pending) except -1:
-        for lane, sequence in pending:
-            self.wait_done(<DeviceStream>lane, sequence)
         return 0
 
     cpdef int wait_event(self, int stream, int other, int64_t sequence) except -1:
@@ -345,18 +312,10 @@ cdef class CudaDriver(QueueDriver):
         return self.order(lane.handle, <cu.CUstream><uintptr_t>pointer, lane)
 
     cdef int order(self, cu.CUstream first, cu.CUstream second, DeviceStream lane) except -1:
-        """Make one CUDA stream wait for another."""
-        cdef cu.CUevent event
-        cdef cu.CUcontext before = push(lane.context)
-        try:
-            self.demand(cu.cuEventCreate(&event, cu.CU_EVENT_DISABLE_TIMING), "cuEventCreate", lane.device)
-            code = cu.cuEventRecord(event, first)
-            if code == cu.CUDA_SUCCESS:
-                code = cu.cuStreamWaitEvent(second, event, 0)
-            cu.cuEventDestroy(event)  # which CUDA does when it is done
-        finally:
-            pop(before)
-        return self.demand(code, "cuEventRecord", lane.device)
+        before = push(lane.context)
+        code = order_streams(first, second)
+        pop(before)
+        return self.demand(code, "cuStreamWaitEvent", lane.device)
 
     # -- work --------------------------------------------------------------------------------------------------
 
@@ -402,9 +361,37 @@ cdef class CudaDriver(QueueDriver):
                 self.issue_copy(<DeviceStream>stream, target, target_strides, source, source_strides, shape, itemsize, keep)
             elif op.kind == FREE:
                 self.free_on(op.body, (<DeviceStream>stream).handle)
+            elif op.kind == LAUNCH:
+                self.launch_later(<DeviceStream>stream, op.body)
         except BaseException as error:
             self.errors.append(error)
         return True
+
+    cpdef int launch(self, int stream, int64_t function, int gx, int gy, int gz, int bx, int by, int bz, int shared, int64_t block, int nbytes) except -1:
+        cdef DeviceStream lane = <DeviceStream>self.streams[stream]
+        if lane.head is None and not lane.busy:
+            return self.launch_on(lane, function, gx, gy, gz, bx, by, bz, shared, block, nbytes)
+        arguments = (<const char*><uintptr_t>block)[:nbytes]
+        op = make_op(LAUNCH, (function, (gx, gy, gz, bx, by, bz, shared), arguments))
+        self.gate.enter()
+        try:
+            self.push(lane, op)
+        finally:
+            self.gate.leave()
+        return 0
+
+    cdef int launch_later(self, DeviceStream lane, what) except -1:
+        function, (gx, gy, gz, bx, by, bz, shared), arguments = what
+        cdef char* block = arguments
+        return self.launch_on(lane, function, gx, gy, gz, bx, by, bz, shared, <int64_t><uintptr_t>block, len(arguments))
+
+    cdef int launch_on(self, DeviceStream lane, int64_t function, int gx, int gy, int gz, int bx, int by, int bz, int shared, int64_t block, int nbytes) except -1:
+        if self.lost is not None:
+            raise self.lost
+        before = push(lane.context)
+        code = launch_function(function, gx, gy, gz, bx, by, bz, shared, block, nbytes, lane.handle)
+        pop(before)
+        return self.demand(code, "cuLaunchKernel", lane.device)
 
     cdef int perform(self, Stream stream, Op op) except -1:
         """What a worker does of a host's stream: wait for devices, copy, free."""
@@ -440,7 +427,8 @@ cdef class CudaDriver(QueueDriver):
         if pending:
             self.lend(1)
             try:
-                self.wait_for(pending)
+                for item, sequence in pending:
+                    self.wait_done(<DeviceStream>item, sequence)
             finally:
                 self.lend(-1)
         return 0
@@ -452,7 +440,7 @@ cdef class CudaDriver(QueueDriver):
         return self.note(code, "cuStreamSynchronize", stream.device)
 
     def watch_copies(self, watcher):
-        """Do nothing: when a device copies is not told here."""
+        """Nothing tells when a device copies."""
 
     def statistics(self):
         spare = len(self.spare) + sum([len(device.spare) for device in self.devices])
@@ -576,6 +564,14 @@ cdef class CudaDriver(QueueDriver):
 
     # -- errors ------------------------------------------------------------------------------------------------
 
+    def function_on(self, kernel, ordinal):
+        """The function, for a device, of a kernel that belongs to no context."""
+        return function_on(kernel, ordinal)
+
+    def parameters_of(self, function):
+        """(offset, size) in bytes of each parameter of a function."""
+        return parameters_of(function)
+
     def where(self, int device):
         return "the host" if device < 0 else f"cuda:{(<Device>self.devices[device]).ordinal}"
 
@@ -597,7 +593,6 @@ cdef class CudaDriver(QueueDriver):
     # -- the end -----------------------------------------------------------------------------------------------
 
     cpdef int close(self) except -1:
-        cdef DeviceStream lane
         cdef Device device
         QueueDriver.close(self)
         if self.closed:
@@ -606,13 +601,7 @@ cdef class CudaDriver(QueueDriver):
         self.pins.close()
         for item in self.streams:
             if isinstance(item, DeviceStream):
-                lane = item
-                for i in range(RING):
-                    if lane.ring[i] != NULL:
-                        cu.cuEventDestroy(lane.ring[i])
-                        lane.ring[i] = NULL
-                        self.live_events -= 1
-                cu.cuStreamDestroy(lane.handle)
+                self.live_events -= destroy_stream(<DeviceStream>item)
                 self.live_streams -= 1
         self.streams.clear()
         for device in self.devices:
@@ -624,20 +613,3 @@ cdef class CudaDriver(QueueDriver):
     def leaks(self):
         """(streams, events, allocations, registered arrays) that are still there."""
         return self.live_streams, self.live_events, self.live_allocations, len(self.pins)
-
-
-# -- helpers ------------------------------------------------------------------------------------------------------
-
-
-cdef int forget_keeps(DeviceStream lane) except -1:
-    """Let go what copies needed that are done."""
-    if lane.keeps:
-        lane.keeps = [item for item in lane.keeps if item[0] > lane.done]
-    return 0
-
-
-cdef int refresh(DeviceStream lane) except -1:
-    """Look how far a stream is."""
-    if lane.completed > lane.done and cu.cuEventQuery(lane.ring[lane.completed % RING]) == cu.CUDA_SUCCESS:
-        lane.done = lane.completed
-    return forget_keeps(lane)

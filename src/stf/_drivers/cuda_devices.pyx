@@ -67,6 +67,32 @@ def ordinal_of(uintptr_t address):
     return ordinal if code == cu.CUDA_SUCCESS else -1
 
 
+def function_on(uintptr_t kernel, int ordinal):
+    """Return the function, in the primary context of a device, of a kernel that belongs to no context."""
+    cdef cu.CUfunction function
+    cdef cu.CUdevice device
+    cdef cu.CUcontext context
+    place = f"cuda:{ordinal}"
+    check(cu.cuDeviceGet(&device, ordinal), "cuDeviceGet", place)
+    check(cu.cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain", place)
+    before = push(context)
+    code = cu.cuKernelGetFunction(&function, <cu.CUkernel>kernel)
+    pop(before)
+    cu.cuDevicePrimaryCtxRelease(device)  # whoever launches holds it
+    check(code, "cuKernelGetFunction", place)
+    return <uintptr_t>function
+
+
+def parameters_of(uintptr_t function):
+    """Return (offset, size) in bytes of each parameter of a function."""
+    cdef size_t offset = 0
+    cdef size_t size = 0
+    found = []
+    while cu.cuFuncGetParamInfo(<cu.CUfunction>function, len(found), &offset, &size) == cu.CUDA_SUCCESS:
+        found.append((offset, size))
+    return found
+
+
 cdef int check(cu.CUresult code, str call, str place) except -1:
     if code != cu.CUDA_SUCCESS:
         raise error_of(code, call, place)

@@ -10,6 +10,7 @@ cdef enum:
     CALL = 3
     COPY = 4
     FREE = 5
+    LAUNCH = 6
 
 @cython.no_gc
 cdef class Op:

@@ -81,6 +81,9 @@ class WrappingDriver(Driver):
     def follow(self, stream: int, pointer: int) -> int:
         return int(self.inner.follow(stream, pointer))
 
+    def launch(self, stream: int, function: int, *config_and_block: int) -> int:
+        return int(self.inner.launch(stream, function, *config_and_block))
+
     def lead(self, stream: int, pointer: int) -> int:
         return int(self.inner.lead(stream, pointer))
 

@@ -20,6 +20,7 @@ cdef class Port:
     cdef int disown(self, Replica replica) except -1
     cdef int enter(self, int slot) except -1
     cdef int copy(self, int slot, Replica target, Replica source) except -1
+    cdef int launch(self, int slot, int64_t function, int gx, int gy, int gz, int bx, int by, int bz, int shared, int64_t block, int nbytes) except -1
     cdef int call(self, int slot, object body) except -1
     cdef object stream(self, int slot)
     cdef int alloc(self, int slot, Replica replica) except -1

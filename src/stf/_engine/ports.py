@@ -51,6 +51,10 @@ class Port:
         """Copy one replica to another on the slot."""
         raise NotImplementedError
 
+    def launch(self, slot, function, gx, gy, gz, bx, by, bz, shared, block, nbytes):
+        """Launch a kernel on the slot; its arguments are the `nbytes` at the address `block`."""
+        raise NotImplementedError
+
     def call(self, slot, body):
         """Call `body()` on the host when the slot gets there."""
         raise NotImplementedError

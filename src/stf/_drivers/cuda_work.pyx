@@ -1,4 +1,4 @@
-"""Copies as `copyplan` plans them, given to CUDA: runs of bytes, or blocks of rows and slices."""
+"""Work as CUDA takes it: copies as `copyplan` plans them, launches, and the order of two streams."""
 
 from libc.stdint cimport int64_t, uintptr_t
 from libc.string cimport memset
@@ -76,3 +76,28 @@ cdef cu.CUcontext context_of(int64_t address) noexcept:
         if cu.cuDevicePrimaryCtxRetain(&context, device) == cu.CUDA_SUCCESS:
             cu.cuDevicePrimaryCtxRelease(device)  # whoever gave the memory holds it
     return context
+
+
+cdef cu.CUresult launch_function(int64_t function, int gx, int gy, int gz, int bx, int by, int bz, int shared, int64_t block, int nbytes, cu.CUstream stream) noexcept:
+    """Launch a function whose arguments lie in one block, as its parameters say."""
+    cdef size_t size = nbytes
+    cdef void* extra[5]
+    extra[0] = <void*>1  # CU_LAUNCH_PARAM_BUFFER_POINTER
+    extra[1] = <void*><uintptr_t>block
+    extra[2] = <void*>2  # CU_LAUNCH_PARAM_BUFFER_SIZE
+    extra[3] = <void*>&size
+    extra[4] = NULL  # CU_LAUNCH_PARAM_END
+    return cu.cuLaunchKernel(<cu.CUfunction><uintptr_t>function, gx, gy, gz, bx, by, bz, shared, stream, NULL, extra)
+
+
+cdef cu.CUresult order_streams(cu.CUstream first, cu.CUstream second) noexcept:
+    """Make what comes on one stream start after what is on another now."""
+    cdef cu.CUevent event
+    cdef cu.CUresult code = cu.cuEventCreate(&event, cu.CU_EVENT_DISABLE_TIMING)
+    if code != cu.CUDA_SUCCESS:
+        return code
+    code = cu.cuEventRecord(event, first)
+    if code == cu.CUDA_SUCCESS:
+        code = cu.cuStreamWaitEvent(second, event, 0)
+    cu.cuEventDestroy(event)  # which CUDA does when it is done
+    return code

@@ -1,0 +1,151 @@
+/* The raw driver calls that the cases of run.py consist of, in a loop in C: what no library can be below.
+
+   Prints "case microseconds" per line: the median of the repetitions. Build: cc -O2 raw.c -lcuda. */
+
+#include <cuda.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum { N = 10000, BURST = 400, REPEAT = 7, RING = 512 };
+
+static const char *PTX =
+    ".version 8.0\n.target sm_80\n.address_size 64\n"
+    ".visible .entry touch(.param .u64 p) { ret; }\n"
+    ".visible .entry touch4(.param .u64 a, .param .u64 b, .param .u64 c, .param .u64 d) { ret; }\n";
+
+static CUcontext context;
+static CUstream streams[32];
+static CUevent events[RING];
+static CUfunction touch, touch4;
+static CUdeviceptr memory;
+static char *pinned;
+
+static void check(CUresult code, const char *call)
+{
+    const char *name = "?";
+    if (code == CUDA_SUCCESS)
+        return;
+    cuGetErrorName(code, &name);
+    fprintf(stderr, "%s: %s\n", call, name);
+    exit(1);
+}
+#define DO(call) check(call, #call)
+
+static double now_us(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1e6 + t.tv_nsec / 1e3;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void record(int n)
+{
+    for (int i = 0; i < n; i++)
+        DO(cuEventRecord(events[i % RING], streams[0]));
+}
+
+static void record_wait(int n)
+{
+    for (int i = 0; i < n; i++) {
+        DO(cuEventRecord(events[i % RING], streams[i % 2]));
+        DO(cuStreamWaitEvent(streams[1 - i % 2], events[i % RING], 0));
+    }
+}
+
+static void launch(int n)
+{
+    void *arguments[] = {&memory};
+    for (int i = 0; i < n; i++)
+        DO(cuLaunchKernel(touch, 1, 1, 1, 1, 1, 1, 0, streams[0], arguments, NULL));
+}
+
+static void launch4(int n)
+{
+    void *arguments[] = {&memory, &memory, &memory, &memory};
+    for (int i = 0; i < n; i++)
+        DO(cuLaunchKernel(touch4, 1, 1, 1, 1, 1, 1, 0, streams[i % 16], arguments, NULL));
+}
+
+static void scalar_wait(int n)
+{
+    for (int i = 0; i < n; i++) {
+        DO(cuMemcpyAsync((CUdeviceptr)pinned, memory, 8, streams[0]));
+        DO(cuStreamSynchronize(streams[0]));
+    }
+}
+
+/* Bursts, so that a full launch queue is not what is measured. */
+static void measure(const char *name, void (*work)(int))
+{
+    double times[REPEAT];
+    for (int r = -1; r < REPEAT; r++) {
+        double spent = 0;
+        for (int done = 0; done < N; done += BURST) {
+            double start = now_us();
+            work(BURST);
+            spent += now_us() - start;
+            DO(cuCtxSynchronize());
+        }
+        if (r >= 0)
+            times[r] = spent / N;
+    }
+    qsort(times, REPEAT, sizeof times[0], ascending);
+    printf("%s %.4f\n", name, times[REPEAT / 2]);
+}
+
+static void bandwidth(const char *name, int inwards)
+{
+    size_t nbytes = (size_t)1 << 30;
+    CUdeviceptr device;
+    void *host;
+    double times[REPEAT];
+    DO(cuMemAlloc(&device, nbytes));
+    DO(cuMemHostAlloc(&host, nbytes, 0));
+    for (int r = 0; r < REPEAT; r++) {
+        double start = now_us();
+        if (inwards)
+            DO(cuMemcpyHtoDAsync(device, host, nbytes, streams[0]));
+        else
+            DO(cuMemcpyDtoHAsync(host, device, nbytes, streams[0]));
+        DO(cuStreamSynchronize(streams[0]));
+        times[r] = now_us() - start;
+    }
+    qsort(times, REPEAT, sizeof times[0], ascending);
+    printf("%s %.4f\n", name, nbytes / times[REPEAT / 2] / 1e3);
+    DO(cuMemFree(device));
+    DO(cuMemFreeHost(host));
+}
+
+int main(void)
+{
+    CUdevice device;
+    CUmodule module;
+    DO(cuInit(0));
+    DO(cuDeviceGet(&device, 0));
+    DO(cuDevicePrimaryCtxRetain(&context, device));
+    DO(cuCtxSetCurrent(context));
+    for (int i = 0; i < 32; i++)
+        DO(cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
+    for (int i = 0; i < RING; i++)
+        DO(cuEventCreate(&events[i], CU_EVENT_DISABLE_TIMING));
+    DO(cuModuleLoadData(&module, PTX));
+    DO(cuModuleGetFunction(&touch, module, "touch"));
+    DO(cuModuleGetFunction(&touch4, module, "touch4"));
+    DO(cuMemAlloc(&memory, 1 << 20));
+    DO(cuMemHostAlloc((void **)&pinned, 4096, 0));
+    measure("record", record);
+    measure("record_wait", record_wait);
+    measure("launch", launch);
+    measure("launch4", launch4);
+    measure("scalar_wait", scalar_wait);
+    bandwidth("host_to_device_gbps", 1);
+    bandwidth("device_to_host_gbps", 0);
+    return 0;
+}

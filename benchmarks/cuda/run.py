@@ -1,0 +1,294 @@
+"""Cost per task on a GPU: stf beside the raw driver calls (C) and what users would write by hand, in one run.
+
+``python benchmarks/cuda/run.py`` builds raw.c, runs it, then runs the same cases through stf. Times are the medians of
+seven repetitions, in bursts short enough that a full launch queue is not what is measured; submission only, in µs per
+task. A ratio stands beside each budget.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+import stf
+
+HERE = Path(__file__).resolve().parent
+BURST, N, REPEAT = 400, 10_000, 7
+WIDTH = 32
+PTX = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry touch(.param .u64 p) { ret; }
+.visible .entry touch4(.param .u64 a, .param .u64 b, .param .u64 c, .param .u64 d) { ret; }
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path, help="write the figures there too")
+    options = parser.parse_args()
+    raw = run_raw()
+    rows = [*submission_rows(raw), *library_rows(raw), *transfer_rows(raw)]
+    print_table(raw, rows)
+    if options.json:
+        options.json.write_text(json.dumps({"raw": raw, "stf": rows}, indent=1))
+
+
+# -- the raw driver --------------------------------------------------------------------------------------------------
+
+
+def run_raw() -> dict[str, float]:
+    """Compile and run raw.c; microseconds by case."""
+    compiler = shutil.which("nvcc") or shutil.which("cc")
+    if compiler is None:
+        sys.exit("neither nvcc nor cc is there to build raw.c with")
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / "raw"
+        subprocess.run([compiler, "-O2", str(HERE / "raw.c"), "-o", str(program), "-lcuda"], check=True)
+        lines = subprocess.run([str(program)], check=True, capture_output=True, text=True).stdout.splitlines()
+    return {name: float(value) for name, value in (line.split() for line in lines)}
+
+
+def median_us(work: Callable[[int], None], settle: Callable[[], None], n: int = N) -> float:
+    """Median time per item of `work`, in bursts."""
+    times = []
+    for repetition in range(REPEAT + 1):
+        spent = 0.0
+        for _ in range(n // BURST):
+            start = time.perf_counter()
+            work(BURST)
+            spent += time.perf_counter() - start
+            settle()
+        if repetition:
+            times.append(spent / (n // BURST * BURST) * 1e6)
+    return statistics.median(times)
+
+
+# -- cases -----------------------------------------------------------------------------------------------------------
+
+
+def submission_rows(raw: dict[str, float]) -> list[dict[str, object]]:
+    """Empty tasks, and tasks of one trivial kernel."""
+    touch, touch4 = load_kernels()
+    rows = []
+    with stf.context(devices="cuda:0") as ctx:
+        token, data = ctx.token(), ctx.logical_data(np.zeros(8))
+        tokens = [ctx.token() for _ in range(64)]
+        rows_of_tokens = [[ctx.token() for _ in range(WIDTH)] for _ in range(2)]
+        rows_of_data = [[ctx.logical_data(np.zeros(8)) for _ in range(WIDTH)] for _ in range(2)]
+        with ctx.task(data.rw(), *(d.rw() for row in rows_of_data for d in row)):
+            pass
+
+        def chain_token(n: int) -> None:
+            for _ in range(n):
+                with ctx.task(token.rw()):
+                    pass
+
+        def chain_data(n: int) -> None:
+            for _ in range(n):
+                with ctx.task(data.rw()):
+                    pass
+
+        def tokens64(n: int) -> None:
+            for i in range(n):
+                with ctx.task(tokens[i & 63].rw()):
+                    pass
+
+        def stencil(n: int) -> None:
+            for i in range(n):
+                step, column = divmod(i, WIDTH)
+                a, b = rows_of_tokens[step & 1], rows_of_tokens[1 - (step & 1)]
+                with ctx.task(a[column - 1].read(), a[column].read(), a[column + 1 - WIDTH].read(), b[column].write()):
+                    pass
+
+        def chain_kernel(n: int) -> None:
+            for _ in range(n):
+                ctx.launch_kernel(touch, (1, 1), data.rw())
+
+        def stencil_kernel(n: int) -> None:
+            for i in range(n):
+                step, column = divmod(i, WIDTH)
+                a, b = rows_of_data[step & 1], rows_of_data[1 - (step & 1)]
+                ctx.launch_kernel(
+                    touch4,
+                    (1, 1),
+                    a[column - 1].read(),
+                    a[column].read(),
+                    a[column + 1 - WIDTH].read(),
+                    b[column].write(),
+                )
+
+        def settle() -> None:
+            ctx.synchronize()
+
+        add(rows, "chain_token", median_us(chain_token, settle), budget_us=0.6)
+        add(rows, "chain_data", median_us(chain_data, settle), budget_us=0.6)
+        add(rows, "tokens64_rw", median_us(tokens64, settle))
+        add(rows, "stencil_2rows", median_us(stencil, settle), budget_us=1.0)
+        add(rows, "chain_kernel", median_us(chain_kernel, settle), beside=raw["launch"], budget_ratio=1.12)
+        add(rows, "stencil_kernel", median_us(stencil_kernel, settle), beside=raw["launch4"], budget_ratio=1.35)
+        scalar = ctx.logical_data_zeros(())
+
+        def wait_scalar(n: int) -> None:
+            for _ in range(n):
+                with ctx.task(scalar.rw()):
+                    pass
+                ctx.wait(scalar)
+
+        def write_scalar(n: int) -> None:
+            for _ in range(n):
+                with ctx.task(scalar.rw()):
+                    pass
+
+        cost = median_us(wait_scalar, settle, 2000) - median_us(write_scalar, settle, 2000)
+        add(rows, "wait_scalar", cost, beside=raw["scalar_wait"], budget_us=raw["scalar_wait"] + 1)
+    shared = stf.Resources()
+
+    def contexts(n: int) -> None:
+        for _ in range(n):
+            stf.context(devices="cuda:0", resources=shared).finalize()
+
+    add(rows, "context_with_resources", median_us(contexts, lambda: None, 2000), budget_us=15)
+    shared.close()
+    return rows
+
+
+def library_rows(raw: dict[str, float]) -> list[dict[str, object]]:
+    """CuPy in tasks, beside CuPy by hand on an explicit stream."""
+    try:
+        import cupy
+    except ImportError:
+        return []
+    rows: list[dict[str, object]] = []
+    with stf.context(devices="cuda:0") as ctx:
+        array = cupy.zeros(1024)
+        data = ctx.logical_data(array)
+        stream = cupy.cuda.Stream(non_blocking=True)
+        other = cupy.zeros(1024)
+
+        @stf.task
+        def bump(x: stf.ReadWrite) -> None:
+            x += 1
+
+        def tasks(n: int) -> None:
+            for _ in range(n):
+                bump(data)
+
+        def by_hand(n: int) -> None:
+            target = other
+            for _ in range(n):
+                with stream:
+                    target += 1
+
+        def views(n: int) -> None:
+            for _ in range(n):
+                with ctx.task(data.rw()) as t:
+                    t.cupy()
+
+        def settle() -> None:
+            ctx.synchronize()
+            stream.synchronize()
+
+        hand = median_us(by_hand, settle, 4000)
+        add(rows, "function_cupy", median_us(tasks, settle, 4000), beside=hand, budget_us=hand + 1.5)
+        add(rows, "with_block_cupy_view", median_us(views, settle), budget_us=1.5)
+        raw["cupy_by_hand"] = hand
+
+        def register(n: int) -> None:
+            for _ in range(n):
+                ctx.logical_data(other)
+
+        add(rows, "register_device_array", median_us(register, settle, 2000), budget_us=2)
+    return rows
+
+
+def transfer_rows(raw: dict[str, float]) -> list[dict[str, object]]:
+    """Transfers of registered arrays, 1 GiB, in GB/s."""
+    rows: list[dict[str, object]] = []
+    host = np.ones(1 << 27)
+    with stf.context(devices="cuda:0") as ctx:
+        data = ctx.logical_data(host)
+        rates: dict[str, list[float]] = {"in": [], "out": []}
+        for _ in range(REPEAT):
+            with ctx.task("host", data.rw()):
+                pass
+            rates["in"].append(host.nbytes / timed(lambda: ctx.prefetch(data, stf.data_place.device(0)), ctx) / 1e9)
+            with ctx.task(data.rw()):
+                pass
+            rates["out"].append(host.nbytes / timed(data.write_back, ctx) / 1e9)
+    for name, key in (("registered_host_to_device", "in"), ("registered_device_to_host", "out")):
+        beside = raw["host_to_device_gbps" if key == "in" else "device_to_host_gbps"]
+        rate = statistics.median(rates[key])
+        rows.append({"case": name, "gbps": rate, "beside": beside, "ratio": rate / beside, "budget": ">= 0.95 x"})
+    return rows
+
+
+def timed(work: Callable[[], object], ctx: stf.Context) -> float:
+    ctx.synchronize()
+    start = time.perf_counter()
+    work()
+    ctx.synchronize()
+    return time.perf_counter() - start
+
+
+def load_kernels() -> tuple[int, int]:
+    """Two kernels that do nothing, as addresses of their functions."""
+    from cuda.bindings import driver
+
+    def done(result: tuple[object, ...]) -> object:
+        assert result[0] == driver.CUresult.CUDA_SUCCESS, result[0]
+        return result[1] if len(result) > 1 else None
+
+    done(driver.cuInit(0))
+    context = done(driver.cuDevicePrimaryCtxRetain(done(driver.cuDeviceGet(0))))
+    done(driver.cuCtxSetCurrent(context))
+    module = done(driver.cuModuleLoadData(PTX.encode() + b"\0"))
+    names = (b"touch", b"touch4")
+    return tuple(int(done(driver.cuModuleGetFunction(module, name))) for name in names)  # type: ignore[call-overload, return-value]
+
+
+# -- the table -------------------------------------------------------------------------------------------------------
+
+
+def add(
+    rows: list[dict[str, object]],
+    case: str,
+    us: float,
+    beside: float | None = None,
+    budget_us: float | None = None,
+    budget_ratio: float | None = None,
+) -> None:
+    """One row: the figure, what it stands beside, and whether it keeps its budget."""
+    ratio = us / beside if beside else None
+    kept = None
+    if budget_us is not None:
+        kept = us <= budget_us
+    elif budget_ratio is not None and ratio is not None:
+        kept = ratio <= budget_ratio
+    budget = f"<= {budget_us:.2f} us" if budget_us is not None else f"<= {budget_ratio} x" if budget_ratio else ""
+    rows.append({"case": case, "us": us, "beside": beside, "ratio": ratio, "budget": budget, "kept": kept})
+
+
+def print_table(raw: dict[str, float], rows: list[dict[str, object]]) -> None:
+    print("raw driver (C):", ", ".join(f"{name} {value:.2f}" for name, value in raw.items()))
+    print(f"{'case':28}{'stf':>10}{'beside':>10}{'ratio':>8}  budget")
+    for row in rows:
+        figure = f"{row['us']:.3f}" if "us" in row else f"{row['gbps']:.1f} GB/s"
+        beside = f"{row['beside']:.3f}" if row["beside"] else ""
+        ratio = f"{row['ratio']:.2f}" if row["ratio"] else ""
+        kept = "" if row.get("kept") is None else ("  kept" if row["kept"] else "  MISSED")
+        print(f"{row['case']:28}{figure:>10}{beside:>10}{ratio:>8}  {row['budget']}{kept}")
+
+
+if __name__ == "__main__":
+    main()

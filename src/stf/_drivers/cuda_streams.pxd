@@ -1,0 +1,22 @@
+from cuda.bindings cimport cydriver as cu
+from libc.stdint cimport int64_t
+from stf._drivers.queues cimport Stream
+
+cdef enum:
+    RING = 512  # events of a stream; also how many tasks may be in flight on it
+    KEEPS = 64
+
+cdef class DeviceStream(Stream):
+    cdef cu.CUstream handle
+    cdef cu.CUcontext context
+    cdef cu.CUcontext saved  # of the thread whose body is on the stream
+    cdef cu.CUevent ring[RING]
+    cdef int64_t done
+    cdef list keeps
+
+cdef class HostStream(Stream):
+    cdef list pending
+
+cdef int destroy_stream(DeviceStream lane) except -1
+cdef int forget_keeps(DeviceStream lane) except -1
+cdef int refresh(DeviceStream lane) except -1

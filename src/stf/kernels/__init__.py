@@ -1,0 +1,1 @@
+"""Kernels: those that users bring, launched as tasks."""

@@ -1,0 +1,30 @@
+from libc.stdint cimport int64_t, uintptr_t
+from libc.string cimport memcpy
+from stf._engine.access cimport Access
+from stf._engine.instances cimport Replica
+from stf._engine.submit cimport Engine
+from stf._engine.task cimport ENDED, NEW, OPEN, TaskCore
+from stf.tasks cimport ContextCore, Task
+
+cdef class Kernel:
+    cdef readonly object origin
+    cdef readonly list functions
+    cdef readonly str name
+    cdef readonly list offsets
+    cdef readonly list sizes
+    cdef readonly int nbytes
+
+cdef class Config:
+    cdef int gx, gy, gz, bx, by, bz, shared
+
+cdef class LaunchBlock:
+    cdef unsigned char data[4096]
+    cdef int put_integer(self, int offset, int size, int64_t value) except -1
+    cdef int put_double(self, int offset, double value) except -1
+
+cdef class KernelTask:
+    cdef readonly Task task
+
+cpdef int launch_kernel(ContextCore context, object kernel, object config, tuple args, object where) except -1
+cdef int put_launch(Task task, Kernel kernel, Config config, tuple args) except -1
+cdef Kernel kernel_of(ContextCore context, object thing, int where)

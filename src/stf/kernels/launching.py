@@ -1,0 +1,300 @@
+"""Kernels that users bring, as tasks: a launch with its arguments in one block, and nothing else on the way.
+
+``ctx.launch_kernel`` packs its arguments as the kernel's own parameters say (offset and size of each), so that a value
+of another size is an error, and no memory is read past an argument. Compiled, since a launch costs three microseconds
+and this must not show beside it.
+"""
+
+from __future__ import annotations
+
+import operator
+
+import numpy as np
+
+try:
+    import cython
+except ImportError:
+    from stf import _cython as cython  # type: ignore[no-redef]
+
+from stf._engine.access import Access
+from stf._engine.submit import Engine
+from stf.errors import PlaceError, TaskStateError
+from stf.interop import kernels as foreign
+from stf.tasks import ContextCore, Task
+
+if not cython.compiled:
+    NEW, OPEN, ENDED = 0, 1, 2
+
+BLOCK_BYTES = 4096  # the parameters of a kernel, at most (CUDA C++ Programming Guide, "Function Parameters")
+
+
+class Kernel:
+    """A kernel and what its parameters are: (offset, size) in bytes each; one CUDA function per device."""
+
+    def __init__(self, origin, parameters, functions, name):
+        self.origin = origin
+        self.functions = functions
+        self.name = name
+        self.offsets = [offset for offset, _ in parameters]
+        self.sizes = [size for _, size in parameters]
+        self.nbytes = max([offset + size for offset, size in parameters], default=0)
+
+    def function_at(self, context, where):
+        """The CUDA function for the device at an execution place."""
+        if where < len(self.functions) and self.functions[where]:
+            return self.functions[where]
+        if where == 0:
+            raise PlaceError(f"kernel '{self.name}' runs on a device, got the host; give place=exec_place.device(i)")
+        while len(self.functions) <= where:
+            self.functions.append(0)
+        self.functions[where] = foreign.function_of(self.origin, context.engine.place_numbers[where], context._driver)
+        return self.functions[where]
+
+
+class Config:
+    """Grid, block and dynamic shared memory of a launch."""
+
+    def __init__(self, grid, block, shared):
+        self.gx, self.gy, self.gz = extents(grid, "grid")
+        self.bx, self.by, self.bz = extents(block, "block")
+        self.shared = shared
+
+
+class LaunchBlock:
+    """The arguments of one launch, where the kernel's parameters lie."""
+
+    def __init__(self):
+        if not cython.compiled:
+            self.data = bytearray(BLOCK_BYTES)
+
+    def put_integer(self, offset, size, value):
+        if not cython.compiled:
+            self.data[offset : offset + size] = (value & ((1 << 8 * size) - 1)).to_bytes(size, "little")
+        else:
+            memcpy(cython.address(self.data[offset]), cython.address(value), size)
+        return 0
+
+    def put_double(self, offset, value):
+        if not cython.compiled:
+            self.data[offset : offset + 8] = np.float64(value).tobytes()
+        else:
+            memcpy(cython.address(self.data[offset]), cython.address(value), 8)
+        return 0
+
+    def put_bytes(self, offset, raw):
+        i: cython.Py_ssize_t
+        content: bytes = raw
+        for i in range(len(content)):
+            self.data[offset + i] = content[i]
+        return 0
+
+
+def launch_kernel(context: ContextCore, kernel, config, args, where):
+    """Submit one launch as a task of its own."""
+    task: Task = context.make_task((), None)
+    task.find_site()
+    if where is not None:
+        task.where = context.place_code(where)
+    mine: Kernel = kernel_of(context, kernel, task.where)
+    shape: Config = config if type(config) is Config else config_of(config)
+    task.symbol = mine.name
+    task.kind = "kernel"
+    if len(args) != len(mine.sizes):
+        raise TypeError(f"kernel '{mine.name}' has {len(mine.sizes)} parameters, got {len(args)} arguments")
+    accesses = []
+    for argument in args:
+        if isinstance(argument, Access):
+            accesses.append(argument)
+    task.accesses = accesses
+    engine: Engine = context.engine
+    engine.begin(task)
+    try:
+        put_launch(task, mine, shape, args)
+    except BaseException:
+        engine.withdraw(task)
+        raise
+    engine.end(task)
+    return 0
+
+
+def put_launch(task, kernel, config, args):
+    """Pack the arguments and put the launch on the task's slot."""
+    i: cython.int
+    count: cython.int = 0
+    size: cython.int
+    block: LaunchBlock = LaunchBlock.__new__(LaunchBlock)
+    if not cython.compiled:
+        block.__init__()
+    for i in range(len(args)):
+        argument = args[i]
+        size = kernel.sizes[i]
+        if isinstance(argument, Access):
+            replica = task.replica_at(count)
+            count += 1
+            if size != 8 or replica is None:
+                refuse(kernel, i, argument)
+            if replica.layout.packed() is not replica.layout:
+                refuse_gaps(kernel, i, argument)
+            block.put_integer(kernel.offsets[i], 8, replica.address)
+        elif type(argument) is int:
+            if size > 8:
+                refuse(kernel, i, argument)
+            check_range(kernel, i, argument, size)
+            block.put_integer(kernel.offsets[i], size, argument)
+        elif type(argument) is float and size == 8:
+            block.put_double(kernel.offsets[i], argument)
+        else:
+            block.put_bytes(kernel.offsets[i], raw_value(kernel, i, argument))
+    engine: Engine = task.engine
+    function: cython.longlong = kernel.function_at(task.context, task.where)
+    if not cython.compiled:
+        raise PlaceError("kernels need the compiled form of stf; unset STF_PURE, or install it with a C compiler")
+    engine.port.launch(
+        task.slot,
+        function,
+        config.gx,
+        config.gy,
+        config.gz,
+        config.bx,
+        config.by,
+        config.bz,
+        config.shared,
+        cython.cast(cython.longlong, cython.cast("uintptr_t", cython.address(block.data[0]))),
+        kernel.nbytes,
+    )
+    return 0
+
+
+# -- arguments -----------------------------------------------------------------------------------------------------
+
+
+def raw_value(kernel: Kernel, index, value):
+    """The bytes of a value that is no Python int or float."""
+    size = kernel.sizes[index]
+    if isinstance(value, (bool, np.bool_)):
+        raw = bytes([bool(value)])
+    elif isinstance(value, np.generic):
+        raw = value.tobytes()
+    elif isinstance(value, (bytes, np.ndarray)):
+        raw = bytes(value)
+    elif hasattr(value, "_as_parameter_") or hasattr(value, "value"):
+        raw = bytes(value)
+    else:
+        raw = b""
+    if len(raw) != size:
+        refuse(kernel, index, value)
+    return raw
+
+
+def refuse(kernel: Kernel, index, value):
+    size = kernel.sizes[index]
+    hints = {
+        1: "np.int8 or bool",
+        2: "np.float16 or np.int16",
+        4: "np.float32 or np.int32",
+        8: "np.float64 or np.int64",
+    }
+    hint = hints.get(size, f"{size} bytes")
+    raise TypeError(
+        f"parameter {index} of kernel '{kernel.name}' is {size} bytes, got {type(value).__name__}; pass {hint}"
+    )
+
+
+def refuse_gaps(kernel: Kernel, index, access: Access):
+    raise ValueError(
+        f"parameter {index} of kernel '{kernel.name}' is a pointer, and {access.core.describe()} lies with gaps "
+        "there; register a packed array"
+    )
+
+
+def check_range(kernel: Kernel, index, value, size):
+    """An integer that the parameter cannot hold is an error, signed or not."""
+    bits = 8 * size
+    if not -(1 << (bits - 1)) <= value < 1 << bits:
+        raise OverflowError(f"parameter {index} of kernel '{kernel.name}' is {size} bytes, got {value}")
+
+
+# -- kernels and configurations ------------------------------------------------------------------------------------
+
+
+def kernel_of(context: ContextCore, thing, where):
+    """What we know of a kernel, found out once."""
+    if type(thing) is Kernel:
+        return thing
+    kernel = foreign.known.get(id(thing))
+    if kernel is not None and kernel.origin is thing:
+        return kernel
+    number = context.engine.place_numbers[where]
+    if number < 0 or not context.engine.port.enqueues(where):
+        raise PlaceError(
+            f"a kernel runs on a CUDA device, and this place is {context.engine.place_names[where]}; use "
+            'stf.context(devices="cuda"), and place=exec_place.device(i)'
+        )
+    driver = context._driver
+    function = foreign.function_of(thing, number, driver)
+    kernel = Kernel(thing, driver.parameters_of(function), [0] * where + [function], foreign.name_of(thing))
+    foreign.remember(thing, kernel)
+    return kernel
+
+
+def config_of(config):
+    """A configuration from what users write: a ``LaunchConfig`` of cuda.core, or (grid, block[, shared bytes])."""
+    if isinstance(config, tuple) and len(config) in (2, 3):
+        return Config(config[0], config[1], operator.index(config[2]) if len(config) == 3 else 0)
+    if hasattr(config, "grid") and hasattr(config, "block"):
+        return Config(config.grid, config.block, int(getattr(config, "shmem_size", 0) or 0))
+    raise TypeError(f"a launch takes a cuda.core.LaunchConfig or (grid, block[, shmem_size]), got {config!r}")
+
+
+def extents(size, what):
+    """Up to three extents; those that lack are 1."""
+    sizes = (size,) if hasattr(size, "__index__") else tuple(size)
+    if not 1 <= len(sizes) <= 3 or any([operator.index(n) < 1 for n in sizes]):
+        raise ValueError(f"a {what} has one to three positive extents, got {size!r}")
+    padded = [*[operator.index(n) for n in sizes], 1, 1]
+    return padded[:3]
+
+
+class KernelTask:
+    """A task of kernel launches, which form a chain: ``with ctx.cuda_kernel(lX.rw()) as k: k.launch(...)``."""
+
+    def __init__(self, task):
+        self.task = task
+
+    def __enter__(self):
+        self.task.open()
+        return self
+
+    def __exit__(self, kind, error, trace):
+        return self.task.__exit__(kind, error, trace)
+
+    def launch(self, kernel, grid, block, args=(), shmem_size=0):
+        """Launch a kernel on the task's stream.
+
+        Parameters
+        ----------
+        kernel : kernel
+            As for ``ctx.launch_kernel``.
+        grid, block : int or tuple of int
+            Extents.
+        args : sequence
+            Addresses as ``k.get_arg(i)`` gives them, and values.
+        shmem_size : int
+            Bytes of dynamic shared memory.
+        """
+        if self.task.state != OPEN:
+            raise TaskStateError("launch outside the with-block of ctx.cuda_kernel")
+        context = self.task.context
+        mine: Kernel = kernel_of(context, kernel, self.task.where)
+        if len(args) != len(mine.sizes):
+            raise TypeError(f"kernel '{mine.name}' has {len(mine.sizes)} parameters, got {len(args)} arguments")
+        put_launch(self.task, mine, Config(grid, block, shmem_size), tuple(args))
+
+    def get_arg(self, index):
+        """Return the address of access `index` (tokens counted) as an int."""
+        return self.task.get_arg(index)
+
+    @property
+    def stream(self):
+        """The stream that the launches go to."""
+        return self.task.stream

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# The tests on this machine's GPUs: those of tests/cuda, and the bodies of tests/conformance and tests/errors on CUDA.
+# Logs go to $OUT (build/logs if unset); a short table comes last.
+cd "$(dirname "$0")/../.." || exit 1
+OUT="${OUT:-build/logs}"
+mkdir -p "$OUT"
+export PYTHONPATH="src:$PYTHONPATH"
+export STF_TEST_DEVICES="${STF_TEST_DEVICES:-cuda}"
+run() {
+    log="$OUT/$(basename "$1" .py).log"
+    timeout 300 "${GPU_PYTHON:-python3}" -X faulthandler -m pytest -q -p no:cacheprovider "$1" >"$log" 2>&1
+    status=$?
+    echo "$1 $([ $status -eq 0 ] && echo ok || echo "FAILED ($status)") $(tail -n 1 "$log")"
+    [ $status -eq 0 ] || [ $status -eq 5 ]
+}
+export -f run
+export OUT
+ls tests/cuda/test_*.py tests/multigpu/test_*.py tests/conformance/test_*.py tests/errors/test_*.py 2>/dev/null |
+    xargs -P "${JOBS:-8}" -I{} bash -c 'run "$1"' run {}
+status=$?
+cat "$OUT"/test_*.log >"$OUT/gpu-test.log"
+rm -f "$OUT"/test_*.log
+exit $status
