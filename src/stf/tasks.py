@@ -238,7 +238,7 @@ class Task(TaskCore):
         engine.begin(self)
         try:
             if engine.port.runs_inline:
-                waits.enter(engine, engine.port, self)
+                waits.enter(engine.port, self)
                 if self.inputs is not None:
                     outcomes.check_inputs(engine, self)
             if self.partials is not None:
