@@ -197,7 +197,7 @@ def begin_body(task):
         return 0
     engine.begin(task)
     try:
-        waits.enter(engine, engine.port, task)
+        waits.enter(engine.port, task)
         if task.inputs is not None:
             outcomes.check_inputs(engine, task)
     except BaseException:

@@ -517,7 +517,7 @@ class Context(ContextCore, Creation, Lending, Observing):
         try:
             release.abandon_open_tasks(self.engine)
             release.retire_all(self.engine)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, TaskStateError):
             raise  # not finished: the data are still there, and finalize can be called again
         except BaseException:
             self._close()

@@ -11,6 +11,8 @@ import warnings
 import weakref
 from typing import Any
 
+from stf._engine.waits import is_waited_for
+
 _live: weakref.WeakSet[Any] = weakref.WeakSet()
 _orphans: list[Any] = []
 _collecting = [False]
@@ -19,7 +21,7 @@ _collecting = [False]
 def watch(context: Any) -> None:
     """Remember a context that must be finalized in the end; finalize those that a collection left."""
     _live.add(context)
-    while _orphans:
+    while _orphans and not is_waited_for(threading.get_ident()):
         _end(_orphans.pop())
 
 
@@ -37,7 +39,7 @@ def collected(context: Any) -> None:
             stacklevel=3,
         )
     finally:
-        if _collecting[0] or context._driver.owns_thread(threading.get_ident()):
+        if _collecting[0] or context._driver.owns_thread(threading.get_ident()) or is_waited_for(threading.get_ident()):
             _orphans.append(context)
         else:
             _end(context)

@@ -237,7 +237,7 @@ class Task(TaskCore):
         engine: Engine = self.engine
         engine.begin(self)
         try:
-            waits.enter(engine, engine.port, self)
+            waits.enter(engine.port, self)
             if self.inputs is not None:
                 outcomes.check_inputs(engine, self)
             if self.partials is not None:

@@ -278,3 +278,115 @@ def test_results_of_host_functions_go_nowhere_and_bare_operators_are_refused(ctx
     with pytest.raises(TypeError, match="a reduction operator is needed, got 3"):
         stf.Accumulate[3]
     ctx.check_state()
+
+
+# -- two contexts --------------------------------------------------------------------------------------------------
+
+
+def enters(ctx, data):
+    with ctx.task(data.rw()):
+        pass
+
+
+ACROSS = {
+    "finalize": lambda ctx, data: ctx.finalize(),
+    "synchronize": lambda ctx, data: ctx.synchronize(),
+    "fence": lambda ctx, data: ctx.fence().synchronize(),
+    "wait": lambda ctx, data: data.numpy(),
+    "write_back": lambda ctx, data: data.write_back(),
+    "with-block": enters,
+}
+
+
+def failures_of(*contexts):
+    """What finalizing them raises, as text."""
+    stories = []
+    for context in contexts:
+        try:
+            context.finalize()
+        except (stf.Error, ExceptionGroup) as error:
+            stories.append(f"{error} {error.__cause__}")
+    return " ".join(stories)
+
+
+@pytest.mark.parametrize("wait", ACROSS)
+def test_a_body_that_waits_for_a_task_held_in_another_context_is_told(ctx_factory, wait):
+    """This thread holds A in one context and waits in the other, for a body that waits for A."""
+    one, two = ctx_factory(), ctx_factory()
+    lA, lB = one.logical_data(np.zeros(2), name="A"), two.logical_data(np.zeros(2), name="B")
+    held = threading.Event()
+    two.task(lB.rw(), name="outer")(Opens(one, lA, lambda: held.wait(20)))
+    told = ""
+    with one.task(lA.rw(), name="holder"):
+        threading.Timer(0.01, held.set).start()
+        try:
+            ACROSS[wait](two, lB)
+        except stf.Error as error:
+            told = f"{error} {error.__cause__}"
+    told += failures_of(one, two)
+    assert "task 'inner' inside the body of task 'outer'" in told or "holds open; end that task first" in told
+
+
+@pytest.mark.parametrize("wait", ACROSS)
+@pytest.mark.parametrize("shared", [False, True])
+def test_bodies_of_two_contexts_that_wait_for_each_other_are_told(ctx_factory, shared, wait):
+    resources = stf.Resources() if shared else None
+    one, two = ctx_factory(resources=resources), ctx_factory(resources=resources)
+    lA, lB = one.logical_data(np.zeros(2)), two.logical_data(np.zeros(2))
+    both = threading.Barrier(2, timeout=20)
+
+    class Waits:
+        def __init__(self, ctx, data):
+            self.ctx, self.data = ctx, data
+
+        def __call__(self, _):
+            both.wait()
+            ACROSS[wait](self.ctx, self.data)
+
+    one.task(lA.rw(), name="first")(Waits(two, lB))
+    two.task(lB.rw(), name="second")(Waits(one, lA))
+    assert "waits for data that is not free before that body ends" in failures_of(one, two)
+
+
+def test_claims_of_two_contexts_in_two_orders_are_told(ctx_factory):
+    one, two = ctx_factory(), ctx_factory()
+    lA, lB = one.logical_data(np.zeros(2)), two.logical_data(np.zeros(2))
+    both = threading.Barrier(2, timeout=20)
+    told = []
+
+    def holds(outer, held, inner, asked):
+        try:
+            with outer.task(held.rw()):
+                both.wait()
+                enters(inner, asked)
+        except stf.Error as error:
+            told.append(f"{error} {error.__cause__}")
+
+    threads = [threading.Thread(target=holds, args=args) for args in [(one, lA, two, lB), (two, lB, one, lA)]]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert "holds open; end that task first" in " ".join(told)
+
+
+def test_a_finalize_that_would_never_end_changes_nothing(ctx_factory):
+    """The inner body is the one that is not told: it waits already when the outer thread would close the circle."""
+    one, two = ctx_factory(), ctx_factory()
+    X = np.zeros(2)
+    lA, lB = one.logical_data(np.zeros(2), name="A"), two.logical_data(X)
+    asked = threading.Event()
+    two.task(lB.rw(), name="outer")(Opens(one, lA, asked.set))
+    with one.task(lA.rw(), name="holder"):
+        two_is_waiting(asked, two)
+        with pytest.raises(stf.TaskStateError, match="task 'holder' .* holds open; end that task first"):
+            two.finalize()
+    two.finalize()
+    assert two.engine.closed
+
+
+def two_is_waiting(asked, ctx):
+    """Return once the body of `ctx` waits for its claim."""
+    assert asked.wait(20)
+    with pytest.raises(TimeoutError):
+        ctx.synchronize(0.2)

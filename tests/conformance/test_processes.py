@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
+
+import stf
 
 DEVICES = ["cpu", "cpu:3"]
 
@@ -390,3 +397,16 @@ with stf.context() as ctx:
     assert path.read_text() != plain and stats.read_text()
     output(run(program, CUDASTF_DOT_FILE=str(path), CUDASTF_DOT_IGNORE_PREREQS="0"))
     assert "first" in path.read_text()
+
+
+def test_the_page_of_settings_may_be_cut_short():
+    """As by ``python -m stf | head``."""
+    where = str(Path(stf.__file__).parents[1])
+    command = [sys.executable, "-m", "stf"]
+    page = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ | {"PYTHONPATH": where}
+    )
+    page.stdout.close()
+    told = page.stderr.read()
+    page.stderr.close()
+    assert (page.wait(60), told) == (0, b"")

@@ -516,3 +516,23 @@ def test_the_error_of_an_assertion_in_a_worker_has_its_traceback(ctx, vec):
         frames.append(trace.tb_frame.f_code.co_name)
         trace = trace.tb_next
     assert frames[-1] == "broken"
+
+
+class Unspeakable(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+@pytest.mark.parametrize("observe", [False, True])
+def test_an_exception_without_text_is_told_all_the_same(ctx_factory, observe):
+    ctx = ctx_factory(observe=observe)
+    lX = ctx.logical_data(np.zeros(2), name="X")
+
+    def body(x):
+        raise Unspeakable
+
+    ctx.task(lX.rw())(body)
+    with pytest.raises(stf.TaskFailedError, match=r"Unspeakable: \(its __str__ raised RuntimeError\)"):
+        lX.numpy()
+    lX.history()
+    ctx.finalize()

@@ -61,8 +61,8 @@ def await_claim(engine: Engine, task: TaskCore, version: Version):
                 f"task {task.label()} needs data that task {holder.label()} ({holder.call_site}) holds, while this "
                 f"thread holds task {other.label()} ({other.call_site}) open; end that task first"
             )
-    if thread in waits.RUNNING:
-        waits.note(engine, thread, waits.ClaimWait(engine, version), f"task {task.label()}")
+    if waits.is_waited_for(thread):
+        waits.note(thread, waits.ClaimWait(engine, version), f"task {task.label()}")
     baton.acquire()
     engine.claim_queue.append(baton)
     return baton

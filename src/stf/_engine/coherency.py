@@ -234,7 +234,7 @@ class Coherency:
 
     def ends(self, events: EventSet):
         """Whether this thread could wait for `events`."""
-        return waits.ends(None if self.asking is None else self.asking.engine, self.port, events)
+        return waits.ends(self.port, events)
 
     def spill(self, data: Data, version: Version, replica: Replica):
         """Save the only valid replica at the data's home, or in host memory."""

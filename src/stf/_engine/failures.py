@@ -34,7 +34,7 @@ class Failure:
     def story(self):
         """Who failed, where and with what."""
         where = f" ({self.site})" if self.site else ""
-        return f"task {self.label}{where} failed with {type(self.exception).__name__}: {self.exception}"
+        return f"task {self.label}{where} failed with {type(self.exception).__name__}: {text_of(self.exception)}"
 
     def error(self):
         """The exception that reports this failure."""
@@ -56,6 +56,14 @@ class Failure:
         error = TaskFailedError(message, task=self.label, call_site=self.site)
         error.__cause__ = self.exception
         return error
+
+
+def text_of(exception):
+    """What an exception says; its ``__str__`` is the user's, and may itself fail."""
+    try:
+        return str(exception)
+    except Exception as error:
+        return f"(its __str__ raised {type(error).__name__})"
 
 
 def raise_failures(failures):

@@ -11,7 +11,7 @@ try:
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
-from stf._engine import claims, reductions
+from stf._engine import claims, reductions, waits
 from stf._engine.access import Data
 from stf._engine.deps import EventSet
 from stf._engine.failures import Failure
@@ -364,7 +364,7 @@ def retire_all(engine: Engine):
             events = pause.events
         finally:
             engine.gate.leave()
-        engine.port.wait(events, -1.0)
+        waits.wait(engine.port, events)
         patience += 1
 
 

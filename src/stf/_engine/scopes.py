@@ -242,3 +242,16 @@ class Scope:
         self.parent = parent
         self.thread = thread
         self.touched = []
+
+
+def import_into(innermost, data):
+    """The version of a data for the innermost scope, through all scopes around it."""
+    chain = []
+    scope = innermost
+    while scope is not None and data.version.scope is not scope:
+        chain.append(scope)
+        scope = scope.parent
+    for inner in reversed(chain):
+        data.version = data.version.imported(inner)
+        inner.touched.append(data)
+    return data.version

@@ -1,5 +1,6 @@
 from libc.stdint cimport int64_t
 from stf._sync cimport Gate, PyThread_get_thread_ident
+from stf._engine cimport waits
 from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data, DataHandle, make_access
 from stf._engine.coherency cimport Coherency, Pool
 from stf._engine.deps cimport EventSet
@@ -37,6 +38,7 @@ cdef class Engine:
     cdef int64_t queued
     cdef int64_t ran
     cdef public object context
+    cdef object __weakref__
     cdef public int max_pending
     cdef int begin(self, TaskCore task) except -1
     cdef int end(self, TaskCore task) except -1

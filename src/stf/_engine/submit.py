@@ -17,7 +17,7 @@ from stf._engine.coherency import Coherency
 from stf._engine.deps import EventSet
 from stf._engine.failures import raise_failures
 from stf._engine.instances import Replica
-from stf._engine.scopes import Outcome, Scope, Version
+from stf._engine.scopes import Outcome, Scope, Version, import_into
 from stf._engine.task import TaskCore
 from stf._sync import Gate
 from stf.errors import (
@@ -72,6 +72,7 @@ class Engine:
         self.max_pending = max_pending
         self.max_partials = max_partials
         self.context = None
+        waits.ENGINES[id(self)] = self
 
     # -- data --------------------------------------------------------------------------------------------------
 
@@ -146,7 +147,7 @@ class Engine:
             except waits.Pause as pause:
                 self.cancel(task)
                 self.gate.leave()
-                waits.wait(self, pause.events)
+                waits.wait(self.port, pause.events)
                 patience += 1
                 continue
             except OutOfMemoryError:
@@ -220,7 +221,7 @@ class Engine:
         """Wait for one task, and raise what failed (STF_BLOCKING)."""
         events = EventSet()
         events.add(event)
-        waits.settles(self, events)
+        waits.settles(self.port, events)
         raise_failures(outcomes.take_failures(self))
 
     def hold_back(self):
@@ -233,7 +234,7 @@ class Engine:
             return 0
         tails = EventSet()
         self.port.tails(tails)
-        waits.settles(self, self.backlog if self.max_pending > 1 else tails)
+        waits.settles(self.port, self.backlog if self.max_pending > 1 else tails)
         self.backlog = tails
         self.since_look = 1  # the one that is about to begin
         return 0
@@ -242,7 +243,7 @@ class Engine:
 
     def wait_events(self, events, timeout_s):
         """Block the host until `events` are complete; False if the time ran out."""
-        return self.port.wait(events, timeout_s)
+        return self.port.wait(events, timeout_s) if timeout_s >= 0 else waits.wait(self.port, events)
 
     def synchronize(self, timeout_s):
         """Block until everything has run; then what was released and waited for its outcome is settled."""
@@ -253,12 +254,12 @@ class Engine:
             self.port.tails(tails)
         finally:
             self.gate.leave()
-        if not self.port.wait(tails, timeout_s):
+        if not self.wait_events(tails, timeout_s):
             return False
         if not self.deferred:
             return True
         self.patiently(release.settle_all, tails)
-        return self.port.wait(tails, timeout_s)
+        return self.wait_events(tails, timeout_s)
 
     def fence(self, task: TaskCore):
         """The events of all work so far."""
@@ -288,7 +289,7 @@ class Engine:
                 events = pause.events
             finally:
                 self.gate.leave()
-            waits.wait(self, events)
+            waits.wait(self.port, events)
             patience += 1
 
     def make_room(self):
@@ -297,7 +298,7 @@ class Engine:
             folded = self.patiently(reductions.fold_at_rest)
         except OutOfMemoryError:
             return False
-        return folded is not None and waits.settles(self, folded)
+        return folded is not None and waits.settles(self.port, folded)
 
     def pending(self):
         """How many late bodies have not run yet."""
@@ -352,6 +353,7 @@ class Engine:
         if self.last_open is not None:
             self.last_open.after = task
         self.last_open = task
+        waits.opened_tasks += 1
         return 0
 
     def unlist_open(self, task):
@@ -363,6 +365,7 @@ class Engine:
             task.before.after = task.after
             task.before = None
         task.after = None
+        waits.opened_tasks -= 1
         return 0
 
     # -- claims ------------------------------------------------------------------------------------------------
@@ -638,12 +641,4 @@ class Engine:
 
     def import_version(self, data):
         """The version of a data for the innermost scope."""
-        chain = []
-        scope = self.scope
-        while scope is not None and data.version.scope is not scope:
-            chain.append(scope)
-            scope = scope.parent
-        for inner in reversed(chain):
-            data.version = data.version.imported(inner)
-            inner.touched.append(data)
-        return data.version
+        return import_into(self.scope, data)

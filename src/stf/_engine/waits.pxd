@@ -3,4 +3,5 @@ from stf._engine.ports cimport Port
 from stf._engine.task cimport TaskCore
 from stf._sync cimport PyThread_get_thread_ident
 
-cdef int enter(object engine, Port port, TaskCore task) except -1
+cdef long opened_tasks
+cdef int enter(Port port, TaskCore task) except -1

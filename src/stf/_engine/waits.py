@@ -1,11 +1,13 @@
 """Waits of the host: outside the engine, and never for what waits for the waiting thread itself.
 
 A body may submit tasks, and a with-block in a body waits. Such a thread waits for work (events) or for a claim, and
-others may wait for it: for the end of its body, or of the tasks that it holds open. Each wait is noted before it
-begins; the one that would close a circle is refused.
+others may wait for it: for the end of its body, or of the tasks that it holds open, of whatever context. Each wait is
+noted before it begins; the one that would close a circle is refused.
 """
 
 from __future__ import annotations
+
+import weakref
 
 try:
     import cython
@@ -20,6 +22,9 @@ if not cython.compiled:
 
 RUNNING: dict = {}  # thread -> the late task whose body it runs, of whatever context
 BLOCKED: dict = {}  # thread -> what it waits for
+ENGINES = weakref.WeakValueDictionary()  # id -> engine
+
+opened_tasks = 0  # of all engines
 
 
 class Pause(Exception):
@@ -59,33 +64,32 @@ class ClaimWait:
 # -- waiting -------------------------------------------------------------------------------------------------------
 
 
-def wait(engine, events):
-    """Block until `events` are complete; the engine must be open.
+def wait(port, events):
+    """Block until `events` are complete, which is True; no gate may be held.
 
     Raises
     ------
     TaskStateError
         They cannot be before this thread goes on.
     """
-    port: Port = engine.port
+    events_port: Port = port
     thread = PyThread_get_thread_ident()
-    if not is_waited_for(engine, thread):
-        port.wait(events, -1.0)
-        return
-    note(engine, thread, WorkWait(port, events), "this wait")
+    if not is_waited_for(thread):
+        return events_port.wait(events, -1.0)
+    note(thread, WorkWait(port, events), "this wait")
     try:
-        port.wait(events, -1.0)
+        return events_port.wait(events, -1.0)
     finally:
         BLOCKED.pop(thread, None)
 
 
-def enter(engine, port, task):
-    """Wait until the body of an open task may run where it stands; the engine must be open."""
+def enter(port, task):
+    """Wait until the body of an open task may run where it stands; no gate may be held."""
     thread = PyThread_get_thread_ident()
-    if thread not in RUNNING and task.before is None and task.after is None:
+    if opened_tasks == 1 and thread not in RUNNING:
         port.enter(task.slot)  # nobody waits for this thread
         return 0
-    note(engine, thread, WorkWait(port, None, task.slot), f"task {task.label()}")
+    note(thread, WorkWait(port, None, task.slot), f"task {task.label()}")
     try:
         port.enter(task.slot)
     finally:
@@ -93,23 +97,23 @@ def enter(engine, port, task):
     return 0
 
 
-def note(engine, thread, what, who):
+def note(thread, what, who):
     """Note a wait before it begins; refuse the one that closes a circle."""
     BLOCKED[thread] = what
     if is_endless(thread):
         del BLOCKED[thread]
-        raise TaskStateError(story(engine, thread, who))
+        raise TaskStateError(story(thread, who))
 
 
-def settles(engine, events: EventSet):
+def settles(port, events: EventSet):
     """Wait for `events`, unless that wait would never end; say which."""
-    port: Port = engine.port
+    events_port: Port = port
     thread = PyThread_get_thread_ident()
-    if not ends(engine, port, events):
+    if not ends(port, events):
         return False
     BLOCKED[thread] = WorkWait(port, events)
     try:
-        port.wait(events, -1.0)
+        events_port.wait(events, -1.0)
     finally:
         BLOCKED.pop(thread, None)
     return True
@@ -118,10 +122,10 @@ def settles(engine, events: EventSet):
 # -- circles -------------------------------------------------------------------------------------------------------
 
 
-def ends(engine, port, events: EventSet):
-    """Whether this thread could wait for `events` at all; `engine` is None where no task is asking."""
+def ends(port, events: EventSet):
+    """Whether this thread could wait for `events` at all."""
     thread = PyThread_get_thread_ident()
-    if not is_waited_for(engine, thread):
+    if not is_waited_for(thread):
         return True
     before = BLOCKED.get(thread)
     BLOCKED[thread] = WorkWait(port, events)
@@ -134,9 +138,15 @@ def ends(engine, port, events: EventSet):
             BLOCKED[thread] = before
 
 
-def is_waited_for(engine, thread):
+def is_waited_for(thread):
     """Whether others may wait for what a thread is inside of: a body, or tasks that it holds open."""
-    return thread in RUNNING or (engine is not None and any([task.thread == thread for task in engine.opened()]))
+    return thread in RUNNING or (opened_tasks > 0 and len(held_by(thread)) > 0)
+
+
+def held_by(thread):
+    """The tasks that a thread holds open, in whatever context."""
+    engines = [reference() for reference in ENGINES.valuerefs()]
+    return [task for engine in engines if engine is not None for task in engine.opened() if task.thread == thread]
 
 
 def is_endless(thread):
@@ -154,7 +164,7 @@ def is_endless(thread):
     return False
 
 
-def story(engine, thread, who):
+def story(thread, who):
     """What to say of a wait that would never end."""
     outer = RUNNING.get(thread)
     if outer is not None:
@@ -162,9 +172,9 @@ def story(engine, thread, who):
             f"{who} inside the body of task {outer.label()} ({outer.call_site}) waits for data that is not free before "
             "that body ends; give the data to the outer task, or submit the inner one after it"
         )
-    held = min([task for task in engine.opened() if task.thread == thread], key=begin_order)
+    held = min(held_by(thread), key=begin_order)
     return (
-        f"{who} waits for a body that waits for task {held.label()} ({held.call_site}), which this thread holds open; "
+        f"{who} waits for what waits for task {held.label()} ({held.call_site}), which this thread holds open; "
         "end that task first"
     )
 

@@ -175,9 +175,7 @@ def raw_value(kernel: Kernel, index, value):
         raw = bytes([bool(value)])
     elif isinstance(value, np.generic):
         raw = value.tobytes()
-    elif isinstance(value, (bytes, np.ndarray)):
-        raw = bytes(value)
-    elif hasattr(value, "_as_parameter_") or hasattr(value, "value"):
+    elif isinstance(value, (bytes, np.ndarray)) or hasattr(value, "_as_parameter_") or hasattr(value, "value"):
         raw = bytes(value)
     else:
         raw = b""
