@@ -37,7 +37,7 @@ def register_data_interface(
     interface : object, optional
         The full form, for any format: ``allocate(data_place) -> instance``, ``copy(target, source)``,
         ``view(instance)`` (what a body gets), ``to_host(instance)`` (what `wait` returns), ``nbytes(obj) -> int``.
-        It receives the registered object as ``interface(obj)``, once per data.
+        It receives the registered object as ``interface(obj)``, once per data; that object is the instance at home.
 
     Examples
     --------

@@ -33,8 +33,8 @@ def check_guards(engine: Engine, task: TaskCore, use: Access, version: Version):
         release.join_deferred(engine, data)
     if data.tiles:
         raise AccessError(
-            f"{data.describe()} is split into {data.tiles} tiles; task {task.label()} must use those, or drop "
-            "them first (del, or release)"
+            f"{data.describe()} is split into {data.tiles} tiles ({release.tile_names(engine, data)}); task "
+            f"{task.label()} must use those, or drop them first (del, or release)"
         )
     if version.frozen & WRITE or (version.frozen and use.mode != READ):
         raise AccessError(

@@ -172,7 +172,10 @@ def check_unused(data: Data, what):
     if data.tiles:
         join_deferred(data.engine, data)
     if data.tiles:
-        raise AccessError(f"{data.describe()} cannot be {what} while {data.tiles} tiles of it live; drop them first")
+        names = tile_names(data.engine, data)
+        raise AccessError(
+            f"{data.describe()} cannot be {what} while {data.tiles} tiles of it live ({names}); drop them first"
+        )
     if version.frozen:
         raise AccessError(f"{data.describe()} cannot be {what} while it is frozen; unfreeze it first")
 
@@ -330,6 +333,17 @@ def join_deferred(engine: Engine, parent: Data):
 def deferred_within(engine: Engine, parent: Data):
     """Released data that were cut from `parent` and whose outcome is open."""
     return [data for data in engine.deferred if is_within(data, parent)]
+
+
+def tile_names(engine: Engine, parent: Data):
+    """The first few of the tiles of a data that live."""
+    names = [data.label() for data in engine.coherency.data.values() if is_child(data, parent)]
+    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+
+
+def is_child(data: Data, parent: Data):
+    """Whether `data` is a living tile of `parent`."""
+    return data.parent is parent and not data.released
 
 
 def is_within(data: Data, parent: Data):
