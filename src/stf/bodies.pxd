@@ -2,6 +2,7 @@ cimport cython
 from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data, DataHandle
 from stf._engine.instances cimport Replica
 from stf._engine.late cimport LateCall
+from stf.interop.current cimport Borrowed
 from stf._engine cimport waits
 from stf._engine.submit cimport Engine
 from stf._engine.task cimport OPEN, TaskCore

@@ -16,6 +16,7 @@ from stf._engine.failures import Failure
 from stf._engine.late import LateCall
 from stf.errors import AccessError
 from stf.interop import adapters
+from stf.interop.current import Borrowed
 
 if not cython.compiled:
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
@@ -123,6 +124,10 @@ def view_of(task: TaskCore, index, lib):
         lib = task.context.arrays
     engine: Engine = task.engine
     if replica.place != 0 and engine.port.enqueues(replica.place):
+        if replica.views is not None:
+            view = replica.views.get("cupy" if lib is None else lib)
+            if view is not None:
+                return view
         return adapters.device_view(replica, lib, engine.place_numbers[replica.place])
     if lib is None and task.context is not None and lib is None and replica.views is not None:
         view = replica.views.get(writeable)
@@ -219,9 +224,10 @@ def submit(task, body):
 
 def run_now(engine, task, body):
     """Run a body that enqueues work on the task's stream, which is current in the array libraries meanwhile."""
-    borrowed = failure = None
+    failure = None
+    borrowed: Borrowed = None
     try:
-        borrowed = adapters.borrow_stream(engine.port.stream(task.slot), engine.place_numbers[task.where])
+        borrowed = Borrowed(engine.port.stream(task.slot), engine.place_numbers[task.where])
         body.prepare()
         body.execute()
     except Exception as exception:

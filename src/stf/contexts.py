@@ -11,14 +11,12 @@ import numpy as np
 
 from stf import _loader, config, lifetime, options, places
 from stf._backends.stream import StreamBackend
-from stf._engine import invariants, outcomes, release
+from stf._engine import invariants, release
 from stf._engine.access import AFFINE_PLACE
-from stf._engine.failures import raise_failures
 from stf._engine.submit import Engine
-from stf.annotations import Stream
 from stf.composite import CompositeData
 from stf.creation import Creation
-from stf.data import LogicalData, view_for_host
+from stf.data import LogicalData
 from stf.devices import DeviceSpec, Resources, parse_devices
 from stf.drivers import configured_devices, cuda_current, cuda_devices, cuda_place_of, make_driver
 from stf.errors import ContextClosedError, ContextMismatchError, PlaceError, TaskStateError
@@ -30,6 +28,7 @@ from stf.observing import Observing
 from stf.places import DataPlace, ExecPlace, Grid, as_exec_place
 from stf.registry import Registry
 from stf.tasks import ContextCore, HostLaunch
+from stf.waiting import Waiting
 
 __all__ = [
     "Context",
@@ -111,7 +110,7 @@ def context(
     )
 
 
-class Context(ContextCore, Creation, Lending, Observing):
+class Context(ContextCore, Creation, Lending, Waiting, Observing):
     """Data, tasks and what orders them. Made by `stf.context`."""
 
     def __init__(
@@ -375,106 +374,6 @@ class Context(ContextCore, Creation, Lending, Observing):
             task.where = self.current_place_code()
         return task
 
-    # -- waiting -----------------------------------------------------------------------------------------------
-
-    def wait(self, data: Any, *, data_place: DataPlace | None = None, arrays: str | None = None) -> Any:
-        """Block until the data is there and return its content.
-
-        Parameters
-        ----------
-        data : LogicalData or CompositeData
-            What to wait for; nothing else is waited for.
-        data_place : DataPlace, optional
-            Where to read it; host memory by default.
-        arrays : str, optional
-            Library of the result.
-
-        Returns
-        -------
-        numpy.ndarray, scalar or None
-            A copy; a Python scalar for zero-dimensional data; None for a token; an object made of copies for data made
-            of several arrays.
-
-        Raises
-        ------
-        TaskFailedError
-            A task failed that was to write it, or another one whose failure was not told yet.
-        """
-        if not isinstance(data, (LogicalData, CompositeData)):
-            raise TypeError(f"wait takes logical data, got {type(data).__name__}")
-        whole = isinstance(data, CompositeData)
-        parts = data.parts if isinstance(data, CompositeData) else [data]
-        for part in parts:
-            self._check_mine(part)
-        self._must_be_outside("wait")
-        if self.on_cuda and arrays in ("cupy", "torch", "numba") and not whole:
-            return self._copy_on_device(parts[0], data_place, arrays)
-        place = DataPlace("host") if self.on_cuda or data_place is None else data_place
-        accesses = [part.read() if part.core.token else part.read(place) for part in parts]
-        task = self._task_of_kind("wait", accesses, "wait", None, "host")
-        with task:
-            library = None if arrays == "numpy" else arrays
-            results = [content_of(task.replica_of(i), library, whole) for i in range(len(parts))]
-            result = data.rebuild(results) if isinstance(data, CompositeData) else results[0]
-        self.check_errors()
-        return result
-
-    def _copy_on_device(self, data: LogicalData, data_place: DataPlace | None, library: str) -> Any:
-        """A copy in a library's array on a device, ordered on the caller's current stream; nothing is waited for."""
-        from stf.interop import cuda_arrays
-
-        code = self.current_device_code() if data_place is None else self.data_place_code(data_place)
-        number = self._spec.numbers[max(code, 1) - 1]
-        task = self._task_of_kind("wait", [data.read()], "wait", None, number)
-        with task:
-            if data.is_token:
-                return None
-            view = cuda_arrays.device_view(task.replica_of(0), library, number)
-            pointer = cuda_arrays.current_stream(library, number)
-            self.engine.port.lead(task.slot, pointer)
-            result = cuda_arrays.copied(view, library)
-            self.engine.port.follow(task.slot, pointer)
-        self.check_errors()
-        return result
-
-    def synchronize(self, timeout: float | None = None) -> None:
-        """Block the host until everything submitted so far has run; then raise what failed.
-
-        Parameters
-        ----------
-        timeout : float, optional
-            Seconds.
-
-        Raises
-        ------
-        TimeoutError
-            It took longer; nothing is lost.
-        TypeError, ValueError
-            `timeout` is no number of seconds.
-        """
-        self._must_be_open()
-        self._must_be_outside("synchronize")
-        if not self.engine.synchronize(options.seconds(timeout)):
-            raise TimeoutError(f"tasks were still running after {timeout} s")
-        self.check_errors()
-
-    def check_errors(self) -> None:
-        """Raise what failed since it was last asked: one error, or an ExceptionGroup."""
-        raise_failures(outcomes.take_failures(self.engine))
-
-    def submit(self) -> None:
-        """Start everything that was submitted; on a CPU it has started already."""
-        self._must_be_open()
-
-    def fence(self) -> Fence:
-        """Return a stream that completes after all work so far; ``synchronize()`` it, or ask ``done``."""
-        self._must_be_open()
-        self._must_be_outside("fence")
-        task = self._task_of_kind("fence", [], "fence", None, "host")
-        return Fence(self, self.engine.fence(task))
-
-    task_fence = fence
-
     # -- the end -----------------------------------------------------------------------------------------------
 
     def refresh(self, data: LogicalData) -> None:
@@ -595,26 +494,6 @@ class Context(ContextCore, Creation, Lending, Observing):
         return f"<stf.Context{f' {self.name!r}' if self.name else ''} on {self._spec}>"
 
 
-class Fence(Stream):
-    """A point after all work submitted before it."""
-
-    def __init__(self, owner: Context, events: Any) -> None:
-        super().__init__("host")
-        self._owner = owner
-        self._events = events
-
-    def synchronize(self, timeout: float | None = None) -> None:
-        """Block until that work is complete; TimeoutError if `timeout` seconds were not enough."""
-        self._owner._must_not_be_in_a_body("synchronize of a fence")
-        if not self._owner.engine.wait_events(self._events, options.seconds(timeout)):
-            raise TimeoutError(f"tasks before the fence were still running after {timeout} s")
-
-    @property
-    def done(self) -> bool:
-        """Whether that work is complete."""
-        return bool(self._owner.engine.wait_events(self._events, 0.0))
-
-
 def check_equal_parts(src: Any, dst: Any) -> None:
     """Raise unless two data made of several arrays have parts that correspond."""
     if not (isinstance(src, CompositeData) and isinstance(dst, CompositeData)):
@@ -623,15 +502,6 @@ def check_equal_parts(src: Any, dst: Any) -> None:
     if described[0] != described[1]:
         one, other = (", ".join(f"{dtype} {shape}" for shape, dtype in parts) for parts in described)
         raise ValueError(f"cannot copy {src!r} to {dst!r}: their parts differ, {one} and {other}")
-
-
-def content_of(replica: Any, library: str | None, whole: bool) -> Any:
-    """A copy of a host replica; an array even without axes where it is part of a whole. None for a token."""
-    if replica is None:
-        return None
-    content = view_for_host(replica, library)
-    is_scalar = replica.layout.shape == () and library is None
-    return np.asarray(content, replica.layout.dtype) if whole and is_scalar else content
 
 
 def copy_into(*arrays: Any) -> None:

@@ -5,6 +5,7 @@ from stf._engine cimport waits
 from stf._engine.submit cimport Engine
 from stf._engine.task cimport ENDED, NEW, OPEN, TaskCore
 
+from stf.interop.current cimport Borrowed
 from stf.bodies cimport submit_body, values_of, view_of
 
 cdef class ContextCore:

@@ -23,6 +23,7 @@ from stf.annotations import Stream
 from stf.bodies import fresh_views, submit_body, values_of
 from stf.errors import PlaceError, TaskStateError
 from stf.interop import adapters
+from stf.interop.current import Borrowed
 from stf.options import name_of, refuse_name
 
 if not cython.compiled:
@@ -384,12 +385,13 @@ class Task(TaskCore):
         if self.borrowed is None and self.state == OPEN and engine.port.enqueues(self.where):
             pointer = engine.port.stream(self.slot)
             if pointer is not None:
-                self.borrowed = adapters.borrow_stream(pointer, engine.place_numbers[self.where])
+                self.borrowed = Borrowed(pointer, engine.place_numbers[self.where])
         return 0
 
     def give_back(self):
         """Undo `borrow`."""
-        borrowed, self.borrowed = self.borrowed, None
+        borrowed: Borrowed = self.borrowed
+        self.borrowed = None
         borrowed.give_back()
         return 0
 

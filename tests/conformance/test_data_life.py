@@ -153,7 +153,9 @@ def test_tiles_split_and_join(ctx):
     assert tiles.shape == (2, 3) and tiles.dtype == object
     assert [t.shape for t in tiles[0]] == [(2, 2), (2, 2), (2, 1)]
     assert tiles[1, 2].name == "X[1,2]"
-    with pytest.raises(stf.AccessError, match=r"'X' .* is split into 6 tiles .*; task 'add' must use those, or drop them"):
+    with pytest.raises(
+        stf.AccessError, match=r"'X' .* is split into 6 tiles .*; task 'add' must use those, or drop them"
+    ):
         add(lX)
 
     @stf.task
@@ -257,7 +259,9 @@ def test_tile_rules(ctx):
     add(lX)
     tiles = lX.tiles((2, 2))
     for use in (lX.write_back, lX.release, lambda: ctx.freeze(lX), lambda: lX.tiles((1, 1)), lX.numpy):
-        with pytest.raises(stf.AccessError, match=r"'X' .*(tiles of it live .*; drop them first|is split into 4 tiles)"):
+        with pytest.raises(
+            stf.AccessError, match=r"'X' .*(tiles of it live .*; drop them first|is split into 4 tiles)"
+        ):
             use()
     del tiles
     lX.write_back()

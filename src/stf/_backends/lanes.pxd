@@ -36,6 +36,7 @@ cdef class LanePort(Port):
     cdef int make_wait(self, Lane lane, Lane other, int64_t sequence) except -1
     cdef int make_record(self, Lane lane) except -1
     cdef int64_t progress(self, Lane lane) except -1
+    cdef bint is_done(self, Lane lane, int64_t sequence) except -1
     cdef int begin(self, int place, EventSet waits, int kind) except -1
     cdef int join(self, int slot, EventSet waits) except -1
     cdef int64_t end(self, int slot) except -1

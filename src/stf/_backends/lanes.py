@@ -142,7 +142,11 @@ class LanePort(Port):
     def done(self, event):
         lane: Lane = self.lanes[event >> LANE_SHIFT]
         sequence: cython.longlong = event & ((cython.cast(cython.longlong, 1) << LANE_SHIFT) - 1)
-        return sequence <= lane.done or sequence <= self.progress(lane)
+        return sequence <= lane.done or self.is_done(lane, sequence)
+
+    def is_done(self, lane, sequence):
+        """Look whether a lane has got that far."""
+        return sequence <= self.progress(lane)
 
     # -- choosing ----------------------------------------------------------------------------------------------
 

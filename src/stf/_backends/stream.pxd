@@ -12,6 +12,7 @@ cdef class StreamBackend(LanePort):
     cdef int make_wait(self, Lane lane, Lane other, int64_t sequence) except -1
     cdef int make_record(self, Lane lane) except -1
     cdef int64_t progress(self, Lane lane) except -1
+    cdef bint is_done(self, Lane lane, int64_t sequence) except -1
     cdef bint enqueues(self, int place) noexcept
     cpdef int follow(self, int slot, int64_t pointer) except -1
     cpdef int lead(self, int slot, int64_t pointer) except -1

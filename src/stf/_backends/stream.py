@@ -52,6 +52,12 @@ class StreamBackend(LanePort):
         lane.done = self.driver.completed(lane.stream)
         return lane.done
 
+    def is_done(self, lane, sequence):
+        if not self.driver.query(lane.stream, sequence):
+            return False
+        lane.done = max(lane.done, sequence)
+        return True
+
     def enqueues(self, place):
         return place > 0 and not self.driver.runs_inline
 

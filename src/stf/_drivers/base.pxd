@@ -11,6 +11,7 @@ cdef class Driver:
     cpdef int record(self, int stream, int64_t sequence) except -1
     cpdef int wait_event(self, int stream, int other, int64_t sequence) except -1
     cpdef int64_t completed(self, int stream) except -1
+    cpdef bint query(self, int stream, int64_t sequence) except -1
     cpdef bint synchronize(self, int stream, int64_t sequence, double timeout_s) except -1
     cpdef int64_t alloc(self, int device, int64_t nbytes, int stream) except -1
     cpdef int free(self, int device, int64_t address, int64_t nbytes, int stream) except -1

@@ -45,6 +45,10 @@ class Driver:
         """The highest sequence number that `stream` is known to have passed."""
         raise NotImplementedError
 
+    def query(self, stream, sequence):
+        """Whether `stream` has passed `sequence`, as far as can be found out without waiting."""
+        return self.completed(stream) >= sequence
+
     def synchronize(self, stream, sequence, timeout_s):
         """Block until `stream` passed `sequence`; False if `timeout_s` (negative: none) ran out first."""
         raise NotImplementedError

@@ -18,7 +18,7 @@ from cuda.bindings cimport cydriver as cu
 from stf._drivers.cuda_devices cimport Device, allow, check, close_device, error_of, is_sticky, open_device
 from stf._drivers.cuda_devices cimport place_of, pop, push, tune_pool
 from stf._drivers.cuda_streams cimport KEEPS, RING, DeviceStream, HostStream, destroy_stream, forget_keeps, refresh
-from stf._drivers.cuda_work cimport copy_blocks, copy_runs, launch_function, order_streams
+from stf._drivers.cuda_work cimport copy_blocks, copy_run, copy_runs, launch_function, order_streams
 from stf._drivers.queues cimport CALL, COPY, FREE, LAUNCH, RECORD, Op, QueueDriver, Stream, make_op
 
 import time
@@ -147,7 +147,6 @@ cdef class CudaDriver(QueueDriver):
             return self.enter_host(<HostStream>lane)
         if lane.head is not None or lane.busy:
             QueueDriver.stream_enter(self, stream)  # until what it waits for on the host is there
-        self.make_current(<DeviceStream>lane)
         return 0
 
     cdef int enter_host(self, HostStream lane) except -1:
@@ -267,6 +266,12 @@ cdef class CudaDriver(QueueDriver):
             return 1 << 43
         return lane.completed if lane.device < 0 else (<DeviceStream>lane).done
 
+    cpdef bint query(self, int stream, int64_t sequence) except -1:
+        cdef Stream lane = <Stream>self.streams[stream]
+        if lane.device < 0 or lane.completed < sequence:
+            return lane.completed >= sequence
+        return self.lost is not None or sequence <= (<DeviceStream>lane).done or self.poll(<DeviceStream>lane, sequence, 0)
+
     cpdef bint synchronize(self, int stream, int64_t sequence, double timeout_s) except -1:
         cdef Stream lane = <Stream>self.streams[stream]
         cdef double deadline = 0
@@ -298,9 +303,12 @@ cdef class CudaDriver(QueueDriver):
         return True
 
     cpdef object handle(self, int stream):
-        """The CUDA stream as an integer; None for the host's."""
+        """The CUDA stream as an integer, its device being current from here to `record`; None for the host's."""
         cdef Stream lane = <Stream>self.streams[stream]
-        return None if lane.device < 0 else <uintptr_t>(<DeviceStream>lane).handle
+        if lane.device < 0:
+            return None
+        self.make_current(<DeviceStream>lane)
+        return <uintptr_t>(<DeviceStream>lane).handle
 
     cpdef int follow(self, int stream, int64_t pointer) except -1:
         """Make `stream` wait for a caller's stream; 1 and 2 are CUDA's legacy and per-thread default streams."""
@@ -336,15 +344,18 @@ cdef class CudaDriver(QueueDriver):
     cdef int issue_copy(self, DeviceStream lane, int64_t target, tuple target_strides, int64_t source, tuple source_strides, tuple shape, int64_t itemsize, object keep) except -1:
         cdef bint internal = keep[0] is None and keep[1] is None
         cdef cu.CUcontext before = push(lane.context)
-        plan = plan_copy(shape, target_strides, source_strides, itemsize)
+        cdef bint simple = len(shape) == 0 or (len(shape) == 1 and target_strides[0] == itemsize == source_strides[0])
+        plan = None if simple else plan_copy(shape, target_strides, source_strides, itemsize)
         try:
-            if plan.rows.extent == 1:
+            if simple:
+                code = copy_run(target, source, itemsize * (shape[0] if shape else 1), lane.handle, not internal)
+            elif plan.rows.extent == 1:
                 code = copy_runs(plan, target, source, lane.handle, not internal)
             else:
                 code = copy_blocks(plan, target, source, lane.handle)
         finally:
             pop(before)
-        self.demand(code, "cuMemcpyAsync" if plan.rows.extent == 1 else "cuMemcpy3DPeerAsync", lane.device)
+        self.demand(code, "cuMemcpyAsync" if simple or plan.rows.extent == 1 else "cuMemcpy3DPeerAsync", lane.device)
         if not internal:
             lane.keeps.append((lane.completed + 1, keep))
             if len(lane.keeps) > KEEPS:

@@ -8,19 +8,26 @@ from cuda.bindings cimport cydriver as cu
 
 cdef cu.CUresult copy_runs(object plan, int64_t target, int64_t source, cu.CUstream stream, bint may_block):
     """Copy runs of ``plan.width`` bytes; pageable memory may block, so that others may run meanwhile."""
-    cdef size_t width = plan.width
-    cdef cu.CUdeviceptr there, here
+    cdef int64_t width = plan.width
     cdef cu.CUresult code = cu.CUDA_SUCCESS
     for ahead, behind in plan.offsets:
-        there = <cu.CUdeviceptr>(target + <int64_t>ahead)
-        here = <cu.CUdeviceptr>(source + <int64_t>behind)
-        if may_block:
-            with nogil:
-                code = cu.cuMemcpyAsync(there, here, width, stream)
-        else:
-            code = cu.cuMemcpyAsync(there, here, width, stream)
+        code = copy_run(target + <int64_t>ahead, source + <int64_t>behind, width, stream, may_block)
         if code != cu.CUDA_SUCCESS:
             break
+    return code
+
+
+cdef cu.CUresult copy_run(int64_t target, int64_t source, int64_t width, cu.CUstream stream, bint may_block) noexcept:
+    """Copy one run of bytes."""
+    cdef cu.CUdeviceptr there = <cu.CUdeviceptr>target
+    cdef cu.CUdeviceptr here = <cu.CUdeviceptr>source
+    cdef cu.CUresult code
+    if width == 0:
+        return cu.CUDA_SUCCESS
+    if not may_block:
+        return cu.cuMemcpyAsync(there, here, width, stream)
+    with nogil:
+        code = cu.cuMemcpyAsync(there, here, width, stream)
     return code
 
 

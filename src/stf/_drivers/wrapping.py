@@ -44,6 +44,9 @@ class WrappingDriver(Driver):
     def completed(self, stream: int) -> int:
         return int(self.inner.completed(stream))
 
+    def query(self, stream: int, sequence: int) -> bool:
+        return bool(self.inner.query(stream, sequence))
+
     def synchronize(self, stream: int, sequence: int, timeout_s: float) -> bool:
         return bool(self.inner.synchronize(stream, sequence, timeout_s))
 

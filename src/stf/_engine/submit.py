@@ -322,6 +322,10 @@ class Engine:
         """Whether bodies at an execution place only enqueue."""
         return self.port.enqueues(place)
 
+    def is_quiet(self):
+        """Whether nothing is open and no body runs, here or in another engine."""
+        return waits.opened_tasks == 0 and not waits.RUNNING and self.closed is None
+
     def runs_body(self, thread):
         """Whether the thread runs the body of a task of this engine."""
         task = waits.RUNNING.get(thread)

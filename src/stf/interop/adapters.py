@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from stf.interop import arrays
+from stf.interop import arrays, cuda_arrays
 from stf.interop.arrays import numpy_view
 
 TOKEN = object()
@@ -62,23 +62,12 @@ def import_library(name: str) -> Any:
 
 def device_view(replica: Any, lib: str | None, ordinal: int) -> Any:
     """The array of a replica on a CUDA device."""
-    from stf.interop import cuda_arrays
-
     return cuda_arrays.device_view(replica, lib, ordinal)
-
-
-def borrow_stream(pointer: int, ordinal: int) -> Any:
-    """Make a CUDA stream current in CuPy and torch; ``give_back()`` undoes it."""
-    from stf.interop.cuda_arrays import Borrowed
-
-    return Borrowed(pointer, ordinal)
 
 
 def device_memory(replica: Any) -> Any:
     """A replica on a CUDA device as an object with ``__cuda_array_interface__``."""
-    from stf.interop.cuda_arrays import DeviceMemory
-
-    return DeviceMemory(replica)
+    return cuda_arrays.DeviceMemory(replica)
 
 
 def exec_place_of(number: int) -> Any:

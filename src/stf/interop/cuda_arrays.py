@@ -1,4 +1,4 @@
-"""Arrays of CUDA devices: views of replicas for CuPy, torch and Numba, and the stream that those libraries work on."""
+"""Arrays of CUDA devices: views of replicas for CuPy, torch and Numba, and what users hand in."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import numpy as np
 from stf.errors import PlaceError
 
 LIBRARIES = ("cupy", "torch", "numba")
-_cupy_streams: dict[tuple[int, int], Any] = {}
-_torch_streams: dict[tuple[int, int], Any] = {}
 
 
 class DeviceMemory:
@@ -85,70 +83,6 @@ def cupy_view(cupy: Any, replica: Any, ordinal: int) -> Any:
     extent = -low + sum((n - 1) * step for n, step in zip(layout.shape, layout.strides, strict=True) if step > 0 and n)
     memory = cupy.cuda.UnownedMemory(replica.address + low, extent + layout.itemsize, replica.owner, ordinal)
     return cupy.ndarray(layout.shape, layout.dtype, cupy.cuda.MemoryPointer(memory, -low), layout.strides)
-
-
-# -- the library's current stream ----------------------------------------------------------------------------------
-
-
-class Borrowed:
-    """The streams that were current in CuPy and torch before a task's was."""
-
-    __slots__ = ("cupy_before", "torch_before")
-
-    def __init__(self, pointer: int, ordinal: int) -> None:
-        self.cupy_before = self.torch_before = None
-        cupy = sys.modules.get("cupy")
-        if cupy is not None:
-            stream = _cupy_streams.get((pointer, ordinal))
-            if stream is None:
-                stream = _cupy_streams[(pointer, ordinal)] = cupy_stream(cupy, pointer, ordinal)
-            self.cupy_before = cupy.cuda.get_current_stream()
-            stream.use()
-        torch = sys.modules.get("torch")
-        if torch is not None and torch.cuda.is_initialized():
-            stream = _torch_streams.get((pointer, ordinal))
-            if stream is None:
-                stream = _torch_streams[(pointer, ordinal)] = torch_stream(torch, pointer, ordinal)
-            self.torch_before = torch._C._cuda_getCurrentStream(ordinal)
-            torch._C._cuda_setStream(*stream)
-
-    def give_back(self) -> None:
-        """Make current what was."""
-        if self.cupy_before is not None:
-            self.cupy_before.use()
-        if self.torch_before is not None:
-            sys.modules["torch"]._C._cuda_setStream(*self.torch_before)
-
-
-class StreamPointer:
-    """A CUDA stream, as the protocol ``__cuda_stream__`` says it."""
-
-    def __init__(self, pointer: int) -> None:
-        self.pointer = pointer
-
-    def __cuda_stream__(self) -> tuple[int, int]:
-        return (0, self.pointer)
-
-
-def cupy_stream(cupy: Any, pointer: int, ordinal: int) -> Any:
-    """A CUDA stream as CuPy's; before CuPy 14 there is no `from_external`."""
-    if hasattr(cupy.cuda.Stream, "from_external"):
-        with cupy.cuda.Device(ordinal):
-            return cupy.cuda.Stream.from_external(StreamPointer(pointer))
-    return cupy.cuda.ExternalStream(pointer, ordinal)
-
-
-def torch_stream(torch: Any, pointer: int, ordinal: int) -> tuple[int, int, int]:
-    """A CUDA stream as torch's own calls take it: ``torch.cuda.set_stream`` costs six microseconds."""
-    stream = torch.cuda.ExternalStream(pointer, f"cuda:{ordinal}")
-    return (stream.stream_id, stream.device_index, stream.device_type)
-
-
-def forget_streams(pointers: list[int]) -> None:
-    """CUDA streams that are gone: their numbers may come again."""
-    for cache in (_cupy_streams, _torch_streams):
-        for key in [key for key in cache if key[0] in pointers]:
-            del cache[key]
 
 
 # -- what users hand in --------------------------------------------------------------------------------------------

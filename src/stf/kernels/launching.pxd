@@ -13,6 +13,7 @@ cdef class Kernel:
     cdef readonly list offsets
     cdef readonly list sizes
     cdef readonly int nbytes
+    cdef readonly int count
 
 cdef class Config:
     cdef int gx, gy, gz, bx, by, bz, shared
@@ -27,4 +28,7 @@ cdef class KernelTask:
 
 cpdef int launch_kernel(ContextCore context, object kernel, object config, tuple args, object where) except -1
 cdef int put_launch(Task task, Kernel kernel, Config config, tuple args) except -1
+cdef list spare_blocks
+cdef dict known_configs
+cdef Config config_of(object config)
 cdef Kernel kernel_of(ContextCore context, object thing, int where)

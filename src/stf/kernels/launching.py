@@ -37,6 +37,7 @@ class Kernel:
         self.name = name
         self.offsets = [offset for offset, _ in parameters]
         self.sizes = [size for _, size in parameters]
+        self.count = len(parameters)
         self.nbytes = max([offset + size for offset, size in parameters], default=0)
 
     def function_at(self, context, where):
@@ -89,23 +90,25 @@ class LaunchBlock:
         return 0
 
 
+NO_ARGUMENTS = ()
+spare_blocks: list = []
+known_configs: dict = {}
+
+
 def launch_kernel(context: ContextCore, kernel, config, args, where):
     """Submit one launch as a task of its own."""
-    task: Task = context.make_task((), None)
+    task: Task = context.make_task(NO_ARGUMENTS, None)
     task.find_site()
     if where is not None:
         task.where = context.place_code(where)
     mine: Kernel = kernel_of(context, kernel, task.where)
-    shape: Config = config if type(config) is Config else config_of(config)
+    shape: Config = config_of(config)
     task.symbol = mine.name
-    task.kind = "kernel"
-    if len(args) != len(mine.sizes):
-        raise TypeError(f"kernel '{mine.name}' has {len(mine.sizes)} parameters, got {len(args)} arguments")
-    accesses = []
+    if len(args) != mine.count:
+        raise TypeError(f"kernel '{mine.name}' has {mine.count} parameters, got {len(args)} arguments")
     for argument in args:
-        if isinstance(argument, Access):
-            accesses.append(argument)
-    task.accesses = accesses
+        if type(argument) is Access:
+            task.accesses.append(argument)
     engine: Engine = context.engine
     engine.begin(task)
     try:
@@ -122,13 +125,11 @@ def put_launch(task, kernel, config, args):
     i: cython.int
     count: cython.int = 0
     size: cython.int
-    block: LaunchBlock = LaunchBlock.__new__(LaunchBlock)
-    if not cython.compiled:
-        block.__init__()
+    block: LaunchBlock = spare_blocks.pop() if spare_blocks else LaunchBlock()
     for i in range(len(args)):
         argument = args[i]
         size = kernel.sizes[i]
-        if isinstance(argument, Access):
+        if type(argument) is Access:
             replica = task.replica_at(count)
             count += 1
             if size != 8 or replica is None:
@@ -162,6 +163,7 @@ def put_launch(task, kernel, config, args):
         cython.cast(cython.longlong, cython.cast("uintptr_t", cython.address(block.data[0]))),
         kernel.nbytes,
     )
+    spare_blocks.append(block)
     return 0
 
 
@@ -236,7 +238,18 @@ def kernel_of(context: ContextCore, thing, where):
 
 
 def config_of(config):
-    """A configuration from what users write: a ``LaunchConfig`` of cuda.core, or (grid, block[, shared bytes])."""
+    """A configuration from what users write, remembered where it can be."""
+    known = known_configs.get(config) if type(config) is tuple else None
+    if known is not None:
+        return known
+    made = make_config(config)
+    if type(config) is tuple and len(known_configs) < 1024:
+        known_configs[config] = made
+    return made
+
+
+def make_config(config):
+    """A configuration: a ``LaunchConfig`` of cuda.core, or (grid, block[, shared bytes])."""
     if isinstance(config, tuple) and len(config) in (2, 3):
         return Config(config[0], config[1], operator.index(config[2]) if len(config) == 3 else 0)
     if hasattr(config, "grid") and hasattr(config, "block"):
@@ -284,8 +297,8 @@ class KernelTask:
             raise TaskStateError("launch outside the with-block of ctx.cuda_kernel")
         context = self.task.context
         mine: Kernel = kernel_of(context, kernel, self.task.where)
-        if len(args) != len(mine.sizes):
-            raise TypeError(f"kernel '{mine.name}' has {len(mine.sizes)} parameters, got {len(args)} arguments")
+        if len(args) != mine.count:
+            raise TypeError(f"kernel '{mine.name}' has {mine.count} parameters, got {len(args)} arguments")
         put_launch(self.task, mine, Config(grid, block, shmem_size), tuple(args))
 
     def get_arg(self, index):

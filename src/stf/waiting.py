@@ -1,0 +1,178 @@
+"""Waiting: for one data, for everything, up to a fence; and hearing what failed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from stf import options
+from stf._engine import outcomes
+from stf._engine.failures import raise_failures
+from stf.annotations import Stream
+from stf.composite import CompositeData
+from stf.data import LogicalData, view_for_host
+from stf.interop import cuda_arrays
+from stf.places import DataPlace
+
+HOST_MEMORY = DataPlace("host")
+
+
+class Waiting:
+    """What of a context waits."""
+
+    engine: Any
+    on_cuda: bool
+    _spec: Any
+    _check_mine: Any
+    _must_be_open: Any
+    _must_be_outside: Any
+    _task_of_kind: Any
+    make_task_at: Any
+    current_device_code: Any
+    data_place_code: Any
+
+    def wait(self, data: Any, *, data_place: DataPlace | None = None, arrays: str | None = None) -> Any:
+        """Block until the data is there and return its content.
+
+        Parameters
+        ----------
+        data : LogicalData or CompositeData
+            What to wait for; nothing else is waited for.
+        data_place : DataPlace, optional
+            Where to read it; host memory by default.
+        arrays : str, optional
+            Library of the result.
+
+        Returns
+        -------
+        numpy.ndarray, scalar or None
+            A copy; a Python scalar for zero-dimensional data; None for a token; an object made of copies for data made
+            of several arrays.
+
+        Raises
+        ------
+        TaskFailedError
+            A task failed that was to write it, or another one whose failure was not told yet.
+        """
+        if not isinstance(data, (LogicalData, CompositeData)):
+            raise TypeError(f"wait takes logical data, got {type(data).__name__}")
+        if type(data) is LogicalData and data_place is None and arrays is None and self.engine.is_quiet():
+            return self._wait_plainly(data)
+        whole = isinstance(data, CompositeData)
+        parts = data.parts if isinstance(data, CompositeData) else [data]
+        for part in parts:
+            self._check_mine(part)
+        self._must_be_outside("wait")
+        if self.on_cuda and arrays in ("cupy", "torch", "numba") and not whole:
+            return self._copy_on_device(parts[0], data_place, arrays)
+        place = DataPlace("host") if self.on_cuda or data_place is None else data_place
+        accesses = [part.read() if part.core.token else part.read(place) for part in parts]
+        task = self._task_of_kind("wait", accesses, "wait", None, "host")
+        with task:
+            library = None if arrays == "numpy" else arrays
+            results = [content_of(task.replica_of(i), library, whole) for i in range(len(parts))]
+            result = data.rebuild(results) if isinstance(data, CompositeData) else results[0]
+        self.check_errors()
+        return result
+
+    def _wait_plainly(self, data: LogicalData) -> Any:
+        """What `wait` mostly is: the host's copy of one array, for a thread that is inside of nothing."""
+        self._check_mine(data)
+        task = self.make_task_at([data.read() if data.core.token else data.read(HOST_MEMORY)], "wait")
+        task.kind = "wait"
+        task.where = 0
+        task.find_site_outside()
+        task.start()
+        try:
+            result = content_of(task.replica_of(0), None, False)
+        except BaseException as error:
+            task.abandon(error)
+            raise
+        task.end()
+        if self.engine.failures:
+            self.check_errors()
+        return result
+
+    def _copy_on_device(self, data: LogicalData, data_place: DataPlace | None, library: str) -> Any:
+        """A copy in a library's array on a device, ordered on the caller's current stream; nothing is waited for."""
+        code = self.current_device_code() if data_place is None else self.data_place_code(data_place)
+        number = self._spec.numbers[max(code, 1) - 1]
+        task = self._task_of_kind("wait", [data.read()], "wait", None, number)
+        with task:
+            if data.is_token:
+                return None
+            view = cuda_arrays.device_view(task.replica_of(0), library, number)
+            pointer = cuda_arrays.current_stream(library, number)
+            self.engine.port.lead(task.slot, pointer)
+            result = cuda_arrays.copied(view, library)
+            self.engine.port.follow(task.slot, pointer)
+        self.check_errors()
+        return result
+
+    def synchronize(self, timeout: float | None = None) -> None:
+        """Block the host until everything submitted so far has run; then raise what failed.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds.
+
+        Raises
+        ------
+        TimeoutError
+            It took longer; nothing is lost.
+        TypeError, ValueError
+            `timeout` is no number of seconds.
+        """
+        self._must_be_open()
+        self._must_be_outside("synchronize")
+        if not self.engine.synchronize(options.seconds(timeout)):
+            raise TimeoutError(f"tasks were still running after {timeout} s")
+        self.check_errors()
+
+    def check_errors(self) -> None:
+        """Raise what failed since it was last asked: one error, or an ExceptionGroup."""
+        raise_failures(outcomes.take_failures(self.engine))
+
+    def submit(self) -> None:
+        """Start everything that was submitted; on a CPU it has started already."""
+        self._must_be_open()
+
+    def fence(self) -> Fence:
+        """Return a stream that completes after all work so far; ``synchronize()`` it, or ask ``done``."""
+        self._must_be_open()
+        self._must_be_outside("fence")
+        task = self._task_of_kind("fence", [], "fence", None, "host")
+        return Fence(self, self.engine.fence(task))
+
+    task_fence = fence
+
+
+class Fence(Stream):
+    """A point after all work submitted before it."""
+
+    def __init__(self, owner: Any, events: Any) -> None:
+        super().__init__("host")
+        self._owner = owner
+        self._events = events
+
+    def synchronize(self, timeout: float | None = None) -> None:
+        """Block until that work is complete; TimeoutError if `timeout` seconds were not enough."""
+        self._owner._must_not_be_in_a_body("synchronize of a fence")
+        if not self._owner.engine.wait_events(self._events, options.seconds(timeout)):
+            raise TimeoutError(f"tasks before the fence were still running after {timeout} s")
+
+    @property
+    def done(self) -> bool:
+        """Whether that work is complete."""
+        return bool(self._owner.engine.wait_events(self._events, 0.0))
+
+
+def content_of(replica: Any, library: str | None, whole: bool) -> Any:
+    """A copy of a host replica; an array even without axes where it is part of a whole. None for a token."""
+    if replica is None:
+        return None
+    content = view_for_host(replica, library)
+    is_scalar = replica.layout.shape == () and library is None
+    return np.asarray(content, replica.layout.dtype) if whole and is_scalar else content
