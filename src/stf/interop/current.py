@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 
-
 modules = sys.modules
 cupy_streams: dict = {}
 torch_streams: dict = {}
