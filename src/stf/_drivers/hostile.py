@@ -115,6 +115,10 @@ class HostileDriver(WrappingDriver):
             self.told[stream] = max(int(self.inner.completed(stream)), self.told[stream])
         return self.told[stream]
 
+    def query(self, stream: int, sequence: int) -> bool:
+        """As `completed`: what is told may be old news."""
+        return self.completed(stream) >= sequence
+
     def synchronize(self, stream: int, sequence: int, timeout_s: float) -> bool:
         self.check_event("synchronize", stream, sequence)
         reached = bool(self.inner.synchronize(stream, sequence, timeout_s))

@@ -128,6 +128,12 @@ class RecordingDriver(WrappingDriver):
             self.recording.note("completed", stream, sequence)
         return sequence
 
+    def query(self, stream: int, sequence: int) -> bool:
+        passed = bool(self.inner.query(stream, sequence))
+        if passed:
+            self.recording.note("completed", stream, sequence)
+        return passed
+
     def synchronize(self, stream: int, sequence: int, timeout_s: float) -> bool:
         reached = bool(self.inner.synchronize(stream, sequence, timeout_s))
         if reached:
