@@ -22,12 +22,12 @@ from stf.drivers import configured_devices, cuda_current, cuda_devices, cuda_pla
 from stf.errors import ContextClosedError, ContextMismatchError, PlaceError, TaskStateError
 from stf.functions import TaskFunction
 from stf.interop import adapters
-from stf.kernels.launching import KernelTask, launch_kernel
+from stf.kernels.launching import KernelTask, Launching
 from stf.loans import Lending
 from stf.observing import Observing
 from stf.places import DataPlace, ExecPlace, Grid, as_exec_place
 from stf.registry import Registry
-from stf.tasks import ContextCore, HostLaunch
+from stf.tasks import HostLaunch
 from stf.waiting import Waiting
 
 __all__ = [
@@ -110,7 +110,7 @@ def context(
     )
 
 
-class Context(ContextCore, Creation, Lending, Waiting, Observing):
+class Context(Launching, Creation, Lending, Waiting, Observing):
     """Data, tasks and what orders them. Made by `stf.context`."""
 
     def __init__(
@@ -253,28 +253,6 @@ class Context(ContextCore, Creation, Lending, Waiting, Observing):
         task = self.make_host_task(args, name or symbol)
         launch = HostLaunch(task, extra)
         return launch(fn) if fn is not None else launch
-
-    def launch_kernel(self, kernel: Any, config: Any, *args: Any, place: Any = None) -> None:
-        """Submit one kernel launch as a task.
-
-        Parameters
-        ----------
-        kernel : kernel
-            A ``cuda.core.Kernel``, a ``cupy.RawKernel``, or the address of a CUfunction as int.
-        config : LaunchConfig or tuple
-            A ``cuda.core.LaunchConfig``, or ``(grid, block[, shmem_size])``.
-        *args
-            The kernel's arguments; an access such as ``lX.rw()`` becomes a pointer (packed data only). A Python int
-            takes the size of its parameter, a Python float is a double, other values are NumPy scalars.
-        place : place, optional
-            The device; by default as for any task.
-
-        Raises
-        ------
-        TypeError
-            The number or the size of the arguments is not that of the kernel's parameters.
-        """
-        launch_kernel(self, kernel, config, args, place)
 
     def cuda_kernel(self, *args: Any, name: str | None = None) -> KernelTask:
         """Return a task of kernel launches, as a with-block whose ``launch`` calls form a chain.

@@ -90,12 +90,39 @@ class LaunchBlock:
         return 0
 
 
+TWO_63, TWO_64 = 1 << 63, 1 << 64
 NO_ARGUMENTS = ()
 spare_blocks: list = []
 known_configs: dict = {}
 
 
-def launch_kernel(context: ContextCore, kernel, config, args, where):
+class Launching(ContextCore):
+    """What of a context launches kernels."""
+
+    def launch_kernel(self, kernel, config, *args, place=None):
+        """Submit one kernel launch as a task.
+
+        Parameters
+        ----------
+        kernel : kernel
+            A ``cuda.core.Kernel``, a ``cupy.RawKernel``, or the address of a CUfunction as int.
+        config : LaunchConfig or tuple
+            A ``cuda.core.LaunchConfig``, or ``(grid, block[, shmem_size])``.
+        *args
+            The kernel's arguments; an access such as ``lX.rw()`` becomes a pointer (packed data only). A Python int
+            takes the size of its parameter, a Python float is a double, other values are NumPy scalars.
+        place : place, optional
+            The device; by default as for any task.
+
+        Raises
+        ------
+        TypeError
+            The number or the size of the arguments is not that of the kernel's parameters.
+        """
+        submit_launch(self, kernel, config, args, place)
+
+
+def submit_launch(context, kernel, config, args, where):
     """Submit one launch as a task of its own."""
     task: Task = context.make_task(NO_ARGUMENTS, None)
     task.find_site()
@@ -138,16 +165,17 @@ def put_launch(task, kernel, config, args):
                 refuse_gaps(kernel, i, argument)
             block.put_integer(kernel.offsets[i], 8, replica.address)
         elif type(argument) is int:
-            if size > 8:
-                refuse(kernel, i, argument)
-            check_range(kernel, i, argument, size)
-            block.put_integer(kernel.offsets[i], size, argument)
+            value: cython.longlong = integer_of(kernel, i, argument, size)
+            block.put_integer(kernel.offsets[i], size, value)
         elif type(argument) is float and size == 8:
             block.put_double(kernel.offsets[i], argument)
         else:
             block.put_bytes(kernel.offsets[i], raw_value(kernel, i, argument))
     engine: Engine = task.engine
-    function: cython.longlong = kernel.function_at(task.context, task.where)
+    where: cython.int = task.where
+    function: cython.longlong = kernel.functions[where] if where < len(kernel.functions) else 0
+    if function == 0:
+        function = kernel.function_at(task.context, where)
     if not cython.compiled:
         raise PlaceError("kernels need the compiled form of stf; unset STF_PURE, or install it with a C compiler")
     engine.port.launch(
@@ -207,11 +235,15 @@ def refuse_gaps(kernel: Kernel, index, access: Access):
     )
 
 
-def check_range(kernel: Kernel, index, value, size):
-    """An integer that the parameter cannot hold is an error, signed or not."""
-    bits = 8 * size
-    if not -(1 << (bits - 1)) <= value < 1 << bits:
+def integer_of(kernel, index, value, size):
+    """An integer that the parameter can hold, signed or not, as 64 bits."""
+    if size == 8:
+        return value if value < TWO_63 else value - TWO_64
+    if size > 8:
+        refuse(kernel, index, value)
+    if not -(1 << (8 * size - 1)) <= value < 1 << 8 * size:
         raise OverflowError(f"parameter {index} of kernel '{kernel.name}' is {size} bytes, got {value}")
+    return value
 
 
 # -- kernels and configurations ------------------------------------------------------------------------------------
