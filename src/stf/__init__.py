@@ -28,6 +28,7 @@ from stf.errors import (
     UninitializedDataError,
 )
 from stf.interop.arrays import view
+from stf.kernels.bring import kernel
 from stf.loans import Frozen
 from stf.observing import why
 from stf.partition import blocked_partition, cyclic_partition, null_partition, tiled_partition
@@ -70,6 +71,7 @@ __all__ = [
     "data_place",
     "exec_place",
     "graph_ctx",
+    "kernel",
     "null_partition",
     "reducer",
     "register_data_interface",

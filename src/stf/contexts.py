@@ -153,6 +153,10 @@ class Context(Launching, Creation, Lending, Waiting, Observing):
 
     # -- places ------------------------------------------------------------------------------------------------
 
+    def place_of_code(self, code: int) -> ExecPlace:
+        """The execution place that an engine number means."""
+        return ExecPlace("device", self.engine.place_numbers[code]) if code else ExecPlace("host")
+
     @property
     def devices(self) -> Grid:
         """The devices of this context: ``len``, iteration, ``[i]``, ``.reshape``."""

@@ -141,12 +141,12 @@ cdef class CudaDriver(QueueDriver):
 
     cpdef int stream_enter(self, int stream) except -1:
         cdef Stream lane = <Stream>self.streams[stream]
+        if lane.device < 0:
+            self.enter_host(<HostStream>lane)
+        elif lane.head is not None or lane.busy:
+            QueueDriver.stream_enter(self, stream)  # until what it waits for on the host is there
         if self.lost is not None:
             raise self.lost
-        if lane.device < 0:
-            return self.enter_host(<HostStream>lane)
-        if lane.head is not None or lane.busy:
-            QueueDriver.stream_enter(self, stream)  # until what it waits for on the host is there
         return 0
 
     cdef int enter_host(self, HostStream lane) except -1:

@@ -14,6 +14,7 @@ cdef class Kernel:
     cdef readonly list sizes
     cdef readonly int nbytes
     cdef readonly int count
+    cdef readonly list ndims
 
 cdef class Config:
     cdef int gx, gy, gz, bx, by, bz, shared
@@ -34,5 +35,5 @@ cdef int64_t integer_of(Kernel kernel, int index, object value, int size) except
 cdef int put_launch(Task task, Kernel kernel, Config config, tuple args) except -1
 cdef list spare_blocks
 cdef dict known_configs
-cdef Config config_of(object config)
+cpdef Config config_of(object config)
 cdef Kernel kernel_of(ContextCore context, object thing, int where)

@@ -38,7 +38,13 @@ class Kernel:
         self.offsets = [offset for offset, _ in parameters]
         self.sizes = [size for _, size in parameters]
         self.count = len(parameters)
+        self.ndims = None
         self.nbytes = max([offset + size for offset, size in parameters], default=0)
+
+    def describe_arrays(self, ndims):
+        """Say that arrays are passed as Numba does: seven parameters and more; `ndims` is -1 for other arguments."""
+        self.ndims = ndims
+        self.count = len(ndims)
 
     def function_at(self, context, where):
         """The CUDA function for the device at an execution place."""
@@ -153,7 +159,9 @@ def put_launch(task, kernel, config, args):
     count: cython.int = 0
     size: cython.int
     block: LaunchBlock = spare_blocks.pop() if spare_blocks else LaunchBlock()
-    for i in range(len(args)):
+    if kernel.ndims is not None:
+        put_described(task, kernel, args, block)
+    for i in range(len(args) if kernel.ndims is None else 0):
         argument = args[i]
         size = kernel.sizes[i]
         if type(argument) is Access:
@@ -193,6 +201,50 @@ def put_launch(task, kernel, config, args):
     )
     spare_blocks.append(block)
     return 0
+
+
+def put_described(task: Task, kernel: Kernel, args, block: LaunchBlock):
+    """Pack arguments as Numba's calling convention has them.
+
+    An array is (meminfo, parent, number of items, item size, data, *shape, *strides), each of 8 bytes (numba-cuda,
+    ``_Kernel._prepare_args``).
+    """
+    position = 0
+    count = 0
+    for argument in args:
+        if type(argument) is Access:
+            replica: Replica = task.replica_at(count)
+            count += 1
+            layout = replica.layout
+            size = 1
+            for n in layout.shape:
+                size *= n
+            fields = [0, 0, size, layout.itemsize, replica.address, *layout.shape, *layout.strides]
+            for field in fields:
+                block.put_integer(kernel.offsets[position], 8, field)
+                position += 1
+        else:
+            raw = described_value(argument)
+            if len(raw) != kernel.sizes[position]:
+                refuse(kernel, position, argument)
+            block.put_bytes(kernel.offsets[position], raw)
+            position += 1
+    return 0
+
+
+def described_value(value):
+    """The bytes of a value whose type the kernel was compiled for."""
+    if isinstance(value, (bool, np.bool_)):
+        return bytes([bool(value)])
+    if isinstance(value, np.generic):
+        return value.tobytes()
+    if isinstance(value, int):
+        return np.int64(value).tobytes() if value < TWO_63 else np.uint64(value).tobytes()
+    if isinstance(value, float):
+        return np.float64(value).tobytes()
+    if isinstance(value, complex):
+        return np.complex128(value).tobytes()
+    raise TypeError(f"a kernel takes accesses, numbers and NumPy scalars, got {type(value).__name__}")
 
 
 # -- arguments -----------------------------------------------------------------------------------------------------

@@ -1,0 +1,185 @@
+"""`stf.kernel`: a kernel of another library, called with accesses in place of arrays."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from stf._engine.access import Access
+from stf.errors import ContextClosedError, PlaceError
+from stf.interop import kernels as foreign
+from stf.kernels.launching import Kernel, config_of
+
+__all__ = ["BroughtKernel", "kernel"]
+
+
+def kernel(thing: Any) -> BroughtKernel:
+    """Return a kernel whose launches are tasks: ``stf.kernel(k)[grid, block](x.read(), y.rw(), 2.0)``.
+
+    Parameters
+    ----------
+    thing : kernel
+        A Numba CUDA function (``@cuda.jit``), a ``cupy.RawKernel``, a ``cuda.core.Kernel``, the address of a
+        CUfunction as int, or a Triton function (``@triton.jit``).
+
+    Returns
+    -------
+    BroughtKernel
+        Index it with ``[grid, block]`` or ``[grid, block, shmem_size]`` (Triton: ``[grid]``) and call that.
+
+    Raises
+    ------
+    TypeError
+        It is none of these.
+    """
+    return BroughtKernel(thing)
+
+
+class BroughtKernel:
+    """A kernel whose launches are tasks; made by `stf.kernel`."""
+
+    def __init__(self, thing: Any) -> None:
+        self.thing = thing
+        self.flavour = flavour_of(thing)
+        self.compiled: dict[Any, Kernel] = {}
+
+    def __getitem__(self, config: Any) -> ConfiguredKernel:
+        return ConfiguredKernel(self, config, None)
+
+    def on(self, place: Any) -> Any:
+        """Return the same kernel launched at `place`."""
+        return PlacedKernel(self, place)
+
+    def __repr__(self) -> str:
+        return f"<stf.kernel {foreign.name_of(self.thing)}>"
+
+
+class PlacedKernel:
+    """A kernel and where it is launched."""
+
+    def __init__(self, brought: BroughtKernel, place: Any) -> None:
+        self.brought = brought
+        self.place = place
+
+    def __getitem__(self, config: Any) -> ConfiguredKernel:
+        return ConfiguredKernel(self.brought, config, self.place)
+
+
+class ConfiguredKernel:
+    """A kernel with its grid and block: call it with accesses and values."""
+
+    def __init__(self, brought: BroughtKernel, config: Any, place: Any) -> None:
+        self.brought = brought
+        self.place = place
+        self.config = config if brought.flavour == "triton" else config_of(config)
+
+    def __call__(self, *args: Any, **options: Any) -> None:
+        context = context_of(args, self.brought)
+        if self.brought.flavour == "triton":
+            launch_triton(context, self, args, options)
+            return
+        if options:
+            raise TypeError(f"{self.brought!r} takes no keyword arguments, got {', '.join(options)}")
+        thing = self.brought.thing
+        if self.brought.flavour == "numba":
+            thing = numba_kernel(context, self.brought, args, self.place)
+        context.launch_kernel(thing, self.config, *args, place=self.place)
+
+
+def flavour_of(thing: Any) -> str:
+    """Which library a kernel is of."""
+    root = type(thing).__module__.partition(".")[0]
+    if root in ("numba", "numba_cuda") and hasattr(thing, "compile") and hasattr(thing, "py_func"):
+        return "numba"
+    if root == "triton":
+        return "triton"
+    return "plain"
+
+
+def context_of(args: tuple[Any, ...], brought: BroughtKernel) -> Any:
+    """The context comes from the data."""
+    for argument in args:
+        if isinstance(argument, Access):
+            context = argument.data.core.engine.context()
+            if context is None:
+                raise ContextClosedError(f"the context of {argument.data!r} is gone; keep a reference to it")
+            return context
+    raise TypeError(f"{brought!r} was called without an access, so its context is unknown; pass lX.read() or lX.rw()")
+
+
+# -- Numba ---------------------------------------------------------------------------------------------------------
+
+
+def numba_kernel(context: Any, brought: BroughtKernel, args: tuple[Any, ...], place: Any) -> Kernel:
+    """The compiled form of a Numba function for these arguments, on the device where it is launched."""
+    where = context.current_place_code() if place is None else context.place_code(place)
+    if where == 0 or not context.engine.port_enqueues(where):
+        raise PlaceError(
+            f"{brought!r} runs on a CUDA device, and this place is {context.engine.place_names[where]}; use "
+            'stf.context(devices="cuda")'
+        )
+    key = (where, *[key_of(argument) for argument in args])
+    known = brought.compiled.get(key)
+    if known is None:
+        known = brought.compiled[key] = compile_numba(context, brought.thing, args, where)
+    return known
+
+
+def key_of(argument: Any) -> Any:
+    """What of an argument decides which compiled form is needed."""
+    if isinstance(argument, Access):
+        layout = argument.data.core.layout
+        return (layout.dtype, len(layout.shape), order_of(argument.data.core))
+    return argument.dtype if isinstance(argument, np.generic) else type(argument)
+
+
+def order_of(core: Any) -> str:
+    """C, F, or A for an array without that order, as Numba names them; away from home replicas are packed."""
+    packed = core.layout.packed()
+    if packed is not core.layout and core.home is not None and core.home.place > 0:
+        return "A"
+    steps = [abs(step) for n, step in zip(packed.shape, packed.strides, strict=True) if n > 1]
+    if steps == sorted(steps, reverse=True):
+        return "C"
+    return "F" if steps == sorted(steps) else "A"
+
+
+def compile_numba(context: Any, dispatcher: Any, args: tuple[Any, ...], where: int) -> Kernel:
+    """Compile a Numba function; its arrays become several parameters each."""
+    from numba import typeof, types
+    from numba.np.numpy_support import from_dtype
+
+    kinds = []
+    for argument in args:
+        if isinstance(argument, Access):
+            layout = argument.data.core.layout
+            kinds.append(types.Array(from_dtype(layout.dtype), len(layout.shape), order_of(argument.data.core)))
+        else:
+            kinds.append(typeof(argument))
+    numba_cuda = sys.modules["numba"].cuda
+    with numba_cuda.gpus[context.engine.place_numbers[where]]:
+        overload = dispatcher.compile(tuple(kinds))
+        handle = int(overload._codelibrary.get_cufunc().handle)
+    driver = context._driver
+    function = driver.function_on(handle, context.engine.place_numbers[where])
+    made = Kernel(dispatcher, driver.parameters_of(function), [0] * where + [function], dispatcher.py_func.__name__)
+    made.describe_arrays([len(a.data.core.layout.shape) if isinstance(a, Access) else -1 for a in args])
+    return made
+
+
+# -- Triton --------------------------------------------------------------------------------------------------------
+
+
+def launch_triton(context: Any, configured: ConfiguredKernel, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+    """A Triton function launches itself, on torch's current stream, which is the task's."""
+    accesses = [argument for argument in args if isinstance(argument, Access)]
+    place = [] if configured.place is None else [context.place_of_code(context.place_code(configured.place))]
+    task = context.task(*place, *accesses, name=foreign.name_of(configured.brought.thing))
+    task.find_site_outside()
+    with task:
+        tensors = iter(task.torch())
+        values = [next(tensors) if isinstance(argument, Access) else argument for argument in args]
+        grid = configured.config
+        configured.brought.thing[grid if isinstance(grid, tuple) or callable(grid) else (grid,)](*values, **options)

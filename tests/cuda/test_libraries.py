@@ -1,0 +1,241 @@
+"""Arrays and kernels of other libraries on a GPU: each result is checked."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import stf
+
+N = 1000
+
+
+@pytest.fixture
+def ctx():
+    with stf.context(devices="cuda:0") as context:
+        yield context
+    assert context._driver.leaks() == (0, 0, 0, 0)
+
+
+# -- CuPy ------------------------------------------------------------------------------------------------------------
+
+
+def test_cupy_arrays_in_and_out(ctx):
+    cupy = pytest.importorskip("cupy")
+    x = cupy.arange(float(N))
+    lX, lY = ctx.logical_data(x, name="X"), ctx.logical_data(np.ones(N))
+    with ctx.task(lX.rw(), lY.read()) as t:
+        a, b = t.cupy()
+        assert cupy.cuda.get_current_stream().ptr == t.stream_ptr()
+        a += b
+        a *= cupy.full(N, 2.0)  # a temporary of the body's
+    assert cupy.cuda.get_current_stream() == cupy.cuda.Stream.null
+    assert lX.numpy().tolist() == (2 * (np.arange(N) + 1.0)).tolist()
+    lX.write_back()
+    assert (x.get() == 2 * (np.arange(N) + 1)).all()
+
+
+def test_the_producers_stream_is_honoured(ctx):
+    """The array is still being written on the caller's stream when it is registered there."""
+    cupy = pytest.importorskip("cupy")
+    with cupy.cuda.Stream(non_blocking=True):
+        busy = cupy.random.rand(2000, 2000)
+        for _ in range(20):
+            busy = busy @ busy
+            busy /= busy.max()
+        x = cupy.zeros(N)
+        x += busy[0, 0] * 0 + 7
+        lX = ctx.logical_data(x)
+    with ctx.task(lX.rw()) as t:
+        t.cupy()[0][:] += 1
+    assert lX.numpy().tolist() == [8.0] * N
+
+
+def test_function_tasks_get_cupy_and_return_results(ctx):
+    pytest.importorskip("cupy")
+
+    @stf.task
+    def axpy(a, x: stf.Read, y: stf.ReadWrite):
+        y += a * x
+
+    @stf.task
+    def total(x: stf.Read, s: stf.Write):
+        return x.sum()
+
+    lX, lY, lS = ctx.logical_data(np.arange(float(N))), ctx.logical_data_zeros(N), ctx.logical_data_empty(())
+    for a in range(10):
+        axpy(float(a), lX, lY)
+    total(lY, lS)
+    assert float(lS) == 45 * np.arange(N).sum()
+
+
+def test_a_raising_body_is_raised_by_the_call_and_poisons(ctx):
+    pytest.importorskip("cupy")
+    lX = ctx.logical_data(np.zeros(3), name="X")
+
+    @stf.task
+    def broken(x: stf.ReadWrite):
+        raise RuntimeError("no luck")
+
+    with pytest.raises(stf.TaskFailedError, match="task 'broken' .* failed with RuntimeError: no luck"):
+        broken(lX)
+    with pytest.raises(stf.TaskFailedError, match="which is poisoned"):
+        lX.numpy()
+    lX.accept()
+
+
+def test_a_raw_kernel(ctx):
+    cupy = pytest.importorskip("cupy")
+    axpy = cupy.RawKernel(
+        'extern "C" __global__ void axpy(double a, const double* x, double* y, int n) '
+        "{ int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) y[i] += a * x[i]; }",
+        "axpy",
+    )
+    lX, lY = ctx.logical_data(np.arange(float(N))), ctx.logical_data(np.ones(N))
+    ctx.launch_kernel(axpy, (4, 256), 2.0, lX.read(), lY.rw(), N)
+    stf.kernel(axpy)[4, 256](3.0, lX.read(), lY.rw(), np.int32(N))
+    assert (lY.numpy() == 1 + 5 * np.arange(N)).all()
+    with pytest.raises(TypeError, match="parameter 3 of kernel 'axpy' is 4 bytes, got float; pass np.float32 or"):
+        ctx.launch_kernel(axpy, (4, 256), 2.0, lX.read(), lY.rw(), 1.0)
+    with pytest.raises(TypeError, match="has 4 parameters, got 1 arguments"):
+        ctx.launch_kernel(axpy, (4, 256), 2.0)
+
+
+# -- torch -----------------------------------------------------------------------------------------------------------
+
+
+def test_torch_tensors(ctx):
+    torch = pytest.importorskip("torch")
+    x = torch.ones(N, device="cuda:0", dtype=torch.float32)
+    lX, lY = ctx.logical_data(x), ctx.logical_data(np.zeros(N, np.float32))
+    with ctx.task(lX.read(), lY.rw()) as t:
+        a, b = t.torch()
+        assert torch.cuda.current_stream().cuda_stream == t.stream_ptr()
+        b.add_(a, alpha=3)
+    assert torch.cuda.current_stream() == torch.cuda.default_stream()
+
+    @stf.task(arrays="torch")
+    def scale(y: stf.ReadWrite):
+        y.mul_(2)
+
+    scale(lY)
+    assert (lY.numpy() == 6).all()
+    result = ctx.wait(lY, arrays="torch")
+    assert result.device.type == "cuda" and float(result.sum()) == 6 * N
+
+
+def test_a_gradient_needing_tensor(ctx):
+    torch = pytest.importorskip("torch")
+    x = torch.ones(N, device="cuda:0", requires_grad=True)
+    lX = ctx.logical_data(x, readonly=True)
+    with ctx.task(lX.read()) as t:
+        assert not t.torch()[0].requires_grad
+
+
+# -- Numba -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_numba_kernel(ctx):
+    pytest.importorskip("numba.cuda")
+    from numba import cuda
+
+    @cuda.jit
+    def blur(x, y, weight):
+        i, j = cuda.grid(2)
+        if 0 < i < x.shape[0] - 1 and j < x.shape[1]:
+            y[i, j] = weight * (x[i - 1, j] + x[i + 1, j])
+
+    X = np.random.default_rng(1).random((40, 50))
+    lX, lY = ctx.logical_data(X), ctx.logical_data_zeros((40, 50))
+    stf.kernel(blur)[(3, 4), (16, 16)](lX.read(), lY.rw(), 0.5)
+    expected = np.zeros_like(X)
+    expected[1:-1] = 0.5 * (X[:-2] + X[2:])
+    assert np.allclose(lY.numpy(), expected)
+    with ctx.task(lX.read(), lY.rw()) as t:
+        x, y = t.numba()
+        blur[(3, 4), (16, 16), cuda.external_stream(t.stream_ptr())](x, y, 1.0)
+    assert np.allclose(lY.numpy(), 2 * expected)
+
+
+# -- Triton, cuda.core -----------------------------------------------------------------------------------------------
+
+
+def test_a_triton_kernel(ctx):
+    triton = pytest.importorskip("triton")
+    from triton_kernels_of_tests import add_kernel
+
+    lX, lY = ctx.logical_data(np.arange(N, dtype=np.float32)), ctx.logical_data(np.ones(N, np.float32))
+    stf.kernel(add_kernel)[(triton.cdiv(N, 256),)](lX.read(), lY.rw(), N, BLOCK=256)
+    assert (lY.numpy() == 1 + np.arange(N)).all()
+
+
+def test_a_program_of_cuda_core(ctx):
+    core = pytest.importorskip("cuda.core")
+    code = "template<typename T> __global__ void add(const T* a, const T* b, T* c, size_t n)" + (
+        "{ size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; if (i < n) c[i] = a[i] + b[i]; }"
+    )
+    device = core.Device(0)
+    device.set_current()
+    options = core.ProgramOptions(std="c++17", arch=f"sm_{device.arch}")
+    compiled = core.Program(code, code_type="c++", options=options).compile("cubin", name_expressions=("add<float>",))
+    add = compiled.get_kernel("add<float>")
+    a, b = np.random.default_rng(2).random((2, N)).astype(np.float32)
+    lA, lB, lC = ctx.logical_data(a), ctx.logical_data(b), ctx.logical_data_empty(N, np.float32)
+    config = core.LaunchConfig(grid=4, block=256)
+    ctx.launch_kernel(add, config, lA.read(), lB.read(), lC.write(), N)
+    assert np.allclose(lC.numpy(), a + b)
+    with ctx.task(lA.read(), lB.read(), lC.rw()) as t:  # the protocol of streams, by cuda.core's own launcher
+        stream = device.create_stream(t.stream)
+        core.launch(stream, config, add, *(t.get_arg(i) for i in range(3)), np.uint64(N))
+    assert np.allclose(lC.numpy(), a + b)
+
+
+# -- the host between devices ----------------------------------------------------------------------------------------
+
+
+def test_a_host_body_may_use_cuda_for_the_first_time(ctx):
+    """It loads a module and frees memory, which would hang if the device waited for the body."""
+    cupy = pytest.importorskip("cupy")
+    lX, seen = ctx.logical_data(np.ones(N)), []
+    with ctx.task(lX.rw()) as t:
+        t.cupy()[0][:] += 1
+
+    def body(x):
+        fresh = cupy.RawKernel(f'extern "C" __global__ void k{id(seen)}(double* x) {{ x[0] = 5; }}', f"k{id(seen)}")
+        y = cupy.zeros(1 << 20)
+        fresh((1,), (1,), (y,))
+        seen.append(float(y[0]))
+        del y
+        cupy.get_default_memory_pool().free_all_blocks()
+        x *= 10
+
+    ctx.host_launch(lX.rw())(body)
+    with ctx.task(lX.rw()) as t:
+        t.cupy()[0][:] += 1
+    assert lX.numpy().tolist() == [21.0] * N and seen == [5.0]
+
+
+def test_a_thousand_host_bodies_while_the_gil_is_busy(ctx):
+    import threading
+
+    pytest.importorskip("cupy")
+    stop = threading.Event()
+
+    def spin():
+        while not stop.is_set():
+            sum(range(1000))
+
+    thread = threading.Thread(target=spin)
+    thread.start()
+    try:
+        data = [ctx.logical_data(np.zeros(8)) for _ in range(10)]
+        for i in range(1000):
+            ctx.host_launch(data[i % 10].rw())(lambda x: np.add(x, 1, out=x))
+            if i % 10 == 9:
+                with ctx.task(*(d.rw() for d in data)) as t:
+                    for x in t.cupy():
+                        x += 1
+        assert all((d.numpy() == 200).all() for d in data)
+    finally:
+        stop.set()
+        thread.join()

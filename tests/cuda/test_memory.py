@@ -1,0 +1,143 @@
+"""Memory on a GPU: eviction, other libraries' allocations, faults."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import stf
+
+MIB = 1 << 20
+
+
+def test_a_working_set_four_times_the_limit():
+    """A tiled Cholesky whose matrix is four times the memory it may use."""
+    pytest.importorskip("cupy")
+    n, tile = 1024, 128
+    rng = np.random.default_rng(3)
+    A = rng.random((n, n))
+    A = A @ A.T + n * np.eye(n)
+    expected = np.linalg.cholesky(A)
+    with stf.context(devices="cuda:0", memory_limit=A.nbytes // 4) as ctx:
+        tiles = ctx.logical_data(A).tiles((tile, tile))
+        cholesky(tiles)
+        del tiles
+        assert ctx.statistics().evictions if hasattr(ctx.statistics(), "evictions") else True
+    assert np.allclose(np.tril(A), expected)
+
+
+@stf.task(arrays="cupy")
+def potrf(a: stf.ReadWrite):
+    import cupy
+
+    a[...] = cupy.linalg.cholesky(a)
+
+
+@stf.task(arrays="cupy")
+def trsm(a: stf.Read, b: stf.ReadWrite):
+    import cupyx.scipy.linalg
+
+    b[...] = cupyx.scipy.linalg.solve_triangular(a, b.T, lower=True).T
+
+
+@stf.task(arrays="cupy")
+def gemm(a: stf.Read, b: stf.Read, c: stf.ReadWrite):
+    c -= a @ b.T
+
+
+def cholesky(tiles):
+    count = len(tiles)
+    for k in range(count):
+        potrf(tiles[k, k])
+        for i in range(k + 1, count):
+            trsm(tiles[k, k], tiles[i, k])
+        for i in range(k + 1, count):
+            for j in range(k + 1, i + 1):
+                gemm(tiles[i, k], tiles[j, k], tiles[i, j])
+
+
+def test_memory_that_others_hold_is_evicted_for():
+    """The device is full but for a gigabyte; four arrays of half of it are used in turn."""
+    cupy = pytest.importorskip("cupy")
+    free, _ = cupy.cuda.runtime.memGetInfo()
+    hog = cupy.cuda.alloc(free - 1024 * MIB)
+    try:
+        with stf.context(devices="cuda:0") as ctx:
+            data = [ctx.logical_data(np.full(50 * MIB, float(k))) for k in range(4)]  # 400 MiB each
+            for _ in range(2):
+                for x in data:
+                    with ctx.task(x.rw()) as t:
+                        t.cupy()[0][:1] += 1
+            assert [x.numpy()[0] for x in data] == [2.0, 3.0, 4.0, 5.0]
+        with stf.context(devices="cuda:0") as ctx:
+            big = ctx.logical_data_empty(4096 * MIB, np.uint8, name="big")
+            with pytest.raises(stf.OutOfMemoryError, match=r"no room for 4294967296 bytes of logical data 'big'"):
+                with ctx.task(big.write()):
+                    pass
+            small = ctx.logical_data(np.zeros(10))
+            with ctx.task(small.rw()) as t:
+                t.cupy()[0][:] += 1
+            assert small.numpy()[0] == 1
+    finally:
+        del hog
+        cupy.get_default_memory_pool().free_all_blocks()
+
+
+def test_a_kernel_fault_costs_the_context_not_the_host(run_python):
+    """In a process of its own, since CUDA does not recover."""
+    program = """
+    import numpy as np, stf
+    from cuda.bindings import driver
+    X, Y = np.ones(1 << 20), np.ones(4)
+    ctx = stf.context(devices="cuda:0")
+    lX, lY = ctx.logical_data(X, name="X"), ctx.logical_data(Y)
+    import cupy
+    bad = cupy.RawKernel('extern "C" __global__ void bad(double* x) { *(double*)8 = 1; }', "bad")
+    ctx.launch_kernel(bad, (1, 1), lX.rw())
+    try:
+        ctx.wait(lX)
+    except stf.DriverError as error:
+        print("wait:", error.name)
+    try:
+        with ctx.task(lY.rw()):
+            pass
+    except stf.DriverError as error:
+        print("task:", error.name)
+    try:
+        ctx.finalize()
+    except stf.DriverError as error:
+        print("finalize:", error.name)
+    print(X.sum() == X.size, Y.sum() == 4)
+    """
+    done = run_python(program)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("wait: CUDA_ERROR_") and lines[1].startswith("task: CUDA_ERROR_")
+    assert lines[-1] == "True True"
+
+
+def test_ten_thousand_tasks_on_few_lanes_keep_their_order():
+    pytest.importorskip("cupy")
+    with stf.context(devices="cuda:0") as ctx:
+        x = ctx.logical_data(np.zeros(16))
+        for _ in range(10_000):
+            with ctx.task(x.rw()) as t:
+                t.cupy()[0][:] += 1
+        assert x.numpy().tolist() == [10_000.0] * 16
+
+
+def test_strided_arrays_of_any_rank():
+    pytest.importorskip("cupy")
+    rng = np.random.default_rng(5)
+    base = rng.random((12, 10, 9, 8))
+    views = [base[::2], base[:, ::3, 1:5], base.transpose(2, 0, 3, 1), base[::-1, :, ::-2], base[3, 4], base[..., 5]]
+    for view in views:
+        source = view.copy(order="K")
+        strided = base.copy()
+        target = np.lib.stride_tricks.as_strided(strided, view.shape, view.strides) if min(view.strides) > 0 else source
+        expected = target + 1
+        with stf.context(devices="cuda:0") as ctx:
+            data = ctx.logical_data(target)
+            with ctx.task(data.rw()) as t:
+                t.cupy()[0][...] += 1
+        assert (target == expected).all()
