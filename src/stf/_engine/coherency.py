@@ -171,7 +171,7 @@ class Coherency:
             return
         except MemoryError as error:
             freed = EventSet()
-            if self.pauses == 0:
+            if self.pauses == 0 and (self.asking is None or self.asking.patience == 0):
                 self.add_tails(freed)
             before = pool.evictions
             if freed.count == 0:

@@ -9,8 +9,8 @@ try:
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
+from stf._engine import waits
 from stf._engine.failures import Failure
-from stf._engine.waits import RUNNING
 
 if not cython.compiled:
     from stf._sync import PyThread_get_thread_ident
@@ -61,7 +61,8 @@ class LateCall:
         """Run the body; return its failure, or None."""
         engine: Engine = self.engine
         thread = PyThread_get_thread_ident()
-        RUNNING[thread] = self.task
+        waits.RUNNING[thread] = self.task
+        waits.running_bodies += 1
         task = self.task
         start = time.perf_counter_ns() if self.watched else 0
         try:
@@ -72,7 +73,8 @@ class LateCall:
             engine.failures.append(failure)
             return failure
         finally:
-            RUNNING.pop(thread, None)
+            waits.RUNNING.pop(thread, None)
+            waits.running_bodies -= 1
             if self.watched:
                 name = task.symbol or task.kind
                 engine.observer.ran(task.id, name, task.where - 1, thread, start, time.perf_counter_ns(), "task")

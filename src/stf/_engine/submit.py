@@ -73,6 +73,10 @@ class Engine:
         self.max_partials = max_partials
         self.context = None
         waits.ENGINES[id(self)] = self
+        waits.live_engines += 1
+
+    def __del__(self):
+        waits.live_engines -= 1
 
     # -- data --------------------------------------------------------------------------------------------------
 
@@ -133,10 +137,8 @@ class Engine:
 
     def begin(self, task):
         """Claim, order and provide; the task is open afterwards. Nothing has changed if this raises."""
-        patience: cython.int = 0
         while True:
             self.enter()
-            self.coherency.pauses = patience
             baton = None
             try:
                 conflict = self.admit(task)
@@ -148,7 +150,7 @@ class Engine:
                 self.cancel(task)
                 self.gate.leave()
                 waits.wait(self.port, pause.events)
-                patience += 1
+                task.patience += 1
                 continue
             except OutOfMemoryError:
                 self.cancel(task)
@@ -324,7 +326,8 @@ class Engine:
 
     def is_quiet(self):
         """Whether nothing is open and no body runs, here or in another engine."""
-        return waits.opened_tasks == 0 and not waits.RUNNING and self.closed is None
+        alone = waits.live_engines == 1 and waits.running_bodies == 0
+        return alone and self.last_open is None and self.closed is None
 
     def runs_body(self, thread):
         """Whether the thread runs the body of a task of this engine."""
@@ -357,7 +360,6 @@ class Engine:
         if self.last_open is not None:
             self.last_open.after = task
         self.last_open = task
-        waits.opened_tasks += 1
         return 0
 
     def unlist_open(self, task):
@@ -369,7 +371,6 @@ class Engine:
             task.before.after = task.after
             task.before = None
         task.after = None
-        waits.opened_tasks -= 1
         return 0
 
     # -- claims ------------------------------------------------------------------------------------------------

@@ -37,6 +37,7 @@ cdef class TaskCore:
     cdef int64_t written_mask
     cdef list partials
     cdef readonly int slot
+    cdef public int patience  # how often its begin was paused
     cdef readonly int state
     cdef public object symbol
     cdef public object code

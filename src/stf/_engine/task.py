@@ -27,6 +27,7 @@ class TaskCore:
     def __cinit__(self):
         self.lasti = 0
         self.slot = -1
+        self.patience = 0
         self.state = NEW
         self.kind = "task"
 
@@ -152,7 +153,7 @@ if not cython.compiled:
         "inputs",
     ):
         setattr(TaskCore, _name, None)
-    TaskCore.id = TaskCore.opened_ns = TaskCore.where = TaskCore.thread = TaskCore.claimed = 0
+    TaskCore.patience = TaskCore.id = TaskCore.opened_ns = TaskCore.where = TaskCore.thread = TaskCore.claimed = 0
     TaskCore.__cinit__(TaskCore)
 
 

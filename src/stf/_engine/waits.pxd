@@ -3,5 +3,6 @@ from stf._engine.ports cimport Port
 from stf._engine.task cimport TaskCore
 from stf._sync cimport PyThread_get_thread_ident
 
-cdef long opened_tasks
+cdef long live_engines
+cdef long running_bodies
 cdef int enter(Port port, TaskCore task) except -1

@@ -24,7 +24,8 @@ RUNNING: dict = {}  # thread -> the late task whose body it runs, of whatever co
 BLOCKED: dict = {}  # thread -> what it waits for
 ENGINES = weakref.WeakValueDictionary()  # id -> engine
 
-opened_tasks = 0  # of all engines
+live_engines = 0
+running_bodies = 0
 
 
 class Pause(Exception):
@@ -85,9 +86,12 @@ def wait(port, events):
 
 def enter(port, task):
     """Wait until the body of an open task may run where it stands; no gate may be held."""
-    thread = PyThread_get_thread_ident()
-    if opened_tasks == 1 and thread not in RUNNING:
+    if task.before is None and task.after is None and running_bodies == 0 and live_engines == 1:
         port.enter(task.slot)  # nobody waits for this thread
+        return 0
+    thread = PyThread_get_thread_ident()
+    if thread not in RUNNING and len(held_by(thread)) == 1:
+        port.enter(task.slot)  # nor here: this task is all that it holds
         return 0
     note(thread, WorkWait(port, None, task.slot), f"task {task.label()}")
     try:
@@ -140,7 +144,7 @@ def ends(port, events: EventSet):
 
 def is_waited_for(thread):
     """Whether others may wait for what a thread is inside of: a body, or tasks that it holds open."""
-    return thread in RUNNING or (opened_tasks > 0 and len(held_by(thread)) > 0)
+    return thread in RUNNING or len(held_by(thread)) > 0
 
 
 def held_by(thread):
