@@ -528,9 +528,11 @@ cdef class CudaDriver(QueueDriver):
         if self.lost is not None:
             return 0
         if <int>what[0] < 0 and not self.has_host_pool:
+            before = push((<Device>self.devices[0]).context)  # a worker has none
             with nogil:
                 cu.cuStreamSynchronize(stream)
                 code = cu.cuMemFreeHost(<void*>address)
+            pop(before)
             return self.note(code, "cuMemFreeHost", -1)
         with nogil:
             code = cu.cuMemFreeAsync(address, stream)
