@@ -15,6 +15,8 @@ import pytest
 
 import stf
 
+sys.path.insert(0, str(Path(__file__).parent))  # the tests import `helpers`
+
 
 @pytest.fixture(scope="session")
 def cuda_device_count() -> int:

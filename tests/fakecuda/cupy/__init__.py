@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy
-from numpy import bool_, complex64, complex128, float16, float32, float64  # noqa: F401
-from numpy import dtype, inf, int8, int16, int32, int64, nan, newaxis, pi, uint8, uint16, uint32, uint64  # noqa: F401
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from . import cuda
@@ -34,7 +32,7 @@ class Flags:
         return getattr(self, name.lower())
 
 
-class ndarray(NDArrayOperatorsMixin):  # noqa: N801
+class ndarray(NDArrayOperatorsMixin):
     """An array on a device."""
 
     __slots__ = ("__weakref__", "_host", "data")
@@ -299,6 +297,8 @@ round std sum take trace var"""
 FUNCTIONS = """all any argmax argmin argsort array_equal broadcast_to clip concatenate copy cumsum diag dot einsum
 expand_dims flip linspace eye tensordot trapezoid max mean min minimum nonzero outer prod ravel reshape roll sort stack
 std sum tril triu transpose var vdot where zeros_like ones_like empty_like full_like tile repeat"""
+CONSTANTS = """bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128 dtype
+inf nan newaxis pi"""
 UFUNCS = [name for name in dir(numpy) if isinstance(getattr(numpy, name), numpy.ufunc)]
 
 for _name in METHODS.split():
@@ -306,9 +306,11 @@ for _name in METHODS.split():
         setattr(ndarray, _name, method(_name))
 for _name in {*FUNCTIONS.split(), *UFUNCS}:
     globals()[_name] = function(getattr(numpy, _name))
+for _name in CONSTANTS.split():
+    globals()[_name] = getattr(numpy, _name)
 
 
-class linalg:  # noqa: N801
+class linalg:
     """Linear algebra."""
 
     cholesky = staticmethod(function(numpy.linalg.cholesky))

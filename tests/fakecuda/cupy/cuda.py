@@ -100,17 +100,17 @@ def is_available() -> bool:
     return not _driver.cuInit(0) and not _driver.cuDeviceGetCount(ctypes.byref(count)) and count.value > 0
 
 
-class runtime:  # noqa: N801
+class runtime:
     """The part of ``cupy.cuda.runtime`` that tests use."""
 
     CUDARuntimeError = CUDARuntimeError
 
     @staticmethod
-    def getDevice() -> int:  # noqa: N802
+    def getDevice() -> int:
         return _current_ordinal()
 
     @staticmethod
-    def getDeviceCount() -> int:  # noqa: N802
+    def getDeviceCount() -> int:
         count = ctypes.c_int()
         _check(_driver.cuInit(0) or _driver.cuDeviceGetCount(ctypes.byref(count)), "cuDeviceGetCount")
         return count.value

@@ -1,0 +1,77 @@
+"""What lets one body of tests run on every driver.
+
+On a CPU, bodies at a device are queued and get NumPy arrays. On CUDA they run inside the call that submits them, since
+they only enqueue work, and get CuPy arrays, which refuse to be taken for NumPy's. Bodies on the host are queued on both.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stf
+
+
+def is_cuda(ctx: stf.Context) -> bool:
+    """Whether the devices of a context are CUDA's: whether bodies there only enqueue work."""
+    return not ctx._driver.runs_inline
+
+
+def queued(ctx: stf.Context) -> Any:
+    """The first place whose bodies are queued, so that they may block and fail late: a CPU device, else the host."""
+    return stf.exec_place.host() if is_cuda(ctx) else ctx.devices[0]
+
+
+def last_queued(ctx: stf.Context) -> Any:
+    """The last such place."""
+    return stf.exec_place.host() if is_cuda(ctx) else ctx.devices[-1]
+
+
+def content(x: Any) -> np.ndarray:
+    """What an array holds, as a NumPy array."""
+    return x if isinstance(x, np.ndarray) else x.get()
+
+
+def put(x: Any, values: np.ndarray) -> None:
+    """Overwrite an array by NumPy's `values`."""
+    if isinstance(x, np.ndarray):
+        x[...] = values
+    else:
+        x.set(np.asarray(values, order="K"))
+
+
+def library(x: Any) -> Any:
+    """The module that an array is of: NumPy or CuPy."""
+    if isinstance(x, np.ndarray):
+        return np
+    import cupy
+
+    return cupy
+
+
+def is_read_only(x: Any) -> bool:
+    """Whether an array refuses to be written; CuPy's have no such state."""
+    return not x.flags.writeable if isinstance(x, np.ndarray) else True
+
+
+def is_writeable(x: Any) -> bool:
+    return x.flags.writeable if isinstance(x, np.ndarray) else True
+
+
+@contextlib.contextmanager
+def told(
+    ctx: stf.Context, submit: Callable[[], Any], match: str | None = None, error: Any = stf.TaskFailedError
+) -> Iterator[Any]:
+    """Expect the failure of a body: in the with-block where bodies are queued, else by the call that submits it."""
+    if not is_cuda(ctx):
+        submit()
+        with pytest.raises(error, match=match) as caught:
+            yield caught
+        return
+    with pytest.raises(error, match=match) as caught:
+        submit()
+    yield caught
