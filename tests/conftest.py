@@ -64,6 +64,16 @@ class ContextFactory:
         """Whether device(0) works in host memory: then nothing is ever copied."""
         return self.options["devices"] == "cpu"
 
+    @property
+    def device_count(self) -> int:
+        """How many devices a context has."""
+        name = self.options["devices"]
+        if name.startswith("cpu"):
+            return int(name.partition(":")[2] or 1)
+        from stf._drivers.cuda_devices import device_count
+
+        return len(name.partition(":")[2].split(",")) if ":" in name else device_count()
+
     def close(self) -> None:
         for context in self.opened:
             if context.engine.closed is None:

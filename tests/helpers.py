@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 import stf
 
@@ -41,7 +42,8 @@ def put(x: Any, values: np.ndarray) -> None:
     if isinstance(x, np.ndarray):
         x[...] = values
     else:
-        x.set(np.asarray(values, order="K"))
+        axes = sorted(range(x.ndim), key=lambda axis: -x.strides[axis])  # CuPy sets what is contiguous
+        x.transpose(axes).set(values.transpose(axes).copy())
 
 
 def library(x: Any) -> Any:
@@ -75,3 +77,25 @@ def told(
     with pytest.raises(error, match=match) as caught:
         submit()
     yield caught
+
+
+def csr_of(shape: tuple[int, int], parts: Any) -> Any:
+    """A sparse array of its three parts: SciPy's on the host; on a device one of our own, since SciPy wants NumPy's."""
+    if isinstance(parts[0], np.ndarray):
+        return scipy.sparse.csr_array(tuple(parts), shape, copy=False)
+    return DeviceCsr(shape, *parts)
+
+
+class DeviceCsr:
+    """As much of a sparse array on a device as the tests use."""
+
+    def __init__(self, shape: tuple[int, int], data: Any, indices: Any, indptr: Any) -> None:
+        self.shape, self.data, self.indices, self.indptr = shape, data, indices, indptr
+
+    def __matmul__(self, x: Any) -> Any:
+        ends = self.indptr.tolist()
+        rows = [slice(a, b) for a, b in zip(ends, ends[1:], strict=False)]
+        return library(x).stack([(self.data[row] * x[self.indices[row]]).sum() for row in rows])
+
+    def toarray(self) -> Any:
+        return scipy.sparse.csr_array((content(self.data), content(self.indices), content(self.indptr)), self.shape).toarray()

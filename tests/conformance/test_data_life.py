@@ -7,6 +7,7 @@ import threading
 
 import numpy as np
 import pytest
+from helpers import last_queued, queued
 
 import stf
 
@@ -65,7 +66,7 @@ def test_release_is_ordered_after_the_last_use(ctx):
     X = np.zeros(2)
     gate = threading.Event()
     lX = ctx.logical_data(X, name="X")
-    ctx.task(ctx.devices[-1], lX.rw())(lambda x: (gate.wait(30), x.__iadd__(1), None)[-1])
+    ctx.task(last_queued(ctx), lX.rw())(lambda x: (gate.wait(30), x.__iadd__(1), None)[-1])
     lX.release()
     lX.release()
     gate.set()
@@ -105,7 +106,7 @@ def test_deletion_while_a_task_is_queued(ctx):
     gate, seen = threading.Event(), []
     lX = ctx.logical_data_full(3, 4.0)
 
-    @ctx.task(lX.read())
+    @ctx.task(queued(ctx), lX.read())
     def look(x):
         assert gate.wait(30)
         seen.append(x.tolist())
@@ -138,8 +139,9 @@ def test_history_says_who_and_where(ctx):
     text = lX.history()
     assert "logical data 'X' (float64, shape (2,)): written by task 'add' at test_data_life.py:" in text
     if len(ctx.devices) > 1:
-        assert "copied host -> device(2) for task 'add' at test_data_life.py:" in text
-        assert "copied device(2) -> host for task 'wait' at test_data_life.py:" in text
+        last = f"device({len(ctx.devices) - 1})"
+        assert f"copied host -> {last} for task 'add' at test_data_life.py:" in text
+        assert f"copied {last} -> host for task 'wait' at test_data_life.py:" in text
 
 
 # -- tiles -----------------------------------------------------------------------------------------------------------
