@@ -22,14 +22,9 @@ def is_cuda(ctx: stf.Context) -> bool:
     return not ctx._driver.runs_inline
 
 
-def queued(ctx: stf.Context) -> Any:
-    """The first place whose bodies are queued, so that they may block and fail late: a CPU device, else the host."""
-    return stf.exec_place.host() if is_cuda(ctx) else ctx.devices[0]
-
-
-def last_queued(ctx: stf.Context) -> Any:
-    """The last such place."""
-    return stf.exec_place.host() if is_cuda(ctx) else ctx.devices[-1]
+def queued(ctx: stf.Context, index: int = 0) -> Any:
+    """A place whose bodies are queued, so that they may block and fail late: that device of a CPU, else the host."""
+    return stf.exec_place.host() if is_cuda(ctx) else ctx.devices[index]
 
 
 def content(x: Any) -> np.ndarray:

@@ -9,7 +9,7 @@ import weakref
 
 import numpy as np
 import pytest
-from helpers import content, is_read_only, last_queued, put
+from helpers import content, is_read_only, put, queued
 
 import stf
 
@@ -334,7 +334,7 @@ def test_registering_again_sees_what_a_queued_task_writes(ctx_factory):
         assert gate.wait(30)
         x += 1
 
-    late.on(last_queued(ctx))(ctx.logical_data(X))  # the handle is gone at once
+    late.on(queued(ctx, -1))(ctx.logical_data(X))  # the handle is gone at once
     threading.Timer(0.01, gate.set).start()
     lX = ctx.logical_data(X[:])
     with ctx.task("host", lX.rw()) as t:

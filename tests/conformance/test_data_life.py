@@ -7,7 +7,7 @@ import threading
 
 import numpy as np
 import pytest
-from helpers import last_queued, queued
+from helpers import queued
 
 import stf
 
@@ -66,7 +66,7 @@ def test_release_is_ordered_after_the_last_use(ctx):
     X = np.zeros(2)
     gate = threading.Event()
     lX = ctx.logical_data(X, name="X")
-    ctx.task(last_queued(ctx), lX.rw())(lambda x: (gate.wait(30), x.__iadd__(1), None)[-1])
+    ctx.task(queued(ctx, -1), lX.rw())(lambda x: (gate.wait(30), x.__iadd__(1), None)[-1])
     lX.release()
     lX.release()
     gate.set()

@@ -7,6 +7,7 @@ import threading
 
 import numpy as np
 import pytest
+from helpers import is_cuda, is_read_only, is_writeable, queued
 
 import stf
 from stf import data_place, exec_place

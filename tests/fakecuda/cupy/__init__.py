@@ -19,6 +19,7 @@ from . import cuda
 
 __version__ = "14.0.0"
 KERNEL_TYPES = "?bhilqBHILQefdFD"
+COMPARISONS = numpy.greater, numpy.greater_equal, numpy.less, numpy.less_equal, numpy.equal, numpy.not_equal
 
 
 class Flags:
@@ -207,6 +208,8 @@ class ndarray(NDArrayOperatorsMixin):
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = None, **options: Any) -> Any:
         if method != "__call__":
             return NotImplemented
+        if ufunc in COMPARISONS:  # NumPy's scalars come as arrays here
+            inputs = tuple(x.item() if isinstance(x, numpy.ndarray) and not x.ndim else x for x in inputs)
         return computed(ufunc, *inputs, out=out[0] if out is not None else None, **options)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
