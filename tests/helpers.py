@@ -7,6 +7,7 @@ they only enqueue work, and get CuPy arrays, which refuse to be taken for NumPy'
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -50,6 +51,11 @@ def library(x: Any) -> Any:
     return cupy
 
 
+def address(x: Any) -> int:
+    """Where an array begins."""
+    return x.ctypes.data if isinstance(x, np.ndarray) else x.data.ptr
+
+
 def is_read_only(x: Any) -> bool:
     """Whether an array refuses to be written; CuPy's have no such state."""
     return not x.flags.writeable if isinstance(x, np.ndarray) else True
@@ -89,8 +95,10 @@ class DeviceCsr:
 
     def __matmul__(self, x: Any) -> Any:
         ends = self.indptr.tolist()
-        rows = [slice(a, b) for a, b in zip(ends, ends[1:], strict=False)]
+        rows = [slice(a, b) for a, b in itertools.pairwise(ends)]
         return library(x).stack([(self.data[row] * x[self.indices[row]]).sum() for row in rows])
 
     def toarray(self) -> Any:
-        return scipy.sparse.csr_array((content(self.data), content(self.indices), content(self.indptr)), self.shape).toarray()
+        return scipy.sparse.csr_array(
+            (content(self.data), content(self.indices), content(self.indptr)), self.shape
+        ).toarray()

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import scipy.sparse
-from helpers import csr_of, is_cuda, is_read_only, queued, told
+from helpers import csr_of, queued
 
 import stf
 from stf import composite

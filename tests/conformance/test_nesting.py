@@ -23,6 +23,8 @@ class Program:
         self.gate = threading.Event()
         self.child = [ctx.logical_data(np.zeros(2))]
         gate = self.gate
+        with ctx.task(self.child[0].rw()):
+            pass  # it is where it is used: its copy would queue behind those that wait for this body
 
         @stf.task
         def submits(x: stf.ReadWrite, handles):

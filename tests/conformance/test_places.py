@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import stf
-from stf.drivers import default_device_count
 from stf import data_place, exec_place
+from stf.drivers import default_device_count
 
 
 def used(ctx):

@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 import pytest
-from helpers import is_cuda, library, queued
+from helpers import library, queued
 
 import stf
 from stf import reducer

@@ -242,8 +242,9 @@ def test_report_is_one_page_with_everything(ctx_factory, tmp_path):
     assert len(page.links) == 2 and all(link.startswith("data:image/svg+xml;base64,") for link in page.links)
     timeline, graph = (base64.b64decode(link.partition(",")[2]).decode() for link in page.links)
     assert "<svg" in timeline and "<svg" in graph
-    assert page.row("combine")[:3] == ["combine", site, "1"]
-    assert page.row("add")[2] == "1" and page.row("look")[-1] == "host"
+    if not is_cuda(ctx):  # nobody times a GPU
+        assert page.row("combine")[:3] == ["combine", site, "1"] and page.row("add")[2] == "1"
+    assert page.row("look")[-1] == "host"
     assert page.row("task")[1] == "6"
     assert page.row("fail")[-1] == "ValueError: <no> & never"
     assert page.row("after")[-1].startswith("did not run: task 'fail' (test_seeing.py:")
@@ -292,8 +293,10 @@ def test_report_without_a_library_that_draws(ctx_factory, tmp_path, monkeypatch)
     add(ctx.logical_data(np.zeros(2)))
     ctx.synchronize()
     page = Page(ctx.report(tmp_path / "run.html"))
-    assert page.links == [] and sum("pip install matplotlib" in text for text in page.text) == 2 - is_cuda(ctx)  # no times
-    assert page.row("add")[2] == "1"
+    assert page.links == [] and sum("pip install matplotlib" in text for text in page.text) == 2 - is_cuda(
+        ctx
+    )  # no times
+    assert is_cuda(ctx) or page.row("add")[2] == "1"
 
 
 def test_large_graphs_are_merged_by_section_and_then_cut(ctx_factory):
@@ -332,7 +335,7 @@ def test_with_blocks_are_on_the_timeline(ctx_factory):
     ctx.synchronize()
     spans = [event for event in ctx.trace()["traceEvents"] if event["ph"] == "X" and event["cat"] == "task"]
     assert sorted(span["name"] for span in spans) == ["add", "handle", "inline", "raises"]
-    assert {span["pid"] for span in spans} == {1}
+    assert {span["pid"] for span in spans} == {0 if is_cuda(ctx) else 1}  # the host, or the device
 
 
 # -- notebooks -----------------------------------------------------------------------------------------------------

@@ -99,8 +99,9 @@ class ndarray(NDArrayOperatorsMixin):
     # -- to and from the host --------------------------------------------------------------------------------------
 
     def get(self, stream: Any = None, order: str = "C", out: Any = None, blocking: bool = True) -> Any:
-        """A NumPy copy."""
-        cuda._ready([self])
+        """A NumPy copy, made on the current stream of the array's device."""
+        with self.device:
+            cuda._ready([self])
         return self._host.copy(order) if out is None else numpy.copyto(out, self._host)
 
     def set(self, arr: Any, stream: Any = None) -> None:
@@ -113,7 +114,8 @@ class ndarray(NDArrayOperatorsMixin):
             raise ValueError(f"Shape mismatch. Old shape: {self.shape}, new shape: {arr.shape}")
         if not (self.flags.c_contiguous or self.flags.f_contiguous):
             raise RuntimeError("Cannot set to non-contiguous array")
-        cuda._ready([self])
+        with self.device:
+            cuda._ready([self])
         self._host[...] = arr
 
     def tolist(self) -> Any:
