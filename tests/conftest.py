@@ -47,6 +47,19 @@ if os.environ.get("STF_TEST_DEVICES"):  # "cuda": the same tests on GPUs (make g
     MATRIX = [pytest.param({"devices": os.environ["STF_TEST_DEVICES"]}, id="stream-cuda")]
 
 
+def stand_in_leaks() -> dict[str, int]:
+    """What is alive in the stand-in for CUDA's driver, where the tests run on it, less what our CuPy keeps."""
+    try:
+        import fakecuda
+    except ImportError:  # it is on the path of those who want it (make fakecuda-test)
+        return {}
+    alive = fakecuda.leaks()
+    cupy = sys.modules.get("cupy")
+    if cupy is not None and "allocations" in alive:
+        alive["allocations"] -= cupy.get_default_memory_pool().n_blocks
+    return {kind: n for kind, n in alive.items() if n}
+
+
 class ContextFactory:
     """Opens contexts; at the end each is finalized and must have given everything back."""
 
@@ -84,6 +97,10 @@ class ContextFactory:
             if context._resources is None:
                 assert context._driver.live_allocations == 0
                 assert context._driver.errors == []
+                if context._driver.name == "cuda":
+                    assert context._driver.leaks() == (0, 0, 0, 0)
+        if not any(context._resources for context in self.opened):
+            assert stand_in_leaks() == {}
 
 
 @pytest.fixture(params=MATRIX)

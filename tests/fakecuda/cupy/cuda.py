@@ -223,6 +223,7 @@ class _Block:
             address = ctypes.c_uint64()
             _check(_driver.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(size)), "cuMemAlloc")
             self.ptr = address.value
+            _pool.n_blocks += 1
 
     def __del__(self) -> None:
         if hasattr(self, "ptr"):
@@ -232,12 +233,14 @@ class _Block:
 class _MemoryPool:
     def __init__(self) -> None:
         self.blocks: dict[tuple[int, int, int], list[int]] = {}
+        self.n_blocks = 0
 
     def free_all_blocks(self) -> None:
         for (ordinal, _, _), free in list(self.blocks.items()):
             with Device(ordinal):
                 while free:
                     _check(_driver.cuMemFree_v2(ctypes.c_uint64(free.pop())), "cuMemFree")
+                    self.n_blocks -= 1
 
 
 _pool = _MemoryPool()
