@@ -50,10 +50,10 @@ if os.environ.get("STF_TEST_DEVICES"):  # "cuda": the same tests on GPUs (make g
 def stand_in_leaks() -> dict[str, int]:
     """What is alive in the stand-in for CUDA's driver, where the tests run on it, less what our CuPy keeps."""
     try:
-        import fakecuda
+        from fakecuda import leaks
     except ImportError:  # it is on the path of those who want it (make fakecuda-test)
         return {}
-    alive = fakecuda.leaks()
+    alive = leaks()
     cupy = sys.modules.get("cupy")
     if cupy is not None and "allocations" in alive:
         alive["allocations"] -= cupy.get_default_memory_pool().n_blocks
