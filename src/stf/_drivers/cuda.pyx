@@ -180,18 +180,19 @@ cdef class CudaDriver(QueueDriver):
         return 0
 
     cdef int enter_host(self, HostStream lane) except -1:
-        """Wait for devices on the calling thread, if nothing else stands before."""
+        """Wait for what stands before on the host, then for devices; both on the calling thread."""
         if lane.head is None and not lane.busy:
-            pending, lane.pending = lane.pending, []
             lane.busy = lane.held = True
-            try:
-                self.wait_for(pending)
-            except BaseException:
-                lane.pending = pending + lane.pending
-                lane.busy = lane.held = False
-                raise
-            return 0
-        return QueueDriver.stream_enter(self, lane.index)
+        else:
+            QueueDriver.stream_enter(self, lane.index)
+        pending, lane.pending = lane.pending, []
+        try:
+            self.wait_for(pending)
+        except BaseException:
+            lane.pending = pending + lane.pending
+            self.forsake(lane, make_op(CALL, None))
+            raise
+        return 0
 
     cdef int make_current(self, DeviceStream lane) except -1:
         """Make the device current for a body on this thread, until `record`."""
