@@ -205,6 +205,16 @@ def test_a_host_body_between_device_tasks_keeps_its_place(run, seed):
     run(body, FAKECUDA_SEED=str(seed))
 
 
+def test_content_is_there_when_the_host_reads_it(run):
+    def body():
+        with stf.context() as ctx:
+            for k in range(300):  # the host's stream has the buffer of the one before to free
+                assert ctx.logical_data_full(2, k).numpy().tolist() == [k, k]
+        nothing_left()
+
+    run(body, FAKECUDA_SEED="13")
+
+
 @pytest.mark.parametrize("peer", [0, 1])
 def test_devices_exchange_data_with_and_without_peer_access(run, peer):
     def body():
