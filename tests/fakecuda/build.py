@@ -49,7 +49,11 @@ def missing_for_stf() -> str | None:
     """Say what is not there for stf to run on the stand-in, if anything."""
     if importlib.util.find_spec("cuda") is None or importlib.util.find_spec("cuda.bindings") is None:
         return "cuda.bindings"
-    if importlib.util.find_spec("stf._drivers.cuda") is None:
+    try:
+        is_compiled = importlib.util.find_spec("stf._drivers.cuda") is not None
+    except ModuleNotFoundError:  # STF_PURE=1
+        is_compiled = False
+    if not is_compiled:
         return "stf._drivers.cuda, compiled"
     return missing() if sys.platform == "linux" else "Linux"
 
