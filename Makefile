@@ -1,15 +1,17 @@
 # Each target does its own set-up on a fresh clone. The first run makes .venv and builds; later runs are quick.
 #
-#   make test       build, lint, types, tests compiled, tests uncompiled       make demo       the Cholesky example
+#   make test       build, lint, types, tests compiled, tests uncompiled,      make demo       the Cholesky example
+#                   tests of the CUDA driver on a stand-in for CUDA
 #   make stress     long random programs                                      make bench      overhead per task, grain, workloads
 #   make gpu-test   the tests on this machine's GPUs                 make gpu-bench  cost per task on a GPU
 #   make lint       ruff and mypy       make typecheck       mypy             make pure-test  tests, uncompiled
+#   make fakecuda-test                  tests on the stand-in for CUDA
 #   make clean      remove what was built
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eo pipefail -c
 .DEFAULT_GOAL := test
-.PHONY: test demo stress bench gpu-build gpu-test gpu-bench lint typecheck pure-test build clean
+.PHONY: test demo stress bench gpu-build gpu-test gpu-bench lint typecheck pure-test fakecuda-test build clean
 
 SYSTEM_PYTHON ?= python3
 VENV := .venv
@@ -26,12 +28,15 @@ CHECKED := $(wildcard src tests examples benchmarks docs setup.py)
 PURE_TESTS := $(wildcard tests/pure tests/conformance tests/properties)
 PYTEST := $(PYTHON) -m pytest -q
 LOGS := build/logs
+FAKECUDA := build/fakecuda
 
 test: lint
 	@mkdir -p $(LOGS)
 	$(PYTEST) | tee $(LOGS)/compiled.log
 	STF_PURE=1 $(PYTEST) $(PURE_TESTS) | tee $(LOGS)/pure.log
-	@echo "make test: lint and types clean; $$(tail -n 1 $(LOGS)/compiled.log); STF_PURE=1: $$(tail -n 1 $(LOGS)/pure.log)"
+	$(MAKE) --no-print-directory fakecuda-test
+	@echo "make test: lint and types clean; $$(tail -n 1 $(LOGS)/compiled.log); STF_PURE=1: $$(tail -n 1 $(LOGS)/pure.log);" \
+	  "stand-in for CUDA: $$(tail -n 1 $(LOGS)/fakecuda.log)"
 
 demo: $(VENV)/built $(VENV)/examples
 	$(PYTHON) examples/gp_cholesky.py --out demo
@@ -66,6 +71,15 @@ typecheck: $(VENV)/built
 
 pure-test: $(VENV)/built
 	STF_PURE=1 $(PYTEST) $(PURE_TESTS)
+
+# The same tests on the CUDA driver, over stand-ins for CUDA's driver library and for CuPy.
+fakecuda-test: $(VENV)/built
+	@mkdir -p $(LOGS)
+	@missing=$$($(PYTHON) tests/fakecuda/build.py --missing); \
+	if [ -n "$$missing" ]; then echo "skipped, not there: $$missing" | tee $(LOGS)/fakecuda.log; exit; fi; \
+	$(PYTHON) tests/fakecuda/build.py $(FAKECUDA); \
+	LD_LIBRARY_PATH=$(CURDIR)/$(FAKECUDA) PYTHONPATH=$(CURDIR)/tests/fakecuda STF_TEST_DEVICES=cuda:0,1 \
+	  $(PYTEST) tests/conformance tests/errors | tee $(LOGS)/fakecuda.log
 
 build: $(VENV)/built
 

@@ -15,6 +15,8 @@ import pytest
 
 import stf
 
+sys.path.insert(0, str(Path(__file__).parent))  # the tests import `helpers`
+
 
 @pytest.fixture(scope="session")
 def cuda_device_count() -> int:
@@ -45,6 +47,19 @@ if os.environ.get("STF_TEST_DEVICES"):  # "cuda": the same tests on GPUs (make g
     MATRIX = [pytest.param({"devices": os.environ["STF_TEST_DEVICES"]}, id="stream-cuda")]
 
 
+def stand_in_leaks() -> dict[str, int]:
+    """What is alive in the stand-in for CUDA's driver, where the tests run on it, less what our CuPy keeps."""
+    try:
+        from fakecuda import leaks
+    except ImportError:  # it is on the path of those who want it (make fakecuda-test)
+        return {}
+    alive = leaks()
+    cupy = sys.modules.get("cupy")
+    if cupy is not None and "allocations" in alive:
+        alive["allocations"] -= cupy.get_default_memory_pool().n_blocks
+    return {kind: n for kind, n in alive.items() if n}
+
+
 class ContextFactory:
     """Opens contexts; at the end each is finalized and must have given everything back."""
 
@@ -62,6 +77,16 @@ class ContextFactory:
         """Whether device(0) works in host memory: then nothing is ever copied."""
         return self.options["devices"] == "cpu"
 
+    @property
+    def device_count(self) -> int:
+        """How many devices a context has."""
+        name = self.options["devices"]
+        if name.startswith("cpu"):
+            return int(name.partition(":")[2] or 1)
+        from stf._drivers.cuda_devices import device_count
+
+        return len(name.partition(":")[2].split(",")) if ":" in name else device_count()
+
     def close(self) -> None:
         for context in self.opened:
             if context.engine.closed is None:
@@ -72,6 +97,10 @@ class ContextFactory:
             if context._resources is None:
                 assert context._driver.live_allocations == 0
                 assert context._driver.errors == []
+                if context._driver.name == "cuda":
+                    assert context._driver.leaks() == (0, 0, 0, 0)
+        if not any(context._resources for context in self.opened):
+            assert stand_in_leaks() == {}
 
 
 @pytest.fixture(params=MATRIX)

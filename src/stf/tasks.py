@@ -242,11 +242,15 @@ class Task(TaskCore):
             if self.inputs is not None:
                 outcomes.check_inputs(engine, self)
             if self.partials is not None:
-                for op, partial in fresh_views(self):
+                fresh = fresh_views(self)
+                self.borrow()
+                for op, partial in fresh:
                     op.fill(partial)
             if engine.validate and not engine.port.enqueues(self.where):
                 self.restore = adapters.watch(self)
         except BaseException:
+            if self.borrowed is not None:
+                self.give_back()
             if self.state == OPEN:
                 engine.withdraw(self)
             raise

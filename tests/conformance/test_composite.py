@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import scipy.sparse
+from helpers import csr_of, queued
 
 import stf
 from stf import composite
@@ -27,7 +28,7 @@ def interfaces():
     stf.register_data_interface(
         scipy.sparse.csr_array,
         flatten=lambda a: (a.data, a.indices, a.indptr),
-        unflatten=lambda a, parts: scipy.sparse.csr_array(tuple(parts), a.shape, copy=False),
+        unflatten=lambda a, parts: csr_of(a.shape, parts),
     )
     stf.register_data_interface(Pair, flatten=tuple, unflatten=lambda a, parts: Pair(*parts))
     yield
@@ -141,7 +142,7 @@ def test_wait_is_one_task_at_a_place(ctx, csr):
     def hold(x: stf.ReadWrite):
         assert gate.wait(60)
 
-    hold(other)  # which wait does not wait for
+    hold.on(queued(ctx))(other)  # which wait does not wait for
     scale.on(ctx.devices[-1])(lA, 2)
     for place in (None, stf.data_place.host(), stf.data_place.device(0)):
         got = ctx.wait(lA, data_place=place)
@@ -183,7 +184,7 @@ def test_prefetch_and_on(ctx_factory, csr):
 
 def test_history_and_accept(ctx, csr):
     lA = ctx.logical_data(csr, name="A")
-    broken(lA)
+    broken.on(queued(ctx))(lA)
     with pytest.raises(stf.TaskFailedError, match="'A.0' .* is poisoned: task 'broken'"):
         lA.numpy()
     lines = lA.history().splitlines()

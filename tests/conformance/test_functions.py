@@ -9,6 +9,7 @@ from collections import namedtuple
 
 import numpy as np
 import pytest
+from helpers import is_cuda, queued
 
 import stf
 from stf import ReadWrite, Write
@@ -68,9 +69,9 @@ def test_annotations_as_strings(vec):
     assert y.numpy()[0] == 5 and z.numpy()[0] == 5
 
 
-def test_annotations_with_a_type(vec):
+def test_annotations_with_a_type(ctx, vec):
     x, y = vec(1), vec(2)
-    typed(x, y)
+    typed.on(queued(ctx))(x, y)
     assert y.numpy()[0] == 3
 
 
@@ -164,7 +165,7 @@ Point = namedtuple("Point", "x y")
 )
 def test_containers_of_data(ctx, vec, wrap):
     def leaves(c):
-        if isinstance(c, np.ndarray) and c.dtype != object:
+        if hasattr(c, "dtype") and c.dtype != object:
             return [c]
         if isinstance(c, Pair):
             return [c.a, c.b]
@@ -228,7 +229,7 @@ def test_tiles_as_an_object_array(ctx):
 
 def test_an_access_for_a_place_instead_of_data(ctx, vec):
     x, y = vec(1), vec(0)
-    axpy(1, x.read(stf.data_place.device(0)), y.rw(stf.data_place.host()))
+    axpy.on(queued(ctx))(1, x.read(None if is_cuda(ctx) else stf.data_place.device(0)), y.rw(stf.data_place.host()))
     assert y.numpy()[0] == 1
     with pytest.raises(
         TypeError, match="parameter 'x' of task 'axpy' is opened for less than the access passed: <rw access"
@@ -418,7 +419,7 @@ def test_a_missing_library_is_an_import_error_with_the_line_to_type(ctx_factory,
         ctx.wait(x, arrays=lib)
     with pytest.raises(expected[0], match=expected[1]), ctx.task(x.read()) as t:
         getattr(t, lib)()
-    g(x)  # the failed call has not cost the data
+    g.on(queued(ctx))(x)  # the failed call has not cost the data
     assert x.numpy().tolist() == [1, 1]
 
 

@@ -6,6 +6,7 @@ import threading
 
 import numpy as np
 import pytest
+from helpers import queued
 
 import stf
 
@@ -22,6 +23,8 @@ class Program:
         self.gate = threading.Event()
         self.child = [ctx.logical_data(np.zeros(2))]
         gate = self.gate
+        with ctx.task(self.child[0].rw()):
+            pass  # it is where it is used: its copy would queue behind those that wait for this body
 
         @stf.task
         def submits(x: stf.ReadWrite, handles):
@@ -29,7 +32,7 @@ class Program:
             x += 1
             add(handles[0], 5)
 
-        submits(parent, self.child)
+        submits.on(queued(ctx))(parent, self.child)
 
     def go(self):
         """Let the body go on, probably when this thread waits already."""
@@ -144,7 +147,7 @@ def test_a_context_dropped_by_its_last_body(ctx_factory, monkeypatch):
 
         return body
 
-    ctx.task(ctx.logical_data(X).rw())(make_body(ctx))
+    ctx.task(queued(ctx), ctx.logical_data(X).rw())(make_body(ctx))
     with pytest.warns(ResourceWarning, match="dropped without finalize"):
         del ctx
         gate.set()
@@ -172,7 +175,7 @@ class Opens:
 
 def test_a_body_that_waits_for_itself_is_told(ctx):
     lA = ctx.logical_data(np.zeros(2), name="A")
-    ctx.task(lA.rw(), name="outer")(Opens(ctx, lA))
+    ctx.task(queued(ctx), lA.rw(), name="outer")(Opens(ctx, lA))
     story = "task 'inner' inside the body of task 'outer' .* waits for data that is not free before that body ends"
     with pytest.raises(stf.TaskFailedError, match=story):
         ctx.synchronize()
@@ -182,8 +185,8 @@ def test_a_body_that_waits_for_itself_is_told(ctx):
 def test_bodies_that_wait_for_each_other_are_told(ctx):
     lA, lB = ctx.logical_data(np.zeros(2), name="A"), ctx.logical_data(np.zeros(2), name="B")
     both = threading.Barrier(2, timeout=20)
-    ctx.task(lA.rw(), name="one")(Opens(ctx, lB, both.wait))
-    ctx.task(lB.rw(), name="two")(Opens(ctx, lA, both.wait))
+    ctx.task(queued(ctx), lA.rw(), name="one")(Opens(ctx, lB, both.wait))
+    ctx.task(queued(ctx), lB.rw(), name="two")(Opens(ctx, lA, both.wait))
     with pytest.raises((stf.TaskFailedError, ExceptionGroup)):
         ctx.synchronize()
     ctx.check_state()
@@ -193,8 +196,8 @@ def test_a_body_that_waits_for_one_queued_behind_it_is_told(ctx):
     """`inner` waits for `second`, which has not begun, and `second` waits for the body that opens `inner`."""
     lA, lB = ctx.logical_data(np.zeros(2), name="A"), ctx.logical_data(np.zeros(2), name="B")
     submitted = threading.Event()
-    ctx.task(lA.rw(), name="first")(Opens(ctx, lB, lambda: submitted.wait(20)))
-    ctx.task(lA.read(), lB.rw(), name="second")(lambda a, b: None)
+    ctx.task(queued(ctx), lA.rw(), name="first")(Opens(ctx, lB, lambda: submitted.wait(20)))
+    ctx.task(queued(ctx), lA.read(), lB.rw(), name="second")(lambda a, b: None)
     submitted.set()
     with pytest.raises((stf.TaskFailedError, ExceptionGroup)) as caught:
         ctx.synchronize()
@@ -209,7 +212,7 @@ def test_a_claim_and_a_body_that_wait_for_each_other_are_told(ctx_factory, worke
     ctx = ctx_factory()
     lA, lB, lC = (ctx.logical_data(np.zeros(2), name=name) for name in "ABC")
     held = threading.Event()
-    ctx.task(lB.rw(), name="outer")(Opens(ctx, lA, lambda: held.wait(20)))
+    ctx.task(queued(ctx), lB.rw(), name="outer")(Opens(ctx, lA, lambda: held.wait(20)))
     told = []
     with ctx.task(lA.rw(), name="holder"):
         held.set()
@@ -235,7 +238,7 @@ def test_a_body_that_waits_for_a_claim_lends_its_worker(ctx_factory, monkeypatch
     held, entered = threading.Event(), threading.Event()
     with ctx.task(lA.rw(), lC.rw()):
         pass  # both are where they are used: no copy needs the worker
-    ctx.task(lB.rw(), name="outer")(Opens(ctx, lA, lambda: (entered.set(), held.wait(20))))
+    ctx.task(queued(ctx), lB.rw(), name="outer")(Opens(ctx, lA, lambda: (entered.set(), held.wait(20))))
     assert entered.wait(20)
     with ctx.task(lA.rw(), name="holder"):
         held.set()
@@ -254,7 +257,7 @@ def test_waits_inside_a_body_are_refused(ctx, call):
     def body(_):
         calls[call]()
 
-    ctx.task(lA.rw())(body)
+    ctx.task(queued(ctx), lA.rw())(body)
     with pytest.raises(stf.TaskFailedError, match="inside the body of a task: it could wait for itself"):
         ctx.synchronize()
     frozen.unfreeze()

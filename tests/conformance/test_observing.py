@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from helpers import queued
 
 import stf
 from stf.observe.dotfile import parse_dot
@@ -115,7 +116,7 @@ def test_trace_has_every_body(ctx_factory):
     ctx = ctx_factory(observe="trace")
     lX = ctx.logical_data(np.zeros(2))
     for k in range(3):
-        ctx.task(ctx.devices[k % len(ctx.devices)], lX.rw(), name=f"body{k}")(lambda x: None)
+        ctx.task(queued(ctx, k % len(ctx.devices)), lX.rw(), name=f"body{k}")(lambda x: None)
     ctx.synchronize()
     text = json.dumps(ctx.trace())
     assert all(f"body{k}" in text for k in range(3))
@@ -139,11 +140,12 @@ def test_statistics_count_tasks_copies_and_memory(ctx_factory):
     assert s.tasks == {"task": 2, "fill": 1, "host_launch": 1, "copy": 1, "fence": 1, "wait": 1}
     assert s.total_tasks == 7 and s.pending == 0
     assert s.tasks_by_place["host"] == 3 and sum(s.tasks_by_place.values()) == 6
-    if last:
-        assert s.copies[("host", "device(2)")] == s.copies[("device(2)", "host")] == 1
-        assert s.copied_bytes[("host", "device(2)")] == 800
-        assert s.copies[("device(0)", "host")] == 1
-        assert s.allocations["device(0)"] == 3 and s.peak_bytes["device(2)"] == 800
+    if not ctx_factory.shares_host:
+        there = f"device({last})"
+        assert s.copies[("host", there)] == 1 and s.copies[(there, "host")] == (1 if last else 2)
+        assert s.copied_bytes[("host", there)] == 800
+        assert s.copies[("device(0)", "host")] == (1 if last else 2)
+        assert s.allocations["device(0)"] == 3 and s.peak_bytes[there] == (800 if last else 2000)
     else:
         assert s.total_copies == s.total_copied_bytes == 0
     assert s.evictions == dict.fromkeys(s.evictions, 0)

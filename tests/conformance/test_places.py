@@ -10,6 +10,7 @@ import pytest
 
 import stf
 from stf import data_place, exec_place
+from stf.drivers import default_device_count
 
 
 def used(ctx):
@@ -161,7 +162,7 @@ def test_place_outside_the_context_is_named_with_those_inside(ctx):
 def test_all_devices(ctx):
     with ctx:
         assert list(exec_place.all_devices()) == list(ctx.devices)
-    assert exec_place.all_devices().size == 1
+    assert exec_place.all_devices().size == default_device_count()
 
 
 def test_tasks_land_on_every_place_of_a_grid(ctx):
@@ -176,7 +177,8 @@ def test_idle_devices_are_told_at_finalize(ctx_factory, caplog):
             touch(ctx)
             touch(ctx)
     told = [r.message for r in caplog.records if "ran on device(0)" in r.message]
-    assert told == ([] if ctx_factory.shares_host else ["all 2 tasks ran on device(0) of 3; use .on(place)"])
+    n = ctx_factory.device_count
+    assert told == ([] if n == 1 else [f"all 2 tasks ran on device(0) of {n}; use .on(place)"])
 
 
 @pytest.mark.parametrize(

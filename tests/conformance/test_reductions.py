@@ -6,6 +6,7 @@ import threading
 
 import numpy as np
 import pytest
+from helpers import library, queued
 
 import stf
 from stf import reducer
@@ -42,7 +43,7 @@ def test_every_reducer(ctx, op, dtype, values, want):
 
         @ctx.task(ctx.devices[i % len(ctx.devices)], lX.accumulate(op))
         def put(x):
-            op.combine(x, np.full(2, value, dtype), x)
+            op.combine(x, library(x).full(2, value, dtype), x)
 
     got = lX.numpy()
     assert got.dtype == dtype and got.tolist() == [want] * 2
@@ -67,7 +68,7 @@ def test_own_reducers(ctx):
 
         @staticmethod
         def apply_op(a, b):
-            return np.where(np.abs(b) > np.abs(a), b, a)
+            return library(a).where(np.abs(b) > np.abs(a), b, a)
 
     class InPlace:
         @staticmethod
@@ -114,7 +115,7 @@ def test_accumulating_bodies_overlap(ctx_factory, monkeypatch):
     meet = threading.Barrier(2, timeout=30)
     for _ in range(2):
 
-        @ctx.task(lX.accumulate(reducer.sum))
+        @ctx.task(queued(ctx), lX.accumulate(reducer.sum))
         def body(x):
             meet.wait()
             x += 1
@@ -126,8 +127,8 @@ def test_accumulating_bodies_overlap(ctx_factory, monkeypatch):
 def test_tasks_that_accumulate_may_be_open_together(ctx):
     lX = ctx.logical_data_zeros((2,))
     with ctx.task(lX.accumulate(reducer.sum)) as a, ctx.task(lX.accumulate(reducer.sum)) as b:
-        a.numpy()[0][:] += 1
-        b.numpy()[0][:] += 2
+        a.arrays()[0][:] += 1
+        b.arrays()[0][:] += 2
     assert lX.numpy().tolist() == [3, 3]
 
 
@@ -220,8 +221,8 @@ def test_a_skipped_accumulation_counts_for_nothing_when_its_poison_is_accepted(c
 
     x = ctx.logical_data_empty(1000, name="x")
     s = ctx.logical_data_ones(1000, name="s")
-    broken(x)
-    add(x, s)
+    broken.on(queued(ctx))(x)
+    add.on(queued(ctx))(x, s)
     with pytest.raises(stf.TaskFailedError):
         ctx.synchronize()
     s.accept()

@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from helpers import is_cuda, queued
 
 import stf
 from stf.observe import DotRecorder, Observers, draw
@@ -64,7 +65,7 @@ def test_why_names_who_was_waited_for_and_because_of_which_data(ctx_factory):
         f"reads and writes x: after task 'first' ({first}), which wrote it; after task 'second' ({middle}), which read it",
         f"reads y: after task 'second' ({middle}), which wrote it",
     ]
-    assert "ran for" in ended and "ran for" not in inside
+    assert ("ran for" in ended or is_cuda(ctx)) and "ran for" not in inside  # nobody times a GPU
     assert lines(ended)[: len(lines(inside))] == lines(inside)
 
 
@@ -147,9 +148,9 @@ def test_why_by_name_and_number(ctx_factory):
 def test_why_of_failures(ctx_factory):
     ctx = ctx_factory(observe="dot")
     x = ctx.logical_data(np.zeros(2), name="x")
-    fail(x)
+    fail.on(queued(ctx))(x)
     failed = here(-1)
-    add(x)
+    add.on(queued(ctx))(x)
     with pytest.raises(stf.TaskFailedError):
         ctx.synchronize()
     assert lines(ctx.why("fail"))[-1] == "failed with ValueError: <no> & never"
@@ -231,8 +232,8 @@ def test_report_is_one_page_with_everything(ctx_factory, tmp_path):
     site = here(-1)
     with ctx.task("host", z.read(), name="look"):
         pass
-    fail(y)
-    add.named("after")(y)
+    fail.on(queued(ctx))(y)
+    add.named("after").on(queued(ctx))(y)
     with pytest.raises(stf.TaskFailedError):
         ctx.finalize()
     path = ctx.report(tmp_path / "run.html")
@@ -241,8 +242,9 @@ def test_report_is_one_page_with_everything(ctx_factory, tmp_path):
     assert len(page.links) == 2 and all(link.startswith("data:image/svg+xml;base64,") for link in page.links)
     timeline, graph = (base64.b64decode(link.partition(",")[2]).decode() for link in page.links)
     assert "<svg" in timeline and "<svg" in graph
-    assert page.row("combine")[:3] == ["combine", site, "1"]
-    assert page.row("add")[2] == "1" and page.row("look")[-1] == "host"
+    if not is_cuda(ctx):  # nobody times a GPU
+        assert page.row("combine")[:3] == ["combine", site, "1"] and page.row("add")[2] == "1"
+    assert page.row("look")[-1] == "host"
     assert page.row("task")[1] == "6"
     assert page.row("fail")[-1] == "ValueError: <no> & never"
     assert page.row("after")[-1].startswith("did not run: task 'fail' (test_seeing.py:")
@@ -272,7 +274,7 @@ def test_report_of_nothing_and_of_what_has_not_run(ctx_factory, tmp_path):
         assert gate.wait(30)
 
     x = ctx.logical_data(np.zeros(2))
-    hold(x)
+    hold.on(queued(ctx))(x)
     page = Page(ctx.report(tmp_path / "early.html"))
     assert any(text.startswith("1 tasks had not run when this was written") for text in page.text)
     gate.set()
@@ -291,8 +293,10 @@ def test_report_without_a_library_that_draws(ctx_factory, tmp_path, monkeypatch)
     add(ctx.logical_data(np.zeros(2)))
     ctx.synchronize()
     page = Page(ctx.report(tmp_path / "run.html"))
-    assert page.links == [] and sum("pip install matplotlib" in text for text in page.text) == 2
-    assert page.row("add")[2] == "1"
+    assert page.links == [] and sum("pip install matplotlib" in text for text in page.text) == 2 - is_cuda(
+        ctx
+    )  # no times
+    assert is_cuda(ctx) or page.row("add")[2] == "1"
 
 
 def test_large_graphs_are_merged_by_section_and_then_cut(ctx_factory):
@@ -321,17 +325,17 @@ def test_large_graphs_are_merged_by_section_and_then_cut(ctx_factory):
 def test_with_blocks_are_on_the_timeline(ctx_factory):
     ctx = ctx_factory(observe="trace")
     x = ctx.logical_data(np.zeros(2))
-    with ctx.task(x.rw(), name="inline"):
+    with ctx.task(queued(ctx), x.rw(), name="inline"):
         pass
-    with pytest.raises(KeyError), ctx.task(x.rw(), name="raises"):
+    with pytest.raises(KeyError), ctx.task(queued(ctx), x.rw(), name="raises"):
         raise KeyError
-    handle = ctx.task(x.write(), name="handle").start()
+    handle = ctx.task(queued(ctx), x.write(), name="handle").start()
     handle.end()
-    add(x)
+    add.on(queued(ctx))(x)
     ctx.synchronize()
     spans = [event for event in ctx.trace()["traceEvents"] if event["ph"] == "X" and event["cat"] == "task"]
     assert sorted(span["name"] for span in spans) == ["add", "handle", "inline", "raises"]
-    assert {span["pid"] for span in spans} == {1}
+    assert {span["pid"] for span in spans} == {0 if is_cuda(ctx) else 1}  # the host, or the device
 
 
 # -- notebooks -----------------------------------------------------------------------------------------------------
@@ -399,7 +403,7 @@ def test_what_a_notebook_shows_never_raises(ctx_factory, monkeypatch, caplog):
 def test_an_observer_hears_of_failures_beside_others(ctx_factory):
     ctx = ctx_factory(observe=True)
     assert isinstance(ctx.engine.observer, Observers)
-    fail(ctx.logical_data(np.zeros(2)))
+    fail.on(queued(ctx))(ctx.logical_data(np.zeros(2)))
     with pytest.raises(stf.TaskFailedError):
         ctx.synchronize()
     assert [story.startswith("task 'fail'") for _, story in ctx._dot.failures] == [True]

@@ -7,6 +7,7 @@ import threading
 
 import numpy as np
 import pytest
+from helpers import address, is_cuda, is_read_only, is_writeable, queued
 
 import stf
 from stf import data_place, exec_place
@@ -19,14 +20,15 @@ def test_views_of_a_with_block(ctx):
     with ctx.task(lX.read(), token.rw(), lY.write(), name="mine") as t:
         x, y = t.arrays()
         assert t.arrays()[0] is x and t[0] is x and t[-1] is y and t[1] is None and len(t) == 3
-        assert not x.flags.writeable and y.flags.writeable
+        assert is_read_only(x) and is_writeable(y)
         y[:] = x * 2
-        assert t.get_arg(0) == x.ctypes.data and t.get_arg(2) == y.ctypes.data
+        assert t.get_arg(0) == address(x) and t.get_arg(2) == address(y)
         assert t.symbol == "mine" and t.place == t.exec_place == ctx.devices[0]
         assert t.stream.place == t.get_stream().place == "device(0)" and t.get(0) is x
         assert repr(t) == "<task 'mine' at device(0), open>"
-        with pytest.raises(ValueError):
-            x[0] = 1
+        if not is_cuda(ctx):
+            with pytest.raises(ValueError):
+                x[0] = 1
     assert repr(t) == "<task 'mine' at device(0), ended>"
     assert lY.numpy().tolist() == [0, 2, 4]
 
@@ -49,10 +51,10 @@ def test_tasks_interleave_in_one_thread(ctx):
     lX, lY = ctx.logical_data(np.zeros(2)), ctx.logical_data(np.zeros(2))
     with ctx.task(lX.rw()) as a:
         with ctx.task(lY.rw()) as b:
-            b.numpy()[0][:] = 2
-        a.numpy()[0][:] = 1
+            b.arrays()[0][:] = 2
+        a.arrays()[0][:] = 1
     one, two = ctx.task(lX.rw()).start(), ctx.task(lY.rw()).start()
-    one.numpy()[0][:] += 1
+    one.arrays()[0][:] += 1
     one.end()
     two.end()
     assert lX.numpy().tolist() == lY.numpy().tolist() == [2, 2]
@@ -61,7 +63,7 @@ def test_tasks_interleave_in_one_thread(ctx):
 def test_reads_share(ctx):
     lX = ctx.logical_data(np.ones(2))
     with ctx.task(lX.read()) as a, ctx.task(lX.read()) as b, ctx.task(ctx.devices[-1], lX.read()) as c:
-        assert a.numpy()[0].tolist() == b.numpy()[0].tolist() == c.numpy()[0].tolist() == [1, 1]
+        assert a.arrays()[0].tolist() == b.arrays()[0].tolist() == c.arrays()[0].tolist() == [1, 1]
 
 
 def test_bodies_on_different_data_overlap(ctx_factory, monkeypatch):
@@ -69,7 +71,7 @@ def test_bodies_on_different_data_overlap(ctx_factory, monkeypatch):
     ctx = ctx_factory()
     meet = threading.Barrier(2, timeout=30)
     for l in (ctx.logical_data(np.zeros(1)), ctx.logical_data(np.zeros(1))):
-        ctx.task(l.rw())(lambda x: (meet.wait(), None)[1])
+        ctx.task(queued(ctx), l.rw())(lambda x: (meet.wait(), None)[1])
     ctx.synchronize()
 
 
@@ -83,9 +85,9 @@ def test_readers_overlap_and_the_writer_waits(ctx_factory, monkeypatch):
         meet.wait()
         left.append(x[0])
 
-    ctx.task(lX.read())(read)
-    ctx.task(lX.read())(read)
-    ctx.task(lX.rw())(lambda x: left.append("write"))
+    ctx.task(queued(ctx), lX.read())(read)
+    ctx.task(queued(ctx), lX.read())(read)
+    ctx.task(queued(ctx), lX.rw())(lambda x: left.append("write"))
     ctx.synchronize()
     assert left == [0, 0, "write"]
 
@@ -153,6 +155,9 @@ def test_index_and_address_errors(ctx):
         with pytest.raises(TypeError, match="access 1 of task 't' is a token; it has no address"):
             t.get_arg(1)
         for use in (t.stream_ptr, t.args_cai, lambda: t.get_arg_cai(0), t.stream.__cuda_stream__):
+            if is_cuda(ctx):
+                assert use()
+                continue
             with pytest.raises(stf.PlaceError, match=r"device\(0\)"):
                 use()
     with ctx.task("host", lX.read()) as t, pytest.raises(stf.PlaceError, match="runs at host"):
@@ -298,7 +303,7 @@ def test_write_brings_nothing_in_and_read_does(ctx_factory):
         t.arrays()[0][:] += 1
     with ctx.task(ctx.devices[0], lX.read()) as t:
         assert t.arrays()[0].tolist() == [6, 6]
-    assert ctx.statistics().total_copies == (0 if ctx_factory.shares_host else 1)
+    assert ctx.statistics().total_copies == (0 if ctx_factory.device_count == 1 else 1)
 
 
 def test_data_places_per_access(ctx_factory):
@@ -312,7 +317,7 @@ def test_data_places_per_access(ctx_factory):
     assert lX.numpy().tolist() == [5 + n] * 2
     with ctx.task("host", lX.rw(data_place.device(n - 1))) as t:
         t.arrays()[0][:] = 0
-    assert "device(2): modified" in lX.history() or ctx_factory.shares_host
+    assert f"device({n - 1}): modified" in lX.history() or ctx_factory.shares_host
 
 
 def test_a_data_named_twice_is_one_access(ctx):

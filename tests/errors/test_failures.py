@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
 import numpy as np
 import pytest
+from helpers import is_cuda, queued
 
 import stf
 from stf.observe import Observer
@@ -46,11 +48,11 @@ def by_with_block(ctx, l):
 
 
 def by_function(ctx, l):
-    broken(l)
+    broken.on(queued(ctx))(l)
 
 
 def by_builder(ctx, l):
-    @ctx.task(l.rw(), name="broken")
+    @ctx.task(queued(ctx), l.rw(), name="broken")
     def body(x):
         x += 100
         raise Boom("no luck")
@@ -64,10 +66,18 @@ def by_host_launch(ctx, l):
 
 
 def by_submit_task(ctx, l):
-    ctx.submit_task(broken, l)
+    ctx.submit_task(broken, l, place=queued(ctx))
+
+
+def by_call(ctx, l):
+    """At a device whose bodies only enqueue: the call itself raises."""
+    with pytest.raises(stf.TaskFailedError, match="task 'broken' .* failed with Boom: no luck"):
+        broken(l)
 
 
 WAYS = [by_with_block, by_function, by_builder, by_host_launch, by_submit_task]
+if os.environ.get("STF_TEST_DEVICES", "").startswith("cuda"):
+    WAYS.append(by_call)
 
 
 @pytest.mark.parametrize("fail", WAYS)
@@ -128,10 +138,10 @@ def test_accept_keeps_the_partial_result(ctx_factory, fail):
 @pytest.mark.parametrize("fail", WAYS)
 def test_poisoned_data_are_not_written_back(ctx_factory, fail):
     ctx = ctx_factory()
-    if ctx_factory.shares_host or fail is by_host_launch:
+    if ctx_factory.shares_host or fail is by_host_launch or (is_cuda(ctx) and fail not in (by_with_block, by_call)):
         return  # the body worked in the user's array itself
     X, Y = np.zeros(2), np.zeros(2)
-    with ctx.task(ctx.devices[1], ctx.logical_data(X, name="X").rw()):
+    with ctx.task(ctx.devices[-1], ctx.logical_data(X, name="X").rw()):
         pass
     x, y = ctx.logical_data(X), ctx.logical_data(Y)
     add(y)
@@ -145,9 +155,9 @@ def test_poisoned_data_are_not_written_back(ctx_factory, fail):
 
 def test_poison_spreads_to_descendants_only(ctx, vec):
     a, b, c, d = vec(name="A"), vec(name="B"), vec(name="C"), vec(name="D")
-    broken(a)
-    copy(a, b)
-    copy(b, c)
+    broken.on(queued(ctx))(a)
+    copy.on(queued(ctx))(a, b)
+    copy.on(queued(ctx))(b, c)
     add(d)
     for l in (b, c):
         with pytest.raises(
@@ -161,13 +171,13 @@ def test_descendants_of_a_queued_failure_do_not_run(ctx, vec):
     gate, ran = threading.Event(), []
     a, b = vec(), vec()
 
-    @ctx.task(a.rw())
+    @ctx.task(queued(ctx), a.rw())
     def late(x):
         assert gate.wait(30)
         raise Boom("later")
 
-    ctx.task(a.read(), b.rw())(lambda x, y: ran.append("descendant"))
-    ctx.task(b.rw())(lambda y: ran.append("grandchild"))
+    ctx.task(queued(ctx), a.read(), b.rw())(lambda x, y: ran.append("descendant"))
+    ctx.task(queued(ctx), b.rw())(lambda y: ran.append("grandchild"))
     gate.set()
     with pytest.raises(stf.TaskFailedError, match="task 'late' .* failed with Boom: later"):
         ctx.synchronize()
@@ -180,7 +190,7 @@ def test_a_with_block_on_a_queued_failure_raises_at_its_entry(ctx, vec):
     gate = threading.Event()
     a, b = vec(name="A"), vec(name="B")
 
-    @ctx.task(a.rw())
+    @ctx.task(queued(ctx), a.rw())
     def late(x):
         assert gate.wait(30)
         raise Boom("later")
@@ -196,7 +206,7 @@ def test_a_with_block_on_a_queued_failure_raises_at_its_entry(ctx, vec):
 
 def test_several_failures_are_a_group(ctx, vec):
     for k in range(3):
-        broken(vec(name=f"X{k}"), f"number {k}")
+        broken.on(queued(ctx))(vec(name=f"X{k}"), f"number {k}")
     with pytest.raises(ExceptionGroup) as caught:
         ctx.synchronize()
     assert len(caught.value.exceptions) == 3 and "3 tasks failed" in str(caught.value)
@@ -207,7 +217,7 @@ def test_several_failures_are_a_group(ctx, vec):
 
 def test_failures_are_told_once(ctx, vec):
     x = vec()
-    broken(x)
+    broken.on(queued(ctx))(x)
     with pytest.raises(stf.TaskFailedError):
         ctx.synchronize()
     ctx.check_errors()
@@ -217,7 +227,7 @@ def test_failures_are_told_once(ctx, vec):
 
 def test_wait_of_other_data_tells_what_failed(ctx, vec):
     x, y = vec(), vec(4)
-    broken(x)
+    broken.on(queued(ctx))(x)
     ctx.fence().synchronize()
     with pytest.raises(stf.TaskFailedError, match="no luck"):
         y.numpy()
@@ -231,7 +241,7 @@ def test_finalize_tells_and_is_finalized(ctx_factory, fail):
     x, y = ctx.logical_data(np.zeros(2)), ctx.logical_data(Y)
     fail(ctx, x)
     add(y)
-    if fail is by_with_block:
+    if fail in (by_with_block, by_call):
         ctx.finalize()  # it was told by the block
     else:
         with pytest.raises(stf.TaskFailedError, match="task 'broken'"):
@@ -247,7 +257,7 @@ def test_the_exception_of_the_block_wins_and_late_ones_become_notes(ctx_factory)
     with pytest.raises(KeyError, match="mine") as caught:
         with ctx_factory() as ctx:
             add(ctx.logical_data(X))
-            broken(ctx.logical_data(Y, name="Y"), "late one")
+            broken.on(queued(ctx))(ctx.logical_data(Y, name="Y"), "late one")
             raise KeyError("mine")
     assert X.tolist() == [1, 1]
     (note,) = caught.value.__notes__
@@ -260,7 +270,7 @@ def test_a_task_function_that_raises_base_exceptions(ctx, vec):
         raise SystemExit(3)
 
     x = vec(2)
-    leave(x)
+    leave.on(queued(ctx))(x)
     with pytest.raises(stf.TaskFailedError, match="failed with SystemExit: 3"):
         ctx.synchronize()
     assert x.accept().numpy().tolist() == [2, 2]
@@ -288,7 +298,7 @@ def test_keyboard_interrupt_while_waiting_costs_nothing(ctx, vec):
     gate, started = threading.Event(), threading.Event()
     x = vec(name="X")
 
-    @ctx.task(x.rw())
+    @ctx.task(queued(ctx), x.rw())
     def slow(a):
         started.set()
         assert gate.wait(30)
@@ -323,13 +333,13 @@ def test_a_failed_task_still_orders(ctx, vec):
     gate, order = threading.Event(), []
     x = vec()
 
-    @ctx.task(x.rw())
+    @ctx.task(queued(ctx), x.rw())
     def fails(a):
         assert gate.wait(30)
         order.append("fails")
         raise Boom
 
-    ctx.task(x.write())(lambda a: (order.append("heals"), a.fill(1))[1])
+    ctx.task(queued(ctx), x.write())(lambda a: (order.append("heals"), a.fill(1))[1])
     gate.set()
     with pytest.raises(stf.TaskFailedError):
         ctx.synchronize()
@@ -341,7 +351,7 @@ def test_poison_of_tiles_reaches_the_parent(ctx):
     lX = ctx.logical_data(X, name="X")
     tiles = lX.tiles(2)
     add(tiles[0])
-    broken(tiles[1])
+    broken.on(queued(ctx))(tiles[1])
     del tiles
     with pytest.raises(stf.TaskFailedError, match=r"'X' .* is poisoned: task 'broken'"):
         lX.numpy()
@@ -351,7 +361,7 @@ def test_poison_of_tiles_reaches_the_parent(ctx):
 
 def test_poison_and_freeze_and_write_back(ctx, vec):
     x = vec(name="X")
-    broken(x)
+    broken.on(queued(ctx))(x)
     with pytest.raises(stf.TaskFailedError, match="'X'.* is poisoned: task 'broken'"):
         x.write_back()
     frozen = ctx.freeze(x)
@@ -364,10 +374,10 @@ def test_poison_and_freeze_and_write_back(ctx, vec):
 
 def test_history_names_who_really_wrote(ctx, vec):
     x, bad = vec(name="X"), vec(name="B")
-    add(x)
-    broken(x)
-    add(x)
-    broken(bad)
+    add.on(queued(ctx))(x)
+    broken.on(queued(ctx))(x)
+    add.on(queued(ctx))(x)
+    broken.on(queued(ctx))(bad)
 
     @stf.task
     def mix(x: stf.ReadWrite, bad: stf.Read):
@@ -411,9 +421,9 @@ def test_history_of_many_queued_writers(ctx, vec):
         if step == last:
             raise Boom(step)
 
-    hold(x)
+    hold.on(queued(ctx))(x)
     for step in range(200):
-        fail_at.named(f"step{step}")(x, step, 150)
+        fail_at.named(f"step{step}").on(queued(ctx))(x, step, 150)
     assert "written by task 'step199'" in x.history()  # for all that is known
     gate.set()
     with pytest.raises(stf.TaskFailedError, match="task 'step150'"):
@@ -438,7 +448,7 @@ def test_history_of_a_with_block_that_could_not_run(ctx, vec):
                 gate.set()
 
     ctx.engine.observe(Starter())
-    late(x)
+    late.on(queued(ctx))(x)
     with pytest.raises(stf.TaskFailedError, match="task 'block' reads"), ctx.task(x.rw(), name="block"):
         raise AssertionError
     lines = x.history().splitlines()
@@ -450,15 +460,19 @@ def test_a_task_that_could_not_begin_leaves_no_trace(ctx_factory):
     ctx = ctx_factory(observe=True)
     x, y = ctx.logical_data(np.zeros(2), name="X"), ctx.logical_data(np.zeros(2), name="Y")
 
-    @stf.task(arrays="cupy")
+    arrays, message = "cupy", "cupy arrays live on a CUDA device"
+    if is_cuda(ctx):
+        arrays, message = "numpy", "NumPy arrays live in host memory"
+
+    @stf.task(arrays=arrays)
     def lost(x: stf.ReadWrite, y: stf.Read):
         raise AssertionError
 
     add.on(ctx.devices[-1])(x)
     for _ in range(2):
-        with pytest.raises(stf.PlaceError, match="cupy arrays live on a CUDA device"):
+        with pytest.raises(stf.PlaceError, match=message):
             lost(x, y)
-        with pytest.raises(stf.PlaceError, match="cupy arrays live on a CUDA device"):
+        with pytest.raises(stf.PlaceError, match=message):
             lost(y, x)
     add(x)
     ctx.synchronize()
@@ -474,7 +488,7 @@ def test_poison_of_accumulated_data(ctx):
     lX = ctx.logical_data_zeros((2,), name="X")
     for k in range(3):
 
-        @ctx.task(lX.accumulate(stf.reducer.sum))
+        @ctx.task(queued(ctx), lX.accumulate(stf.reducer.sum))
         def body(x):
             x += 1
             if k == 1:
@@ -492,7 +506,7 @@ def test_released_poisoned_data_go_quietly_and_are_told(ctx_factory):
     X = np.zeros(2)
     x = ctx.logical_data(X, name="X")
 
-    @ctx.task(ctx.devices[-1], x.rw())
+    @ctx.task(queued(ctx, -1), x.rw())
     def late(a):
         assert gate.wait(30)
         a += 1
@@ -502,12 +516,13 @@ def test_released_poisoned_data_go_quietly_and_are_told(ctx_factory):
     gate.set()
     with pytest.raises(stf.TaskFailedError, match="task 'late'"):
         ctx.finalize()
-    assert X.tolist() == ([1, 1] if ctx_factory.shares_host else [0, 0])
+    in_place = ctx_factory.shares_host or is_cuda(ctx)  # on the host
+    assert X.tolist() == ([1, 1] if in_place else [0, 0])
 
 
 def test_the_error_of_an_assertion_in_a_worker_has_its_traceback(ctx, vec):
     x = vec()
-    broken(x)
+    broken.on(queued(ctx))(x)
     with pytest.raises(stf.TaskFailedError) as caught:
         ctx.synchronize()
     frames = []

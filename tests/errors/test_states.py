@@ -7,6 +7,7 @@ import threading
 
 import numpy as np
 import pytest
+from helpers import queued
 
 import stf
 
@@ -164,7 +165,7 @@ def test_blocking_calls_inside_a_body(ctx, vec, what):
         a += 1
 
     handles = [y]
-    ctx.task(x.rw())(body)
+    ctx.task(queued(ctx), x.rw())(body)
     ctx.host_launch(x.rw())(body)
     ctx.synchronize()
     assert len(caught) == 2 and all(f"{what} inside the body of a task: it would wait for itself" in c for c in caught)

@@ -1,6 +1,7 @@
 """Builds the stand-in for CUDA's driver library.
 
-``python tests/fakecuda/build.py FOLDER``, then run anything with ``LD_LIBRARY_PATH=FOLDER``.
+``python tests/fakecuda/build.py FOLDER``, then run anything with ``LD_LIBRARY_PATH=FOLDER``, and with tests/fakecuda in
+``PYTHONPATH`` for a stand-in for CuPy too. With ``--missing`` it says what there is not to run stf on them, if anything.
 """
 
 from __future__ import annotations
@@ -44,6 +45,19 @@ def missing() -> str | None:
     return None
 
 
+def missing_for_stf() -> str | None:
+    """Say what is not there for stf to run on the stand-in, if anything."""
+    if importlib.util.find_spec("cuda") is None or importlib.util.find_spec("cuda.bindings") is None:
+        return "cuda.bindings"
+    try:
+        is_compiled = importlib.util.find_spec("stf._drivers.cuda") is not None
+    except ModuleNotFoundError:  # STF_PURE=1
+        is_compiled = False
+    if not is_compiled:
+        return "stf._drivers.cuda, compiled"
+    return missing() if sys.platform == "linux" else "Linux"
+
+
 def headers() -> list[Path]:
     """Return the include folders of the CUDA wheels (nvidia/cu13/include)."""
     spec = importlib.util.find_spec("nvidia")
@@ -52,4 +66,4 @@ def headers() -> list[Path]:
 
 
 if __name__ == "__main__":
-    print(build(Path(sys.argv[1])))
+    print(missing_for_stf() or "" if sys.argv[1] == "--missing" else build(Path(sys.argv[1])))

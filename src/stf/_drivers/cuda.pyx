@@ -150,19 +150,20 @@ cdef class CudaDriver(QueueDriver):
         return 0
 
     cdef int enter_host(self, HostStream lane) except -1:
-        """Wait for devices on the calling thread, if nothing else stands before."""
+        """Wait for what stands before on the host, then for devices; both on the calling thread."""
         if lane.head is None and not lane.busy:
-            pending, lane.pending = lane.pending, []
             lane.busy = lane.held = True
-            try:
-                for item, sequence in pending:
-                    self.wait_done(<DeviceStream>item, sequence)
-            except BaseException:
-                lane.pending = pending + lane.pending
-                lane.busy = lane.held = False
-                raise
-            return 0
-        return QueueDriver.stream_enter(self, lane.index)
+        else:
+            QueueDriver.stream_enter(self, lane.index)
+        pending, lane.pending = lane.pending, []
+        try:
+            for item, sequence in pending:
+                self.wait_done(<DeviceStream>item, sequence)
+        except BaseException:
+            lane.pending = pending + lane.pending
+            self.forsake(lane, make_op(CALL, None))
+            raise
+        return 0
 
     cdef int make_current(self, DeviceStream lane) except -1:
         """Make the device current for a body on this thread, until `record`."""
@@ -192,12 +193,15 @@ cdef class CudaDriver(QueueDriver):
         """Record the event of `sequence`. Its place in the ring was that of a task long done; else wait for that."""
         cdef int slot = sequence % RING
         cdef cu.CUcontext before
+        if self.lost is not None:
+            return 0
         if lane.ring[slot] == NULL:
             before = push(lane.context)
             code = cu.cuEventCreate(&lane.ring[slot], cu.CU_EVENT_DISABLE_TIMING)
             pop(before)
-            self.demand(code, "cuEventCreate", lane.device)
-            self.live_events += 1
+            self.note(code, "cuEventCreate", lane.device)  # the engine, which ends a task, cannot have it raised
+            if code == cu.CUDA_SUCCESS:
+                self.live_events += 1
         elif sequence - RING > lane.done:
             self.catch_up(lane, sequence - RING)
         if self.lost is None:
@@ -527,9 +531,11 @@ cdef class CudaDriver(QueueDriver):
         if self.lost is not None:
             return 0
         if <int>what[0] < 0 and not self.has_host_pool:
+            before = push((<Device>self.devices[0]).context)  # a worker has none
             with nogil:
                 cu.cuStreamSynchronize(stream)
                 code = cu.cuMemFreeHost(<void*>address)
+            pop(before)
             return self.note(code, "cuMemFreeHost", -1)
         with nogil:
             code = cu.cuMemFreeAsync(address, stream)

@@ -107,11 +107,14 @@ def store_on_device(value: Any, target: Any, name: str, position: int) -> None:
     shape = tuple(getattr(value, "shape", ()))
     if shape != tuple(target.shape):
         raise ValueError(f"result {position} of task '{name}' has shape {shape}, its data has {tuple(target.shape)}")
-    if getattr(value, "dtype", target.dtype) != target.dtype:
+    is_tensor = hasattr(target, "copy_")
+    dtype = getattr(value, "dtype", target.dtype)
+    if dtype != target.dtype and (is_tensor or shape or not np.can_cast(dtype, target.dtype, "same_kind")):
         raise TypeError(
-            f"result {position} of task '{name}' has dtype {value.dtype}, its data has {target.dtype}; convert it first"
+            f"result {position} of task '{name}' has dtype {dtype}, its data has {target.dtype}; convert it with "
+            f"{'to' if is_tensor else 'astype'}"
         )
-    if hasattr(target, "copy_"):
+    if is_tensor:
         target.copy_(value)
     else:
         target[...] = value

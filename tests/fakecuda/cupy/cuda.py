@@ -1,0 +1,266 @@
+"""Devices, streams and memory, as ``cupy.cuda`` has them, over the stand-in for CUDA's driver library."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import weakref
+from typing import Any
+
+_driver = ctypes.CDLL("libcuda.so.1")
+_local = threading.local()
+
+MEMORY_TYPE = 2  # CU_POINTER_ATTRIBUTE_MEMORY_TYPE
+
+
+class CUDARuntimeError(RuntimeError):
+    """A call of the driver that failed."""
+
+
+def _check(code: int, call: str) -> None:
+    if code:
+        name = ctypes.c_char_p()
+        _driver.cuGetErrorName(code, ctypes.byref(name))
+        raise CUDARuntimeError(f"{(name.value or b'?').decode()}: {call}")
+
+
+# -- devices -------------------------------------------------------------------------------------------------------
+
+
+class Device:
+    """A device, by its ordinal; the current one if none is given. As a with-block: the current one inside."""
+
+    def __init__(self, device: Any = None) -> None:
+        self.id = _current_ordinal() if device is None else int(device)
+        self._before: list[ctypes.c_void_p] = []
+
+    def __int__(self) -> int:
+        return self.id
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Device) and other.id == self.id
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    def __repr__(self) -> str:
+        return f"<CUDA Device {self.id}>"
+
+    def __enter__(self) -> Device:
+        before = ctypes.c_void_p()
+        _check(_driver.cuCtxGetCurrent(ctypes.byref(before)), "cuCtxGetCurrent")
+        self._before.append(before)
+        self.use()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _check(_driver.cuCtxSetCurrent(self._before.pop()), "cuCtxSetCurrent")
+
+    def use(self) -> None:
+        _check(_driver.cuCtxSetCurrent(_primary(self.id)), "cuCtxSetCurrent")
+
+    def synchronize(self) -> None:
+        with self:
+            _check(_driver.cuCtxSynchronize(), "cuCtxSynchronize")
+
+
+_contexts: dict[int, ctypes.c_void_p] = {}
+
+
+def _primary(ordinal: int) -> ctypes.c_void_p:
+    """The primary context of a device, which is kept to the end, as CUDA's runtime keeps it."""
+    context = _contexts.get(ordinal)
+    if context is None:
+        context = ctypes.c_void_p()
+        _check(_driver.cuInit(0), "cuInit")
+        _check(_driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), ordinal), "cuDevicePrimaryCtxRetain")
+        _contexts[ordinal] = context
+    return context
+
+
+def _current_ordinal() -> int:
+    """The current device; 0, and current from now on, where there was none."""
+    ordinal = ctypes.c_int()
+    if _driver.cuCtxGetDevice(ctypes.byref(ordinal)):
+        _check(_driver.cuCtxSetCurrent(_primary(0)), "cuCtxSetCurrent")
+        return 0
+    return ordinal.value
+
+
+def _reaches(ordinal: int, other: int) -> bool:
+    """Whether a device may use the memory of another."""
+    able = ctypes.c_int(1)
+    if ordinal != other:
+        _check(_driver.cuDeviceCanAccessPeer(ctypes.byref(able), ordinal, other), "cuDeviceCanAccessPeer")
+    return bool(able.value)
+
+
+def is_available() -> bool:
+    count = ctypes.c_int()
+    return not _driver.cuInit(0) and not _driver.cuDeviceGetCount(ctypes.byref(count)) and count.value > 0
+
+
+class runtime:
+    """The part of ``cupy.cuda.runtime`` that tests use."""
+
+    CUDARuntimeError = CUDARuntimeError
+
+    @staticmethod
+    def getDevice() -> int:
+        return _current_ordinal()
+
+    @staticmethod
+    def getDeviceCount() -> int:
+        count = ctypes.c_int()
+        _check(_driver.cuInit(0) or _driver.cuDeviceGetCount(ctypes.byref(count)), "cuDeviceGetCount")
+        return count.value
+
+
+# -- streams -------------------------------------------------------------------------------------------------------
+
+
+class Stream:
+    """A stream; ``null`` is the legacy default stream, which is of whatever device is current."""
+
+    null: Stream
+
+    def __init__(self, null: bool = False, non_blocking: bool = False) -> None:
+        self.ptr, self.device_id = 0, -1
+        self._before: list[Stream] = []
+        if not null:
+            handle = ctypes.c_void_p()
+            self.device_id = _current_ordinal()
+            _check(_driver.cuStreamCreate(ctypes.byref(handle), int(non_blocking)), "cuStreamCreate")
+            self.ptr = handle.value or 0
+            weakref.finalize(self, _driver.cuStreamDestroy_v2, ctypes.c_void_p(self.ptr)).atexit = False
+
+    @staticmethod
+    def from_external(obj: Any) -> Stream:
+        """A stream of another library, by ``__cuda_stream__``."""
+        version, pointer = obj.__cuda_stream__()
+        assert version == 0
+        stream = Stream(null=True)
+        stream.ptr, stream.device_id = pointer, _current_ordinal() if pointer else -1
+        stream.owner = obj
+        return stream
+
+    def use(self) -> Stream:
+        """Make this the current stream of its device, for this thread."""
+        _streams()[self.device_id if self.device_id >= 0 else _current_ordinal()] = self
+        return self
+
+    def __enter__(self) -> Stream:
+        self._before.append(get_current_stream(self.device_id))
+        return self.use()
+
+    def __exit__(self, *_: object) -> None:
+        self._before.pop().use()
+
+    def synchronize(self) -> None:
+        _check(_driver.cuStreamSynchronize(ctypes.c_void_p(self.ptr)), "cuStreamSynchronize")
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.ptr
+
+    def __repr__(self) -> str:
+        return f"<Stream {self.ptr} (device {self.device_id})>"
+
+
+class ExternalStream(Stream):
+    """A stream by its address."""
+
+    def __init__(self, ptr: int, device_id: int = -1) -> None:
+        super().__init__(null=True)
+        self.ptr, self.device_id = ptr, device_id
+
+
+Stream.null = Stream(null=True)
+
+
+def _streams() -> dict[int, Stream]:
+    if not hasattr(_local, "streams"):
+        _local.streams = {}
+    return _local.streams
+
+
+def get_current_stream(device_id: int = -1) -> Stream:
+    return _streams().get(device_id if device_id >= 0 else _current_ordinal(), Stream.null)
+
+
+# -- memory --------------------------------------------------------------------------------------------------------
+
+
+class UnownedMemory:
+    """Memory of somebody else's."""
+
+    def __init__(self, ptr: int, size: int, owner: Any, device_id: int = -1) -> None:
+        self.ptr, self.size, self.owner = ptr, size, owner
+        self.device_id = device_id
+        if device_id < 0:
+            ordinal = ctypes.c_int()
+            code = _driver.cuPointerGetAttribute(ctypes.byref(ordinal), 9, ctypes.c_uint64(ptr))  # DEVICE_ORDINAL
+            _check(code, "cuPointerGetAttribute")
+            self.device_id = ordinal.value
+
+
+class MemoryPointer:
+    """A place in memory."""
+
+    def __init__(self, mem: Any, offset: int) -> None:
+        self.mem, self.ptr, self.device_id = mem, mem.ptr + offset, mem.device_id
+
+
+class _Block:
+    """Memory of the pool's; it goes back when dropped, for whoever works on the same stream."""
+
+    def __init__(self, size: int) -> None:
+        self.device_id = _current_ordinal()
+        self.size = size
+        self.free = _pool.blocks.setdefault((self.device_id, get_current_stream().ptr, size), [])
+        try:
+            self.ptr = self.free.pop()
+        except IndexError:
+            address = ctypes.c_uint64()
+            _check(_driver.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(size)), "cuMemAlloc")
+            self.ptr = address.value
+            _pool.n_blocks += 1
+
+    def __del__(self) -> None:
+        if hasattr(self, "ptr"):
+            self.free.append(self.ptr)
+
+
+class _MemoryPool:
+    def __init__(self) -> None:
+        self.blocks: dict[tuple[int, int, int], list[int]] = {}
+        self.n_blocks = 0
+
+    def free_all_blocks(self) -> None:
+        for (ordinal, _, _), free in list(self.blocks.items()):
+            with Device(ordinal):
+                while free:
+                    _check(_driver.cuMemFree_v2(ctypes.c_uint64(free.pop())), "cuMemFree")
+                    self.n_blocks -= 1
+
+
+_pool = _MemoryPool()
+
+
+def alloc(size: int) -> MemoryPointer:
+    return MemoryPointer(_Block(-(-max(size, 1) // 512) * 512), 0)
+
+
+def _ready(arrays: list[Any]) -> None:
+    """Wait until what the current stream was given is done, as a kernel on it would; the kernel may use these arrays."""
+    current = _current_ordinal()
+    for array in arrays:
+        where = array.data.device_id
+        if not _reaches(current, where):
+            raise ValueError(
+                f"Array device must be same as the current device: array device = {where} while current = {current}"
+            )
+        kind = ctypes.c_uint()
+        address = ctypes.c_uint64(array.data.ptr)
+        if array.size and _driver.cuPointerGetAttribute(ctypes.byref(kind), MEMORY_TYPE, address):
+            raise CUDARuntimeError("cudaErrorIllegalAddress: an illegal memory access was encountered")
+    get_current_stream().synchronize()

@@ -1,0 +1,316 @@
+"""The CUDA driver on the stand-in: how many calls it makes, what it does when calls fail, and what it leaves behind.
+
+Each test runs in a process of its own, as those of the stand-in itself do.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+PRELUDE = """
+import os, threading
+import numpy as np
+import pytest
+import cupy, fakecuda, stf
+
+@stf.task
+def add(x: stf.ReadWrite, n=1):
+    x += n
+
+def calls(*names):
+    return sum(fakecuda.calls(name) for name in names)
+
+def nothing_left():
+    cupy.get_default_memory_pool().free_all_blocks()
+    assert fakecuda.leaks() == {}, fakecuda.leaks()
+
+COPIES = "cuMemcpyAsync", "cuMemcpy3DPeerAsync", "cuMemcpyPeerAsync"
+"""
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory):
+    spec = importlib.util.spec_from_file_location("fakecuda_build", HERE / "build.py")
+    builder = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(builder)
+    if what := builder.missing_for_stf():
+        pytest.skip(f"not there: {what}")
+    return builder.build(tmp_path_factory.mktemp("fakecuda")).parent
+
+
+@pytest.fixture
+def run(folder, tmp_path):
+    """Run the body of a function in a process of its own."""
+
+    def run(function, **settings):
+        import stf
+
+        body = textwrap.dedent("".join(inspect.getsourcelines(function)[0][1:]))
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(("FAKECUDA_", "STF_"))}
+        path = os.pathsep.join([str(HERE), str(Path(stf.__file__).parents[1])])
+        environment.update(settings, LD_LIBRARY_PATH=str(folder), PYTHONPATH=path, STF_DEVICES="cuda")
+        script = tmp_path / "body.py"  # a file, for the sake of tracebacks
+        script.write_text(PRELUDE + body)
+        done = subprocess.run(
+            [sys.executable, str(script)], env=environment, text=True, capture_output=True, timeout=60
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    return run
+
+
+# The bodies below run elsewhere, with the names of the prelude.
+# ruff: noqa: F821
+
+
+def test_strided_copies_are_few_calls(run):
+    def body():
+        whole = np.arange(4.0 * 6 * 8 * 10).reshape(4, 6, 8, 10)
+        cases = [
+            (whole, 1),
+            (whole[1], 1),
+            (whole[:, :, :, ::1][0, 0], 1),
+            (whole[0, 0, :, :5], 1),  # rows with gaps
+            (whole[0, :, :3, :5], 1),  # blocks of them
+            (whole[:, :, :3, :5], 1),  # of which two axes are one
+            (whole[:, :3, :3, :5], 3),  # as few blocks as can be
+            (np.asfortranarray(whole[0, 0]), 1),
+            (whole[0, 0].T, 1),
+        ]
+        for array, expected in cases:
+            with stf.context() as ctx:
+                lX = ctx.logical_data(array, write_back=False)
+                fakecuda.reset_calls()
+                with ctx.task(lX.read()) as t:
+                    assert (t.arrays()[0].get() == array).all()
+                assert calls(*COPIES) == expected, (array.shape, array.strides, calls(*COPIES))
+        nothing_left()
+
+    run(body)
+
+
+def test_write_back_of_strided_arrays(run):
+    def body():
+        whole = np.zeros((6, 8, 10))
+        views = [whole[::2, 1::3, ::-2], whole[1::2, ::3, 1:4], whole[1::2, 2, 5:].T]
+        with stf.context() as ctx:
+            for k, view in enumerate(views):
+                add.on(k % 2)(ctx.logical_data(view), k + 1)
+        expected = np.zeros((6, 8, 10))
+        expected[::2, 1::3, ::-2] += 1
+        expected[1::2, ::3, 1:4] += 2
+        expected[1::2, 2, 5:] += 3
+        assert (whole == expected).all()
+        nothing_left()
+
+    run(body, FAKECUDA_SEED="1")
+
+
+def test_a_base_array_is_registered_once(run):
+    def body():
+        X = np.zeros((64, 4096))
+        small = np.zeros(10)
+        with stf.context() as ctx:
+            rows = [ctx.logical_data(X[i : i + 8]) for i in range(0, 64, 8)]
+            add(ctx.logical_data(small))
+            for k, row in enumerate(rows):
+                add.on(k % 2)(row)
+            assert calls("cuMemHostRegister") == 1
+            del rows, row
+            ctx.synchronize()
+            again = ctx.logical_data(X)
+            add(again)
+            assert calls("cuMemHostRegister") == 1  # it was found again
+        assert (X == 2).all() and small[0] == 1
+        assert calls("cuMemHostUnregister") == 1
+        nothing_left()
+
+    run(body)
+
+
+def test_memory_that_cannot_be_registered_is_used_as_it_is(run):
+    def body():
+        X = np.zeros(1 << 16)
+        with stf.context() as ctx:
+            lX = ctx.logical_data(X)
+            for k in range(6):
+                add.on(k % 2)(lX)
+        assert (X == 6).all() and calls("cuMemHostRegister") >= 1 and calls("cuMemHostUnregister") == 0
+        nothing_left()
+
+    run(body, FAKECUDA_FAIL="cuMemHostRegister:1+:CUDA_ERROR_OUT_OF_MEMORY", FAKECUDA_SEED="2")
+
+
+def test_a_full_device_evicts_and_tries_again(run):
+    def body():
+        n = 1 << 17  # a MiB each, of which three fit
+        arrays = [np.full(n, float(k)) for k in range(8)]
+        with stf.context(devices="cuda:0") as ctx:
+            data = [ctx.logical_data(a) for a in arrays]
+            for _ in range(2):
+                for l in data:
+                    add(l)
+            ctx.synchronize()
+            assert ctx.statistics().evictions["device(0)"] > 0
+        assert [a[0] for a in arrays] == [a[-1] for a in arrays] == [k + 2.0 for k in range(8)]
+        nothing_left()
+
+    run(body, FAKECUDA_MEMORY=str(3 << 20), FAKECUDA_SEED="3")
+
+
+def test_what_does_not_fit_is_an_error_and_the_context_lives(run):
+    def body():
+        with stf.context(devices="cuda:0") as ctx:
+            big, small = ctx.logical_data_empty(1 << 20, name="big"), ctx.logical_data(np.zeros(8))
+            with pytest.raises(stf.OutOfMemoryError, match="'big'"), ctx.task(big.write()):
+                pass
+            add(small)
+            assert small.numpy().tolist() == [1] * 8
+        nothing_left()
+
+    run(body, FAKECUDA_MEMORY=str(1 << 20))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_host_body_between_device_tasks_keeps_its_place(run, seed):
+    def body():
+        X = np.zeros(100)
+        seen = []
+        with stf.context() as ctx:
+            lX = ctx.logical_data(X)
+            for k in range(20):
+                add.on(k % 2)(lX)
+                ctx.host_launch(lX.rw())(lambda x: (seen.append(x[0]), x.__imul__(2), None)[-1])
+                with ctx.task((k + 1) % 2, lX.rw()) as t:
+                    t.arrays()[0][:] += 1
+            ctx.task("host", lX.read())(lambda x: seen.append(x[-1]))
+        value, expected = 0, []
+        for _ in range(20):
+            expected.append(value + 1)
+            value = (value + 1) * 2 + 1
+        assert seen == [*expected, value] and (value == X).all()
+        nothing_left()
+
+    run(body, FAKECUDA_SEED=str(seed))
+
+
+def test_content_is_there_when_the_host_reads_it(run):
+    def body():
+        with stf.context() as ctx:
+            for k in range(300):  # the host's stream has the buffer of the one before to free
+                assert ctx.logical_data_full(2, k).numpy().tolist() == [k, k]
+        nothing_left()
+
+    run(body, FAKECUDA_SEED="13")
+
+
+@pytest.mark.parametrize("peer", [0, 1])
+def test_devices_exchange_data_with_and_without_peer_access(run, peer):
+    def body():
+        X, Y = np.zeros((40, 50)), np.ones((40, 25))
+
+        @stf.task
+        def mix(x: stf.ReadWrite, y: stf.Read):
+            x += y
+
+        with stf.context() as ctx:
+            lX, lY = ctx.logical_data(X[:, ::2]), ctx.logical_data(np.asfortranarray(Y))
+            for k in range(10):
+                mix.on(k % 2)(lX, lY)
+                add.on((k + 1) % 2)(lY)
+            assert any("host" not in route for route in ctx.statistics().copies)
+            assert calls("cuCtxEnablePeerAccess") == 2 * int(os.environ["FAKECUDA_PEER"])
+        assert (X[:, ::2] == sum(range(1, 11))).all() and (X[:, 1::2] == 0).all()
+        nothing_left()
+
+    run(body, FAKECUDA_PEER=str(peer), FAKECUDA_SEED="5")
+
+
+def test_more_tasks_than_a_ring_has_events(run):
+    def body():
+        X, Y = np.zeros(4), np.zeros(4)
+        with stf.context() as ctx:
+            lX, lY = ctx.logical_data(X), ctx.logical_data(Y)
+            fence = None
+            for k in range(2000):
+                add(lX)
+                if k % 500 == 0:
+                    add.on(1)(lY)
+                    fence = ctx.fence()
+            fence.synchronize()
+            assert lX.numpy()[0] == 2000
+            assert fakecuda.counts()["events"] <= 4 * 512
+        assert X.tolist() == [2000] * 4 and Y.tolist() == [4] * 4
+        nothing_left()
+
+    run(body)
+
+
+def test_two_contexts_share_resources(run):
+    def body():
+        resources = stf.Resources()
+        X, Y = np.zeros(1 << 16), np.zeros(1 << 16)
+        one, two = stf.context(resources=resources), stf.context(resources=resources)
+        lX, lY = one.logical_data(X), two.logical_data(Y)
+        for k in range(20):
+            add.on(k % 2)(lX)
+            add.on((k + 1) % 2)(lY, 2)
+        one.finalize()
+        assert (X == 20).all()
+        two.finalize()
+        assert (Y == 40).all()
+        streams = fakecuda.counts()["streams"]
+        for _ in range(3):
+            with stf.context(resources=resources) as again:
+                for k in range(20):
+                    add.on(k % 2)(again.logical_data(X))
+        assert fakecuda.counts()["streams"] <= streams + 4 and (X == 80).all()
+        resources.close()
+        nothing_left()
+
+    run(body, FAKECUDA_SEED="7")
+
+
+@pytest.mark.parametrize(
+    "call", ["work:20", "cuMemcpyAsync:3", "cuEventRecord:15", "cuMemAllocFromPoolAsync:2", "cuEventCreate:3"]
+)
+def test_a_sticky_error_loses_the_context_and_nothing_else(run, call):
+    def body():
+        X, Y = np.full(1 << 16, 3.0), np.full(8, 4.0)
+        ctx = stf.context()
+        lX, lY = ctx.logical_data(X, name="X"), ctx.logical_data(Y, name="Y")
+        told = []
+        try:
+            for k in range(200):
+                add.on(k % 2)(lX)
+                with ctx.task(lY.rw()) as t:
+                    t.arrays()[0][:] += 1
+                ctx.host_launch(lY.read())(lambda y: None)
+            ctx.synchronize()
+        except BaseException as error:
+            told.append(error)
+        try:
+            ctx.finalize()
+        except BaseException as error:
+            told.append(error)
+        ctx.finalize()
+        text = " ".join(f"{type(e).__name__} {e} {e.__cause__!r}" for e in told)
+        assert "DriverError" in text and "CUDA_ERROR_ILLEGAL_ADDRESS" in text, text
+        assert (X == 3).all() and (Y[0] == Y).all() and 4 <= Y[0] <= 204
+        streams, events, _, registered = ctx._driver.leaks()  # memory cannot be freed any more
+        assert streams == events == registered == 0
+        with pytest.raises(stf.Error):
+            add(lX)
+
+    run(body, FAKECUDA_FAIL=f"{call}:CUDA_ERROR_ILLEGAL_ADDRESS")

@@ -1,0 +1,104 @@
+"""What lets one body of tests run on every driver.
+
+On a CPU, bodies at a device are queued and get NumPy arrays. On CUDA they run inside the call that submits them, since
+they only enqueue work, and get CuPy arrays, which refuse to be taken for NumPy's. Bodies on the host are queued on both.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+import stf
+
+
+def is_cuda(ctx: stf.Context) -> bool:
+    """Whether the devices of a context are CUDA's: whether bodies there only enqueue work."""
+    return not ctx._driver.runs_inline
+
+
+def queued(ctx: stf.Context, index: int = 0) -> Any:
+    """A place whose bodies are queued, so that they may block and fail late: that device of a CPU, else the host."""
+    return stf.exec_place.host() if is_cuda(ctx) else ctx.devices[index]
+
+
+def content(x: Any) -> np.ndarray:
+    """What an array holds, as a NumPy array."""
+    return x if isinstance(x, np.ndarray) else x.get()
+
+
+def put(x: Any, values: np.ndarray) -> None:
+    """Overwrite an array by NumPy's `values`."""
+    if isinstance(x, np.ndarray):
+        x[...] = values
+    else:
+        axes = sorted(range(x.ndim), key=lambda axis: -x.strides[axis])  # CuPy sets what is contiguous
+        x.transpose(axes).set(values.transpose(axes).copy())
+
+
+def library(x: Any) -> Any:
+    """The module that an array is of: NumPy or CuPy."""
+    if isinstance(x, np.ndarray):
+        return np
+    import cupy
+
+    return cupy
+
+
+def address(x: Any) -> int:
+    """Where an array begins."""
+    return x.ctypes.data if isinstance(x, np.ndarray) else x.data.ptr
+
+
+def is_read_only(x: Any) -> bool:
+    """Whether an array refuses to be written; CuPy's have no such state."""
+    return not x.flags.writeable if isinstance(x, np.ndarray) else True
+
+
+def is_writeable(x: Any) -> bool:
+    return x.flags.writeable if isinstance(x, np.ndarray) else True
+
+
+@contextlib.contextmanager
+def told(
+    ctx: stf.Context, submit: Callable[[], Any], match: str | None = None, error: Any = stf.TaskFailedError
+) -> Iterator[Any]:
+    """Expect the failure of a body: in the with-block where bodies are queued, else by the call that submits it."""
+    if not is_cuda(ctx):
+        submit()
+        with pytest.raises(error, match=match) as caught:
+            yield caught
+        return
+    with pytest.raises(error, match=match) as caught:
+        submit()
+    yield caught
+
+
+def csr_of(shape: tuple[int, int], parts: Any) -> Any:
+    """A sparse array of its three parts: SciPy's on the host; on a device one of our own, since SciPy wants NumPy's."""
+    if isinstance(parts[0], np.ndarray):
+        return scipy.sparse.csr_array(tuple(parts), shape, copy=False)
+    return DeviceCsr(shape, *parts)
+
+
+class DeviceCsr:
+    """As much of a sparse array on a device as the tests use."""
+
+    def __init__(self, shape: tuple[int, int], data: Any, indices: Any, indptr: Any) -> None:
+        self.shape, self.data, self.indices, self.indptr = shape, data, indices, indptr
+
+    def __matmul__(self, x: Any) -> Any:
+        ends = self.indptr.tolist()
+        rows = [slice(a, b) for a, b in itertools.pairwise(ends)]
+        return library(x).stack([(self.data[row] * x[self.indices[row]]).sum() for row in rows])
+
+    def toarray(self) -> Any:
+        return scipy.sparse.csr_array(
+            (content(self.data), content(self.indices), content(self.indptr)), self.shape
+        ).toarray()
