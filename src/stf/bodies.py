@@ -129,7 +129,9 @@ def view_of(task: TaskCore, index, lib):
             if view is not None:
                 return view
         return adapters.device_view(replica, lib, engine.place_numbers[replica.place])
-    if lib is None and task.context is not None and lib is None and replica.views is not None:
+    if engine.port.enqueues(task.where):
+        engine.port.drain(task.slot)  # a body for a device looks at host memory: what is there must have come
+    if lib is None and task.context is not None and replica.views is not None:
         view = replica.views.get(writeable)
         if view is not None:
             return view

@@ -17,6 +17,9 @@ if not cython.compiled:
     COMPUTE, COPY_IN, COPY_OUT, HOST = 0, 1, 2, 3
 
 
+COPY_LANES = 8  # a way and device: a copy that waits for a body must not hold up those behind it
+
+
 class StreamBackend(LanePort):
     """Slots on the streams of a driver.
 
@@ -31,7 +34,7 @@ class StreamBackend(LanePort):
     """
 
     def __init__(self, driver, width, owns_driver=True):
-        LanePort.__init__(self, driver.device_count + 1, width)
+        LanePort.__init__(self, driver.device_count + 1, width, COPY_LANES)
         self.driver = driver
         self.owns_driver = owns_driver
         self.name = "stream"
@@ -148,6 +151,11 @@ class StreamBackend(LanePort):
                     return False
                 self.progress(lane)
         return True
+
+    def drain(self, slot):
+        lane: Lane = self.lanes[slot]
+        self.driver.drain(lane.stream)
+        return 0
 
     def park(self, baton):
         self.driver.park(baton)

@@ -24,6 +24,7 @@ cdef class Driver:
     cpdef int launch(self, int stream, int64_t function, int gx, int gy, int gz, int bx, int by, int bz, int shared, int64_t block, int nbytes) except -1
     cpdef int lead(self, int stream, int64_t pointer) except -1
     cpdef int call(self, int stream, object body) except -1
+    cpdef int drain(self, int stream) except -1
     cpdef int park(self, object baton) except -1
     cpdef object runners(self, int stream, int64_t sequence)
     cpdef object handle(self, int stream)

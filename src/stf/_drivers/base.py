@@ -97,6 +97,10 @@ class Driver:
         """Call `body()` on the host when `stream` gets here."""
         raise NotImplementedError
 
+    def drain(self, stream):
+        """Block until `stream` has done all it was given; its driver does not run bodies on it."""
+        return 0
+
     def park(self, baton):
         """Block the calling thread until the lock `baton` is released, and take it."""
         baton.acquire()

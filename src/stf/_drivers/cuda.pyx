@@ -306,6 +306,9 @@ cdef class CudaDriver(QueueDriver):
             lane.done = max(lane.done, sequence)
         return True
 
+    cpdef int drain(self, int stream) except -1:
+        return self.drain_stream(<DeviceStream>self.streams[stream])
+
     cpdef object handle(self, int stream):
         """The CUDA stream as an integer, its device being current from here to `record`; None for the host's."""
         cdef Stream lane = <Stream>self.streams[stream]

@@ -93,6 +93,9 @@ class WrappingDriver(Driver):
     def call(self, stream: int, body: Any) -> int:
         return int(self.inner.call(stream, body))
 
+    def drain(self, stream: int) -> int:
+        return int(self.inner.drain(stream))
+
     def park(self, baton: Any) -> int:
         return int(self.inner.park(baton))
 

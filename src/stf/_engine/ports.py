@@ -83,6 +83,10 @@ class Port:
         """Whether `event` is known to be complete; may say False of one that is."""
         raise NotImplementedError
 
+    def drain(self, slot):
+        """Block the host until what is on the slot now is done."""
+        return 0
+
     def park(self, baton):
         """Block the host until the lock `baton` is released by another thread, and take it."""
         baton.acquire()
