@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
 
@@ -9,3 +12,6 @@ import pytest
 def _cuda(cuda_device_count: int) -> None:
     if cuda_device_count < 1:
         pytest.skip("no CUDA device")
+
+
+sys.path.insert(0, str(Path(__file__).parent))  # for the Triton kernel, whose source Triton reads

@@ -546,7 +546,7 @@ def test_an_exception_without_text_is_told_all_the_same(ctx_factory, observe):
     def body(x):
         raise Unspeakable
 
-    ctx.task(lX.rw())(body)
+    ctx.task(queued(ctx), lX.rw())(body)
     with pytest.raises(stf.TaskFailedError, match=r"Unspeakable: \(its __str__ raised RuntimeError\)"):
         lX.numpy()
     lX.history()

@@ -18,13 +18,12 @@ from cuda.bindings cimport cydriver as cu
 from stf._drivers.cuda_devices cimport Device, allow, check, close_device, error_of, is_sticky, open_device
 from stf._drivers.cuda_devices cimport place_of, pop, push, tune_pool
 from stf._drivers.cuda_streams cimport KEEPS, RING, DeviceStream, HostStream, destroy_stream, forget_keeps, refresh
-from stf._drivers.cuda_work cimport copy_blocks, copy_run, copy_runs, launch_function, order_streams
+from stf._drivers.cuda_work cimport copy_planned, copy_run, launch_function, order_streams
 from stf._drivers.queues cimport CALL, COPY, FREE, LAUNCH, RECORD, Op, QueueDriver, Stream, make_op
 
 import time
 
 from stf._drivers.copyplan import plan_copy
-from stf._drivers.cpu import copy_strided
 from stf._drivers.cuda_devices import function_on, parameters_of
 from stf._drivers.pinning import Pins
 
@@ -356,13 +355,11 @@ cdef class CudaDriver(QueueDriver):
         try:
             if simple:
                 code = copy_run(target, source, itemsize * (shape[0] if shape else 1), lane.handle, not internal)
-            elif plan.rows.extent == 1:
-                code = copy_runs(plan, target, source, lane.handle, not internal)
             else:
-                code = copy_blocks(plan, target, source, lane.handle)
+                code = copy_planned(plan, target, source, lane.handle, not internal)
         finally:
             pop(before)
-        self.demand(code, "cuMemcpyAsync" if simple or plan.rows.extent == 1 else "cuMemcpy3DPeerAsync", lane.device)
+        self.demand(code, "cuMemcpyAsync", lane.device)
         if not internal:
             lane.keeps.append((lane.completed + 1, keep))
             if len(lane.keeps) > KEEPS:
@@ -416,7 +413,7 @@ cdef class CudaDriver(QueueDriver):
         if stream.device < 0:
             self.settle_pending(<HostStream>stream)
         if op.kind == COPY:
-            copy_strided(op.body)
+            self.copy_now(op.body)
         elif op.kind == FREE:
             self.free_on(op.body, (<Device>self.devices[0]).utility)
         elif op.kind == RECORD:
@@ -438,6 +435,20 @@ cdef class CudaDriver(QueueDriver):
             except BaseException as error:
                 self.errors.append(error)
         return QueueDriver.execute(self, stream, op)
+
+    cdef int copy_now(self, what) except -1:
+        """A copy on a host's stream, of memory of whatever place: a worker waits until it is done."""
+        cdef Device gpu = <Device>self.devices[0]
+        cdef cu.CUstream utility = gpu.utility
+        cdef cu.CUresult code
+        target, target_strides, source, source_strides, shape, itemsize, _ = what
+        before = push(gpu.context)
+        code = copy_planned(plan_copy(shape, target_strides, source_strides, itemsize), target, source, utility, True)
+        if code == cu.CUDA_SUCCESS:
+            with nogil:
+                code = cu.cuStreamSynchronize(utility)
+        pop(before)
+        return self.demand(code, "cuMemcpyAsync", gpu.ordinal)
 
     cdef int settle_pending(self, HostStream stream) except -1:
         """Wait for what a host's stream got past; meanwhile another worker may take this one's place."""

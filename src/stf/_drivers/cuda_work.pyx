@@ -6,6 +6,13 @@ from libc.string cimport memset
 from cuda.bindings cimport cydriver as cu
 
 
+cdef cu.CUresult copy_planned(object plan, int64_t target, int64_t source, cu.CUstream stream, bint may_block):
+    """Copy as planned."""
+    if plan.rows.extent == 1:
+        return copy_runs(plan, target, source, stream, may_block)
+    return copy_blocks(plan, target, source, stream)
+
+
 cdef cu.CUresult copy_runs(object plan, int64_t target, int64_t source, cu.CUstream stream, bint may_block):
     """Copy runs of ``plan.width`` bytes; pageable memory may block, so that others may run meanwhile."""
     cdef int64_t width = plan.width

@@ -293,7 +293,8 @@ def integer_of(kernel, index, value, size):
         return value if value < TWO_63 else value - TWO_64
     if size > 8:
         refuse(kernel, index, value)
-    if not -(1 << (8 * size - 1)) <= value < 1 << 8 * size:
+    limit: cython.longlong = cython.cast(cython.longlong, 1) << (8 * size)
+    if not -(limit // 2) <= value < limit:
         raise OverflowError(f"parameter {index} of kernel '{kernel.name}' is {size} bytes, got {value}")
     return value
 
@@ -323,6 +324,8 @@ def kernel_of(context: ContextCore, thing, where):
 
 def config_of(config):
     """A configuration from what users write, remembered where it can be."""
+    if type(config) is Config:
+        return config
     known = known_configs.get(config) if type(config) is tuple else None
     if known is not None:
         return known
