@@ -318,7 +318,7 @@ def test_a_body_that_waits_for_a_task_held_in_another_context_is_told(ctx_factor
     one, two = ctx_factory(), ctx_factory()
     lA, lB = one.logical_data(np.zeros(2), name="A"), two.logical_data(np.zeros(2), name="B")
     held = threading.Event()
-    two.task(lB.rw(), name="outer")(Opens(one, lA, lambda: held.wait(20)))
+    two.task(queued(two), lB.rw(), name="outer")(Opens(one, lA, lambda: held.wait(20)))
     told = ""
     with one.task(lA.rw(), name="holder"):
         threading.Timer(0.01, held.set).start()
@@ -346,8 +346,8 @@ def test_bodies_of_two_contexts_that_wait_for_each_other_are_told(ctx_factory, s
             both.wait()
             ACROSS[wait](self.ctx, self.data)
 
-    one.task(lA.rw(), name="first")(Waits(two, lB))
-    two.task(lB.rw(), name="second")(Waits(one, lA))
+    one.task(queued(one), lA.rw(), name="first")(Waits(two, lB))
+    two.task(queued(two), lB.rw(), name="second")(Waits(one, lA))
     assert "waits for data that is not free before that body ends" in failures_of(one, two)
 
 
@@ -379,7 +379,7 @@ def test_a_finalize_that_would_never_end_changes_nothing(ctx_factory):
     X = np.zeros(2)
     lA, lB = one.logical_data(np.zeros(2), name="A"), two.logical_data(X)
     asked = threading.Event()
-    two.task(lB.rw(), name="outer")(Opens(one, lA, asked.set))
+    two.task(queued(two), lB.rw(), name="outer")(Opens(one, lA, asked.set))
     with one.task(lA.rw(), name="holder"):
         two_is_waiting(asked, two)
         with pytest.raises(stf.TaskStateError, match="task 'holder' .* holds open; end that task first"):

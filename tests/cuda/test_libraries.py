@@ -135,6 +135,7 @@ def test_a_gradient_needing_tensor(ctx):
 # -- Numba -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:.*Grid size")
 def test_a_numba_kernel(ctx):
     pytest.importorskip("numba.cuda")
     from numba import cuda
@@ -215,6 +216,7 @@ def test_a_host_body_may_use_cuda_for_the_first_time(ctx):
     assert lX.numpy().tolist() == [21.0] * N and seen == [5.0]
 
 
+@pytest.mark.timeout(120)  # each body gets the GIL when its holder's 5 ms are over
 def test_a_thousand_host_bodies_while_the_gil_is_busy(ctx):
     import threading
 

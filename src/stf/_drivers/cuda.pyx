@@ -634,7 +634,7 @@ cdef class CudaDriver(QueueDriver):
             if isinstance(item, DeviceStream):
                 self.live_events -= destroy_stream(<DeviceStream>item)
                 self.live_streams -= 1
-        self.streams.clear()
+        self.lost = self.lost or error_of(cu.CUDA_ERROR_DEINITIALIZED, "a call after close", "this driver")
         for device in self.devices:
             close_device(device)
         if self.has_host_pool:
