@@ -349,6 +349,8 @@ def test_bodies_of_two_contexts_that_wait_for_each_other_are_told(ctx_factory, s
     one.task(queued(one), lA.rw(), name="first")(Waits(two, lB))
     two.task(queued(two), lB.rw(), name="second")(Waits(one, lA))
     assert "waits for data that is not free before that body ends" in failures_of(one, two)
+    if resources is not None:
+        resources.close()
 
 
 def test_claims_of_two_contexts_in_two_orders_are_told(ctx_factory):
