@@ -171,12 +171,12 @@ class Coherency:
             return
         except MemoryError as error:
             freed = EventSet()
-            if self.pauses == 0 and (self.asking is None or self.asking.patience == 0):
+            if self.pauses == 0:
                 self.add_tails(freed)
+                raise waits.Pause(freed) from None
             before = pool.evictions
-            if freed.count == 0:
-                self.evict(pool, replica.layout.nbytes, freed)
-            if freed.count == 0 and pool.evictions == before:
+            self.evict(pool, replica.layout.nbytes, freed)
+            if freed.count == 0 and pool.evictions == before and self.pauses > 1:
                 raise OutOfMemoryError(self.shortage(pool, replica.layout.nbytes, data)) from error
         raise waits.Pause(freed)
 

@@ -7,6 +7,7 @@ try:
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
+from stf._engine import waits
 from stf._engine.access import Access
 from stf._engine.deps import EventSet
 from stf._engine.instances import Replica
@@ -137,6 +138,15 @@ def combine_at(engine: Engine, data: Data, place):
     engine.finish(task, event)
     version.op = None
     drop_after(engine, version, [item.replica for item in partials] + staged, event)
+
+
+def make_room(engine: Engine):
+    """Fold partial results where nothing else can be evicted; whether there were any."""
+    try:
+        folded = engine.patiently(fold_at_rest)
+    except OutOfMemoryError:
+        return False
+    return folded is not None and waits.settles(engine.port, folded)
 
 
 def fold_at_rest(engine: Engine):

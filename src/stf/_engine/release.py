@@ -377,6 +377,7 @@ def retire_all(engine: Engine):
         except Pause as pause:
             events = pause.events
         finally:
+            engine.coherency.pauses = 0
             engine.gate.leave()
         waits.wait(engine.port, events)
         patience += 1

@@ -139,6 +139,8 @@ class Engine:
         """Claim, order and provide; the task is open afterwards. Nothing has changed if this raises."""
         while True:
             self.enter()
+            if task.patience:
+                self.coherency.pauses = task.patience
             baton = None
             try:
                 conflict = self.admit(task)
@@ -146,22 +148,15 @@ class Engine:
                     self.start(task)
                 else:
                     baton = claims.await_claim(self, task, conflict)
-            except waits.Pause as pause:
+            except BaseException as reason:
                 self.cancel(task)
+                self.coherency.pauses = 0
                 self.gate.leave()
-                waits.wait(self.port, pause.events)
-                task.patience += 1
-                continue
-            except OutOfMemoryError:
-                self.cancel(task)
-                self.gate.leave()
-                if not self.make_room():
+                if not self.can_begin_again(task, reason):
                     raise
                 continue
-            except BaseException:
-                self.cancel(task)
-                self.gate.leave()
-                raise
+            if task.patience:
+                self.coherency.pauses = 0
             self.gate.leave()
             if baton is None:
                 return 0
@@ -290,17 +285,18 @@ class Engine:
             except waits.Pause as pause:
                 events = pause.events
             finally:
+                self.coherency.pauses = 0
                 self.gate.leave()
             waits.wait(self.port, events)
             patience += 1
 
-    def make_room(self):
-        """Fold partial results where nothing else can be evicted; whether there were any."""
-        try:
-            folded = self.patiently(reductions.fold_at_rest)
-        except OutOfMemoryError:
-            return False
-        return folded is not None and waits.settles(self.port, folded)
+    def can_begin_again(self, task: TaskCore, reason):
+        """After a begin that was taken back: wait for what it lacked, or make room; False if that is no use."""
+        if isinstance(reason, waits.Pause):
+            waits.wait(self.port, reason.events)
+            task.patience += 1
+            return True
+        return isinstance(reason, OutOfMemoryError) and reductions.make_room(self)
 
     def pending(self):
         """How many late bodies have not run yet."""
