@@ -211,8 +211,8 @@ class Coherency:
         for item in self.data.values():
             data: Data = item
             version = data.version
-            if version.frozen or version.claims < 0:
-                continue
+            if version.frozen or (version.claims < 0 and (self.asking is None or not self.asking.holds(data))):
+                continue  # what the asking task itself writes may go from where it is not pinned
             for element in version.replicas:
                 replica: Replica = element
                 if replica.place == place and replica.has_memory() and replica.pins == 0 and not replica.home:
