@@ -28,9 +28,15 @@ cdef class LanePort(Port):
     cdef readonly list lanes
     cdef list pools
     cdef int width
+    cdef readonly int64_t origin  # the event that every lane starts after; 0 for none
+    cdef int start_at_origin(self, Lane lane) except -1
+    cdef int copy_width
+    cdef int add_pools(self, int width) except -1
+    cpdef int add_place(self, int device, object origin) except -1
     cdef Lane pick(self, int place, int kind, EventSet waits)
     cdef Lane next_lane(self, int place, int kind)
     cdef Lane add_lane(self, LanePool pool, int place, int kind)
+    cdef int tail(self, Lane lane, EventSet into) except -1
     cdef int need(self, Lane lane, EventSet waits) except -1
     cdef int make_lane(self, Lane lane) except -1
     cdef int make_wait(self, Lane lane, Lane other, int64_t sequence) except -1
@@ -42,4 +48,5 @@ cdef class LanePort(Port):
     cdef int64_t end(self, int slot) except -1
     cdef int64_t abort(self, int slot) except -1
     cdef int tails(self, EventSet into) except -1
+    cdef int tails_at(self, int place, EventSet into) except -1
     cdef bint done(self, int64_t event) noexcept

@@ -81,10 +81,21 @@ class LanePort(Port):
 
     def __init__(self, places, width, copy_width=1):
         self.lanes = []
+        self.origin = 0
         self.width = width
-        self.pools = [
-            LanePool(width if kind in (COMPUTE, HOST) else copy_width) for _ in range(places) for kind in range(KINDS)
-        ]
+        self.copy_width = copy_width
+        self.pools = []
+        for _ in range(places):
+            self.add_pools(width)
+
+    def add_pools(self, width):
+        """The pools of one more place; return its number."""
+        for kind in range(KINDS):
+            self.pools.append(LanePool(width if kind in (COMPUTE, HOST) else self.copy_width))
+        return len(self.pools) // KINDS - 1
+
+    def add_place(self, device, origin):
+        return self.add_pools(self.width)
 
     # -- what a subclass provides ------------------------------------------------------------------------------
 
@@ -120,7 +131,7 @@ class LanePort(Port):
         return 0
 
     def end(self, slot):
-        lane: Lane = self.lanes[slot]
+        lane = cython.cast(Lane, self.lanes[slot])
         lane.issued += 1
         lane.open = False
         lane.trailing = False
@@ -132,11 +143,22 @@ class LanePort(Port):
 
     def tails(self, into):
         for item in self.lanes:
+            self.tail(item, into)
+        return 0
+
+    def tails_at(self, place, into):
+        for item in self.lanes:
             lane: Lane = item
-            if lane.trailing and not lane.open:
-                self.end(lane.index)
-            if lane.issued > self.progress(lane):
-                into.add((cython.cast(cython.longlong, lane.index) << LANE_SHIFT) | lane.issued)
+            if lane.place == place:
+                self.tail(lane, into)
+        return 0
+
+    def tail(self, lane, into):
+        """Add the last event of a lane, unless that is done."""
+        if lane.trailing and not lane.open:
+            self.end(lane.index)
+        if lane.issued > self.progress(lane):
+            into.add((cython.cast(cython.longlong, lane.index) << LANE_SHIFT) | lane.issued)
         return 0
 
     def done(self, event):
@@ -154,7 +176,7 @@ class LanePort(Port):
         i: cython.int
         for i in range(waits.count):
             event = waits.items[i]
-            lane: Lane = self.lanes[event >> LANE_SHIFT]
+            lane = cython.cast(Lane, self.lanes[event >> LANE_SHIFT])
             if (
                 lane.place == place
                 and lane.kind == kind
@@ -184,9 +206,19 @@ class LanePort(Port):
     def add_lane(self, pool, place, kind):
         lane = Lane(len(self.lanes), place, kind)
         self.make_lane(lane)
+        if self.origin:
+            self.start_at_origin(lane)
         self.lanes.append(lane)
         pool.lanes.append(lane)
         return lane
+
+    def start_at_origin(self, lane):
+        """Let a new lane start after what was on the caller's stream when the context was made."""
+        origin: Lane = self.lanes[self.origin >> LANE_SHIFT]
+        sequence: cython.longlong = self.origin & ((cython.cast(cython.longlong, 1) << LANE_SHIFT) - 1)
+        self.make_wait(lane, origin, sequence)
+        lane.saw(origin.index, sequence)
+        return 0
 
     def need(self, lane, waits):
         """Make the waits that `lane` still needs."""
@@ -199,7 +231,7 @@ class LanePort(Port):
             sequence: cython.longlong = event & ((cython.cast(cython.longlong, 1) << LANE_SHIFT) - 1)
             if sequence <= lane.seen(index):
                 continue
-            other: Lane = self.lanes[index]
+            other = cython.cast(Lane, self.lanes[index])
             if sequence > other.done:
                 other.done = self.progress(other)
                 if sequence > other.done:

@@ -65,6 +65,12 @@ class Recorder(LanePort):
             self.note(("launch", slot))
         return 0
 
+    def fill(self, slot, replica, pattern):
+        self.calls += 1
+        if self.logging:
+            self.note(("fill", slot, replica.place, replica.layout.nbytes))
+        return True
+
     def copy(self, slot, target, source):
         self.copies += 1
         if self.logging:

@@ -8,18 +8,29 @@ from stf._engine.ports cimport COMPUTE
 cdef class StreamBackend(LanePort):
     cdef readonly Driver driver
     cdef bint owns_driver
+    cdef list devices
+    cdef dict origins
+    cdef readonly bint is_lent
+    cdef readonly bint captured
+    cpdef int start_after(self, int place, int64_t pointer, bint captured) except -1
     cdef int make_lane(self, Lane lane) except -1
+    cdef int make_stream(self, int place) except -1
     cdef int make_wait(self, Lane lane, Lane other, int64_t sequence) except -1
     cdef int make_record(self, Lane lane) except -1
     cdef int64_t progress(self, Lane lane) except -1
     cdef bint is_done(self, Lane lane, int64_t sequence) except -1
+    cdef int tails_at(self, int place, EventSet into) except -1
     cdef bint enqueues(self, int place) noexcept
     cpdef int follow(self, int slot, int64_t pointer) except -1
     cpdef int lead(self, int slot, int64_t pointer) except -1
+    cpdef int keep(self, int slot, object what) except -1
     cdef int disown(self, Replica replica) except -1
     cdef int pin(self, Replica replica) except -1
     cdef int enter(self, int slot) except -1
-    cdef int copy(self, int slot, Replica target, Replica source) except -1
+    cpdef bint may_use(self, int place, Replica replica) except -1
+    cpdef int add_place(self, int device, object origin) except -1
+    cpdef bint fill(self, int slot, Replica replica, bytes pattern) except -1
+    cpdef int copy(self, int slot, Replica target, Replica source) except -1
     cdef int launch(self, int slot, int64_t function, int gx, int gy, int gz, int bx, int by, int bz, int shared, int64_t block, int nbytes) except -1
     cdef int call(self, int slot, object body) except -1
     cdef object stream(self, int slot)

@@ -10,7 +10,9 @@ except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
 from stf._backends.lanes import Lane, LanePort
+from stf._drivers.base import Registered
 from stf._engine.deps import EventSet
+from stf.errors import CaptureError
 
 if not cython.compiled:
     LANE_SHIFT = 44
@@ -31,17 +33,59 @@ class StreamBackend(LanePort):
         Compute lanes per place.
     owns_driver : bool
         Close the driver at the end; otherwise only the streams go back.
+
+    Attributes
+    ----------
+    is_lent : bool
+        The work is between that of a caller's stream, which nobody waits for.
+    captured : bool
+        All is recorded in the graph that a caller captures: nothing runs yet, and nothing can be waited for.
     """
 
     def __init__(self, driver, width, owns_driver=True):
         LanePort.__init__(self, driver.device_count + 1, width, COPY_LANES)
         self.driver = driver
+        self.devices = list(range(-1, driver.device_count))  # the driver's, by place
+        self.origins = {}
         self.owns_driver = owns_driver
         self.name = "stream"
+        self.is_lent = self.captured = False
+
+    def start_after(self, place, pointer, captured):
+        """Let all work start after what is on a caller's stream now, which may be captured."""
+        self.is_lent = True
+        self.captured = captured
+        slot = self.begin(place, EventSet(), COMPUTE)
+        try:
+            self.follow(slot, pointer)
+        finally:
+            self.origin = self.end(slot)
+        return 0
 
     def make_lane(self, lane):
-        lane.stream = self.driver.stream_create(lane.place - 1)
+        if self.captured and lane.place == 0:
+            raise CaptureError("it runs on the host")
+        lane.stream = self.make_stream(lane.place)
+        if self.is_lent:
+            self.driver.entrust(lane.stream, self.captured)
         return 0
+
+    def make_stream(self, place):
+        """A new stream of the driver's, or the caller's own."""
+        device: cython.int = self.devices[place]
+        if place not in self.origins:
+            return self.driver.stream_create(max(device, 0) if place else -1)
+        kind, pointer = self.origins[place]
+        if kind == "stream":
+            return self.driver.stream_adopt(device, pointer)
+        return self.driver.stream_create_in(device, pointer)
+
+    def add_place(self, device, origin):
+        place = self.add_pools(1 if origin is not None and origin[0] == "stream" else self.width)
+        self.devices.append(device)
+        if origin is not None:
+            self.origins[place] = origin
+        return place
 
     def make_wait(self, lane, other, sequence):
         self.driver.wait_event(lane.stream, other.stream, sequence)
@@ -61,6 +105,13 @@ class StreamBackend(LanePort):
         lane.done = max(lane.done, sequence)
         return True
 
+    def tails_at(self, place, into):
+        if self.is_lent and place:  # users may have gone on on the stream of a fence
+            for item in self.lanes:
+                lane: Lane = item
+                lane.trailing = lane.trailing or lane.place == place
+        return LanePort.tails_at(self, place, into)
+
     def enqueues(self, place):
         return place > 0 and not self.driver.runs_inline
 
@@ -77,16 +128,24 @@ class StreamBackend(LanePort):
     def disown(self, replica):
         if replica.pinned:
             replica.pinned = False
-            self.driver.unpin(replica.address, replica.layout.nbytes, replica.owner)
+            if self.captured:
+                self.keep(self.origin >> LANE_SHIFT, Registered(replica.address, replica.layout.nbytes, replica.owner))
+            else:
+                self.driver.unpin(replica.address, replica.layout.nbytes, replica.owner)
+        return 0
+
+    def keep(self, slot, what):
+        lane: Lane = self.lanes[slot]
+        self.driver.keep(lane.stream, what)
         return 0
 
     def enter(self, slot):
-        lane: Lane = self.lanes[slot]
+        lane = cython.cast(Lane, self.lanes[slot])
         self.driver.stream_enter(lane.stream)
         return 0
 
     def launch(self, slot, function, gx, gy, gz, bx, by, bz, shared, block, nbytes):
-        lane: Lane = self.lanes[slot]
+        lane = cython.cast(Lane, self.lanes[slot])
         self.driver.launch(lane.stream, function, gx, gy, gz, bx, by, bz, shared, block, nbytes)
         return 0
 
@@ -116,6 +175,21 @@ class StreamBackend(LanePort):
         )
         return 0
 
+    def fill(self, slot, replica, pattern):
+        lane: Lane = self.lanes[slot]
+        layout = replica.layout
+        return self.driver.fill(lane.stream, replica.address, layout.strides, layout.shape, pattern)
+
+    def may_use(self, place, replica):
+        if replica.pinned:
+            return True
+        device: cython.int = self.devices[place]
+        other: cython.int = self.devices[replica.place]
+        able = self.driver.may_use(device, other, replica.address, replica.layout.nbytes, replica.owner)
+        if able == 2:
+            replica.pinned = True
+        return able > 0
+
     def pin(self, replica):
         """The user's memory on the host is pinned when the first copy touches it."""
         if replica.home and replica.place == 0 and not replica.pinned:
@@ -124,14 +198,14 @@ class StreamBackend(LanePort):
 
     def alloc(self, slot, replica):
         lane: Lane = self.lanes[slot]
-        replica.address = self.driver.alloc(replica.place - 1, replica.layout.nbytes, lane.stream)
+        replica.address = self.driver.alloc(self.devices[replica.place], replica.layout.nbytes, lane.stream)
         replica.owner = self.driver.owner(replica.address)
         return 0
 
     def free(self, replica, waits, want_event):
         slot = self.begin(replica.place, waits, COMPUTE)
         lane: Lane = self.lanes[slot]
-        self.driver.free(replica.place - 1, replica.address, replica.layout.nbytes, lane.stream)
+        self.driver.free(self.devices[replica.place], replica.address, replica.layout.nbytes, lane.stream)
         if want_event:
             return self.end(slot)
         lane.open = False
@@ -176,16 +250,18 @@ class StreamBackend(LanePort):
         return found
 
     def distance(self, source, target):
-        return self.driver.distance(source - 1, target - 1)
+        return self.driver.distance(self.devices[source], self.devices[target])
 
     def shutdown(self):
         last = EventSet()
-        self.tails(last)
-        self.wait(last, -1.0)
+        if not self.is_lent:  # else the caller's stream comes after everything, and nobody waits
+            self.tails(last)
+            self.wait(last, -1.0)
         for item in self.lanes:
             lane: Lane = item
             self.driver.stream_destroy(lane.stream)
-        self.driver.unpin_unused()
+        if not self.is_lent:
+            self.driver.unpin_unused()
         if self.owns_driver:
             self.driver.close()
         return 0

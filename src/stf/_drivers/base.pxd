@@ -1,11 +1,17 @@
 from libc.stdint cimport int64_t
 
+cdef enum:
+    MANAGED = -2
+
 cdef class Driver:
     cdef public int device_count
     cdef public bint shares_host
     cdef public bint runs_inline
     cdef public str name
+    cdef public object stamps
     cpdef int stream_create(self, int device) except -1
+    cpdef int stream_adopt(self, int device, int64_t pointer) except -1
+    cpdef int stream_create_in(self, int device, int64_t context) except -1
     cpdef int stream_destroy(self, int stream) except -1
     cpdef int stream_enter(self, int stream) except -1
     cpdef int record(self, int stream, int64_t sequence) except -1
@@ -17,12 +23,17 @@ cdef class Driver:
     cpdef int free(self, int device, int64_t address, int64_t nbytes, int stream) except -1
     cpdef object owner(self, int64_t address)
     cpdef int copy(self, int stream, int64_t target, tuple target_strides, int64_t source, tuple source_strides, tuple shape, int64_t itemsize, object keep) except -1
+    cpdef bint fill(self, int stream, int64_t target, tuple strides, tuple shape, bytes pattern) except -1
+    cpdef int may_use(self, int device, int other, int64_t address, int64_t nbytes, object owner) except -1
     cpdef int pin(self, int64_t address, int64_t nbytes, object owner) except -1
     cpdef int unpin(self, int64_t address, int64_t nbytes, object owner) except -1
     cpdef int unpin_unused(self) except -1
     cpdef int follow(self, int stream, int64_t pointer) except -1
     cpdef int launch(self, int stream, int64_t function, int gx, int gy, int gz, int bx, int by, int bz, int shared, int64_t block, int nbytes) except -1
     cpdef int lead(self, int stream, int64_t pointer) except -1
+    cpdef int entrust(self, int stream, bint captured) except -1
+    cpdef int keep(self, int stream, object what) except -1
+    cpdef object look(self)
     cpdef int call(self, int stream, object body) except -1
     cpdef int drain(self, int stream) except -1
     cpdef int park(self, object baton) except -1

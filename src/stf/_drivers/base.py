@@ -1,10 +1,29 @@
 """The verbs of a driver: flat, on integers.
 
 A stream is a number; an event is a stream and a sequence number, recorded in increasing order. Devices count from 0;
--1 is the host. Whoever writes a driver subclasses `Driver` and runs the kit in `stf.testing` on it.
+-1 is the host, and `MANAGED` stands for memory that all share. Whoever writes a driver subclasses `Driver` and runs the
+kit in `stf.testing` on it.
 """
 
 from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+try:
+    import cython
+except ImportError:
+    from stf import _cython as cython  # type: ignore[no-redef]
+
+if not cython.compiled:
+    MANAGED = -2
+
+
+class Registered(NamedTuple):
+    """One use of registered memory, to be ended later."""
+
+    address: int
+    nbytes: int
+    owner: Any
 
 
 class Driver:
@@ -19,10 +38,22 @@ class Driver:
     runs_inline : bool
         A body given in a with-block runs on the calling thread and must wait for its inputs; otherwise it only
         enqueues.
+    stamps : object or None
+        Tells when work on a stream ran, where bodies only enqueue: ``put(stream)`` is a number for the time at which
+        the stream gets here, ``collect()`` reads what there is by now, ``time_ns(stamp)`` is on
+        `time.perf_counter_ns`, or -1 where it is not known (yet).
     """
 
     def stream_create(self, device):
         """Make a stream of `device`; return its number."""
+        raise NotImplementedError
+
+    def stream_adopt(self, device, pointer):
+        """Make a stream of the caller's CUDA stream of `device`, which stays his; return its number."""
+        raise NotImplementedError
+
+    def stream_create_in(self, device, context):
+        """Make a stream of `device` in a CUDA context of the caller's; return its number."""
         raise NotImplementedError
 
     def stream_destroy(self, stream):
@@ -69,6 +100,14 @@ class Driver:
         """Copy a strided array; `keep` is kept alive until the copy is done."""
         raise NotImplementedError
 
+    def fill(self, stream, target, strides, shape, pattern):
+        """Fill a strided array of a device with an element of the bytes `pattern`; False if that is not possible."""
+        raise NotImplementedError
+
+    def may_use(self, device, other, address, nbytes, owner):
+        """Whether work on `device` may use memory of `other`: 0 no, 1 yes, 2 yes, and `pin` has one user more."""
+        return 1
+
     def pin(self, address, nbytes, owner):
         """Prepare host memory of the user's for copies that run beside everything else. Never fails."""
         return 0
@@ -92,6 +131,18 @@ class Driver:
     def lead(self, stream, pointer):
         """What comes on the caller's CUDA stream `pointer` starts after what is on `stream` now."""
         raise NotImplementedError
+
+    def entrust(self, stream, captured):
+        """`stream`, a new one, works between a caller's work, and is never waited for; or is part of its capture."""
+        raise NotImplementedError
+
+    def keep(self, stream, what):
+        """Keep an object alive until `stream` has done what it has now; under capture, as long as the graph lives."""
+        raise NotImplementedError
+
+    def look(self):
+        """Return the error that work has failed with since, if any: asked where nobody waits for it."""
+        return None
 
     def call(self, stream, body):
         """Call `body()` on the host when `stream` gets here."""
@@ -117,6 +168,13 @@ class Driver:
     def owns_thread(self, ident):
         """Whether the thread with this identifier is one of the driver's workers."""
         return False
+
+    def copy_and_wait(self, stream, target, source, nbytes):
+        """Copy bytes between a device's memory and the host's on a stream, and wait for it."""
+        raise NotImplementedError
+
+    def watch_loss(self, watcher):
+        """Call ``watcher.on(device)`` when a device is lost, as long as the watcher lives: it names the suspects."""
 
     def distance(self, source, target):
         """Relative cost of a copy between two devices."""

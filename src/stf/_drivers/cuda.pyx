@@ -11,88 +11,57 @@ So work that CUDA was given never waits for the host. That is why calls that may
 
 from cpython.pythread cimport PyThread_get_thread_ident
 from libc.stdint cimport int64_t, uintptr_t
-from libc.string cimport memset
+from libc.string cimport memcpy
 
 from cuda.bindings cimport cydriver as cu
 
-from stf._drivers.cuda_devices cimport Device, allow, check, close_device, error_of, is_sticky, open_device
-from stf._drivers.cuda_devices cimport place_of, pop, push, tune_pool
-from stf._drivers.cuda_streams cimport KEEPS, RING, DeviceStream, HostStream, destroy_stream, forget_keeps, refresh
+from stf._drivers.base cimport MANAGED
+from stf._drivers.cuda_devices cimport FAR, HOST, Device, check, close_device, connect, error_of, is_sticky, open_device
+from stf._drivers.cuda_devices cimport open_host_pool, pop, push, told
+from stf._drivers.cuda_fill cimport fill_planned
+from stf._drivers.cuda_memory cimport alloc_unpooled, free_unpooled, make_pins
+from stf._drivers.cuda_stamps cimport Stamps
+from stf._drivers.cuda_streams cimport KEEPS, RING, DeviceStream, HostStream, copy_through, destroy_stream, forget_keeps
+from stf._drivers.cuda_streams cimport leave, refresh
+from stf._drivers.cuda_submitter cimport FREE_MEMORY, LAUNCH_KERNEL, RECORD_EVENT, WAIT_FOR_EVENT, Submission, Submitter
 from stf._drivers.cuda_work cimport copy_planned, copy_run, launch_function, order_streams
-from stf._drivers.queues cimport CALL, COPY, FREE, LAUNCH, RECORD, Op, QueueDriver, Stream, make_op
+from stf._drivers.queues cimport CALL, COPY, FILL, FREE, LAUNCH, RECORD, STAMP, Op, QueueDriver, Stream, make_op
 
 import time
 
 from stf._drivers.copyplan import plan_copy
 from stf._drivers.cuda_devices import function_on, parameters_of
-from stf._drivers.pinning import Pins
+from stf._drivers.cuda_places import function_in
+from stf._drivers.fillplan import plan_fill
 
 
 cdef class CudaDriver(QueueDriver):
     """The GPUs with the given ordinals.
 
-    Device ``i`` of the driver is CUDA's ``ordinals[i]``; `capacity` bounds the bytes per device, 0 for no bound.
+    Device ``i`` of the driver is CUDA's ``ordinals[i]``; `capacity` bounds the bytes per device, 0 for no bound;
+    `submit_thread` says whether a thread gives work to CUDA: always, never, or (None) in bursts.
     """
 
-    cdef list devices
-    cdef cu.CUmemoryPool host_pool
-    cdef bint has_host_pool
-    cdef readonly object pins
-    cdef readonly list used
-    cdef readonly list capacity
-    cdef readonly int64_t live_allocations
-    cdef readonly int64_t live_streams
-    cdef readonly int64_t live_events
-    cdef public object lost
-    cdef bint closed
-    cdef dict distances
+    function_on = staticmethod(function_on)
+    function_in = staticmethod(function_in)
+    parameters_of = staticmethod(parameters_of)
 
-    def __init__(self, ordinals, workers=4, capacity=None):
+    def __init__(self, ordinals, workers=4, capacity=None, submit_thread=None):
         QueueDriver.__init__(self, len(ordinals), workers)
         self.shares_host = False
         self.runs_inline = False
         self.name = "cuda"
         self.devices = []
-        self.pins = Pins(self.register, self.unregister)
-        self.distances = {}
+        self.submitter = Submitter(submit_thread)
+        self.stamps = Stamps(self, self.submitter)
         self.used = [0] * (len(ordinals) + 1)
         self.capacity = [0, *(capacity or [0] * len(ordinals))]
         check(cu.cuInit(0), "cuInit", "this machine")
         for ordinal in ordinals:
             self.devices.append(open_device(ordinal))
-        self.open_host_pool()
-        self.open_peers()
-
-    def open_host_pool(self):
-        """Pinned host memory in stream order."""
-        cdef cu.CUmemPoolProps properties
-        memset(&properties, 0, sizeof(properties))
-        properties.allocType = cu.CU_MEM_ALLOCATION_TYPE_PINNED
-        properties.location.type = cu.CU_MEM_LOCATION_TYPE_HOST
-        code = cu.cuMemPoolCreate(&self.host_pool, &properties)
-        self.has_host_pool = code == cu.CUDA_SUCCESS
-        if self.has_host_pool:
-            tune_pool(self.host_pool, True)
-            for device in self.devices:
-                allow(self.host_pool, device)
-
-    def open_peers(self):
-        """Let devices reach each other's memory where the hardware can."""
-        cdef Device one, other
-        cdef int able = 0
-        for one in self.devices:
-            for other in self.devices:
-                if one is other:
-                    continue
-                check(cu.cuDeviceCanAccessPeer(&able, one.device, other.device), "cuDeviceCanAccessPeer", place_of(one))
-                if able:
-                    before = push(one.context)
-                    code = cu.cuCtxEnablePeerAccess(other.context, 0)
-                    pop(before)
-                    if code != cu.CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED:
-                        check(code, "cuCtxEnablePeerAccess", place_of(one))
-                    allow(other.pool, one)
-                self.distances[(one.ordinal, other.ordinal)] = 1 if able else 3
+        self.pins = make_pins(<Device>self.devices[0])
+        self.has_host_pool = open_host_pool(&self.host_pool, self.devices)
+        self.distances = connect(self.devices)
 
     # -- streams and events ------------------------------------------------------------------------------------
 
@@ -178,7 +147,7 @@ cdef class CudaDriver(QueueDriver):
         cdef Stream lane = <Stream>self.streams[stream]
         if lane.device >= 0:
             if lane.runner:
-                if lane.runner == PyThread_get_thread_ident() and (<DeviceStream>lane).saved != NULL:
+                if lane.runner == PyThread_get_thread_ident() and ((<DeviceStream>lane).saved != NULL or (<DeviceStream>lane).foreign):
                     cu.cuCtxSetCurrent((<DeviceStream>lane).saved)
                 (<DeviceStream>lane).saved = NULL
                 lane.runner = 0
@@ -197,19 +166,39 @@ cdef class CudaDriver(QueueDriver):
         if lane.ring[slot] == NULL:
             before = push(lane.context)
             code = cu.cuEventCreate(&lane.ring[slot], cu.CU_EVENT_DISABLE_TIMING)
-            pop(before)
+            leave(lane, before)
             self.note(code, "cuEventCreate", lane.device)  # the engine, which ends a task, cannot have it raised
             if code == cu.CUDA_SUCCESS:
                 self.live_events += 1
         elif sequence - RING > lane.done:
             self.catch_up(lane, sequence - RING)
-        if self.lost is None:
-            self.note(cu.cuEventRecord(lane.ring[slot], lane.handle), "cuEventRecord", lane.device)
+        if self.lost is not None:
+            return 0
+        if not (lane.captured or lane.foreign) and self.submitter.takes():
+            lane.tickets[slot] = self.submitter.put(
+                RECORD_EVENT, lane.context, lane.handle, <int64_t><uintptr_t>lane.ring[slot], lane.device
+            )
+            return self.hear()
+        return self.note(cu.cuEventRecord(lane.ring[slot], lane.handle), "cuEventRecord", lane.device)
+
+    cdef int hear(self) except -1:
+        """Note what CUDA said to the submitter."""
+        cdef int kind = 0, device = 0
+        cdef int code = self.submitter.take_failure(&kind, &device)
+        if code:
+            call = ("cuLaunchKernel", "cuEventRecord", "cuStreamWaitEvent", "cuMemFreeAsync")[kind]
+            self.note(<cu.CUresult>code, call, device)
         return 0
+
+    cdef int flush(self) except -1:
+        """See that CUDA has all that was submitted: what follows goes there directly."""
+        self.submitter.flush()
+        return self.hear()
 
     cdef int catch_up(self, DeviceStream lane, int64_t sequence) except -1:
         """Wait until the device has done `sequence`, and half a ring more if it is that far already."""
         cdef int64_t further = min(sequence + RING // 2, lane.completed)
+        self.submitter.reach(lane.tickets[further % RING])
         if further > sequence and cu.cuEventQuery(lane.ring[further % RING]) == cu.CUDA_SUCCESS:
             lane.done = further
         else:
@@ -221,6 +210,7 @@ cdef class CudaDriver(QueueDriver):
         """Block until the device has done `sequence`, which was given to CUDA."""
         cdef cu.CUevent event
         cdef cu.CUresult code
+        self.flush()
         if sequence <= lane.done or self.lost is not None:
             return 0
         event = lane.ring[sequence % RING]
@@ -231,7 +221,7 @@ cdef class CudaDriver(QueueDriver):
         self.note(code, "cuEventSynchronize", lane.device)
         if sequence > lane.done:
             lane.done = sequence
-        return 0
+        return forget_keeps(lane)
 
     cpdef int wait_event(self, int stream, int other, int64_t sequence) except -1:
         cdef Stream lane = <Stream>self.streams[stream]
@@ -249,12 +239,14 @@ cdef class CudaDriver(QueueDriver):
         if lane.device < 0:
             (<HostStream>lane).pending.append((source, sequence))
             return 0
-        self.note(
-            cu.cuStreamWaitEvent((<DeviceStream>lane).handle, (<DeviceStream>source).ring[sequence % RING], 0),
-            "cuStreamWaitEvent",
-            lane.device,
-        )
-        return 0
+        event = (<DeviceStream>source).ring[sequence % RING]
+        gpu = <DeviceStream>lane
+        if gpu.foreign:
+            self.submitter.reach((<DeviceStream>source).tickets[sequence % RING])
+        elif not gpu.captured and self.submitter.takes():
+            self.submitter.put(WAIT_FOR_EVENT, gpu.context, gpu.handle, <int64_t><uintptr_t>event, gpu.device)
+            return 0
+        return self.note(cu.cuStreamWaitEvent(gpu.handle, event, 0), "cuStreamWaitEvent", gpu.device)
 
     cdef bint reach(self, Stream stream, int64_t sequence) except -1:
         if stream.device >= 0:
@@ -294,6 +286,7 @@ cdef class CudaDriver(QueueDriver):
 
     cdef bint poll(self, DeviceStream lane, int64_t sequence, double timeout_s) except -1:
         cdef double deadline = time.monotonic() + timeout_s
+        self.flush()
         while sequence > lane.done and self.lost is None:
             code = cu.cuEventQuery(lane.ring[sequence % RING])
             if code == cu.CUDA_ERROR_NOT_READY:
@@ -313,6 +306,7 @@ cdef class CudaDriver(QueueDriver):
         cdef Stream lane = <Stream>self.streams[stream]
         if lane.device < 0:
             return None
+        self.flush()
         self.make_current(<DeviceStream>lane)
         return <uintptr_t>(<DeviceStream>lane).handle
 
@@ -326,9 +320,10 @@ cdef class CudaDriver(QueueDriver):
         return self.order(lane.handle, <cu.CUstream><uintptr_t>pointer, lane)
 
     cdef int order(self, cu.CUstream first, cu.CUstream second, DeviceStream lane) except -1:
+        self.flush()
         before = push(lane.context)
         code = order_streams(first, second)
-        pop(before)
+        leave(lane, before)
         return self.demand(code, "cuStreamWaitEvent", lane.device)
 
     # -- work --------------------------------------------------------------------------------------------------
@@ -337,9 +332,13 @@ cdef class CudaDriver(QueueDriver):
         cdef Stream lane = <Stream>self.streams[stream]
         if self.lost is not None:
             raise self.lost
-        if lane.device >= 0 and lane.head is None and not lane.busy:
+        if lane.device >= 0 and self.is_ready(<DeviceStream>lane):
             return self.issue_copy(<DeviceStream>lane, target, target_strides, source, source_strides, shape, itemsize, keep)
-        op = make_op(COPY, (target, target_strides, source, source_strides, shape, itemsize, keep))
+        return self.queue(lane, COPY, (target, target_strides, source, source_strides, shape, itemsize, keep))
+
+    cdef int queue(self, Stream lane, int kind, object what) except -1:
+        """Put an operation behind what a stream waits for."""
+        op = make_op(kind, what)
         self.gate.enter()
         try:
             self.push(lane, op)
@@ -347,18 +346,45 @@ cdef class CudaDriver(QueueDriver):
             self.gate.leave()
         return 0
 
+    cdef bint is_ready(self, DeviceStream lane) except -1:
+        """Whether work may go to CUDA at once; work for a caller's stream waits here, to stay in his order."""
+        if lane.adopted and not lane.held and (lane.head is not None or lane.busy):
+            QueueDriver.stream_enter(self, lane.index)
+        return lane.head is None and (lane.held or not lane.busy)
+
+    cpdef bint fill(self, int stream, int64_t target, tuple strides, tuple shape, bytes pattern) except -1:
+        cdef Stream lane = <Stream>self.streams[stream]
+        plan = plan_fill(shape, strides, pattern, (target & -target) & 7)
+        if self.lost is not None:
+            raise self.lost
+        if plan is None or lane.device < 0:  # where a body on the host, which runs, can have it done
+            return False
+        if self.is_ready(<DeviceStream>lane):
+            return self.issue_fill(<DeviceStream>lane, (target, plan))
+        self.queue(lane, FILL, (target, plan))
+        return True
+
+    cdef bint issue_fill(self, DeviceStream lane, what) except -1:
+        self.flush()
+        before = push(lane.context)
+        code = fill_planned(what[1], what[0], lane.handle)
+        leave(lane, before)
+        self.demand(code, "cuMemsetAsync", lane.device)
+        return True
+
     cdef int issue_copy(self, DeviceStream lane, int64_t target, tuple target_strides, int64_t source, tuple source_strides, tuple shape, int64_t itemsize, object keep) except -1:
         cdef bint internal = keep[0] is None and keep[1] is None
         cdef cu.CUcontext before = push(lane.context)
         cdef bint simple = len(shape) == 0 or (len(shape) == 1 and target_strides[0] == itemsize == source_strides[0])
         plan = None if simple else plan_copy(shape, target_strides, source_strides, itemsize)
+        self.flush()
         try:
             if simple:
                 code = copy_run(target, source, itemsize * (shape[0] if shape else 1), lane.handle, not internal)
             else:
                 code = copy_planned(plan, target, source, lane.handle, not internal)
         finally:
-            pop(before)
+            leave(lane, before)
         self.demand(code, "cuMemcpyAsync", lane.device)
         if not internal:
             lane.keeps.append((lane.completed + 1, keep))
@@ -375,25 +401,23 @@ cdef class CudaDriver(QueueDriver):
                 target, target_strides, source, source_strides, shape, itemsize, keep = op.body
                 self.issue_copy(<DeviceStream>stream, target, target_strides, source, source_strides, shape, itemsize, keep)
             elif op.kind == FREE:
-                self.free_on(op.body, (<DeviceStream>stream).handle)
+                self.free_in_order(<DeviceStream>stream, op.body)
+            elif op.kind == FILL:
+                self.issue_fill(<DeviceStream>stream, op.body)
             elif op.kind == LAUNCH:
                 self.launch_later(<DeviceStream>stream, op.body)
+            elif op.kind == STAMP:
+                (<Stamps>self.stamps).record(<DeviceStream>stream, op.sequence)
         except BaseException as error:
             self.errors.append(error)
         return True
 
     cpdef int launch(self, int stream, int64_t function, int gx, int gy, int gz, int bx, int by, int bz, int shared, int64_t block, int nbytes) except -1:
         cdef DeviceStream lane = <DeviceStream>self.streams[stream]
-        if lane.head is None and not lane.busy:
+        if (lane.head is None and not lane.busy) or (lane.adopted and self.is_ready(lane)):
             return self.launch_on(lane, function, gx, gy, gz, bx, by, bz, shared, block, nbytes)
         arguments = (<const char*><uintptr_t>block)[:nbytes]
-        op = make_op(LAUNCH, (function, (gx, gy, gz, bx, by, bz, shared), arguments))
-        self.gate.enter()
-        try:
-            self.push(lane, op)
-        finally:
-            self.gate.leave()
-        return 0
+        return self.queue(lane, LAUNCH, (function, (gx, gy, gz, bx, by, bz, shared), arguments))
 
     cdef int launch_later(self, DeviceStream lane, what) except -1:
         function, (gx, gy, gz, bx, by, bz, shared), arguments = what
@@ -401,11 +425,23 @@ cdef class CudaDriver(QueueDriver):
         return self.launch_on(lane, function, gx, gy, gz, bx, by, bz, shared, <int64_t><uintptr_t>block, len(arguments))
 
     cdef int launch_on(self, DeviceStream lane, int64_t function, int gx, int gy, int gz, int bx, int by, int bz, int shared, int64_t block, int nbytes) except -1:
+        cdef Submission* place
         if self.lost is not None:
             raise self.lost
+        if not (lane.captured or lane.foreign) and self.submitter.takes_launch(function, gy, gz, bx, by, bz, shared, nbytes):
+            place = self.submitter.slot()
+            place.kind, place.nbytes, place.context, place.stream = LAUNCH_KERNEL, nbytes, lane.context, lane.handle
+            place.target, place.device, place.shared = function, lane.device, shared
+            place.gx, place.gy, place.gz, place.bx, place.by, place.bz = gx, gy, gz, bx, by, bz
+            memcpy(place.arguments, <void*><uintptr_t>block, nbytes)
+            self.submitter.show()
+            return 0
+        self.submitter.reach(self.submitter.pushed)
         before = push(lane.context)
         code = launch_function(function, gx, gy, gz, bx, by, bz, shared, block, nbytes, lane.handle)
-        pop(before)
+        leave(lane, before)
+        if code == cu.CUDA_SUCCESS:
+            self.submitter.prove(function, bx, by, bz, shared)
         return self.demand(code, "cuLaunchKernel", lane.device)
 
     cdef int perform(self, Stream stream, Op op) except -1:
@@ -464,12 +500,14 @@ cdef class CudaDriver(QueueDriver):
 
     cdef int drain_stream(self, DeviceStream stream) except -1:
         cdef cu.CUresult code
+        self.flush()
         with nogil:
             code = cu.cuStreamSynchronize(stream.handle)
         return self.note(code, "cuStreamSynchronize", stream.device)
 
-    def watch_copies(self, watcher):
-        """Nothing tells when a device copies."""
+    def copy_and_wait(self, int stream, int64_t target, int64_t source, int64_t nbytes):
+        self.flush()
+        self.demand(copy_through(<DeviceStream>self.streams[stream], target, source, nbytes), "cuMemcpyAsync", -1)
 
     def statistics(self):
         spare = len(self.spare) + sum([len(device.spare) for device in self.devices])
@@ -485,72 +523,59 @@ cdef class CudaDriver(QueueDriver):
         cdef cu.CUstream handle = gpu.utility
         cdef size_t size = max(nbytes, 1)
         cdef cu.CUresult code
+        cdef bint is_plain = device == MANAGED or (device < 0 and not self.has_host_pool)
         cdef bint at_once = lane.device < 0 or lane.head is not None or lane.busy or lane.device != device
         if self.lost is not None:
             raise self.lost
-        if self.capacity[device + 1] and self.used[device + 1] + nbytes > self.capacity[device + 1]:
+        if device >= 0 and self.capacity[device + 1] and self.used[device + 1] + nbytes > self.capacity[device + 1]:
             raise MemoryError(f"{nbytes} bytes asked, {self.capacity[device + 1] - self.used[device + 1]} free")
-        if device >= 0:
-            pool = gpu.pool
-        elif self.has_host_pool:
-            pool = self.host_pool
-        else:
-            return self.alloc_host(nbytes)
+        pool = gpu.pool if device >= 0 else self.host_pool
         if not at_once:
             handle = (<DeviceStream>lane).handle
-        with nogil:
-            code = cu.cuMemAllocFromPoolAsync(&address, size, pool, handle)
-            if code == cu.CUDA_ERROR_OUT_OF_MEMORY:
-                cu.cuMemPoolTrimTo(pool, 0)
+        if is_plain:
+            code = alloc_unpooled(gpu, device == MANAGED, size, &address)
+        else:
+            with nogil:
                 code = cu.cuMemAllocFromPoolAsync(&address, size, pool, handle)
-            if code == cu.CUDA_SUCCESS and at_once:
-                code = cu.cuStreamSynchronize(handle)
+                if code == cu.CUDA_ERROR_OUT_OF_MEMORY:
+                    cu.cuMemPoolTrimTo(pool, 0)
+                    code = cu.cuMemAllocFromPoolAsync(&address, size, pool, handle)
+                if code == cu.CUDA_SUCCESS and at_once:
+                    code = cu.cuStreamSynchronize(handle)
         if code == cu.CUDA_ERROR_OUT_OF_MEMORY:
             raise MemoryError(f"{nbytes} bytes asked on {self.where(device)}")
-        self.demand(code, "cuMemAllocFromPoolAsync", device)
-        self.used[device + 1] += nbytes
+        self.demand(code, "cuMemAlloc", device)
+        self.used[max(device, -1) + 1] += nbytes
         self.live_allocations += 1
         return <int64_t>address
-
-    def alloc_host(self, nbytes):
-        """Pinned memory where the driver has no pool of it."""
-        cdef void* address = NULL
-        before = push((<Device>self.devices[0]).context)
-        code = cu.cuMemHostAlloc(&address, max(nbytes, 1), cu.CU_MEMHOSTALLOC_PORTABLE)
-        pop(before)
-        if code == cu.CUDA_ERROR_OUT_OF_MEMORY:
-            raise MemoryError(f"{nbytes} bytes of pinned host memory asked")
-        self.demand(code, "cuMemHostAlloc", -1)
-        self.used[0] += nbytes
-        self.live_allocations += 1
-        return <int64_t><uintptr_t>address
 
     cpdef int free(self, int device, int64_t address, int64_t nbytes, int stream) except -1:
         cdef Stream lane = <Stream>self.streams[stream]
         if lane.device >= 0 and lane.head is None and not lane.busy:
-            return self.free_on((device, address, nbytes), (<DeviceStream>lane).handle)
-        op = make_op(FREE, (device, address, nbytes))
-        self.gate.enter()
-        try:
-            self.push(lane, op)
-        finally:
-            self.gate.leave()
-        return 0
+            return self.free_in_order(<DeviceStream>lane, (device, address, nbytes))
+        return self.queue(lane, FREE, (device, address, nbytes))
+
+    cdef int free_in_order(self, DeviceStream lane, what) except -1:
+        """Free when the stream gets there."""
+        cdef bint is_pooled = <int>what[0] >= 0 or (self.has_host_pool and <int>what[0] != MANAGED)
+        if self.lost is None and is_pooled and not (lane.captured or lane.foreign) and self.submitter.takes():
+            self.used[<int>what[0] + 1] -= what[2]
+            self.live_allocations -= 1
+            self.submitter.put(FREE_MEMORY, lane.context, lane.handle, what[1], lane.device)
+            return 0
+        self.submitter.reach(self.submitter.pushed)
+        return self.free_on(what, lane.handle)
 
     cdef int free_on(self, what, cu.CUstream stream) except -1:
         cdef cu.CUdeviceptr address = <cu.CUdeviceptr><int64_t>what[1]
         cdef cu.CUresult code
-        self.used[<int>what[0] + 1] -= what[2]
+        self.used[max(<int>what[0], -1) + 1] -= what[2]
         self.live_allocations -= 1
         if self.lost is not None:
             return 0
-        if <int>what[0] < 0 and not self.has_host_pool:
-            before = push((<Device>self.devices[0]).context)  # a worker has none
-            with nogil:
-                cu.cuStreamSynchronize(stream)
-                code = cu.cuMemFreeHost(<void*>address)
-            pop(before)
-            return self.note(code, "cuMemFreeHost", -1)
+        if <int>what[0] == MANAGED or (<int>what[0] < 0 and not self.has_host_pool):
+            code = free_unpooled(<Device>self.devices[0], <int>what[0] == MANAGED, address, stream)
+            return self.note(code, "cuMemFree", <int>what[0])
         with nogil:
             code = cu.cuMemFreeAsync(address, stream)
         return self.note(code, "cuMemFreeAsync", <int>what[0])
@@ -558,9 +583,9 @@ cdef class CudaDriver(QueueDriver):
     cpdef int distance(self, int source, int target) except -1:
         if source == target:
             return 0
-        if source < 0 or target < 0:
-            return 2
-        return self.distances.get((self.devices[source].ordinal, self.devices[target].ordinal), 3)
+        if source < 0 or target < 0:  # managed memory may be anywhere
+            return HOST
+        return self.distances.get((self.devices[source].ordinal, self.devices[target].ordinal), FAR)
 
     # -- host memory of the user's -----------------------------------------------------------------------------
 
@@ -573,52 +598,26 @@ cdef class CudaDriver(QueueDriver):
     cpdef int unpin_unused(self) except -1:
         return self.pins.forget_unused()
 
-    def register(self, int64_t address, int64_t nbytes):
-        """Register host memory; False if CUDA will not, or has it already."""
-        cdef unsigned int kind = 0
-        cdef cu.CUresult code
-        known = cu.cuPointerGetAttribute(&kind, cu.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, <cu.CUdeviceptr>address)
-        if known == cu.CUDA_SUCCESS and kind != 0:
-            return False
-        before = push((<Device>self.devices[0]).context)
-        with nogil:
-            code = cu.cuMemHostRegister(<void*><uintptr_t>address, nbytes, cu.CU_MEMHOSTREGISTER_PORTABLE)
-        pop(before)
-        return code == cu.CUDA_SUCCESS
-
-    def unregister(self, int64_t address):
-        """Undo `register`; CUDA waits for the devices first."""
-        before = push((<Device>self.devices[0]).context)
-        with nogil:
-            cu.cuMemHostUnregister(<void*><uintptr_t>address)
-        pop(before)
-
     # -- errors ------------------------------------------------------------------------------------------------
 
-    def function_on(self, kernel, ordinal):
-        """The function, for a device, of a kernel that belongs to no context."""
-        return function_on(kernel, ordinal)
-
-    def parameters_of(self, function):
-        """(offset, size) in bytes of each parameter of a function."""
-        return parameters_of(function)
-
     def where(self, int device):
-        return "the host" if device < 0 else f"cuda:{(<Device>self.devices[device]).ordinal}"
+        if device < 0:
+            return "managed memory" if device == MANAGED else "the host"
+        return f"cuda:{(<Device>self.devices[device]).ordinal}"
 
     cdef int demand(self, cu.CUresult code, str call, int device) except -1:
         """Raise what a call said, where it can be raised."""
         if code != cu.CUDA_SUCCESS:
             error = error_of(code, call, self.where(device))
             if is_sticky(code):
-                self.lost = self.lost or error
+                error = self.lost = self.lost or told(self.loss_watchers, error, device)
             raise error
         return 0
 
     cdef int note(self, cu.CUresult code, str call, int device) except -1:
         """Remember what a call said, where raising would break the state; the next call that may, raises it."""
         if code != cu.CUDA_SUCCESS and code != cu.CUDA_ERROR_DEINITIALIZED and self.lost is None:
-            self.lost = error_of(code, call, self.where(device))
+            self.lost = told(self.loss_watchers, error_of(code, call, self.where(device)), device)
         return 0
 
     # -- the end -----------------------------------------------------------------------------------------------
@@ -629,11 +628,13 @@ cdef class CudaDriver(QueueDriver):
         if self.closed:
             return 0
         self.closed = True
+        self.submitter.stop()
         self.pins.close()
+        (<Stamps>self.stamps).close()
         for item in self.streams:
             if isinstance(item, DeviceStream):
                 self.live_events -= destroy_stream(<DeviceStream>item)
-                self.live_streams -= 1
+                self.live_streams -= not (<DeviceStream>item).adopted
         self.lost = self.lost or error_of(cu.CUDA_ERROR_DEINITIALIZED, "a call after close", "this driver")
         for device in self.devices:
             close_device(device)

@@ -1,5 +1,10 @@
 from cuda.bindings cimport cydriver as cu
 
+cdef enum:  # what a copy costs, relatively
+    NEAR = 1  # and above it links of less performance
+    HOST = 50  # to and from the host
+    FAR = 100  # through the host
+
 cdef class Device:
     cdef cu.CUdevice device
     cdef cu.CUcontext context
@@ -10,11 +15,14 @@ cdef class Device:
 
 cdef int check(cu.CUresult code, str call, str place) except -1
 cdef object error_of(cu.CUresult code, str call, str place)
+cdef object told(object watchers, object error, int device)
 cdef bint is_sticky(cu.CUresult code)
 cdef Device open_device(int ordinal)
 cdef int close_device(Device device) except -1
 cdef int tune_pool(cu.CUmemoryPool pool, bint host) except -1
 cdef int allow(cu.CUmemoryPool pool, Device device) except -1
+cdef bint open_host_pool(cu.CUmemoryPool* pool, list devices) except -1
+cdef dict connect(list devices)
 cdef str place_of(Device device)
 cdef cu.CUcontext push(cu.CUcontext context) noexcept
 cdef int pop(cu.CUcontext before) except -1

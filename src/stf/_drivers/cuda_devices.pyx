@@ -118,6 +118,13 @@ cdef object error_of(cu.CUresult code, str call, str place):
     )
 
 
+cdef object told(object watchers, object error, int device):
+    """The error that lost a device, with the tasks that may have caused it."""
+    if error.code != cu.CUDA_ERROR_DEINITIALIZED:
+        error.accuse([name for watcher in list(watchers) for name in watcher.on(device)])
+    return error
+
+
 cdef class Device:
     """A GPU: its primary context, its memory pool, and a stream for allocations of streams that are blocked."""
 
@@ -173,6 +180,48 @@ cdef int allow(cu.CUmemoryPool pool, Device device) except -1:
     access.location.id = device.ordinal
     access.flags = cu.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
     return check(cu.cuMemPoolSetAccess(pool, &access, 1), "cuMemPoolSetAccess", place_of(device))
+
+
+cdef bint open_host_pool(cu.CUmemoryPool* pool, list devices) except -1:
+    """Make a pool of pinned host memory that the devices reach; False where the driver has none."""
+    cdef cu.CUmemPoolProps properties
+    memset(&properties, 0, sizeof(properties))
+    properties.allocType = cu.CU_MEM_ALLOCATION_TYPE_PINNED
+    properties.location.type = cu.CU_MEM_LOCATION_TYPE_HOST
+    if cu.cuMemPoolCreate(pool, &properties) != cu.CUDA_SUCCESS:
+        return False
+    tune_pool(pool[0], True)
+    for device in devices:
+        allow(pool[0], device)
+    return True
+
+
+cdef dict connect(list devices):
+    """Let devices reach each other's memory where the hardware can; the cost of a copy, by (from, to)."""
+    cdef Device one, other
+    distances = {}
+    for one in devices:
+        for other in devices:
+            if one is not other:
+                distances[(one.ordinal, other.ordinal)] = open_peer(one, other)
+    return distances
+
+
+cdef int open_peer(Device one, Device other) except -1:
+    """The cost of a copy between two devices: the rank of their link, 0 being the best; `FAR` if there is none."""
+    cdef int able = 0
+    cdef int rank = 0
+    check(cu.cuDeviceCanAccessPeer(&able, one.device, other.device), "cuDeviceCanAccessPeer", place_of(one))
+    if not able:
+        return FAR
+    before = push(one.context)
+    code = cu.cuCtxEnablePeerAccess(other.context, 0)
+    pop(before)
+    if code != cu.CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED:
+        check(code, "cuCtxEnablePeerAccess", place_of(one))
+    allow(other.pool, one)
+    cu.cuDeviceGetP2PAttribute(&rank, cu.CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK, one.device, other.device)
+    return NEAR + min(max(rank, 0), HOST - NEAR - 1)
 
 
 cdef str place_of(Device device):

@@ -11,12 +11,20 @@ cdef class DeviceStream(Stream):
     cdef cu.CUcontext context
     cdef cu.CUcontext saved  # of the thread whose body is on the stream
     cdef cu.CUevent ring[RING]
+    cdef int64_t tickets[RING]  # of the submitter, by which CUDA is told to record them
     cdef int64_t done
     cdef list keeps
+    cdef bint lent
+    cdef bint captured
+    cdef bint foreign  # of a context that is not ours
+    cdef bint adopted  # the caller's own
 
 cdef class HostStream(Stream):
     cdef list pending
 
+cdef int leave(DeviceStream lane, cu.CUcontext before) except -1
+cdef cu.CUresult copy_through(DeviceStream lane, int64_t target, int64_t source, int64_t nbytes)
 cdef int destroy_stream(DeviceStream lane) except -1
+cdef int destroy_events(DeviceStream lane) except -1
 cdef int forget_keeps(DeviceStream lane) except -1
 cdef int refresh(DeviceStream lane) except -1

@@ -1,15 +1,21 @@
 """The two kinds of streams of the CUDA driver: a device's, with its ring of events, and the host's."""
 
+from libc.stdint cimport int64_t, uintptr_t
+
 from cuda.bindings cimport cydriver as cu
 
-from stf._drivers.queues cimport Stream
+from stf._drivers.cuda_devices cimport pop, push
+from stf._drivers.queues cimport QueueDriver, Stream
 
 
 cdef class DeviceStream(Stream):
     """A CUDA stream. `completed` is what was given to CUDA, `done` what CUDA is known to have done.
 
     The event of a sequence number is at that number modulo `RING`: by the time its place is needed again, CUDA has
-    done it. `keeps` are (sequence number, what a copy needs until then).
+    done it. `keeps` are (sequence number, what a copy needs until then). A `lent` stream
+    works between a caller's work; a `captured` one is part of the capture: nothing is ever done there. A `foreign` one
+    is in a context of the user's; one that is `adopted` is his own, and what stands on it stays in his order, so that
+    its work goes to CUDA directly.
     """
 
     def __init__(self, index, device):
@@ -25,15 +31,41 @@ cdef class HostStream(Stream):
         self.pending = []
 
 
+cdef int leave(DeviceStream lane, cu.CUcontext before) except -1:
+    """Make current what was before a call in the context of a stream; one that is the user's stays with nobody else."""
+    if before == NULL and lane.foreign:
+        cu.cuCtxSetCurrent(NULL)
+    return pop(before)
+
+
+cdef cu.CUresult copy_through(DeviceStream lane, int64_t target, int64_t source, int64_t nbytes):
+    """Copy bytes on a stream, and wait until it has done all that it was given."""
+    cdef cu.CUcontext before = push(lane.context)
+    cdef cu.CUresult code
+    with nogil:
+        code = cu.cuMemcpyAsync(<cu.CUdeviceptr>target, <cu.CUdeviceptr>source, nbytes, lane.handle)
+        if code == cu.CUDA_SUCCESS:
+            code = cu.cuStreamSynchronize(lane.handle)
+    leave(lane, before)
+    return code
+
+
 cdef int destroy_stream(DeviceStream lane) except -1:
     """Give stream and events back to CUDA; return how many events there were."""
+    count = destroy_events(lane)
+    if not lane.adopted:
+        cu.cuStreamDestroy(lane.handle)
+    return count
+
+
+cdef int destroy_events(DeviceStream lane) except -1:
+    """Give the events of a stream back to CUDA; return how many there were."""
     count = 0
     for i in range(RING):
         if lane.ring[i] != NULL:
             cu.cuEventDestroy(lane.ring[i])
             lane.ring[i] = NULL
             count += 1
-    cu.cuStreamDestroy(lane.handle)
     return count
 
 
@@ -45,7 +77,14 @@ cdef int forget_keeps(DeviceStream lane) except -1:
 
 
 cdef int refresh(DeviceStream lane) except -1:
-    """Look how far a stream is."""
-    if lane.completed > lane.done and cu.cuEventQuery(lane.ring[lane.completed % RING]) == cu.CUDA_SUCCESS:
-        lane.done = lane.completed
+    """Look how far a stream is; under capture nobody may ask."""
+    cdef int64_t last = lane.completed
+    if last > lane.done and not lane.captured and cu.cuEventQuery(lane.ring[last % RING]) == cu.CUDA_SUCCESS:
+        lane.done = last
     return forget_keeps(lane)
+
+
+def pointer_of(QueueDriver driver, int stream):
+    """The CUDA stream of a driver's stream, as an integer; 0 for the host's. Unlike `handle`, it changes nothing."""
+    lane = driver.streams[stream]
+    return <uintptr_t>(<DeviceStream>lane).handle if isinstance(lane, DeviceStream) else 0

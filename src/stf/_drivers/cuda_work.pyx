@@ -1,4 +1,4 @@
-"""Work as CUDA takes it: copies as `copyplan` plans them, launches, and the order of two streams."""
+"""Work as CUDA takes it: copies as `copyplan` plans them, launches, the order of two streams."""
 
 from libc.stdint cimport int64_t, uintptr_t
 from libc.string cimport memset
@@ -105,12 +105,28 @@ cdef cu.CUresult launch_function(int64_t function, int gx, int gy, int gz, int b
 
 
 cdef cu.CUresult order_streams(cu.CUstream first, cu.CUstream second) noexcept:
-    """Make what comes on one stream start after what is on another now."""
-    cdef cu.CUevent event
-    cdef cu.CUresult code = cu.cuEventCreate(&event, cu.CU_EVENT_DISABLE_TIMING)
-    if code != cu.CUDA_SUCCESS:
+    """Make what comes on one stream start after what is on another now; default streams are of the current context.
+
+    An event must be of the context of its stream: a caller's stream may be another device's.
+    """
+    cdef cu.CUevent event = NULL
+    cdef cu.CUcontext before = NULL
+    cdef cu.CUcontext context = NULL
+    cdef cu.CUresult code
+    cu.cuCtxGetCurrent(&before)
+    if <uintptr_t>first > <uintptr_t>cu.CU_STREAM_PER_THREAD:
+        code = cu.cuStreamGetCtx(first, &context)
+        if code != cu.CUDA_SUCCESS:
+            return code
+        if context != before:
+            cu.cuCtxSetCurrent(context)
+    code = cu.cuEventCreate(&event, cu.CU_EVENT_DISABLE_TIMING)
+    if code == cu.CUDA_SUCCESS:
+        code = cu.cuEventRecord(event, first)
+    if context != NULL and context != before:
+        cu.cuCtxSetCurrent(before)
+    if event == NULL:
         return code
-    code = cu.cuEventRecord(event, first)
     if code == cu.CUDA_SUCCESS:
         code = cu.cuStreamWaitEvent(second, event, 0)
     cu.cuEventDestroy(event)  # which CUDA does when it is done

@@ -80,6 +80,16 @@ class HostileDriver(WrappingDriver):
         self.issued[stream] = self.told[stream] = 0
         return stream
 
+    def stream_adopt(self, device: int, pointer: int) -> int:
+        stream = int(self.inner.stream_adopt(device, pointer))
+        self.issued[stream] = self.told[stream] = 0
+        return stream
+
+    def stream_create_in(self, device: int, context: int) -> int:
+        stream = int(self.inner.stream_create_in(device, context))
+        self.issued[stream] = self.told[stream] = 0
+        return stream
+
     def stream_destroy(self, stream: int) -> int:
         self.check_stream("stream_destroy", stream)
         if stream in self.unrecorded or self.inner.completed(stream) < self.issued[stream]:
@@ -154,6 +164,12 @@ class HostileDriver(WrappingDriver):
         self.delay(stream)
         self.unrecorded.add(stream)
         return int(self.inner.copy(stream, target, target_strides, source, source_strides, shape, itemsize, keep))
+
+    def fill(self, stream: int, target: int, strides: tuple[int, ...], shape: tuple[int, ...], pattern: bytes) -> bool:
+        self.check_stream("fill", stream)
+        self.check_memory("fill", target, shape, strides, len(pattern))
+        self.unrecorded.add(stream)
+        return bool(self.inner.fill(stream, target, strides, shape, pattern))
 
     # -- memory ------------------------------------------------------------------------------------------------
 

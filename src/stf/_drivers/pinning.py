@@ -1,16 +1,19 @@
 """Host memory of the user's that is registered with CUDA, so that copies of it run beside everything else.
 
 Registering takes time (about 20 ms per GiB, and never less than 0.1 ms), so small arrays are left as they are. Undoing
-it waits for the devices; so what nobody uses stays, up to a bound, and is found again by whoever registers it anew.
+it waits for the devices; so what nobody uses stays until somebody registers more and a bound is passed, and is found
+again by whoever registers it anew.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
 PIN_FROM = 1 << 16
 UNUSED_LIMIT = 1 << 30
+OWN_REFERENCES = 2  # of an array: the table's, and the one that a call of `getrefcount` adds
 
 
 class Pin:
@@ -42,8 +45,11 @@ class Pins:
     def __len__(self) -> int:
         return len(self.table)
 
-    def hold(self, address: int, nbytes: int, owner: Any) -> int:
-        """Register the array that memory is part of, or count one user more; 0 where it stays as it is."""
+    def hold(self, address: int, nbytes: int, owner: Any, smallest: int = PIN_FROM) -> int:
+        """Register the array that memory is part of, or count one user more; 0 where it stays as it is.
+
+        Arrays of less than `smallest` bytes are left alone.
+        """
         start, extent = base_of(owner, address, nbytes)
         pin = self.table.get(start)
         if pin is not None and pin.nbytes >= extent:
@@ -52,10 +58,19 @@ class Pins:
             pin.users += 1
             pin.owner = owner
             return 1
-        if extent < PIN_FROM or not self.register(start, extent):
+        if self.unused_bytes > UNUSED_LIMIT:
+            self.forget_unused()
+        if extent < smallest or not (self.register(start, extent) or self.register_again(start, extent)):
             return 0
         self.table[start] = Pin(extent, owner)
         return 1
+
+    def register_again(self, start: int, extent: int) -> bool:
+        """Try once more without what nobody uses, which may be in the way or take what there is of pinned memory."""
+        if not self.unused_bytes:
+            return False
+        self.forget_unused()
+        return self.register(start, extent)
 
     def let_go(self, address: int, nbytes: int, owner: Any) -> int:
         """One user less."""
@@ -65,8 +80,6 @@ class Pins:
         pin.users -= 1
         if pin.users == 0:
             self.unused_bytes += pin.nbytes
-            if self.unused_bytes > UNUSED_LIMIT:
-                self.forget_unused()
         return 0
 
     def forget_unused(self) -> int:
@@ -75,6 +88,14 @@ class Pins:
             self.unregister(start)
             del self.table[start]
         self.unused_bytes = 0
+        return 0
+
+    def forget_orphans(self) -> int:
+        """Undo the registration of arrays that nobody has any more but this table."""
+        for start, pin in list(self.table.items()):
+            if pin.users == 0 and sys.getrefcount(pin.owner) == OWN_REFERENCES and self.table.pop(start, None) is pin:
+                self.unused_bytes -= pin.nbytes
+                self.unregister(start)
         return 0
 
     def close(self) -> None:
@@ -93,4 +114,4 @@ def base_of(owner: Any, address: int, nbytes: int) -> tuple[int, int]:
     if interface is None:
         return address, nbytes
     start, extent = interface["data"][0], base.nbytes
-    return (start, extent) if start <= address and address + nbytes <= start + extent else (address, nbytes)
+    return (start, extent) if start <= address < start + extent else (address, nbytes)  # strides may be negative

@@ -11,6 +11,9 @@ cdef enum:
     COPY = 4
     FREE = 5
     LAUNCH = 6
+    STAMP = 7
+    FILL = 8
+    KEEP = 9
 
 @cython.no_gc
 cdef class Op:
@@ -48,6 +51,7 @@ cdef class QueueDriver(Driver):
     cdef bint closing
     cdef public object chooser
     cdef public object errors
+    cdef readonly object loss_watchers
     cpdef int stream_create(self, int device) except -1
     cpdef int stream_destroy(self, int stream) except -1
     cpdef int stream_enter(self, int stream) except -1

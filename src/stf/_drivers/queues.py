@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import _thread
 import threading
+import weakref
 
 try:
     import cython
@@ -75,6 +76,7 @@ class QueueDriver(Driver):
 
     def __init__(self, device_count, workers):
         self.device_count = device_count
+        self.stamps = None
         self.gate = Gate()
         self.streams = []
         self.spare = []
@@ -89,6 +91,7 @@ class QueueDriver(Driver):
         self.closing = False
         self.chooser = None
         self.errors = []
+        self.loss_watchers = weakref.WeakSet()
 
     # -- streams and events ------------------------------------------------------------------------------------
 
@@ -260,6 +263,9 @@ class QueueDriver(Driver):
         finally:
             self.gate.leave()
         return 0
+
+    def watch_loss(self, watcher):
+        self.loss_watchers.add(watcher)
 
     def owns_thread(self, ident):
         return ident in self.worker_threads

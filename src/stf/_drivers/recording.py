@@ -1,7 +1,8 @@
 """A driver that writes down what it is asked, in the order of issue, and passes it on.
 
-The entries are tuples: a verb, the host thread, and the verb's arguments. ``entered`` and ``synchronized`` stand where
-the call came back; ``body`` and ``body_end`` where a late body ran; ``task`` where the engine opened a task.
+The entries are tuples: a verb, the host thread, and the verb's arguments. ``entered``, ``drained`` and ``synchronized``
+stand where the call came back; ``issue`` where a body begins that only enqueues on a device's stream, ``launch`` before
+a kernel; ``body`` and ``body_end`` where a late body ran; ``task`` where the engine opened a task.
 """
 
 from __future__ import annotations
@@ -98,10 +99,24 @@ class RecordingDriver(WrappingDriver):
         super().__init__(inner)
         self.recording = recording or Recording()
         self.calls = 0
+        self.of_devices: set[int] = set()
 
     def stream_create(self, device: int) -> int:
         stream = int(self.inner.stream_create(device))
         self.recording.note("create", stream, device)
+        (self.of_devices.add if device >= 0 else self.of_devices.discard)(stream)
+        return stream
+
+    def stream_adopt(self, device: int, pointer: int) -> int:
+        stream = int(self.inner.stream_adopt(device, pointer))
+        self.recording.note("create", stream, device)
+        self.of_devices.add(stream)
+        return stream
+
+    def stream_create_in(self, device: int, context: int) -> int:
+        stream = int(self.inner.stream_create_in(device, context))
+        self.recording.note("create", stream, device)
+        self.of_devices.add(stream)
         return stream
 
     def stream_destroy(self, stream: int) -> int:
@@ -109,6 +124,10 @@ class RecordingDriver(WrappingDriver):
         return int(self.inner.stream_destroy(stream))
 
     def stream_enter(self, stream: int) -> int:
+        if not self.runs_inline and stream in self.of_devices:
+            self.inner.stream_enter(stream)
+            self.recording.note("issue", stream)
+            return 0
         self.recording.note("enter", stream)
         self.inner.stream_enter(stream)
         self.recording.note("entered", stream)
@@ -140,6 +159,15 @@ class RecordingDriver(WrappingDriver):
             self.recording.note("synchronized", stream, sequence)
         return reached
 
+    def drain(self, stream: int) -> int:
+        self.inner.drain(stream)
+        self.recording.note("drained", stream)
+        return 0
+
+    def launch(self, stream: int, function: int, *config_and_block: int) -> int:
+        self.recording.note("launch", stream)
+        return int(self.inner.launch(stream, function, *config_and_block))
+
     def alloc(self, device: int, nbytes: int, stream: int) -> int:
         address = int(self.inner.alloc(device, nbytes, stream))
         self.recording.note("alloc", device, nbytes, stream, address)
@@ -164,6 +192,12 @@ class RecordingDriver(WrappingDriver):
         self.inner.copy(stream, target, target_strides, source, source_strides, shape, itemsize, keep)
         self.recording.note("copy", stream, into, out)
         return 0
+
+    def fill(self, stream: int, target: int, strides: tuple[int, ...], shape: tuple[int, ...], pattern: bytes) -> bool:
+        if not self.inner.fill(stream, target, strides, shape, pattern):
+            return False
+        self.recording.note("fill", stream, (target, shape, strides, len(pattern)))
+        return True
 
     def call(self, stream: int, body: Any) -> int:
         self.calls += 1

@@ -16,6 +16,7 @@ class WrappingDriver(Driver):
         self.shares_host = inner.shares_host
         self.runs_inline = inner.runs_inline
         self.name = inner.name
+        self.stamps = inner.stamps
 
     def __getattr__(self, name: str) -> Any:
         if name == "inner":
@@ -28,6 +29,12 @@ class WrappingDriver(Driver):
 
     def stream_create(self, device: int) -> int:
         return int(self.inner.stream_create(device))
+
+    def stream_adopt(self, device: int, pointer: int) -> int:
+        return int(self.inner.stream_adopt(device, pointer))
+
+    def stream_create_in(self, device: int, context: int) -> int:
+        return int(self.inner.stream_create_in(device, context))
 
     def stream_destroy(self, stream: int) -> int:
         return int(self.inner.stream_destroy(stream))
@@ -72,6 +79,12 @@ class WrappingDriver(Driver):
     ) -> int:
         return int(self.inner.copy(stream, target, target_strides, source, source_strides, shape, itemsize, keep))
 
+    def fill(self, stream: int, target: int, strides: tuple[int, ...], shape: tuple[int, ...], pattern: bytes) -> bool:
+        return bool(self.inner.fill(stream, target, strides, shape, pattern))
+
+    def may_use(self, device: int, other: int, address: int, nbytes: int, owner: Any) -> int:
+        return int(self.inner.may_use(device, other, address, nbytes, owner))
+
     def pin(self, address: int, nbytes: int, owner: Any) -> int:
         return int(self.inner.pin(address, nbytes, owner))
 
@@ -90,6 +103,15 @@ class WrappingDriver(Driver):
     def lead(self, stream: int, pointer: int) -> int:
         return int(self.inner.lead(stream, pointer))
 
+    def entrust(self, stream: int, captured: bool) -> int:
+        return int(self.inner.entrust(stream, captured))
+
+    def keep(self, stream: int, what: Any) -> int:
+        return int(self.inner.keep(stream, what))
+
+    def look(self) -> Any:
+        return self.inner.look()
+
     def call(self, stream: int, body: Any) -> int:
         return int(self.inner.call(stream, body))
 
@@ -104,6 +126,12 @@ class WrappingDriver(Driver):
 
     def handle(self, stream: int) -> Any:
         return self.inner.handle(stream)
+
+    def copy_and_wait(self, stream: int, target: int, source: int, nbytes: int) -> None:
+        self.inner.copy_and_wait(stream, target, source, nbytes)
+
+    def watch_loss(self, watcher: Any) -> None:
+        self.inner.watch_loss(watcher)
 
     def distance(self, source: int, target: int) -> int:
         return int(self.inner.distance(source, target))

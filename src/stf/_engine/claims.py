@@ -91,6 +91,16 @@ def reap(engine: Engine):
     return count
 
 
+def runs_inline(engine: Engine, thread):
+    """Whether the thread runs a body that enqueues work where it was submitted."""
+    task = engine.last_open
+    while task is not None:
+        if task.inline and task.thread == thread:
+            return True
+        task = task.before
+    return False
+
+
 def wake_claimants(engine: Engine):
     queue, engine.claim_queue = engine.claim_queue, []
     for baton in queue:

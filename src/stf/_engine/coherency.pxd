@@ -26,7 +26,7 @@ cdef class Coherency:
     cdef readonly int64_t write_backs
     cdef int64_t tick
     cdef EventSet waits
-    cdef object asking
+    cdef readonly object asking
     cdef int pauses
     cdef list failures
     cdef Replica provide(self, Data data, Version version, int place, int mode, int slot)

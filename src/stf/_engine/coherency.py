@@ -267,6 +267,8 @@ class Coherency:
             pool.frees += 1
             self.note("free", replica.data, replica.place, replica.place, replica.layout.nbytes)
         elif replica.home:
+            if replica.owner is not None and (replica.place or replica.pinned):
+                self.outlive(version, replica)
             self.port.disown(replica)
         if replica.state != INVALID:
             version.valid -= 1
@@ -277,6 +279,20 @@ class Coherency:
         replica.views = None
         version.replicas.remove(replica)
         return event
+
+    def outlive(self, version: Version, replica: Replica):
+        """Keep the user's memory alive until what devices do with it is done; on the host, bodies keep it."""
+        self.waits.clear()
+        self.waits.update(version.writers)
+        self.waits.update(version.readers)
+        self.waits.update(replica.ready)
+        if all([self.port.done(event) for event in self.waits.tolist()]):
+            return
+        slot = self.port.begin(max(replica.place, 1), self.waits, COMPUTE)
+        try:
+            self.port.keep(slot, replica.owner)
+        finally:
+            self.port.end(slot)
 
     def write_home(self, data):
         """Refresh the user's memory if a task changed the data elsewhere."""

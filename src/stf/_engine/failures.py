@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import traceback
+
 from stf.errors import TaskFailedError
 
 
@@ -30,11 +33,20 @@ class Failure:
         self.exception = exception
         self.written = list(written)
         self.delivered = delivered
+        self.kind = type(exception).__name__
 
     def story(self):
         """Who failed, where and with what."""
         where = f" ({self.site})" if self.site else ""
-        return f"task {self.label}{where} failed with {type(self.exception).__name__}: {text_of(self.exception)}"
+        return f"task {self.label}{where} failed with {self.kind}: {text_of(self.exception)}"
+
+    def forget_frames(self):
+        """Once the caller has the exception itself: keep one like it, which holds no frame.
+
+        A traceback holds the frames of all callers, and they hold data, tasks and the context: as long as something
+        is poisoned, none of them would be collected.
+        """
+        self.exception = without_frames(self.exception)
 
     def error(self):
         """The exception that reports this failure."""
@@ -79,3 +91,16 @@ def raise_failures(failures):
         raise error
     finally:
         del error, errors  # else its traceback, and all that the callers hold, would wait for the garbage collector
+
+
+def without_frames(exception):
+    """An exception of the same kind that says the same; its traceback is a note."""
+    try:
+        twin = copy.copy(exception)
+    except Exception:  # its constructor takes something else than what it keeps
+        twin = None
+    if type(twin) is not type(exception) or twin is exception:
+        twin = RuntimeError(text_of(exception))
+    told = "".join(traceback.format_tb(exception.__traceback__)).rstrip()
+    twin.__notes__ = [*getattr(twin, "__notes__", ()), f"raised at (most recent call last):\n{told}"]
+    return twin

@@ -10,6 +10,7 @@ except ImportError:
 from stf._engine.access import Access, Data
 from stf._engine.scopes import Outcome, Version, is_open
 from stf._engine.task import TaskCore
+from stf.errors import CaptureError
 
 if not cython.compiled:
     INVALID, SHARED, MODIFIED = 0, 1, 2
@@ -74,6 +75,15 @@ def poisoned_inputs(task: TaskCore, failure):
         if use.mode & READ and outcome is not None and outcome.failed() is failure:
             spoilt.append(use.core.describe())
     return spoilt
+
+
+def refuse_capture(task: TaskCore, reason):
+    """Raise, for a task that a caller's capture cannot hold, with what to do."""
+    hint = "read the data after the graph was launched" if task.kind == "wait" else "run it on a device"
+    raise CaptureError(
+        f"task {task.label()} ({task.call_site}) cannot be captured: {reason}; {hint}, or use a stream that is not "
+        "being captured"
+    ) from None
 
 
 def take_failures(engine: Engine):

@@ -17,15 +17,20 @@ cdef class Port:
     cdef bint enqueues(self, int place) noexcept
     cpdef int follow(self, int slot, int64_t pointer) except -1
     cpdef int lead(self, int slot, int64_t pointer) except -1
+    cpdef int keep(self, int slot, object what) except -1
     cdef int disown(self, Replica replica) except -1
     cdef int enter(self, int slot) except -1
-    cdef int copy(self, int slot, Replica target, Replica source) except -1
+    cpdef int copy(self, int slot, Replica target, Replica source) except -1
+    cpdef bint fill(self, int slot, Replica replica, bytes pattern) except -1
+    cpdef bint may_use(self, int place, Replica replica) except -1
+    cpdef int add_place(self, int device, object origin) except -1
     cdef int launch(self, int slot, int64_t function, int gx, int gy, int gz, int bx, int by, int bz, int shared, int64_t block, int nbytes) except -1
     cdef int call(self, int slot, object body) except -1
     cdef object stream(self, int slot)
     cdef int alloc(self, int slot, Replica replica) except -1
     cdef int64_t free(self, Replica replica, EventSet waits, bint want_event) except -1
     cdef int tails(self, EventSet into) except -1
+    cdef int tails_at(self, int place, EventSet into) except -1
     cdef bint wait(self, EventSet events, double timeout_s) except -1
     cdef bint done(self, int64_t event) noexcept
     cdef int drain(self, int slot) except -1

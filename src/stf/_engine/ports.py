@@ -39,6 +39,10 @@ class Port:
         """Make what comes on a caller's stream start after all that is on `slot` now."""
         raise NotImplementedError
 
+    def keep(self, slot, what):
+        """Keep an object alive until what is on `slot` now is done."""
+        raise NotImplementedError
+
     def disown(self, replica):
         """The user's memory is not a data's home any more."""
         return 0
@@ -49,6 +53,22 @@ class Port:
 
     def copy(self, slot, target, source):
         """Copy one replica to another on the slot."""
+        raise NotImplementedError
+
+    def fill(self, slot, replica, pattern):
+        """Fill a replica on a device with an element of the bytes `pattern`; False if that is not possible."""
+        raise NotImplementedError
+
+    def may_use(self, place, replica):
+        """Whether work at an execution place may use a replica that is elsewhere as it is."""
+        return True
+
+    def add_place(self, device, origin):
+        """Know one more place, on a device of the driver; return its number.
+
+        `origin` is ``("stream", address)`` or ``("context", address)`` of the caller's, whose streams the place has;
+        None for a memory.
+        """
         raise NotImplementedError
 
     def launch(self, slot, function, gx, gy, gz, bx, by, bz, shared, block, nbytes):
@@ -73,6 +93,10 @@ class Port:
 
     def tails(self, into):
         """Add the last event of every lane."""
+        raise NotImplementedError
+
+    def tails_at(self, place, into):
+        """Add the last event of every lane at an execution place."""
         raise NotImplementedError
 
     def wait(self, events, timeout_s):

@@ -18,6 +18,7 @@ from stf._engine.failures import Failure
 from stf._engine.instances import Replica
 from stf._engine.scopes import Outcome, Version, is_open
 from stf._engine.waits import Pause
+from stf._sync import Gate
 from stf.errors import AccessError, TaskStateError, UninitializedDataError
 
 if not cython.compiled:
@@ -88,6 +89,11 @@ def retire(engine: Engine, data: Data):
     poisoned = is_poisoned(data.version)
     if data.write_back and not poisoned:
         engine.coherency.write_home(data)
+    forget(engine, data)
+
+
+def forget(engine: Engine, data: Data):
+    """Free the replicas of a data, and forget it."""
     if data.parent is not None:
         join_tile(data)
         note_tile(engine, data, True)
@@ -188,11 +194,14 @@ def raise_if_poisoned(data: Data):
         raise failure.error_of_reader("of the caller", data.describe())
 
 
-def follow(engine: Engine, data: Data, place, pointer):
-    """New data, whose content is being made on a caller's stream."""
+def follow(engine: Engine, data: Data, place, producer):
+    """New data, whose content is being made: on a caller's stream, or `producer` makes a stream wait for it."""
     slot = engine.port.begin(place, EventSet(), COMPUTE)
     try:
-        engine.port.follow(slot, pointer)
+        if isinstance(producer, int):
+            engine.port.follow(slot, producer)
+        else:
+            producer(engine.port.stream(slot))
     finally:
         event = engine.port.end(slot)
     version = data.version
@@ -243,11 +252,6 @@ def frozen_replica(engine: Engine, data: Data, place, mode):
         version.own(replica)
     events.update(replica.ready)
     return replica, events
-
-
-def unfreeze(engine: Engine, data: Data):
-    """End the loan."""
-    data.version.frozen = 0
 
 
 # -- tiles ---------------------------------------------------------------------------------------------------------
@@ -381,6 +385,27 @@ def retire_all(engine: Engine):
             engine.gate.leave()
         waits.wait(engine.port, events)
         patience += 1
+
+
+def forget_all(engine: Engine):
+    """After a `retire_all` that failed: free what is left, and write nothing home."""
+    engine.gate.enter()
+    try:
+        engine.dropped.clear()
+        engine.deferred.clear()
+        for item in sorted(engine.coherency.data.values(), key=is_whole):
+            data: Data = item
+            data.released = True
+            forget(engine, data)
+    finally:
+        engine.gate.leave()
+
+
+def abandon(engine: Engine, port, story):
+    """In the child of a fork: nothing reaches the parent's driver, and no thread is inside that isn't here."""
+    engine.closed = story
+    engine.gate = Gate()
+    engine.port = port
 
 
 def retire_everything(engine: Engine):

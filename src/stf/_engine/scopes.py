@@ -15,6 +15,8 @@ from stf._engine.deps import EventSet
 from stf._engine.failures import site_text
 
 if not cython.compiled:
+    from stf._engine.instances import Replica
+
     INVALID, SHARED, MODIFIED = 0, 1, 2
 
 PRUNE_AT = 32
@@ -119,7 +121,7 @@ class Version:
     def find(self, place):
         """The replica at a data place, or None."""
         for item in self.replicas:
-            replica: Replica = item
+            replica = cython.cast(Replica, item)
             if replica.place == place:
                 return replica
         return None

@@ -26,6 +26,7 @@ cdef class Engine:
     cdef readonly list affine
     cdef readonly list place_names
     cdef public list place_numbers  # by which users know the devices; -1 for the host
+    cdef public list function_keys  # of places: where kernels have the same functions
     cdef readonly dict kinds
     cdef int64_t next_data
     cdef int64_t next_task

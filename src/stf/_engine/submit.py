@@ -21,6 +21,7 @@ from stf._engine.scopes import Outcome, Scope, Version, import_into
 from stf._engine.task import TaskCore
 from stf._sync import Gate
 from stf.errors import (
+    CaptureError,
     ContextClosedError,
     ContextMismatchError,
     OutOfMemoryError,
@@ -44,7 +45,7 @@ class Engine:
         self.port = port
         self.place_names = list(place_names)
         self.place_numbers = list(range(-1, len(self.place_names) - 1))
-        self.affine = list(affine)
+        self.affine, self.function_keys = list(affine), list(affine)
         self.coherency = Coherency(port, place_names, limits)
         self.gate = Gate()
         self.dropped = []
@@ -94,7 +95,7 @@ class Engine:
     def set_home(self, data: Data, place, address, owner, valid=True):
         """Say where the user's memory of `data` is."""
         replica = Replica(data, place, data.layout, True)
-        replica.address = address
+        replica.address = address or data.layout.nbytes == 0  # an empty array on a device is at 0, which means nowhere
         replica.owner = owner
         data.home = replica
         data.version.replicas.append(replica)
@@ -104,8 +105,7 @@ class Engine:
 
     def order_after(self, data: Data, events: EventSet):
         """Let the uses of new data come after `events`: somebody else had its memory before."""
-        version: Version = data.version
-        version.writers.update(events)
+        data.version.writers.update(events)
 
     def all_done(self, events: EventSet):
         """Whether all of `events` are complete."""
@@ -292,6 +292,8 @@ class Engine:
 
     def can_begin_again(self, task: TaskCore, reason):
         """After a begin that was taken back: wait for what it lacked, or make room; False if that is no use."""
+        if isinstance(reason, CaptureError):
+            outcomes.refuse_capture(task, reason)
         if isinstance(reason, waits.Pause):
             waits.wait(self.port, reason.events)
             task.patience += 1
@@ -328,7 +330,7 @@ class Engine:
     def runs_body(self, thread):
         """Whether the thread runs the body of a task of this engine."""
         task = waits.RUNNING.get(thread)
-        return task is not None and task.engine is self
+        return (task is not None and task.engine is self) or claims.runs_inline(self, thread)
 
     def observe(self, observer):
         """Tell an observer of tasks and operations from now on."""
@@ -379,7 +381,7 @@ class Engine:
         task.claimed = 0
         self.serial += 1
         for i in range(len(task.uses)):
-            use: Access = task.uses[i]
+            use = cython.cast(Access, task.uses[i])
             if use.core.mark == self.serial:
                 self.unclaim(task, i)
                 claims.join_duplicates(self, task)
@@ -435,7 +437,7 @@ class Engine:
         """Give back the claims of the first `count` accesses."""
         i: cython.int
         for i in range(count):
-            use: Access = task.uses[i]
+            use = cython.cast(Access, task.uses[i])
             version = use.core.version
             if use.mode & WRITE:
                 version.claims = 0
@@ -461,7 +463,7 @@ class Engine:
         waits.clear()
         task.replicas = replicas = [None] * count
         for i in range(count):
-            use: Access = task.uses[i]
+            use = cython.cast(Access, task.uses[i])
             version = use.core.version
             if use.mode == ACCUMULATE:
                 missing = True
@@ -474,6 +476,7 @@ class Engine:
             if use.core.token:
                 continue
             place = affine if use.place == AFFINE else use.place
+            task.remote |= place != affine
             replica = version.find(place)
             if replica is None or not replica.has_memory() or (use.mode & READ and replica.state == INVALID):
                 missing = True
@@ -481,9 +484,9 @@ class Engine:
                 replica.pins += 1
                 waits.update(replica.ready)
                 replicas[i] = replica
-        self.next_task += 1
-        task.id = self.next_task
+        task.id = self.next_task + 1
         task.slot = self.port.begin(task.where, waits, COMPUTE)
+        self.next_task += 1
         if missing:
             self.provide_all(task)
         task.state = OPEN
@@ -502,7 +505,7 @@ class Engine:
         self.coherency.asking = task
         try:
             for i in range(len(task.uses)):
-                use: Access = task.uses[i]
+                use = cython.cast(Access, task.uses[i])
                 if task.replicas[i] is None and not use.core.token:
                     place: cython.int = use.place
                     if place == AFFINE:
@@ -569,9 +572,9 @@ class Engine:
         if outcome is None and task.inputs is not None:
             outcome = outcomes.derive(self, task)
         for i in range(len(task.uses)):
-            use: Access = task.uses[i]
+            use = cython.cast(Access, task.uses[i])
             version = use.core.version
-            replica: Replica = task.replicas[i]
+            replica = cython.cast(Replica, task.replicas[i])
             if replica is not None:
                 replica.pins -= 1
                 replica.last_use = self.coherency.tick
@@ -611,7 +614,7 @@ class Engine:
             task.cores = task.replicas
             task.written_mask = 0
             for i in range(len(task.uses)):
-                use: Access = task.uses[i]
+                use = cython.cast(Access, task.uses[i])
                 task.cores[i] = use.core
                 if use.mode != READ or i > 61:
                     task.written_mask |= cython.cast(cython.longlong, 1) << min(i, 62)

@@ -48,12 +48,14 @@ cdef class TaskCore:
     cdef int64_t opened_ns  # when a body that runs in place began; 0 where nobody listens
     cdef readonly unsigned long thread
     cdef int claimed
+    cdef readonly bint remote  # some data is elsewhere than where the task runs
     cdef TaskCore before
     cdef TaskCore after
     # what the API adds: here, so that its tasks are of the size that the freelist keeps
     cdef readonly object context
     cdef list groups
     cdef bint bare
+    cdef bint inline  # its body runs in the submitting call
     cdef object restore
     cdef object borrowed
     cdef public list views

@@ -153,6 +153,7 @@ if not cython.compiled:
         "inputs",
     ):
         setattr(TaskCore, _name, None)
+    TaskCore.inline = TaskCore.remote = False
     TaskCore.patience = TaskCore.id = TaskCore.opened_ns = TaskCore.where = TaskCore.thread = TaskCore.claimed = 0
     TaskCore.__cinit__(TaskCore)
 

@@ -101,6 +101,18 @@ def enter(port, task):
     return 0
 
 
+def enter_slot(port, slot):
+    """Wait until all that stands on a slot was given to the device; no gate may be held."""
+    inner: Port = port
+    thread = PyThread_get_thread_ident()
+    if is_waited_for(thread):
+        note(thread, WorkWait(port, None, slot), "this wait")
+    try:
+        inner.enter(slot)
+    finally:
+        BLOCKED.pop(thread, None)
+
+
 def note(thread, what, who):
     """Note a wait before it begins; refuse the one that closes a circle."""
     BLOCKED[thread] = what

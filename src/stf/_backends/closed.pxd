@@ -1,0 +1,17 @@
+from libc.stdint cimport int64_t
+from stf._engine.deps cimport EventSet
+from stf._engine.instances cimport Replica
+from stf._engine.ports cimport Port
+
+cdef class ClosedPort(Port):
+    cdef readonly str story
+    cdef int64_t end(self, int slot) except -1
+    cdef int64_t abort(self, int slot) except -1
+    cdef object stream(self, int slot)
+    cpdef int copy(self, int slot, Replica target, Replica source) except -1
+    cpdef bint fill(self, int slot, Replica replica, bytes pattern) except -1
+    cpdef bint may_use(self, int place, Replica replica) except -1
+    cpdef int add_place(self, int device, object origin) except -1
+    cdef bint wait(self, EventSet events, double timeout_s) except -1
+    cdef int drain(self, int slot) except -1
+    cpdef int shutdown(self) except -1

@@ -1,0 +1,17 @@
+from libc.stdint cimport int64_t
+from stf._backends.lanes cimport Lane, LanePort
+from stf._backends.stream cimport StreamBackend
+from stf._engine.instances cimport Replica
+
+cdef class TimedBackend(StreamBackend):
+    cdef object stamps
+    cdef dict begun
+    cdef list spans
+    cdef list told
+    cpdef int mark(self, int slot, object what) except -1
+    cpdef int unmark(self, int64_t task_id) except -1
+    cpdef list take(self)
+    cdef int64_t end(self, int slot) except -1
+    cdef int device_of(self, Lane lane) except -1
+    cpdef int copy(self, int slot, Replica target, Replica source) except -1
+    cpdef int shutdown(self) except -1

@@ -1,0 +1,86 @@
+"""A stream backend that knows when the work of each task, and each copy, was on a device.
+
+For contexts that record a trace, on devices where bodies only enqueue: two stamps a task and two a copy, which are read
+when the trace is asked for. Other contexts have the stream backend itself, which pays nothing for this.
+"""
+
+from __future__ import annotations
+
+try:
+    import cython
+except ImportError:
+    from stf import _cython as cython  # type: ignore[no-redef]
+
+from stf._backends.lanes import Lane, LanePort
+from stf._backends.stream import StreamBackend
+from stf._engine.deps import EventSet
+
+
+class TimedBackend(StreamBackend):
+    """Slots that are stamped. ``(what, device, kind of lane, first stamp, last stamp)`` is a span."""
+
+    def __init__(self, driver, width, owns_driver=True):
+        StreamBackend.__init__(self, driver, width, owns_driver)
+        self.stamps = driver.stamps
+        self.begun = {}
+        self.spans = []
+        self.told = []
+
+    def mark(self, slot, what):
+        """From here on the work on `slot`, of a device, is that of `what`: (task id, name)."""
+        lane: Lane = self.lanes[slot]
+        if lane.place > 0:
+            self.begun[slot] = (what, self.stamps.put(lane.stream))
+        return 0
+
+    def unmark(self, task_id):
+        """That task did not begin after all."""
+        for slot, (what, _) in list(self.begun.items()):
+            if what[0] == task_id:
+                del self.begun[slot]
+        return 0
+
+    def end(self, slot):
+        if slot in self.begun:
+            what, first = self.begun.pop(slot)
+            lane: Lane = self.lanes[slot]
+            self.spans.append((what, self.device_of(lane), lane.kind, first, self.stamps.put(lane.stream)))
+        return LanePort.end(self, slot)
+
+    def device_of(self, lane):
+        """The driver's number of the device that a lane is on; of memory that all share, the first."""
+        return max(cython.cast(cython.int, self.devices[lane.place]), 0)
+
+    def copy(self, slot, target, source):
+        if slot in self.begun:  # a task's own work
+            return StreamBackend.copy(self, slot, target, source)
+        lane: Lane = self.lanes[slot]
+        first = self.stamps.put(lane.stream)
+        StreamBackend.copy(self, slot, target, source)
+        if first >= 0:
+            what = (0, f"copy {source.data.name}" if source.data.name else "copy")
+            self.spans.append((what, self.device_of(lane), lane.kind, first, self.stamps.put(lane.stream)))
+        return 0
+
+    def take(self):
+        """What is known to have run since the last call: (what, device, kind of lane, start, end), in ns."""
+        told, self.told = self.told, []
+        spans, self.spans = self.spans, []
+        if spans:
+            self.stamps.collect()
+        for what, device, kind, first, last in spans:
+            start_ns, end_ns = self.stamps.time_ns(first), self.stamps.time_ns(last)
+            if start_ns >= 0 and end_ns >= 0:
+                told.append((what, device, kind, start_ns, end_ns))
+            else:
+                self.spans.append((what, device, kind, first, last))
+        return told
+
+    def shutdown(self):
+        """The driver goes, and with it the stamps: read them all."""
+        last = EventSet()
+        self.tails(last)
+        self.wait(last, -1.0)
+        self.told = self.take()
+        self.spans = []
+        return StreamBackend.shutdown(self)

@@ -1,0 +1,71 @@
+from cuda.bindings cimport cydriver as cu
+from libc.stdint cimport int64_t
+from stf._drivers.cuda_devices cimport Device
+from stf._drivers.cuda_streams cimport DeviceStream, HostStream
+from stf._drivers.cuda_submitter cimport Submitter
+from stf._drivers.queues cimport Op, QueueDriver, Stream
+
+cdef class CudaDriver(QueueDriver):
+    cdef list devices
+    cdef readonly Submitter submitter
+    cdef cu.CUmemoryPool host_pool
+    cdef bint has_host_pool
+    cdef readonly object pins
+    cdef readonly list used
+    cdef readonly list capacity
+    cdef readonly int64_t live_allocations
+    cdef readonly int64_t live_streams
+    cdef readonly int64_t live_events
+    cdef public object lost
+    cdef bint closed
+    cdef dict distances
+    cpdef int stream_create(self, int device) except -1
+    cpdef int stream_destroy(self, int stream) except -1
+    cpdef int stream_enter(self, int stream) except -1
+    cdef int enter_host(self, HostStream lane) except -1
+    cdef int make_current(self, DeviceStream lane) except -1
+    cpdef int record(self, int stream, int64_t sequence) except -1
+    cdef int mark(self, DeviceStream lane, int64_t sequence) except -1
+    cdef int hear(self) except -1
+    cdef int flush(self) except -1
+    cdef int catch_up(self, DeviceStream lane, int64_t sequence) except -1
+    cdef int wait_done(self, DeviceStream lane, int64_t sequence) except -1
+    cpdef int wait_event(self, int stream, int other, int64_t sequence) except -1
+    cdef int pass_wait(self, Stream stream, Op op) except -1
+    cdef int pass_wait_for(self, Stream lane, Stream source, int64_t sequence) except -1
+    cdef bint reach(self, Stream stream, int64_t sequence) except -1
+    cpdef int64_t completed(self, int stream) except -1
+    cpdef bint query(self, int stream, int64_t sequence) except -1
+    cpdef bint synchronize(self, int stream, int64_t sequence, double timeout_s) except -1
+    cdef bint poll(self, DeviceStream lane, int64_t sequence, double timeout_s) except -1
+    cpdef int drain(self, int stream) except -1
+    cpdef object handle(self, int stream)
+    cpdef int follow(self, int stream, int64_t pointer) except -1
+    cpdef int lead(self, int stream, int64_t pointer) except -1
+    cdef int order(self, cu.CUstream first, cu.CUstream second, DeviceStream lane) except -1
+    cpdef int copy(self, int stream, int64_t target, tuple target_strides, int64_t source, tuple source_strides, tuple shape, int64_t itemsize, object keep) except -1
+    cdef int queue(self, Stream lane, int kind, object what) except -1
+    cdef bint is_ready(self, DeviceStream lane) except -1
+    cpdef bint fill(self, int stream, int64_t target, tuple strides, tuple shape, bytes pattern) except -1
+    cdef bint issue_fill(self, DeviceStream lane, what) except -1
+    cdef int issue_copy(self, DeviceStream lane, int64_t target, tuple target_strides, int64_t source, tuple source_strides, tuple shape, int64_t itemsize, object keep) except -1
+    cdef bint issue(self, Stream stream, Op op) except -1
+    cpdef int launch(self, int stream, int64_t function, int gx, int gy, int gz, int bx, int by, int bz, int shared, int64_t block, int nbytes) except -1
+    cdef int launch_later(self, DeviceStream lane, what) except -1
+    cdef int launch_on(self, DeviceStream lane, int64_t function, int gx, int gy, int gz, int bx, int by, int bz, int shared, int64_t block, int nbytes) except -1
+    cdef int perform(self, Stream stream, Op op) except -1
+    cdef int execute(self, Stream stream, Op op) except -1
+    cdef int copy_now(self, what) except -1
+    cdef int settle_pending(self, HostStream stream) except -1
+    cdef int drain_stream(self, DeviceStream stream) except -1
+    cpdef int64_t alloc(self, int device, int64_t nbytes, int stream) except -1
+    cpdef int free(self, int device, int64_t address, int64_t nbytes, int stream) except -1
+    cdef int free_in_order(self, DeviceStream lane, what) except -1
+    cdef int free_on(self, what, cu.CUstream stream) except -1
+    cpdef int distance(self, int source, int target) except -1
+    cpdef int pin(self, int64_t address, int64_t nbytes, object owner) except -1
+    cpdef int unpin(self, int64_t address, int64_t nbytes, object owner) except -1
+    cpdef int unpin_unused(self) except -1
+    cdef int demand(self, cu.CUresult code, str call, int device) except -1
+    cdef int note(self, cu.CUresult code, str call, int device) except -1
+    cpdef int close(self) except -1

@@ -1,0 +1,533 @@
+"""Callers' streams: work that comes after theirs and that theirs comes after, without the host waiting for either.
+
+The driver outlives the contexts on such streams. A stream that goes back while it works leaves its events, and what
+its copies need, to a *lingering* stream, which is looked at when others are made. A stream that is part of a caller's
+capture goes back when the capture is over; what its work needs then is kept by a user object of the caller's graph,
+that is, until neither the graph nor anything instantiated from it is left.
+
+Under capture CUDA refuses whatever looks at or waits for the present, and forgets the capture because of it; so nothing
+here does. What is about other streams is done with this thread's capture mode relaxed.
+"""
+
+from libc.stdint cimport int64_t, uintptr_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy
+
+from cuda.bindings cimport cydriver as cu
+
+from stf._drivers.base cimport MANAGED
+from stf._drivers.cuda cimport CudaDriver
+from stf._drivers.cuda_devices cimport FAR, Device, check, pop, push
+from stf._drivers.cuda_memory cimport is_cudas
+from stf._drivers.cuda_places cimport adopt_stream, make_stream
+from stf._drivers.cuda_streams cimport RING, DeviceStream, HostStream, destroy_events, destroy_stream, leave, refresh
+from stf._drivers.queues cimport CALL, KEEP, Op, QueueDriver, Stream, make_op
+
+import threading
+
+from stf._drivers.cuda_devices import current_ordinal
+from stf._drivers.base import Registered
+from stf.errors import CaptureError
+
+LAST_DEFAULT = 2  # CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are 1 and 2; 0 is the default stream too
+
+STAGE_BYTES = 1 << 12
+
+unfinished = []  # of drivers that are closed: CUDA may yet write there
+
+
+# -- a caller's stream, before there is a driver -------------------------------------------------------------------
+
+
+def device_of(int64_t pointer):
+    """Return the ordinal of the device of a caller's stream; that of a default stream is the thread's current one."""
+    cdef cu.CUcontext context = NULL
+    cdef cu.CUdevice device = 0
+    if pointer <= LAST_DEFAULT:
+        return max(current_ordinal(), 0)
+    check(cu.cuInit(0), "cuInit", "this machine")
+    check(cu.cuStreamGetCtx(<cu.CUstream><uintptr_t>pointer, &context), "cuStreamGetCtx", f"stream {pointer:#x}")
+    before = push(context)
+    code = cu.cuCtxGetDevice(&device)
+    pop(before)
+    check(code, "cuCtxGetDevice", f"stream {pointer:#x}")
+    return device
+
+
+def is_capturing(int64_t pointer):
+    """Return whether a caller's stream is being captured; the legacy default stream cannot be."""
+    cdef cu.CUstreamCaptureStatus status = cu.CU_STREAM_CAPTURE_STATUS_NONE
+    if pointer in (0, 1):
+        return False
+    code = cu.cuStreamIsCapturing(<cu.CUstream><uintptr_t>pointer, &status)
+    check(code, "cuStreamIsCapturing", f"stream {pointer:#x}")
+    return status != cu.CU_STREAM_CAPTURE_STATUS_NONE
+
+
+cdef cu.CUstreamCaptureMode relax() noexcept:
+    """Let this thread do what is no business of any capture; return the mode to give back."""
+    cdef cu.CUstreamCaptureMode mode = cu.CU_STREAM_CAPTURE_MODE_RELAXED
+    cu.cuThreadExchangeStreamCaptureMode(&mode)
+    return mode
+
+
+cdef int give_back(cu.CUstreamCaptureMode mode) noexcept:
+    cu.cuThreadExchangeStreamCaptureMode(&mode)
+    return 0
+
+
+# -- what a caller's graph needs -----------------------------------------------------------------------------------
+
+
+cdef class GraphKeep:
+    """Objects that a graph needs. `gone` is set by CUDA, on a thread of its own, when nothing of the graph is left."""
+
+    cdef int* gone
+    cdef list what
+
+    def __cinit__(self, what):
+        self.gone = <int*>calloc(1, sizeof(int))
+        self.what = what
+        if self.gone == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        free(self.gone)
+
+
+cdef void mark_gone(void* gone) noexcept nogil:
+    (<int*>gone)[0] = 1
+
+
+# -- copies of pageable memory -------------------------------------------------------------------------------------
+
+# CUDA reads such memory when it is asked to copy it, and waits until it has written there; we want neither. So the
+# copies go by way of pinned memory, and functions on CUDA's own thread do the rest, when the stream gets there.
+
+
+cdef struct Store:
+    void* pinned
+    void* user
+    size_t nbytes
+    int busy
+
+
+cdef class Stage:
+    """Pinned memory for one copy at a time."""
+
+    cdef Store* store
+    cdef int64_t size
+
+    def __cinit__(self, size):
+        self.size = size
+        self.store = <Store*>calloc(1, sizeof(Store))
+        if self.store == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        free(self.store)
+
+
+cdef void read_user(void* what) noexcept nogil:
+    memcpy((<Store*>what).pinned, (<Store*>what).user, (<Store*>what).nbytes)
+
+
+cdef void write_user(void* what) noexcept nogil:
+    memcpy((<Store*>what).user, (<Store*>what).pinned, (<Store*>what).nbytes)
+    (<Store*>what).busy = 0
+
+
+cdef void end_store(void* what) noexcept nogil:
+    (<Store*>what).busy = 0
+
+
+cdef cu.CUresult copy_out(Store* store, int64_t source, cu.CUstream stream) noexcept:
+    code = cu.cuMemcpyAsync(<cu.CUdeviceptr><uintptr_t>store.pinned, <cu.CUdeviceptr>source, store.nbytes, stream)
+    if code == cu.CUDA_SUCCESS:
+        store.busy = 1
+        code = cu.cuLaunchHostFunc(stream, write_user, store)
+    return code
+
+
+cdef cu.CUresult copy_in(Store* store, int64_t target, cu.CUstream stream) noexcept:
+    store.busy = 1
+    code = cu.cuLaunchHostFunc(stream, read_user, store)
+    if code == cu.CUDA_SUCCESS:
+        code = cu.cuMemcpyAsync(<cu.CUdeviceptr>target, <cu.CUdeviceptr><uintptr_t>store.pinned, store.nbytes, stream)
+    if code == cu.CUDA_SUCCESS:
+        code = cu.cuLaunchHostFunc(stream, end_store, store)
+    return code
+
+
+cdef tuple packed_strides(tuple shape, int64_t itemsize):
+    """Strides in bytes of an array without gaps, in C order."""
+    strides = []
+    for n in reversed(shape):
+        strides.append(itemsize)
+        itemsize *= n
+    return tuple(reversed(strides))
+
+
+# -- the driver ----------------------------------------------------------------------------------------------------
+
+
+cdef class CallersDriver(CudaDriver):
+    """The CUDA driver, for contexts that may be on callers' streams."""
+
+    cdef list lingering  # streams that went back while they worked; their CUDA stream has an heir
+    cdef list ends  # of host's streams that went back while they worked: locks, released when they have ended
+    cdef list captured  # numbers of the streams that are part of a capture, and of no context any more
+    cdef list graphs
+    cdef list stages
+
+    def __init__(self, ordinals, workers=4, capacity=None, submit_thread=None):
+        self.lingering, self.ends, self.captured, self.graphs, self.stages = [], [], [], [], []
+        check(cu.cuInit(0), "cuInit", "this machine")
+        mode = relax()
+        try:
+            CudaDriver.__init__(self, ordinals, workers, capacity, submit_thread)
+        finally:
+            give_back(mode)
+
+    # -- streams of the caller's, and in contexts of his ---------------------------------------------------------
+
+    cpdef int stream_adopt(self, int device, int64_t pointer) except -1:
+        return self.add_foreign(adopt_stream(len(self.streams), device, pointer, self.where(device)))
+
+    cpdef int stream_create_in(self, int device, int64_t context) except -1:
+        stream = make_stream(len(self.streams), device, <cu.CUcontext><uintptr_t>context, self.where(device))
+        self.live_streams += 1
+        return self.add_foreign(stream)
+
+    cdef int add_foreign(self, DeviceStream lane) except -1:
+        self.gate.enter()
+        lane.index = len(self.streams)
+        self.streams.append(lane)
+        self.gate.leave()
+        return lane.index
+
+    cdef int take_back(self, int stream) except -1:
+        """Keep a stream for who wants one of its device; the number of a foreign one goes to the host's."""
+        cdef DeviceStream lane = <DeviceStream>self.streams[stream]
+        if not lane.foreign:
+            return CudaDriver.stream_destroy(self, stream)
+        self.gate.enter()
+        self.live_events -= destroy_stream(lane)
+        self.live_streams -= not lane.adopted
+        self.streams[stream] = None
+        self.spare.append(stream)
+        self.gate.leave()
+        return 0
+
+    # -- streams that go back while they work ------------------------------------------------------------------
+
+    cpdef int stream_create(self, int device) except -1:
+        if self.lingering or self.captured or self.graphs:
+            self.sweep()
+        return CudaDriver.stream_create(self, device)
+
+    cpdef int stream_destroy(self, int stream) except -1:
+        cdef Stream lane = <Stream>self.streams[stream]
+        if lane.device < 0:
+            self.await_end(lane)
+            return CudaDriver.stream_destroy(self, stream)
+        if (<DeviceStream>lane).captured:
+            self.hold_in_graph(<DeviceStream>lane)
+            if (<DeviceStream>lane).adopted:  # which its owner may destroy from now on
+                return self.take_back(stream)
+            self.captured.append(stream)
+            return 0
+        (<DeviceStream>lane).lent = False
+        self.flush()
+        mode = relax()
+        refresh(<DeviceStream>lane)
+        give_back(mode)
+        if (<DeviceStream>lane).done < lane.completed and self.lost is None:
+            self.replace(<DeviceStream>lane)
+        return self.take_back(stream)
+
+    cdef int replace(self, DeviceStream lane) except -1:
+        """Let another take over the CUDA stream; who waits for events of this one goes on doing so."""
+        cdef DeviceStream heir = DeviceStream(lane.index, lane.device)
+        heir.handle, heir.context, heir.foreign, heir.adopted = lane.handle, lane.context, lane.foreign, lane.adopted
+        self.streams[lane.index] = heir
+        self.lingering.append(lane)
+        return 0
+
+    cdef int await_end(self, Stream lane) except -1:
+        """Note when a stream of the host, which went back, has done what it still has."""
+        if lane.head is None and not lane.busy:
+            return 0
+        end = threading.Lock()
+        end.acquire()
+        self.ends.append(end)
+        self.gate.enter()
+        try:
+            self.push(lane, make_op(CALL, end.release))
+        finally:
+            self.gate.leave()
+        return 0
+
+    cpdef int entrust(self, int stream, bint captured) except -1:
+        cdef Stream lane = <Stream>self.streams[stream]
+        if lane.device >= 0:
+            self.flush()
+            (<DeviceStream>lane).lent = True
+            (<DeviceStream>lane).captured = captured
+        return 0
+
+    cpdef int keep(self, int stream, object what) except -1:
+        cdef DeviceStream lane = <DeviceStream>self.streams[stream]
+        if lane.head is not None or (lane.busy and not lane.held):
+            return self.queue(lane, KEEP, what)
+        if lane.keeps and not lane.captured:
+            self.flush()
+            mode = relax()
+            refresh(lane)
+            give_back(mode)
+        lane.keeps.append((lane.completed + 1, what))
+        return 0
+
+    cdef bint issue(self, Stream stream, Op op) except -1:
+        if op.kind != KEEP:
+            return CudaDriver.issue(self, stream, op)
+        (<DeviceStream>stream).keeps.append((stream.completed + 1, op.body))
+        return True
+
+    cpdef object look(self):
+        self.sweep()
+        return self.lost
+
+    cdef int sweep(self) except -1:
+        """Look at what went back: streams that have ended by now, captures that are over, graphs that are gone."""
+        if self.closed:
+            return 0
+        self.flush()
+        mode = relax()
+        try:
+            self.sweep_lingering()
+            self.sweep_captured()
+            self.sweep_graphs()
+            if not self.lingering:
+                self.pins.forget_orphans()
+        finally:
+            give_back(mode)
+        return 0
+
+    cdef int sweep_lingering(self) except -1:
+        cdef DeviceStream lane
+        working, done = [], []
+        for item in self.lingering:
+            lane = item
+            code = cu.CUDA_SUCCESS
+            if self.lost is None:
+                code = cu.cuEventQuery(lane.ring[lane.completed % RING])
+            if code == cu.CUDA_ERROR_NOT_READY:
+                working.append(lane)
+            else:
+                self.note(code, "cuEventQuery", lane.device)
+                done.append(lane)
+        self.lingering = working
+        for item in done:
+            lane = item
+            lane.done = lane.completed
+            self.live_events -= destroy_events(lane)
+            lane.keeps = []
+        self.ends = [end for end in self.ends if end.locked()]
+        return 0
+
+    cdef int sweep_captured(self) except -1:
+        cdef DeviceStream lane
+        cdef cu.CUstreamCaptureStatus status = cu.CU_STREAM_CAPTURE_STATUS_NONE
+        waiting, self.captured = self.captured, []
+        for stream in waiting:
+            lane = self.streams[stream]
+            code = cu.cuStreamIsCapturing(lane.handle, &status)
+            if code == cu.CUDA_SUCCESS and status != cu.CU_STREAM_CAPTURE_STATUS_NONE:
+                self.captured.append(stream)
+            else:
+                lane.captured = lane.lent = False
+                self.take_back(stream)
+        return 0
+
+    cdef int sweep_graphs(self) except -1:
+        cdef GraphKeep keep
+        kept, self.graphs = self.graphs, []
+        for item in kept:
+            keep = item
+            if not keep.gone[0]:
+                self.graphs.append(keep)
+                continue
+            for _, what in keep.what:
+                if isinstance(what, Registered):
+                    self.pins.let_go(what.address, what.nbytes, what.owner)
+        return 0
+
+    cpdef int close(self) except -1:
+        if not self.closed:
+            for item in self.lingering:
+                self.wait_done(<DeviceStream>item, (<DeviceStream>item).completed)
+            for end in self.ends:
+                end.acquire()
+            self.sweep()
+            unfinished.extend(self.graphs)
+            before = push((<Device>self.devices[0]).context)
+            for item in self.stages:
+                if (<Stage>item).store.busy:
+                    unfinished.append(item)  # the device is lost, or captures
+                else:
+                    cu.cuMemFreeHost((<Stage>item).store.pinned)
+            pop(before)
+        return CudaDriver.close(self)
+
+    cpdef int follow(self, int stream, int64_t pointer) except -1:
+        cdef DeviceStream lane = <DeviceStream>self.streams[stream]
+        if lane.captured and not is_capturing(pointer):
+            return 0  # what is there comes before the capture, which cannot wait for it: it comes before the launch
+        return CudaDriver.follow(self, stream, pointer)
+
+    cdef int issue_copy(self, DeviceStream lane, int64_t target, tuple target_strides, int64_t source, tuple source_strides, tuple shape, int64_t itemsize, object keep) except -1:
+        cdef int64_t nbytes = itemsize
+        cdef bint outwards, inwards
+        if lane.lent and not lane.captured:
+            outwards = keep[0] is not None and not is_cudas(target)
+            inwards = keep[1] is not None and not is_cudas(source)
+            for n in shape:
+                nbytes *= n
+            if (outwards or inwards) and nbytes:
+                if target_strides == source_strides == packed_strides(shape, itemsize):
+                    return self.copy_staged(lane, target, source, nbytes, outwards, keep)
+                self.drain_stream(lane)  # what the array was given before must be there
+        return CudaDriver.issue_copy(self, lane, target, target_strides, source, source_strides, shape, itemsize, keep)
+
+    cdef int copy_staged(self, DeviceStream lane, int64_t target, int64_t source, int64_t nbytes, bint outwards, object keep) except -1:
+        """Copy from or to pageable memory when the stream gets there."""
+        cdef Stage stage = self.free_stage(lane, nbytes)
+        cdef Store* store = stage.store
+        self.flush()
+        store.user, store.nbytes = <void*><uintptr_t>(target if outwards else source), nbytes
+        before = push(lane.context)
+        code = copy_out(store, source, lane.handle) if outwards else copy_in(store, target, lane.handle)
+        leave(lane, before)
+        lane.keeps.append((lane.completed + 1, keep))
+        return self.demand(code, "cuMemcpyAsync", lane.device)
+
+    cdef Stage free_stage(self, DeviceStream lane, int64_t nbytes):
+        """Pinned memory that no copy is using."""
+        cdef Stage stage
+        for item in self.stages:
+            stage = item
+            if not stage.store.busy and stage.size >= nbytes:
+                return stage
+        stage = Stage(max(STAGE_BYTES, nbytes))
+        mode = relax()
+        before = push(lane.context)
+        code = cu.cuMemHostAlloc(&stage.store.pinned, stage.size, cu.CU_MEMHOSTALLOC_PORTABLE)
+        leave(lane, before)
+        give_back(mode)
+        self.demand(code, "cuMemHostAlloc", -1)
+        self.stages.append(stage)
+        return stage
+
+    # -- under capture -----------------------------------------------------------------------------------------
+
+    cdef int hold_in_graph(self, DeviceStream lane) except -1:
+        """Let the graph that a stream is captured into keep what its work needs."""
+        cdef cu.CUgraph graph = NULL
+        cdef cu.CUuserObject thing = NULL
+        cdef cu.CUstreamCaptureStatus status = cu.CU_STREAM_CAPTURE_STATUS_NONE
+        cdef GraphKeep keep
+        if not lane.keeps or self.lost is not None:
+            return 0
+        code = cu.cuStreamGetCaptureInfo(lane.handle, &status, NULL, &graph, NULL, NULL, NULL)
+        if code != cu.CUDA_SUCCESS or status != cu.CU_STREAM_CAPTURE_STATUS_ACTIVE:
+            return 0  # it was given up: no graph will ever need this
+        keep = GraphKeep(lane.keeps)
+        lane.keeps = []
+        self.graphs.append(keep)
+        code = cu.cuUserObjectCreate(&thing, keep.gone, mark_gone, 1, cu.CU_USER_OBJECT_NO_DESTRUCTOR_SYNC)
+        if code == cu.CUDA_SUCCESS:
+            code = cu.cuGraphRetainUserObject(graph, thing, 1, cu.CU_GRAPH_USER_OBJECT_MOVE)
+        return self.note(code, "cuGraphRetainUserObject", lane.device)
+
+    cpdef int pin(self, int64_t address, int64_t nbytes, object owner) except -1:
+        mode = relax()
+        try:
+            return CudaDriver.pin(self, address, nbytes, owner)
+        finally:
+            give_back(mode)
+
+    cpdef int may_use(self, int device, int other, int64_t address, int64_t nbytes, object owner) except -1:
+        if other >= 0:
+            return self.distance(device, other) < FAR
+        if other == MANAGED or nbytes == 0 or (is_cudas(address) and is_cudas(address + nbytes - 1)):
+            return 1
+        if self.lost is not None:
+            return 0
+        mode = relax()
+        try:
+            return 2 * self.pins.hold(address, nbytes, owner, 1)
+        finally:
+            give_back(mode)
+
+    cpdef int64_t alloc(self, int device, int64_t nbytes, int stream) except -1:
+        cdef Stream lane = <Stream>self.streams[stream]
+        if lane.device >= 0 and (<DeviceStream>lane).captured:
+            return self.alloc_in_graph(device, nbytes, <DeviceStream>lane)
+        return CudaDriver.alloc(self, device, nbytes, stream)
+
+    cdef int64_t alloc_in_graph(self, int device, int64_t nbytes, DeviceStream lane) except -1:
+        """A node of the caller's graph; its memory is there whenever the graph runs, at the same address."""
+        cdef cu.CUdeviceptr address = 0
+        if device < 0:
+            raise CaptureError("it needs memory on the host, which a captured graph cannot allocate")
+        if self.lost is not None:
+            raise self.lost
+        pool = (<Device>self.devices[device]).pool
+        code = cu.cuMemAllocFromPoolAsync(&address, max(nbytes, 1), pool, lane.handle)
+        if code == cu.CUDA_ERROR_OUT_OF_MEMORY:
+            raise MemoryError(f"{nbytes} bytes asked on {self.where(device)}")
+        self.demand(code, "cuMemAllocFromPoolAsync", device)
+        self.used[device + 1] += nbytes
+        self.live_allocations += 1
+        return <int64_t>address
+
+    cdef int free_in_order(self, DeviceStream lane, what) except -1:
+        if lane.captured and not is_capturing(<int64_t><uintptr_t>lane.handle):
+            self.used[<int>what[0] + 1] -= what[2]
+            self.live_allocations -= 1
+            return 0  # the capture was given up, and with it what it allocated
+        return CudaDriver.free_in_order(self, lane, what)
+
+    cpdef int call(self, int stream, object body) except -1:
+        cdef Stream lane = <Stream>self.streams[stream]
+        if lane.device >= 0 and (<DeviceStream>lane).captured:
+            raise CaptureError("it copies by a function of the data's own interface, which a graph cannot hold")
+        return QueueDriver.call(self, stream, body)
+
+    cdef int catch_up(self, DeviceStream lane, int64_t sequence) except -1:
+        return 0 if lane.captured else CudaDriver.catch_up(self, lane, sequence)
+
+    cdef bint poll(self, DeviceStream lane, int64_t sequence, double timeout_s) except -1:
+        if lane.captured:
+            if timeout_s:
+                refuse_wait()
+            return False
+        mode = relax()
+        try:
+            return CudaDriver.poll(self, lane, sequence, timeout_s)
+        finally:
+            give_back(mode)
+
+    cdef int wait_done(self, DeviceStream lane, int64_t sequence) except -1:
+        return refuse_wait() if lane.captured else CudaDriver.wait_done(self, lane, sequence)
+
+    cdef int drain_stream(self, DeviceStream stream) except -1:
+        return refuse_wait() if stream.captured else CudaDriver.drain_stream(self, stream)
+
+
+cdef int refuse_wait() except -1:
+    raise CaptureError(
+        "the host waits for work that is being captured, and that runs only when the graph is launched; wait for the "
+        "caller's stream after a launch"
+    )

@@ -1,0 +1,79 @@
+"""Streams and contexts of the user's, as places where tasks run."""
+
+from libc.stdint cimport int64_t, uintptr_t
+
+from cuda.bindings cimport cydriver as cu
+
+from stf._drivers.cuda_devices cimport check, pop, push
+from stf._drivers.cuda_streams cimport DeviceStream
+
+
+def context_of_stream(uintptr_t pointer):
+    """Return the address of the context that a stream is of; `DriverError` if it is none."""
+    cdef cu.CUcontext context = NULL
+    check(cu.cuInit(0), "cuInit", "this machine")
+    check(cu.cuStreamGetCtx(<cu.CUstream>pointer, &context), "cuStreamGetCtx", "this machine")
+    return <uintptr_t>context
+
+
+def device_of_context(uintptr_t pointer):
+    """Return (ordinal of its device, number that no other context ever has) of a context; `DriverError` if it is none."""
+    cdef cu.CUdevice device = 0
+    cdef unsigned long long number = 0
+    cdef cu.CUcontext before = NULL
+    check(cu.cuInit(0), "cuInit", "this machine")
+    cu.cuCtxGetCurrent(&before)
+    check(cu.cuCtxSetCurrent(<cu.CUcontext>pointer), "cuCtxSetCurrent", "this machine")
+    code = cu.cuCtxGetDevice(&device)
+    if cu.cuCtxGetId(<cu.CUcontext>pointer, &number) != cu.CUDA_SUCCESS:
+        number = pointer
+    cu.cuCtxSetCurrent(before)
+    check(code, "cuCtxGetDevice", "this machine")
+    return device, number
+
+
+def current_context():
+    """Return the address of this thread's current context, or 0."""
+    cdef cu.CUcontext context = NULL
+    cu.cuCtxGetCurrent(&context)
+    return <uintptr_t>context
+
+
+def make_current(uintptr_t pointer):
+    """Make a context current; 0: none."""
+    check(cu.cuCtxSetCurrent(<cu.CUcontext>pointer), "cuCtxSetCurrent", "this machine")
+
+
+def function_in(uintptr_t kernel, uintptr_t context):
+    """Return the function, in a context, of a kernel that belongs to none."""
+    cdef cu.CUfunction function
+    cdef cu.CUcontext before = NULL
+    cu.cuCtxGetCurrent(&before)
+    check(cu.cuCtxSetCurrent(<cu.CUcontext>context), "cuCtxSetCurrent", "a context of the caller's")
+    code = cu.cuKernelGetFunction(&function, <cu.CUkernel>kernel)
+    cu.cuCtxSetCurrent(before)
+    check(code, "cuKernelGetFunction", "a context of the caller's")
+    return <uintptr_t>function
+
+
+cdef DeviceStream adopt_stream(int index, int device, int64_t pointer, str place):
+    """A stream of the caller's, which stays his."""
+    cdef DeviceStream stream = DeviceStream(index, device)
+    stream.handle = <cu.CUstream><uintptr_t>pointer
+    stream.foreign = stream.adopted = True
+    check(cu.cuStreamGetCtx(stream.handle, &stream.context), "cuStreamGetCtx", place)
+    return stream
+
+
+cdef DeviceStream make_stream(int index, int device, cu.CUcontext context, str place):
+    """A stream in a context of the caller's: one that is green gives it its part of the device."""
+    cdef DeviceStream stream = DeviceStream(index, device)
+    cdef cu.CUcontext before = NULL
+    stream.context = context
+    stream.foreign = True
+    cu.cuCtxGetCurrent(&before)
+    check(cu.cuCtxSetCurrent(context), "cuCtxSetCurrent", place)
+    code = cu.cuStreamCreateWithPriority(&stream.handle, cu.CU_STREAM_NON_BLOCKING, 0)
+    cu.cuCtxSetCurrent(before)
+    check(code, "cuStreamCreateWithPriority", place)
+    return stream

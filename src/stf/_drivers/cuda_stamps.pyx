@@ -1,0 +1,243 @@
+"""When work on CUDA streams ran: events with timing, read out late, on the host's clock.
+
+A stamp is a number; its event is recorded where it stands on the stream, and read when somebody asks, or when its
+event is needed again: a device has `MOST_EVENTS` of them. Nothing here waits for work, but for the oldest stamp of a
+device with that many in flight.
+
+CUDA tells the time between two events, in milliseconds as a float. So each stamp is read against an *anchor*, an event
+at most a second older, which keeps the error below 0.1 µs; and an anchor is recorded while the host looks at its own
+clock just before and after, which says how the two clocks stand to each other. Between anchors they are taken to drift
+evenly.
+"""
+
+from libc.math cimport isnan, NAN
+from libc.stdint cimport int64_t, uintptr_t
+from libcpp.vector cimport vector
+
+from cuda.bindings cimport cydriver as cu
+
+from stf._drivers.cuda_devices cimport push
+from stf._drivers.cuda_streams cimport DeviceStream
+from stf._drivers.queues cimport STAMP, Op, QueueDriver, Stream, make_op
+
+from bisect import bisect_left
+from collections import deque
+from time import perf_counter_ns
+
+CALIBRATE_NS = 1_000_000_000
+TRIES = 8  # of a calibration, the quickest of which counts
+
+
+cdef class Anchor:
+    """An event, and its time on the device's clock, which begins at the first anchor, and on the host's."""
+
+    def __dealloc__(self):
+        if self.event != NULL:
+            cu.cuEventDestroy(self.event)
+
+
+cdef class Clock:
+    """The stamps and anchors of a device, or of a context of the user's there.
+
+    `marks` are (stamp, event, anchor) of stamps that were recorded and not read, the oldest first; `anchors` the times
+    of all anchors, (device, host).
+    """
+
+    cdef int open(self, DeviceStream lane) except -1:
+        self.context = lane.context
+        self.marks = deque()
+        self.anchors = []
+        before = push(self.context)
+        code = cu.cuStreamCreateWithPriority(&self.stream, cu.CU_STREAM_NON_BLOCKING, 0)
+        cu.cuCtxSetCurrent(before)
+        if code == cu.CUDA_SUCCESS:
+            self.calibrate()
+        return code
+
+    cdef int calibrate(self) except -1:
+        """Make a new anchor; where CUDA fails, the last one stays."""
+        cdef Anchor best = None
+        cdef Anchor anchor
+        cdef float elapsed_ms = 0
+        cdef cu.CUresult code
+        shortest_ns = 0
+        for _ in range(TRIES):
+            anchor = Anchor()
+            anchor.event = self.new_event()
+            start_ns = perf_counter_ns()
+            code = cu.cuEventRecord(anchor.event, self.stream)
+            if code == cu.CUDA_SUCCESS:
+                with nogil:
+                    code = cu.cuEventSynchronize(anchor.event)
+            end_ns = perf_counter_ns()
+            if code == cu.CUDA_SUCCESS and (best is None or end_ns - start_ns < shortest_ns):
+                best = anchor
+                shortest_ns = end_ns - start_ns
+                best.host_ns = (start_ns + end_ns) // 2
+        self.due_ns = perf_counter_ns() + CALIBRATE_NS
+        if best is None:
+            return 0
+        if self.anchor is not None:
+            if cu.cuEventElapsedTime(&elapsed_ms, self.anchor.event, best.event) != cu.CUDA_SUCCESS:
+                return 0
+            best.gpu_ns = self.anchor.gpu_ns + elapsed_ms * 1e6
+        self.anchor = best
+        self.anchors.append((best.gpu_ns, best.host_ns))
+        return 0
+
+    cdef cu.CUevent new_event(self) except? NULL:
+        cdef cu.CUevent event = NULL
+        before = push(self.context)
+        code = cu.cuEventCreate(&event, cu.CU_EVENT_DEFAULT)
+        cu.cuCtxSetCurrent(before)
+        return event if code == cu.CUDA_SUCCESS else NULL
+
+    cdef int close(self) except -1:
+        for _, event, _ in self.marks:
+            cu.cuEventDestroy(<cu.CUevent><uintptr_t>event)
+        for handle in self.spare:
+            cu.cuEventDestroy(handle)
+        self.spare.clear()
+        self.marks.clear()
+        self.anchor = None
+        if self.stream != NULL:
+            cu.cuStreamDestroy(self.stream)
+            self.stream = NULL
+        return 0
+
+
+cdef class Stamps:
+    """The stamps of a driver. `times` are on the devices' clocks, NaN where they are not read yet."""
+
+    def __init__(self, driver, submitter):
+        self.driver = driver
+        self.submitter = submitter
+        self.clocks = []
+
+    cpdef int64_t put(self, int stream) except? -1:
+        """Stamp this point of a device's stream; return the stamp, or -1 on the host's streams."""
+        cdef Stream lane = <Stream>self.driver.streams[stream]
+        cdef int64_t stamp = self.times.size()
+        cdef Op op
+        if lane.device < 0:
+            return -1
+        self.times.push_back(NAN)
+        self.readers.push_back(self.clock_of(<DeviceStream>lane))
+        if lane.head is None and not lane.busy:
+            self.record(<DeviceStream>lane, stamp)
+            return stamp
+        op = make_op(STAMP, None)
+        op.sequence = stamp
+        self.driver.gate.enter()
+        try:
+            self.driver.push(lane, op)
+        finally:
+            self.driver.gate.leave()
+        return stamp
+
+    cpdef int collect(self) except -1:
+        """Read the stamps that the devices have passed."""
+        cdef Clock clock
+        for item in self.clocks:
+            clock = item
+            clock.calibrate()
+            self.collect_from(clock)
+        return 0
+
+    cpdef int64_t time_ns(self, int64_t stamp) except? -1:
+        """The time of a stamp that was read, on `time.perf_counter_ns`; -1 where it was not."""
+        cdef Clock clock
+        cdef double gpu_ns
+        if stamp < 0 or isnan(self.times[stamp]):
+            return -1
+        gpu_ns = self.times[stamp]
+        clock = self.clocks[self.readers[stamp]]
+        return <int64_t>on_host(clock.anchors, gpu_ns)
+
+    cdef int clock_of(self, DeviceStream lane) except -1:
+        """The number of the clock of a stream's context: an event is recorded on streams of its own context only."""
+        cdef Clock clock
+        for number, item in enumerate(self.clocks):
+            clock = item
+            if clock.context == lane.context:
+                return number
+        clock = Clock()
+        clock.open(lane)
+        self.clocks.append(clock)
+        return len(self.clocks) - 1
+
+    cdef int record(self, DeviceStream lane, int64_t stamp) except -1:
+        """Record a stamp's event now; where CUDA fails, the stamp stays unread."""
+        cdef Clock clock
+        cdef cu.CUevent event
+        clock = self.clocks[self.readers[stamp]]
+        if perf_counter_ns() > clock.due_ns:
+            clock.calibrate()
+        event = self.take_event(clock)
+        self.submitter.flush()
+        if event == NULL or clock.anchor is None:
+            return 0
+        if cu.cuEventRecord(event, lane.handle) == cu.CUDA_SUCCESS:
+            clock.marks.append((stamp, <uintptr_t>event, clock.anchor))
+        else:
+            clock.spare.push_back(event)
+        return 0
+
+    cdef cu.CUevent take_event(self, Clock clock) except? NULL:
+        """An event that nothing needs; where all are in flight, that of the oldest stamp, once it has passed."""
+        cdef cu.CUevent event
+        if clock.spare.empty() and clock.events < MOST_EVENTS:
+            event = clock.new_event()
+            clock.events += event != NULL
+            return event
+        if clock.spare.empty():
+            self.collect_from(clock)
+        if clock.spare.empty() and clock.marks:
+            stamp, handle, anchor = clock.marks.popleft()
+            event = <cu.CUevent><uintptr_t>handle
+            with nogil:
+                cu.cuEventSynchronize(event)
+            self.read(clock, stamp, event, anchor)
+        if clock.spare.empty():
+            return NULL
+        event = clock.spare.back()
+        clock.spare.pop_back()
+        return event
+
+    cdef int collect_from(self, Clock clock) except -1:
+        """Read what a device has passed; keep the rest, in order."""
+        cdef cu.CUevent event
+        for _ in range(len(clock.marks)):
+            mark = clock.marks.popleft()
+            event = <cu.CUevent><uintptr_t>mark[1]
+            if cu.cuEventQuery(event) == cu.CUDA_ERROR_NOT_READY:
+                clock.marks.append(mark)
+            else:
+                self.read(clock, mark[0], event, mark[2])
+        return 0
+
+    cdef int read(self, Clock clock, int64_t stamp, cu.CUevent event, Anchor anchor) except -1:
+        cdef float elapsed_ms = 0
+        if cu.cuEventElapsedTime(&elapsed_ms, anchor.event, event) == cu.CUDA_SUCCESS:
+            self.times[stamp] = anchor.gpu_ns + elapsed_ms * 1e6
+        clock.spare.push_back(event)
+        return 0
+
+    cdef int close(self) except -1:
+        """Give events and streams back; what was read can still be asked for."""
+        cdef Clock clock
+        self.driver = None
+        for item in self.clocks:
+            clock = item
+            clock.close()
+        return 0
+
+
+def on_host(anchors, gpu_ns):
+    """A device's time on the host's clock, by the anchors around it."""
+    after = bisect_left(anchors, (gpu_ns,))
+    if after == 0 or after == len(anchors):
+        gpu, host = anchors[max(after - 1, 0)]
+        return host + gpu_ns - gpu
+    (gpu, host), (later_gpu, later_host) = anchors[after - 1], anchors[after]
+    return host + (gpu_ns - gpu) * (later_host - host) / (later_gpu - gpu)

@@ -1,0 +1,60 @@
+from cuda.bindings cimport cydriver as cu
+from libc.stdint cimport int64_t
+from libcpp.atomic cimport atomic
+
+cdef enum:
+    CAPACITY = 1024  # submissions that may wait
+    ARGUMENT_BYTES = 192  # a kernel with more is launched by the caller
+    PROVEN = 64
+
+cdef enum Kind:
+    LAUNCH_KERNEL = 0
+    RECORD_EVENT = 1
+    WAIT_FOR_EVENT = 2
+    FREE_MEMORY = 3
+
+cdef struct Submission:
+    int kind
+    int nbytes
+    cu.CUcontext context
+    cu.CUstream stream
+    int64_t target  # a function, an event, or an address
+    int gx, gy, gz, bx, by, bz, shared
+    int device
+    char arguments[ARGUMENT_BYTES]
+
+cdef struct Proof:
+    int64_t function
+    int bx, by, bz, shared
+
+cdef class Submitter:
+    cdef Submission* ring
+    cdef Proof[PROVEN] proofs
+    cdef int64_t pushed  # by whoever has the GIL
+    cdef int64_t seen  # of `issued`, when it was last looked at
+    cdef int streak
+    cdef int eager
+    cdef readonly bint running
+    cdef void* bell
+    cdef void* end
+    cdef char[64] apart
+    cdef atomic[int64_t] shown
+    cdef char[64] apart_too
+    cdef atomic[int64_t] issued
+    cdef char[64] and_too
+    cdef atomic[int] asleep
+    cdef atomic[int] stopping
+    cdef atomic[int] failed  # what CUDA said, and of which call and device: one number
+
+    cdef bint takes(self) except -1
+    cdef bint takes_launch(self, int64_t function, int gy, int gz, int bx, int by, int bz, int shared, int nbytes) except -1
+    cdef int prove(self, int64_t function, int bx, int by, int bz, int shared) noexcept
+    cdef Submission* slot(self) noexcept
+    cdef int64_t show(self) noexcept
+    cdef int64_t put(self, int kind, cu.CUcontext context, cu.CUstream stream, int64_t target, int device) noexcept
+    cdef int flush(self) except -1
+    cdef int reach(self, int64_t ticket) noexcept
+    cdef int start(self) except -1
+    cdef int stop(self) except -1
+    cdef void serve(self) noexcept nogil
+    cdef int take_failure(self, int* kind, int* device) noexcept

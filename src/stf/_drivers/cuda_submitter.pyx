@@ -1,0 +1,244 @@
+"""A thread that gives work to CUDA, so that who submits tasks does not wait for the driver.
+
+A launch takes the driver two microseconds, a task takes us half of one. So in a burst of submissions the launches,
+event records, waits between streams and frees go through a ring to a thread that does nothing else, in the order in
+which they were put there. Everything else goes to CUDA at once, after `flush`.
+
+    direct ──`eager` submissions in a row──▶ through the ring ──flush──▶ direct
+
+One producer at a time (whoever has the GIL), one consumer (without it). The consumer looks for work for a while before
+it sleeps, and is woken by the next submission. A producer that did not see it fall asleep has made its submission
+visible long before the consumer's last look; should that ever not be so, the bounded sleep ends the wait.
+"""
+
+from cpython.pythread cimport (
+    PyThread_acquire_lock,
+    PyThread_allocate_lock,
+    PyThread_free_lock,
+    PyThread_release_lock,
+    PyThread_type_lock,
+)
+from libc.stdint cimport int64_t, uintptr_t
+from libc.stdlib cimport calloc, free
+from libcpp.atomic cimport memory_order_acquire, memory_order_relaxed, memory_order_release
+
+from cuda.bindings cimport cydriver as cu
+
+import _thread
+
+cdef extern from *:
+    """
+    #if defined(__x86_64__) || defined(_M_X64)
+    #include <immintrin.h>
+    #define stf_relax() _mm_pause()
+    #elif defined(__aarch64__) && defined(__GNUC__)
+    #define stf_relax() __asm__ __volatile__("yield")
+    #else
+    #define stf_relax() ((void)0)
+    #endif
+    """
+    void stf_relax() noexcept nogil
+
+cdef extern from "pythread.h":
+    int PyThread_acquire_lock_timed(PyThread_type_lock lock, long long timeout_us, int interruptible) noexcept nogil
+
+EAGER = 24  # submissions in a row before the thread helps
+cdef enum:
+    LOOKS = 4000  # for work, before the thread goes to sleep: some hundred microseconds
+    LAST_LOOKS = 400
+    ROOM = 128  # that a full ring is waited for
+    SLEEP_US = 100000
+
+
+cdef class Submitter:
+    """The ring and its thread; `enabled` is None where the number of submissions decides, True for all of them."""
+
+    def __cinit__(self, enabled):
+        self.ring = <Submission*>calloc(CAPACITY, sizeof(Submission))
+        if self.ring == NULL:
+            raise MemoryError
+        self.eager = 0 if enabled else EAGER if enabled is None else 1 << 30
+        self.bell = <void*>PyThread_allocate_lock()
+        self.end = <void*>PyThread_allocate_lock()
+        PyThread_acquire_lock(<PyThread_type_lock>self.bell, 1)
+        PyThread_acquire_lock(<PyThread_type_lock>self.end, 1)
+
+    def __dealloc__(self):
+        free(self.ring)
+        PyThread_free_lock(<PyThread_type_lock>self.bell)
+        PyThread_free_lock(<PyThread_type_lock>self.end)
+
+    # -- the producer ------------------------------------------------------------------------------------------
+
+    cdef bint takes(self) except -1:
+        """Whether the next submission goes through the ring."""
+        if self.streak < self.eager:
+            self.streak += 1
+            return False
+        if not self.running:
+            self.start()
+        return True
+
+    cdef bint takes_launch(self, int64_t function, int gy, int gz, int bx, int by, int bz, int shared, int nbytes) except -1:
+        """Whether a launch does: if the same block was launched before, so that CUDA will not refuse it."""
+        cdef Proof* proof = &self.proofs[(function >> 4) % PROVEN]
+        if not self.takes():
+            return False
+        if nbytes > ARGUMENT_BYTES or gy > 65535 or gz > 65535:
+            return False
+        return (
+            proof.function == function
+            and proof.bx == bx
+            and proof.by == by
+            and proof.bz == bz
+            and proof.shared == shared
+        )
+
+    cdef int prove(self, int64_t function, int bx, int by, int bz, int shared) noexcept:
+        """Remember that CUDA launched this."""
+        self.proofs[(function >> 4) % PROVEN] = Proof(function, bx, by, bz, shared)
+        return 0
+
+    cdef Submission* slot(self) noexcept:
+        """The next free place; while there is none, the consumer has more than enough to do."""
+        while self.pushed - self.seen >= CAPACITY:
+            self.reach(self.pushed - CAPACITY + ROOM)
+        return &self.ring[self.pushed % CAPACITY]
+
+    cdef int64_t show(self) noexcept:
+        """Let the consumer see what was put at `slot`; return its ticket."""
+        self.pushed += 1
+        self.shown.store(self.pushed, memory_order_release)
+        if self.asleep.load(memory_order_relaxed) and self.asleep.exchange(0):
+            PyThread_release_lock(<PyThread_type_lock>self.bell)
+        return self.pushed
+
+    cdef int64_t put(self, int kind, cu.CUcontext context, cu.CUstream stream, int64_t target, int device) noexcept:
+        """Submit something without arguments."""
+        cdef Submission* place = self.slot()
+        place.kind = kind
+        place.context = context
+        place.stream = stream
+        place.target = target
+        place.device = device
+        return self.show()
+
+    cdef int flush(self) except -1:
+        """Return when CUDA has all that was submitted; what follows goes to it directly."""
+        self.streak = 0
+        return self.reach(self.pushed)
+
+    cdef int reach(self, int64_t ticket) noexcept:
+        """Return when CUDA has what `ticket` stands for."""
+        if self.seen >= ticket:
+            return 0
+        self.seen = self.issued.load(memory_order_acquire)
+        if self.seen < ticket:
+            with nogil:
+                while self.issued.load(memory_order_acquire) < ticket:
+                    stf_relax()
+            self.seen = self.issued.load(memory_order_acquire)
+        return 0
+
+    cdef int take_failure(self, int* kind, int* device) noexcept:
+        """The first error that CUDA gave a submission, once; 0 if there was none."""
+        cdef int told
+        if self.failed.load(memory_order_relaxed) == 0:
+            return 0
+        told = self.failed.exchange(0)
+        kind[0] = told & 3
+        device[0] = (told >> 2) & 255
+        return told >> 10
+
+    cdef int start(self) except -1:
+        self.running = True
+        _thread.start_new_thread(self.run, ())
+        return 0
+
+    cdef int stop(self) except -1:
+        """End the thread, when it has done everything."""
+        if not self.running:
+            return 0
+        self.flush()
+        self.stopping.store(1)
+        if self.asleep.exchange(0):
+            PyThread_release_lock(<PyThread_type_lock>self.bell)
+        with nogil:
+            PyThread_acquire_lock(<PyThread_type_lock>self.end, 1)
+        self.running = False
+        return 0
+
+    def settle(self):
+        """`flush`, for tests."""
+        self.flush()
+
+    def pending(self):
+        """How many submissions CUDA has not got yet."""
+        return self.pushed - self.issued.load(memory_order_acquire)
+
+    @property
+    def sleeps(self):
+        """Whether the thread has gone to sleep, or is about to."""
+        return self.asleep.load() != 0
+
+    # -- the consumer ------------------------------------------------------------------------------------------
+
+    def run(self):
+        """The thread's life."""
+        with nogil:
+            self.serve()
+        PyThread_release_lock(<PyThread_type_lock>self.end)
+
+    cdef void serve(self) noexcept nogil:
+        cdef int64_t count = self.issued.load(memory_order_relaxed)
+        cdef int looks = 0
+        cdef cu.CUcontext current = NULL
+        cdef Submission* item
+        cdef int code
+        while True:
+            if self.shown.load(memory_order_acquire) > count:
+                item = &self.ring[count % CAPACITY]
+                if item.context != current:
+                    current = item.context
+                    cu.cuCtxSetCurrent(current)
+                code = <int>perform(item)
+                if code != 0 and self.failed.load(memory_order_relaxed) == 0:
+                    self.failed.store((code << 10) | (item.device << 2) | item.kind)
+                count += 1
+                self.issued.store(count, memory_order_release)
+                if looks > LOOKS:
+                    self.asleep.store(0)
+                looks = 0
+            elif looks < LOOKS + LAST_LOOKS:
+                if self.stopping.load(memory_order_relaxed):
+                    return
+                if looks == LOOKS:
+                    self.asleep.store(1)
+                looks += 1
+                stf_relax()
+            elif PyThread_acquire_lock_timed(<PyThread_type_lock>self.bell, SLEEP_US, 0) == 1 or not self.asleep.load():
+                looks = 0  # it rang, or is about to
+            else:
+                looks = LOOKS + LAST_LOOKS - 1
+
+
+cdef cu.CUresult perform(Submission* item) noexcept nogil:
+    """Give one submission to CUDA."""
+    cdef size_t size
+    cdef void* extra[5]
+    if item.kind == LAUNCH_KERNEL:
+        size = item.nbytes
+        extra[0] = <void*>1  # CU_LAUNCH_PARAM_BUFFER_POINTER
+        extra[1] = <void*>item.arguments
+        extra[2] = <void*>2  # CU_LAUNCH_PARAM_BUFFER_SIZE
+        extra[3] = <void*>&size
+        extra[4] = NULL  # CU_LAUNCH_PARAM_END
+        return cu.cuLaunchKernel(
+            <cu.CUfunction><uintptr_t>item.target,
+            item.gx, item.gy, item.gz, item.bx, item.by, item.bz, item.shared, item.stream, NULL, extra,
+        )
+    if item.kind == RECORD_EVENT:
+        return cu.cuEventRecord(<cu.CUevent><uintptr_t>item.target, item.stream)
+    if item.kind == WAIT_FOR_EVENT:
+        return cu.cuStreamWaitEvent(item.stream, <cu.CUevent><uintptr_t>item.target, 0)
+    return cu.cuMemFreeAsync(<cu.CUdeviceptr>item.target, item.stream)

@@ -1,0 +1,142 @@
+"""Handing over to a caller's stream: what was submitted comes before what comes there, and the host waits for none.
+
+Only bodies on the host are waited for: work that depends on them was not given to the device yet.
+"""
+
+from __future__ import annotations
+
+try:
+    import cython
+except ImportError:
+    from stf import _cython as cython  # type: ignore[no-redef]
+
+from stf._engine import release, waits
+from stf._engine.access import Data
+from stf._engine.deps import EventSet
+from stf._engine.waits import Pause
+
+if not cython.compiled:
+    READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
+    COMPUTE, COPY_IN, COPY_OUT, HOST = 0, 1, 2, 3
+
+
+def hand_over(engine: Engine, place, pointer):
+    """Write everything home and free it, for a context that ends; then let a caller's stream come after that."""
+    patience = 0
+    while True:
+        engine.gate.enter()
+        engine.coherency.pauses = patience
+        try:
+            owners = retire_everything(engine)
+            break
+        except Pause as pause:
+            events = pause.events
+        finally:
+            engine.coherency.pauses = 0
+            engine.gate.leave()
+        waits.wait(engine.port, events)
+        patience += 1
+    lead(engine, place, device_tails(engine), pointer, owners)
+
+
+def retire_everything(engine: Engine):
+    """One try: pause while bodies run or outcomes are open. Return the objects whose memory is still worked on."""
+    release.drain(engine)
+    pending = EventSet()
+    if engine.queued > engine.ran:
+        engine.port.tails_at(0, pending)  # what runs may submit more
+    if pending.count == 0:
+        release.settle_ready(engine)
+        pending = release.open_outcomes(engine)
+    if pending.count:
+        raise Pause(pending)
+    owners = []
+    everything = sorted(engine.coherency.data.values(), key=release.is_whole)
+    for item in everything:
+        data: Data = item
+        data.released = True
+        data.write_back = data.write_back and release.is_reachable(data)
+        if data.home is not None:
+            owners.append(data.home.owner)
+        if data.write_back and not release.is_poisoned(data.version):
+            engine.coherency.write_home(data)
+    for item in everything:
+        release.retire(engine, item)
+    return owners
+
+
+def device_tails(engine: Engine):
+    """The last events of all devices."""
+    tails = EventSet()
+    engine.gate.enter()
+    try:
+        for place in range(1, len(engine.place_names)):
+            engine.port.tails_at(place, tails)
+    finally:
+        engine.gate.leave()
+    return tails
+
+
+def lead(engine: Engine, place, events: EventSet, pointer, owners):
+    """Let what comes on a caller's stream start after `events`; `owners` live until then."""
+    slot = open_slot(engine, place, events)
+    try:
+        engine.port.keep(slot, owners)
+        engine.port.lead(slot, pointer)
+    finally:
+        close_slot(engine, slot)
+
+
+def stream_after(engine: Engine, place, events: EventSet):
+    """The driver's stream on which `events` are complete from here on."""
+    slot = open_slot(engine, place, events)
+    try:
+        return engine.port.stream(slot)
+    finally:
+        close_slot(engine, slot)
+
+
+def open_slot(engine: Engine, place, events: EventSet):
+    """A slot after `events`, when all that stands before it was given to the device: bodies on the host have run."""
+    engine.gate.enter()
+    try:
+        slot = engine.port.begin(place, events, COMPUTE)
+    finally:
+        engine.gate.leave()
+    try:
+        waits.enter_slot(engine.port, slot)
+    except BaseException:
+        close_slot(engine, slot)
+        raise
+    return slot
+
+
+def close_slot(engine: Engine, slot):
+    """End a slot; return its event."""
+    engine.gate.enter()
+    try:
+        return engine.port.end(slot)
+    finally:
+        engine.gate.leave()
+
+
+def come_after(engine: Engine, place, pointer):
+    """The event after what is on a caller's stream now."""
+    slot = engine.port.begin(place, EventSet(), COMPUTE)
+    try:
+        engine.port.follow(slot, pointer)
+    finally:
+        event = engine.port.end(slot)
+    return event
+
+
+def unfreeze(engine: Engine, data: Data, place, pointers):
+    """End a loan: who writes the data comes after what is on callers' streams now; who reads it, if it was written."""
+    version = data.version
+    for pointer in pointers:
+        event = come_after(engine, place, pointer)
+        if version.frozen & WRITE:
+            version.writers.add(event)
+        else:
+            version.readers.add(event)
+    version.frozen = 0

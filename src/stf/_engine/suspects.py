@@ -1,0 +1,51 @@
+"""Who may have lost a device: the tasks that were in flight on it, as far as the engine can tell.
+
+Only what it keeps anyway is asked: the last writers of each data, what is known to be complete, and the open tasks. So
+tasks that were complete may be among them, but not one that only read.
+"""
+
+from __future__ import annotations
+
+from stf._engine.scopes import writer_text
+
+LANE_SHIFT = 44
+
+
+class Suspects:
+    """What of an engine is asked when a driver loses a device.
+
+    Parameters
+    ----------
+    engine : Engine
+        Whose tasks.
+    """
+
+    def __init__(self, engine):
+        self.engine = engine
+
+    def on(self, device):
+        """The tasks that may have been in flight on a device of the driver, the last ones first; -1: on any."""
+        engine = self.engine
+        asking = [engine.coherency.asking] if engine.coherency.asking is not None else []
+        begun = [task for task in asking + engine.opened() if self.is_there(task.where, device)]
+        found = [f"task {task.label()} at {task.call_site}" for task in begun]
+        for data in sorted(engine.coherency.data.values(), key=newest, reverse=True):
+            version = data.version
+            if any(self.is_in_flight(event, device) for event in version.writers.tolist()):
+                found.append(writer_text(version.wrote, version.wrote_code, version.wrote_lasti))
+        return list(dict.fromkeys(found))
+
+    def is_in_flight(self, event, device):
+        """Whether an event on a device is not known to be complete."""
+        lane = self.engine.port.lanes[event >> LANE_SHIFT]
+        return self.is_there(lane.place, device) and (event & ((1 << LANE_SHIFT) - 1)) > lane.done
+
+    def is_there(self, place, device):
+        """Whether a place of the engine's is that device of the driver, or a stream or context of the user's there."""
+        return device + 1 in (place, self.engine.affine[place]) or (device < 0 and place > 0)
+
+
+def newest(data):
+    """Data whose last writer has the highest number in its lane come first."""
+    events = data.version.writers.tolist()
+    return max((event & ((1 << LANE_SHIFT) - 1) for event in events), default=0)
