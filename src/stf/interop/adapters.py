@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from typing import Any
 
 import numpy as np
 
-from stf.interop import arrays, cuda_arrays
-from stf.interop.arrays import numpy_view
+from stf.interop import arrays, cuda_arrays, jax_arrays, tensors
+from stf.interop.dtypes import carrier
+from stf.interop.memory import numpy_view
 
 TOKEN = object()
+tensors_made = tensors.made
 active_places = [0]
-INSTALL = {"cupy": "pip install cupy-cuda13x", "torch": "pip install torch", "numba": "pip install numba-cuda[cu13]"}
+INSTALL = {
+    "cupy": "pip install cupy-cuda13x",
+    "torch": "pip install torch",
+    "numba": "pip install numba-cuda[cu13]",
+    "jax": "pip install jax (on GPUs jax[cuda13])",
+}
 
 
 def view(replica: Any, writeable: bool, lib: str | None) -> Any:
     """The array of a replica in memory of the host's, in library `lib`; NumPy where none is named."""
     if lib is None or lib == "numpy" or replica.layout.interface is not None:
         return numpy_view(replica, writeable)
+    if lib == "jax":  # a copy, so never kept
+        return jax_arrays.array_of(numpy_view(replica, writeable))
     return converted(replica, writeable, lib)
 
 
@@ -33,7 +43,11 @@ def converted(replica: Any, writeable: bool, lib: str) -> Any:
 
 def from_numpy(array: Any, lib: str) -> Any:
     if lib == "torch":
-        return import_library("torch").from_numpy(array)
+        return tensors.tensor_of_numpy(import_library("torch"), array)
+    if lib == "jax":
+        return jax_arrays.array_of(array)
+    if lib == cuda_arrays.BITS:
+        return array.view(carrier(array.dtype))
     if lib in ("cupy", "numba"):
         from stf.errors import PlaceError
 
@@ -46,8 +60,8 @@ def from_numpy(array: Any, lib: str) -> Any:
 
 def check_library(lib: Any) -> None:
     """Raise unless `lib` names a library whose arrays a body may get."""
-    if lib not in ("numpy", "cupy", "torch", "numba"):
-        raise ValueError(f"arrays= is 'numpy', 'cupy', 'torch' or 'numba', got {lib!r}")
+    if lib not in ("numpy", "cupy", "torch", "numba", "jax"):
+        raise ValueError(f"arrays= is 'numpy', 'cupy', 'torch', 'numba' or 'jax', got {lib!r}")
 
 
 def import_library(name: str) -> Any:
@@ -57,28 +71,87 @@ def import_library(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise ImportError(f"this task asks for {name} arrays and {name} is not installed: {INSTALL[name]}") from error
+        library = name.partition(".")[0]
+        raise ImportError(
+            f"this task asks for {library} arrays and {library} is not installed: {INSTALL[library]}"
+        ) from error
 
 
-def device_view(replica: Any, lib: str | None, ordinal: int) -> Any:
-    """The array of a replica on a CUDA device."""
-    return cuda_arrays.device_view(replica, lib, ordinal)
+def device_view(replica: Any, lib: str | None, ordinal: int, remote: bool = False) -> Any:
+    """The array of a replica for a CUDA device; `remote` if its memory is elsewhere."""
+    if lib == "jax" and replica.layout.interface is None:
+        return jax_arrays.settled_copy(replica, ordinal)
+    return cuda_arrays.device_view(replica, lib, ordinal, remote)
 
 
-def device_memory(replica: Any) -> Any:
-    """A replica on a CUDA device as an object with ``__cuda_array_interface__``."""
-    return cuda_arrays.DeviceMemory(replica)
+def device_fill(engine: Any, slot: int, replica: Any) -> Any:
+    """What fills a replica on a CUDA device by an assignment."""
+    return cuda_arrays.DeviceFill(engine, slot, replica)
 
 
-def exec_place_of(number: int) -> Any:
-    """The execution place that users know by a number; -1 is the host."""
+def device_memory(replica: Any, ordinal: int, stream: int) -> Any:
+    """A replica on a CUDA device as an object with ``__cuda_array_interface__`` and DLPack."""
+    return cuda_arrays.device_memory(replica, ordinal, stream)
+
+
+def jax_copy(task: Any, replica: Any, ordinal: int) -> Any:
+    """What a body is to get as a JAX array, made when it runs."""
+    return jax_arrays.jax_copy(task, replica, ordinal)
+
+
+def is_copy(value: Any) -> bool:
+    """Whether a body gets a copy of a data, and writes by what it returns."""
+    return type(value) is jax_arrays.JaxCopy
+
+
+def copies_of(task: Any, values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """JAX arrays for a with-block, which returns nothing, so it may only read."""
+    if task.views is None:
+        for i, access in enumerate(task.accesses):
+            if task.joined_mode(i) != 1 and task.replica_of(i) is not None:
+                raise TypeError(
+                    f"task {task.label()} opens logical data '{access.data_name}' for writing, and JAX arrays never "
+                    'change; give the task a function that returns the new content: @stf.task(arrays="jax")'
+                )
+    return tuple([value() if is_copy(value) else value for value in values])
+
+
+def must_return(written: Any, fn: Any) -> None:
+    """Raise if a body that cannot write into its arrays returned nothing."""
+    if any(is_copy(target) for target in written or ()):
+        raise TypeError(
+            f"task '{getattr(fn, '__name__', 'body')}' returned None, and JAX arrays never change; return the content "
+            "of the data that it writes"
+        )
+
+
+def exec_place_of(engine: Any, where: int) -> Any:
+    """The execution place that is the engine's number `where`."""
     from stf.places import ExecPlace
 
+    context = engine.context()
+    if context is not None:
+        return context.place_of_code(where)
+    number = engine.place_numbers[where]
     return ExecPlace("device", number) if number >= 0 else ExecPlace("host")
 
 
+def story_of_reach(task: str, place: str, replica: Any) -> str:
+    """Why a task cannot use data where it is, and what to do."""
+    label = f"task {task} on {place} cannot use {replica.data.describe()} where it is"
+    if replica.place == 0:
+        return f"{label}: CUDA cannot pin that host memory; leave the data place out, so that it is copied"
+    names = replica.data.engine.place_names
+    return (
+        f"{label}: there is no access from {place} to the memory of {names[replica.place]}; leave the data place out, "
+        "so that it is copied"
+    )
+
+
 def drop_token(value: Any) -> Any:
-    """None instead of a token's stand-in."""
+    """None instead of a token's stand-in; a copy that is made now instead of what makes it."""
+    if type(value) is jax_arrays.JaxCopy:
+        return value()
     return None if value is TOKEN else value
 
 
@@ -93,6 +166,9 @@ def object_array(values: list[Any], shape: tuple[int, ...]) -> Any:
 def store(value: Any, target: Any, name: str, position: int) -> None:
     """Store one result of a body into the array that it writes."""
     if value is target:
+        return
+    if type(target) is jax_arrays.JaxCopy:
+        target.store(value, name, position)
         return
     if not isinstance(target, np.ndarray):
         store_on_device(value, target, name, position)
@@ -155,6 +231,7 @@ def inject(kind: Any, task: Any) -> Any:
 
 def resolve_annotation(fn: Any, text: str) -> Any:
     """An annotation given as a string; what cannot be resolved is a plain parameter's."""
+    fn = inspect.unwrap(fn)  # of a wrapper such as jax.jit's
     names = dict(getattr(fn, "__globals__", {}))
     closure = getattr(fn, "__closure__", None)
     for name, cell in zip(fn.__code__.co_freevars if closure else (), closure or (), strict=True):
@@ -172,6 +249,16 @@ def resolve_annotation(fn: Any, text: str) -> Any:
         return None
     except TypeError as error:
         raise TypeError(f"annotation {text!r} of task '{fn.__name__}': {error}") from None
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether a value is a tensor of torch."""
+    return type(value).__module__ == "torch"
+
+
+def set_grad(on: bool) -> bool:
+    """Turn torch's autograd on or off for this thread; return what it was."""
+    return tensors.set_grad(on)
 
 
 def watch(task: Any) -> Any:

@@ -1,142 +1,185 @@
-"""Arrays of the host: what an object says about its memory, and NumPy views of replicas."""
+"""Arrays: what an object says about its memory, NumPy views of replicas, and raw memory as an array."""
 
 from __future__ import annotations
 
-import ctypes
-from typing import Any, NamedTuple
+import functools
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from stf.errors import PlaceError
+from stf.interop import core_arrays, cuda_arrays, dlpack, jax_arrays, tensors
+from stf.interop.dtypes import dtype_of
+from stf.interop.memory import Memory, c_strides, must_have_cuda, view_at
 
-
-class Memory(NamedTuple):
-    """Where an array lies: address of its first element, shape, strides in bytes, dtype, and who keeps it alive."""
-
-    address: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    dtype: np.dtype[Any]
-    readonly: bool
-    owner: Any
-    address_of_device: bool = False
-    stream: int | None = None
+Describer = Callable[[Any, bool], Memory]
+describers: dict[type, Describer] = {}
+DESCRIBERS_LIMIT = 1024
 
 
 def describe(obj: Any, on_cuda: bool = False) -> Memory:
-    """Find the memory of `obj`: NumPy, the buffer protocol, DLPack on the CPU, or a scalar; CUDA arrays if `on_cuda`.
+    """Find the memory of `obj`: an array of any library, the buffer protocol, or a scalar; CUDA arrays if `on_cuda`.
 
     Raises
     ------
     TypeError
-        `obj` is a list or tuple, has an object dtype, or is no array at all.
+        `obj` is a list or tuple, has an object dtype or a mask, or is no array at all.
     PlaceError
         Its memory is on a device that a CPU context does not have.
     """
-    if on_cuda and (is_torch_on_cuda(obj) or hasattr(obj, "__cuda_array_interface__")):
-        from stf.interop.cuda_arrays import describe_device_array
+    kind = type(obj)
+    if kind is np.ndarray:
+        return describe_numpy(obj, on_cuda)
+    describer = describers.get(kind)
+    if describer is None:
+        describer = describers[kind] = describer_of(kind)
+    return describer(obj, on_cuda)
 
-        address, shape, strides, dtype, readonly, stream = describe_device_array(obj)
-        return Memory(address, shape, strides, dtype, readonly, obj, True, stream)
-    array = as_host_array(obj)
-    if array.dtype.hasobject:
+
+def describer_of(kind: type) -> Describer:
+    """What describes the objects of a type; looked for once per type."""
+    if len(describers) >= DESCRIBERS_LIMIT:
+        describers.clear()
+    if issubclass(kind, np.ma.MaskedArray):
+        return refuse_mask
+    if issubclass(kind, np.ndarray) and not hasattr(kind, "__cuda_array_interface__"):
+        return describe_numpy
+    if issubclass(kind, (list, tuple)):
+        return refuse_sequence
+    if issubclass(kind, (bool, int, float, complex, np.generic)):
+        return describe_scalar
+    for base in kind.__mro__:
+        found = describer_in_library(base)
+        if found is not None:
+            return found
+    return describe_by_protocol
+
+
+def describer_in_library(kind: type) -> Describer | None:
+    """What describes the arrays of a library that we know."""
+    library, name = kind.__module__.partition(".")[0], kind.__name__
+    if library == "torch" and name == "Tensor":
+        return tensors.describe_tensor
+    if library == "cupy" and name == "ndarray":
+        return cuda_arrays.describe_cupy
+    if library in ("numba", "numba_cuda") and hasattr(kind, "__cuda_array_interface__"):
+        return cuda_arrays.describe_numba
+    if library in ("jax", "jaxlib") and hasattr(kind, "__dlpack__"):
+        return jax_arrays.describe_jax
+    if kind.__module__.startswith("cuda.core"):
+        return {"Buffer": core_arrays.describe_buffer, "StridedMemoryView": core_arrays.describe_view}.get(name)
+    return None
+
+
+def describe_numpy(obj: np.ndarray[Any, Any], on_cuda: bool) -> Memory:
+    """The memory of a NumPy array, never a copy."""
+    dtype = obj.dtype
+    if dtype.hasobject:
         raise TypeError(
-            f"logical data needs plain elements, got dtype {array.dtype} which holds Python objects; use a numeric or "
+            f"logical data needs plain elements, got dtype {dtype} which holds Python objects; use a numeric or "
             "structured dtype, or register a data interface (stf.register_data_interface)"
         )
-    address = array.__array_interface__["data"][0]
-    return Memory(address, array.shape, array.strides, array.dtype, not array.flags.writeable, array)
+    return Memory(obj.__array_interface__["data"][0], obj.shape, obj.strides, dtype, not obj.flags.writeable, obj)
 
 
-def is_torch_on_cuda(obj: Any) -> bool:
-    """Whether `obj` is a tensor on a GPU (one that needs a gradient says so only when asked for its interface)."""
-    return type(obj).__module__.partition(".")[0] == "torch" and bool(getattr(obj, "is_cuda", False))
+def describe_scalar(obj: Any, on_cuda: bool) -> Memory:
+    return describe_numpy(np.array(obj), on_cuda)
 
 
-def as_host_array(obj: Any) -> np.ndarray[Any, Any]:
-    """A NumPy array over the memory of `obj`, never a copy of an array."""
-    if isinstance(obj, np.ndarray):
-        return obj
-    if isinstance(obj, (list, tuple)):
-        raise TypeError(
-            f"logical_data takes an array, got a {type(obj).__name__}; use np.asarray(...), or "
-            "logical_data_empty(shape)"
-        )
-    if isinstance(obj, (bool, int, float, complex, np.generic)):
-        return np.array(obj)
+def describe_by_protocol(obj: Any, on_cuda: bool) -> Memory:
+    """The memory of an object of a type that we do not know, by what it speaks."""
     if hasattr(obj, "__cuda_array_interface__"):
-        raise PlaceError(
-            f"{type(obj).__name__} lies on a CUDA device and this context runs on the CPU; copy it to the host, or use "
-            'stf.context(devices="cuda")'
-        )
+        must_have_cuda(obj, on_cuda)
+        return cuda_arrays.describe_device_array(obj)
     if hasattr(obj, "__dlpack__"):
-        return from_dlpack(obj)
+        return describe_dlpack(obj, on_cuda)
     try:
-        view = memoryview(obj)
+        raw = memoryview(obj)
     except TypeError:
         raise TypeError(
             f"logical_data takes an array (NumPy, buffer protocol, DLPack) or a registered type, got "
             f"{type(obj).__name__}; register it with stf.register_data_interface"
         ) from None
-    return np.asarray(view)
+    return describe_numpy(np.asarray(raw), on_cuda)
 
 
-def from_dlpack(obj: Any) -> np.ndarray[Any, Any]:
+def refuse_mask(obj: Any, on_cuda: bool) -> Memory:
+    raise TypeError(
+        f"{type(obj).__name__} has a mask, which logical data cannot have; register x.filled(value), or x.data and "
+        "x.mask as data of their own"
+    )
+
+
+def refuse_sequence(obj: Any, on_cuda: bool) -> Memory:
+    raise TypeError(
+        f"logical_data takes an array, got a {type(obj).__name__}; use np.asarray(...), or logical_data_empty(shape)"
+    )
+
+
+# -- DLPack ----------------------------------------------------------------------------------------------------------
+
+
+def describe_dlpack(obj: Any, on_cuda: bool, no_stream: Any = -1) -> Memory:
+    """The memory of an object that speaks DLPack; `no_stream` asks it to make no stream wait.
+
+    The stream that is to wait for the content is known when the data has its place; then the object is asked again.
+    """
     kind, index = obj.__dlpack_device__()
-    if kind not in (1, 3):  # kDLCPU, kDLCUDAHost
+    if kind in (dlpack.CPU, dlpack.CUDA_HOST):
+        found = dlpack.described(dlpack.export(obj))
+        array = view_at(found.address, found.shape, found.strides, found.dtype, found.capsule, not found.readonly)
+        return describe_numpy(array, on_cuda)
+    if not on_cuda or kind not in (dlpack.CUDA, dlpack.CUDA_MANAGED):
         raise PlaceError(
-            f"{type(obj).__name__} lies on device {index} of DLPack kind {int(kind)} and this context runs on the CPU; "
-            "copy it to the host first"
+            f"{type(obj).__name__} lies on device {index} of DLPack kind {int(kind)} and this context "
+            f"{'has CUDA devices' if on_cuda else 'runs on the CPU'}; copy it to the host first"
         )
-    array = np.from_dlpack(obj)
-    if array.flags.writeable or not is_unversioned(obj):
-        return array
-    # NumPy makes what older exporters give read-only, since they cannot say; CuPy and torch do not, nor do we
-    return view_at(array.__array_interface__["data"][0], array.shape, array.strides, array.dtype, array, True)
+    found = dlpack.described(dlpack.export(obj, stream=no_stream))
+    order = functools.partial(wait_for_content, obj)
+    readonly = bool(found.readonly)
+    return Memory(found.address, found.shape, found.strides, found.dtype, readonly, found.capsule, True, order)
 
 
-def is_unversioned(obj: Any) -> bool:
-    """Whether an object speaks DLPack from before 1.0, which has no flag for read-only."""
-    try:
-        return '"dltensor"' in repr(obj.__dlpack__(max_version=(1, 0)))
-    except TypeError:
-        return True
+def wait_for_content(obj: Any, pointer: int) -> None:
+    """Make the stream at `pointer` wait for the content of an object, by events: the object's library does it."""
+    dlpack.export(obj, stream=pointer)
 
 
-def view_at(address: int, shape: Any, strides: Any, dtype: Any, owner: Any, writeable: bool) -> np.ndarray[Any, Any]:
-    """A NumPy array over raw memory that keeps `owner` alive."""
-    low = high = 0
-    for n, step in zip(shape, strides, strict=True):
-        if n == 0:
-            array = np.empty(shape, dtype)
-            array.flags.writeable = writeable
-            return array
-        low += min((n - 1) * step, 0)
-        high += max((n - 1) * step, 0)
-    buffer = (ctypes.c_char * (high - low + dtype.itemsize)).from_address(address + low)
-    buffer._stf_owner = owner
-    array = np.ndarray(shape, dtype, buffer, -low, strides)
-    array.flags.writeable = writeable
-    return array
+class RawMemory:
+    """Memory of a device at an address of the user's; made by `view`."""
+
+    __slots__ = ("dtype", "memory", "owner", "place", "shape")
+
+    def __init__(self, memory: Memory, place: Any) -> None:
+        self.memory = memory
+        self.owner = memory.owner
+        self.place = place
+        self.shape = memory.shape
+        self.dtype = memory.dtype
+
+    def __repr__(self) -> str:
+        return f"<memory at {self.memory.address:#x} on {self.place!r}, {self.dtype} {self.shape}>"
 
 
-def numpy_view(replica: Any, writeable: bool) -> Any:
-    """The NumPy view of a host-visible replica, made once per replica and mode."""
-    views = replica.views
-    if views is None:
-        views = replica.views = {}
-    view = views.get(writeable)
-    if view is None:
-        layout = replica.layout
-        if layout.interface is not None:
-            view = layout.interface.view(replica.instance)
-        else:
-            view = view_at(replica.address, layout.shape, layout.strides, layout.dtype, replica.owner, writeable)
-        views[writeable] = view
-    return view
+def describe_raw(obj: RawMemory, on_cuda: bool) -> Memory:
+    must_have_cuda(obj, on_cuda)
+    return obj.memory._replace(owner=obj)
 
 
-def view(ptr: int, shape: Any, dtype: Any, strides: Any = None, *, data_place: Any = None, owner: Any = None) -> Any:
+describers[RawMemory] = describe_raw
+
+
+def view(
+    ptr: int,
+    shape: Any,
+    dtype: Any,
+    strides: Any = None,
+    *,
+    data_place: Any = None,
+    owner: Any = None,
+    stream: Any = None,
+) -> Any:
     """Describe raw memory as an array, for `logical_data`.
 
     Parameters
@@ -150,14 +193,17 @@ def view(ptr: int, shape: Any, dtype: Any, strides: Any = None, *, data_place: A
     strides : tuple of int, optional
         Steps in bytes; by default C order.
     data_place : DataPlace, optional
-        Where the memory is; host memory by default.
+        Where the memory is: ``data_place.device(i)``, or host memory by default.
     owner : object, optional
         Kept alive as long as the view.
+    stream : stream, optional
+        The CUDA stream on which the content of a device's memory is being made (``__cuda_stream__``, or its address).
+        Without one the content must be there.
 
     Returns
     -------
-    numpy.ndarray
-        An array over that memory.
+    numpy.ndarray or RawMemory
+        An array over that memory; of a device's, a description that `logical_data` takes.
 
     Raises
     ------
@@ -166,20 +212,23 @@ def view(ptr: int, shape: Any, dtype: Any, strides: Any = None, *, data_place: A
     """
     if isinstance(ptr, (bool, np.ndarray)) or not hasattr(ptr, "__index__"):
         raise TypeError(f"an address is an integer, got {type(ptr).__name__}; pass the pointer as int")
-    if data_place is not None and getattr(data_place, "kind", None) not in ("host", "managed"):
-        raise PlaceError(f"stf.view of {data_place!r} needs a CUDA context; on a CPU use data_place.host()")
+    on_device = data_place is not None and data_place.kind not in ("host", "managed")
+    if on_device and data_place.kind != "device":
+        raise PlaceError(f"raw memory is the host's or one device's, got {data_place!r}; give data_place.device(i)")
+    if stream is not None and not on_device:
+        raise TypeError(
+            "stream= says where a device's memory is being written; give data_place=stf.data_place.device(i)"
+        )
     extents = (int(shape),) if hasattr(shape, "__index__") else tuple(int(n) for n in shape)
     if any(n < 0 for n in extents):
         raise ValueError(f"extents are not negative, got {extents}")
     if int(ptr) == 0 and 0 not in extents:
         raise ValueError(f"address 0 holds no array of shape {extents}; pass the pointer to its first element")
-    kind = np.dtype(dtype)
-    if strides is None:
-        step, packed = kind.itemsize, []
-        for n in reversed(extents):
-            packed.append(step)
-            step *= max(n, 1)
-        strides = tuple(reversed(packed))
-    if len(tuple(strides)) != len(extents):
-        raise ValueError(f"{len(extents)} extents need as many strides, got {tuple(strides)}")
-    return view_at(int(ptr), extents, tuple(strides), kind, owner, True)
+    kind = dtype_of(dtype)
+    steps = c_strides(extents, kind) if strides is None else tuple(int(step) for step in strides)
+    if len(steps) != len(extents):
+        raise ValueError(f"{len(extents)} extents need as many strides, got {steps}")
+    if on_device:
+        pointer = None if stream is None else cuda_arrays.stream_address(stream)
+        return RawMemory(Memory(int(ptr), extents, steps, kind, False, owner, True, pointer), data_place)
+    return view_at(int(ptr), extents, steps, kind, owner, True)

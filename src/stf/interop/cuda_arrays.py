@@ -2,35 +2,108 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
 import numpy as np
 
-from stf.errors import PlaceError
+from stf.errors import DriverError, PlaceError
+from stf.interop import dlpack, tensors
+from stf.interop.current import Borrowed
+from stf.interop.dtypes import carrier, is_narrow
+from stf.interop.memory import Memory, c_strides, must_have_cuda, view_at
 
-LIBRARIES = ("cupy", "torch", "numba")
+LIBRARIES = ("cupy", "torch", "numba", "jax")
+BITS = "bits"  # CuPy's arrays, with narrow floats as unsigned integers: for tasks of our own
+
+
+# -- out -------------------------------------------------------------------------------------------------------------
 
 
 class DeviceMemory:
-    """An array on a device, as ``__cuda_array_interface__`` tells it.
+    """An array on a device for libraries that we do not know: ``__cuda_array_interface__`` and DLPack.
 
-    The read-only flag is never set: torch and Numba refuse such arrays, or compile for them anew.
+    The read-only flag is never set: torch and Numba refuse such arrays, or compile for them anew. The array interface
+    tells no stream, since CuPy and Numba make the host wait for one that they are told; the content is ordered on the
+    task's stream. DLPack makes any stream that its caller names wait for that.
     """
 
-    __slots__ = ("__cuda_array_interface__", "owner")
+    __slots__ = ("__cuda_array_interface__", "device", "dtype", "layout", "owner", "stream")
 
-    def __init__(self, replica: Any) -> None:
+    def __init__(self, replica: Any, device: tuple[int, int], stream: int, dtype: np.dtype[Any] | None = None) -> None:
         layout = replica.layout
+        self.layout = layout
         self.owner = replica.owner
+        self.device = device
+        self.stream = stream
+        self.dtype = dtype = layout.dtype if dtype is None else dtype
         self.__cuda_array_interface__ = {
             "shape": layout.shape,
             "strides": None if is_c_packed(layout) else layout.strides,
-            "typestr": layout.dtype.str,
-            "descr": layout.dtype.descr,
+            "typestr": dtype.str,
+            "descr": dtype.descr,
             "data": (replica.address if layout.nbytes else 0, False),
             "version": 2,
         }
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Return DLPack's kind of device and its number."""
+        return self.device
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """Return a capsule; what comes on `stream` after this call finds the content (None is the default stream).
+
+        Raises
+        ------
+        BufferError
+            A copy or another device is asked for, or DLPack does not know the element type.
+        """
+        if copy or (dl_device is not None and tuple(dl_device) != self.device):
+            raise BufferError(f"stf gives its own memory on device {self.device}, and neither copies nor moves it")
+        layout = self.layout
+        address = self.__cuda_array_interface__["data"][0]
+        raw = view_at(address, layout.shape, layout.strides, carrier(self.dtype), self.owner, True)
+        capsule = dlpack.capsule_of(raw, self.dtype, self.device, max_version)
+        if stream != -1:
+            make_wait(self.stream, stream or dlpack.LEGACY_STREAM)
+        return capsule
+
+
+def device_memory(replica: Any, ordinal: int, stream: int) -> DeviceMemory:
+    """A replica for libraries that we do not know, made once; its content is ordered on `stream` from now on."""
+    views = replica.views
+    if views is None:
+        views = replica.views = {}
+    memory = views.get("memory")
+    device = (dlpack.CUDA, ordinal) if replica.place else (dlpack.CUDA_HOST, 0)
+    if memory is None:
+        memory = views["memory"] = DeviceMemory(replica, device, stream)
+    memory.stream, memory.device = stream, device
+    return memory
+
+
+def make_wait(stream: int, other: int) -> None:
+    """Make what comes on the stream `other` start after what is on `stream` now; both by address."""
+    if stream == other:
+        return
+    from cuda.bindings import driver
+
+    code, event = driver.cuEventCreate(driver.CUevent_flags.CU_EVENT_DISABLE_TIMING)
+    if not code:
+        (code,) = driver.cuEventRecord(event, stream)
+    if not code:
+        (code,) = driver.cuStreamWaitEvent(other, event, 0)
+    driver.cuEventDestroy(event)  # which CUDA does when it is done
+    if code:
+        raise DriverError(code.name, int(code), "cuStreamWaitEvent", f"stream {other:#x}")
 
 
 def is_c_packed(layout: Any) -> bool:
@@ -43,19 +116,56 @@ def is_c_packed(layout: Any) -> bool:
     return True
 
 
-def device_view(replica: Any, lib: str | None, ordinal: int) -> Any:
-    """The array of a replica on CUDA device `ordinal`, in library `lib` (CuPy if None)."""
+class DeviceFill:
+    """Fills a replica on a device, on a slot, by ``target[...] = value``."""
+
+    __slots__ = ("dtype", "engine", "ordinal", "replica", "slot", "view")
+
+    def __init__(self, engine: Any, slot: int, replica: Any) -> None:
+        self.engine = engine
+        self.slot = slot
+        self.replica = replica
+        self.dtype = replica.layout.dtype
+        self.ordinal = engine.place_numbers[replica.place]
+        self.view: Any = None
+
+    def on_host(self) -> DeviceFill:
+        """The same, done by a body on the host, which runs when the engine may have moved on."""
+        self.view = device_view(self.replica, "cupy", self.ordinal)
+        return self
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        element = np.asarray(value, self.dtype)
+        if self.view is not None:
+            with sys.modules["cupy"].cuda.Device(self.ordinal):
+                self.view[...] = value
+                sys.modules["cupy"].cuda.get_current_stream().synchronize()
+        elif element.ndim or not self.engine.port.fill(self.slot, self.replica, element.tobytes()):
+            view = device_view(self.replica, "cupy", self.ordinal)
+            borrowed = Borrowed(self.engine.port.stream(self.slot), self.ordinal)
+            try:
+                view[...] = value
+            finally:
+                borrowed.give_back()
+
+
+def device_view(replica: Any, lib: str | None, ordinal: int, remote: bool = False) -> Any:
+    """The array of a replica on CUDA device `ordinal`, in library `lib` (CuPy if None).
+
+    A `remote` one is elsewhere, and an array of that device all the same: its kernels reach that memory.
+    """
     library = lib or "cupy"
     views = replica.views
     if views is None:
         views = replica.views = {}
-    view = views.get(library)
+    key = (library, ordinal) if remote else library
+    view = views.get(key)
     if view is None:
-        view = views[library] = make_view(replica, library, ordinal)
+        view = views[key] = make_view(replica, library, ordinal, remote)
     return view
 
 
-def make_view(replica: Any, library: str, ordinal: int) -> Any:
+def make_view(replica: Any, library: str, ordinal: int, remote: bool = False) -> Any:
     from stf.interop.adapters import check_library, import_library
 
     if replica.layout.interface is not None:
@@ -65,82 +175,118 @@ def make_view(replica: Any, library: str, ordinal: int) -> Any:
             f"NumPy arrays live in host memory and this task runs on device({ordinal}); use CuPy, torch or Numba "
             "arrays here, or run it with exec_place.host()"
         )
+    dtype = replica.layout.dtype
+    if library == BITS:
+        return cupy_view(import_library("cupy"), replica, ordinal, carrier(dtype))
     check_library(library)
     module = import_library(library)
     if library == "cupy":
-        return cupy_view(module, replica, ordinal)
+        return cupy_view(module, replica, ordinal, dtype)
     if library == "torch":
-        return module.as_tensor(DeviceMemory(replica), device=f"cuda:{ordinal}")
+        memory = DeviceMemory(replica, (dlpack.CUDA, ordinal), 0, carrier(dtype))
+        return tensors.tensor_of_device(module, memory, dtype, ordinal, remote)
+    if is_narrow(dtype):
+        raise TypeError(f"Numba has no arrays of {dtype}; use t.torch(), or register the data as {carrier(dtype)}")
     return import_library("numba.cuda").from_cuda_array_interface(
-        DeviceMemory(replica).__cuda_array_interface__, owner=replica.owner, sync=False
+        DeviceMemory(replica, (dlpack.CUDA, ordinal), 0).__cuda_array_interface__, owner=replica.owner, sync=False
     )
 
 
-def cupy_view(cupy: Any, replica: Any, ordinal: int) -> Any:
+def cupy_view(cupy: Any, replica: Any, ordinal: int, dtype: np.dtype[Any]) -> Any:
     """A CuPy array over the memory of a replica; strides of either sign."""
     layout = replica.layout
     low = sum((n - 1) * step for n, step in zip(layout.shape, layout.strides, strict=True) if step < 0 and n)
     extent = -low + sum((n - 1) * step for n, step in zip(layout.shape, layout.strides, strict=True) if step > 0 and n)
     memory = cupy.cuda.UnownedMemory(replica.address + low, extent + layout.itemsize, replica.owner, ordinal)
-    return cupy.ndarray(layout.shape, layout.dtype, cupy.cuda.MemoryPointer(memory, -low), layout.strides)
+    pointer = cupy.cuda.MemoryPointer(memory, -low)
+    try:
+        return cupy.ndarray(layout.shape, dtype, pointer, layout.strides)
+    except (TypeError, ValueError) as error:
+        if not is_narrow(dtype):
+            raise
+        raise TypeError(
+            f"CuPy {cupy.__version__} has no arrays of {dtype}; use t.torch(), or register the data as {carrier(dtype)}"
+        ) from error
 
 
-# -- what users hand in --------------------------------------------------------------------------------------------
+# -- what users hand in ----------------------------------------------------------------------------------------------
 
 
-def describe_device_array(obj: Any) -> tuple[int, tuple[int, ...], tuple[int, ...], np.dtype[Any], bool, int | None]:
-    """(address, shape, strides, dtype, read-only, producer's stream) of an object with ``__cuda_array_interface__``.
+def describe_cupy(obj: Any, on_cuda: bool) -> Memory:
+    """The memory of a CuPy array; its content is being made on CuPy's current stream of its device."""
+    must_have_cuda(obj, on_cuda)
+    data = obj.data
+    stream = sys.modules["cupy"].cuda.get_current_stream(data.device_id).ptr or dlpack.LEGACY_STREAM
+    return Memory(data.ptr if obj.size else 0, obj.shape, obj.strides, obj.dtype, False, obj, True, stream)
+
+
+def describe_numba(obj: Any, on_cuda: bool) -> Memory:
+    """The memory of an array of Numba's; where it tells no stream, its kernels run on the default one."""
+    must_have_cuda(obj, on_cuda)
+    memory = describe_device_array(obj)
+    return memory if memory.stream is not None else memory._replace(stream=numba_stream())
+
+
+def describe_device_array(obj: Any) -> Memory:
+    """The memory of an object with ``__cuda_array_interface__``, as that tells it.
 
     The stream is an address, 1 for CUDA's legacy default stream, 2 for the per-thread one; None where there is
     nothing to wait for.
     """
-    source = obj.detach() if is_torch(obj) else obj
-    interface = source.__cuda_array_interface__
+    interface = obj.__cuda_array_interface__
+    if interface.get("mask") is not None:
+        raise TypeError(f"{type(obj).__name__} has a mask, which logical data cannot have; fill it first")
     dtype = np.dtype(interface["typestr"])
     if dtype.kind == "V" and len(interface.get("descr") or ()) > 1:
         dtype = np.dtype(interface["descr"])
     shape = tuple(interface["shape"])
     strides = interface.get("strides")
-    if strides is None:
-        strides = tuple(dtype.itemsize * int(np.prod(shape[axis + 1 :], dtype=np.int64)) for axis in range(len(shape)))
+    steps = c_strides(shape, dtype) if strides is None else tuple(strides)
     address, readonly = interface["data"]
-    if interface.get("mask") is not None:
-        raise TypeError(f"{type(obj).__name__} has a mask, which logical data cannot have; fill it first")
-    return address, shape, tuple(strides), dtype, bool(readonly), producer_stream(obj, interface)
+    stream = interface.get("stream")
+    return Memory(address, shape, steps, dtype, bool(readonly), obj, True, None if stream is None else int(stream))
 
 
-def is_torch(obj: Any) -> bool:
-    return type(obj).__module__.partition(".")[0] == "torch"
+# -- streams ---------------------------------------------------------------------------------------------------------
+
+
+def stream_address(stream: Any) -> int:
+    """The address of a stream of any library: ``__cuda_stream__``, or an int; the default stream is 1."""
+    if hasattr(stream, "__cuda_stream__"):
+        stream = stream.__cuda_stream__()[1]
+    if isinstance(stream, bool) or not hasattr(stream, "__index__"):
+        raise TypeError(
+            f"a stream has __cuda_stream__, or is an address as int, got {type(stream).__name__}; pass its address"
+        )
+    return int(stream) or dlpack.LEGACY_STREAM
+
+
+def numba_stream() -> int:
+    """The stream on which Numba runs what is given none."""
+    per_thread = os.environ.get("NUMBA_CUDA_PER_THREAD_DEFAULT_STREAM", "0")
+    return dlpack.LEGACY_STREAM if per_thread in ("", "0") else 2
 
 
 def current_stream(library: str, ordinal: int) -> int:
-    """The address of the caller's current stream in a library; 0 is CUDA's default stream."""
+    """The address of the caller's current stream in a library; 1 is CUDA's default stream."""
     if library == "cupy":
-        return int(sys.modules["cupy"].cuda.get_current_stream().ptr)
+        return int(sys.modules["cupy"].cuda.get_current_stream(ordinal).ptr) or dlpack.LEGACY_STREAM
     if library == "torch":
-        return int(sys.modules["torch"].cuda.current_stream(ordinal).cuda_stream)
-    return 0
+        return int(sys.modules["torch"].cuda.current_stream(ordinal).cuda_stream) or dlpack.LEGACY_STREAM
+    return numba_stream()
 
 
-def copied(array: Any, library: str) -> Any:
-    """A copy of a device array, made on the caller's current stream."""
+def copied(array: Any, library: str, ordinal: int) -> Any:
+    """A copy of a device array, on its device, made on the caller's current stream there."""
     if library == "torch":
         return array.clone()
     if library == "cupy":
-        return array.copy()
+        with sys.modules["cupy"].cuda.Device(ordinal):
+            return array.copy()
     from stf.interop.adapters import import_library
 
-    target = import_library("numba.cuda").device_array_like(array)
-    target.copy_to_device(array)
+    cuda = import_library("numba.cuda")
+    with cuda.gpus[ordinal]:
+        target = cuda.device_array_like(array)
+        target.copy_to_device(array)
     return target
-
-
-def producer_stream(obj: Any, interface: dict[str, Any]) -> int | None:
-    """The stream on which an array's content is being made."""
-    stream = interface.get("stream")
-    if stream is not None:
-        return int(stream)
-    if is_torch(obj):
-        torch = sys.modules["torch"]
-        return int(torch.cuda.current_stream(obj.device).cuda_stream) or 1
-    return None

@@ -2,39 +2,131 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 
+try:
+    import cython
+except ImportError:
+    from stf import _cython as cython  # type: ignore[no-redef]
+
+if not cython.compiled:
+    from stf._sync import PyThread_get_thread_ident
+
 modules = sys.modules
+innermost: list = [None]  # the end of the chain
+latest: list = [None]  # whose stream was made current last
 cupy_streams: dict = {}
 torch_streams: dict = {}
 
 
 class Borrowed:
-    """The streams that were current in CuPy and torch before a task's was."""
+    """The streams that were current in CuPy and torch before a task's was.
+
+    Those that are borrowed now form a chain, since tasks that are started and ended by hand may overlap: who gives back
+    out of turn leaves what it found to the one that borrowed after it.
+    """
 
     def __init__(self, pointer, ordinal):
+        self.pointer = pointer
+        self.ordinal = ordinal
+        self.grad_before = False
+        self.take()
+        self.below = innermost[0]
+        innermost[0] = self
+
+    def take(self):
+        """Make the task's stream current in this thread."""
+        latest[0] = self
+        self.thread = PyThread_get_thread_ident()
         self.cupy_before = self.torch_before = None
+        pointer = self.pointer
+        ordinal = self.ordinal
         cupy = modules.get("cupy")
         if cupy is not None:
-            stream = cupy_streams.get((pointer, ordinal))
+            stream: tuple = cupy_streams.get(pointer)
             if stream is None:
-                stream = cupy_streams[(pointer, ordinal)] = cupy_stream(cupy, pointer, ordinal)
-            self.cupy_before = stream[1]()
+                cupy = importlib.import_module("cupy")  # another thread may be in the middle of it
+                stream = cupy_streams[pointer] = cupy_stream(cupy, pointer, ordinal)
+            self.cupy_before = stream[1](ordinal)
             stream[0]()
         torch = modules.get("torch")
-        if torch is not None and torch.cuda.is_initialized():
-            stream = torch_streams.get((pointer, ordinal))
+        if torch is not None and has_cuda(torch):
+            stream = torch_streams.get(pointer)
             if stream is None:
-                stream = torch_streams[(pointer, ordinal)] = torch_stream(torch, pointer, ordinal)
-            self.torch_before = torch._C._cuda_getCurrentStream(ordinal)
-            torch._C._cuda_setStream(*stream)
+                stream = torch_streams[pointer] = torch_stream(torch, pointer, ordinal)
+            self.torch_before = stream[1](ordinal)
+            stream[0](*stream[2])
+            self.turn_grad_off(torch)
+        return 0
+
+    def renew(self):
+        """Make the stream current again, after another task's or for another thread."""
+        if latest[0] is self and self.thread == PyThread_get_thread_ident():
+            return 0
+        cupy_before, torch_before, grad_before = self.cupy_before, self.torch_before, self.grad_before
+        is_here = self.thread == PyThread_get_thread_ident()
+        self.take()
+        if is_here:
+            self.cupy_before, self.torch_before, self.grad_before = cupy_before, torch_before, grad_before
+        return 0
+
+    def leave_chain(self):
+        """Go from the chain; return who borrowed after this in the same thread, and so keeps what was before."""
+        heir: Borrowed = None
+        other: Borrowed = innermost[0]
+        if other is self:
+            innermost[0] = self.below
+            return None
+        while other is not None and other.below is not self:
+            if other.thread == self.thread:
+                heir = other
+            other = other.below
+        if other is None:
+            return None
+        other.below = self.below
+        return other if other.thread == self.thread else heir
 
     def give_back(self):
         """Make current what was."""
+        latest[0] = None
+        heir: Borrowed = self.leave_chain()
+        if self.thread != PyThread_get_thread_ident():
+            return  # what is current in another thread is that thread's
+        if heir is not None:
+            heir.cupy_before, heir.torch_before = self.cupy_before, self.torch_before
+            heir.grad_before = self.grad_before
+            return
+        if self.grad_before:
+            modules["torch"]._C._set_grad_enabled(True)
         if self.cupy_before is not None:
             self.cupy_before.use()
         if self.torch_before is not None:
             modules["torch"]._C._cuda_setStream(*self.torch_before)
+
+    def turn_grad_off(self, torch):
+        """Turn torch's autograd off in this thread."""
+        self.grad_before = torch.is_grad_enabled()
+        if self.grad_before:
+            torch._C._set_grad_enabled(False)
+        return 0
+
+
+def without_grad():
+    """What gives back torch's autograd, which is off from now on: for a body that has no stream."""
+    borrowed: Borrowed = Borrowed.__new__(Borrowed)
+    borrowed.cupy_before = borrowed.torch_before = borrowed.below = None
+    borrowed.thread = PyThread_get_thread_ident()
+    borrowed.turn_grad_off(modules["torch"])
+    return borrowed
+
+
+def has_cuda(torch):
+    """Whether torch uses CUDA; not while another thread is still importing it."""
+    try:
+        return torch.cuda.is_initialized()
+    except AttributeError:
+        return False
 
 
 class StreamPointer:
@@ -58,6 +150,7 @@ def cupy_stream(cupy, pointer, ordinal):
 
 
 def torch_stream(torch, pointer, ordinal):
-    """A CUDA stream as torch's own calls take it: ``torch.cuda.set_stream`` costs six microseconds."""
+    """(make it current, what is current, arguments of the former); ``torch.cuda.set_stream`` costs six microseconds."""
     stream = torch.cuda.ExternalStream(pointer, f"cuda:{ordinal}")
-    return (stream.stream_id, stream.device_index, stream.device_type)
+    settings = (stream.stream_id, stream.device_index, stream.device_type)
+    return torch._C._cuda_setStream, torch._C._cuda_getCurrentStream, settings

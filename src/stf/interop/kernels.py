@@ -15,8 +15,24 @@ def remember(thing: Any, kernel: Any) -> None:
     known[id(thing)] = kernel
 
 
-def function_of(thing: Any, ordinal: int, driver: Any) -> int:
-    """The CUDA function of a kernel for a device; `driver` finds it for kernels that belong to no context.
+keys: dict[Any, int] = {}
+
+
+def function_key(what: Any) -> int:
+    """A small number for a device, or for a CUDA context of the user's: kernels have one function in each."""
+    return keys.setdefault(what, len(keys) + 1)
+
+
+def function_of_kernel(kernel: int, context: Any, where: int) -> int:
+    """The function, at an execution place, of a kernel that belongs to no CUDA context."""
+    pointer = context.cuda_context_at(where)
+    if pointer:
+        return int(context._driver.function_in(kernel, pointer))
+    return int(context._driver.function_on(kernel, context.engine.place_numbers[where]))
+
+
+def function_at(thing: Any, context: Any, where: int) -> int:
+    """The CUDA function of a kernel at an execution place.
 
     Raises
     ------
@@ -29,11 +45,11 @@ def function_of(thing: Any, ordinal: int, driver: Any) -> int:
     if module == "cupy" and hasattr(thing, "kernel"):
         import cupy
 
-        with cupy.cuda.Device(ordinal):
+        with cupy.cuda.Device(context.engine.place_numbers[where]):
             return int(thing.kernel.ptr)
     handle = getattr(thing, "handle", None) if module == "cuda" else None
     if handle is not None:
-        return int(driver.function_on(int(handle), ordinal))
+        return function_of_kernel(int(handle), context, where)
     if hasattr(thing, "ptr") and isinstance(thing.ptr, int):  # cupy.cuda.Function
         return int(thing.ptr)
     raise TypeError(

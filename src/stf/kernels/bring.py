@@ -120,7 +120,7 @@ def numba_kernel(context: Any, brought: BroughtKernel, args: tuple[Any, ...], pl
             f"{brought!r} runs on a CUDA device, and this place is {context.engine.place_names[where]}; use "
             'stf.context(devices="cuda")'
         )
-    key = (where, *[key_of(argument) for argument in args])
+    key = (context.engine.function_keys[where], *[key_of(argument) for argument in args])
     known = brought.compiled.get(key)
     if known is None:
         known = brought.compiled[key] = compile_numba(context, brought.thing, args, where)
@@ -162,9 +162,9 @@ def compile_numba(context: Any, dispatcher: Any, args: tuple[Any, ...], where: i
     with numba_cuda.gpus[context.engine.place_numbers[where]]:
         overload = dispatcher.compile(tuple(kinds))
         handle = int(overload._codelibrary.get_cufunc().handle)
-    driver = context._driver
-    function = driver.function_on(handle, context.engine.place_numbers[where])
-    made = Kernel(dispatcher, driver.parameters_of(function), [0] * where + [function], dispatcher.py_func.__name__)
+    function = foreign.function_of_kernel(handle, context, where)
+    made = Kernel(dispatcher, context._driver.parameters_of(function), [], dispatcher.py_func.__name__)
+    made.keep(context.engine.function_keys[where], function)
     made.describe_arrays([len(a.data.core.layout.shape) if isinstance(a, Access) else -1 for a in args])
     return made
 

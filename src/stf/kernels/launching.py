@@ -23,6 +23,8 @@ from stf.interop import kernels as foreign
 from stf.tasks import ContextCore, Task
 
 if not cython.compiled:
+    from stf.bodies import reach_all
+
     NEW, OPEN, ENDED = 0, 1, 2
 
 BLOCK_BYTES = 4096  # the parameters of a kernel, at most (CUDA C++ Programming Guide, "Function Parameters")
@@ -47,15 +49,20 @@ class Kernel:
         self.count = len(ndims)
 
     def function_at(self, context, where):
-        """The CUDA function for the device at an execution place."""
-        if where < len(self.functions) and self.functions[where]:
-            return self.functions[where]
+        """The CUDA function for the device, or the user's CUDA context, at an execution place."""
+        key = context.engine.function_keys[where]
+        if key < len(self.functions) and self.functions[key]:
+            return self.functions[key]
         if where == 0:
             raise PlaceError(f"kernel '{self.name}' runs on a device, got the host; give place=exec_place.device(i)")
-        while len(self.functions) <= where:
+        self.keep(key, foreign.function_at(self.origin, context, where))
+        return self.functions[key]
+
+    def keep(self, key, function):
+        """Remember the function for places of a key."""
+        while len(self.functions) <= key:
             self.functions.append(0)
-        self.functions[where] = foreign.function_of(self.origin, context.engine.place_numbers[where], context._driver)
-        return self.functions[where]
+        self.functions[key] = function
 
 
 class Config:
@@ -159,6 +166,8 @@ def put_launch(task, kernel, config, args):
     count: cython.int = 0
     size: cython.int
     block: LaunchBlock = spare_blocks.pop() if spare_blocks else LaunchBlock()
+    if task.remote:
+        reach_all(task)
     if kernel.ndims is not None:
         put_described(task, kernel, args, block)
     for i in range(len(args) if kernel.ndims is None else 0):
@@ -180,10 +189,10 @@ def put_launch(task, kernel, config, args):
         else:
             block.put_bytes(kernel.offsets[i], raw_value(kernel, i, argument))
     engine: Engine = task.engine
-    where: cython.int = task.where
-    function: cython.longlong = kernel.functions[where] if where < len(kernel.functions) else 0
+    key: cython.int = engine.function_keys[task.where]
+    function: cython.longlong = kernel.functions[key] if key < len(kernel.functions) else 0
     if function == 0:
-        function = kernel.function_at(task.context, where)
+        function = kernel.function_at(task.context, task.where)
     if not cython.compiled:
         raise PlaceError("kernels need the compiled form of stf; unset STF_PURE, or install it with a C compiler")
     engine.port.launch(
@@ -315,9 +324,9 @@ def kernel_of(context: ContextCore, thing, where):
             f"a kernel runs on a CUDA device, and this place is {context.engine.place_names[where]}; use "
             'stf.context(devices="cuda"), and place=exec_place.device(i)'
         )
-    driver = context._driver
-    function = foreign.function_of(thing, number, driver)
-    kernel = Kernel(thing, driver.parameters_of(function), [0] * where + [function], foreign.name_of(thing))
+    function = foreign.function_at(thing, context, where)
+    kernel = Kernel(thing, context._driver.parameters_of(function), [], foreign.name_of(thing))
+    kernel.keep(context.engine.function_keys[where], function)
     foreign.remember(thing, kernel)
     return kernel
 

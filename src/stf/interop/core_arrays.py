@@ -1,0 +1,50 @@
+"""Memory of ``cuda.core``: its Buffer and its StridedMemoryView, handed in as arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from stf.errors import PlaceError
+from stf.interop.memory import Memory, c_strides, must_have_cuda, view_at
+
+BYTE = np.dtype(np.uint8)
+
+
+def describe_buffer(obj: Any, on_cuda: bool) -> Memory:
+    """The bytes of a ``cuda.core.Buffer``; it tells no stream, so they must be there."""
+    if obj.is_host_accessible:
+        return host_memory(int(obj.handle), (obj.size,), (1,), BYTE, False, obj)
+    must_have_cuda(obj, on_cuda)
+    return Memory(int(obj.handle), (obj.size,), (1,), BYTE, False, obj, True)
+
+
+def describe_view(obj: Any, on_cuda: bool) -> Memory:
+    """The memory of a ``StridedMemoryView``; its content is being made where that of the viewed object is."""
+    dtype = obj.dtype
+    if dtype is None:
+        raise TypeError("this StridedMemoryView has no dtype; give it one with view.view(dtype=...)")
+    shape = tuple(obj.shape)
+    counts = obj.strides
+    strides = c_strides(shape, dtype) if counts is None else tuple([n * dtype.itemsize for n in counts])
+    readonly = bool(obj.readonly)
+    if not obj.is_device_accessible or obj.device_id < 0:
+        return host_memory(int(obj.ptr), shape, strides, dtype, readonly, obj)
+    must_have_cuda(obj, on_cuda)
+    return Memory(int(obj.ptr), shape, strides, dtype, readonly, obj, True, stream_of(obj.exporting_obj, on_cuda))
+
+
+def stream_of(obj: Any, on_cuda: bool) -> Any:
+    """Where the content of an object is being made, if it tells."""
+    from stf.interop.arrays import describe
+
+    try:
+        return describe(obj, on_cuda).stream
+    except (TypeError, PlaceError):
+        return None
+
+
+def host_memory(address: int, shape: Any, strides: Any, dtype: Any, readonly: bool, owner: Any) -> Memory:
+    array = view_at(address, shape, strides, dtype, owner, not readonly)
+    return Memory(array.__array_interface__["data"][0], shape, strides, dtype, readonly, array)

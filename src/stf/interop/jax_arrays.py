@@ -1,0 +1,153 @@
+"""Arrays of JAX, which never change: what users hand in, what bodies get, and where their results go.
+
+A body gets a copy of each array, made when it runs, and returns what it writes. JAX runs on streams of its own and
+keeps what it has seen of an array, so memory that later tasks change must not be shared with it. The copy is ordered
+between the task's stream and JAX's by events; nobody waits.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from stf._engine.instances import Layout, Replica
+from stf.interop import cuda_arrays, dlpack
+from stf.interop.memory import Memory, numpy_view
+
+# -- in --------------------------------------------------------------------------------------------------------------
+
+
+def describe_jax(obj: Any, on_cuda: bool) -> Memory:
+    """The memory of a JAX array, which may only be read.
+
+    JAX takes no stream for "none", so it is asked without one; the stream that is to wait is told later.
+    """
+    from stf.interop.arrays import describe_dlpack
+
+    try:
+        memory = describe_dlpack(obj, on_cuda, no_stream=None)
+    except BufferError as error:
+        raise TypeError(
+            f"logical data is one array on one device, and JAX says: {error}; register its shards: "
+            "[s.data for s in x.addressable_shards]"
+        ) from error
+    if not memory.address_of_device:
+        memory.owner.flags.writeable = False
+    return memory._replace(readonly=True)
+
+
+# -- out -------------------------------------------------------------------------------------------------------------
+
+
+class JaxCopy:
+    """What a body is to get of one access: called when the body runs, it makes the copy.
+
+    Parameters
+    ----------
+    task : TaskCore
+        The open task.
+    replica : Replica
+        Where the content is, and where a result goes.
+    memory : numpy.ndarray or DeviceMemory
+        The content.
+    """
+
+    def __init__(self, task: Any, replica: Any, memory: Any) -> None:
+        self.task = task
+        self.replica = replica
+        self.memory = memory
+        self.given: Any = None
+
+    def __call__(self) -> Any:
+        """Return the copy, as a JAX array."""
+        if isinstance(self.memory, np.ndarray):
+            self.given = array_of(self.memory)
+        else:
+            self.given = copy_of_device(self.memory)
+        return self.given
+
+    def store(self, value: Any, name: str, position: int) -> None:
+        """Store a result of the body; TypeError or ValueError if it is of another type or shape."""
+        if value is self.given:
+            return
+        layout = self.replica.layout
+        shape, dtype = tuple(np.shape(value)), np.dtype(getattr(value, "dtype", None) or np.asarray(value).dtype)
+        if shape != layout.shape:
+            raise ValueError(f"result {position} of task '{name}' has shape {shape}, its data has {layout.shape}")
+        if dtype != layout.dtype:
+            raise TypeError(
+                f"result {position} of task '{name}' has dtype {dtype}, its data has {layout.dtype}; convert it with "
+                f"astype{hint_of(layout.dtype)}"
+            )
+        if isinstance(self.memory, np.ndarray):
+            self.memory[...] = np.asarray(value)
+        elif layout.nbytes:
+            self.store_on_device(value)
+
+    def store_on_device(self, value: Any) -> None:
+        """Copy a result on the task's stream, which waits for it; it is kept until that is done."""
+        jax = library()
+        ordinal = self.memory.device[1]
+        home = [device for device in jax.local_devices(backend="cuda") if device.local_hardware_id == ordinal]
+        value = jax.device_put(value, home[0])
+        found = dlpack.described(dlpack.export(value, stream=self.memory.stream))
+        layout = Layout(found.shape, found.strides, found.dtype, found.dtype.itemsize)
+        source = Replica(None, self.replica.place, layout)
+        source.address, source.owner = found.address, (value, found.capsule)
+        self.task.put_copy(self.replica, source)
+
+
+def array_of(memory: Any) -> Any:
+    """A copy of a NumPy array; TypeError if JAX would change its type."""
+    array = library().numpy.array(memory, copy=True)
+    must_keep_type(array, memory.dtype)
+    return array
+
+
+def copy_of_device(memory: Any) -> Any:
+    """A copy of memory of a device, which the memory's stream waits for."""
+    jax = library()
+    if not memory.layout.nbytes:
+        return array_of(np.empty(memory.layout.shape, memory.dtype))
+    seen = jax.dlpack.from_dlpack(memory)
+    must_keep_type(seen, memory.dtype)
+    array = jax.numpy.array(seen, copy=True)
+    dlpack.export(array, stream=memory.stream)
+    return array
+
+
+def settled_copy(replica: Any, ordinal: int) -> Any:
+    """A copy of a replica whose content is there, outside tasks; the host waits for it, since nobody else would."""
+    memory = cuda_arrays.DeviceMemory(replica, (dlpack.CUDA, ordinal), dlpack.LEGACY_STREAM)
+    return copy_of_device(memory).block_until_ready()
+
+
+def must_keep_type(array: Any, dtype: np.dtype[Any]) -> None:
+    """Raise if JAX made an array of another type than it was given."""
+    if array.dtype != dtype:
+        raise TypeError(f"JAX makes {array.dtype} of {dtype}{hint_of(dtype)}")
+
+
+def hint_of(dtype: np.dtype[Any]) -> str:
+    """What to do where JAX has no elements of 64 bits."""
+    if dtype.itemsize // (2 if dtype.kind == "c" else 1) < 8:
+        return ""
+    return '; jax.config.update("jax_enable_x64", True) lets it keep elements of 64 bits'
+
+
+@functools.cache
+def library() -> Any:
+    """Import JAX, or say how to get it."""
+    from stf.interop.adapters import import_library
+
+    import_library("jax.dlpack")
+    return import_library("jax")
+
+
+def jax_copy(task: Any, replica: Any, ordinal: int) -> JaxCopy:
+    """What the body of an open task is to get of a replica; `ordinal` is -1 for one in the host's memory."""
+    if ordinal < 0:
+        return JaxCopy(task, replica, numpy_view(replica, True))
+    return JaxCopy(task, replica, cuda_arrays.device_memory(replica, ordinal, task.stream_ptr()))

@@ -1,0 +1,84 @@
+"""Memory: where an array of a user's lies, and NumPy arrays over raw addresses."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stf.errors import PlaceError
+
+
+class Memory(NamedTuple):
+    """Where an array lies: address of its first element, shape, strides in bytes, dtype, and who keeps it alive.
+
+    `stream` is where its content is being made: the address of a CUDA stream (1 and 2 are the default ones), or a
+    function that makes the stream at an address wait for it; None where it is there.
+    """
+
+    address: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: np.dtype[Any]
+    readonly: bool
+    owner: Any
+    address_of_device: bool = False
+    stream: int | Callable[[int], None] | None = None
+
+    @property
+    def is_capsule(self) -> bool:
+        """Whether it is held by a capsule of DLPack's."""
+        return type(self.owner).__name__ == "PyCapsule"
+
+
+def view_at(address: int, shape: Any, strides: Any, dtype: Any, owner: Any, writeable: bool) -> np.ndarray[Any, Any]:
+    """A NumPy array over raw memory that keeps `owner` alive."""
+    low = high = 0
+    for n, step in zip(shape, strides, strict=True):
+        if n == 0:
+            array = np.empty(shape, dtype)
+            array.flags.writeable = writeable
+            return array
+        low += min((n - 1) * step, 0)
+        high += max((n - 1) * step, 0)
+    buffer = (ctypes.c_char * (high - low + dtype.itemsize)).from_address(address + low)
+    buffer._stf_owner = owner
+    array = np.ndarray(shape, dtype, buffer, -low, strides)
+    array.flags.writeable = writeable
+    return array
+
+
+def numpy_view(replica: Any, writeable: bool) -> Any:
+    """The NumPy view of a host-visible replica, made once per replica and mode."""
+    views = replica.views
+    if views is None:
+        views = replica.views = {}
+    view = views.get(writeable)
+    if view is None:
+        layout = replica.layout
+        if layout.interface is not None:
+            view = layout.interface.view(replica.instance)
+        else:
+            view = view_at(replica.address, layout.shape, layout.strides, layout.dtype, replica.owner, writeable)
+        views[writeable] = view
+    return view
+
+
+def c_strides(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:
+    """Strides in bytes of a C-ordered array."""
+    strides, step = [], dtype.itemsize
+    for n in reversed(shape):
+        strides.append(step)
+        step *= max(n, 1)
+    return tuple(reversed(strides))
+
+
+def must_have_cuda(obj: Any, on_cuda: bool) -> None:
+    """Raise unless the context has CUDA devices."""
+    if not on_cuda:
+        raise PlaceError(
+            f"{type(obj).__name__} lies on a CUDA device and this context runs on the CPU; copy it to the host, or use "
+            'stf.context(devices="cuda")'
+        )

@@ -1,0 +1,95 @@
+"""Tensors of torch: what users hand in, views of replicas, and autograd, which is off in bodies."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from stf.errors import PlaceError
+from stf.interop.dtypes import dtype_of_torch, torch_dtype
+from stf.interop.memory import Memory, view_at
+
+# -- in --------------------------------------------------------------------------------------------------------------
+
+
+def describe_tensor(obj: Any, on_cuda: bool) -> Memory:
+    """The memory of a tensor; one that needs a gradient gives its values.
+
+    Raises
+    ------
+    PlaceError
+        It is on a device that the context does not have.
+    TypeError
+        It is sparse, quantized, or a lazy conjugate: no plain memory.
+    """
+    torch = sys.modules["torch"]
+    refuse_views_in_name_only(obj, torch)
+    dtype = dtype_of_torch(obj.dtype)
+    itemsize = dtype.itemsize
+    shape, strides = tuple(obj.shape), tuple([step * itemsize for step in obj.stride()])
+    kind = obj.device.type
+    if kind == "cpu":
+        array = view_at(obj.data_ptr(), shape, strides, dtype, obj, True)
+        return Memory(array.__array_interface__["data"][0], shape, strides, dtype, False, array)
+    if kind != "cuda" or not on_cuda:
+        raise PlaceError(
+            f"this tensor is on {obj.device}, which is not in the context; copy it with .cpu(), or use "
+            'stf.context(devices="cuda")'
+        )
+    stream = int(torch.cuda.current_stream(obj.device).cuda_stream) or 1
+    return Memory(obj.data_ptr(), shape, strides, dtype, False, obj, True, stream)
+
+
+def refuse_views_in_name_only(obj: Any, torch: Any) -> None:
+    """Raise for a tensor that is not strided memory with its values."""
+    if obj.layout is not torch.strided:
+        raise TypeError(
+            f"logical data needs a strided tensor, got one of layout {obj.layout}; register its values and indices "
+            "(stf.register_data_interface), or to_dense()"
+        )
+    if obj.is_conj() or obj.is_neg():
+        raise TypeError("this tensor is a lazy conjugate or negative; resolve_conj().resolve_neg() gives its values")
+
+
+made = [False]  # whether any body ever got a tensor
+
+# -- out -------------------------------------------------------------------------------------------------------------
+
+
+def tensor_of_numpy(torch: Any, array: np.ndarray[Any, Any]) -> Any:
+    """A tensor over the memory of a NumPy array."""
+    made[0] = True
+    kind, carried = torch_dtype(array.dtype)
+    if carried is array.dtype:
+        return torch.from_numpy(array)
+    return torch.from_numpy(array.view(carried)).view(kind)
+
+
+def tensor_of_device(torch: Any, memory: Any, dtype: np.dtype[Any], ordinal: int, remote: bool = False) -> Any:
+    """A tensor of a CUDA device over memory that `memory` describes with the carrier's type.
+
+    If that is `remote`, torch must be told so by DLPack: else it asks CUDA where it is, and copies it.
+    """
+    made[0] = True
+    kind, carried = torch_dtype(dtype)
+    if remote:
+        tensor = torch.from_dlpack(memory.__dlpack__(stream=-1))
+    else:
+        tensor = torch.as_tensor(memory, device=f"cuda:{ordinal}")
+    return tensor if carried is dtype else tensor.view(kind)
+
+
+# -- autograd --------------------------------------------------------------------------------------------------------
+
+
+def set_grad(on: bool) -> bool:
+    """Turn autograd on or off for this thread; return what it was.
+
+    What a body changes in place lives on in later tasks, so a graph that grew through it would never end.
+    """
+    torch = sys.modules["torch"]
+    before = bool(torch.is_grad_enabled())
+    torch._C._set_grad_enabled(on)
+    return before
