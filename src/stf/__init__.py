@@ -27,6 +27,7 @@ from stf.errors import (
     TaskStateError,
     UninitializedDataError,
 )
+from stf.foreign import green_places
 from stf.interop.arrays import view
 from stf.kernels.bring import kernel
 from stf.loans import Frozen
@@ -71,6 +72,7 @@ __all__ = [
     "data_place",
     "exec_place",
     "graph_ctx",
+    "green_places",
     "kernel",
     "null_partition",
     "reducer",

@@ -48,9 +48,9 @@ def library_of(kind: Any) -> str:
     """The library whose arrays a type annotation asks for."""
     module = getattr(kind, "__module__", "") or ""
     root = module.split(".")[0]
-    if root in ("numpy", "cupy", "torch", "numba"):
+    if root in ("numpy", "cupy", "torch", "numba", "jax"):
         return root
-    raise TypeError(f"stf.Read[...] takes an array type of numpy, cupy, torch or numba, got {kind!r}")
+    raise TypeError(f"stf.Read[...] takes an array type of numpy, cupy, torch, numba or jax, got {kind!r}")
 
 
 Read = _Mode(1, "Read")

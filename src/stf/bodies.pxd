@@ -17,16 +17,21 @@ cdef class Body(LateCall):
     cdef list kinds
     cdef list late
     cdef bint ignores
+    cdef bint tensors
     cdef int prepare(self) except -1
     cdef object execute(self)
+    cdef object work(self)
 
 cdef Body make_body(TaskCore task, object fn, object args, list written, list kinds=*, list late=*)
 cdef int begin_body(TaskCore task) except -1
 cdef int submit(TaskCore task, Body body) except -1
 cdef int run_now(Engine engine, TaskCore task, Body body) except -1
 cdef object view_of(TaskCore task, int index, object lib)
+cdef object remote_view(TaskCore task, Replica replica, bint writeable, object lib)
+cdef int reach_all(TaskCore task) except -1
+cdef int must_reach(TaskCore task, Replica replica) except -1
 cpdef list values_of(TaskCore task, object lib)
 cpdef list views_of(TaskCore task, object lib)
 cdef list group(list groups, list views)
-cpdef int submit_body(TaskCore task, object fn, tuple extra) except -1
+cpdef int submit_body(TaskCore task, object fn, tuple extra, object lib=*) except -1
 cpdef object snapshot(object fn, TaskCore task)

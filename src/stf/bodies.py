@@ -14,9 +14,12 @@ from stf._engine import outcomes, waits
 from stf._engine.access import Access, DataHandle
 from stf._engine.failures import Failure
 from stf._engine.late import LateCall
-from stf.errors import AccessError
+from stf.errors import AccessError, PlaceError
 from stf.interop import adapters
 from stf.interop.current import Borrowed
+from stf.interop.jax_arrays import JaxCopy
+
+tensors_made = adapters.tensors_made
 
 if not cython.compiled:
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
@@ -34,7 +37,7 @@ class Body(LateCall):
 
     if not cython.compiled:
         fn = args = written = fresh = check = kinds = late = None
-        ignores = False
+        ignores = tensors = False
 
     def prepare(self):
         """Fill new partials, so that they count for nothing if the body is skipped."""
@@ -44,6 +47,16 @@ class Body(LateCall):
         return 0
 
     def execute(self):
+        if not self.tensors:
+            return self.work()
+        before = adapters.set_grad(False)
+        try:
+            return self.work()
+        finally:
+            adapters.set_grad(before)
+
+    def work(self):
+        """Call the function and store its results."""
         if self.check is not None:
             self.check.begin()
         if self.late is not None:
@@ -51,6 +64,8 @@ class Body(LateCall):
         result = self.fn(*self.args) if self.kinds is None else self.call_general()
         if result is not None and not self.ignores:
             store_results(result, self.written, self.fn)
+        elif self.late is not None:
+            adapters.must_return(self.written, self.fn)
         if self.check is not None:
             self.check()
         return None
@@ -60,7 +75,7 @@ class Body(LateCall):
         args = list(self.args)
         for index in self.late:
             whole = args[index]()
-            if self.written is not None:
+            if self.written is not None and type(args[index]) is not JaxCopy:
                 self.written = [whole if target is args[index] else target for target in self.written]
             args[index] = whole
         self.args = tuple(args)
@@ -90,13 +105,22 @@ def make_body(task: TaskCore, fn, args, written, kinds=None, late=None):
     body.written = written
     body.kinds = kinds
     body.late = late
+    body.tensors = tensors_made[0] and uses_tensors(args)
     body.ignores = not written and task.kind == "host_launch"  # its result goes nowhere, as in C++
     if task.partials is not None:
         body.fresh = fresh_views(task)
     engine: Engine = task.engine
-    if engine.validate and not engine.port.enqueues(task.where):
+    if engine.validate:
         body.check = adapters.watch(task)
     return body
+
+
+def uses_tensors(args):
+    """Whether a body gets tensors of torch, as an argument or within one."""
+    for value in args:
+        if adapters.is_tensor(value) or (hasattr(value, "views") and any([adapters.is_tensor(v) for v in value.views])):
+            return True
+    return False
 
 
 def fresh_views(task: TaskCore):
@@ -107,7 +131,9 @@ def fresh_views(task: TaskCore):
         access: Access = task.uses[index]
         replica: Replica = task.replicas[index]
         if replica.place != 0 and engine.port.enqueues(replica.place):
-            view = adapters.device_view(replica, "cupy", engine.place_numbers[replica.place])
+            view = adapters.device_fill(engine, task.slot, replica)
+            if not engine.port.enqueues(task.where):
+                view = view.on_host()
         else:
             view = adapters.view(replica, True, "numpy")
         views.append((access.op, view))
@@ -123,14 +149,16 @@ def view_of(task: TaskCore, index, lib):
     if lib is None and task.context is not None:
         lib = task.context.arrays
     engine: Engine = task.engine
+    if lib == "jax" and replica.layout.interface is None:
+        return jax_copy_of(task, replica)
+    if task.remote and replica.place != engine.affine[task.where] and engine.port.enqueues(1):
+        return remote_view(task, replica, writeable, lib)
     if replica.place != 0 and engine.port.enqueues(replica.place):
         if replica.views is not None:
             view = replica.views.get("cupy" if lib is None else lib)
             if view is not None:
                 return view
         return adapters.device_view(replica, lib, engine.place_numbers[replica.place])
-    if engine.port.enqueues(task.where):
-        engine.port.drain(task.slot)  # a body for a device looks at host memory: what is there must have come
     if lib is None and task.context is not None and replica.views is not None:
         view = replica.views.get(writeable)
         if view is not None:
@@ -138,9 +166,55 @@ def view_of(task: TaskCore, index, lib):
     return adapters.view(replica, writeable, lib)
 
 
+def jax_copy_of(task, replica):
+    """What makes a JAX array of an access when the body runs."""
+    engine: Engine = task.engine
+    number: cython.int = engine.place_numbers[replica.place]
+    if number >= 0 and engine.port.enqueues(replica.place):
+        return adapters.jax_copy(task, replica, number)
+    if engine.port.enqueues(task.where):
+        engine.port.drain(task.slot)
+    return adapters.jax_copy(task, replica, -1)
+
+
+def remote_view(task, replica, writeable, lib):
+    """The array of an access to memory elsewhere than where the task runs, on CUDA."""
+    engine: Engine = task.engine
+    number: cython.int = engine.place_numbers[replica.place]
+    if not engine.port.enqueues(task.where):
+        return adapters.view(replica, writeable, lib) if number < 0 else adapters.device_view(replica, lib, number)
+    if number < 0 and (lib == "numpy" or replica.layout.interface is not None):
+        engine.port.drain(task.slot)  # a body for a device looks at host memory: what is there must have come
+        return adapters.view(replica, writeable, lib)
+    must_reach(task, replica)
+    return adapters.device_view(replica, lib, engine.place_numbers[task.where], True)
+
+
+def reach_all(task):
+    """Raise PlaceError unless a task can use all its data where they are."""
+    for replica in task.held_replicas():
+        must_reach(task, replica)
+    return 0
+
+
+def must_reach(task, replica):
+    """Raise PlaceError unless what a task enqueues can use data where it is; user's memory is pinned for it."""
+    engine: Engine = task.engine
+    if replica.place == engine.affine[task.where] or not engine.port.enqueues(task.where):
+        return 0
+    engine.enter()
+    try:
+        able = engine.port.may_use(task.where, replica)
+    finally:
+        engine.gate.leave()
+    if not able:
+        raise PlaceError(adapters.story_of_reach(task.label(), task.place_name, replica))
+    return 0
+
+
 def values_of(task: TaskCore, lib):
     """What a body gets: the arrays of all accesses, in order; data made of several arrays put together."""
-    views = views_of(task, lib)
+    views: list = views_of(task, lib)
     return views if task.groups is None else [v() if isinstance(v, Parts) else v for v in group(task.groups, views)]
 
 
@@ -168,7 +242,7 @@ class Parts:
         return self.rebuild(self.views)
 
 
-def submit_body(task: TaskCore, fn, extra):
+def submit_body(task: TaskCore, fn, extra, lib=None):
     """Submit `task` with a late body that calls `fn` on the task's arrays and `extra`."""
     task.bare = False
     if hasattr(fn, "__code__"):
@@ -178,11 +252,11 @@ def submit_body(task: TaskCore, fn, extra):
     engine: Engine = task.engine
     begin_body(task)
     try:
-        values = views_of(task, None)
+        values = views_of(task, lib)
         if task.groups is not None:
             values = group(task.groups, values)
         values = [v for v in values if v is not adapters.TOKEN]
-        late = [i for i, v in enumerate(values) if isinstance(v, Parts)]
+        late = [i for i, v in enumerate(values) if type(v) is Parts or type(v) is JaxCopy]
         kinds = None
         written = written_values(task, values)
         arguments = values + list(extra)
@@ -202,6 +276,7 @@ def begin_body(task):
     if not engine.port.enqueues(task.where):
         engine.begin_late(task)
         return 0
+    task.inline = True
     engine.begin(task)
     try:
         waits.enter(engine.port, task)
@@ -228,6 +303,7 @@ def run_now(engine, task, body):
     """Run a body that enqueues work on the task's stream, which is current in the array libraries meanwhile."""
     failure = None
     borrowed: Borrowed = None
+    inner: Borrowed = None
     try:
         borrowed = Borrowed(engine.port.stream(task.slot), engine.place_numbers[task.where])
         body.prepare()
@@ -235,14 +311,22 @@ def run_now(engine, task, body):
     except Exception as exception:
         failure = Failure(task.label(), task.call_site, exception, task.written(), True)
     except BaseException as exception:
-        engine.fail(task, Failure(task.label(), task.call_site, exception, task.written(), True))
+        failure = Failure(task.label(), task.call_site, exception, task.written(), True)
+        failure.forget_frames()
+        engine.fail(task, failure)
         raise
     finally:
+        if task.borrowed is not None:  # by a body that asked for its task
+            inner = task.borrowed
+            task.borrowed = None
+            inner.give_back()
         if borrowed is not None:
             borrowed.give_back()
     if failure is not None:
         engine.fail(task, failure)
-        raise failure.error()
+        error = failure.error()
+        failure.forget_frames()
+        raise error
     engine.end(task)
     return 0
 

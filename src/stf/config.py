@@ -23,6 +23,7 @@ cpu_workers: int | None
 memory_limit: int | None
 max_pending: int | None
 hostile: int | None
+submit_thread: bool | None
 dot_file: str | None
 dot_ignore_prereqs: bool
 dot_color_by_device: bool
@@ -100,6 +101,7 @@ SETTINGS: tuple[Setting, ...] = (
         None,
         "seed that makes the CPU driver shuffle and delay what the rules leave open",
     ),
+    Setting("submit_thread", "flag", None, "a thread that gives work to CUDA: 1 always, 0 never; unset: in bursts"),
     Setting("dot_file", "text", None, "file that the task graph is written to, in DOT"),
     Setting("dot_ignore_prereqs", "flag", True, "leave out copies and allocations"),
     Setting("dot_color_by_device", "flag", False, "color tasks by device"),

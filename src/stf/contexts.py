@@ -7,24 +7,29 @@ import threading
 import weakref
 from typing import Any
 
-import numpy as np
-
-from stf import _loader, config, lifetime, options, places
+from stf import _loader, callers, config, lifetime, options, places
+from stf._backends.closed import ClosedPort
 from stf._backends.stream import StreamBackend
-from stf._engine import invariants, release
+from stf._backends.timed import TimedBackend
+from stf._engine import handover, invariants, release
 from stf._engine.access import AFFINE_PLACE
+from stf._engine.places import add_place
 from stf._engine.submit import Engine
+from stf._engine.suspects import Suspects
 from stf.composite import CompositeData
 from stf.creation import Creation
 from stf.data import LogicalData
-from stf.devices import DeviceSpec, Resources, parse_devices
-from stf.drivers import configured_devices, cuda_current, cuda_devices, cuda_place_of, make_driver
-from stf.errors import ContextClosedError, ContextMismatchError, PlaceError, TaskStateError
+from stf.devices import DeviceSpec, Resources
+from stf.drivers import cuda_current, cuda_place_of, make_driver, stream_is_captured
+from stf.errors import CaptureError, ContextClosedError, ContextMismatchError, PlaceError, TaskStateError
+from stf.filling import Filling
+from stf.foreign import ForeignPlace
 from stf.functions import TaskFunction
 from stf.interop import adapters
+from stf.interop.kernels import function_key
 from stf.kernels.launching import KernelTask, Launching
 from stf.loans import Lending
-from stf.observing import Observing
+from stf.observing import Observing, observes_times
 from stf.places import DataPlace, ExecPlace, Grid, as_exec_place
 from stf.registry import Registry
 from stf.tasks import HostLaunch
@@ -36,6 +41,7 @@ __all__ = [
 ]
 
 LANES_PER_PLACE = 64
+SEVERAL = -1
 log = logging.getLogger("stf")
 
 
@@ -60,9 +66,12 @@ def context(
         Run the tasks as CUDA graphs. This version records none.
     devices : str, sequence of int, or None
         ``"cpu"`` (one device that works in host memory), ``"cpu:4"`` (four emulated devices with memories of their
-        own); by default ``STF_DEVICES``, else this CPU.
-    stream, graph : optional
-        A caller's CUDA stream or graph; need CUDA.
+        own); by default that of `stream`, else ``STF_DEVICES``, else this CPU.
+    stream : int or object with ``__cuda_stream__``, optional
+        A caller's CUDA stream: work starts after what is on it now, and what comes there after `Context.finalize` comes
+        after all the work; the host waits for neither. May be one that is being captured.
+    graph : optional
+        A caller's CUDA graph; needs CUDA.
     resources : Resources, optional
         Workers and memory shared with other contexts.
     arrays : str, optional
@@ -92,12 +101,10 @@ def context(
     """
     config.check()
     options.refuse_graphs(use_graph, graph)
-    if stream is not None:
-        raise PlaceError("stream= takes a CUDA stream, and this version runs on the CPU only; leave it out")
     options.check_resources(resources)
     if arrays is not None:
         adapters.check_library(arrays)
-    spec = parse_devices(devices, cuda_devices=cuda_devices) if devices is not None else configured_devices()
+    caller, spec = callers.caller_of(stream, devices, resources)
     limit = memory_limit if memory_limit is not None else config.memory_limit
     return Context(
         spec,
@@ -107,10 +114,11 @@ def context(
         max_pending=options.pending_limit(max_pending if max_pending is not None else config.max_pending),
         observe=observe,
         name=options.name_of(name),
+        caller=caller,
     )
 
 
-class Context(Launching, Creation, Lending, Waiting, Observing):
+class Context(Launching, Creation, Filling, Lending, Waiting, Observing):
     """Data, tasks and what orders them. Made by `stf.context`."""
 
     def __init__(
@@ -124,38 +132,63 @@ class Context(Launching, Creation, Lending, Waiting, Observing):
         observe: str | bool = False,
         name: str | None = None,
         driver: Any = None,
+        caller: callers.Caller | None = None,
     ) -> None:
         self._finished = True  # until it is whole
         _loader.log_if_uncompiled()
         self.name = name
         self._spec = spec
         self.on_cuda = spec.driver == "cuda"
+        self._caller = caller
+        if caller is not None and resources is None:
+            resources = callers.shared
         self._resources = resources
         self.arrays = arrays
         if driver is None:
             driver = resources.driver(spec) if resources is not None else make_driver(spec)
         self._driver = driver
-        port = StreamBackend(self._driver, LANES_PER_PLACE, resources is None)
+        backend = TimedBackend if driver.stamps is not None and observes_times(observe) else StreamBackend
+        port = backend(self._driver, LANES_PER_PLACE, resources is None)
         names = ["host", *(f"device({i})" for i in spec.numbers)]
         affine = [0, *(0 if spec.shares_host else i + 1 for i in range(spec.count))]
         limits = [0, *([options.memory_bound(memory_limit, spec)] * spec.count)]
         engine = Engine(port, names, affine, limits, self._driver.max_workers, max_pending)
         engine.place_numbers = [-1, *spec.numbers]
+        engine.function_keys = [0, *(function_key(("device", i)) for i in spec.numbers)]
+        self._more_places: dict[Any, int] = {}
         engine.context = weakref.ref(self)
         engine.validate = config.validate or config.hostile is not None
-        engine.blocking = config.blocking
-        self.attach(engine, 1 if spec.count else 0)
+        engine.blocking = config.blocking and not (caller is not None and caller.captured)
+        self.attach(engine, 1 if spec.count else 0)  # the default place
+        self._suspects = Suspects(engine)
+        self._driver.watch_loss(self._suspects)
+        if caller is not None:
+            self._start_after(caller)
         self.registry = Registry()
         self._observers = None
         self._setup_observers(observe)
         self._finished = False
         lifetime.watch(self)
 
+    def _start_after(self, caller: callers.Caller) -> None:
+        """Begin on a caller's stream; its device is the default place."""
+        self.attach(self.engine, self._spec.numbers.index(caller.ordinal) + 1)
+        try:
+            self.engine.port.start_after(self.default_code, caller.pointer, caller.captured)
+        except BaseException:
+            self.engine.port.shutdown()
+            raise
+
     # -- places ------------------------------------------------------------------------------------------------
 
-    def place_of_code(self, code: int) -> ExecPlace:
-        """The execution place that an engine number means."""
-        return ExecPlace("device", self.engine.place_numbers[code]) if code else ExecPlace("host")
+    def place_of_code(self, code: int) -> Any:
+        """The execution place that an engine number means; of memory that all share, the data place."""
+        if code <= self._spec.count:
+            return ExecPlace("device", self.engine.place_numbers[code]) if code else ExecPlace("host")
+        for place, known in list(self._more_places.items()):
+            if known == code:
+                return place
+        return ExecPlace("device", self.engine.place_numbers[code])  # of a context that is finalized
 
     @property
     def devices(self) -> Grid:
@@ -173,20 +206,83 @@ class Context(Launching, Creation, Lending, Waiting, Observing):
             if chosen.size == 1:
                 return self.place_code(chosen[0])
             raise PlaceError(f"a task runs at one place, got a grid of {chosen.size}; loop over it, one task per place")
+        if isinstance(chosen, ForeignPlace):
+            return self._foreign_code(chosen)
         if chosen.index not in self._spec.numbers:
-            known = ", ".join(repr(p) for p in self.devices)
-            raise PlaceError(f"{chosen!r} is not in this context; it has {known}")
+            raise PlaceError(f"{chosen!r} is not in this context; it has {self._known_devices()}")
         return self._spec.numbers.index(chosen.index) + 1
 
-    def place_of_memory(self, memory: Any) -> int:
-        """The engine's number of the data place that memory of the user's is at."""
+    def place_code_of_task(self, place: Any) -> int:
+        """As `place_code`; negative for several places."""
+        return SEVERAL if isinstance(place, Grid) and place.size > 1 else self.place_code(place)
+
+    def grid_task(self, args: Any, symbol: str | None) -> Any:
+        """A task on several places."""
+        from stf.grids import GridTask
+
+        grid = next(arg for arg in args if isinstance(arg, Grid))
+        accesses: list[Any] = []
+        for arg in args:
+            if arg is not grid:
+                accesses += arg.expand() if hasattr(arg, "expand") else [arg]
+        return GridTask(self, grid, accesses, symbol)
+
+    def _known_devices(self) -> str:
+        return ", ".join(repr(p) for p in self.devices)
+
+    def _foreign_code(self, place: ForeignPlace) -> int:
+        """The engine's number of a CUDA stream or context of the user's, which it knows from its first use on."""
+        known = self._more_places.get(place)
+        if known is not None:
+            return known
+        if not self.on_cuda or place.index not in self._spec.numbers:
+            raise PlaceError(f"{place!r} is of CUDA device {place.index}, and this context is on {self._spec}")
+        device = self._spec.numbers.index(place.index)
+        key = function_key(("context", place.context_id))
+        return int(
+            self.engine.patiently(
+                lambda engine: add_place(
+                    engine,
+                    self._more_places,
+                    place,
+                    repr(place),
+                    place.index,
+                    device,
+                    affine=device + 1,
+                    origin=place.origin,
+                    function_key=key,
+                )
+            )
+        )
+
+    def _managed_code(self) -> int:
+        """The engine's number of memory that host and devices share; on a CPU that is the host's."""
+        if not self.on_cuda:
+            return 0
+        place = DataPlace("managed")
+        if place in self._more_places:
+            return self._more_places[place]
+        return int(self.engine.patiently(lambda engine: add_place(engine, self._more_places, place, "managed", -1, -2)))
+
+    def cuda_context_at(self, code: int) -> int:
+        """The address of the user's CUDA context at an execution place; 0 where it is the device's own."""
+        return 0 if code <= self._spec.count else int(self.place_of_code(code).context)
+
+    def place_of_memory(self, memory: Any, data_place: DataPlace | None = None) -> int:
+        """The engine's number of the place that memory of the user's is at; only he knows of managed memory."""
+        if data_place is not None and data_place.kind == "managed":
+            return self._managed_code()
         if not memory.address_of_device:
             return 0
         number = cuda_place_of(memory.address) if memory.address else self._spec.numbers[0]
         if number not in self._spec.numbers:
-            known = ", ".join(repr(place) for place in self.devices)
+            what = "the array of this capsule" if memory.is_capsule else type(memory.owner).__name__
+            if number < 0:
+                raise PlaceError(
+                    f"{what} lies at {memory.address:#x}, which is no address of a CUDA device's memory; was it freed?"
+                )
             raise PlaceError(
-                f"{type(memory.owner).__name__} lies on device({number}), which is not in this context; it has {known}"
+                f"{what} lies on device({number}), which is not in this context; it has {self._known_devices()}"
             )
         return self._spec.numbers.index(number) + 1
 
@@ -201,7 +297,10 @@ class Context(Launching, Creation, Lending, Waiting, Observing):
         if where.core.token or not valid:
             return self.current_place_code()
         affine = self.engine.affine
-        return affine.index(valid[-1], 1) if valid[-1] in affine[1:] else 0
+        devices = [place for place in valid if place in affine[1:]]
+        if devices:
+            return int(affine.index(devices[-1], 1))
+        return self.current_place_code() if valid[-1] else 0  # managed memory is everywhere
 
     def current_place_code(self) -> int:
         """The default place of this thread: the innermost ``with place``, else the first device."""
@@ -210,9 +309,9 @@ class Context(Launching, Creation, Lending, Waiting, Observing):
 
     def current_device_code(self) -> int:
         """The current device of this thread: that of the innermost ``with device``, else the first."""
-        devices = [place for place in places.defaults() if place.kind == "device"]
+        devices = [place for place in places.defaults() if place.index >= 0]
         if devices:
-            return self.place_code(devices[-1])
+            return self.place_code(ExecPlace("device", devices[-1].index))
         if self._spec.driver == "cuda" and (ordinal := cuda_current()) in self._spec.numbers:
             return self._spec.numbers.index(ordinal) + 1
         return int(self.default_code)
@@ -225,8 +324,10 @@ class Context(Launching, Creation, Lending, Waiting, Observing):
             raise TypeError(f"a data place is needed, got {place!r}; use data_place.host() or data_place.device(i)")
         if place.kind == "affine":
             return AFFINE_PLACE
-        if place.kind in ("host", "managed"):
+        if place.kind == "host":
             return 0
+        if place.kind == "managed":
+            return self._managed_code()
         if place.kind == "current_device":
             return self.engine.affine[self.current_device_code()]
         if place.index not in self._spec.numbers:
@@ -269,6 +370,8 @@ class Context(Launching, Creation, Lending, Waiting, Observing):
             What pictures and messages call the task.
         """
         task = self.make_task(args, options.name_of(name))
+        if task.where < 0:
+            raise PlaceError("kernels of ctx.cuda_kernel run at one place, got a grid; use ctx.task(grid, ...).streams")
         task.find_site_outside()
         return KernelTask(task)
 
@@ -292,59 +395,6 @@ class Context(Launching, Creation, Lending, Waiting, Observing):
         task = self.make_task((), None)
         task.find_site_outside()
         function.call(self, task, args, {})
-
-    def copy(self, src: Any, dst: Any) -> None:
-        """Submit a task that copies the content of one data to another of the same shape.
-
-        Data made of several arrays are copied to others with parts of the same shapes and dtypes.
-        """
-        sources, targets = self._parts_of(src), self._parts_of(dst)
-        if isinstance(src, CompositeData) or isinstance(dst, CompositeData):
-            check_equal_parts(src, dst)
-        for source, target in zip(sources, targets, strict=True):
-            if source.shape != target.shape:
-                raise ValueError(
-                    f"cannot copy {source!r} to {target!r}: the shapes {source.shape} and {target.shape} differ"
-                )
-        accesses = [source.read() for source in sources] + [target.write() for target in targets]
-        task = self._task_of_kind("copy", accesses, "copy", dst)
-        task.run_late(copy_into, ())
-
-    def _parts_of(self, data: Any) -> list[LogicalData]:
-        """The arrays that a data is made of: itself, or its parts."""
-        parts = data.parts if isinstance(data, CompositeData) else [data]
-        for part in parts:
-            self._check_array(part)
-        return parts
-
-    def fill(self, data: LogicalData, value: Any) -> None:
-        """Submit a task that fills the data with `value`."""
-        if isinstance(data, CompositeData):
-            raise TypeError(
-                f"fill takes data of one array, got {data!r}; fill a part of it, as in ctx.fill(lC.parts[0], value), "
-                "or write it in a task"
-            )
-        self._fill(data, value, None, None)
-
-    def _fill(self, data: LogicalData, value: Any, where: DataPlace | None, place: Any) -> None:
-        self._check_array(data)
-        np.broadcast_to(np.asarray(value, data.dtype), data.core.layout.shape)
-        if place is None and where is not None and where.kind == "device":
-            place = where.index
-        task = self._task_of_kind("fill", [data.write(where)], "fill", None, place)
-        task.run_late(fill_with, (value,))
-
-    def prefetch(self, data: LogicalData | CompositeData, data_place: DataPlace) -> None:
-        """Submit a copy of the data to a place, so that a later task finds it there."""
-        code = self.data_place_code(data_place)
-        parts = data.parts if isinstance(data, CompositeData) else [data]
-        for part in parts:
-            self._check_mine(part)
-        accesses = [part.read(data_place) for part in parts]
-        task = self._task_of_kind(
-            "prefetch", accesses, "prefetch", None, self._spec.numbers[code - 1] if code else "host"
-        )
-        task.run_empty()
 
     def _task_of_kind(self, kind: str, accesses: list[Any], name: str, near: Any = None, place: Any = None) -> Any:
         task = self.make_task_at(accesses, name)
@@ -397,12 +447,32 @@ class Context(Launching, Creation, Lending, Waiting, Observing):
         """Finalize, whoever is inside: nobody can use the context any more."""
         try:
             release.abandon_open_tasks(self.engine)
-            release.retire_all(self.engine)
+            if self._caller is None:
+                release.retire_all(self.engine)
+            else:
+                self._hand_over(self._caller)
         except (KeyboardInterrupt, TaskStateError):
             raise  # not finished: the data are still there, and finalize can be called again
         except BaseException:
-            self._close()
+            self._give_up()
             raise
+        self._close()
+
+    def _hand_over(self, caller: callers.Caller) -> None:
+        """Let the caller's stream come after all work."""
+        if caller.captured and not stream_is_captured(caller.pointer):
+            raise CaptureError(
+                f"{self!r} was made on a stream that was being captured, and the capture ended first; finalize the "
+                "context before it ends. Nothing was written back"
+            )
+        handover.hand_over(self.engine, self.default_code, caller.pointer)
+
+    def _give_up(self) -> None:
+        """Close after a failure; what fails on the way is less than what failed before."""
+        try:
+            release.forget_all(self.engine)
+        except Exception as error:
+            log.debug("%r: %s", self, error)
         self._close()
 
     def _close(self) -> None:
@@ -410,13 +480,17 @@ class Context(Launching, Creation, Lending, Waiting, Observing):
         lifetime.forget(self)
         self.engine.closed = f"{self!r} was finalized; make a new one with stf.context()"
         self.engine.port.shutdown()
+        self._more_places.clear()
+        if self._caller is not None:
+            self._caller = self._caller._replace(owner=None)
         self._write_pictures()
         self._tell_idle_devices()
 
     def abandon_after_fork(self) -> None:
         """In the child of a fork nothing of the parent's context may be used."""
         self._finished = True
-        self.engine.closed = "forked: this context belongs to the parent process; make a new one in the child"
+        story = "forked: this context belongs to the parent process; make a new one in the child"
+        release.abandon(self.engine, ClosedPort(story), story)
 
     def __enter__(self) -> Context:
         places.contexts().append(self)
@@ -442,7 +516,9 @@ class Context(Launching, Creation, Lending, Waiting, Observing):
         invariants.check_state(self.engine)
 
     def _tell_idle_devices(self) -> None:
-        used = [pool.tasks for pool in self.engine.coherency.pools[1:]]
+        used = [0] * self._spec.count
+        for pool in self.engine.coherency.pools[1:]:
+            used[max(self.engine.affine[pool.place], 1) - 1] += pool.tasks
         if len(used) > 1 and sum(1 for n in used if n) == 1 and sum(used) > 1:
             where = next(i for i, n in enumerate(used) if n)
             log.info("all %d tasks ran on device(%d) of %d; use .on(place)", sum(used), where, len(used))
@@ -468,31 +544,10 @@ class Context(Launching, Creation, Lending, Waiting, Observing):
 
     def _must_be_outside(self, what: str) -> None:
         """Blocking calls inside a body would wait for themselves."""
+        self._must_be_open()
         inside = self.engine.inside(threading.get_ident())
         if inside is not None:
             raise TaskStateError(f"{what} inside {inside}: it would wait for itself; call it after the task has ended")
 
     def __repr__(self) -> str:
         return f"<stf.Context{f' {self.name!r}' if self.name else ''} on {self._spec}>"
-
-
-def check_equal_parts(src: Any, dst: Any) -> None:
-    """Raise unless two data made of several arrays have parts that correspond."""
-    if not (isinstance(src, CompositeData) and isinstance(dst, CompositeData)):
-        raise TypeError(f"cannot copy {src!r} to {dst!r}: only one is made of several arrays; copy its parts (.parts)")
-    described = [[(part.shape, part.dtype) for part in data.parts] for data in (src, dst)]
-    if described[0] != described[1]:
-        one, other = (", ".join(f"{dtype} {shape}" for shape, dtype in parts) for parts in described)
-        raise ValueError(f"cannot copy {src!r} to {dst!r}: their parts differ, {one} and {other}")
-
-
-def copy_into(*arrays: Any) -> None:
-    """Body of `Context.copy`: the first half of the arrays are copied to the others."""
-    half = len(arrays) // 2
-    for source, target in zip(arrays[:half], arrays[half:], strict=True):
-        target[...] = source
-
-
-def fill_with(target: Any, value: Any) -> None:
-    """Body of `Context.fill`."""
-    target[...] = value

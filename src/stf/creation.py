@@ -12,13 +12,19 @@ from stf._engine import release
 from stf._engine.instances import Layout
 from stf.composite import CompositeData, find_interface
 from stf.data import LogicalData
+from stf.drivers import cuda_is_managed
 from stf.errors import PlaceError
-from stf.interop.arrays import Memory, describe
+from stf.interop.arrays import describe
+from stf.interop.dtypes import dtype_of
+from stf.interop.memory import Memory, c_strides
 from stf.options import name_of
 from stf.places import DataPlace
 
 if TYPE_CHECKING:
     from stf.registry import Registry
+
+EMPTY = 64  # the address of an array without elements, for those that have none
+FLOAT64 = np.dtype(np.float64)
 
 
 class Creation:
@@ -27,7 +33,8 @@ class Creation:
     engine: Any
     registry: Registry
     on_cuda: bool
-    place_of_memory: Callable[[Any], int]
+    place_of_memory: Callable[..., int]
+    place_of_code: Callable[[int], Any]
     data_place_code: Callable[[Any], int]
     engine_entry: Callable[[], Any]
     _must_be_open: Callable[[], None]
@@ -49,10 +56,12 @@ class Creation:
         Parameters
         ----------
         obj : array
-            NumPy, anything with the buffer protocol or DLPack on the CPU, a scalar, or a registered type. Any
-            strides, any number of axes, any dtype without Python objects. It is kept alive, and never copied.
+            An array of NumPy, CuPy, torch, Numba or JAX, a ``cuda.core`` Buffer or StridedMemoryView, anything with
+            ``__cuda_array_interface__``, DLPack or the buffer protocol, a scalar, or a registered type. Any strides,
+            any number of axes, any dtype without Python objects. It is kept alive, and never copied. Tasks wait for
+            what its library's current stream is given so far; an object that tells no stream must be ready.
         data_place : DataPlace, optional
-            Where it is; found out by itself.
+            Where it is; found out by itself, but for ``data_place.managed()``.
         name : str, optional
             For messages and pictures.
         write_back : bool
@@ -78,12 +87,11 @@ class Creation:
             return self._custom_data(obj, custom, name_of(name, symbol), write_back, readonly)
         if isinstance(obj, LogicalData):
             raise TypeError(f"{obj!r} is logical data already")
-        elsewhere = data_place is not None and self.data_place_code(data_place) > 0
-        if elsewhere and not (self.on_cuda and hasattr(type(obj), "__cuda_array_interface__")):
-            raise PlaceError(f"{type(obj).__name__} lies in host memory, not on {data_place!r}; leave data_place out")
         name = name_of(name, symbol)
         while True:
             described = describe(obj, self.on_cuda)
+            if data_place is not None:
+                self._check_memory_is_at(obj, described, data_place)
             memory = self._unprotected(described)
             with self.engine_entry():
                 pass  # what the user dropped is released, before memory is compared
@@ -93,9 +101,27 @@ class Creation:
             before = self._last_uses(memory, name)
             if before is None or (config.validate and describe(obj, self.on_cuda).readonly != described.readonly):
                 continue
-            handle = self._register(memory, name, before, write_back, readonly)
+            handle = self._register(memory, name, before, write_back, readonly, data_place)
             if handle is not None:
                 return handle
+
+    def _check_memory_is_at(self, obj: Any, memory: Memory, data_place: DataPlace) -> None:
+        """Raise if memory is elsewhere than the user says."""
+        said = self.data_place_code(data_place)
+        if said < 0 or 0 in memory.shape:
+            return
+        name = type(obj).__name__
+        if self.on_cuda and data_place.kind == "managed":
+            if not cuda_is_managed(memory.address):
+                raise ValueError(
+                    f"{name} is registered as managed memory, and its memory is not; leave data_place out, or "
+                    "allocate it as managed memory"
+                )
+            return
+        place = self.place_of_memory(memory)
+        if place != said:
+            found = f"on {self.engine.place_names[place]}" if place else "in host memory"
+            raise PlaceError(f"{name} lies {found}, not on {data_place!r}; leave data_place out")
 
     def _unprotected(self, memory: Memory) -> Memory:
         """What an array was before its registration made it read-only (STF_VALIDATE)."""
@@ -135,17 +161,23 @@ class Creation:
             return not data.released
 
     def _register(
-        self, memory: Memory, name: str | None, before: dict[int, Any], write_back: bool, readonly: bool
+        self,
+        memory: Memory,
+        name: str | None,
+        before: dict[int, Any],
+        write_back: bool,
+        readonly: bool,
+        data_place: DataPlace | None,
     ) -> LogicalData | None:
         """New data with its home in `memory`; None if another thread was first."""
+        place = self.place_of_memory(memory, data_place)
         handle = self._new_handle(Layout(memory.shape, memory.strides, memory.dtype, memory.dtype.itemsize), name)
         core = handle.core
         core.readonly = bool(readonly or memory.readonly)
         guarded = config.validate and not memory.address_of_device and memory.owner.flags.writeable
         protection = Protected(memory.owner) if guarded else None
         core.owner = protection or memory.owner
-        place = self.place_of_memory(memory)
-        self.engine.set_home(core, place, memory.address, memory.owner)
+        self.engine.set_home(core, place, memory.address or EMPTY, memory.owner)
         if memory.stream is not None:
             self.engine.patiently(release.follow, core, place, memory.stream)
         for last in before.values():
@@ -197,13 +229,13 @@ class Creation:
         shape : int or tuple of int
             Extents; 0 axes and extents of 0 are fine.
         dtype : dtype, optional
-            float64 by default.
+            NumPy's, torch's or JAX's, or a name such as ``"bfloat16"``; float64 by default.
         name : str, optional
             For messages and pictures.
         """
         self._must_be_open()
         extents = check_shape(shape)
-        kind = np.dtype(np.float64 if dtype is None else dtype)
+        kind = FLOAT64 if dtype is None else dtype_of(dtype)
         if kind.hasobject:
             raise TypeError(f"logical data needs plain elements, got dtype {kind} which holds Python objects")
         return self._new_handle(Layout(extents, c_strides(extents, kind), kind, kind.itemsize), name_of(name, symbol))
@@ -241,7 +273,7 @@ class Creation:
         name : str, optional
             For messages and pictures.
         """
-        kind = np.asarray(fill_value).dtype if dtype is None else np.dtype(dtype)
+        kind = np.asarray(fill_value).dtype if dtype is None else dtype_of(dtype)
         data = self.logical_data_empty(shape, kind, name=name_of(name, symbol))
         self._fill(data, fill_value, where, exec_place)
         return data
@@ -293,13 +325,15 @@ class InterfaceAdapter:
 
     def __init__(self, interface: Any, owner: Any) -> None:
         self.interface = interface
+        self.engine = owner.engine
         self.copy = interface.copy
         self.view = interface.view
         self.to_host = interface.to_host
 
     def allocate(self, code: int) -> Any:
         """An instance at the data place with this number."""
-        place = DataPlace("device", code - 1) if code else DataPlace("host")
+        place = self.engine.context().place_of_code(code)
+        place = place if isinstance(place, DataPlace) else place.affine_data_place
         instance = self.interface.allocate(place)
         if instance is None:
             raise MemoryError(f"allocate({place!r}) of {type(self.interface).__name__} returned None")
@@ -341,12 +375,3 @@ def check_shape(shape: Any) -> tuple[int, ...]:
     if any(n < 0 for n in extents):
         raise ValueError(f"shape dimensions must not be negative, got {extents}")
     return extents
-
-
-def c_strides(shape: tuple[int, ...], kind: np.dtype[Any]) -> tuple[int, ...]:
-    """Strides in bytes of a C-ordered array."""
-    strides, step = [], kind.itemsize
-    for n in reversed(shape):
-        strides.append(step)
-        step *= max(n, 1)
-    return tuple(reversed(strides))

@@ -12,6 +12,7 @@ from stf._engine.access import DataHandle, accumulate_access
 from stf._engine.failures import site_text
 from stf.errors import ContextClosedError
 from stf.interop import adapters
+from stf.interop.dtypes import is_narrow
 from stf.observe.html import data_html, never_raises
 from stf.options import name_of
 from stf.reducers import as_reducer
@@ -261,4 +262,6 @@ def view_for_host(replica: Any, library: str | None) -> Any:
     array = adapters.view(replica, False, "numpy")
     if library is not None:
         return adapters.from_numpy(array.copy(), library)
+    if array.ndim == 0 and is_narrow(array.dtype):
+        return float(array)
     return array[()].item() if array.ndim == 0 and array.dtype.kind in "biufc" else array.copy()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from stf import lifetime
 from stf.errors import PlaceError
 from stf.observe.statistics import DriverStatistics, ResourceStatistics
 
@@ -39,6 +40,9 @@ class DeviceSpec:
         return "cpu" if self.shares_host else f"cpu:{self.count}"
 
 
+_parsed: dict[tuple[str, Callable[[], int], int], DeviceSpec] = {}  # CUDA devices neither come nor go
+
+
 def parse_devices(devices: Any, source: str = "devices", cuda_devices: Callable[[], int] = lambda: -1) -> DeviceSpec:
     """Understand ``None``, ``"cpu"``, ``"cpu:4"``, ``"cuda"``, ``"cuda:0,2"`` or ``[0, 2]``; `source` gave it.
 
@@ -53,6 +57,16 @@ def parse_devices(devices: Any, source: str = "devices", cuda_devices: Callable[
     """
     if isinstance(devices, DeviceSpec):
         return devices
+    if not isinstance(devices, str):
+        return _parse(devices, source, cuda_devices)
+    asked = devices, cuda_devices, os.getpid()
+    spec = _parsed.get(asked)
+    if spec is None:
+        spec = _parsed[asked] = _parse(devices, source, cuda_devices)
+    return spec
+
+
+def _parse(devices: Any, source: str, cuda_devices: Callable[[], int]) -> DeviceSpec:
     if devices is None:
         count = cuda_devices()
         if count > 0:
@@ -116,6 +130,7 @@ class Resources:
     def __init__(self) -> None:
         self._drivers: dict[DeviceSpec, Any] = {}
         self._process = os.getpid()
+        lifetime.watch_resources(self)
 
     def driver(self, spec: DeviceSpec) -> Any:
         """The shared driver for `spec`; the child of a fork has none of its parent's threads, and starts anew."""
@@ -151,12 +166,14 @@ class Resources:
 
     def close(self) -> None:
         """Stop the workers; contexts that still use them must be finalized first."""
-        for driver in self._drivers.values():
+        self._forget_parent()
+        drivers, self._drivers = self._drivers, {}
+        for driver in drivers.values():
             driver.close()
-        self._drivers.clear()
 
     def __del__(self) -> None:
-        self.close()
+        if getattr(self, "_drivers", None):
+            lifetime.collected_resources(self)
 
 
 def driver_statistics(numbers: tuple[int, ...], told: tuple[int, int, int, int, list[int]]) -> DriverStatistics:

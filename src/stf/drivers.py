@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from typing import Any
 
 from stf import config
 from stf._drivers.cpu import CpuDriver
 from stf._drivers.hostile import HostileDriver
 from stf.devices import DeviceSpec, parse_devices
-from stf.errors import DriverError
+from stf.errors import DriverError, PlaceError
+
+CORES_FOR_A_THREAD = 4  # fewer have better things to do than to wait for the next launch
+_cuda_process = [0]  # which process uses CUDA
 
 
 def available_devices() -> list[str]:
@@ -33,11 +38,17 @@ def cuda_devices() -> int:
         from stf._drivers import cuda_devices as cuda
     except ImportError:
         return -1
+    if _cuda_process[0] not in (0, os.getpid()):
+        hint = "in the child of a fork CUDA does not work; start the process by 'spawn', or use devices='cpu'"
+        raise DriverError("CUDA_ERROR_NOT_INITIALIZED", 3, "cuInit", "this process", hint)
     try:
-        return int(cuda.device_count())
+        count = int(cuda.device_count())
     except DriverError as error:
         error.add_note("CUDA is there and does not work; STF_DEVICES=cpu runs without it")
         raise
+    if count > 0:
+        _cuda_process[0] = os.getpid()
+    return count
 
 
 def cuda_names() -> list[str]:
@@ -64,15 +75,68 @@ def cuda_current() -> int:
     return int(cuda.current_ordinal())
 
 
+def cuda_is_managed(address: int) -> bool:
+    """Whether memory is CUDA's managed memory."""
+    from stf._drivers import cuda_memory as cuda
+
+    return bool(cuda.is_managed(address))
+
+
+def cuda_context_of_stream(address: int) -> int:
+    """The address of the CUDA context that a stream is of."""
+    return int(cuda_places().context_of_stream(address))
+
+
+def cuda_device_of_context(address: int) -> tuple[int, int]:
+    """(ordinal of its device, number that no other ever has) of a CUDA context."""
+    ordinal, number = cuda_places().device_of_context(address)
+    return int(ordinal), int(number)
+
+
+@contextlib.contextmanager
+def keep_current_context() -> Iterator[None]:
+    """Leave this thread's current CUDA context as it is, whatever is done inside."""
+    cuda = cuda_places()
+    before = cuda.current_context()
+    try:
+        yield
+    finally:
+        cuda.make_current(before)
+
+
+def cuda_places() -> Any:
+    """What knows CUDA's streams and contexts; PlaceError where there is no CUDA."""
+    if cuda_devices() <= 0:
+        raise PlaceError("this is a place on a CUDA device, and there is none here; use exec_place.device(i)")
+    from stf._drivers import cuda_places as cuda
+
+    return cuda
+
+
+def stream_device(pointer: int) -> int:
+    """The ordinal of the device of a CUDA stream."""
+    from stf._drivers import cuda_callers
+
+    return int(cuda_callers.device_of(pointer))
+
+
+def stream_is_captured(pointer: int) -> bool:
+    """Whether a CUDA stream is being captured."""
+    from stf._drivers import cuda_callers
+
+    return bool(cuda_callers.is_capturing(pointer))
+
+
 def make_driver(spec: DeviceSpec) -> Any:
     """A driver for what was asked; a hostile one with STF_HOSTILE."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     workers = config.cpu_workers or cores
     driver: Any
     if spec.driver == "cuda":
-        from stf._drivers.cuda import CudaDriver
+        from stf._drivers.cuda_callers import CallersDriver
 
-        driver = CudaDriver(spec.numbers, workers or 1, spec.capacity)
+        thread = config.submit_thread if (cores or 1) >= CORES_FOR_A_THREAD or config.submit_thread else False
+        driver = CallersDriver(spec.numbers, workers or 1, spec.capacity, thread)
     else:
         driver = CpuDriver(spec.count, spec.shares_host, workers or 1, spec.capacity)
     return driver if config.hostile is None else HostileDriver(driver, config.hostile)

@@ -85,6 +85,10 @@ class CaptureError(Error):
     """A body did what a recorded graph cannot hold."""
 
 
+MAX_ACCUSED = 8
+LOST = "; contexts there are lost, what is in host memory is kept; in flight there: "
+
+
 class DriverError(Error, RuntimeError):
     """A driver refused a call.
 
@@ -98,9 +102,20 @@ class DriverError(Error, RuntimeError):
         The driver verb that failed.
     place : str
         Where.
+    tasks : list of str
+        Of an error that lost the device: the tasks that may have caused it.
     """
+
+    tasks: list[str]
 
     def __init__(self, name: str, code: int, call: str, place: str, detail: str = "") -> None:
         tail = f": {detail}" if detail else ""
         super().__init__(f"{call} failed on {place} with {name} ({code}){tail}")
         self.name, self.code, self.call, self.place = name, code, call, place
+        self.tasks = []
+
+    def accuse(self, tasks: list[str]) -> None:
+        """Name the tasks that may have caused this."""
+        self.tasks += tasks
+        shown = ", ".join(self.tasks[:MAX_ACCUSED]) + (", …" if len(self.tasks) > MAX_ACCUSED else "")
+        self.args = (f"{str(self).partition(LOST)[0]}{LOST}{shown or 'no task'}",)

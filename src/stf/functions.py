@@ -14,6 +14,7 @@ from stf._engine.access import Access, DataHandle, accumulate_access
 from stf.bodies import check_globals, snapshot
 from stf.errors import ContextClosedError
 from stf.interop import adapters
+from stf.interop.jax_arrays import JaxCopy
 from stf.options import name_of
 from stf.tasks import ContextCore, Task
 
@@ -154,8 +155,12 @@ class TaskFunction:
                     first += 1
                     if value is adapters.TOKEN:
                         value = None
+                    elif type(value) is JaxCopy:
+                        late.append(i)
                 else:
                     count = leaves(shapes[i])
+                    if parameter.mode != READ and (lib or task.context.arrays) == "jax":
+                        refuse_container(self.symbol, parameter.name)
                     value = Rebuild([view_of(task, first + k, lib) for k in range(count)], shapes[i])
                     first += count
                     late.append(i)
@@ -268,6 +273,14 @@ class TaskFunction:
 
     def __repr__(self):
         return f"<stf.task {self.symbol}>"
+
+
+def refuse_container(task_name, parameter_name):
+    """Raise for several data in one parameter that JAX arrays are to be written through."""
+    raise TypeError(
+        f"parameter '{parameter_name}' of task '{task_name}' holds several data, and JAX arrays are written by what "
+        "the body returns; pass each as a parameter of its own"
+    )
 
 
 def rebuild(values, shape):

@@ -14,15 +14,22 @@ from typing import Any
 from stf._engine.waits import is_waited_for
 
 _live: weakref.WeakSet[Any] = weakref.WeakSet()
+_resources: weakref.WeakSet[Any] = weakref.WeakSet()
 _orphans: list[Any] = []
+_unclosed: list[Any] = []
 _collecting = [False]
 
 
 def watch(context: Any) -> None:
     """Remember a context that must be finalized in the end; finalize those that a collection left."""
     _live.add(context)
-    while _orphans and not is_waited_for(threading.get_ident()):
-        _end(_orphans.pop())
+    if (_orphans or _unclosed) and not is_waited_for(threading.get_ident()):
+        _end_orphans()
+
+
+def watch_resources(resources: Any) -> None:
+    """Remember resources that must be closed at exit."""
+    _resources.add(resources)
 
 
 def forget(context: Any) -> None:
@@ -45,10 +52,26 @@ def collected(context: Any) -> None:
             _end(context)
 
 
+def collected_resources(resources: Any) -> None:
+    """The last reference to resources is gone: close them, after the contexts that went with them."""
+    if _collecting[0] or is_waited_for(threading.get_ident()):
+        _unclosed.append(resources)
+    else:
+        resources.close()
+
+
+def _end_orphans() -> None:
+    """Finalize the contexts, then close the resources, that a collection left."""
+    while _orphans:
+        _end(_orphans.pop())
+    while _unclosed:
+        _unclosed.pop().close()
+
+
 def _end(context: Any) -> None:
     """Finalize; what failed is logged, since nobody is there to catch it."""
-    context._finish()
     try:
+        context._finish()
         context.check_errors()
     except Exception as error:
         logging.getLogger("stf").error("%r: %s", context, error)
@@ -65,13 +88,16 @@ def _at_exit() -> None:
         except ResourceWarning as error:  # warnings are errors, and that must not cost the data
             logging.getLogger("stf").error("%s", error)
         _end(context)
+    for resources in {*_unclosed, *_resources}:
+        resources.close()
 
 
 def _after_fork() -> None:
-    for context in list(_live):
+    for context in {*_orphans, *_live}:
         context.abandon_after_fork()
     _live.clear()
     _orphans.clear()
+    _unclosed.clear()
     _collecting[0] = False
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from stf._engine import release
+from stf import callers
+from stf._engine import handover, release
 from stf.annotations import access_mode
 from stf.composite import CompositeData
 from stf.data import LogicalData
@@ -24,6 +25,8 @@ class Lending:
 
     engine: Any
     arrays: str | None
+    on_cuda: bool
+    default_code: Any
     data_place_code: Callable[[Any], int]
     current_place_code: Callable[[], int]
     _check_mine: Callable[[Any], None]
@@ -80,7 +83,9 @@ class Lending:
         """What `Frozen.get` returns."""
         if not frozen.active:
             raise TaskStateError(f"{frozen.data!r} is not frozen any more; freeze it again")
-        self._must_not_be_in_a_body("get of frozen data")
+        pointer = None if stream is None else self._pointer_of(stream)
+        if pointer is None:
+            self._must_not_be_in_a_body("get of frozen data")
         if data_place is not None and frozen.mode != access_mode.read and data_place != frozen.place:
             raise PlaceError(f"{frozen.data!r} is frozen for rw at {frozen.place!r} only, got {data_place!r}")
         if frozen.data.is_token:
@@ -88,18 +93,35 @@ class Lending:
         code = self.data_place_code(data_place or frozen.place)
         code = self.engine.affine[self.current_place_code()] if code < 0 else code
         replica, events = self.engine.patiently(release.frozen_replica, frozen.data.core, code, frozen.mode)
-        self.engine.wait_events(events, -1.0)
+        if pointer is None:
+            self.engine.wait_events(events, -1.0)
+        else:
+            handover.lead(self.engine, code or self.default_code, events, pointer, None)
+            frozen.users[pointer] = stream
         release.raise_if_poisoned(frozen.data.core)
-        if self.engine.port_enqueues(code):
+        if self.engine.port_enqueues(code) and self.engine.place_numbers[code] >= 0:
             return adapters.device_view(replica, self.arrays, self.engine.place_numbers[code])
         return adapters.view(replica, frozen.mode != access_mode.read, self.arrays)
+
+    def _pointer_of(self, stream: Any) -> int:
+        """The address of a caller's stream; on a CPU there is none."""
+        pointer = callers.pointer_of(stream)
+        if not self.on_cuda:
+            raise PlaceError(
+                "stream= takes a CUDA stream, and this context runs on the CPU, where get blocks until the array is "
+                "valid; leave it out"
+            )
+        return pointer
 
     def unfreeze(self, frozen: Frozen, stream: Any) -> None:
         """What `Frozen.unfreeze` does."""
         if not frozen.active:
             raise TaskStateError(f"{frozen.data!r} is not frozen; unfreeze was called twice")
+        if stream is not None:
+            frozen.users[self._pointer_of(stream)] = stream
         frozen.active = False
-        self.engine.patiently(release.unfreeze, frozen.data.core)
+        self.engine.patiently(handover.unfreeze, frozen.data.core, self.default_code, list(frozen.users))
+        frozen.users.clear()
         self._note_loan("unfreeze", frozen.data, frozen.mode)
 
 
@@ -112,6 +134,7 @@ class Frozen:
         self.mode = mode
         self.place = place
         self.active = True
+        self.users: dict[int, Any] = {}  # callers' streams that work on it, by address
 
     def get(self, data_place: Any = None, stream: Any = None) -> Any:
         """Return the array at a data place (that of the freeze by default), valid for work after this call.
@@ -121,12 +144,19 @@ class Frozen:
         data_place : DataPlace, optional
             Another place is allowed for data frozen for reading.
         stream : stream, optional
-            Where the array is going to be used. On a CPU the call blocks until the array is valid.
+            The caller's CUDA stream that is going to use the array: what comes there waits for the content, and later
+            writers wait for what was given to it before `unfreeze`. Without it, the call blocks until the array is
+            valid.
+
+        Raises
+        ------
+        PlaceError
+            `stream` is given on a CPU.
         """
         return self.context.frozen_view(self, data_place, stream)
 
     def unfreeze(self, stream: Any = None) -> None:
-        """End the loan; later writers come after what `stream` was given."""
+        """End the loan; later writers come after what is on `stream` now, and on the streams that `get` was given."""
         self.context.unfreeze(self, stream)
 
     def get_access_mode(self) -> access_mode:

@@ -273,6 +273,66 @@ class exec_place:
         return ExecPlace("current_device")
 
     @staticmethod
+    def cuda_stream(stream: Any) -> ExecPlace:
+        """Return a CUDA stream of yours as a place: tasks there run on it, in order with what you put on it.
+
+        Parameters
+        ----------
+        stream : stream or int
+            An object with ``__cuda_stream__``, which is kept alive, or the stream's address.
+
+        Raises
+        ------
+        TypeError
+            It is no stream.
+        ValueError
+            It is one of CUDA's default streams.
+        PlaceError
+            CUDA does not know it.
+        """
+        from stf.foreign import stream_place
+
+        return stream_place(stream)
+
+    @staticmethod
+    def from_context(context: Any) -> ExecPlace:
+        """Return a CUDA context of yours as a place: tasks there run on streams made in it.
+
+        Parameters
+        ----------
+        context : context or int
+            A ``cuda.core`` Context or another object with ``.handle``, which is kept alive, or the address of a
+            CUcontext. Places from the same context are equal.
+
+        Raises
+        ------
+        TypeError
+            It is no context.
+        ValueError
+            It is null, or closed.
+        PlaceError
+            CUDA does not know it.
+        """
+        from stf.foreign import context_place
+
+        return context_place(context)
+
+    @staticmethod
+    def green_ctx(context: Any) -> ExecPlace:
+        """Return a green context of ``cuda.core`` as a place, which has some of a device's multiprocessors.
+
+        `stf.green_places` makes several at once.
+
+        Raises
+        ------
+        TypeError
+            It is no green context.
+        """
+        from stf.foreign import green_place
+
+        return green_place(context)
+
+    @staticmethod
     def all_devices(partition: Any = None) -> Grid:
         """Return all devices of the context whose with-block this is, else of the default context.
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from stf.interop.arrays import Memory, view_at
+from stf.interop.memory import Memory, view_at
 
 MAX_WORK = 100_000
 
@@ -60,7 +60,7 @@ class Registry:
             if (low == high and self.find(memory) is not None) or not set(self._overlapping(memory)) <= set(known):
                 return False
             self.same[key] = weakref.ref(handle)
-            self.entries[ident] = (low, high, memory._replace(owner=None), key)
+            self.entries[ident] = (low, high, memory._replace(owner=None, stream=None), key)
             bisect.insort(self.starts, (low, ident))
             self.longest = max(self.longest, high - low)
             return True
@@ -98,7 +98,8 @@ class Registry:
 
 
 def key_of(memory: Memory) -> tuple[Any, ...]:
-    return (memory.address, memory.shape, memory.strides, memory.dtype, memory.readonly)
+    address = memory.address or -id(memory.owner)  # empty arrays on devices are all at 0
+    return (address, memory.shape, memory.strides, memory.dtype, memory.readonly)
 
 
 def bounds(memory: Memory) -> tuple[int, int]:

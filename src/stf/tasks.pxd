@@ -6,7 +6,11 @@ from stf._engine.submit cimport Engine
 from stf._engine.task cimport ENDED, NEW, OPEN, TaskCore
 
 from stf.interop.current cimport Borrowed
-from stf.bodies cimport submit_body, values_of, view_of
+from stf.bodies cimport must_reach, submit_body, values_of, view_of
+
+cdef object TOKEN
+cdef str FOLDER
+cdef list active_places
 
 cdef class ContextCore:
     cdef readonly Engine engine
@@ -18,6 +22,8 @@ cdef class ContextCore:
 @cython.no_gc
 cdef class Task(TaskCore):
     cdef int open(self) except -1
+    cdef tuple arrays_in(self, object lib)
+    cpdef find_site_outside(self)
     cdef int close(self) except -1
     cpdef int borrow(self) except -1
     cdef int give_back(self) except -1

@@ -5,6 +5,7 @@ Compiled, since every task passes through here. The engine orders a task; this m
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 import warnings
@@ -23,16 +24,18 @@ from stf.annotations import Stream
 from stf.bodies import fresh_views, submit_body, values_of
 from stf.errors import PlaceError, TaskStateError
 from stf.interop import adapters
-from stf.interop.current import Borrowed
+from stf.interop.current import Borrowed, without_grad
 from stf.options import name_of, refuse_name
 
 if not cython.compiled:
-    from stf.bodies import view_of
+    from stf.bodies import must_reach, view_of
 
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
     NEW, OPEN, ENDED = 0, 1, 2
 
-active_places = adapters.active_places
+FOLDER = os.path.dirname(__file__) + os.sep  # code there submits no tasks of its own
+TOKEN: object = adapters.TOKEN
+active_places: list = adapters.active_places
 
 
 class ContextCore:
@@ -59,6 +62,8 @@ class ContextCore:
             An argument is neither an access nor a place, or there are two places.
         """
         task: Task = self.make_task(args, name if symbol is None else symbol)
+        if task.where < 0:
+            return self.grid_task(args, task.symbol)
         task.find_site()
         task.bare = True
         return task
@@ -117,7 +122,7 @@ class ContextCore:
             elif placed:
                 raise TypeError(f"a task runs at one place, got a second: {arg!r}")
             else:
-                task.where = self.place_code(arg)
+                task.where = self.place_code_of_task(arg)
                 placed = True
                 continue
             if task.groups is not None:
@@ -128,6 +133,14 @@ class ContextCore:
 
     def place_code(self, place):
         """The engine's number of an execution place; `Context` knows."""
+        raise NotImplementedError
+
+    def place_code_of_task(self, place):
+        """As `place_code`; negative for several places."""
+        return self.place_code(place)
+
+    def grid_task(self, args, symbol):
+        """A task on several places; `Context` knows."""
         raise NotImplementedError
 
     def current_place_code(self):
@@ -242,11 +255,9 @@ class Task(TaskCore):
             if self.inputs is not None:
                 outcomes.check_inputs(engine, self)
             if self.partials is not None:
-                fresh = fresh_views(self)
-                self.borrow()
-                for op, partial in fresh:
+                for op, partial in fresh_views(self):
                     op.fill(partial)
-            if engine.validate and not engine.port.enqueues(self.where):
+            if engine.validate:
                 self.restore = adapters.watch(self)
         except BaseException:
             if self.borrowed is not None:
@@ -315,7 +326,9 @@ class Task(TaskCore):
         engine: Engine = self.engine
         if self.opened_ns:
             self.tell_span()
-        engine.fail(self, Failure(self.label(), self.call_site, error, self.written(), True))
+        failure = Failure(self.label(), self.call_site, error, self.written(), True)
+        failure.forget_frames()
+        engine.fail(self, failure)
 
     def check_watched(self):
         """Say what the body did that its accesses do not allow (STF_VALIDATE)."""
@@ -326,14 +339,27 @@ class Task(TaskCore):
             self.abandon(error)
             raise
 
-    def run_late(self, fn, extra):
+    def run_late(self, fn, extra, lib=None):
         """Submit with a late body (for tasks of the context's own)."""
-        submit_body(self, fn, extra)
+        if lib is None and self.context.arrays == "jax":  # which cannot be written into
+            lib = "cupy" if self.engine.port_enqueues(self.where) else "numpy"
+        submit_body(self, fn, extra, lib)
 
     def run_empty(self):
         """Begin and end: the copies that the accesses need are all the work."""
         engine: Engine = self.engine
         engine.begin(self)
+        engine.end(self)
+
+    def run_native(self, work):
+        """Begin, put ``work(task)`` on the slot, and end; nothing is waited for."""
+        engine: Engine = self.engine
+        engine.begin(self)
+        try:
+            work(self)
+        except BaseException:
+            engine.withdraw(self)
+            raise
         engine.end(self)
 
     def replica_of(self, index):
@@ -343,7 +369,7 @@ class Task(TaskCore):
     def find_site_outside(self):
         """The innermost line outside stf submits this task."""
         frame = sys._getframe(0)
-        while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("stf."):
+        while frame.f_back is not None and cython.cast(str, frame.f_code.co_filename).startswith(FOLDER):
             frame = frame.f_back
         self.set_site(frame)
 
@@ -371,22 +397,47 @@ class Task(TaskCore):
         Parameters
         ----------
         lib : str, optional
-            ``"numpy"``, ``"cupy"``, ``"torch"`` or ``"numba"``; by default the context's, else NumPy on a CPU.
+            ``"numpy"``, ``"cupy"``, ``"torch"``, ``"numba"`` or ``"jax"`` (copies, for reading); by default the
+            context's, else NumPy on a CPU.
 
         Returns
         -------
         tuple
             One array per access, in order; a read's NumPy array is not writeable.
         """
-        self.must_be_open("arrays")
-        values = tuple([v for v in self.values(lib) if v is not adapters.TOKEN])
+        return self.arrays_in(lib)
+
+    def arrays_in(self, lib):
+        """What `arrays` returns."""
+        if self.state != OPEN:
+            self.must_be_open("arrays")
+        views = self.views if self.views is not None else values_of(self, lib)
+        values = tuple([view for view in views if view is not TOKEN])
         self.borrow()
+        if lib is None and self.context is not None:  # a late body's task has ended and knows its arrays
+            lib = self.context.arrays
+        return values if lib is None else self.adapt(values, lib)
+
+    def adapt(self, values, library):
+        """What two libraries want of a with-block: copies for JAX; for torch, autograd off on a CPU too."""
+        if library == "jax":
+            return adapters.copies_of(self, values)
+        if library == "torch" and self.borrowed is None and self.state == OPEN:
+            self.borrowed = without_grad()
         return values
+
+    def put_copy(self, target, source):
+        """Copy between replicas on the open task's slot; `source` may be memory that no data has."""
+        engine: Engine = self.engine
+        engine.port.copy(self.slot, target, source)
 
     def borrow(self):
         """Make the task's stream current in CuPy and torch until the body ends; nothing on a CPU."""
         engine: Engine = self.engine
-        if self.borrowed is None and self.state == OPEN and engine.port.enqueues(self.where):
+        if self.borrowed is not None:
+            borrowed: Borrowed = self.borrowed
+            borrowed.renew()
+        elif self.state == OPEN and engine.port.enqueues(self.where):
             pointer = engine.port.stream(self.slot)
             if pointer is not None:
                 self.borrowed = Borrowed(pointer, engine.place_numbers[self.where])
@@ -401,19 +452,19 @@ class Task(TaskCore):
 
     def numpy(self):
         """Return the task's data as NumPy arrays; see `arrays`."""
-        return self.arrays("numpy")
+        return self.arrays_in("numpy")
 
     def cupy(self):
         """Return the task's data as CuPy arrays; see `arrays`."""
-        return self.arrays("cupy")
+        return self.arrays_in("cupy")
 
     def torch(self):
         """Return the task's data as tensors; see `arrays`."""
-        return self.arrays("torch")
+        return self.arrays_in("torch")
 
     def numba(self):
         """Return the task's data as Numba arrays; see `arrays`."""
-        return self.arrays("numba")
+        return self.arrays_in("numba")
 
     def values(self, lib=None):
         """Return the arrays of all accesses, tokens included."""
@@ -429,17 +480,27 @@ class Task(TaskCore):
         replica: Replica = self.replica_at(self.check_index(index))
         if replica is None:
             raise TypeError(f"access {index} of task {self.label()} is a token; it has no address")
+        if self.remote:
+            must_reach(self, replica)
         return replica.address
 
     def get_arg_cai(self, index):
-        """Return access `index` as an object with ``__cuda_array_interface__``; None for a token."""
+        """Return access `index` as an object with ``__cuda_array_interface__`` and DLPack; None for a token."""
         self.must_be_open("get_arg_cai")
         if self.cuda_stream() is None:
             raise PlaceError(
                 f"task {self.label()} runs at {self.place_name}, which is no CUDA device; use t.numpy() there"
             )
         replica: Replica = self.replica_at(self.check_index(index))
-        return None if replica is None else adapters.device_memory(replica)
+        if self.remote and replica is not None:
+            must_reach(self, replica)
+        self.borrow()
+        if replica is None:
+            return None
+        engine: Engine = self.engine
+        number: cython.int = engine.place_numbers[replica.place]
+        number = number if number >= 0 else engine.place_numbers[self.where]  # managed memory is every device's
+        return adapters.device_memory(replica, number, self.cuda_stream())
 
     def args_cai(self):
         """Return the task's data as a tuple of objects with ``__cuda_array_interface__``, tokens skipped."""
@@ -504,7 +565,7 @@ class Task(TaskCore):
     def place(self):
         """Where the task runs."""
         engine: Engine = self.engine
-        return adapters.exec_place_of(engine.place_numbers[self.where])
+        return adapters.exec_place_of(engine, self.where)
 
     @property
     def exec_place(self):
@@ -512,6 +573,8 @@ class Task(TaskCore):
         return self.place
 
     def __dealloc__(self):
+        if self.borrowed is not None:  # it was never ended
+            self.give_back()
         if self.bare and self.state == NEW and self.uses is None:
             warn_bare(self.label(), self.call_site)
 

@@ -23,6 +23,7 @@ from stf._testing.order import OrderError
 from stf._testing.order import check_order as _check_order
 from stf.contexts import Context
 from stf.devices import parse_devices
+from stf.drivers import cuda_devices, make_driver
 
 __all__ = [
     "Driver",
@@ -47,6 +48,7 @@ def context(
     fail_copy: Collection[int] = (),
     capacity: int = 0,
     workers: int = 2,
+    recording: Recording | None = None,
     **options: Any,
 ) -> Context:
     """Open a context whose driver calls and tasks are recorded.
@@ -54,17 +56,19 @@ def context(
     Parameters
     ----------
     devices : str
-        ``"cpu"`` or ``"cpu:4"``.
+        ``"cpu"``, ``"cpu:4"`` or ``"cuda:0,1"``.
     driver : Driver, optional
         Use this one, as it is, instead of a CPU driver.
     hostile : int, optional
-        Seed of a `HostileDriver` around the CPU driver.
+        Seed of a `HostileDriver` around the CPU driver. Like `capacity` and `workers`, not for CUDA.
     fail_alloc, fail_copy : collection of int, optional
         Which allocations and copies fail, counted from 1; for a hostile driver.
     capacity : int, optional
         Bytes of memory that each emulated device has.
     workers : int
         Worker threads of the CPU driver.
+    recording : Recording, optional
+        Where to write; a new one by default.
     **options
         As of `stf.context`: ``memory_limit``, ``max_pending``, ``name``, ….
 
@@ -86,12 +90,14 @@ def context(
     >>> stf.testing.check_order(ctx.recording) > 0
     True
     """
-    spec = parse_devices(devices)
-    if driver is None:
+    spec = parse_devices(devices, cuda_devices=cuda_devices)
+    if driver is None and spec.driver == "cuda":
+        driver = make_driver(spec)
+    elif driver is None:
         driver = CpuDriver(spec.count, spec.shares_host, workers, [capacity] * spec.count)
         if hostile is not None:
             driver = HostileDriver(driver, hostile, fail_alloc=fail_alloc, fail_copy=fail_copy)
-    recorded = RecordingDriver(driver)
+    recorded = RecordingDriver(driver, recording)
     result = _RecordedContext(spec, driver=recorded, **options)
     result.driver = recorded
     result.recording = recorded.recording

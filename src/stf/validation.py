@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import zlib
 from typing import Any
 
@@ -31,7 +32,9 @@ class Watch:
             if replica is None or replica.layout.interface is not None or access.mode == 4:
                 continue
             mode = task.joined_mode(i)
-            array = adapters.view(replica, mode != 1, "numpy")
+            array = array_of(task, replica, mode != 1)
+            if array is None:
+                continue
             if mode == 1:
                 self.read.append((access.data_name, access.data.last_writer(), array))
             elif mode == 2:
@@ -64,7 +67,61 @@ class Watch:
                 )
 
 
-def checksum(array: Any) -> int:
+class OnDevice:
+    """The memory of a replica that a device uses as it is; each look waits for the task's stream."""
+
+    def __init__(self, task: Any, replica: Any) -> None:
+        port, layout = task.engine.port, replica.layout
+        self.driver, self.stream = port.driver, port.lanes[task.slot].stream
+        reach = [(n - 1) * step for n, step in zip(layout.shape, layout.strides, strict=True)] if layout.nbytes else []
+        self.first = -sum(step for step in reach if step < 0)
+        self.address, self.layout = replica.address - self.first, layout
+        self.extent = sum(map(abs, reach)) + layout.itemsize if layout.nbytes else 0
+        self.is_whole = self.extent == layout.nbytes
+        self.nbytes = layout.nbytes
+        self.is_on_host = replica.place == 0
+
+    def move(self, target: int, source: int) -> None:
+        """Copy all of it, one of the two being elsewhere in host memory."""
+        if self.is_on_host:
+            self.driver.drain(self.stream)
+            ctypes.memmove(target, source, self.extent)
+        else:
+            self.driver.copy_and_wait(self.stream, target, source, self.extent)
+
+    def content(self) -> Any:
+        """A copy on the host, with the same strides."""
+        raw = np.empty(self.extent, np.uint8)
+        if self.extent:
+            self.move(raw.ctypes.data, self.address)
+        return self.over(raw)
+
+    def over(self, raw: Any) -> Any:
+        layout = self.layout
+        return np.ndarray(layout.shape, layout.dtype, raw, self.first, layout.strides)
+
+    def prefill(self) -> None:
+        """Fill with the pattern; an array with gaps is left as it is, since others may write into those."""
+        if self.is_whole and self.extent:
+            raw = np.empty(self.extent, np.uint8)
+            prefill(self.over(raw))
+            self.move(self.address, raw.ctypes.data)
+
+
+def array_of(task: Any, replica: Any, writeable: bool) -> Any:
+    """What a task sees of a replica: an array, `OnDevice`, or None for memory of another device than its own."""
+    engine = task.engine
+    if engine.port_enqueues(task.where):  # its work comes later, also on memory of the host
+        return OnDevice(task, replica) if replica.place in (0, engine.affine[task.where]) else None
+    return None if engine.port_enqueues(replica.place) else adapters.view(replica, writeable, "numpy")
+
+
+def content_of(array: Any) -> Any:
+    return array.content() if isinstance(array, OnDevice) else array
+
+
+def checksum(watched: Any) -> int:
+    array = content_of(watched)
     return zlib.crc32(np.ascontiguousarray(array).view(np.uint8).reshape(-1).data) if array.size else 0
 
 
@@ -83,12 +140,18 @@ def pattern_of(dtype: Any) -> bytes:
 
 def prefill(array: Any) -> None:
     """Fill with the pattern: NaN where there is one, else the byte 0xA5."""
+    if isinstance(array, OnDevice):
+        array.prefill()
+        return
     raw = np.frombuffer(pattern_of(array.dtype) * array.size, array.dtype)
     array[...] = raw.reshape(array.shape)
 
 
-def count_untouched(array: Any) -> int:
+def count_untouched(watched: Any) -> int:
     """Bytes of elements that still hold the pattern; small elements count only where all of them do."""
+    if isinstance(watched, OnDevice) and not watched.is_whole:
+        return 0
+    array = content_of(watched)
     pattern = np.frombuffer(pattern_of(array.dtype), np.uint8)
     raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(-1, array.itemsize)
     untouched = int((raw == pattern).all(axis=1).sum())

@@ -6,16 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from stf import options
-from stf._engine import outcomes
+from stf import options, reading
+from stf._engine import handover, outcomes
 from stf._engine.failures import raise_failures
 from stf.annotations import Stream
 from stf.composite import CompositeData
 from stf.data import LogicalData, view_for_host
-from stf.interop import cuda_arrays
+from stf.interop import cuda_arrays, jax_arrays
 from stf.places import DataPlace
-
-HOST_MEMORY = DataPlace("host")
 
 
 class Waiting:
@@ -23,6 +21,8 @@ class Waiting:
 
     engine: Any
     on_cuda: bool
+    _caller: Any
+    _driver: Any
     _spec: Any
     _check_mine: Any
     _must_be_open: Any
@@ -30,6 +30,7 @@ class Waiting:
     _task_of_kind: Any
     make_task_at: Any
     current_device_code: Any
+    default_code: Any
     data_place_code: Any
 
     def wait(self, data: Any, *, data_place: DataPlace | None = None, arrays: str | None = None) -> Any:
@@ -58,14 +59,20 @@ class Waiting:
         if not isinstance(data, (LogicalData, CompositeData)):
             raise TypeError(f"wait takes logical data, got {type(data).__name__}")
         if type(data) is LogicalData and data_place is None and arrays is None and self.engine.is_quiet():
-            return self._wait_plainly(data)
+            self._check_mine(data)
+            result = reading.read_on_host(self, data)
+            if self.engine.failures:
+                self.check_errors()
+            return result
         whole = isinstance(data, CompositeData)
         parts = data.parts if isinstance(data, CompositeData) else [data]
         for part in parts:
             self._check_mine(part)
         self._must_be_outside("wait")
-        if self.on_cuda and arrays in ("cupy", "torch", "numba") and not whole:
+        if self.on_cuda and arrays in cuda_arrays.LIBRARIES and not whole:
             return self._copy_on_device(parts[0], data_place, arrays)
+        if data_place is not None:
+            self.data_place_code(data_place)
         place = DataPlace("host") if self.on_cuda or data_place is None else data_place
         accesses = [part.read() if part.core.token else part.read(place) for part in parts]
         task = self._task_of_kind("wait", accesses, "wait", None, "host")
@@ -76,36 +83,22 @@ class Waiting:
         self.check_errors()
         return result
 
-    def _wait_plainly(self, data: LogicalData) -> Any:
-        """What `wait` mostly is: the host's copy of one array, for a thread that is inside of nothing."""
-        self._check_mine(data)
-        task = self.make_task_at([data.read() if data.core.token else data.read(HOST_MEMORY)], "wait")
-        task.kind = "wait"
-        task.where = 0
-        task.find_site_outside()
-        task.start()
-        try:
-            result = content_of(task.replica_of(0), None, False)
-        except BaseException as error:
-            task.abandon(error)
-            raise
-        task.end()
-        if self.engine.failures:
-            self.check_errors()
-        return result
-
     def _copy_on_device(self, data: LogicalData, data_place: DataPlace | None, library: str) -> Any:
         """A copy in a library's array on a device, ordered on the caller's current stream; nothing is waited for."""
         code = self.current_device_code() if data_place is None else self.data_place_code(data_place)
-        number = self._spec.numbers[max(code, 1) - 1]
+        number = self.engine.place_numbers[code] if code > 0 else -1
+        number = number if number >= 0 else self.engine.place_numbers[self.current_device_code()]
         task = self._task_of_kind("wait", [data.read()], "wait", None, number)
         with task:
             if data.is_token:
                 return None
-            view = cuda_arrays.device_view(task.replica_of(0), library, number)
+            replica = task.replica_of(0)
+            if library == "jax":
+                return jax_arrays.jax_copy(task, replica, number)()
+            view = cuda_arrays.device_view(replica, library, number)
             pointer = cuda_arrays.current_stream(library, number)
             self.engine.port.lead(task.slot, pointer)
-            result = cuda_arrays.copied(view, library)
+            result = cuda_arrays.copied(view, library, number)
             self.engine.port.follow(task.slot, pointer)
         self.check_errors()
         return result
@@ -132,15 +125,24 @@ class Waiting:
         self.check_errors()
 
     def check_errors(self) -> None:
-        """Raise what failed since it was last asked: one error, or an ExceptionGroup."""
+        """Raise what failed since it was last asked: one error, or an ExceptionGroup.
+
+        On a caller's stream, also what was still to run when the context was finalized.
+        """
         raise_failures(outcomes.take_failures(self.engine))
+        if self._caller is not None and (error := self._driver.look()) is not None:
+            raise error
 
     def submit(self) -> None:
         """Start everything that was submitted; on a CPU it has started already."""
         self._must_be_open()
 
     def fence(self) -> Fence:
-        """Return a stream that completes after all work so far; ``synchronize()`` it, or ask ``done``."""
+        """Return a stream that completes after all work so far; ``synchronize()`` it, or ask ``done``.
+
+        On CUDA it has ``__cuda_stream__`` and ``ptr``: other libraries may wait for it, record events on it or go on
+        there, until the context is finalized.
+        """
         self._must_be_open()
         self._must_be_outside("fence")
         task = self._task_of_kind("fence", [], "fence", None, "host")
@@ -150,12 +152,33 @@ class Waiting:
 
 
 class Fence(Stream):
-    """A point after all work submitted before it."""
+    """A point after all work submitted before it; on CUDA, a stream that is there."""
 
     def __init__(self, owner: Any, events: Any) -> None:
-        super().__init__("host")
         self._owner = owner
         self._events = events
+        self._pointer: int | None = None
+        super().__init__("host")
+
+    @property
+    def handle(self) -> int | None:
+        """The address of the CUDA stream, None on a CPU; asking waits for bodies on the host, not for devices."""
+        if self._pointer is None and self._owner.on_cuda:
+            self._owner._must_be_open()
+            self._pointer = handover.stream_after(self._owner.engine, self._owner.default_code, self._events)
+        return self._pointer
+
+    @handle.setter
+    def handle(self, pointer: int | None) -> None:
+        self._pointer = pointer
+
+    @property
+    def ptr(self) -> int:
+        """The address of the CUDA stream."""
+        return self.__cuda_stream__()[1]
+
+    def __repr__(self) -> str:
+        return "<fence>"
 
     def synchronize(self, timeout: float | None = None) -> None:
         """Block until that work is complete; TimeoutError if `timeout` seconds were not enough."""

@@ -213,6 +213,15 @@ class Order:
         if hold is not None:
             self.learn(ident, before(hold))
 
+    def on_issue(self, ident: int, stream: int) -> None:
+        line = self.enqueue(ident, stream)
+        self.begin_body(line, line.step(f"work on stream {stream}"))
+
+    on_launch = on_issue
+
+    def on_drained(self, ident: int, stream: int) -> None:
+        self.learn(ident, dict(self.streams[stream].clock))
+
     def on_call(self, ident: int, stream: int, number: int) -> None:
         line = self.enqueue(ident, stream)
         self.calls[number] = line.step(f"the body of {line.task[0]}" if line.task else f"call {number}")
@@ -248,6 +257,9 @@ class Order:
         op = self.enqueue(ident, stream).step(f"copy of {source[0]:#x} to {target[0]:#x}")
         self.touch(op, source, READ)
         self.touch(op, target, WRITE)
+
+    def on_fill(self, ident: int, stream: int, target: Any) -> None:
+        self.touch(self.enqueue(ident, stream).step(f"fill of {target[0]:#x}"), target, WRITE)
 
     def on_host(self, ident: int, kind: str, span: Any) -> None:
         # whoever told the host that it may has passed the gate

@@ -7,12 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .units import format_duration
+
 _FORMATS = (".svg", ".png", ".pdf")
 _WIDTH = 14.0  # inches
 _ROW_HEIGHT = 0.34
 _LABELLED_BARS = 400
 _ROW_BARS = 600  # with more in a row, single bars would be thinner than a pixel or two
+_MAX_ROWS = 40  # with more, what computes at once on a device shares a row
 _COLUMNS = 360
+_THIN = 2e-3  # of the width
 _SAME_US = 1e-3  # times are rounded to nanoseconds
 _COPIES = "copies"
 _COPY_COLOR = "#868d97"
@@ -53,9 +57,10 @@ def timeline(trace: dict[str, Any], path: str | Path, title: str | None = None) 
     Notes
     -----
     Tasks have the colour of their name, without a trailing index such as in "gemm(2, 1)"; the names that
-    took most time are in the legend. Copies are grey, hatched and half as high. Events of one worker that
-    overlap are drawn above one another. Where single events would be too thin to see, time is divided into
-    columns, and a column's height is the share of its time that the worker was busy, by name.
+    took most time are in the legend. Copies are grey, hatched and half as high. Events of one row that
+    overlap are drawn above one another: copies of a CUDA device, and its tasks where there are many rows.
+    Where single events would be too thin to see, time is divided into columns, and a column's height is the
+    share of its time that the worker was busy, by name.
     """
     path = Path(path)
     if path.suffix.lower() not in _FORMATS:
@@ -93,7 +98,11 @@ def _bars(events: list[dict[str, Any]]) -> tuple[list[str], list[_Bar]]:
     """Return the labels of the rows, from the top, and all bars."""
     spans = sorted((event for event in events if event["ph"] == "X"), key=lambda event: event["ts"])
     tracks = sorted({(event["pid"], event["tid"]) for event in spans})
-    row_of = {track: row for row, track in enumerate(tracks)}
+    names = _row_labels(events, tracks)
+    is_tall = len(set(map(_without_index, names))) < len(tracks) > _MAX_ROWS
+    names = [_without_index(name) if is_tall or ", copies " in name else name for name in names]
+    labels = list(dict.fromkeys(names))
+    row_of = {track: labels.index(name) for track, name in zip(tracks, names, strict=True)}
     busy_until: defaultdict[int, list[float]] = defaultdict(list)
     bars = []
     for event in spans:
@@ -103,7 +112,13 @@ def _bars(events: list[dict[str, Any]]) -> tuple[list[str], list[_Bar]]:
         is_copy = event["cat"] == "copy"
         name = _COPIES if is_copy else family(event["name"])
         bars.append(_Bar(row, lane, start_ms, duration_ms, name, is_copy))
-    return _row_labels(events, tracks), bars
+    return labels, bars
+
+
+def _without_index(label: str) -> str:
+    """What rows of one kind have in common: "device 0, compute 3" → "device 0, compute"; workers stay apart."""
+    head, _, last = label.rpartition(" ")
+    return head if last.isdigit() and not head.endswith("worker") else label
 
 
 def _free_lane(busy_until: list[float], start: float, end: float) -> int:
@@ -127,7 +142,7 @@ def _row_labels(events: list[dict[str, Any]], tracks: list[tuple[int, int]]) -> 
         for event in events
         if event["ph"] == "M" and "name" in event["args"]
     }
-    labels = []
+    labels: list[str] = []
     for pid, tid in tracks:
         process = names.get(("process_name", pid, 0), f"process {pid}")
         labels.append(f"{process}, {names.get(('thread_name', pid, tid), f'worker {tid}')}")
@@ -154,16 +169,19 @@ def _draw_bars(axes: Any, bars: list[_Bar], colors: dict[str, str]) -> None:
     lanes: defaultdict[int, int] = defaultdict(lambda: 1)
     for bar in bars:
         lanes[bar.row] = max(lanes[bar.row], bar.lane + 1)
-    edge_width = 0.4 if len(bars) <= 2000 else 0.0
+    has_edges = len(bars) <= 2000
+    thin_ms = _end_ms(bars) * _THIN
     for is_copy in (False, True):
         drawn = [bar for bar in bars if bar.is_copy == is_copy]
+        faces = [colors.get(bar.name, _OTHER_COLOR) for bar in drawn]
+        thin = [bar.duration_ms < thin_ms for bar in drawn]  # an edge in white would be all that is seen of them
         axes.add_collection(
             PolyCollection(
                 [_corners(bar, lanes[bar.row]) for bar in drawn],
-                facecolors=[colors.get(bar.name, _OTHER_COLOR) for bar in drawn],
-                edgecolors="white",
-                linewidths=edge_width,
-                hatch="////" if is_copy and edge_width else None,
+                facecolors=faces,
+                edgecolors=[face if is_thin else "white" for face, is_thin in zip(faces, thin, strict=True)],
+                linewidths=0.4 if has_edges else 0.0,
+                hatch="////" if is_copy and has_edges and not any(thin) else None,
             )
         )
     if len(bars) <= _LABELLED_BARS:
@@ -248,7 +266,9 @@ def _draw_legend(axes: Any, bars: list[_Bar], colors: dict[str, str]) -> None:
         handles.append(Patch(fc=color, ec="white", lw=0, hatch=hatch, label=_legend_text(name, times)))
     others = sum(time for name, time in times.items() if name not in colors)
     if others:
-        handles.append(Patch(fc=_OTHER_COLOR, label=f"{len(times) - len(colors)} others, {others:.3g} ms"))
+        handles.append(
+            Patch(fc=_OTHER_COLOR, label=f"{len(times) - len(colors)} others, {format_duration(others * 1e6)}")
+        )
     if handles:
         legend = axes.legend(
             handles=handles,
@@ -264,4 +284,4 @@ def _draw_legend(axes: Any, bars: list[_Bar], colors: dict[str, str]) -> None:
 
 def _legend_text(name: str, times: dict[str, float]) -> str:
     short = name if len(name) <= 24 else name[:23] + "…"
-    return f"{short}, {times[name]:.3g} ms"
+    return f"{short}, {format_duration(times[name] * 1e6)}"

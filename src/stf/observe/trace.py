@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from .devices import COMPUTE, COPY_IN, COPY_OUT
 from .observer import Observer
 
 _Span = tuple[int, str, int, int, int, int, str]  # the arguments of `ran`, in order
 _MAX_INDEX = 1 << 16
+_ROW_NAMES = {COMPUTE: "compute", COPY_IN: "copies in", COPY_OUT: "copies out"}
 
 
 class TraceRecorder(Observer):
@@ -37,7 +39,8 @@ class TraceRecorder(Observer):
 
         A process is a place: 0 is the host and k + 1 is device k, so numbers don't depend on what ran
         first. A thread is a worker of that place; workers that are told by thread identities instead of
-        indices are numbered as they appear. Times are in microseconds since the first event.
+        indices are numbered as they appear. A CUDA device has rows of what computed at the same time, as
+        few as can be, then copies in and copies out. Times are in microseconds since the first event.
 
         Returns
         -------
@@ -45,8 +48,9 @@ class TraceRecorder(Observer):
             To be written with `json.dump` and opened at https://ui.perfetto.dev.
         """
         spans = _with_worker_indices(sorted(self._spans, key=lambda span: span[4]))
+        spans, row_names = _with_device_rows(spans)
         origin_ns = spans[0][4] if spans else 0
-        events = _metadata({(device, worker) for _, _, device, worker, *_ in spans})
+        events = _metadata({(device, worker) for _, _, device, worker, *_ in spans}, row_names)
         events.extend(_complete_event(span, origin_ns) for span in spans)
         return {"traceEvents": events, "displayTimeUnit": "ms"}
 
@@ -55,11 +59,39 @@ def _with_worker_indices(spans: list[_Span]) -> list[_Span]:
     numbers: dict[int, dict[int, int]] = {}
     renamed: list[_Span] = []
     for task_id, name, device, worker, start_ns, end_ns, category in spans:
-        if worker >= _MAX_INDEX:
+        if worker >= _MAX_INDEX:  # the identity of a thread
             known = numbers.setdefault(device, {})
             worker = known.setdefault(worker, len(known))
         renamed.append((task_id, name, device, worker, start_ns, end_ns, category))
     return renamed
+
+
+def _with_device_rows(spans: list[_Span]) -> tuple[list[_Span], dict[tuple[int, int], str]]:
+    """Give what ran on a device at the same time rows of its own; return the rows' names by (device, row) too."""
+    busy_until: dict[tuple[int, int], list[int]] = {}
+    lanes = [_free_lane(busy_until.setdefault((s[2], s[3]), []), s) if s[3] < 0 else 0 for s in spans]
+    first_row: dict[tuple[int, int], int] = {}
+    names: dict[tuple[int, int], str] = {}
+    for device, kind in sorted(busy_until, key=lambda key: (key[0], -key[1])):
+        first = sum(len(busy_until[key]) for key in first_row if key[0] == device)
+        first_row[device, kind] = first
+        count = len(busy_until[device, kind])
+        for lane in range(count):
+            names[device, first + lane] = _ROW_NAMES[kind] + (f" {lane}" if count > 1 else "")
+    placed = [
+        (*span[:3], first_row[span[2], span[3]] + lane, *span[4:]) if span[3] < 0 else span
+        for span, lane in zip(spans, lanes, strict=True)
+    ]
+    return placed, names
+
+
+def _free_lane(busy_until: list[int], span: _Span) -> int:
+    for lane, until in enumerate(busy_until):
+        if until <= span[4]:
+            busy_until[lane] = span[5]
+            return lane
+    busy_until.append(span[5])
+    return len(busy_until) - 1
 
 
 def _complete_event(span: _Span, origin_ns: int) -> dict[str, Any]:
@@ -76,14 +108,17 @@ def _complete_event(span: _Span, origin_ns: int) -> dict[str, Any]:
     }
 
 
-def _metadata(tracks: set[tuple[int, int]]) -> list[dict[str, Any]]:
+def _metadata(tracks: set[tuple[int, int]], row_names: dict[tuple[int, int], str]) -> list[dict[str, Any]]:
     events = []
     for device in sorted({device for device, _ in tracks}):
         name = "host" if device < 0 else f"device {device}"
         events.append(_metadata_event("process_name", device, 0, name=name))
         events.append(_metadata_event("process_sort_index", device, 0, sort_index=device + 1))
     for device, worker in sorted(tracks):
-        events.append(_metadata_event("thread_name", device, worker, name=f"worker {worker}"))
+        name = row_names.get((device, worker), f"worker {worker}")
+        events.append(_metadata_event("thread_name", device, worker, name=name))
+        if (device, worker) in row_names:
+            events.append(_metadata_event("thread_sort_index", device, worker, sort_index=worker))
     return events
 
 

@@ -1,0 +1,104 @@
+"""Callers' streams: what users hand in as ``stream=``, and what it means for a context."""
+
+from __future__ import annotations
+
+import atexit
+from typing import Any, NamedTuple
+
+from stf import config
+from stf.devices import DeviceSpec, Resources, known_on_cuda, parse_devices
+from stf.drivers import cuda_devices, stream_device, stream_is_captured
+from stf.errors import CaptureError, PlaceError
+
+WANTED = "a stream is an int, or an object with __cuda_stream__ such as those of CuPy, torch and cuda.core"
+NO_CUDA = "stream= takes a CUDA stream, and this context runs on the CPU; leave it out, or use devices='cuda'"
+
+shared = Resources()  # of contexts on callers' streams: they end before their work does
+atexit.register(shared.close)  # after the contexts that were left open: what is registered first is called last
+
+
+class Caller(NamedTuple):
+    """A caller's stream, its object, its device, and whether it is being captured."""
+
+    pointer: int
+    owner: Any
+    ordinal: int
+    captured: bool
+
+
+def pointer_of(stream: Any) -> int:
+    """The address of a CUDA stream; 0, 1 and 2 are default streams.
+
+    Raises
+    ------
+    TypeError
+        `stream` is no stream.
+    ValueError
+        It is a negative number.
+    """
+    if isinstance(stream, bool):
+        raise TypeError(f"{WANTED}; got {stream!r}")
+    if hasattr(stream, "__cuda_stream__"):
+        return pointer_of_protocol(stream)
+    for name in ("cuda_stream", "ptr"):  # of torch and CuPy before they had the protocol
+        if not hasattr(stream, "__index__") and hasattr(stream, name):
+            stream = getattr(stream, name)
+    if not hasattr(stream, "__index__"):
+        raise TypeError(f"{WANTED}; got {stream!r}")
+    pointer = int(stream.__index__())
+    if pointer < 0:
+        raise ValueError(f"a stream is an address from 0 on, got {pointer}")
+    return pointer
+
+
+def pointer_of_protocol(stream: Any) -> int:
+    """The address that ``__cuda_stream__`` tells: (version, address), or a method that returns that."""
+    told = stream.__cuda_stream__
+    told = told() if callable(told) else told
+    name = type(stream).__name__
+    if not isinstance(told, tuple) or len(told) != 2:
+        raise TypeError(f"__cuda_stream__ of {name} is (0, address), got {told!r}")
+    version, address = told
+    if version != 0:
+        raise TypeError(f"__cuda_stream__ of {name} is of version {version!r}; this version of stf knows version 0")
+    if isinstance(address, bool) or not hasattr(address, "__index__"):
+        raise TypeError(f"__cuda_stream__ of {name} gives the address of a stream as int, got {address!r}")
+    return pointer_of(int(address.__index__()))
+
+
+def caller_of(stream: Any, devices: Any, resources: Any) -> tuple[Caller | None, DeviceSpec]:
+    """Who ``stream=`` is, and the devices of a context on it: its own, if none are asked for.
+
+    Raises
+    ------
+    PlaceError
+        There is no CUDA, or the stream is of a device that is not among those asked for.
+    CaptureError
+        The stream is being captured, and `resources` are given.
+    """
+    if stream is None:
+        chosen = devices if devices is not None else config.devices
+        return None, parse_devices(chosen, "STF_DEVICES" if devices is None else "devices", cuda_devices)
+    pointer = pointer_of(stream)
+    asked = devices if devices is not None else config.devices
+    if cuda_devices() <= 0 or (isinstance(asked, str) and asked.startswith("cpu")):
+        raise PlaceError(NO_CUDA)
+    ordinal = stream_device(pointer)
+    if devices is None:
+        spec = known_on_cuda([ordinal], devices, "devices", cuda_devices())
+    else:
+        spec = parse_devices(devices, cuda_devices=cuda_devices)
+    if spec.driver != "cuda":
+        raise PlaceError(NO_CUDA)
+    if ordinal not in spec.numbers:
+        raise PlaceError(
+            f"stream= is a stream of device({ordinal}), and devices={devices!r} does not name it; add it, or leave "
+            "devices out"
+        )
+    captured = stream_is_captured(pointer)
+    if captured and resources is not None:
+        raise CaptureError(
+            "stream= is being captured, and what a context uses then belongs to the graph, not to resources=; leave "
+            "resources out"
+        )
+    return Caller(pointer, stream, ordinal, captured), spec

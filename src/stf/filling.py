@@ -1,0 +1,142 @@
+"""Fills, copies and prefetches: tasks of the context's own, which need no array library on a CUDA device."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from stf._engine.instances import Layout, Replica
+from stf.composite import CompositeData
+from stf.data import LogicalData
+from stf.interop.cuda_arrays import BITS
+from stf.interop.dtypes import carrier, is_narrow
+from stf.places import DataPlace
+
+
+class Filling:
+    """What of a context fills and copies data."""
+
+    engine: Any
+    _check_array: Callable[[Any], None]
+    _check_mine: Callable[[Any], None]
+    _task_of_kind: Callable[..., Any]
+    data_place_code: Callable[[Any], int]
+    place_of_code: Callable[[int], Any]
+
+    def copy(self, src: Any, dst: Any) -> None:
+        """Submit a task that copies the content of one data to another of the same shape.
+
+        Data made of several arrays are copied to others with parts of the same shapes and dtypes.
+        """
+        sources, targets = self._parts_of(src), self._parts_of(dst)
+        if isinstance(src, CompositeData) or isinstance(dst, CompositeData):
+            check_equal_parts(src, dst)
+        for source, target in zip(sources, targets, strict=True):
+            if source.shape != target.shape:
+                raise ValueError(
+                    f"cannot copy {source!r} to {target!r}: the shapes {source.shape} and {target.shape} differ"
+                )
+        accesses = [source.read() for source in sources] + [target.write() for target in targets]
+        task = self._task_of_kind("copy", accesses, "copy", dst)
+        alike = all(source.dtype == target.dtype for source, target in zip(sources, targets, strict=True))
+        if alike and self._is_native(task, sources + targets):
+            task.run_native(copy_replicas)
+        else:
+            task.run_late(copy_into, ())
+
+    def _parts_of(self, data: Any) -> list[LogicalData]:
+        """The arrays that a data is made of: itself, or its parts."""
+        parts = data.parts if isinstance(data, CompositeData) else [data]
+        for part in parts:
+            self._check_array(part)
+        return parts
+
+    def fill(self, data: LogicalData, value: Any) -> None:
+        """Submit a task that fills the data with `value`."""
+        if isinstance(data, CompositeData):
+            raise TypeError(
+                f"fill takes data of one array, got {data!r}; fill a part of it, as in ctx.fill(lC.parts[0], value), "
+                "or write it in a task"
+            )
+        self._fill(data, value, None, None)
+
+    def _fill(self, data: LogicalData, value: Any, where: DataPlace | None, place: Any) -> None:
+        self._check_array(data)
+        values = np.asarray(value, data.dtype)
+        np.broadcast_to(values, data.core.layout.shape)
+        if place is None and where is not None and where.kind in ("device", "host"):
+            place = where.index if where.kind == "device" else "host"
+        task = self._task_of_kind("fill", [data.write(where)], "fill", None, place)
+        if self._is_native(task, [data]) and (where is None or where.kind != "host"):
+            task.run_native(functools.partial(fill_replica, values=values))
+        elif is_narrow(data.dtype):  # of which libraries know little, and which are bits to be repeated
+            bits = values.view(carrier(data.dtype))
+            task.run_late(fill_with, (bits.item() if bits.size == 1 else bits,), BITS)
+        else:
+            task.run_late(fill_with, (value,))
+
+    def _is_native(self, task: Any, data: list[LogicalData]) -> bool:
+        """Whether a driver can do it, on the task's stream."""
+        plain = all(part.core.layout.interface is None for part in data)
+        return plain and bool(self.engine.port_enqueues(task.where))
+
+    def prefetch(self, data: LogicalData | CompositeData, data_place: DataPlace) -> None:
+        """Submit a copy of the data to a place, so that a later task finds it there."""
+        code = self.data_place_code(data_place)
+        parts = data.parts if isinstance(data, CompositeData) else [data]
+        for part in parts:
+            self._check_mine(part)
+        accesses = [part.read(data_place) for part in parts]
+        on_device = code > 0 and self.engine.place_numbers[code] >= 0
+        task = self._task_of_kind("prefetch", accesses, "prefetch", None, self.place_of_code(code if on_device else 0))
+        task.run_empty()
+
+
+def check_equal_parts(src: Any, dst: Any) -> None:
+    """Raise unless two data made of several arrays have parts that correspond."""
+    if not (isinstance(src, CompositeData) and isinstance(dst, CompositeData)):
+        raise TypeError(f"cannot copy {src!r} to {dst!r}: only one is made of several arrays; copy its parts (.parts)")
+    described = [[(part.shape, part.dtype) for part in data.parts] for data in (src, dst)]
+    if described[0] != described[1]:
+        one, other = (", ".join(f"{dtype} {shape}" for shape, dtype in parts) for parts in described)
+        raise ValueError(f"cannot copy {src!r} to {dst!r}: their parts differ, {one} and {other}")
+
+
+def copy_replicas(task: Any) -> None:
+    """Work of `Context.copy` on a CUDA device: the first half of the data are copied to the others."""
+    half = len(task) // 2
+    for i in range(half):
+        task.engine.port.copy(task.slot, task.replica_of(half + i), task.replica_of(i))
+
+
+def copy_into(*arrays: Any) -> None:
+    """Body of `Context.copy`: the first half of the arrays are copied to the others."""
+    half = len(arrays) // 2
+    for source, target in zip(arrays[:half], arrays[half:], strict=True):
+        target[...] = source
+
+
+def fill_replica(task: Any, values: Any) -> None:
+    """Work of `Context.fill` on a CUDA device; an array of values, which is broadcast, is copied from the host."""
+    replica = task.replica_of(0)
+    port = task.engine.port
+    if values.ndim or not port.fill(task.slot, replica, values.tobytes()):
+        port.copy(task.slot, replica, staged(replica, values))
+
+
+def staged(replica: Any, values: Any) -> Replica:
+    """An array on the host of what a replica is to hold."""
+    layout = replica.layout
+    content = np.ascontiguousarray(np.broadcast_to(values, layout.shape)).reshape(layout.shape)
+    source = Replica(replica.data, 0, Layout(layout.shape, content.strides, layout.dtype, layout.itemsize))
+    source.address = content.__array_interface__["data"][0]
+    source.owner = content
+    return source
+
+
+def fill_with(target: Any, value: Any) -> None:
+    """Body of `Context.fill`."""
+    target[...] = value

@@ -1,0 +1,150 @@
+"""Tasks on several places: one stream per place, all within one task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from stf._engine.access import AFFINE_PLACE
+from stf.annotations import Stream
+from stf.errors import DriverError, PlaceError, TaskStateError
+from stf.interop import adapters
+from stf.places import Grid
+
+
+class GridTask:
+    """A task on a grid, as ``ctx.task(grid, ...)`` returns it: a with-block, with `start` and `end`, or a builder.
+
+    The task is one on the first place, which claims the data; each place has a lane that begins after the data are
+    there, and that the task waits for at its end.
+
+    Attributes
+    ----------
+    place : Grid
+        Where it runs.
+    streams : list of Stream
+        One per place, in the grid's order, while the task is open.
+    """
+
+    def __init__(self, context: Any, grid: Grid, accesses: list[Any], name: str | None) -> None:
+        for access in accesses:
+            if access.place == AFFINE_PLACE and not access.data.core.token:
+                label = f"task{f' {name!r}' if name else ''} runs on {grid.size} places"
+                raise PlaceError(
+                    f"{label}, and {access.data.core.describe()} has no data place; give it one, as in "
+                    "lX.rw(stf.data_place.device(0)), or loop over the grid, one task each"
+                )
+        self.place = self.exec_place = grid
+        self.context = context
+        self.task = context.task(grid.places[0], *accesses, name=name)
+        self.task.find_site_outside()
+        self.members: list[Any] = []
+        self.pointers: list[int | None] = []
+
+    def start(self) -> GridTask:
+        """Claim the data and open a lane per place; return the task."""
+        self.task.start()
+        try:
+            main = self.task.cuda_stream()
+            for place in self.place:
+                self._open_lane(place, main)
+        except BaseException as error:
+            self._close(error)
+            raise
+        return self
+
+    def _open_lane(self, place: Any, main: int | None) -> None:
+        member = self.context.make_task((place,), self.task.symbol)
+        member.kind = "lane"
+        member.find_site_outside()
+        member.start()
+        pointer = member.cuda_stream()
+        self.members.append(member)
+        self.pointers.append(pointer)
+        if main is not None and pointer is not None:
+            self.context.engine.port.follow(member.slot, main)
+
+    def end(self) -> None:
+        """End the task, when every place has done its part."""
+        if not self.members:
+            raise TaskStateError(f"end on task {self.task.label()}, which is not open")
+        self._close(None)
+
+    def _close(self, error: BaseException | None) -> None:
+        members, self.members = self.members, []
+        pointers, self.pointers = self.pointers, []
+        for member, pointer in zip(reversed(members), reversed(pointers), strict=True):
+            try:
+                if pointer is not None:
+                    self.context.engine.port.follow(self.task.slot, pointer)
+            except DriverError as late:  # of a device that is lost
+                error = error or late
+            member.end()
+        if error is None:
+            self.task.end()
+            return
+        self.task.abandon(error)
+        if isinstance(error, DriverError):
+            raise error
+
+    def __enter__(self) -> GridTask:
+        return self.start()
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if self.members:
+            self._close(error)
+
+    def __call__(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """Run ``fn(*arrays)`` as the task's body; return `fn`."""
+        with self:
+            fn(*self.arrays())
+        return fn
+
+    @property
+    def streams(self) -> list[Stream]:
+        self._must_be_open("streams")
+        return [Stream(m.place_name, p) for m, p in zip(self.members, self.pointers, strict=True)]
+
+    def stream_ptrs(self) -> list[int | None]:
+        """Return the addresses of the CUDA streams of the places."""
+        self._must_be_open("stream_ptrs")
+        return list(self.pointers)
+
+    @property
+    def stream(self) -> Stream:
+        """The stream of the first place."""
+        return self.streams[0]
+
+    def arrays(self, lib: str | None = None) -> tuple[Any, ...]:
+        """Return the task's data, tokens skipped, each as an array of the device where it lies."""
+        self._must_be_open("arrays")
+        engine = self.context.engine
+        found = []
+        for replica in [self.task.replica_of(i) for i in range(len(self.task))]:
+            if replica is None:
+                continue
+            number = engine.place_numbers[replica.place]
+            on_device = engine.port_enqueues(replica.place) and number >= 0
+            view = adapters.device_view(replica, lib or self.context.arrays, number) if on_device else None
+            found.append(adapters.view(replica, True, "numpy") if view is None else view)
+        return tuple(found)
+
+    def get_arg(self, index: int) -> int:
+        """Return the address of access `index` (tokens counted); which places may use it is for you to say."""
+        self._must_be_open("get_arg")
+        replica = self.task.replica_of(index)
+        if replica is None:
+            raise TypeError(f"access {index} of task {self.task.label()} is a token; it has no address")
+        return int(replica.address)
+
+    def set_symbol(self, symbol: str) -> GridTask:
+        """Name the task; return it."""
+        self.task.set_symbol(symbol)
+        return self
+
+    def _must_be_open(self, what: str) -> None:
+        if not self.members:
+            raise TaskStateError(f"{what} on task {self.task.label()}, which is not open; use it between start and end")
+
+    def __repr__(self) -> str:
+        return f"<task {self.task.label()} on {self.place.size} places>"

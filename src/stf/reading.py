@@ -1,0 +1,56 @@
+"""The host's copy of one array, waited for: what `Context.wait` mostly is.
+
+Compiled, since a program that looks at a scalar in every step passes here as often.
+"""
+
+from __future__ import annotations
+
+try:
+    import cython
+except ImportError:
+    from stf import _cython as cython  # type: ignore[no-redef]
+
+
+from stf.data import view_for_host
+from stf.interop import adapters
+from stf.tasks import Task
+
+if not cython.compiled:
+    from stf._engine.access import make_access
+
+    READ = 1
+
+NO_ARGUMENTS = ()
+
+
+def read_on_host(context, data):
+    """Wait for the host's copy of a data and return its content, for a thread that is inside of nothing.
+
+    A NumPy array of its own; a Python scalar without axes; None for a token.
+    """
+    task: Task = context.make_task(NO_ARGUMENTS, "wait")
+    access = make_access(data, READ, None)
+    if not data.core.token:
+        access.place = 0
+    task.accesses = [access]
+    task.kind = "wait"
+    task.where = 0
+    task.find_site_outside()
+    task.open()
+    try:
+        result = content_of(task.replica_at(0))
+    except BaseException as error:
+        task.abandon(error)
+        raise
+    task.close()
+    return result
+
+
+def content_of(replica):
+    """A copy of a host replica; None for a token."""
+    if replica is None:
+        return None
+    layout = replica.layout
+    if layout.shape == () and layout.dtype.kind in "biufc":
+        return adapters.view(replica, False, "numpy").item()
+    return view_for_host(replica, None)
