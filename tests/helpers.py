@@ -30,7 +30,27 @@ def queued(ctx: stf.Context, index: int = 0) -> Any:
 
 def content(x: Any) -> np.ndarray:
     """What an array holds, as a NumPy array."""
-    return x if isinstance(x, np.ndarray) else x.get()
+    if isinstance(x, np.ndarray):
+        return x
+    return on_host(x).copy() if is_host_memory(x) else x.get()
+
+
+def is_host_memory(x: Any) -> bool:
+    """Whether a CuPy array is over memory of the host, which CuPy does not copy from: it takes it for a device's."""
+    from cuda.bindings import driver
+
+    code, kind = driver.cuPointerGetAttribute(
+        driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, x.data.ptr if x.size else 0
+    )
+    return int(code) == 0 and int(kind) == int(driver.CUmemorytype.CU_MEMORYTYPE_HOST)
+
+
+def on_host(x: Any) -> np.ndarray:
+    """A CuPy array over memory of the host, as NumPy sees it when the current stream is done."""
+    import cupy
+
+    cupy.cuda.get_current_stream().synchronize()
+    return stf.view(x.data.ptr, x.shape, x.dtype, x.strides)
 
 
 def put(x: Any, values: np.ndarray) -> None:
@@ -40,6 +60,11 @@ def put(x: Any, values: np.ndarray) -> None:
     else:
         axes = sorted(range(x.ndim), key=lambda axis: -x.strides[axis])  # CuPy sets what is contiguous
         x.transpose(axes).set(values.transpose(axes).copy())
+
+
+def at(x: Any) -> Any:
+    """A with-block in which the device of an array is current."""
+    return contextlib.nullcontext() if isinstance(x, np.ndarray) else x.device
 
 
 def library(x: Any) -> Any:

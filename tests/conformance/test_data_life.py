@@ -7,7 +7,7 @@ import threading
 
 import numpy as np
 import pytest
-from helpers import queued
+from helpers import at, queued
 
 import stf
 
@@ -307,8 +307,9 @@ def test_freeze_for_writing(ctx, mode):
     place = stf.data_place.device(len(ctx.devices) - 1)
     with ctx.freeze(lX, mode, place) as frozen:
         assert frozen.get_access_mode() == stf.access_mode.rw
-        frozen.get()[:] = 4
-        assert frozen.get(place).tolist() == [4, 4]
+        with at(frozen.get()):
+            frozen.get()[:] = 4
+            assert frozen.get(place).tolist() == [4, 4]
         with pytest.raises(stf.AccessError, match="'X' .* is frozen for rw; task 'wait' cannot open it for read"):
             lX.numpy()
         if len(ctx.devices) > 1:
@@ -317,6 +318,23 @@ def test_freeze_for_writing(ctx, mode):
     add(lX)
     ctx.finalize()
     assert X.tolist() == [5, 5]
+
+
+def test_a_loan_takes_streams_where_there_are_streams(ctx):
+    lX = ctx.logical_data(np.zeros(3), name="X")
+    frozen = ctx.freeze(lX)
+    for use in (frozen.get, frozen.unfreeze):
+        with pytest.raises(TypeError, match="a stream is an int, .*; got 'side'"):
+            use(stream="side")
+    if ctx.on_cuda:
+        assert frozen.get(stream=0) is not None
+    else:
+        for use in (frozen.get, frozen.unfreeze):
+            with pytest.raises(stf.PlaceError, match="this context runs on the CPU, .*; leave it out"):
+                use(stream=7)
+        with pytest.raises(stf.PlaceError, match="has no CUDA stream"):
+            ctx.fence().__cuda_stream__()
+    frozen.unfreeze()
 
 
 def test_freeze_rules(ctx):
@@ -355,6 +373,7 @@ def test_freeze_left_open_does_not_cost_the_data(ctx):
     lX = ctx.logical_data(X)
     frozen = ctx.freeze(lX, "rw", stf.data_place.device(0))
     frozen.get()[:] = 3
+    assert frozen.get().tolist() == [3, 3]  # who gives no stream has done what he does
     ctx.finalize()
     assert X.tolist() == [3, 3]
     with pytest.raises(stf.ContextClosedError):

@@ -359,7 +359,7 @@ def test_refused_calls_cost_nothing(ctx, vec):
     with pytest.raises(TypeError, match="stf.Read is an annotation: write `x: stf.Read`"):
         stf.Read(x)
     with pytest.raises(
-        TypeError, match=r"stf.Read\[...\] takes an array type of numpy, cupy, torch or numba, got <class 'int'>"
+        TypeError, match=r"stf.Read\[...\] takes an array type of numpy, cupy, torch, numba or jax, got <class 'int'>"
     ):
         stf.Read[int]
     ctx.check_state()
@@ -425,8 +425,8 @@ def test_a_missing_library_is_an_import_error_with_the_line_to_type(ctx_factory,
 
 def test_unknown_library_is_a_value_error(ctx, vec):
     x = vec(1)
-    with pytest.raises(ValueError, match="arrays= is 'numpy', 'cupy', 'torch' or 'numba', got 'jax'"):
-        stf.task(lambda x: None, arrays="jax") and ctx.wait(x, arrays="jax")
+    with pytest.raises(ValueError, match="arrays= is 'numpy', 'cupy', 'torch', 'numba' or 'jax', got 'pandas'"):
+        stf.task(lambda x: None, arrays="pandas") and ctx.wait(x, arrays="pandas")
     assert x.numpy()[0] == 1
 
 

@@ -7,6 +7,7 @@ import threading
 
 import numpy as np
 import pytest
+from helpers import address, content, put
 
 import stf
 from stf import data_place, exec_place
@@ -154,7 +155,7 @@ def test_place_outside_the_context_is_named_with_those_inside(ctx):
             use()
     with exec_place.device(n), pytest.raises(stf.PlaceError, match="is not in this context"):
         touch(ctx)
-    with pytest.raises(stf.PlaceError, match="a task runs at one place, got a grid of 4; loop over it"):
+    with pytest.raises(stf.PlaceError, match="runs on 4 places, and .* has no data place; give it one"):
         touch(ctx, exec_place.n_devices(4))
     assert touch(ctx) == exec_place.device(0)
 
@@ -193,3 +194,29 @@ def test_idle_devices_are_told_at_finalize(ctx_factory, caplog):
 def test_bad_devices(devices, error, message):
     with pytest.raises(error, match=message):
         stf.context(devices=devices)
+
+
+def test_a_task_on_several_places(ctx):
+    grid = exec_place.grid([ctx.devices[0], ctx.devices[-1]], (2, 1))
+    where = data_place.device(ctx.devices[-1].index)
+    lX, token = ctx.logical_data(np.zeros(4)), ctx.token()
+    t = ctx.task(grid, lX.rw(where), token.rw(), name="several")
+    with pytest.raises(stf.TaskStateError, match="streams on task 'several', which is not open"):
+        t.streams
+    with t:
+        assert t.place == grid and len(t.streams) == 2
+        (x,) = t.arrays()
+        assert address(x) == t.get_arg(0)
+        put(x, np.arange(4.0))
+    with pytest.raises(stf.TaskStateError, match="not open"):
+        t.end()
+    ctx.task(grid, lX.rw(where))(lambda x: put(x, content(x) + 1))
+    with pytest.raises(ZeroDivisionError), ctx.task(grid, token.rw()):
+        1 / 0
+    token.accept()
+    assert ctx.wait(lX).tolist() == [1, 2, 3, 4]
+    t = ctx.task(lX.rw())
+    with pytest.raises(stf.PlaceError, match="a task runs at one place, got a grid of 2"):
+        t.set_exec_place(grid)
+    with t:
+        pass

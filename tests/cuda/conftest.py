@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -14,4 +15,5 @@ def _cuda(cuda_device_count: int) -> None:
         pytest.skip("no CUDA device")
 
 
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # or JAX takes most of the device for itself
 sys.path.insert(0, str(Path(__file__).parent))  # for the Triton kernel, whose source Triton reads

@@ -18,7 +18,7 @@ class OnDevice:
 
 class Capsule:
     def __dlpack_device__(self):
-        return (2, 1)
+        return (10, 1)
 
     def __dlpack__(self, **options):
         raise AssertionError("must not be asked")
@@ -46,14 +46,14 @@ DATA = [
         stf.PlaceError,
         "OnDevice lies on a CUDA device and this context runs on the CPU; copy it to the host",
     ),
-    (Capsule(), stf.PlaceError, "Capsule lies on device 1 of DLPack kind 2 and this context runs on the CPU; copy it"),
+    (Capsule(), stf.PlaceError, "Capsule lies on device 1 of DLPack kind 10 and this context .*; copy it"),
 ]
 
 
 @pytest.mark.parametrize("obj, error, message", DATA, ids=lambda c: type(c).__name__)
 def test_what_is_no_array(ctx, obj, error, message):
     if is_cuda(ctx) and isinstance(obj, OnDevice):
-        message = "OnDevice lies on device.*, which is not in this context"
+        message = "OnDevice lies at 0x40, which is no address of a CUDA device's memory; was it freed"
     with pytest.raises(error, match=message):
         ctx.logical_data(obj)
     assert ctx.logical_data(array.array("i", [1])).numpy().tolist() == [1]
@@ -115,8 +115,16 @@ def test_views_of_raw_memory():
     for wrong in (X, 1.5, None, True, "0x10"):
         with pytest.raises(TypeError, match="an address is an integer, got .*; pass the pointer as int"):
             stf.view(wrong, 2, float)
-    with pytest.raises(stf.PlaceError, match=r"stf.view of data_place.device\(0\) needs a CUDA context; on a CPU use"):
-        stf.view(X.ctypes.data, 2, float, data_place=stf.data_place.device(0))
+    elsewhere = stf.view(X.ctypes.data, 2, float, data_place=stf.data_place.device(0))
+    with stf.context(devices="cpu") as ctx:
+        with pytest.raises(stf.PlaceError, match="RawMemory lies on a CUDA device and this context runs on the CPU"):
+            ctx.logical_data(elsewhere)
+    with pytest.raises(stf.PlaceError, match=r"raw memory is the host's or one device's, got data_place.affine\(\)"):
+        stf.view(X.ctypes.data, 2, float, data_place=stf.data_place.affine())
+    with pytest.raises(TypeError, match="stream= says where a device's memory is being written; give data_place="):
+        stf.view(X.ctypes.data, 2, float, stream=1)
+    with pytest.raises(TypeError, match="a stream has __cuda_stream__, or is an address as int, got str"):
+        stf.view(X.ctypes.data, 2, float, data_place=stf.data_place.device(0), stream="1")
     with pytest.raises(ValueError, match=r"extents are not negative, got \(-2,\)"):
         stf.view(X.ctypes.data, -2, float)
     with pytest.raises(ValueError, match=r"2 extents need as many strides, got \(8,\)"):
@@ -131,11 +139,14 @@ def test_contexts_that_cannot_be():
             with pytest.raises(stf.PlaceError, match="needs CUDA"):
                 stf.context(devices=devices)
         with pytest.raises(
-            stf.PlaceError, match="stream= takes a CUDA stream, and this version runs on the CPU only; leave it out"
+            stf.PlaceError, match="stream= takes a CUDA stream, and this context runs on the CPU; leave it out"
         ):
             stf.context(stream=1)
-    with pytest.raises(ValueError, match="arrays= is 'numpy', 'cupy', 'torch' or 'numba', got 'jax'"):
-        stf.context(devices="cpu", arrays="jax")
+    for wrong in (True, 1.5, "cuda", object()):
+        with pytest.raises(TypeError, match="a stream is an int, or an object with __cuda_stream__ .*; got"):
+            stf.context(stream=wrong)
+    with pytest.raises(ValueError, match="arrays= is 'numpy', 'cupy', 'torch', 'numba' or 'jax', got 'pandas'"):
+        stf.context(devices="cpu", arrays="pandas")
 
 
 def test_graphs_are_not_recorded():

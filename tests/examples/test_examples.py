@@ -11,6 +11,8 @@ import pytest
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 NUMBERED = sorted(EXAMPLES.glob("[0-9][0-9]_*.py"))
+ON_GPUS = [path for path in NUMBERED if "needs a CUDA device" in path.read_text(encoding="utf-8").split('"""')[1]]
+ANYWHERE = [path for path in NUMBERED if path not in ON_GPUS]
 
 
 def run(script: pathlib.Path, *arguments: str, devices: str) -> str:
@@ -51,9 +53,17 @@ def test_there_are_examples():
 
 
 @pytest.mark.parametrize("devices", ["cpu", "cpu:3"])
-@pytest.mark.parametrize("script", NUMBERED, ids=lambda path: path.stem)
+@pytest.mark.parametrize("script", ANYWHERE, ids=lambda path: path.stem)
 def test_numbered_example(script, devices):
     assert run(script, devices=devices).strip()
+
+
+@pytest.mark.parametrize("script", ON_GPUS, ids=lambda path: path.stem)
+def test_numbered_example_on_gpus(script, cuda_device_count):
+    if cuda_device_count < 1:
+        pytest.skip("no CUDA device")
+    pytest.importorskip("cupy")
+    assert run(script, devices="cuda").strip()
 
 
 @pytest.mark.parametrize("script", NUMBERED, ids=lambda path: path.stem)

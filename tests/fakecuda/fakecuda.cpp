@@ -2,6 +2,7 @@
 //
 // One mutex guards all state. Each stream is a queue served by its own thread, which drops the mutex while it works.
 // Handles are numbers that are never used twice, so that a stale handle is found and not followed.
+// A captured graph is replayed on one stream, its nodes in an order that their edges allow, which the seed shuffles.
 //
 // Environment, read when the library is loaded and by fakecuda_reset():
 //   FAKECUDA_DEVICES=2      devices
@@ -58,7 +59,9 @@ constexpr unsigned MAX_THREADS_PER_BLOCK = 1024;
 
 // ------------------------------------------------------------------------------------------------- what there is
 
+struct Capture;
 struct Context;
+struct Graph;
 struct Stream;
 
 struct Pool {
@@ -73,7 +76,7 @@ struct Pool {
 
 // Memory that the driver knows.
 struct Range {
-    enum Kind { DEVICE, POOLED, PINNED, REGISTERED } kind = DEVICE;
+    enum Kind { DEVICE, POOLED, PINNED, REGISTERED, MANAGED } kind = DEVICE;
     Address start = 0;
     std::size_t nbytes = 0;
     int device = 0;
@@ -83,6 +86,7 @@ struct Range {
     shared_ptr<Pool> pool;
     bool is_alive = true;      // a stream-ordered allocation is alive between the execution of alloc and free
     bool is_freeing = false;   // cuMemFreeAsync was called
+    const Graph *graph = nullptr;  // whose nodes allocate and free it
     int users = 0;             // work running on it now
 
     bool is_host() const { return kind == PINNED || kind == REGISTERED; }
@@ -101,6 +105,8 @@ struct Event {
     shared_ptr<Context> context;
     unsigned flags = 0;
     shared_ptr<Mark> last;  // null: never recorded, which counts as complete
+    shared_ptr<Capture> capture;  // where it was recorded last, if it was in one
+    std::set<int> after;          // and after which nodes
 };
 
 struct Work {
@@ -124,7 +130,41 @@ struct Stream {
     bool is_served = false, is_destroyed = false;
     std::condition_variable wake;
 
+    shared_ptr<Capture> capture;  // null: work is done, not captured
+    std::set<int> tail;           // the nodes that what comes next comes after
+
     bool is_blocking() const { return !is_legacy && !(flags & CU_STREAM_NON_BLOCKING); }
+};
+
+struct UserObject {
+    void *data = nullptr;
+    CUhostFn destroy = nullptr;
+
+    ~UserObject() { destroy(data); }
+};
+
+struct Node {
+    Work work;
+    std::set<int> after;
+};
+
+// What was captured. What is instantiated from it shares it.
+struct Graph {
+    std::vector<Node> nodes;
+    std::vector<shared_ptr<Range>> memory;
+    std::vector<shared_ptr<UserObject>> objects;
+    CUgraph handle = nullptr;
+
+    ~Graph();
+};
+
+struct Capture {
+    CUstream origin = nullptr;
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+    std::thread::id thread;
+    bool is_invalid = false, is_over = false;
+    unsigned long long id = 0;
+    shared_ptr<Graph> graph = std::make_shared<Graph>();
 };
 
 struct Context {
@@ -150,6 +190,7 @@ struct Function {
     fakecuda_kernel code = nullptr;
     std::size_t itemsize = 0;  // not 0: pointers reach over as many items as the last parameter says
     bool is_trap = false;
+    shared_ptr<Context> context = nullptr;  // of a kernel's function; null: of any
 
     std::size_t size(std::size_t i) const { return strchr("pqd", signature[i]) ? 8 : 4; }
     std::size_t offset(std::size_t i) const;
@@ -206,6 +247,10 @@ struct State {
     Table<CUmemoryPool, Pool> pools{0xB0000000};
     Table<CUmodule, Module> modules{0xD0000000};
     Table<CUfunction, Function> functions{0xF0000000};
+    Table<CUgraph, Graph> graphs{0x60000000};
+    Table<CUgraphExec, Graph> execs{0x61000000};
+    Table<CUuserObject, UserObject> objects{0x62000000};
+    std::vector<shared_ptr<Capture>> captures;  // those that are not over
     std::map<Address, shared_ptr<Range>> ranges;
     std::deque<shared_ptr<Range>> quarantine;
     std::size_t quarantined = 0;
@@ -224,6 +269,7 @@ State &state() {
 thread_local std::vector<CUcontext> current_contexts;
 thread_local std::map<CUcontext, shared_ptr<Stream>> thread_streams;
 thread_local bool is_stream_thread = false;
+thread_local CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
 // ------------------------------------------------------------------------------------------------- errors
 
@@ -431,11 +477,43 @@ struct Call {
     Call call(#name, needs);  \
     if (call.refused != CUDA_SUCCESS) return call.refused
 
+// For calls that are refused, and end captures, where a capture is going on and its mode forbids them.
+#define ENTER_UNSAFE(name, needs)                               \
+    Call call(#name, needs); /* ENTER would see NAME_v2 there */ \
+    if (call.refused != CUDA_SUCCESS) return call.refused;      \
+    TRY(refuse_unsafe())
+
 #define REQUIRE(condition, error) \
     if (!(condition)) return error
 
 #define TRY(expression)                                                              \
     if (CUresult tried = (expression); tried != CUDA_SUCCESS) return tried
+
+// ------------------------------------------------------------------------------------------------- captures
+
+CUresult invalidate(const shared_ptr<Capture> &capture, CUresult error, const char *why) {
+    capture->is_invalid = true;
+    if (state().trace) fprintf(stderr, "fakecuda: a capture is invalid: %s\n", why);
+    return error;
+}
+
+// As cuThreadExchangeStreamCaptureMode has it: the thread's mode and those of the captures decide.
+CUresult refuse_unsafe() {
+    if (thread_mode == CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_SUCCESS;
+    CUresult refused = CUDA_SUCCESS;
+    for (auto &capture : state().captures) {
+        bool is_own = capture->thread == std::this_thread::get_id() && capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED;
+        bool is_others = thread_mode == CU_STREAM_CAPTURE_MODE_GLOBAL && capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+        if (is_own || is_others) refused = invalidate(capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "an unsafe call");
+    }
+    return refused;
+}
+
+void add_node(Stream &stream, Work work) {
+    auto &nodes = stream.capture->graph->nodes;
+    nodes.push_back({std::move(work), stream.tail});
+    stream.tail = {int(nodes.size()) - 1};
+}
 
 bool is_device(int ordinal) { return 0 <= ordinal && ordinal < int(state().devices.size()); }
 
@@ -529,6 +607,7 @@ std::vector<shared_ptr<Stream>> blocking_streams(const shared_ptr<Context> &cont
 
 // The default stream orders itself after the blocking streams, and they after it: here it simply waits, both times.
 void submit(Lock &lock, const shared_ptr<Stream> &stream, Work work) {
+    if (stream->capture) return add_node(*stream, std::move(work));
     if (stream->is_legacy) wait_for_all(lock, blocking_streams(stream->context));
     if (!stream->is_served) start_thread(stream);
     stream->queue.push_back(std::move(work));
@@ -569,13 +648,26 @@ CUresult find_stream(CUstream handle, shared_ptr<Stream> &stream) {
     bool is_default = handle == nullptr || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD;
     if (!is_default) {
         stream = state().streams.find(handle);
-        return stream ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+        REQUIRE(stream, CUDA_ERROR_INVALID_HANDLE);
+        REQUIRE(!stream->capture || !stream->capture->is_invalid, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+        return CUDA_SUCCESS;
     }
     shared_ptr<Context> context = current_context();
     REQUIRE(!current_contexts.empty(), CUDA_ERROR_INVALID_CONTEXT);
     REQUIRE(context && context->is_alive, CUDA_ERROR_CONTEXT_IS_DESTROYED);
     stream = handle == CU_STREAM_PER_THREAD ? thread_stream(context) : legacy_stream(context);
+    if (!stream->is_legacy) return CUDA_SUCCESS;
+    for (auto &other : context->streams)
+        if (other->capture && other->is_blocking())
+            return invalidate(other->capture, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, "the legacy default stream is used");
     return CUDA_SUCCESS;
+}
+
+// For calls that look at the present or wait for it.
+CUresult find_present(CUstream handle, shared_ptr<Stream> &stream) {
+    TRY(find_stream(handle, stream));
+    if (!stream->capture) return CUDA_SUCCESS;
+    return invalidate(stream->capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "its stream is looked at");
 }
 
 CUresult create_stream(const Call &call, CUstream *handle, unsigned flags, int priority) {
@@ -721,11 +813,51 @@ CUresult allocate(const Call &call, CUdeviceptr *address, std::size_t nbytes) {
     return CUDA_SUCCESS;
 }
 
+// The address stays the same from launch to launch; the memory is there between the two nodes.
+CUresult allocate_in_graph(Stream &stream, CUdeviceptr *address, std::size_t nbytes, const shared_ptr<Pool> &pool) {
+    REQUIRE(pool->device >= 0 && nbytes <= state().capacity, CUDA_ERROR_OUT_OF_MEMORY);
+    void *start = map_memory(nbytes);
+    REQUIRE(start, CUDA_ERROR_OUT_OF_MEMORY);
+    auto range = add_range(Range::POOLED, start, nbytes, stream.context);
+    range->pool = pool;
+    range->device = pool->device;
+    range->is_alive = false;
+    range->graph = stream.capture->graph.get();
+    stream.capture->graph->memory.push_back(range);
+    std::weak_ptr<Range> weak = range;  // the graph holds it
+    Work work{"allocation node"};
+    work.body = [=] { memset(start, POISON, nbytes); };
+    work.finish = [=] {
+        auto range = weak.lock();
+        if (range->is_alive) set_error(CUDA_ERROR_INVALID_VALUE, "a graph was launched again before its memory was freed");
+        range->is_alive = true;
+    };
+    add_node(stream, std::move(work));
+    *address = CUdeviceptr(start);
+    return CUDA_SUCCESS;
+}
+
+CUresult free_in_graph(Stream &stream, const shared_ptr<Range> &range) {
+    REQUIRE(range->graph == stream.capture->graph.get(), CUDA_ERROR_INVALID_VALUE);
+    std::weak_ptr<Range> weak = range;
+    Work work{"free node"};
+    work.ranges = {range};
+    work.finish = [=] {
+        auto range = weak.lock();
+        range->is_alive = false;
+        memset(reinterpret_cast<void *>(range->start), POISON, range->nbytes);
+    };
+    add_node(stream, std::move(work));
+    range->is_freeing = true;
+    return CUDA_SUCCESS;
+}
+
 CUresult allocate_async(Call &call, CUdeviceptr *address, std::size_t nbytes, shared_ptr<Pool> pool, CUstream handle) {
     shared_ptr<Stream> stream;
     REQUIRE(address && nbytes, CUDA_ERROR_INVALID_VALUE);
     TRY(find_stream(handle, stream));
     if (!pool) pool = state().devices[stream->context->device].current_pool;
+    if (stream->capture) return allocate_in_graph(*stream, address, nbytes, pool);
     REQUIRE(nbytes <= state().capacity && take_from_pool(*pool, charge(nbytes)), CUDA_ERROR_OUT_OF_MEMORY);
     void *start = map_memory(nbytes);
     REQUIRE(start, CUDA_ERROR_OUT_OF_MEMORY);
@@ -747,6 +879,8 @@ CUresult free_async(Call &call, CUdeviceptr address, CUstream handle) {
     if (!address) return CUDA_SUCCESS;
     auto range = range_at(address);
     REQUIRE(range && range->kind == Range::POOLED && !range->is_freeing, CUDA_ERROR_INVALID_VALUE);
+    if (stream->capture) return free_in_graph(*stream, range);
+    REQUIRE(!range->graph, CUDA_ERROR_INVALID_VALUE);
     Work work{"free"};
     work.ranges = {range};
     work.finish = [=] { release(range); };
@@ -760,7 +894,7 @@ CUresult free_now(Call &call, CUdeviceptr address) {
     if (!address) return CUDA_SUCCESS;
     auto range = range_at(address);
     REQUIRE(range && !range->is_host() && !range->is_freeing, CUDA_ERROR_INVALID_VALUE);
-    if (range->kind == Range::DEVICE) wait_for_context(call.lock, range->context);
+    if (range->kind != Range::POOLED) wait_for_context(call.lock, range->context);
     release(range);
     return call.result();
 }
@@ -771,6 +905,18 @@ CUresult allocate_host(const Call &call, void **address, std::size_t nbytes, uns
     REQUIRE(start, CUDA_ERROR_OUT_OF_MEMORY);
     add_range(Range::PINNED, start, nbytes, call.context)->flags = flags;
     *address = start;
+    return CUDA_SUCCESS;
+}
+
+// Managed memory is everybody's; it has no capacity of its own, since real CUDA moves it away when it needs room.
+CUresult allocate_managed(const Call &call, CUdeviceptr *address, std::size_t nbytes, unsigned flags) {
+    REQUIRE(address && nbytes, CUDA_ERROR_INVALID_VALUE);
+    REQUIRE(flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST, CUDA_ERROR_INVALID_VALUE);
+    void *start = map_memory(nbytes);
+    REQUIRE(start, CUDA_ERROR_OUT_OF_MEMORY);
+    memset(start, POISON, nbytes);
+    add_range(Range::MANAGED, start, nbytes, call.context);
+    *address = CUdeviceptr(start);
     return CUDA_SUCCESS;
 }
 
@@ -877,13 +1023,14 @@ CUresult copy(Call &call, const Box &to, const Box &from, const Extent &extent, 
     Work work{"copy"};
     if (to_range) work.ranges.push_back(usable(to_range));
     if (from_range) work.ranges.push_back(usable(from_range));
-    if (to_range && !from_range) {  // pageable memory may change as soon as this returns
+    if (to_range && !from_range && !stream->capture) {  // pageable memory may change as soon as this returns
         auto taken = snapshot(from, extent);
         work.body = [=] { copy_rows(to, taken->box, extent); };
     } else {
         work.body = [=] { copy_rows(to, from, extent); };
     }
     submit(call.lock, stream, std::move(work));
+    if (stream->capture) return CUDA_SUCCESS;
     if (!to_range || is_waited_for) {  // pageable memory must be written when this returns
         wait_until_idle(call.lock, stream);
         return call.result();
@@ -972,12 +1119,22 @@ CUresult find_event(CUevent handle, shared_ptr<Event> &event) {
     return event ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
+// For calls that look at an event or wait for it.
+CUresult find_present(CUevent handle, shared_ptr<Event> &event) {
+    TRY(find_event(handle, event));
+    if (!event->capture) return CUDA_SUCCESS;
+    return invalidate(event->capture, CUDA_ERROR_CAPTURED_EVENT, "an event of it is looked at");
+}
+
 CUresult record(Call &call, CUevent event_handle, CUstream stream_handle) {
     shared_ptr<Event> event;
     shared_ptr<Stream> stream;
     TRY(find_event(event_handle, event));
     TRY(find_stream(stream_handle, stream));
     REQUIRE(event->context == stream->context, CUDA_ERROR_INVALID_HANDLE);
+    event->capture = stream->capture;
+    event->after = stream->tail;
+    if (stream->capture) return CUDA_SUCCESS;
     auto mark = event->last = std::make_shared<Mark>();
     Work work{"event record"};
     work.finish = [=] {
@@ -995,17 +1152,83 @@ void wait_for_mark(const shared_ptr<Mark> &mark) {
     state().progress.wait(lock, [&] { return mark->is_reached; });
 }
 
+// A wait for a captured event makes the stream part of the capture.
+CUresult join_capture(Stream &stream, const Event &event) {
+    auto &capture = event.capture;
+    REQUIRE(!capture->is_over, CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
+    REQUIRE(!capture->is_invalid, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    REQUIRE(!stream.is_legacy, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+    if (stream.capture && stream.capture != capture)
+        return invalidate(capture, CUDA_ERROR_STREAM_CAPTURE_MERGE, "two captures meet");
+    stream.capture = capture;
+    stream.tail.insert(event.after.begin(), event.after.end());
+    return CUDA_SUCCESS;
+}
+
 CUresult wait_for_event(Call &call, CUstream stream_handle, CUevent event_handle) {
     shared_ptr<Event> event;
     shared_ptr<Stream> stream;
     TRY(find_event(event_handle, event));
     TRY(find_stream(stream_handle, stream));
+    if (event->capture) return join_capture(*stream, *event);
     auto mark = event->last;  // a later record does not change what this waits for
     if (!mark) return CUDA_SUCCESS;
+    if (stream->capture) return invalidate(stream->capture, CUDA_ERROR_STREAM_CAPTURE_ISOLATION, "it waits for work outside");
     Work work{"wait for an event"};
     work.body = [=] { wait_for_mark(mark); };
     submit(call.lock, stream, std::move(work));
     return CUDA_SUCCESS;
+}
+
+// ------------------------------------------------------------------------------------------------- graphs
+
+Graph::~Graph() {
+    for (auto &range : memory) {
+        range->users = 0;  // whoever works on it holds the graph
+        retire(range);
+    }
+}
+
+void end_capture(const shared_ptr<Capture> &capture) {
+    auto &all = state().captures;
+    all.erase(std::remove(all.begin(), all.end(), capture), all.end());
+    capture->is_over = true;
+    for (auto &[handle, context] : state().contexts.live)
+        for (auto &stream : context->streams) {
+            if (stream->capture != capture) continue;
+            stream->capture = nullptr;
+            stream->tail.clear();
+        }
+}
+
+// Whether all that was captured comes before what `stream` would be given next.
+bool has_joined(const Capture &capture, const Stream &stream) {
+    std::set<int> reached = stream.tail;
+    for (int i = int(capture.graph->nodes.size()) - 1; i >= 0; --i) {
+        if (!reached.count(i)) return false;
+        auto &after = capture.graph->nodes[i].after;
+        reached.insert(after.begin(), after.end());
+    }
+    return true;
+}
+
+// The nodes in an order that their edges allow.
+std::vector<int> order_of(const Graph &graph, std::mt19937 &random) {
+    std::vector<int> order, ready;
+    std::vector<std::size_t> left;
+    for (int i = 0; i < int(graph.nodes.size()); ++i) {
+        left.push_back(graph.nodes[i].after.size());
+        if (!left[i]) ready.push_back(i);
+    }
+    while (!ready.empty()) {
+        std::size_t k = state().is_shuffled ? random() % ready.size() : 0;
+        int next = ready[k];
+        ready.erase(ready.begin() + long(k));
+        order.push_back(next);
+        for (int i = next + 1; i < int(graph.nodes.size()); ++i)
+            if (graph.nodes[i].after.count(next) && !--left[i]) ready.push_back(i);
+    }
+    return order;
 }
 
 // ------------------------------------------------------------------------------------------------- values
@@ -1101,7 +1324,7 @@ CUresult gather(const Function &function, void **parameters, void **extra, Argum
 }
 
 bool may_use(int device, const Range &range) {
-    if (range.is_host() || range.device == device) return true;
+    if (range.is_host() || range.kind == Range::MANAGED || range.device == device) return true;
     if (range.pool) return range.pool->access.count(device) && range.pool->access[device] != CU_MEM_ACCESS_FLAGS_PROT_NONE;
     return state().devices[device].primary->peers.count(range.device) != 0;
 }
@@ -1150,6 +1373,7 @@ CUresult launch(Call &call, CUfunction handle, std::vector<unsigned> dimensions,
     REQUIRE(function, CUDA_ERROR_INVALID_HANDLE);
     TRY(find_stream(stream_handle, stream));
     REQUIRE(stream->context == call.context, CUDA_ERROR_INVALID_HANDLE);
+    REQUIRE(!function->context || function->context == call.context, CUDA_ERROR_INVALID_HANDLE);
     TRY(check_dimensions(dimensions));
     TRY(gather(*function, parameters, extra, arguments));
     Work work{"kernel"};
@@ -1175,11 +1399,20 @@ CUresult load_module(Call &call, CUmodule *handle, const void *image) {
 CUresult find_function(CUfunction *handle, const char *name) {
     REQUIRE(handle && name, CUDA_ERROR_INVALID_VALUE);
     for (auto &[known, function] : state().functions.live)
-        if (function->name == name) return *handle = known, CUDA_SUCCESS;
+        if (function->name == name && !function->context) return *handle = known, CUDA_SUCCESS;
     auto kernel = known_kernels().find(name);
     REQUIRE(kernel != known_kernels().end(), CUDA_ERROR_NOT_FOUND);
     *handle = state().functions.add(std::make_shared<Function>(kernel->second));
     return CUDA_SUCCESS;
+}
+
+// The function of a kernel in a context.
+CUfunction function_in(const shared_ptr<Context> &context, const Function &kernel) {
+    for (auto &[known, function] : state().functions.live)
+        if (function->name == kernel.name && function->context == context) return known;
+    auto function = std::make_shared<Function>(kernel);
+    function->context = context;
+    return state().functions.add(function);
 }
 
 CUresult parameter_info(CUfunction handle, std::size_t index, std::size_t *offset, std::size_t *size) {
@@ -1297,8 +1530,9 @@ int device_attribute(CUdevice_attribute attribute) {
     return found == values.end() ? 0 : found->second;
 }
 
-int peer_attribute(CUdevice_P2PAttribute attribute) {
-    return attribute == CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK ? 0 : int(state().has_peers);
+// Neighbours have the best link.
+int peer_attribute(CUdevice_P2PAttribute attribute, int from, int to) {
+    return attribute == CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK ? std::abs(from - to) - 1 : int(state().has_peers);
 }
 
 template <class T>
@@ -1313,11 +1547,11 @@ CUresult pointer_attribute(CUpointer_attribute attribute, Address address, const
         case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: return put<unsigned>(data, range.is_host() ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE);
         case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: return put<CUdeviceptr>(data, address);
         case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-            REQUIRE(range.is_host(), CUDA_ERROR_INVALID_VALUE);
+            REQUIRE(range.is_host() || range.kind == Range::MANAGED, CUDA_ERROR_INVALID_VALUE);
             return put(data, address);
         case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: return put<int>(data, 0);
         case CU_POINTER_ATTRIBUTE_BUFFER_ID: return put<unsigned long long>(data, range.id);
-        case CU_POINTER_ATTRIBUTE_IS_MANAGED: return put<unsigned>(data, 0);
+        case CU_POINTER_ATTRIBUTE_IS_MANAGED: return put<unsigned>(data, range.kind == Range::MANAGED);
         case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: return put<int>(data, range.device);
         case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: return put<int>(data, 0);
         case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: return put<CUdeviceptr>(data, range.start);
@@ -1487,7 +1721,7 @@ CUresult CUDAAPI cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attri
     ENTER(cuDeviceGetP2PAttribute, INITIALIZED);
     REQUIRE(value && attribute >= 1 && attribute <= 5, CUDA_ERROR_INVALID_VALUE);
     REQUIRE(is_device(from) && is_device(to) && from != to, CUDA_ERROR_INVALID_DEVICE);
-    *value = peer_attribute(attribute);
+    *value = peer_attribute(attribute, from, to);
     return CUDA_SUCCESS;
 }
 
@@ -1517,6 +1751,28 @@ CUresult CUDAAPI cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, in
     REQUIRE(is_device(device), CUDA_ERROR_INVALID_DEVICE);
     *flags = state().devices[device].primary->flags;
     *active = state().devices[device].primary->is_alive;
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuCtxCreate(CUcontext *handle, CUctxCreateParams *, unsigned flags, CUdevice device) {
+    ENTER(cuCtxCreate, INITIALIZED);
+    REQUIRE(handle, CUDA_ERROR_INVALID_VALUE);
+    REQUIRE(is_device(device), CUDA_ERROR_INVALID_DEVICE);
+    auto context = std::make_shared<Context>();
+    context->device = device;
+    context->flags = flags;
+    retain_primary(context);
+    current_contexts.push_back(*handle = context->handle);
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuCtxDestroy(CUcontext handle) {
+    ENTER(cuCtxDestroy, INITIALIZED);
+    REQUIRE(is_context(handle), CUDA_ERROR_INVALID_CONTEXT);
+    auto context = state().contexts.find(handle);
+    REQUIRE(context != state().devices[context->device].primary, CUDA_ERROR_INVALID_CONTEXT);
+    if (!current_contexts.empty() && current_contexts.back() == handle) current_contexts.pop_back();
+    end_context(call.lock, context);
     return CUDA_SUCCESS;
 }
 
@@ -1577,13 +1833,13 @@ CUresult CUDAAPI cuCtxGetId(CUcontext handle, unsigned long long *id) {
 }
 
 CUresult CUDAAPI cuCtxSynchronize(void) {
-    ENTER(cuCtxSynchronize, CONTEXT);
+    ENTER_UNSAFE(cuCtxSynchronize, CONTEXT);
     wait_for_context(call.lock, call.context);
     return call.result();
 }
 
 CUresult CUDAAPI cuCtxSynchronize_v2(CUcontext handle) {
-    ENTER(cuCtxSynchronize, HEALTHY);
+    ENTER_UNSAFE(cuCtxSynchronize, HEALTHY);
     auto context = handle ? state().contexts.find(handle) : current_context();
     REQUIRE(context && context->is_alive, CUDA_ERROR_INVALID_CONTEXT);
     wait_for_context(call.lock, context);
@@ -1591,7 +1847,7 @@ CUresult CUDAAPI cuCtxSynchronize_v2(CUcontext handle) {
 }
 
 CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext handle, unsigned flags) {
-    ENTER(cuCtxEnablePeerAccess, CONTEXT);
+    ENTER_UNSAFE(cuCtxEnablePeerAccess, CONTEXT);
     REQUIRE(!flags, CUDA_ERROR_INVALID_VALUE);
     REQUIRE(is_context(handle), CUDA_ERROR_INVALID_CONTEXT);
     int peer = state().contexts.find(handle)->device;
@@ -1632,23 +1888,24 @@ CUresult CUDAAPI cuStreamDestroy(CUstream handle) {
     ENTER(cuStreamDestroy, HEALTHY);
     auto stream = state().streams.find(handle);
     REQUIRE(stream, CUDA_ERROR_INVALID_HANDLE);
+    if (stream->capture) invalidate(stream->capture, CUDA_SUCCESS, "a stream of it is destroyed");
     destroy_stream(stream);
     return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuStreamSynchronize(CUstream handle) {
-    ENTER(cuStreamSynchronize, HEALTHY);
+    ENTER_UNSAFE(cuStreamSynchronize, HEALTHY);
     shared_ptr<Stream> stream;
-    TRY(find_stream(handle, stream));
+    TRY(find_present(handle, stream));
     if (stream->is_legacy) wait_for_all(call.lock, blocking_streams(stream->context));
     wait_until_idle(call.lock, stream);
     return call.result();
 }
 
 CUresult CUDAAPI cuStreamQuery(CUstream handle) {
-    ENTER(cuStreamQuery, HEALTHY);
+    ENTER_UNSAFE(cuStreamQuery, HEALTHY);
     shared_ptr<Stream> stream;
-    TRY(find_stream(handle, stream));
+    TRY(find_present(handle, stream));
     return stream->completed == stream->submitted ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
@@ -1707,22 +1964,64 @@ CUresult CUDAAPI cuStreamGetId(CUstream handle, unsigned long long *id) {
     return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *status) {
-    ENTER(cuStreamIsCapturing, HEALTHY);
+CUresult CUDAAPI cuStreamBeginCapture(CUstream handle, CUstreamCaptureMode mode) {
+    ENTER(cuStreamBeginCapture, HEALTHY);
     shared_ptr<Stream> stream;
-    REQUIRE(status, CUDA_ERROR_INVALID_VALUE);
     TRY(find_stream(handle, stream));
-    *status = CU_STREAM_CAPTURE_STATUS_NONE;
+    REQUIRE(!stream->is_legacy, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    REQUIRE(!stream->capture, CUDA_ERROR_ILLEGAL_STATE);
+    auto capture = std::make_shared<Capture>();
+    capture->origin = stream->handle;
+    capture->mode = mode;
+    capture->thread = std::this_thread::get_id();
+    capture->id = ++state().ids;
+    capture->graph->handle = state().graphs.add(capture->graph);
+    state().captures.push_back(capture);
+    stream->capture = capture;
+    stream->tail.clear();
     return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuStreamGetCaptureInfo(CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *, CUgraph *,
+CUresult CUDAAPI cuStreamEndCapture(CUstream handle, CUgraph *graph) {
+    ENTER(cuStreamEndCapture, HEALTHY);
+    auto stream = state().streams.find(handle);
+    REQUIRE(graph && stream, CUDA_ERROR_INVALID_VALUE);
+    auto capture = stream->capture;
+    REQUIRE(capture, CUDA_ERROR_ILLEGAL_STATE);
+    REQUIRE(capture->origin == handle, CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
+    bool is_right_thread = capture->thread == std::this_thread::get_id() || capture->mode == CU_STREAM_CAPTURE_MODE_RELAXED;
+    REQUIRE(is_right_thread, CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
+    bool is_joined = has_joined(*capture, *stream);
+    end_capture(capture);
+    *graph = capture->is_invalid || !is_joined ? nullptr : capture->graph->handle;
+    if (!*graph) state().graphs.live.erase(capture->graph->handle);
+    capture->graph = nullptr;  // events still know the capture
+    REQUIRE(!capture->is_invalid, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    return is_joined ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
+}
+
+CUresult CUDAAPI cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {
+    ENTER(cuThreadExchangeStreamCaptureMode, INITIALIZED);
+    REQUIRE(mode, CUDA_ERROR_INVALID_VALUE);
+    std::swap(*mode, thread_mode);
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *status) {
+    return cuStreamGetCaptureInfo(handle, status, nullptr, nullptr, nullptr, nullptr, nullptr);
+}
+
+CUresult CUDAAPI cuStreamGetCaptureInfo(CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
                                         const CUgraphNode **, const CUgraphEdgeData **, std::size_t *) {
     ENTER(cuStreamGetCaptureInfo, HEALTHY);
-    shared_ptr<Stream> stream;
+    shared_ptr<Stream> stream = state().streams.find(handle);
     REQUIRE(status, CUDA_ERROR_INVALID_VALUE);
-    TRY(find_stream(handle, stream));
-    *status = CU_STREAM_CAPTURE_STATUS_NONE;
+    if (!stream) TRY(find_stream(handle, stream));
+    auto &capture = stream->capture;
+    *status = !capture ? CU_STREAM_CAPTURE_STATUS_NONE
+              : capture->is_invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    if (capture && id) *id = capture->id;
+    if (capture && graph) *graph = capture->graph->handle;
     return CUDA_SUCCESS;
 }
 
@@ -1757,6 +2056,64 @@ CUresult CUDAAPI cuLaunchHostFunc(CUstream handle, CUhostFn function, void *data
     return CUDA_SUCCESS;
 }
 
+// ------------------------------------------------------------------------------------------------- graphs
+
+CUresult CUDAAPI cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph handle, unsigned long long flags) {
+    ENTER(cuGraphInstantiateWithFlags, HEALTHY);
+    auto graph = state().graphs.find(handle);
+    REQUIRE(exec && graph && !flags, CUDA_ERROR_INVALID_VALUE);
+    *exec = state().execs.add(graph);
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
+    ENTER(cuGraphLaunch, HEALTHY);
+    shared_ptr<Stream> stream;
+    auto graph = state().execs.find(handle);
+    REQUIRE(graph, CUDA_ERROR_INVALID_VALUE);
+    TRY(find_stream(stream_handle, stream));
+    REQUIRE(!stream->capture, CUDA_ERROR_NOT_SUPPORTED);
+    static std::mt19937 random(state().seed);
+    for (int i : order_of(*graph, random)) {
+        Work work = graph->nodes[i].work;
+        work.finish = [finish = work.finish, graph] {
+            if (finish) finish();
+        };
+        submit(call.lock, stream, std::move(work));
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuGraphDestroy(CUgraph handle) {
+    ENTER(cuGraphDestroy, HEALTHY);
+    REQUIRE(state().graphs.live.erase(handle), CUDA_ERROR_INVALID_VALUE);
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuGraphExecDestroy(CUgraphExec handle) {
+    ENTER(cuGraphExecDestroy, HEALTHY);
+    REQUIRE(state().execs.live.erase(handle), CUDA_ERROR_INVALID_VALUE);
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuUserObjectCreate(CUuserObject *handle, void *data, CUhostFn destroy, unsigned count, unsigned flags) {
+    ENTER(cuUserObjectCreate, HEALTHY);
+    REQUIRE(handle && destroy && count == 1 && flags == CU_USER_OBJECT_NO_DESTRUCTOR_SYNC, CUDA_ERROR_INVALID_VALUE);
+    *handle = state().objects.add(shared_ptr<UserObject>(new UserObject{data, destroy}));
+    return CUDA_SUCCESS;
+}
+
+// The graph takes over the caller's reference.
+CUresult CUDAAPI cuGraphRetainUserObject(CUgraph graph_handle, CUuserObject handle, unsigned count, unsigned flags) {
+    ENTER(cuGraphRetainUserObject, HEALTHY);
+    auto graph = state().graphs.find(graph_handle);
+    auto object = state().objects.find(handle);
+    REQUIRE(graph && object && count == 1 && flags == CU_GRAPH_USER_OBJECT_MOVE, CUDA_ERROR_INVALID_VALUE);
+    graph->objects.push_back(object);
+    state().objects.live.erase(handle);
+    return CUDA_SUCCESS;
+}
+
 // ------------------------------------------------------------------------------------------------- events
 
 CUresult CUDAAPI cuEventCreate(CUevent *handle, unsigned flags) {
@@ -1788,16 +2145,16 @@ CUresult CUDAAPI cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned
 }
 
 CUresult CUDAAPI cuEventQuery(CUevent handle) {
-    ENTER(cuEventQuery, HEALTHY);
+    ENTER_UNSAFE(cuEventQuery, HEALTHY);
     shared_ptr<Event> event;
-    TRY(find_event(handle, event));
+    TRY(find_present(handle, event));
     return is_complete(*event) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 CUresult CUDAAPI cuEventSynchronize(CUevent handle) {
-    ENTER(cuEventSynchronize, HEALTHY);
+    ENTER_UNSAFE(cuEventSynchronize, HEALTHY);
     shared_ptr<Event> event;
-    TRY(find_event(handle, event));
+    TRY(find_present(handle, event));
     auto mark = event->last;
     if (mark) state().progress.wait(call.lock, [&] { return mark->is_reached; });
     return call.result();
@@ -1828,12 +2185,17 @@ CUresult CUDAAPI cuMemGetInfo(std::size_t *available, std::size_t *total) {
 }
 
 CUresult CUDAAPI cuMemAlloc(CUdeviceptr *address, std::size_t nbytes) {
-    ENTER(cuMemAlloc, CONTEXT);
+    ENTER_UNSAFE(cuMemAlloc, CONTEXT);
     return allocate(call, address, nbytes);
 }
 
+CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *address, std::size_t nbytes, unsigned flags) {
+    ENTER(cuMemAllocManaged, CONTEXT);
+    return allocate_managed(call, address, nbytes, flags);
+}
+
 CUresult CUDAAPI cuMemFree(CUdeviceptr address) {
-    ENTER(cuMemFree, CONTEXT);
+    ENTER_UNSAFE(cuMemFree, CONTEXT);
     return free_now(call, address);
 }
 
@@ -1864,18 +2226,18 @@ CUresult CUDAAPI cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
 }
 
 CUresult CUDAAPI cuMemHostAlloc(void **address, std::size_t nbytes, unsigned flags) {
-    ENTER(cuMemHostAlloc, CONTEXT);
+    ENTER_UNSAFE(cuMemHostAlloc, CONTEXT);
     REQUIRE(flags <= 7, CUDA_ERROR_INVALID_VALUE);
     return allocate_host(call, address, nbytes, flags);
 }
 
 CUresult CUDAAPI cuMemAllocHost(void **address, std::size_t nbytes) {
-    ENTER(cuMemAllocHost, CONTEXT);
+    ENTER_UNSAFE(cuMemAllocHost, CONTEXT);
     return allocate_host(call, address, nbytes, 0);
 }
 
 CUresult CUDAAPI cuMemFreeHost(void *address) {
-    ENTER(cuMemFreeHost, CONTEXT);
+    ENTER_UNSAFE(cuMemFreeHost, CONTEXT);
     if (!address) return CUDA_SUCCESS;
     auto range = range_at(Address(address));
     REQUIRE(range && range->kind == Range::PINNED, CUDA_ERROR_INVALID_VALUE);
@@ -1885,12 +2247,12 @@ CUresult CUDAAPI cuMemFreeHost(void *address) {
 }
 
 CUresult CUDAAPI cuMemHostRegister(void *start, std::size_t nbytes, unsigned flags) {
-    ENTER(cuMemHostRegister, CONTEXT);
+    ENTER_UNSAFE(cuMemHostRegister, CONTEXT);
     return register_host(call, start, nbytes, flags);
 }
 
 CUresult CUDAAPI cuMemHostUnregister(void *start) {
-    ENTER(cuMemHostUnregister, CONTEXT);
+    ENTER_UNSAFE(cuMemHostUnregister, CONTEXT);
     return unregister_host(call, start);
 }
 
@@ -1932,7 +2294,7 @@ CUresult CUDAAPI cuPointerGetAttributes(unsigned n, CUpointer_attribute *attribu
 // ------------------------------------------------------------------------------------------------- pools
 
 CUresult CUDAAPI cuMemPoolCreate(CUmemoryPool *handle, const CUmemPoolProps *wish) {
-    ENTER(cuMemPoolCreate, INITIALIZED);
+    ENTER_UNSAFE(cuMemPoolCreate, INITIALIZED);
     REQUIRE(handle && wish && wish->allocType == CU_MEM_ALLOCATION_TYPE_PINNED, CUDA_ERROR_INVALID_VALUE);
     REQUIRE(wish->location.type == CU_MEM_LOCATION_TYPE_DEVICE, CUDA_ERROR_NOT_SUPPORTED);
     REQUIRE(is_device(wish->location.id), CUDA_ERROR_INVALID_DEVICE);
@@ -1944,7 +2306,7 @@ CUresult CUDAAPI cuMemPoolCreate(CUmemoryPool *handle, const CUmemPoolProps *wis
 }
 
 CUresult CUDAAPI cuMemPoolDestroy(CUmemoryPool handle) {
-    ENTER(cuMemPoolDestroy, INITIALIZED);
+    ENTER_UNSAFE(cuMemPoolDestroy, INITIALIZED);
     auto pool = state().pools.find(handle);
     REQUIRE(pool && pool != state().devices[pool->device].default_pool, CUDA_ERROR_INVALID_VALUE);
     Device &device = state().devices[pool->device];
@@ -1969,7 +2331,7 @@ CUresult CUDAAPI cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute 
 }
 
 CUresult CUDAAPI cuMemPoolTrimTo(CUmemoryPool handle, std::size_t keep) {
-    ENTER(cuMemPoolTrimTo, INITIALIZED);
+    ENTER_UNSAFE(cuMemPoolTrimTo, INITIALIZED);
     auto pool = state().pools.find(handle);
     REQUIRE(pool, CUDA_ERROR_INVALID_VALUE);
     trim_pool(*pool, keep);
@@ -2162,17 +2524,17 @@ CUresult CUDAAPI cuMemsetD2D32Async(CUdeviceptr to, std::size_t pitch, unsigned 
 // A library and a kernel are a module and a function under other names.
 
 CUresult CUDAAPI cuModuleLoadData(CUmodule *module, const void *image) {
-    ENTER(cuModuleLoadData, CONTEXT);
+    ENTER_UNSAFE(cuModuleLoadData, CONTEXT);
     return load_module(call, module, image);
 }
 
 CUresult CUDAAPI cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned, CUjit_option *, void **) {
-    ENTER(cuModuleLoadDataEx, CONTEXT);
+    ENTER_UNSAFE(cuModuleLoadDataEx, CONTEXT);
     return load_module(call, module, image);
 }
 
 CUresult CUDAAPI cuModuleUnload(CUmodule module) {
-    ENTER(cuModuleUnload, CONTEXT);
+    ENTER_UNSAFE(cuModuleUnload, CONTEXT);
     REQUIRE(state().modules.find(module), CUDA_ERROR_INVALID_HANDLE);
     wait_for_context(call.lock, call.context);
     state().modules.live.erase(module);
@@ -2187,7 +2549,7 @@ CUresult CUDAAPI cuModuleGetFunction(CUfunction *function, CUmodule module, cons
 
 CUresult CUDAAPI cuLibraryLoadData(CUlibrary *library, const void *image, CUjit_option *, void **, unsigned,
                                    CUlibraryOption *, void **, unsigned) {
-    ENTER(cuLibraryLoadData, CONTEXT);
+    ENTER_UNSAFE(cuLibraryLoadData, CONTEXT);
     return load_module(call, reinterpret_cast<CUmodule *>(library), image);
 }
 
@@ -2206,8 +2568,9 @@ CUresult CUDAAPI cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const c
 CUresult CUDAAPI cuKernelGetFunction(CUfunction *function, CUkernel kernel) {
     ENTER(cuKernelGetFunction, CONTEXT);
     REQUIRE(function, CUDA_ERROR_INVALID_VALUE);
-    REQUIRE(state().functions.find(reinterpret_cast<CUfunction>(kernel)), CUDA_ERROR_INVALID_HANDLE);
-    *function = reinterpret_cast<CUfunction>(kernel);
+    auto found = state().functions.find(reinterpret_cast<CUfunction>(kernel));
+    REQUIRE(found && !found->context, CUDA_ERROR_INVALID_HANDLE);
+    *function = function_in(call.context, *found);
     return CUDA_SUCCESS;
 }
 
@@ -2296,7 +2659,7 @@ void *own_symbol(const string &name, int version) {
         return dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);
     }();
     if (version < second_version(name)) return dlsym(self, name.c_str());
-    for (const char *suffix : {"_v3", "_v2", ""})
+    for (const char *suffix : {"_v4", "_v3", "_v2", ""})
         if (void *found = dlsym(self, (name + suffix).c_str())) return found;
     return nullptr;
 }
@@ -2319,6 +2682,10 @@ void drop_everything(Lock &lock) {
     for (auto &[start, range] : std::map<Address, shared_ptr<Range>>(s.ranges)) release(range);
     s.contexts.live.clear();
     s.pools.live.clear();
+    s.captures.clear();
+    s.graphs.live.clear();
+    s.execs.live.clear();
+    s.objects.live.clear();
     s.functions.live.clear();
 }
 
@@ -2334,9 +2701,10 @@ std::map<string, long> live_objects() {
     State &s = state();
     std::map<string, long> n = {{"streams", s.streams.live.size()}, {"events", s.events.live.size()},
                                 {"contexts", live_contexts()}, {"modules", s.modules.live.size()},
+                                {"graphs", s.graphs.live.size() + s.execs.live.size()}, {"objects", s.objects.live.size()},
                                 {"pools", s.pools.live.size() - s.devices.size()}, {"dropped", s.dropped},
                                 {"allocations", 0}, {"host_allocations", 0}, {"registrations", 0}};
-    static const char *const names[] = {"allocations", "allocations", "host_allocations", "registrations"};
+    static const char *const names[] = {"allocations", "allocations", "host_allocations", "registrations", "allocations"};
     for (auto &[start, range] : s.ranges) ++n[names[range->kind]];
     return n;
 }

@@ -5,72 +5,11 @@ Each test runs in a process of its own, as those of the stand-in itself do.
 
 from __future__ import annotations
 
-import importlib.util
-import inspect
 import os
-import subprocess
-import sys
-import textwrap
-from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).parent
-
-PRELUDE = """
-import os, threading
-import numpy as np
-import pytest
-import cupy, fakecuda, stf
-
-@stf.task
-def add(x: stf.ReadWrite, n=1):
-    x += n
-
-def calls(*names):
-    return sum(fakecuda.calls(name) for name in names)
-
-def nothing_left():
-    cupy.get_default_memory_pool().free_all_blocks()
-    assert fakecuda.leaks() == {}, fakecuda.leaks()
-
-COPIES = "cuMemcpyAsync", "cuMemcpy3DPeerAsync", "cuMemcpyPeerAsync"
-"""
-
-
-@pytest.fixture(scope="session")
-def folder(tmp_path_factory):
-    spec = importlib.util.spec_from_file_location("fakecuda_build", HERE / "build.py")
-    builder = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(builder)
-    if what := builder.missing_for_stf():
-        pytest.skip(f"not there: {what}")
-    return builder.build(tmp_path_factory.mktemp("fakecuda")).parent
-
-
-@pytest.fixture
-def run(folder, tmp_path):
-    """Run the body of a function in a process of its own."""
-
-    def run(function, **settings):
-        import stf
-
-        body = textwrap.dedent("".join(inspect.getsourcelines(function)[0][1:]))
-        environment = {k: v for k, v in os.environ.items() if not k.startswith(("FAKECUDA_", "STF_"))}
-        path = os.pathsep.join([str(HERE), str(Path(stf.__file__).parents[1])])
-        environment.update(settings, LD_LIBRARY_PATH=str(folder), PYTHONPATH=path, STF_DEVICES="cuda")
-        script = tmp_path / "body.py"  # a file, for the sake of tracebacks
-        script.write_text(PRELUDE + body)
-        done = subprocess.run(
-            [sys.executable, str(script)], env=environment, text=True, capture_output=True, timeout=60
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout + done.stderr
-
-    return run
-
-
-# The bodies below run elsewhere, with the names of the prelude.
+# The bodies below run elsewhere, with the names of the prelude of conftest.py.
 # ruff: noqa: F821
 
 
@@ -308,9 +247,165 @@ def test_a_sticky_error_loses_the_context_and_nothing_else(run, call):
         text = " ".join(f"{type(e).__name__} {e} {e.__cause__!r}" for e in told)
         assert "DriverError" in text and "CUDA_ERROR_ILLEGAL_ADDRESS" in text, text
         assert (X == 3).all() and (Y[0] == Y).all() and 4 <= Y[0] <= 204
-        streams, events, _, registered = ctx._driver.leaks()  # memory cannot be freed any more
-        assert streams == events == registered == 0
+        assert ctx._driver.leaks() == (0, 0, 0, 0)
+        assert "; in flight there: " in text
         with pytest.raises(stf.Error):
             add(lX)
 
     run(body, FAKECUDA_FAIL=f"{call}:CUDA_ERROR_ILLEGAL_ADDRESS")
+
+
+def test_validation_watches_what_is_on_devices(run):
+    def body():
+        def told(ctx, name, *accesses):
+            def decorate(body):
+                with pytest.raises(stf.Error) as caught:
+                    ctx.task(*accesses, name=name)(body)
+                return f"{caught.value} {caught.value.__cause__}"
+
+            return decorate
+
+        whole = cupy.zeros((6, 4))
+        with stf.context(devices="cuda:0") as ctx:
+            lX, lY = ctx.logical_data(np.arange(4.0), name="X"), ctx.logical_data_empty(4, name="Y")
+            lZ = ctx.logical_data(whole[:, ::2], name="Z")
+            ctx.task(lX.read(), lY.write(), name="author")(lambda x, y: np.add(x, 1, out=y) is None or None)
+            text = told(ctx, "thief", lY.read())(lambda y: cupy.add(y, 1, out=y) is None or None)
+            assert "thief" in text and "changed logical data 'Y'" in text and "written by task 'author'" in text, text
+            lW = ctx.logical_data_empty((2, 3), name="W")
+            text = told(ctx, "half", lW.write())(lambda w: cupy.add(w[0], 1, out=w[0]) is None or None)
+            assert "left 24 of 48 bytes untouched" in text or "left 48 of 48 bytes" in text, text
+            with pytest.raises(stf.AccessError, match="changed logical data 'Z'"), ctx.task(lZ.read()) as t:
+                t.cupy()[0][1, 1] = 5
+            with ctx.task(lX.rw(), lZ.rw()) as t:
+                for array in t.cupy():
+                    array += 1
+            assert lX.numpy().tolist() == [1, 2, 3, 4]
+        cupy.get_default_memory_pool()
+        del whole, t, array, lX, lY, lZ, lW
+        import gc
+
+        gc.collect()
+        nothing_left()
+
+    run(body, STF_VALIDATE="1", FAKECUDA_SEED="2")
+
+
+@pytest.mark.parametrize("thread", ["0", "1"])
+def test_a_users_device_array_outlives_the_work_on_it(run, thread):
+    """It is given up while a kernel still works on it: nobody else may get its memory."""
+
+    def body():
+        import ctypes
+        import weakref
+
+        from cuda.bindings import driver
+
+        cupy.cuda.Device(0).use()  # which keeps the context of the device when ours is gone
+        gate = threading.Event()
+        kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(lambda parameters, dimensions: gate.wait())
+        fakecuda.add_kernel("slow", "p", ctypes.cast(kernel, ctypes.c_void_p).value)
+        with stf.context(devices="cuda:0") as ctx:
+            array = cupy.zeros(16)
+            alive = weakref.ref(array)
+            lX = ctx.logical_data(array)
+            with ctx.task(lX.rw()):
+                pass
+            slow = int(driver.cuModuleGetFunction(driver.cuModuleLoadData(b"x")[1], b"slow")[1])
+            ctx.launch_kernel(slow, (1, 1), lX.rw())
+            del array, lX
+            with ctx.task(ctx.token().rw()):
+                pass  # what was dropped is given up
+            assert alive() is not None
+            gate.set()
+            ctx.synchronize()
+            with ctx.task(ctx.token().rw()):
+                pass
+            assert alive() is None
+        nothing_left()
+
+    run(body, STF_SUBMIT_THREAD=thread)
+
+
+def test_tiles_and_reversed_views_are_pinned_as_one_array(run):
+    def body():
+        whole = np.arange(64.0).reshape(8, 8)
+        with stf.context(devices="cuda:0") as ctx:
+            lX = ctx.logical_data(whole[::-1, ::-1])
+            tiles = lX.tiles((3, 3)).ravel().tolist()
+            fakecuda.reset_calls()
+            for tile in tiles:
+                with ctx.task(tile.read(stf.data_place.host())) as t:
+                    t.get_arg(0)
+            assert calls("cuMemHostRegister") == 1
+            del tiles, tile, t
+        nothing_left()
+
+    run(body)
+
+
+def test_streams_of_tasks_that_overlap(run):
+    """Each view makes its task's stream current; whoever ends last, the caller's stream is current in the end."""
+
+    def body():
+        with stf.context(devices="cuda:0") as ctx:
+            x, y, z = (ctx.logical_data(np.zeros(4)) for _ in range(3))
+
+            def current():
+                return cupy.cuda.get_current_stream().ptr
+
+            for order in ((0, 1, 2), (1, 0, 2), (2, 1, 0), (1, 2, 0)):
+                tasks = [ctx.task(d.rw()).start() for d in (x, y, z)]
+                pointers = [t.stream_ptr() for t in tasks]
+                assert len(set(pointers)) == 3 and current() == 0
+                for k in (0, 1, 2, 0):
+                    tasks[k].cupy()[0][:] += 1
+                    assert current() == pointers[k]
+                for k in order:
+                    tasks[k].cupy()[0][:] *= 2
+                    assert current() == pointers[k]
+                    tasks[k].end()
+                assert current() == 0
+            with ctx.task(x.rw()) as outer:
+                outer.cupy()
+                with ctx.task(y.rw()) as inner:
+                    inner.cupy()
+                    assert current() == inner.stream_ptr()
+                assert current() == outer.stream_ptr()
+            assert current() == 0
+            assert x.numpy()[0] == 2 * (2 * (2 * (2 * 2 + 2) + 2) + 2)
+
+    run(body)
+
+
+def test_the_callers_stream_comes_back_whatever_the_body_did(run):
+    def body():
+        current = cupy.cuda.get_current_stream
+
+        @stf.task
+        def looks(x: stf.ReadWrite, t: stf.Task):
+            t.arrays()[0][:] += 1
+
+        @stf.task
+        def raises(x: stf.ReadWrite, t: stf.Task):
+            t.arrays()
+            raise ValueError
+
+        with stf.context(devices="cuda:0") as ctx:
+            x, y = ctx.logical_data(np.zeros(4)), ctx.logical_data(np.zeros(4), write_back=False)
+            looks(x)
+            assert current().ptr == 0
+            with pytest.raises(stf.TaskFailedError):
+                raises(y)
+            assert current().ptr == 0
+            y = ctx.logical_data_zeros(4)
+            task = ctx.task(y.rw()).start()
+            task.cupy()
+            del task
+            looks(x)  # what was never ended is found now
+            ctx.task_fence()
+            assert current().ptr == 0
+            with pytest.raises(stf.TaskFailedError, match="dropped while it was open"):
+                ctx.synchronize()
+
+    run(body)

@@ -672,3 +672,83 @@ def test_cuda_core_runs(run):
         assert fakecuda.counts()["allocations"] == 0
 
     run(body)
+
+
+# -- captures --------------------------------------------------------------------------------------------------------
+
+
+def test_a_captured_graph_is_replayed_in_an_order_of_its_edges(run):
+    def body():
+        a, b = stream(), stream()
+        x, y = Pinned(1, np.int64), Pinned(1, np.int64)
+        x.array[0] = y.array[0] = 0
+        device = ok(driver.cuMemAlloc(16))
+        fork, join = event(2), event(2)
+        ok(driver.cuStreamBeginCapture(a, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL))
+        ok(driver.cuMemcpyHtoDAsync(device, x.address, 8, a))
+        ok(driver.cuEventRecord(fork, a))
+        ok(driver.cuStreamWaitEvent(b, fork, 0))
+        memory = ok(driver.cuMemAllocAsync(8, b))
+        ok(driver.cuMemcpyDtoDAsync(memory, device, 8, b))
+        ok(driver.cuMemcpyDtoHAsync(y.address, memory, 8, b))
+        ok(driver.cuMemFreeAsync(memory, b))
+        ok(driver.cuEventRecord(join, b))
+        ok(driver.cuStreamWaitEvent(a, join, 0))
+        graph = ok(driver.cuStreamEndCapture(a))
+        fails(E.CUDA_ERROR_STREAM_CAPTURE_ISOLATION, driver.cuStreamWaitEvent(b, join, 0))
+        executable = ok(driver.cuGraphInstantiate(graph, 0))
+        for k in range(20):
+            x.array[0] = k
+            ok(driver.cuGraphLaunch(executable, a))
+            ok(driver.cuStreamSynchronize(a))
+            assert y.array[0] == k
+        ok(driver.cuGraphExecDestroy(executable))
+        ok(driver.cuGraphDestroy(graph))
+        assert fakecuda.counts()["allocations"] == 1 and fakecuda.story() == ""
+
+    for seed in range(3):
+        run(body, FAKECUDA_SEED=str(seed))
+
+
+def test_what_ends_a_capture(run):
+    def body():
+        s, other = stream(), stream()
+        e, outside = event(2), event(2)
+        ok(driver.cuEventRecord(outside, other))
+        x = np.zeros(4096)
+        memory = ok(driver.cuMemAllocAsync(8, s))
+        mode = driver.CUstreamCaptureMode
+        cases = [
+            (lambda: driver.cuStreamSynchronize(s), E.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED),
+            (lambda: driver.cuStreamQuery(s), E.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED),
+            (lambda: driver.cuEventQuery(e), E.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED),
+            (lambda: driver.cuStreamWaitEvent(s, outside, 0), E.CUDA_ERROR_STREAM_CAPTURE_ISOLATION),
+            (lambda: driver.cuMemHostRegister(x.ctypes.data, x.nbytes, 0), E.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED),
+            (lambda: driver.cuMemAlloc(8), E.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED),
+            (lambda: driver.cuEventQuery(outside), E.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED),
+        ]
+        for call, error in cases:
+            ok(driver.cuStreamBeginCapture(s, mode.CU_STREAM_CAPTURE_MODE_GLOBAL))
+            ok(driver.cuEventRecord(e, s))
+            fails(error, call())
+            fails(E.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, driver.cuEventRecord(e, s))
+            fails(E.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, driver.cuStreamEndCapture(s))
+        for call in (driver.cuEventQuery, driver.cuEventSynchronize):
+            ok(driver.cuStreamBeginCapture(s, mode.CU_STREAM_CAPTURE_MODE_RELAXED))
+            ok(driver.cuEventRecord(e, s))
+            fails(E.CUDA_ERROR_CAPTURED_EVENT, call(e))
+            fails(E.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, driver.cuStreamEndCapture(s))
+        ok(driver.cuStreamBeginCapture(s, mode.CU_STREAM_CAPTURE_MODE_GLOBAL))
+        fails(E.CUDA_ERROR_INVALID_VALUE, driver.cuMemFreeAsync(memory, s))  # it is not the graph's
+        ok(driver.cuEventRecord(e, s))
+        ok(driver.cuStreamWaitEvent(other, e, 0))
+        ok(driver.cuMemsetD8Async(memory, 0, 8, other))
+        fails(E.CUDA_ERROR_STREAM_CAPTURE_UNJOINED, driver.cuStreamEndCapture(s))
+        ok(driver.cuStreamBeginCapture(s, mode.CU_STREAM_CAPTURE_MODE_GLOBAL))
+        before = ok(driver.cuThreadExchangeStreamCaptureMode(mode.CU_STREAM_CAPTURE_MODE_RELAXED))
+        ok(driver.cuMemHostRegister(x.ctypes.data, x.nbytes, 0))
+        ok(driver.cuEventQuery(outside))
+        ok(driver.cuThreadExchangeStreamCaptureMode(before))
+        ok(driver.cuGraphDestroy(ok(driver.cuStreamEndCapture(s))))
+
+    run(body)

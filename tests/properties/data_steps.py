@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+from arithmetic import RW, WRITE, Pair, content_at, mixed, store_and_wait
 from machine import Machine
-from model import RW, WRITE, Item, Pair, Plan, Use, depth, frozen_for, mixed, same
+from model import Item, Plan, Use, depth, frozen_for, same
 
 import stf
 from stf import data_place, exec_place
@@ -30,7 +31,7 @@ class DataSteps(Machine):
             self.tell(f"{name} = pair of {[h.shape for h in homes]}")
             pair = self.ctx.logical_data(Pair(*homes), name=name)
             for part, home in zip(pair.parts, homes, strict=True):
-                self.items.append(Item(part.name, part, home.copy(), home))
+                self.items.append(Item(part.name, part, content_at(home), home))
             return
         home = self.home_array()
         readonly = rng.random() < 0.1
@@ -39,7 +40,7 @@ class DataSteps(Machine):
             f"{name} = logical_data({home.dtype}, {home.shape}, strides {home.strides}, {readonly=}, {write_back=})"
         )
         handle = self.ctx.logical_data(home, name=name, readonly=readonly, write_back=write_back)
-        item = Item(name, handle, home.copy(), home)
+        item = Item(name, handle, content_at(home), home)
         item.readonly = readonly
         item.write_back = write_back
         assert self.ctx.logical_data(home) is handle
@@ -112,7 +113,7 @@ class DataSteps(Machine):
         if self.injecting(action, [item]):
             item.partials = None
             if not item.poison and item.known:
-                self.ctx.recording.host_access(item.home, False)
+                self.look_at(item.home)
                 assert same(item.home, item.value), f"{item.name}: {item.home!r}, expected {item.value!r}"
 
     def step_give_up(self):
@@ -163,10 +164,10 @@ class DataSteps(Machine):
         if not item.claims and self.attempt(lambda: got.append(frozen.get()), [item]):
             view = got.pop()
             assert same(view, item.value), f"frozen {item.name} is {view!r}, expected {item.value!r}"
-            self.ctx.recording.host_access(view, frozen.mode == RW)
+            self.look_at(view, frozen.mode == RW)
             if frozen.mode == RW:
                 item.value[...] = mixed(item.value, 3)
-                view[...] = item.value
+                store_and_wait(view, item.value)
         frozen.unfreeze()
         item.frozen = None
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 import contextlib
 import random
 
+import numpy as np
+from drivers import DEVICES, ON_CUDA, device_count, leave_behind, make_driver, settings, settle, shared_resources
 from model import Boom, Model, any_tile, same
 
 import stf
-import stf.lifetime
 import stf.testing
-from stf import config
-from stf._drivers.cpu import CpuDriver
-from stf._drivers.wrapping import WrappingDriver
-from stf.testing import HostileDriver
+from stf.devices import parse_devices
+from stf.drivers import cuda_devices
 
-DEVICES = ["cpu", "cpu:2", "cpu:3"]
 PATIENCE_S = 60.0  # what takes longer hangs
+TOTALS = {"tasks": 0, "pairs": 0}  # of all programs of this process
 
 
 class Machine(Model):
@@ -46,8 +45,10 @@ class Machine(Model):
             self.story[0] += f"; shared: hostile={shared.hostile}"
         else:
             self.driver = make_driver(self.devices, self.hostile, self.workers, self.limit if self.bounded else 0)
+            if ON_CUDA:
+                options["resources"] = shared_resources()
         with settings(blocking=self.blocking, validate=self.validate):
-            self.ctx = stf.testing.context(self.devices, driver=self.driver, **options)
+            self.ctx = open_context(self.devices, self.driver, **options)
         self.shares = shared is not None
         self.open = []
         self.untold = set()
@@ -98,8 +99,8 @@ class Machine(Model):
         assert not self.ctx.engine.coherency.data, "data were not forgotten"
         assert all(pool.used == 0 for pool in self.ctx.engine.coherency.pools), "memory is counted as used"
         if not self.shares:
-            stf.testing.settle(self.driver)
-        stf.testing.check_order(self.ctx.recording)
+            settle(self.driver)
+        prove_order(self.ctx)
 
     def stop(self):
         """After a failure the context is left as it is: neither the collector nor the exit may wait for it."""
@@ -114,9 +115,18 @@ class Machine(Model):
                 continue
             if any_tile(item, lambda t: t.poison or not t.known or not t.valid):
                 continue
-            self.ctx.recording.host_access(item.home, False)
+            self.look_at(item.home)
             if item.write_back:
                 assert same(item.home, item.value), f"{item.name}: {item.home!r}, expected {item.value!r}"
+
+    def look_at(self, array, writes=False):
+        """Note that the host uses an array now; those on devices are used in the order of their streams."""
+        if isinstance(array, np.ndarray):
+            self.ctx.recording.host_access(array, writes)
+
+    def enqueues(self, place):
+        """Whether bodies at an execution place run in the call that submits them."""
+        return ON_CUDA and (place is None or place.kind != "host")
 
     def tell(self, text):
         self.story.append(f"  {len(self.story)}. {text}")
@@ -151,7 +161,7 @@ class Machine(Model):
     def injecting(self, action, items=()):
         """Attempt something; now and then let a copy or allocations fail in it, then do it again."""
         rng = self.rng
-        if self.hostile is None or rng.random() > 0.15:
+        if (self.hostile is None and not ON_CUDA) or rng.random() > 0.15:
             return self.attempt(action, items)
         self.tell("    (with failing calls)")
         ahead = rng.randint(1, 3)
@@ -172,64 +182,18 @@ class Machine(Model):
         return self.attempt(action, items)
 
 
-# -- drivers --------------------------------------------------------------------------------------------------------
+def open_context(devices, driver, **options):
+    """A context on a driver, whose calls are recorded."""
+    spec = parse_devices(devices, cuda_devices=cuda_devices)
+    return stf.testing.context(spec, driver=driver, recording=make_recording(driver), **options)
 
 
-class Telling(WrappingDriver):
-    """A driver that sets the event `refused` when it has no memory, and lets calls of a hostile driver fail.
-
-    `copies` and `allocs` of the hostile driver count its calls.
-    """
-
-    def __init__(self, inner):
-        super().__init__(inner)
-        self.refused = None
-
-    def alloc(self, device, nbytes, stream):
-        try:
-            return super().alloc(device, nbytes, stream)
-        except MemoryError:
-            if self.refused is not None:
-                self.refused.set()
-            raise
-
-    def fail_allocations(self, ahead, count):
-        """Let `count` allocations fail, beginning with the next but `ahead` - 1."""
-        first = self.inner.allocs + ahead
-        self.inner.fail_alloc = range(first, first + count)
-
-    def fail_copies(self, ahead):
-        self.inner.fail_copy = {self.inner.copies + ahead}
-
-    def end_failures(self):
-        if isinstance(self.inner, HostileDriver):
-            self.inner.fail_copy = self.inner.fail_alloc = ()
+def make_recording(driver):
+    """What the context of a program writes its recording in; tests/cudatrace has another."""
+    return None
 
 
-def make_driver(devices, hostile, workers, capacity=0):
-    count = device_count(devices)
-    driver = CpuDriver(count, devices == "cpu", workers, [capacity] * count)
-    return Telling(driver if hostile is None else HostileDriver(driver, hostile))
-
-
-def leave_behind(ctx):
-    """Let go of a context that may hang."""
-    ctx._finished = True
-    stf.lifetime.forget(ctx)
-
-
-def device_count(devices):
-    return 1 if devices == "cpu" else int(devices[4:])
-
-
-@contextlib.contextmanager
-def settings(**values):
-    """Settings of stf for a while."""
-    before = {name: getattr(config, name) for name in values}
-    for name, value in values.items():
-        setattr(config, name, value)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            setattr(config, name, value)
+def prove_order(ctx):
+    """Prove the order of what a finalized context did, from its recording."""
+    TOTALS["pairs"] += stf.testing.check_order(ctx.recording)
+    TOTALS["tasks"] += ctx.engine.task_count()

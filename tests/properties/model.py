@@ -7,95 +7,16 @@ legal; it draws tasks from those (a `Plan`), and does them. It knows stf only as
 from __future__ import annotations
 
 import numpy as np
+from arithmetic import ACCUMULATE, READ, REDUCERS, RW, WRITE, apply, content_at, fresh
+from drivers import ON_CUDA
 
-import stf
 from stf import data_place, exec_place
 
-READ, WRITE, RW, ACCUMULATE = 1, 2, 3, 4
 DTYPES = ["f8", "f4", "i4", "i8", "i2", "u1", "i1", "c16", "?"]
-REDUCERS = {
-    "sum": (stf.reducer.sum, np.add),
-    "max": (stf.reducer.maxval, np.maximum),
-    "min": (stf.reducer.minval, np.minimum),
-    "or": (stf.reducer.bitwise_or, np.bitwise_or),
-}
-DEVICES = ["cpu", "cpu:2", "cpu:3"]
 
 
 class Boom(Exception):
     """What failing bodies raise."""
-
-
-class Pair:
-    """An object made of two arrays."""
-
-    def __init__(self, a, b):
-        self.a, self.b = a, b
-
-
-stf.register_data_interface(Pair, flatten=lambda p: (p.a, p.b), unflatten=lambda p, parts: Pair(*parts))
-
-
-# -- what bodies compute; the same for the context and for the model ------------------------------------------------
-
-
-def checksum(array):
-    return int(np.nan_to_num(array.real).astype(np.int64).sum() % 1009) if array.size else 0
-
-
-def mixed(old, seed):
-    """New content from old content and a number, exact in every dtype."""
-    kind = old.dtype.kind
-    if kind == "c":
-        return (old.real + seed) % 1009 + 1j * ((old.imag + seed + 1) % 97)
-    if kind == "f":
-        return (old + seed) % 1009
-    if kind == "b":
-        return (old.astype(int) + seed) % 2 == 1
-    return ((old.astype(np.int64) + seed) % 97).astype(old.dtype)
-
-
-def fresh(array, seed):
-    ramp = np.arange(array.size).reshape(array.shape)
-    return mixed(ramp.astype(array.dtype), seed)
-
-
-def effect(arrays, modes, ops, seed):
-    """Return what each array becomes, or None where it is only read; nothing is written."""
-    total = seed + sum(checksum(a) for a, mode in zip(arrays, modes, strict=True) if mode & READ)
-    results = []
-    for i, (array, mode, op) in enumerate(zip(arrays, modes, ops, strict=True)):
-        if mode == ACCUMULATE:
-            value = np.asarray(seed % 5 + i).astype(array.dtype)
-            results.append(REDUCERS[op][1](array, value))
-        elif mode == WRITE:
-            results.append(fresh(array, total + i))
-        elif mode == RW:
-            results.append(mixed(array, total + i))
-        else:
-            results.append(None)
-    return results
-
-
-def apply(arrays, modes, ops, seed):
-    for array, result in zip(arrays, effect(arrays, modes, ops, seed), strict=True):
-        if result is not None:
-            array[...] = result
-
-
-def flat(values):
-    """Arrays out of containers and pairs, without tokens."""
-    result = []
-    for value in values:
-        if isinstance(value, Pair):
-            result += [value.a, value.b]
-        elif isinstance(value, dict):
-            result += flat(value.values())
-        elif isinstance(value, (list, tuple)):
-            result += flat(value)
-        elif value is not None:
-            result.append(value)
-    return result
 
 
 # -- data and tasks ----------------------------------------------------------------------------------------------------
@@ -290,21 +211,18 @@ class Model:
         return Plan(self.name("t"), uses, self.place(), rng.randrange(1000), failing)
 
     def home_array(self):
-        """An array of the user's: often not contiguous."""
+        """An array of the user's: often not contiguous; on CUDA some lie on a device."""
         rng = self.rng
         shape, kind = self.shape(), self.dtype()
         form = rng.choice(["C", "F", "step", "reverse", "inner"])
-        if form == "step":
-            base = np.zeros([2 * n for n in shape], kind)
-            home = base[(*(slice(None, None, 2) for _ in shape), ...)]
-        elif form == "reverse":
-            home = np.zeros(shape, kind)[(*(slice(None, None, -1) for _ in shape), ...)]
-        elif form == "inner":
-            home = np.zeros([n + 2 for n in shape], kind)[(*(slice(1, n + 1) for n in shape), ...)]
-        else:
-            home = np.zeros(shape, kind, order=form)
-        home[...] = fresh(home, rng.randrange(100))
-        return home
+        number = rng.randrange(100)
+        where = rng.randrange(self.count) if ON_CUDA and rng.random() < 0.2 else None
+        if where is None:
+            return array_of(np, shape, kind, form, number)
+        import cupy
+
+        with cupy.cuda.Device(where):
+            return array_of(cupy, shape, kind, form, number)
 
     # -- doing ------------------------------------------------------------------------------------------------------
 
@@ -388,9 +306,23 @@ def depth(item):
     return 0 if item.parent is None else 1 + depth(item.parent)
 
 
+def array_of(xp, shape, kind, form, number):
+    """An array of NumPy or CuPy with some content, laid out as `form` says."""
+    if form == "step":
+        base = xp.zeros([2 * n for n in shape], kind)
+        home = base[(*(slice(None, None, 2) for _ in shape), ...)]
+    elif form == "reverse":
+        home = xp.zeros(shape, kind)[(*(slice(None, None, -1) for _ in shape), ...)]
+    elif form == "inner":
+        home = xp.zeros([n + 2 for n in shape], kind)[(*(slice(1, n + 1) for n in shape), ...)]
+    else:
+        home = xp.zeros(shape, kind, order=form)
+    home[...] = fresh(home, number)
+    return home
+
+
 def same(a, b):
-    return (
-        a.shape == b.shape and a.dtype == b.dtype and bool(np.array_equal(a, b))
-        if a.size or b.size
-        else a.shape == b.shape
-    )
+    """Whether two arrays, the first of whatever place, hold the same."""
+    if a.shape != b.shape or not a.size:
+        return a.shape == b.shape
+    return a.dtype == b.dtype and bool(np.array_equal(content_at(a), b))

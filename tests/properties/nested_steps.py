@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 
+from arithmetic import READ, RW, WRITE, apply, flat
+from drivers import ON_CUDA
 from machine import PATIENCE_S, Machine
-from model import READ, RW, WRITE, apply, flat
 
 import stf
+from stf import exec_place
 
 
 class NestedSteps(Machine):
@@ -24,13 +26,16 @@ class NestedSteps(Machine):
         plans = [self.nested_plan() for _ in range(self.rng.randint(2, 3))]
         if None in plans:
             return
+        for plan in plans:
+            if ON_CUDA:
+                plan.place = exec_place.host()  # where bodies are queued
         nest = Nest(self, plans)
         taken = {use.item for plan in plans for use in plan.uses}
         other = self.nested_plan()
         if other is not None and taken & {use.item for use in other.uses}:
             other = None
         self.tell(f"nested, {nest!r}" + (f"; meanwhile {other!r}" if other is not None else ""))
-        patient = self.bounded and self.calm_queue
+        patient = self.bounded and self.calm_queue and not ON_CUDA  # there `other` may wait for the first body
         if self.blocking:
             nest.go.set()
         if not self.attempt(lambda: nest.submit(0, strict=True), [use.item for use in plans[0].uses]):

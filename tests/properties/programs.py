@@ -6,9 +6,10 @@ compared, the recorded order is proven, and nothing may be left over. Draws depe
 
     python tests/properties/programs.py 17            # run program 17 and print its story
     python tests/properties/programs.py 0 1000        # run programs 0 … 999
+    STF_TEST_DEVICES=cuda:0,1 python …                # on GPUs
 
-`model` has the data and the arithmetic, `machine` the context beside it, `task_steps` and `data_steps` what may be done,
-`threads` the programs of several host threads.
+`model` has the data, `arithmetic` what bodies compute, `machine` the context beside it, `drivers` what it runs on,
+`task_steps`, `data_steps` and `nested_steps` what may be done, `threads` the programs of several host threads.
 """
 
 from __future__ import annotations
@@ -18,15 +19,18 @@ import random
 import sys
 import threading
 import traceback
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # for `helpers`, where this is run as a program
 
 from data_steps import DataSteps
-from machine import DEVICES, PATIENCE_S, make_driver
+from drivers import DEVICES, ON_CUDA, make_driver, settle, shared_resources
+from machine import PATIENCE_S
 from nested_steps import NestedSteps
 from task_steps import TaskSteps
 from threads import run_threads
 
 import stf
-import stf.testing
 
 
 class Program(TaskSteps, NestedSteps, DataSteps):
@@ -89,7 +93,8 @@ def guard(seed, machines, errors):
 def run_together(seed, machines):
     """Several contexts at once take their steps by turns; some share workers and streams."""
     rng = random.Random(seed)
-    shared = Shared(rng.choice(DEVICES), seed if rng.random() < 0.6 else None) if rng.random() < 0.7 else None
+    shares = rng.random() < 0.7 or ON_CUDA
+    shared = Shared(rng.choice(DEVICES), seed if rng.random() < 0.6 else None) if shares else None
     for number in range(rng.randint(2, 3)):
         machines.append(Program(seed * 8 + number, rng.randint(3, 9), None, shared and shared.devices, shared))
     with contextlib.ExitStack() as stories:
@@ -112,11 +117,12 @@ class Shared:
     def __init__(self, devices, hostile):
         self.devices, self.hostile = devices, hostile
         self.driver = make_driver(devices, hostile, 2)
-        self.resources = stf.Resources()
+        self.resources = shared_resources() if ON_CUDA else stf.Resources()
 
     def close(self):
-        self.driver.close()
-        stf.testing.settle(self.driver)
+        if not ON_CUDA:
+            self.driver.close()
+        settle(self.driver)
 
 
 def stacks():

@@ -5,8 +5,10 @@ from __future__ import annotations
 import inspect
 import threading
 
+from arithmetic import ACCUMULATE, READ, REDUCERS, RW, WRITE, apply, effect, flat, is_in_order
+from helpers import library
 from machine import Machine
-from model import ACCUMULATE, READ, REDUCERS, RW, WRITE, Boom, apply, effect, flat, np
+from model import Boom
 
 import stf
 from stf import data_place
@@ -150,7 +152,7 @@ class TaskSteps(Machine):
                 body = returning_body if kind == "returns" and any(u.mode & WRITE for u in plan.uses) else late_body
                 self.ctx.task(*self.arguments(plan), name=plan.name)(body(details))
         except (stf.TaskFailedError, ExceptionGroup) as error:
-            assert bad or self.blocking, error
+            assert bad or self.blocking or self.enqueues(plan.place), error
             self.hear(error)
 
     def annotated(self, plan, details):
@@ -223,8 +225,10 @@ def late_body(details):
 def returning_body(details):
     def body(*values):
         modes, ops, seed, _ = details
+        if not is_in_order(flat(values)):
+            return apply(flat(values), modes, ops, seed)
         results = effect(flat(values), modes, ops, seed)
-        changed = [np.asarray(r).astype(v.dtype) for r, v in zip(results, flat(values), strict=True) if r is not None]
+        changed = [library(v).asarray(r, v.dtype) for r, v in zip(results, flat(values), strict=True) if r is not None]
         return tuple(changed) or None
 
     return body

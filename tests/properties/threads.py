@@ -6,12 +6,13 @@ import random
 import threading
 
 import numpy as np
-from machine import DEVICES, device_count, leave_behind, make_driver
-from model import ACCUMULATE, READ, REDUCERS, RW, WRITE, apply, same
+from arithmetic import ACCUMULATE, READ, REDUCERS, RW, WRITE, apply
+from drivers import DEVICES, ON_CUDA, device_count, leave_behind, make_driver, settle, shared_resources
+from machine import open_context, prove_order
+from model import same
 from task_steps import late_body, run_body
 
 import stf
-import stf.testing
 from stf import data_place, exec_place
 
 MODES = [READ, READ, WRITE, RW, RW, ACCUMULATE]
@@ -63,8 +64,10 @@ class Threads:
         if rng.random() < 0.2:
             options["max_pending"] = rng.choice([1, 3])
         self.driver = make_driver(self.devices, self.hostile, rng.choice([1, 2, 4]), self.limit if bounded else 0)
-        self.ctx = stf.testing.context(self.devices, driver=self.driver, **options)
-        self.options = options
+        self.options = dict(options)
+        if ON_CUDA:
+            options["resources"] = shared_resources()
+        self.ctx = open_context(self.devices, self.driver, **options)
         self.homes = [np.arange(rng.randrange(1, 6), dtype="f8") for _ in range(rng.randint(1, 5))]
         self.handles = [self.ctx.logical_data(home, name=f"d{i}") for i, home in enumerate(self.homes)]
         self.shared = len(self.homes)
@@ -196,8 +199,8 @@ class Threads:
         for home, value in zip(self.homes, self.values, strict=True):
             recording.host_access(home, False)
             assert same(home, value), f"{home}, expected {value}"
-        stf.testing.settle(self.driver)
-        stf.testing.check_order(recording)
+        settle(self.driver)
+        prove_order(self.ctx)
 
     def story(self):
         lines = [

@@ -176,3 +176,22 @@ def test_pictures_are_drawn(overhead, tmp_path):
     chart.draw_flat({"one": windows, "other": windows}, tmp_path / "flat.png")
     for name in ("overhead", "grain", "flat"):
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_cholesky_for_gpus_on_emulated_devices(tmp_path):
+    """The program as it is for GPUs, with NumPy's operations."""
+    out = tmp_path / "rows.json"
+    script = BENCHMARKS / "workloads" / "cholesky_gpu" / "run.py"
+    blocks = ("--tile", 32, "--chunk", 2, "--memory", "device,pageable")
+    options = ("--kernels", "arrays", "--library", "numpy", "--no-rivals", "--sizes", "100,128", "--repeat", 1)
+    printed = run(script, *options, *blocks, "--devices", "1,2", "--json", out)
+    rows = json.loads(out.read_text())["rows"]
+    assert [(row["order"], row["devices"]) for row in rows] == [(n, p) for p in (1, 2) for n in (100, 100, 128, 128)]
+    assert all(row["error"] < 1e-14 and len(row["seconds"]) == 1 for row in rows)
+    assert "WRONG" not in printed
+
+
+def test_cost_model_of_cholesky():
+    printed = run(BENCHMARKS / "workloads" / "cholesky_gpu" / "plan.py", 4096, 2)
+    rates = [float(line.split()[3]) for line in printed.splitlines()[1:]]
+    assert len(rates) == 12 and 5 < min(rates) < max(rates) < 2 * 57

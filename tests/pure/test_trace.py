@@ -15,6 +15,7 @@ import pytest
 
 from stf.observe import Observer, Observers, Statistics, TraceRecorder, draw
 from stf.observe import timeline as timeline_module
+from stf.observe.devices import COMPUTE, COPY_IN, COPY_OUT
 from stf.observe.draw import timeline
 from stf.observe.units import format_bytes, format_duration
 
@@ -164,6 +165,41 @@ def test_processes_are_places_and_threads_are_workers() -> None:
         ("thread_name", 2, 0): "worker 0",
     }
     assert [(event["args"]["task"], event["tid"]) for event in spans(trace)] == [(1, 0), (3, 0), (2, 1)]
+
+
+def test_a_device_has_as_few_rows_as_what_ran_at_once() -> None:
+    recorder = TraceRecorder()
+    recorder.ran(1, "a", 0, COMPUTE, 0, 10, "task")
+    recorder.ran(2, "b", 0, COMPUTE, 5, 15, "task")
+    recorder.ran(3, "c", 0, COMPUTE, 10, 20, "task")
+    recorder.ran(0, "copy", 0, COPY_OUT, 7, 8, "copy")
+    recorder.ran(0, "copy", 0, COPY_IN, 1, 3, "copy")
+    recorder.ran(0, "copy", 1, COPY_IN, 1, 3, "copy")
+    recorder.ran(4, "d", -1, 0, 2, 3, "task")
+    trace = recorder.to_perfetto()
+    assert [(e["name"], e["pid"], e["tid"]) for e in spans(trace)] == [
+        ("a", 1, 0), ("copy", 1, 2), ("copy", 2, 0), ("d", 0, 0), ("b", 1, 1), ("copy", 1, 3), ("c", 1, 0)
+    ]  # fmt: skip
+    names = {(e["pid"], e["tid"]): e["args"]["name"] for e in trace["traceEvents"] if e["name"] == "thread_name"}
+    assert names == {
+        (0, 0): "worker 0",
+        (1, 0): "compute 0",
+        (1, 1): "compute 1",
+        (1, 2): "copies in",
+        (1, 3): "copies out",
+        (2, 0): "copies in",
+    }
+
+
+def test_many_rows_of_a_device_are_drawn_as_one() -> None:
+    recorder = TraceRecorder()
+    for index in range(50):
+        recorder.ran(index, "a", 0, COMPUTE, 0, 10, "task")
+    recorder.ran(0, "copy", 0, COPY_IN, 0, 10, "copy")
+    recorder.ran(0, "copy", 0, COPY_IN, 5, 10, "copy")
+    labels, bars = timeline_module._bars(recorder.to_perfetto()["traceEvents"])
+    assert labels == ["device 0, compute", "device 0, copies in"]
+    assert sorted(bar.lane for bar in bars if bar.row == 0) == list(range(50))
 
 
 def test_an_empty_and_a_cleared_trace_are_valid() -> None:

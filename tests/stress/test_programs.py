@@ -1,4 +1,4 @@
-"""The random programs of tests/properties, a hundred thousand of them (`make stress`)."""
+"""The random programs of tests/properties, a hundred thousand of them (`make stress`); run.py has them in several processes."""
 
 from __future__ import annotations
 

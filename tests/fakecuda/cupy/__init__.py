@@ -8,6 +8,7 @@ kernels for, arrays of devices out of reach.
 
 from __future__ import annotations
 
+import builtins  # this module has an `all` and an `any` of its own
 import ctypes
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -164,7 +165,7 @@ class ndarray(NDArrayOperatorsMixin):
     def __getitem__(self, index: Any) -> ndarray:
         basic, host_index = to_host_index(index)
         if basic:
-            if not any(part is Ellipsis for part in host_index):
+            if not builtins.any(part is Ellipsis for part in host_index):
                 host_index = (*host_index, ...)
             return self._view(self._host[host_index])
         cuda._ready([self])
@@ -223,9 +224,9 @@ class ndarray(NDArrayOperatorsMixin):
 def to_host_index(index: Any) -> tuple[bool, tuple[Any, ...]]:
     """Whether an index makes a view, and the index for the host's array."""
     parts = index if isinstance(index, tuple) else (index,)
-    basic = all(
+    basic = builtins.all(
         part is None or part is Ellipsis or isinstance(part, (slice, int, numpy.integer)) for part in parts
-    ) and not any(isinstance(part, bool) for part in parts)
+    ) and not builtins.any(isinstance(part, bool) for part in parts)
     return basic, tuple(part.get() if isinstance(part, ndarray) else part for part in parts)
 
 
@@ -243,7 +244,7 @@ def to_host(value: Any, operands: list[Any]) -> Any:
 
 def to_host_in(value: Any, operands: list[Any]) -> Any:
     """The same for an argument of a function, which may be a sequence of arrays, an axis or a name."""
-    if isinstance(value, (list, tuple)) and any(isinstance(v, (ndarray, numpy.ndarray)) for v in value):
+    if isinstance(value, (list, tuple)) and builtins.any(isinstance(v, (ndarray, numpy.ndarray)) for v in value):
         return type(value)([to_host(v, operands) for v in value])
     if isinstance(value, (ndarray, numpy.ndarray)):
         return to_host(value, operands)
@@ -300,7 +301,7 @@ def function(numpys: Any) -> Callable[..., Any]:
 METHODS = """all any argmax argmin astype clip conj copy cumprod cumsum dot flatten max mean min nonzero prod ptp repeat
 round std sum take trace var"""
 FUNCTIONS = """all any argmax argmin argsort array_equal broadcast_to clip concatenate copy cumsum diag dot einsum
-expand_dims flip linspace eye tensordot trapezoid max mean min minimum nonzero outer prod ravel reshape roll sort stack
+expand_dims flip linspace eye nan_to_num tensordot trapezoid max mean min minimum nonzero outer prod ravel reshape roll sort stack
 std sum tril triu transpose var vdot where zeros_like ones_like empty_like full_like tile repeat"""
 CONSTANTS = """bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128 dtype
 inf nan newaxis pi"""
@@ -379,7 +380,7 @@ def asnumpy(a: Any, stream: Any = None, order: str = "C", out: Any = None, *, bl
 def get_array_module(*args: Any) -> Any:
     import cupy
 
-    return cupy if any(isinstance(a, ndarray) for a in args) else numpy
+    return cupy if builtins.any(isinstance(a, ndarray) for a in args) else numpy
 
 
 def get_default_memory_pool() -> Any:

@@ -48,6 +48,7 @@ class Device:
 
     def __enter__(self) -> Device:
         before = ctypes.c_void_p()
+        _primary(self.id)  # initializes
         _check(_driver.cuCtxGetCurrent(ctypes.byref(before)), "cuCtxGetCurrent")
         self._before.append(before)
         self.use()
@@ -114,6 +115,38 @@ class runtime:
         count = ctypes.c_int()
         _check(_driver.cuInit(0) or _driver.cuDeviceGetCount(ctypes.byref(count)), "cuDeviceGetCount")
         return count.value
+
+    @staticmethod
+    def streamCreateWithPriority(flags: int, priority: int) -> int:
+        _current_ordinal()
+        handle = ctypes.c_void_p()
+        code = _driver.cuStreamCreateWithPriority(ctypes.byref(handle), flags, priority)
+        _check(code, "cuStreamCreateWithPriority")
+        return handle.value or 0
+
+    @staticmethod
+    def streamDestroy(stream: int) -> None:
+        _check(_driver.cuStreamDestroy_v2(ctypes.c_void_p(stream)), "cuStreamDestroy")
+
+    @staticmethod
+    def streamWaitEvent(stream: int, event: int, flags: int = 0) -> None:
+        code = _driver.cuStreamWaitEvent(ctypes.c_void_p(stream), ctypes.c_void_p(event), flags)
+        _check(code, "cuStreamWaitEvent")
+
+    @staticmethod
+    def eventCreateWithFlags(flags: int) -> int:
+        _current_ordinal()
+        handle = ctypes.c_void_p()
+        _check(_driver.cuEventCreate(ctypes.byref(handle), flags), "cuEventCreate")
+        return handle.value or 0
+
+    @staticmethod
+    def eventRecord(event: int, stream: int) -> None:
+        _check(_driver.cuEventRecord(ctypes.c_void_p(event), ctypes.c_void_p(stream)), "cuEventRecord")
+
+    @staticmethod
+    def eventDestroy(event: int) -> None:
+        _check(_driver.cuEventDestroy_v2(ctypes.c_void_p(event)), "cuEventDestroy")
 
 
 # -- streams -------------------------------------------------------------------------------------------------------

@@ -1,0 +1,279 @@
+"""The protocols of arrays and streams on CUDA devices, in both directions: run with STF_TEST_DEVICES=cuda."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+from helpers import is_cuda
+
+import stf
+from stf.interop import dlpack
+
+N = 1000
+
+
+@pytest.fixture
+def ctx(ctx):
+    if not is_cuda(ctx):
+        pytest.skip("the devices of this context are the CPU's")
+    return ctx
+
+
+@pytest.fixture
+def cupy(ctx):
+    return pytest.importorskip("cupy")
+
+
+class Producer:
+    """Speaks DLPack for a device array as the protocol says, and notes what it is asked."""
+
+    def __init__(self, array, refuse=(), readonly=False):
+        self.array, self.asked, self.refuse = array, [], refuse
+
+    def __dlpack_device__(self):
+        return (dlpack.CUDA, self.array.device.id)
+
+    def __dlpack__(self, *, stream=None, max_version=None):
+        self.asked.append(stream)
+        if stream in self.refuse:
+            raise BufferError(f"no stream {stream}")
+        array = self.array
+        raw = np.ndarray(array.shape, array.dtype, memory_at(array), strides=array.strides)
+        return dlpack.capsule_of(raw, array.dtype, self.__dlpack_device__(), max_version)
+
+
+def memory_at(array):
+    import ctypes
+
+    return (ctypes.c_char * max(array.nbytes, 1)).from_address(array.data.ptr)
+
+
+# -- in --------------------------------------------------------------------------------------------------------------
+
+
+def test_dlpack_is_asked_for_the_stream_of_the_data(ctx, cupy):
+    """Once for what it is, without a stream; once for a stream of ours, which it makes wait. Nobody else waits."""
+    made = Producer(cupy.arange(float(N)))
+    lX = ctx.logical_data(made, name="X")
+    assert made.asked[0] == -1 and len(made.asked) == 2 and made.asked[1] > 2
+    assert (lX.shape, lX.dtype, lX.strides) == ((N,), np.float64, (8,))
+    assert ctx.logical_data(made) is lX and made.asked[2:] == [-1]
+    with ctx.task(lX.rw()) as t:
+        t.cupy()[0][:] += 1
+    assert lX.numpy().tolist() == (np.arange(N) + 1.0).tolist()
+    lX.write_back()
+    assert made.array.get()[0] == 1
+
+
+def test_dlpack_on_a_device_that_the_context_lacks(ctx_factory, cupy):
+    count = ctx_factory.device_count
+    if count < 2:
+        pytest.skip("one device")
+    with stf.context(devices="cuda:1") as ctx:
+        with cupy.cuda.Device(0):
+            made = Producer(cupy.zeros(3))
+        with pytest.raises(stf.PlaceError, match=r"the array of this capsule lies on device\(0\), which is not in"):
+            ctx.logical_data(made)
+        nowhere = stf.view(np.zeros(3).ctypes.data, 3, float, data_place=stf.data_place.device(1))
+        with pytest.raises(stf.PlaceError, match="RawMemory lies at 0x[0-9a-f]+, which is no address of a CUDA dev"):
+            ctx.logical_data(nowhere)
+
+
+def test_a_producer_that_fails_costs_nothing(ctx, cupy):
+    made = Producer(cupy.zeros(3), refuse=(-1,))
+    with pytest.raises(BufferError, match="no stream -1"):
+        ctx.logical_data(made)
+    made.refuse = ()
+    assert ctx.logical_data(made).numpy().tolist() == [0, 0, 0]
+
+
+def test_the_capsule_lives_as_long_as_the_data(ctx, cupy):
+    made = Producer(cupy.zeros(3))
+    array = weakref.ref(made.array)
+    lX = ctx.logical_data(made)
+    assert lX.core.owner is not None and lX.numpy().tolist() == [0, 0, 0]
+    lX.release()
+    ctx.synchronize()
+    del made, lX
+    gc.collect()
+    assert array() is None
+
+
+def test_a_raw_device_pointer(ctx, cupy):
+    x = cupy.arange(float(N))
+    ordinal = x.device.id
+    place = stf.data_place.device(ordinal)
+    raw = stf.view(x.data.ptr, (N // 2,), np.float64, (16,), data_place=place, owner=x, stream=cupy.cuda.Stream.null)
+    lX = ctx.logical_data(raw, name="X")
+    assert "float64 (500,)" in repr(raw) and ctx.logical_data(raw) is lX
+    with ctx.task(lX.rw()) as t:
+        t.cupy()[0][:] *= 2
+    ctx.finalize()
+    assert x.get()[:4].tolist() == [0, 1, 4, 3]
+
+
+def test_the_place_that_the_user_says_must_be_right(ctx, cupy):
+    if len(ctx.devices) < 2:
+        pytest.skip("one device")
+    with cupy.cuda.Device(0):
+        x = cupy.zeros(3)
+    with pytest.raises(stf.PlaceError, match=r"lies on device\(0\), not on data_place.device\(1\); leave data_place"):
+        ctx.logical_data(x, stf.data_place.device(1))
+    assert ctx.logical_data(x, stf.data_place.device(0)).numpy().tolist() == [0, 0, 0]
+
+
+def test_a_buffer_and_a_view_of_cuda_core(ctx, cupy):
+    core = pytest.importorskip("cuda.core")
+    utils = pytest.importorskip("cuda.core.utils")
+    x = cupy.arange(6.0).reshape(2, 3)
+    buffer = core.Buffer.from_handle(x.data.ptr, x.nbytes, owner=x)
+    lX = ctx.logical_data(buffer)
+    assert (lX.dtype, lX.shape) == (np.uint8, (48,))
+    assert lX.numpy().view(float).tolist() == list(range(6))
+    lX.release()
+    lY = ctx.logical_data(utils.StridedMemoryView.from_any_interface(x.T, stream_ptr=-1))
+    assert (lY.dtype, lY.shape, lY.strides) == (np.float64, (3, 2), (8, 24))
+    with ctx.task(lY.rw()) as t:
+        t.cupy()[0][...] += 1
+    ctx.finalize()
+    assert x.get().tolist() == [[1, 2, 3], [4, 5, 6]]
+
+
+# -- out -------------------------------------------------------------------------------------------------------------
+
+
+def test_get_arg_cai_speaks_both_protocols(ctx, cupy):
+    lX, lT = ctx.logical_data(np.arange(12.0).reshape(3, 4), name="X"), ctx.token()
+    seen = set()
+    for _ in range(3):
+        with ctx.task(lX.rw(), lT.rw()) as t:
+            memory = t.get_arg_cai(0)
+            seen.add(id(memory))
+            assert t.get_arg_cai(1) is None and t.args_cai() == (memory,)
+            assert memory.__dlpack_device__() == (dlpack.CUDA, t.place.index)
+            assert memory.__cuda_array_interface__["data"] == (t.get_arg(0), False)
+            assert cupy.cuda.get_current_stream().ptr == t.stream_ptr()
+            said = dlpack.described(memory.__dlpack__(stream=t.stream_ptr(), max_version=(1, 0)))
+            assert (said.address, said.shape, said.strides) == (t.get_arg(0), (3, 4), (32, 8))
+            assert (said.dtype, said.readonly, said.device) == (np.float64, False, memory.__dlpack_device__())
+            assert dlpack.described(memory.__dlpack__(stream=-1)).readonly is None
+            t.cupy()[0][...] += 1
+    assert len(seen) == 1 and lX.numpy()[0].tolist() == [3, 4, 5, 6]
+
+
+def test_dlpack_out_orders_the_stream_of_whoever_takes_it(ctx, cupy):
+    """The stream that is named waits for the content, and what it is given before the block ends may use it."""
+    lX = ctx.logical_data(np.ones(N))
+    other = cupy.cuda.Stream(non_blocking=True)
+    with ctx.task(lX.rw()) as t:
+        (x,) = t.cupy()
+        x += 1
+        t.get_arg_cai(0).__dlpack__(stream=other.ptr)
+        with other:
+            total = x.sum()
+        other.synchronize()
+        t.get_arg_cai(0).__dlpack__()  # the default stream
+    assert float(total) == 2 * N
+
+
+def test_dlpack_out_refuses_what_it_cannot_do(ctx):
+    lX, lS = ctx.logical_data(np.zeros(3)), ctx.logical_data(np.zeros(3, "S2"))
+    with ctx.task(lX.read(), lS.read()) as t:
+        memory, text = t.args_cai()
+        with pytest.raises(BufferError, match="neither copies nor moves it"):
+            memory.__dlpack__(copy=True)
+        with pytest.raises(BufferError, match="neither copies nor moves it"):
+            memory.__dlpack__(dl_device=(1, 0))
+        with pytest.raises(BufferError, match=r"DLPack cannot say what \|S2 is"):
+            text.__dlpack__(stream=-1)
+
+
+@pytest.mark.parametrize("shape", [(), (0, 3)])
+def test_dlpack_out_of_odd_shapes(ctx, shape):
+    with ctx.task(ctx.logical_data(np.zeros(shape, np.int32)).read()) as t:
+        said = dlpack.described(t.get_arg_cai(0).__dlpack__(stream=-1))
+        assert (said.shape, said.dtype, said.device[0]) == (shape, np.int32, dlpack.CUDA)
+
+
+def test_narrow_floats_through_dlpack(ctx):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    for kind in (ml_dtypes.bfloat16, ml_dtypes.float8_e5m2):
+        with ctx.task(ctx.logical_data(np.ones(3, kind)).read()) as t:
+            memory = t.get_arg_cai(0)
+            assert dlpack.described(memory.__dlpack__(stream=-1)).dtype == np.dtype(kind)
+            assert memory.__cuda_array_interface__["typestr"] in ("<V2", "<V1", "|V1", "<f1", "|f1")
+
+
+def test_the_capsule_keeps_the_memory(ctx, cupy):
+    """Whoever holds what he took has it after the task, for as long as the data lives."""
+    lX = ctx.logical_data(np.ones(3))
+    with ctx.task(lX.read()) as t:
+        capsule = t.get_arg_cai(0).__dlpack__(stream=-1)
+    lX.numpy()
+    assert dlpack.described(capsule).shape == (3,)
+
+
+def test_cuda_core_takes_views_and_streams(ctx):
+    """`args_viewable_as_strided_memory` functions and streams of cuda.core made from the task's."""
+    core = pytest.importorskip("cuda.core")
+    utils = pytest.importorskip("cuda.core.utils")
+
+    @utils.args_viewable_as_strided_memory((0, 1))
+    def pointers(x, y, stream):
+        x, y = x.view(stream.handle), y.view(stream.handle)
+        assert x.is_device_accessible and not x.readonly and x.dtype == np.float64
+        return x.ptr, x.shape, y.ptr, y.device_id
+
+    lX, lY = ctx.logical_data(np.ones((2, 3))), ctx.logical_data_zeros(6)
+    with ctx.task(lX.read(), lY.rw()) as t:
+        assert t.stream.__cuda_stream__() == (0, t.stream_ptr())
+        device = core.Device()  # the current one is the task's
+        device.set_current()
+        assert device.device_id == t.place.index
+        stream = device.create_stream(t.stream)
+        assert int(stream.handle) == t.stream_ptr()
+        expected = (t.get_arg(0), (2, 3), t.get_arg(1), t.place.index)
+        assert pointers(*t.args_cai(), stream) == expected
+        assert pointers(t.get_arg_cai(0), t.cupy()[1], stream) == expected
+    assert lY.numpy().tolist() == [0] * 6
+
+
+def test_waiting_for_cupy_arrays_does_not_block(ctx, cupy):
+    lX = ctx.logical_data(np.arange(float(N)))
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        got = ctx.wait(lX, arrays="cupy")
+        assert isinstance(got, cupy.ndarray)
+        got += 1
+        ctx.fill(lX, 0)  # a copy: later tasks do not touch it
+        assert got.get(stream=stream).tolist() == (np.arange(N) + 1.0).tolist()
+    assert ctx.wait(ctx.token(), arrays="cupy") is None
+
+
+# -- temporaries -----------------------------------------------------------------------------------------------------
+
+
+def test_temporaries_of_bodies_on_many_streams(ctx, cupy):
+    """CuPy's pool is ordered by stream: what a body frees goes to bodies on the same stream alone."""
+    data = [ctx.logical_data(np.full(N, float(i))) for i in range(6)]
+
+    @stf.task(arrays="cupy")
+    def work(x: stf.ReadWrite):
+        scratch = x * 2
+        scratch += 1
+        more = scratch - x
+        del scratch  # free for the next allocation while the kernels above still run
+        again = cupy.full(N, 7.0)
+        x += more
+        x -= again
+
+    for _ in range(20):
+        for x in data:
+            work(x)
+    expected = np.arange(6.0)
+    for _ in range(20):
+        expected = expected + (expected + 1) - 7
+    for i, x in enumerate(data):
+        assert x.numpy().tolist() == [expected[i]] * N

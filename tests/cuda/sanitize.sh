@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# Random programs, and some of tests/cuda, under compute-sanitizer: memcheck, initcheck, racecheck. A table comes last;
+# exits with 1 if a tool found something or a program failed.
+#
+#   PROGRAMS=1000 PROCESSES=4 SECONDS_EACH=150 bash tests/cuda/sanitize.sh [tool ...]
+cd "$(dirname "$0")/../.." || exit 1
+OUT="${OUT:-build/logs}"
+mkdir -p "$OUT"
+OUT="$(cd "$OUT" && pwd)"
+PYTHON="${GPU_PYTHON:-python3}"
+PROGRAMS="${PROGRAMS:-1000}"
+PROCESSES="${PROCESSES:-4}"
+SECONDS_EACH="${SECONDS_EACH:-150}"
+SANITIZER="${SANITIZER:-$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -n 1)}"
+if [ -z "$SANITIZER" ]; then
+    echo "compute-sanitizer is not there: set SANITIZER to it"
+    exit 1
+fi
+export PYTHONPATH="src:$PYTHONPATH" STF_TEST_DEVICES=cuda:0 STF_CPU_WORKERS=2
+export CUPY_CACHE_DIR="${CUPY_CACHE_DIR:-$OUT/cupy}"
+TESTS="tests/cuda/test_libraries.py tests/conformance/test_reductions.py tests/conformance/test_data.py"
+
+# Leaks are not looked for: CuPy keeps its pool, and CUDA its modules, to the end. Errors that calls return on purpose
+# (registering memory twice, asking about host addresses) are no errors of ours.
+flags() {
+    case "$1" in
+    memcheck) echo "--tool memcheck --report-api-errors no" ;;
+    initcheck) echo "--tool initcheck" ;;
+    racecheck) echo "--tool racecheck" ;;
+    *) echo "--tool $1" ;;
+    esac
+}
+
+status=0
+table=""
+check() { # tool, what it is called in the table, command
+    tool="$1" name="$2"
+    shift 2
+    log="$OUT/sanitize-$tool-$name.log"
+    start=$SECONDS
+    # shellcheck disable=SC2046
+    timeout $((SECONDS_EACH + 60)) "$SANITIZER" $(flags "$tool") --target-processes all --error-exitcode 86 \
+        --require-cuda-init no "$@" >"$log" 2>&1
+    code=$?
+    found=$(grep -Eo "ERROR SUMMARY: [1-9][0-9]* error|RACECHECK SUMMARY: [1-9][0-9]* hazard" "$log" | awk "{ for (i = 1; i <= NF; i++) if (\$i ~ /^[0-9]+$/) n += \$i } END { print n + 0 }")
+    last=$(grep -E "programs on|passed|failed" "$log" | tail -n 1)
+    [ $code -eq 0 ] || status=1
+    table="$table$(printf '%-10s %-9s %-7s %5s errors  %4ds  %s' "$tool" "$name" "$([ $code -eq 0 ] && echo ok || echo "FAILED($code)")" "${found:-0}" $((SECONDS - start)) "$last")"$'\n'
+}
+
+for tool in ${*:-memcheck initcheck racecheck}; do
+    count=$PROGRAMS
+    [ "$tool" = racecheck ] && count=$((PROGRAMS / 4)) # races in shared memory: only those of the kernels themselves
+    check "$tool" programs "$PYTHON" tests/stress/run.py --devices cuda:0 --count "$count" --processes "$PROCESSES" --seconds "$SECONDS_EACH"
+    # shellcheck disable=SC2086
+    [ "$tool" = racecheck ] || check "$tool" tests "$PYTHON" -m pytest -q -p no:cacheprovider --timeout 0 $TESTS
+done
+printf '%s' "$table"
+exit $status

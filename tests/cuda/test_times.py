@@ -1,0 +1,105 @@
+"""When the work of tasks was on a GPU: traces against what is known of it."""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+import numpy as np
+import pytest
+
+import stf
+
+SPIN = r"""
+extern "C" __global__ void spin(long long nanoseconds) {
+    long long start, now;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
+    do { asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)); } while (now - start < nanoseconds);
+}
+"""
+
+
+def spans_of(ctx, category="task"):
+    return [e for e in ctx.trace()["traceEvents"] if e["ph"] == "X" and e["cat"] == category]
+
+
+@pytest.fixture
+def spin():
+    """Keep the device busy for some microseconds, on the current stream."""
+    cupy = pytest.importorskip("cupy")
+    kernel = cupy.RawKernel(SPIN, "spin")
+    kernel((1,), (1,), (np.int64(1000),))
+    cupy.cuda.Device().synchronize()
+    return lambda microseconds: kernel((1,), (1,), (np.int64(1000 * microseconds),))
+
+
+def test_spans_last_as_long_as_the_kernels(spin):
+    with stf.context(devices="cuda:0", observe=True) as ctx:
+        tokens = [ctx.token() for _ in range(4)]
+        for token in tokens:  # so that streams are there
+            with ctx.task(token.rw()) as t:
+                t.arrays()
+        ctx.synchronize()
+        begin = time.perf_counter_ns()
+        for token in tokens:
+            with ctx.task(token.rw(), name="spin") as t:
+                t.arrays()
+                spin(20_000)
+        with ctx.task(*[token.read() for token in tokens], name="after") as t:
+            t.arrays()
+            spin(1_000)
+        ctx.synchronize()
+        wall_us = (time.perf_counter_ns() - begin) / 1000
+        spins = [e for e in spans_of(ctx) if e["name"] == "spin"]
+        after = next(e for e in spans_of(ctx) if e["name"] == "after")
+    assert all(20_000 <= e["dur"] < 25_000 for e in spins), spins
+    assert 1_000 <= after["dur"] < 5_000
+    assert after["ts"] >= max(e["ts"] + e["dur"] for e in spins) - 50
+    assert after["ts"] + after["dur"] - min(e["ts"] for e in spins) < wall_us + 100
+    assert len({e["tid"] for e in spins}) > 1, "streams run beside each other"
+
+
+def test_clocks_of_host_and_device_agree(spin):
+    """A body on the host runs between two kernels: its span, by the host's clock, must lie between theirs."""
+    with stf.context(devices="cuda:0", observe="trace") as ctx:
+        token = ctx.token()
+        for k in range(5):
+            with ctx.task(token.rw(), name=f"before {k}") as t:
+                t.arrays()
+                spin(500)
+            ctx.host_launch(token.rw(), fn=lambda: time.sleep(0.3), name=f"host {k}")
+        with ctx.task(token.rw(), name="last") as t:
+            t.arrays()
+            spin(500)
+        ctx.synchronize()
+        spans = sorted(spans_of(ctx), key=lambda e: e["ts"])
+    assert [e["name"].split()[0] for e in spans] == ["before", "host"] * 5 + ["last"]
+    for one, other in itertools.pairwise(spans):
+        assert one["ts"] + one["dur"] <= other["ts"] + 50, (one, other)  # microseconds
+
+
+def test_copies_last_as_long_as_the_link_takes():
+    host = np.ones(1 << 27)  # 1 GiB
+    with stf.context(devices="cuda:0", observe=True) as ctx:
+        x = ctx.logical_data(host, name="x")
+        for _ in range(2):
+            with ctx.task(x.rw()) as t:
+                t.arrays()
+            with ctx.task("host", x.rw()):
+                pass
+        copies = spans_of(ctx, "copy")
+    assert len(copies) == 4 and {e["name"] for e in copies} == {"copy x"}
+    assert all(5_000 < e["dur"] < 1_000_000 for e in copies), copies  # 1 to 200 GB/s
+    rows = {e["args"]["name"] for e in ctx.trace()["traceEvents"] if e["name"] == "thread_name" and e["pid"] == 1}
+    assert {"copies in", "copies out"} <= rows
+
+
+def test_many_tasks_need_few_events():
+    with stf.context(devices="cuda:0", observe="trace") as ctx:
+        tokens = [ctx.token() for _ in range(32)]
+        for i in range(20_000):
+            with ctx.task(tokens[i % 32].rw()):
+                pass
+        ctx.synchronize()
+        assert len(spans_of(ctx)) == 20_000
+    assert ctx._driver.leaks() == (0, 0, 0, 0)

@@ -1,0 +1,76 @@
+"""Tests that run in a process of their own, on the stand-in for CUDA's driver library and for CuPy."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+PRELUDE = """
+import os, threading
+import numpy as np
+import pytest
+import cupy, fakecuda, stf
+
+@stf.task
+def add(x: stf.ReadWrite, n=1):
+    x += n
+
+def calls(*names):
+    return sum(fakecuda.calls(name) for name in names)
+
+def nothing_left():
+    cupy.get_default_memory_pool().free_all_blocks()
+    assert fakecuda.leaks() == {}, fakecuda.leaks()
+
+COPIES = "cuMemcpyAsync", "cuMemcpy3DPeerAsync", "cuMemcpyPeerAsync"
+"""
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory):
+    spec = importlib.util.spec_from_file_location("fakecuda_build", HERE / "build.py")
+    builder = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(builder)
+    if what := builder.missing_for_stf():
+        pytest.skip(f"not there: {what}")
+    where = os.environ.get("FAKECUDA_FOLDER")  # of a library that is kept
+    return builder.build(Path(where) if where else tmp_path_factory.mktemp("fakecuda")).parent
+
+
+@pytest.fixture
+def run(folder, tmp_path, request):
+    """Run the body of a function in a process of its own, after the module's ``PRELUDE`` and `before`.
+
+    That is text, or a function whose body it is.
+    """
+
+    def run(function, before="", **settings):
+        import stf
+
+        before = before if isinstance(before, str) else source_of(before)
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(("FAKECUDA_", "STF_"))}
+        path = os.pathsep.join([str(HERE), str(Path(stf.__file__).parents[1])])
+        environment.update(settings, LD_LIBRARY_PATH=str(folder), PYTHONPATH=path, STF_DEVICES="cuda")
+        script = tmp_path / "body.py"  # a file, for the sake of tracebacks
+        script.write_text(getattr(request.module, "PRELUDE", PRELUDE) + before + source_of(function))
+        done = subprocess.run(
+            [sys.executable, str(script)], env=environment, text=True, capture_output=True, timeout=60, cwd=tmp_path
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    return run
+
+
+def source_of(function):
+    """The lines of a function's body."""
+    return textwrap.dedent("".join(inspect.getsourcelines(function)[0][1:]))

@@ -1,0 +1,1 @@
+"""Tests here need libraries that stf does not depend on; each says which."""

@@ -1,0 +1,144 @@
+"""Tensors on the CPU, on every driver of the CPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import stf
+
+torch = pytest.importorskip("torch")
+
+NARROW = ["bfloat16", "float8_e4m3fn", "float8_e5m2"]
+
+
+def test_a_tensor_is_taken_as_it_lies(ctx):
+    x = torch.arange(12, dtype=torch.float32).reshape(3, 4)
+    lX, part = ctx.logical_data(x, name="X"), None
+    assert (lX.dtype, lX.shape, lX.strides) == (np.float32, (3, 4), (16, 4))
+    assert ctx.logical_data(x) is lX
+    assert ctx.logical_data(x.numpy()) is lX
+    with pytest.raises(ValueError, match="overlaps"):
+        ctx.logical_data(x[1])
+
+    @stf.task(arrays="torch")
+    def double(x: stf.ReadWrite):
+        assert isinstance(x, torch.Tensor) and x.dtype == torch.float32
+        x.mul_(2)
+
+    double(lX)
+    double.on(ctx.devices[-1])(lX)
+    lX.release()
+    ctx.synchronize()
+    assert x.flatten().tolist() == [4.0 * i for i in range(12)]
+    part = ctx.logical_data(x.T[::2])
+    assert part.strides == (8, 16) and part.numpy().tolist() == x.T[::2].tolist()
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_narrow_tensors(ctx, name):
+    pytest.importorskip("ml_dtypes")
+    kind = getattr(torch, name)
+    x = torch.tensor([1.0, -2.0, 0.5]).to(kind)
+    lX, lY = ctx.logical_data(x, name="X"), ctx.logical_data_empty(3, kind)
+    assert lX.dtype == lY.dtype == np.dtype(name)
+
+    @stf.task
+    def negate(x: stf.Read[torch.Tensor], y: stf.Write[torch.Tensor]):
+        assert x.dtype == y.dtype == kind
+        return (-x.float()).to(kind)
+
+    negate.on(ctx.devices[-1])(lX, lY)
+    with ctx.task(lX.rw()) as t:
+        t.torch()[0].copy_(x.float() * 2)
+    assert lY.numpy().dtype == np.dtype(name) and lY.numpy().tolist() == [-1, 2, -0.5]
+    result = ctx.wait(lX, arrays="torch")
+    assert result.dtype == kind and result.float().tolist() == [2, -4, 1]
+
+
+def test_dtypes_of_torch_name_logical_data(ctx):
+    pytest.importorskip("ml_dtypes")
+    for kind, name in ((torch.float32, "float32"), (torch.bool, "bool"), (torch.bfloat16, "bfloat16")):
+        assert ctx.logical_data_empty(2, kind).dtype == np.dtype(name)
+        assert ctx.logical_data_full(2, 1, kind).numpy().tolist() == [1, 1]
+        assert ctx.logical_data_zeros((), kind).dtype == np.dtype(name)
+    with pytest.raises(TypeError, match="logical data cannot have elements of torch.complex32; convert the tensor, or"):
+        ctx.logical_data_empty(2, torch.complex32)
+
+
+def test_views_are_made_once(ctx):
+    lX, seen = ctx.logical_data(torch.zeros(3)), set()
+    for _ in range(4):
+        with ctx.task(lX.rw()) as t:
+            (x,) = t.torch()
+            x += 1
+            seen.add(id(x))
+    assert len(seen) == 1 and lX.numpy().tolist() == [4, 4, 4]
+
+
+def test_autograd_is_off_in_bodies(ctx):
+    """Or the graph would grow through what tasks change in place."""
+    w = torch.ones(3, requires_grad=True)
+    lX, lW = ctx.logical_data(torch.ones(3)), ctx.logical_data(w, readonly=True, name="w")
+    seen = []
+
+    @stf.task(arrays="torch")
+    def step(w2: stf.Read, x: stf.ReadWrite):
+        seen.append((torch.is_grad_enabled(), w2.requires_grad))
+        x += w * w2
+        assert not x.requires_grad
+
+    @stf.task(arrays="torch")
+    def fresh(x: stf.ReadWrite):
+        return w * x
+
+    step(lW, lX)
+    fresh(lX)
+    with ctx.task(lX.rw()) as t:
+        (x,) = t.torch()
+        x *= w
+        assert not torch.is_grad_enabled() and not x.requires_grad
+    assert torch.is_grad_enabled()
+    assert seen == [(False, False)] and lX.numpy().tolist() == [2, 2, 2]
+
+
+def test_autograd_comes_back_after_a_body_that_raises(ctx):
+    lX = ctx.logical_data(torch.ones(3))
+    with pytest.raises(ZeroDivisionError), ctx.task(lX.rw()) as t:
+        t.torch()
+        raise ZeroDivisionError
+    assert torch.is_grad_enabled()
+    lX.accept()
+
+
+def test_what_is_no_plain_memory_is_refused(ctx):
+    with pytest.raises(TypeError, match="needs a strided tensor, got one of layout torch.sparse_coo"):
+        ctx.logical_data(torch.eye(3).to_sparse())
+    with pytest.raises(TypeError, match="lazy conjugate or negative; resolve_conj"):
+        ctx.logical_data(torch.zeros(2, dtype=torch.complex64).conj())
+    with pytest.raises(stf.PlaceError, match="this tensor is on meta, which is not in the context"):
+        ctx.logical_data(torch.zeros(2, device="meta"))
+    if not ctx._driver.shares_host:
+        with pytest.raises(stf.PlaceError, match="Parameter lies in host memory, not on"):
+            ctx.logical_data(torch.nn.Parameter(torch.zeros(2)), stf.data_place.device(0))
+    with pytest.raises(TypeError, match="torch has no tensors of <U3"):
+        ctx.wait(ctx.logical_data(np.array(["abc"])), arrays="torch")
+
+
+def test_a_module_is_trained_by_tasks(ctx):
+    """Parameters are leaves that need a gradient; tasks change their values."""
+    layer = torch.nn.Linear(2, 1, bias=False)
+    with torch.no_grad():
+        layer.weight.fill_(1.0)
+    lW, lX = ctx.logical_data(layer.weight), ctx.logical_data(torch.tensor([[1.0, 2.0]]))
+
+    @stf.task(arrays="torch")
+    def descend(w: stf.ReadWrite, x: stf.Read):
+        with torch.enable_grad():
+            v = w.clone().requires_grad_()
+            (v * x).sum().backward()
+        w -= 0.5 * v.grad
+
+    descend(lW, lX)
+    ctx.finalize()
+    assert layer.weight.tolist() == [[0.5, 0.0]] and layer.weight.requires_grad
