@@ -12,7 +12,6 @@ from stf.composite import CompositeData
 from stf.data import LogicalData
 from stf.observe.html import context_html, lines_html, never_raises
 from stf.observe.statistics import Statistics
-from stf.observe.why import describe, explain, find_recorder
 from stf.tasks import Task
 
 log = logging.getLogger("stf")
@@ -44,6 +43,7 @@ class Observing:
             raise ValueError(f"observe is 'dot', 'trace', True or False, got {observe!r}")
         self._dot: Any = None
         self._trace: Any = None
+        self._device_times: Any = None
         self._sections = 0
         self._loans = 0
         if observe in (True, "dot") or config.dot_file:
@@ -54,10 +54,15 @@ class Observing:
             from stf.observe.trace import TraceRecorder
 
             self._trace = recorder = TraceRecorder()
-            self._driver.watch_copies(
-                lambda device, thread, start, end: recorder.ran(0, "copy", device, thread, start, end, "copy")
-            )
-        active = [o for o in (self._dot, self._trace) if o is not None]
+            if self._driver.stamps is None:
+                self._driver.watch_copies(
+                    lambda device, thread, start, end: recorder.ran(0, "copy", device, thread, start, end, "copy")
+                )
+        if self._driver.stamps is not None and observes_times(observe):
+            from stf.observe.devices import DeviceTimes
+
+            self._device_times = DeviceTimes(self.engine.port)
+        active = [o for o in (self._dot, self._trace, self._device_times) if o is not None]
         if active:
             from stf.observe import Observers
 
@@ -80,10 +85,14 @@ class Observing:
         """
         if self._dot is None:
             raise RuntimeError("no task graph was recorded; open the context with observe='dot', or set STF_DOT_FILE")
+        self._read_device_times()
         return DotText(self._dot.to_dot(**{name: getattr(config, f"dot_{name}") for name in DOT_OPTIONS} | options))
 
     def trace(self) -> dict[str, Any]:
         """Return when and where bodies ran, as a Perfetto (Chrome trace) dictionary.
+
+        On a CUDA device, where bodies only enqueue, it is when their work was on the device: from the moment when its
+        stream got there and what it waits for was done, to its end. What has not ended yet is missing.
 
         Raises
         ------
@@ -92,6 +101,7 @@ class Observing:
         """
         if self._trace is None:
             raise RuntimeError("no trace was recorded; open the context with observe='trace'")
+        self._read_device_times()
         return self._trace.to_perfetto()
 
     def report(self, path: str | Path) -> Path:
@@ -124,6 +134,7 @@ class Observing:
             )
         from stf.observe import report
 
+        self._read_device_times()
         title = f"stf: {self.name}" if self.name else "stf report"
         subtitle = report.subtitle(str(self._spec), self._finished)
         return report.write(report.Run(title, subtitle, self.statistics(), self._dot, self._trace), path)
@@ -136,6 +147,7 @@ class Observing:
         what : Task, LogicalData, str or int
             A name means the last task that had it; a number is the one that messages have after ``#``.
         """
+        self._read_device_times()
         if not isinstance(what, (str, int)):
             return why(what)
         if self._dot is None:
@@ -144,6 +156,11 @@ class Observing:
         if not known:
             raise ValueError(f"no task {what!r} was recorded; ctx.dot() lists those that were")
         return _story(self._dot, known[-1])
+
+    def _read_device_times(self) -> None:
+        """Tell the observers what has run on devices since the last time."""
+        if self._device_times is not None:
+            self._device_times.tell(self.engine.observer)
 
     @never_raises
     def _repr_html_(self) -> str | None:
@@ -199,6 +216,11 @@ class Observing:
                     file.write(self.dot())
             except OSError as error:  # a picture must not hide what the program has to say
                 log.error("the task graph could not be written: %s", error)
+
+
+def observes_times(observe: str | bool) -> bool:
+    """Whether a context that observes so records when bodies ran."""
+    return observe in (True, "trace") or bool(config.dot_file and config.dot_timing)
 
 
 class Section:
@@ -284,10 +306,15 @@ def task_html(task: Any) -> str | None:
 
 
 def _why_task(task: Any) -> str:
+    from stf.observe.why import find_recorder
+
     heading = f"task {task.label()} ({task.call_site}) at {task.place_name}"
     state = task.state_name()
     if state == "new":
         return f"{heading}\n  it has not started, and waits for nothing yet"
+    context = task.engine.context()
+    if context is not None:
+        context._read_device_times()
     recorder = find_recorder(task.engine.observer)
     if recorder is None:
         return f'{heading}\n  what it waited for was not recorded; open the context with observe="dot"'
@@ -298,5 +325,7 @@ def _why_task(task: Any) -> str:
 
 
 def _story(recorder: Any, index: int) -> str:
+    from stf.observe.why import describe, explain
+
     record = recorder.tasks[index]
     return "\n  ".join([f"task {describe(record)} at {record[3]}", *explain(recorder, index)])

@@ -8,12 +8,13 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from .dot import DotRecorder
-from .statistics import Statistics
-from .taskgraph import collapsed
 from .units import format_bytes
+
+if TYPE_CHECKING:  # loaded by whoever records, not by everyone who can be shown
+    from .dot import DotRecorder
+    from .statistics import Statistics
 
 _log = logging.getLogger("stf")
 _Owner = TypeVar("_Owner")
@@ -147,6 +148,8 @@ def fitting_depth(recorder: DotRecorder, max_nodes: int) -> tuple[int | None, in
 
     The depth is None where everything can be shown, and 0, the outermost sections alone, where nothing fits.
     """
+    from .taskgraph import collapsed
+
     graph = recorder.graph(keep_redundant=True)
     num_nodes = len(graph.nodes)
     if num_nodes <= max_nodes:
