@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from stf import config
 from stf._engine import release
 from stf._engine.instances import Layout
 from stf.composite import CompositeData, find_interface
 from stf.data import LogicalData
 from stf.drivers import cuda_is_managed
 from stf.errors import PlaceError
-from stf.interop.arrays import describe
 from stf.interop.dtypes import dtype_of
 from stf.interop.memory import Memory, c_strides
 from stf.options import name_of
 from stf.places import DataPlace
+from stf.registry import register
 
-if TYPE_CHECKING:
-    from stf.registry import Registry
-
-EMPTY = 64  # the address of an array without elements, for those that have none
 FLOAT64 = np.dtype(np.float64)
 
 
@@ -31,12 +26,10 @@ class Creation:
     """What of a context makes data."""
 
     engine: Any
-    registry: Registry
     on_cuda: bool
     place_of_memory: Callable[..., int]
     place_of_code: Callable[[int], Any]
     data_place_code: Callable[[Any], int]
-    engine_entry: Callable[[], Any]
     _must_be_open: Callable[[], None]
     _check_mine: Callable[[Any], None]
     _fill: Callable[..., None]
@@ -87,25 +80,9 @@ class Creation:
             return self._custom_data(obj, custom, name_of(name, symbol), write_back, readonly)
         if isinstance(obj, LogicalData):
             raise TypeError(f"{obj!r} is logical data already")
-        name = name_of(name, symbol)
-        while True:
-            described = describe(obj, self.on_cuda)
-            if data_place is not None:
-                self._check_memory_is_at(obj, described, data_place)
-            memory = self._unprotected(described)
-            with self.engine_entry():
-                pass  # what the user dropped is released, before memory is compared
-            known = self.registry.find(memory)
-            if known is not None:
-                return check_same(known, readonly, write_back)
-            before = self._last_uses(memory, name)
-            if before is None or (config.validate and describe(obj, self.on_cuda).readonly != described.readonly):
-                continue
-            handle = self._register(memory, name, before, write_back, readonly, data_place)
-            if handle is not None:
-                return handle
+        return register(self, obj, name_of(name, symbol), data_place, bool(write_back), bool(readonly))
 
-    def _check_memory_is_at(self, obj: Any, memory: Memory, data_place: DataPlace) -> None:
+    def check_memory_is_at(self, obj: Any, memory: Memory, data_place: DataPlace) -> None:
         """Raise if memory is elsewhere than the user says."""
         said = self.data_place_code(data_place)
         if said < 0 or 0 in memory.shape:
@@ -122,75 +99,6 @@ class Creation:
         if place != said:
             found = f"on {self.engine.place_names[place]}" if place else "in host memory"
             raise PlaceError(f"{name} lies {found}, not on {data_place!r}; leave data_place out")
-
-    def _unprotected(self, memory: Memory) -> Memory:
-        """What an array was before its registration made it read-only (STF_VALIDATE)."""
-        if config.validate and memory.readonly:
-            writeable = memory._replace(readonly=False)
-            known = self.registry.find(writeable)
-            if known is not None and isinstance(known.core.owner, Protected):
-                return writeable
-        return memory
-
-    def _last_uses(self, memory: Memory, name: str | None) -> dict[int, Any] | None:
-        """Who had `memory`, and the events that its next user must wait for; ValueError if live data have it.
-
-        None if another thread registered the very same memory since it was looked for.
-        """
-        self.registry.sweep(self.engine.all_done)
-        events: dict[int, Any] = {}
-        for ident in self.registry.overlapping(memory):
-            clash = self.engine.coherency.data.get(ident)
-            if clash is not None and self._is_live(clash):
-                if self.registry.find(memory) is not None:
-                    return None
-                raise ValueError(
-                    f"the memory of {name or 'this array'} ({memory.dtype}, shape {memory.shape}) overlaps that of "
-                    f"{clash.describe()}; register one array and split it with tiles(), or release the other first"
-                )
-            if clash is not None:
-                self.engine.patiently(release.settle, [clash])  # its content may still turn out poisoned
-            events[ident] = self.registry.leaving.get(ident)
-        return events
-
-    def _is_live(self, data: Any) -> bool:
-        """Whether a data is in use still; another thread may be about to release it."""
-        if data.released:
-            return False
-        with self.engine_entry():
-            return not data.released
-
-    def _register(
-        self,
-        memory: Memory,
-        name: str | None,
-        before: dict[int, Any],
-        write_back: bool,
-        readonly: bool,
-        data_place: DataPlace | None,
-    ) -> LogicalData | None:
-        """New data with its home in `memory`; None if another thread was first."""
-        place = self.place_of_memory(memory, data_place)
-        handle = self._new_handle(Layout(memory.shape, memory.strides, memory.dtype, memory.dtype.itemsize), name)
-        core = handle.core
-        core.readonly = bool(readonly or memory.readonly)
-        guarded = config.validate and not memory.address_of_device and memory.owner.flags.writeable
-        protection = Protected(memory.owner) if guarded else None
-        core.owner = protection or memory.owner
-        self.engine.set_home(core, place, memory.address or EMPTY, memory.owner)
-        if memory.stream is not None:
-            self.engine.patiently(release.follow, core, place, memory.stream)
-        for last in before.values():
-            if last is not None:
-                self.engine.order_after(core, last)
-        core.write_back = bool(write_back) and not core.readonly
-        core.on_removed = self.registry.leave
-        if not self.registry.add(core.id, memory, handle, before):
-            core.write_back, core.on_removed = False, None
-            return None
-        if protection is not None:
-            protection.begin()
-        return handle
 
     def _custom_data(self, obj: Any, custom: Any, name: str | None, write_back: bool, readonly: bool) -> Any:
         kind, first, unflatten = custom
@@ -310,16 +218,6 @@ class Creation:
         return tile
 
 
-def check_same(known: LogicalData, readonly: bool, write_back: bool) -> LogicalData:
-    """What the same memory is already, unless it is now asked for with other options."""
-    if readonly > known.readonly or write_back < known.core.write_back:
-        raise ValueError(
-            f"this memory is {known.core.describe()} already; readonly and write_back cannot differ, say them "
-            "when it is registered first (or set_write_back)"
-        )
-    return known
-
-
 class InterfaceAdapter:
     """A custom data interface, as the backend calls it."""
 
@@ -338,26 +236,6 @@ class InterfaceAdapter:
         if instance is None:
             raise MemoryError(f"allocate({place!r}) of {type(self.interface).__name__} returned None")
         return instance
-
-
-class Protected:
-    """Keeps a registered array, read-only for its user, until it is dropped (STF_VALIDATE).
-
-    Other arrays over the same memory stay as they are.
-    """
-
-    def __init__(self, array: Any) -> None:
-        self.array = array
-        self.active = False
-
-    def begin(self) -> None:
-        """Make the array read-only: from now on its memory belongs to tasks."""
-        self.active = True
-        self.array.flags.writeable = False
-
-    def __del__(self) -> None:
-        if self.active:
-            self.array.flags.writeable = True
 
 
 def check_shape(shape: Any) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -63,9 +64,15 @@ def cuda_names() -> list[str]:
 
 def cuda_place_of(address: int) -> int:
     """The ordinal of the CUDA device that memory is on."""
+    return int(devices_module().ordinal_of(address))
+
+
+@functools.cache
+def devices_module() -> Any:
+    """What knows CUDA's devices: loaded with the first array that is on one, and every one asks it."""
     from stf._drivers import cuda_devices as cuda
 
-    return int(cuda.ordinal_of(address))
+    return cuda
 
 
 def cuda_current() -> int:

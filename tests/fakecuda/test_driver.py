@@ -409,3 +409,50 @@ def test_the_callers_stream_comes_back_whatever_the_body_did(run):
                 ctx.synchronize()
 
     run(body)
+
+
+def test_registering_a_device_array_is_few_calls(run):
+    """Two to order it after its maker, one to know where that is; nothing when it goes unused."""
+
+    def body():
+        with stf.context() as ctx:
+            array = cupy.zeros(64)
+            for _ in range(600):  # a lane makes its events once
+                ctx.logical_data(array)
+            fakecuda.reset_calls()
+            for _ in range(100):
+                ctx.logical_data(array)
+            assert calls("cuEventRecord") == 200 and calls("cuStreamWaitEvent") == 100
+            assert calls("cuEventCreate", "cuEventQuery", "cuEventSynchronize", "cuStreamSynchronize") <= 10
+            lX = ctx.logical_data(array)  # and what was used is waited for
+            add(lX)
+            del lX
+            again = ctx.logical_data(array)
+            add(again)
+            assert (again.numpy() == 2).all()
+        del array
+        nothing_left()
+
+    run(body, before="@stf.task\ndef add(x: stf.ReadWrite):\n    x += 1\n")
+
+
+def test_a_scalar_is_read_behind_its_writer(run):
+    """No stream waits for another: the host does anyway."""
+
+    def body():
+        with stf.context() as ctx:
+            scalar = ctx.logical_data_zeros(())
+            for _ in range(3):
+                with ctx.task(scalar.rw()):
+                    pass
+                ctx.wait(scalar)
+            fakecuda.reset_calls()
+            for _ in range(50):
+                with ctx.task(scalar.rw()):
+                    pass
+                assert ctx.wait(scalar) == 0
+            assert calls("cuStreamWaitEvent") == 0 and calls(*COPIES) == 50
+            assert calls("cuEventRecord") <= 110 and calls("cuEventSynchronize") <= 60
+        nothing_left()
+
+    run(body)

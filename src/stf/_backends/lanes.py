@@ -90,9 +90,10 @@ class LanePort(Port):
 
     def add_pools(self, width):
         """The pools of one more place; return its number."""
-        for kind in range(KINDS):
-            self.pools.append(LanePool(width if kind in (COMPUTE, HOST) else self.copy_width))
-        return len(self.pools) // KINDS - 1
+        place: cython.int = len(self.pools) // KINDS
+        widths = [width, self.copy_width, self.copy_width, width if place == 0 else 1]  # by kind
+        self.pools += [LanePool(each) for each in widths]
+        return place
 
     def add_place(self, device, origin):
         return self.add_pools(self.width)

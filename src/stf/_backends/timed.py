@@ -15,6 +15,9 @@ from stf._backends.lanes import Lane, LanePort
 from stf._backends.stream import StreamBackend
 from stf._engine.deps import EventSet
 
+if not cython.compiled:
+    COPY_IN, COPY_OUT = 1, 2
+
 
 class TimedBackend(StreamBackend):
     """Slots that are stamped. ``(what, device, kind of lane, first stamp, last stamp)`` is a span."""
@@ -59,7 +62,8 @@ class TimedBackend(StreamBackend):
         StreamBackend.copy(self, slot, target, source)
         if first >= 0:
             what = (0, f"copy {source.data.name}" if source.data.name else "copy")
-            self.spans.append((what, self.device_of(lane), lane.kind, first, self.stamps.put(lane.stream)))
+            kind = COPY_OUT if target.place == 0 else COPY_IN  # a short one may be on a lane for computing
+            self.spans.append((what, self.device_of(lane), kind, first, self.stamps.put(lane.stream)))
         return 0
 
     def take(self):

@@ -322,7 +322,8 @@ cdef class CudaDriver(QueueDriver):
     cdef int order(self, cu.CUstream first, cu.CUstream second, DeviceStream lane) except -1:
         self.flush()
         before = push(lane.context)
-        code = order_streams(first, second)
+        gpu = <Device>self.devices[lane.device]
+        code = order_streams(first, second, gpu.passing if lane.context == gpu.context and not lane.captured else NULL)
         leave(lane, before)
         return self.demand(code, "cuStreamWaitEvent", lane.device)
 

@@ -10,6 +10,7 @@ cdef class Device:
     cdef cu.CUcontext context
     cdef cu.CUmemoryPool pool
     cdef cu.CUstream utility
+    cdef cu.CUevent passing  # recorded and waited for at once, while no other thread of Python's can
     cdef public int ordinal
     cdef public list spare
 

@@ -148,6 +148,7 @@ cdef Device open_device(int ordinal):
         check(cu.cuMemPoolCreate(&device.pool, &properties), "cuMemPoolCreate", place)
         tune_pool(device.pool, False)
         check(cu.cuStreamCreateWithPriority(&device.utility, cu.CU_STREAM_NON_BLOCKING, 0), "cuStreamCreate", place)
+        check(cu.cuEventCreate(&device.passing, cu.CU_EVENT_DISABLE_TIMING), "cuEventCreate", place)
     finally:
         pop(before)
     return device
@@ -155,6 +156,7 @@ cdef Device open_device(int ordinal):
 
 cdef int close_device(Device device) except -1:
     before = push(device.context)
+    cu.cuEventDestroy(device.passing)
     cu.cuStreamDestroy(device.utility)
     cu.cuMemPoolDestroy(device.pool)
     pop(before)

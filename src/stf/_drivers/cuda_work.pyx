@@ -104,15 +104,19 @@ cdef cu.CUresult launch_function(int64_t function, int gx, int gy, int gz, int b
     return cu.cuLaunchKernel(<cu.CUfunction><uintptr_t>function, gx, gy, gz, bx, by, bz, shared, stream, NULL, extra)
 
 
-cdef cu.CUresult order_streams(cu.CUstream first, cu.CUstream second) noexcept:
+cdef cu.CUresult order_streams(cu.CUstream first, cu.CUstream second, cu.CUevent passing) noexcept:
     """Make what comes on one stream start after what is on another now; default streams are of the current context.
 
-    An event must be of the context of its stream: a caller's stream may be another device's.
+    An event must be of the context of its stream: a caller's stream may be another device's. `passing` is one of the
+    current context, which the legacy default stream uses.
     """
     cdef cu.CUevent event = NULL
     cdef cu.CUcontext before = NULL
     cdef cu.CUcontext context = NULL
     cdef cu.CUresult code
+    if passing != NULL and first == <cu.CUstream><uintptr_t>1:
+        code = cu.cuEventRecord(passing, first)
+        return cu.cuStreamWaitEvent(second, passing, 0) if code == cu.CUDA_SUCCESS else code
     cu.cuCtxGetCurrent(&before)
     if <uintptr_t>first > <uintptr_t>cu.CU_STREAM_PER_THREAD:
         code = cu.cuStreamGetCtx(first, &context)

@@ -25,6 +25,7 @@ if not cython.compiled:
     COMPUTE, COPY_IN, COPY_OUT, HOST = 0, 1, 2, 3
 
 LOG_LENGTH = 64
+SHORT_COPY = 1 << 16  # bytes: its transfer takes less than one lane's wait for another
 
 
 class Pool:
@@ -100,13 +101,14 @@ class Coherency:
     def transfer(self, data, version, source, target):
         """Copy `source` to `target` on a copy lane; later writers wait for it."""
         outwards = target.place == 0
+        kind: cython.int = COPY_OUT if outwards else COPY_IN
+        if outwards and target.layout.nbytes <= SHORT_COPY and self.asking is not None and self.asking.kind == "wait":
+            kind = COMPUTE  # behind the writer, on its lane: the host waits, and nothing is there to overlap with
         self.waits.clear()
         self.waits.update(version.writers)
         self.waits.update(source.ready)
         self.waits.update(target.ready)
-        slot = self.port.begin(
-            source.place if outwards else target.place, self.waits, COPY_OUT if outwards else COPY_IN
-        )
+        slot = self.port.begin(source.place if outwards else target.place, self.waits, kind)
         try:
             if not target.has_memory():
                 self.allocate(data, target, slot)
@@ -267,7 +269,7 @@ class Coherency:
             pool.frees += 1
             self.note("free", replica.data, replica.place, replica.place, replica.layout.nbytes)
         elif replica.home:
-            if replica.owner is not None and (replica.place or replica.pinned):
+            if replica.owner is not None and (replica.place or replica.pinned) and not version.is_untouched():
                 self.outlive(version, replica)
             self.port.disown(replica)
         if replica.state != INVALID:

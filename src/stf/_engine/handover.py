@@ -133,6 +133,7 @@ def come_after(engine: Engine, place, pointer):
 def unfreeze(engine: Engine, data: Data, place, pointers):
     """End a loan: who writes the data comes after what is on callers' streams now; who reads it, if it was written."""
     version = data.version
+    version.joined |= version.frozen
     for pointer in pointers:
         event = come_after(engine, place, pointer)
         if version.frozen & WRITE:

@@ -27,6 +27,7 @@ if not cython.compiled:
     COMPUTE, COPY_IN, COPY_OUT, HOST = 0, 1, 2, 3
 
 MAX_DEFERRED = 256
+LEGACY_STREAM = 1  # CUDA's name for it
 
 
 def drain(engine: Engine):
@@ -98,8 +99,10 @@ def forget(engine: Engine, data: Data):
         join_tile(data)
         note_tile(engine, data, True)
     last = EventSet()
-    last.update(data.version.writers)
-    last.update(data.version.readers)
+    version = data.version
+    if not version.is_untouched():
+        last.update(version.writers)
+        last.update(version.readers)
     engine.coherency.drop_replicas(data)
     engine.coherency.data.pop(data.id, None)
     data.owner = None
@@ -195,8 +198,11 @@ def raise_if_poisoned(data: Data):
 
 
 def follow(engine: Engine, data: Data, place, producer):
-    """New data, whose content is being made: on a caller's stream, or `producer` makes a stream wait for it."""
-    slot = engine.port.begin(place, EventSet(), COMPUTE)
+    """New data, whose content is being made: on a caller's stream, or `producer` makes a stream wait for it.
+
+    What comes from the legacy default stream, which most does, has a lane of its own: tasks on others need not wait.
+    """
+    slot = engine.port.begin(place, EventSet(), HOST if producer == LEGACY_STREAM else COMPUTE)
     try:
         if isinstance(producer, int):
             engine.port.follow(slot, producer)
@@ -240,7 +246,7 @@ def frozen_replica(engine: Engine, data: Data, place, mode):
     """A valid replica at `place` and the events after which it may be used."""
     version = data.version
     events = EventSet()
-    slot = engine.port.begin(place, events, HOST)
+    slot = engine.port.begin(place, events, COMPUTE if place else HOST)
     try:
         replica = engine.coherency.provide(data, version, place, READ, slot)
     finally:
@@ -313,6 +319,7 @@ def join_tile(tile: Data):
     outer.writers.update(version.writers)
     outer.writers.update(version.readers)
     outer.writers.update(tile.home.ready)
+    outer.joined |= version.joined | (0 if version.is_untouched() else READ)
     if version.outcome is not None and (is_poisoned(version) or may_fail(version)):
         both = [o for o in (outer.outcome, version.outcome) if o is not None]
         outer.outcome = both[0] if both[0] is both[len(both) - 1] else Outcome(False, None, both)

@@ -43,6 +43,7 @@ cdef class Version:
     cpdef Version imported(self, object scope)
     cpdef Version committed(self)
     cdef int take_state(self, Version other) except -1
+    cdef bint is_untouched(self) noexcept
     cdef Replica find(self, int place)
     cdef int own(self, Replica replica) except -1
     cdef int share(self, Replica source, Replica target) except -1

@@ -118,6 +118,10 @@ class Version:
         self.unwritten_tiles = False
         self.was_valid = False
 
+    def is_untouched(self):
+        """Whether no task, loan or copy of this context used the data: there is nothing to wait for at its end."""
+        return self.joined == 0 and self.readers.count == 0
+
     def find(self, place):
         """The replica at a data place, or None."""
         for item in self.replicas:

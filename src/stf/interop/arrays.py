@@ -11,6 +11,7 @@ import numpy as np
 from stf.errors import PlaceError
 from stf.interop import core_arrays, cuda_arrays, dlpack, jax_arrays, tensors
 from stf.interop.dtypes import dtype_of
+from stf.interop.known_arrays import describe_cupy, describe_numpy
 from stf.interop.memory import Memory, c_strides, must_have_cuda, view_at
 
 Describer = Callable[[Any, bool], Memory]
@@ -62,7 +63,7 @@ def describer_in_library(kind: type) -> Describer | None:
     if library == "torch" and name == "Tensor":
         return tensors.describe_tensor
     if library == "cupy" and name == "ndarray":
-        return cuda_arrays.describe_cupy
+        return describe_cupy
     if library in ("numba", "numba_cuda") and hasattr(kind, "__cuda_array_interface__"):
         return cuda_arrays.describe_numba
     if library in ("jax", "jaxlib") and hasattr(kind, "__dlpack__"):
@@ -70,17 +71,6 @@ def describer_in_library(kind: type) -> Describer | None:
     if kind.__module__.startswith("cuda.core"):
         return {"Buffer": core_arrays.describe_buffer, "StridedMemoryView": core_arrays.describe_view}.get(name)
     return None
-
-
-def describe_numpy(obj: np.ndarray[Any, Any], on_cuda: bool) -> Memory:
-    """The memory of a NumPy array, never a copy."""
-    dtype = obj.dtype
-    if dtype.hasobject:
-        raise TypeError(
-            f"logical data needs plain elements, got dtype {dtype} which holds Python objects; use a numeric or "
-            "structured dtype, or register a data interface (stf.register_data_interface)"
-        )
-    return Memory(obj.__array_interface__["data"][0], obj.shape, obj.strides, dtype, not obj.flags.writeable, obj)
 
 
 def describe_scalar(obj: Any, on_cuda: bool) -> Memory:

@@ -212,14 +212,6 @@ def cupy_view(cupy: Any, replica: Any, ordinal: int, dtype: np.dtype[Any]) -> An
 # -- what users hand in ----------------------------------------------------------------------------------------------
 
 
-def describe_cupy(obj: Any, on_cuda: bool) -> Memory:
-    """The memory of a CuPy array; its content is being made on CuPy's current stream of its device."""
-    must_have_cuda(obj, on_cuda)
-    data = obj.data
-    stream = sys.modules["cupy"].cuda.get_current_stream(data.device_id).ptr or dlpack.LEGACY_STREAM
-    return Memory(data.ptr if obj.size else 0, obj.shape, obj.strides, obj.dtype, False, obj, True, stream)
-
-
 def describe_numba(obj: Any, on_cuda: bool) -> Memory:
     """The memory of an array of Numba's; where it tells no stream, its kernels run on the default one."""
     must_have_cuda(obj, on_cuda)

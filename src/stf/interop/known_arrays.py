@@ -1,0 +1,44 @@
+"""The memory of NumPy's and CuPy's arrays. Compiled, since programs register arrays by the thousand."""
+
+from __future__ import annotations
+
+import sys
+
+try:
+    import cython
+except ImportError:
+    from stf import _cython as cython  # type: ignore[no-redef]
+
+from stf.interop.memory import Memory, must_have_cuda
+
+modules = sys.modules
+new_tuple = tuple.__new__
+LEGACY_STREAM = 1  # CUDA's name for the default stream
+
+
+def describe_numpy(obj, on_cuda):
+    """The memory of a NumPy array, never a copy."""
+    dtype = obj.dtype
+    if dtype.hasobject:
+        raise TypeError(
+            f"logical data needs plain elements, got dtype {dtype} which holds Python objects; use a numeric or "
+            "structured dtype, or register a data interface (stf.register_data_interface)"
+        )
+    address: cython.longlong = 0
+    if cython.compiled:
+        capsule = obj.__array_struct__
+        interface = cython.cast("PyArrayInterface*", PyCapsule_GetPointer(capsule, cython.NULL))
+        address = cython.cast(cython.longlong, interface.data)
+    else:
+        address = obj.__array_interface__["data"][0]
+    return new_tuple(Memory, (address, obj.shape, obj.strides, dtype, not obj.flags.writeable, obj, False, None))
+
+
+def describe_cupy(obj, on_cuda):
+    """The memory of a CuPy array; its content is being made on CuPy's current stream of its device."""
+    if not on_cuda:
+        must_have_cuda(obj, on_cuda)
+    data = obj.data
+    stream = modules["cupy"].cuda.get_current_stream(data.device_id).ptr or LEGACY_STREAM
+    address = data.ptr if obj.size else 0
+    return new_tuple(Memory, (address, obj.shape, obj.strides, obj.dtype, False, obj, True, stream))
