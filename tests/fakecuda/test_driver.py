@@ -6,8 +6,11 @@ Each test runs in a process of its own, as those of the stand-in itself do.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
+
+TESTS = Path(__file__).parents[1]
 
 # The bodies below run elsewhere, with the names of the prelude of conftest.py.
 # ruff: noqa: F821
@@ -456,3 +459,19 @@ def test_a_scalar_is_read_behind_its_writer(run):
         nothing_left()
 
     run(body)
+
+
+def test_programs_that_failed_once(run):
+    """122912: what an eviction freed came after the very body that was to wait for it."""
+
+    def body():
+        import sys
+
+        sys.path[:0] = os.environ["STF_TEST_FOLDERS"].split(os.pathsep)
+        from programs import run_program
+
+        for seed in (122912,):
+            run_program(seed)
+
+    folders = [str(TESTS / name) for name in ("properties", "")]
+    run(body, STF_TEST_DEVICES="cuda:0", STF_TEST_FOLDERS=os.pathsep.join(folders))

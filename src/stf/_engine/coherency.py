@@ -174,23 +174,24 @@ class Coherency:
         except MemoryError as error:
             freed = EventSet()
             if self.pauses == 0:
-                self.add_tails(freed)
-                raise waits.Pause(freed) from None
+                self.port.tails(freed)
+                raise waits.Pause(self.those_that_end(freed)) from None
             before = pool.evictions
             self.evict(pool, replica.layout.nbytes, freed)
+            freed = self.those_that_end(freed)
             if freed.count == 0 and pool.evictions == before and self.pauses > 1:
                 raise OutOfMemoryError(self.shortage(pool, replica.layout.nbytes, data)) from error
         raise waits.Pause(freed)
 
-    def add_tails(self, into: EventSet):
-        """Add the ends of all lanes, but of those that wait for this very thread."""
-        tails = EventSet()
-        self.port.tails(tails)
-        for event in tails.tolist():
+    def those_that_end(self, events: EventSet):
+        """Events without those that come after this very thread: what is freed may be on a lane that waits for it."""
+        found = EventSet()
+        for event in events.tolist():
             alone = EventSet()
             alone.add(event)
             if self.ends(alone):
-                into.add(event)
+                found.add(event)
+        return found
 
     def evict(self, pool: Pool, excess, freed: EventSet):
         """Win back `excess` bytes at a place, or what there is; add the events of that; say whether it is enough."""
