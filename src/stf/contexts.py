@@ -149,10 +149,8 @@ class Context(Launching, Creation, Filling, Lending, Waiting, Observing):
         self._driver = driver
         backend = TimedBackend if driver.stamps is not None and observes_times(observe) else StreamBackend
         port = backend(self._driver, LANES_PER_PLACE, resources is None)
-        names = ["host", *(f"device({i})" for i in spec.numbers)]
-        affine = [0, *(0 if spec.shares_host else i + 1 for i in range(spec.count))]
         limits = [0, *([options.memory_bound(memory_limit, spec)] * spec.count)]
-        engine = Engine(port, names, affine, limits, self._driver.max_workers, max_pending)
+        engine = Engine(port, spec.place_names, spec.affine, limits, self._driver.max_workers, max_pending)
         engine.place_numbers = [-1, *spec.numbers]
         engine.function_keys = [0, *(function_key(("device", i)) for i in spec.numbers)]
         self._more_places: dict[Any, int] = {}
@@ -516,10 +514,12 @@ class Context(Launching, Creation, Filling, Lending, Waiting, Observing):
         invariants.check_state(self.engine)
 
     def _tell_idle_devices(self) -> None:
+        if self._spec.count < 2:
+            return
         used = [0] * self._spec.count
         for pool in self.engine.coherency.pools[1:]:
             used[max(self.engine.affine[pool.place], 1) - 1] += pool.tasks
-        if len(used) > 1 and sum(1 for n in used if n) == 1 and sum(used) > 1:
+        if sum(1 for n in used if n) == 1 and sum(used) > 1:
             where = next(i for i, n in enumerate(used) if n)
             log.info("all %d tasks ran on device(%d) of %d; use .on(place)", sum(used), where, len(used))
 

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from stf import lifetime
@@ -29,15 +30,30 @@ class DeviceSpec:
     capacity: tuple[int, ...] | None = None
     ordinals: tuple[int, ...] | None = None
 
-    @property
+    @cached_property
     def numbers(self) -> tuple[int, ...]:
         """By which numbers users know the devices: CUDA ordinals, or those of emulated devices."""
         return self.ordinals if self.ordinals is not None else tuple(range(self.count))
 
-    def __str__(self) -> str:
+    @cached_property
+    def place_names(self) -> tuple[str, ...]:
+        """What messages call the host and the devices."""
+        return ("host", *(f"device({i})" for i in self.numbers))
+
+    @cached_property
+    def affine(self) -> tuple[int, ...]:
+        """The engine's numbers of the places in whose memory tasks on the host and the devices work."""
+        return (0, *(0 if self.shares_host else i + 1 for i in range(self.count)))
+
+    @cached_property
+    def text(self) -> str:
+        """What asks for it."""
         if self.driver == "cuda":
             return f"cuda:{','.join(map(str, self.numbers))}"
         return "cpu" if self.shares_host else f"cpu:{self.count}"
+
+    def __str__(self) -> str:
+        return self.text
 
 
 _parsed: dict[tuple[str, Callable[[], int], int], DeviceSpec] = {}  # CUDA devices neither come nor go
@@ -135,11 +151,12 @@ class Resources:
     def driver(self, spec: DeviceSpec) -> Any:
         """The shared driver for `spec`; the child of a fork has none of its parent's threads, and starts anew."""
         self._forget_parent()
-        if spec not in self._drivers:
+        driver = self._drivers.get(spec)
+        if driver is None:
             from stf.drivers import make_driver
 
-            self._drivers[spec] = make_driver(spec)
-        return self._drivers[spec]
+            driver = self._drivers[spec] = make_driver(spec)
+        return driver
 
     def _forget_parent(self) -> None:
         if self._process != os.getpid():
