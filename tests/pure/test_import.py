@@ -26,6 +26,11 @@ def test_import_loads_nothing_that_watches() -> None:
     assert [name for name in WATCHING if name in loaded] == []
 
 
+def test_what_watches_is_loaded_when_it_is_asked_for() -> None:
+    assert run("import stf; print(stf.observe.observer.Observer is stf.observe.Observer)").strip() == "True"
+    assert run("import stf; print(hasattr(stf.observe, 'nothing'))").strip() == "False"
+
+
 def test_import_takes_little_beside_numpy() -> None:
     """Processor time of stf's own modules as a share of NumPy's, in one process: a slow machine slows both."""
     code = (

@@ -35,6 +35,8 @@ _MODULES = {
 
 def __getattr__(name: str) -> Any:
     for module, names in _MODULES.items():
+        if name == module:
+            return import_module(f"{__name__}.{name}")
         if name in names:
             return getattr(import_module(f"{__name__}.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
