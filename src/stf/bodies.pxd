@@ -2,7 +2,7 @@ cimport cython
 from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data, DataHandle
 from stf._engine.instances cimport Replica
 from stf._engine.late cimport LateCall
-from stf.interop.current cimport Borrowed
+from stf.interop.current cimport Borrowed, borrow
 from stf._engine cimport waits
 from stf._engine.submit cimport Engine
 from stf._engine.task cimport OPEN, TaskCore
@@ -32,6 +32,7 @@ cdef int reach_all(TaskCore task) except -1
 cdef int must_reach(TaskCore task, Replica replica) except -1
 cpdef list values_of(TaskCore task, object lib)
 cpdef list views_of(TaskCore task, object lib)
+cdef tuple without_tokens(list views)
 cdef list group(list groups, list views)
 cpdef int submit_body(TaskCore task, object fn, tuple extra, object lib=*) except -1
 cpdef object snapshot(object fn, TaskCore task)

@@ -22,6 +22,8 @@ from stf.interop.jax_arrays import JaxCopy
 tensors_made = adapters.tensors_made
 
 if not cython.compiled:
+    from stf.interop.current import borrow
+
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
     NEW, OPEN, ENDED = 0, 1, 2
 
@@ -223,6 +225,14 @@ def views_of(task, lib):
     return [view_of(task, i, lib) for i in range(len(task.accesses))]
 
 
+def without_tokens(views):
+    """What a body gets: a token is nothing."""
+    for view in views:
+        if view is adapters.TOKEN:
+            return tuple([each for each in views if each is not adapters.TOKEN])
+    return tuple(views)
+
+
 def group(groups, views):
     """The arrays, with `Parts` in place of those that make up one object."""
     grouped = []
@@ -305,7 +315,7 @@ def run_now(engine, task, body):
     borrowed: Borrowed = None
     inner: Borrowed = None
     try:
-        borrowed = Borrowed(engine.port.stream(task.slot), engine.place_numbers[task.where])
+        borrowed = borrow(engine.port.stream(task.slot), engine.place_numbers[task.where])
         body.prepare()
         body.execute()
     except Exception as exception:

@@ -145,7 +145,7 @@ class TaskFunction:
         i: cython.int
         first: cython.int = 0
         written = []
-        late = []
+        late = None
         for i in range(len(args)):
             parameter: Parameter = self.parameters[i]
             if parameter.mode:
@@ -156,20 +156,20 @@ class TaskFunction:
                     if value is adapters.TOKEN:
                         value = None
                     elif type(value) is JaxCopy:
-                        late.append(i)
+                        late = [i] if late is None else [*late, i]
                 else:
                     count = leaves(shapes[i])
                     if parameter.mode != READ and (lib or task.context.arrays) == "jax":
                         refuse_container(self.symbol, parameter.name)
                     value = Rebuild([view_of(task, first + k, lib) for k in range(count)], shapes[i])
                     first += count
-                    late.append(i)
+                    late = [i] if late is None else [*late, i]
                 args[i] = value
                 if parameter.mode != READ and value is not None:
                     written.append(value)
             elif parameter.kind == "stream" or parameter.kind == "task":
                 args[i] = adapters.inject(parameter.kind, task)
-        return make_body(task, fn, args, written, self.kinds, late or None)
+        return make_body(task, fn, args, written, self.kinds, late)
 
     def add(self, task: Task, parameter, value):
         if parameter.mode == ACCUMULATE:

@@ -28,7 +28,8 @@ from stf.interop.current import Borrowed, without_grad
 from stf.options import name_of, refuse_name
 
 if not cython.compiled:
-    from stf.bodies import must_reach, view_of
+    from stf.bodies import must_reach, view_of, without_tokens
+    from stf.interop.current import borrow
 
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
     NEW, OPEN, ENDED = 0, 1, 2
@@ -411,12 +412,12 @@ class Task(TaskCore):
         """What `arrays` returns."""
         if self.state != OPEN:
             self.must_be_open("arrays")
-        views = self.views if self.views is not None else values_of(self, lib)
-        values = tuple([view for view in views if view is not TOKEN])
+        views: list = self.views if self.views is not None else values_of(self, lib)
+        values = without_tokens(views)
         self.borrow()
         if lib is None and self.context is not None:  # a late body's task has ended and knows its arrays
             lib = self.context.arrays
-        return values if lib is None else self.adapt(values, lib)
+        return self.adapt(values, lib) if lib == "jax" or lib == "torch" else values
 
     def adapt(self, values, library):
         """What two libraries want of a with-block: copies for JAX; for torch, autograd off on a CPU too."""
@@ -440,7 +441,7 @@ class Task(TaskCore):
         elif self.state == OPEN and engine.port.enqueues(self.where):
             pointer = engine.port.stream(self.slot)
             if pointer is not None:
-                self.borrowed = Borrowed(pointer, engine.place_numbers[self.where])
+                self.borrowed = borrow(pointer, engine.place_numbers[self.where])
         return 0
 
     def give_back(self):

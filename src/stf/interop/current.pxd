@@ -1,3 +1,4 @@
+cimport cython
 from stf._sync cimport PyThread_get_thread_ident
 
 cdef object modules
@@ -7,11 +8,13 @@ cdef dict torch_streams
 cdef list innermost
 cdef list latest
 
+@cython.no_gc
 cdef class Borrowed:
     cdef object pointer
     cdef object ordinal
     cdef unsigned long thread
     cdef Borrowed below
+    cdef int begin(self, object pointer, object ordinal) except -1
     cdef int take(self) except -1
     cdef int renew(self) except -1
     cdef Borrowed leave_chain(self)
@@ -20,3 +23,5 @@ cdef class Borrowed:
     cdef bint grad_before
     cpdef give_back(self)
     cdef int turn_grad_off(self, torch) except -1
+
+cdef Borrowed borrow(object pointer, object ordinal)

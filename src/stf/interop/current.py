@@ -20,6 +20,9 @@ cupy_streams: dict = {}
 torch_streams: dict = {}
 
 
+@cython.freelist(16)
+@cython.no_gc
+@cython.cclass
 class Borrowed:
     """The streams that were current in CuPy and torch before a task's was.
 
@@ -28,12 +31,17 @@ class Borrowed:
     """
 
     def __init__(self, pointer, ordinal):
+        self.begin(pointer, ordinal)
+
+    def begin(self, pointer, ordinal):
+        """Make a task's stream current, and join the chain."""
         self.pointer = pointer
         self.ordinal = ordinal
         self.grad_before = False
         self.take()
         self.below = innermost[0]
         innermost[0] = self
+        return 0
 
     def take(self):
         """Make the task's stream current in this thread."""
@@ -110,6 +118,13 @@ class Borrowed:
         if self.grad_before:
             torch._C._set_grad_enabled(False)
         return 0
+
+
+def borrow(pointer, ordinal):
+    """What gives back the streams that are current; a task's is so from now on."""
+    borrowed: Borrowed = Borrowed.__new__(Borrowed)
+    borrowed.begin(pointer, ordinal)
+    return borrowed
 
 
 def without_grad():
