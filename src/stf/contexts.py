@@ -444,7 +444,6 @@ class Context(Launching, Creation, Filling, Lending, Waiting, Observing):
     def _finish(self) -> None:
         """Finalize, whoever is inside: nobody can use the context any more."""
         try:
-            release.abandon_open_tasks(self.engine)
             if self._caller is None:
                 release.retire_all(self.engine)
             else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -75,6 +76,28 @@ def test_a_body_may_submit_while_others_wait_for_it(one_worker, wait):
         one_worker.synchronize()
         assert program.child[0].numpy().tolist() == [5, 5]
     assert X.tolist() == [1, 1] or len(one_worker.devices) > 1
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_body_may_have_a_task_open_while_the_context_is_finalized(one_worker, ends):
+    lX, inner = one_worker.token(), [one_worker.token()]
+    opened, unfinished = threading.Event(), []
+
+    @stf.task
+    def opens(x: stf.ReadWrite):
+        task = one_worker.task(inner[0].rw(), name="inner")
+        task.start()
+        opened.set()
+        time.sleep(0.05)
+        task.end() if ends else unfinished.append(task)
+
+    opens.on(queued(one_worker))(lX)
+    assert opened.wait(30)
+    if ends:
+        one_worker.finalize()
+    else:
+        with pytest.raises(stf.TaskFailedError, match="'inner'.*never ended"):
+            one_worker.finalize()
 
 
 def test_a_released_tile_whose_body_submits(one_worker):

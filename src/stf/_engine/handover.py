@@ -24,6 +24,7 @@ def hand_over(engine: Engine, place, pointer):
     """Write everything home and free it, for a context that ends; then let a caller's stream come after that."""
     patience = 0
     while True:
+        release.abandon_open_tasks(engine)
         engine.gate.enter()
         engine.coherency.pauses = patience
         try:
@@ -34,7 +35,7 @@ def hand_over(engine: Engine, place, pointer):
         finally:
             engine.coherency.pauses = 0
             engine.gate.leave()
-        waits.wait(engine.port, events)
+        release.wait_outside(engine, events)
         patience += 1
     lead(engine, place, device_tails(engine), pointer, owners)
 
@@ -48,8 +49,7 @@ def retire_everything(engine: Engine):
     if pending.count == 0:
         release.settle_ready(engine)
         pending = release.open_outcomes(engine)
-    if pending.count:
-        raise Pause(pending)
+    release.pause_for(engine, pending)
     owners = []
     everything = sorted(engine.coherency.data.values(), key=release.is_whole)
     for item in everything:

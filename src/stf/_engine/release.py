@@ -6,6 +6,8 @@ again when what it waits for is there.
 
 from __future__ import annotations
 
+import time
+
 try:
     import cython
 except ImportError:
@@ -27,6 +29,7 @@ if not cython.compiled:
     COMPUTE, COPY_IN, COPY_OUT, HOST = 0, 1, 2, 3
 
 MAX_DEFERRED = 256
+BODY_STEP_S = 0.0005  # how often a context that ends looks whether a body of another one still uses it
 LEGACY_STREAM = 1  # CUDA's name for it
 
 
@@ -368,8 +371,10 @@ def is_within(data: Data, parent: Data):
 
 
 def abandon_open_tasks(engine: Engine):
-    """Tasks that nobody ended: what they were to write is poisoned."""
+    """Tasks that nobody ended: what they were to write is poisoned. A body that still runs may end its own."""
     for task in engine.opened():
+        if task.thread in waits.RUNNING:
+            continue
         error = TaskStateError(f"task {task.label()} ({task.call_site}) was never ended")
         failure = Failure(task.label(), task.call_site, error, task.written())
         engine.failures.append(failure)
@@ -380,6 +385,7 @@ def retire_all(engine: Engine):
     """Write everything home that can be, free everything; for a context that ends, so the gate is all it enters."""
     patience = 0
     while True:
+        abandon_open_tasks(engine)
         engine.gate.enter()
         engine.coherency.pauses = patience
         try:
@@ -390,7 +396,7 @@ def retire_all(engine: Engine):
         finally:
             engine.coherency.pauses = 0
             engine.gate.leave()
-        waits.wait(engine.port, events)
+        wait_outside(engine, events)
         patience += 1
 
 
@@ -425,8 +431,7 @@ def retire_everything(engine: Engine):
     if pending.count == 0:
         settle_ready(engine)
         pending = open_outcomes(engine)
-    if pending.count:
-        raise Pause(pending)
+    pause_for(engine, pending)
     everything = sorted(engine.coherency.data.values(), key=is_whole)
     for item in everything:
         data: Data = item
@@ -439,6 +444,20 @@ def retire_everything(engine: Engine):
     for item in everything:
         retire(engine, item)
     wait_for_all(engine)
+
+
+def pause_for(engine: Engine, pending: EventSet):
+    """Pause until `pending` are complete, and while a body that runs has a task of this engine open."""
+    if pending.count or engine.last_open is not None:
+        raise Pause(pending)
+
+
+def wait_outside(engine: Engine, events: EventSet):
+    """Wait for what a pause was for; no gate may be held."""
+    if events.count:
+        waits.wait(engine.port, events)
+    else:
+        time.sleep(BODY_STEP_S)
 
 
 def open_outcomes(engine: Engine):
