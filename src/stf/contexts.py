@@ -272,7 +272,9 @@ class Context(Launching, Creation, Filling, Lending, Waiting, Observing):
             return self._managed_code()
         if not memory.address_of_device:
             return 0
-        number = cuda_place_of(memory.address) if memory.address else self._spec.numbers[0]
+        number = memory.ordinal
+        if number < 0:
+            number = cuda_place_of(memory.address) if memory.address else self._spec.numbers[0]
         if number not in self._spec.numbers:
             what = "the array of this capsule" if memory.is_capsule else type(memory.owner).__name__
             if number < 0:

@@ -6,3 +6,13 @@ from stf._engine.ports cimport COMPUTE, COPY_IN, COPY_OUT, HOST, Port
 from stf._engine.scopes cimport Outcome, Version
 from stf._engine.submit cimport Engine
 from stf._engine.task cimport TaskCore
+
+cpdef int drain(Engine engine) except -1
+cpdef int release_now(Engine engine, Data data) except -1
+cpdef int fold(Engine engine, Data data) except -1
+cpdef bint is_dirty(Data data) except -1
+cpdef bint may_fail(Version version) except -1
+cpdef bint is_poisoned(Version version) except -1
+cpdef int retire(Engine engine, Data data) except -1
+cpdef int forget(Engine engine, Data data) except -1
+cpdef int follow(Engine engine, Data data, int place, object producer) except -1

@@ -57,11 +57,12 @@ def release_now(engine: Engine, data: Data):
         fold(engine, data)
         if not is_dirty(data) or not may_fail(data.version):
             retire(engine, data)
-            return
+            return 0
     except BaseException:
         engine.deferred.append(data)
         raise
     engine.deferred.append(data)
+    return 0
 
 
 def fold(engine: Engine, data: Data):

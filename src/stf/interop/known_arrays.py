@@ -31,7 +31,7 @@ def describe_numpy(obj, on_cuda):
         address = cython.cast(cython.longlong, interface.data)
     else:
         address = obj.__array_interface__["data"][0]
-    return new_tuple(Memory, (address, obj.shape, obj.strides, dtype, not obj.flags.writeable, obj, False, None))
+    return new_tuple(Memory, (address, obj.shape, obj.strides, dtype, not obj.flags.writeable, obj, False, None, -1))
 
 
 def describe_cupy(obj, on_cuda):
@@ -39,6 +39,7 @@ def describe_cupy(obj, on_cuda):
     if not on_cuda:
         must_have_cuda(obj, on_cuda)
     data = obj.data
-    stream = modules["cupy"].cuda.get_current_stream(data.device_id).ptr or LEGACY_STREAM
+    ordinal = data.device_id
+    stream = modules["cupy"].cuda.get_current_stream(ordinal).ptr or LEGACY_STREAM
     address = data.ptr if obj.size else 0
-    return new_tuple(Memory, (address, obj.shape, obj.strides, obj.dtype, False, obj, True, stream))
+    return new_tuple(Memory, (address, obj.shape, obj.strides, obj.dtype, False, obj, True, stream, ordinal))

@@ -15,7 +15,8 @@ class Memory(NamedTuple):
     """Where an array lies: address of its first element, shape, strides in bytes, dtype, and who keeps it alive.
 
     `stream` is where its content is being made: the address of a CUDA stream (1 and 2 are the default ones), or a
-    function that makes the stream at an address wait for it; None where it is there.
+    function that makes the stream at an address wait for it; None where it is there. `ordinal` is that of the CUDA
+    device, -1 where only the driver knows.
     """
 
     address: int
@@ -26,6 +27,7 @@ class Memory(NamedTuple):
     owner: Any
     address_of_device: bool = False
     stream: int | Callable[[int], None] | None = None
+    ordinal: int = -1
 
     @property
     def is_capsule(self) -> bool:
