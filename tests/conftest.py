@@ -43,9 +43,15 @@ def cuda_device_count() -> int:
 MATRIX = [
     pytest.param({"devices": "cpu"}, id="stream-cpu"),
     pytest.param({"devices": "cpu:3"}, id="stream-cpu3"),
+    pytest.param({"devices": "cpu", "use_graph": True}, id="graph-cpu"),
+    pytest.param({"devices": "cpu:3", "use_graph": True}, id="graph-cpu3"),
 ]
 if os.environ.get("STF_TEST_DEVICES"):  # "cuda": the same tests on GPUs (make gpu-test)
-    MATRIX = [pytest.param({"devices": os.environ["STF_TEST_DEVICES"]}, id="stream-cuda")]
+    DEVICES = os.environ["STF_TEST_DEVICES"]
+    MATRIX = [
+        pytest.param({"devices": DEVICES}, id="stream-cuda"),
+        pytest.param({"devices": DEVICES, "use_graph": True}, id="graph-cuda"),
+    ]
 
 
 def stand_in_leaks() -> dict[str, int]:
@@ -109,6 +115,9 @@ class ContextFactory:
 @pytest.fixture(params=MATRIX)
 def ctx_factory(request: pytest.FixtureRequest) -> Iterator[ContextFactory]:
     """Make contexts on one (backend, driver) after the other."""
+    why = request.node.get_closest_marker("at_once")
+    if why is not None and request.param.get("use_graph"):
+        pytest.skip(f"a graph context gathers tasks: {why.args[0]}")
     factory = ContextFactory(request.param)
     yield factory
     factory.close()

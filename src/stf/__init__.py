@@ -10,6 +10,7 @@ from stf import (
 )
 from stf.annotations import Accumulate, Read, ReadWrite, Stream, Write, access_mode
 from stf.composite import CompositeData, register_data_interface
+from stf.conditions import Condition, equal
 from stf.contexts import Context, context
 from stf.data import LogicalData
 from stf.decorators import graph_ctx, stream_ctx, task
@@ -28,6 +29,7 @@ from stf.errors import (
     UninitializedDataError,
 )
 from stf.foreign import green_places
+from stf.graphs import TaskGraph
 from stf.interop.arrays import view
 from stf.kernels.bring import kernel
 from stf.loans import Frozen
@@ -42,6 +44,7 @@ __all__ = [
     "Accumulate",
     "CaptureError",
     "CompositeData",
+    "Condition",
     "Context",
     "ContextClosedError",
     "ContextMismatchError",
@@ -61,6 +64,7 @@ __all__ = [
     "Stream",
     "Task",
     "TaskFailedError",
+    "TaskGraph",
     "TaskStateError",
     "UninitializedDataError",
     "Write",
@@ -70,6 +74,7 @@ __all__ = [
     "context",
     "cyclic_partition",
     "data_place",
+    "equal",
     "exec_place",
     "graph_ctx",
     "green_places",

@@ -38,6 +38,12 @@ class Gate:
             return 0
         return self.enter_slow()
 
+    def __enter__(self):
+        self.enter()
+
+    def __exit__(self, *exception):
+        self.leave()
+
     def enter_slow(self):
         if self.owner == PyThread_get_thread_ident():
             raise TaskStateError("stf was called from a finalizer that ran inside stf; call it later")

@@ -18,6 +18,7 @@ from stf.errors import AccessError, PlaceError
 from stf.interop import adapters
 from stf.interop.current import Borrowed
 from stf.interop.jax_arrays import JaxCopy
+from stf.params import Param
 
 tensors_made = adapters.tensors_made
 
@@ -72,6 +73,19 @@ class Body(LateCall):
             self.check()
         return None
 
+    def again(self, values):
+        """The same body for one launch of a recording: with the parameters of that."""
+        body: Body = Body.__new__(Body)
+        self.copy_to(body)
+        body.fn, body.kinds, body.written, body.fresh = self.fn, self.kinds, self.written, self.fresh
+        body.late, body.ignores, body.tensors = self.late, self.ignores, self.tensors
+        body.args = self.args
+        for argument in self.args:
+            if isinstance(argument, Param):
+                body.args = tuple([a.value_in(values) if isinstance(a, Param) else a for a in self.args])
+                break
+        return body
+
     def build_late(self):
         """Build what is made of several arrays, now that their content is there."""
         args = list(self.args)
@@ -112,7 +126,7 @@ def make_body(task: TaskCore, fn, args, written, kinds=None, late=None):
     if task.partials is not None:
         body.fresh = fresh_views(task)
     engine: Engine = task.engine
-    if engine.validate:
+    if engine.validate and engine.scope is None:
         body.check = adapters.watch(task)
     return body
 

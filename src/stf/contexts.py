@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 import weakref
@@ -9,9 +10,10 @@ from typing import Any
 
 from stf import _loader, callers, config, lifetime, options, places
 from stf._backends.closed import ClosedPort
+from stf._backends.graph import GraphBackend
 from stf._backends.stream import StreamBackend
 from stf._backends.timed import TimedBackend
-from stf._engine import handover, invariants, release
+from stf._engine import handover, invariants, recordings, release
 from stf._engine.access import AFFINE_PLACE
 from stf._engine.places import add_place
 from stf._engine.submit import Engine
@@ -21,10 +23,12 @@ from stf.creation import Creation
 from stf.data import LogicalData
 from stf.devices import DeviceSpec, Resources
 from stf.drivers import cuda_current, cuda_place_of, make_driver, stream_is_captured
+from stf.epochs import Epoch
 from stf.errors import CaptureError, ContextClosedError, ContextMismatchError, PlaceError, TaskStateError
 from stf.filling import Filling
 from stf.foreign import ForeignPlace
 from stf.functions import TaskFunction
+from stf.graphs import Graphs, close_graphs
 from stf.interop import adapters
 from stf.interop.kernels import function_key
 from stf.kernels.launching import KernelTask, Launching
@@ -63,7 +67,7 @@ def context(
     Parameters
     ----------
     use_graph : bool
-        Run the tasks as CUDA graphs. This version records none.
+        Gather tasks and launch them as graphs, whenever something waits for their results.
     devices : str, sequence of int, or None
         ``"cpu"`` (one device that works in host memory), ``"cpu:4"`` (four emulated devices with memories of their
         own); by default that of `stream`, else ``STF_DEVICES``, else this CPU.
@@ -95,7 +99,7 @@ def context(
     PlaceError
         `devices` names devices that are not there.
     CaptureError
-        `use_graph` or `graph` asks for graphs.
+        `graph` asks for a caller's graph to be filled.
     TypeError, ValueError
         Another option, or an ``STF_…`` variable, is malformed.
     """
@@ -115,10 +119,11 @@ def context(
         observe=observe,
         name=options.name_of(name),
         caller=caller,
+        use_graph=bool(use_graph),
     )
 
 
-class Context(Launching, Creation, Filling, Lending, Waiting, Observing):
+class Context(Launching, Creation, Filling, Lending, Waiting, Observing, Graphs):
     """Data, tasks and what orders them. Made by `stf.context`."""
 
     def __init__(
@@ -133,6 +138,7 @@ class Context(Launching, Creation, Filling, Lending, Waiting, Observing):
         name: str | None = None,
         driver: Any = None,
         caller: callers.Caller | None = None,
+        use_graph: bool = False,
     ) -> None:
         self._finished = True  # until it is whole
         _loader.log_if_uncompiled()
@@ -155,6 +161,7 @@ class Context(Launching, Creation, Filling, Lending, Waiting, Observing):
         engine.function_keys = [0, *(function_key(("device", i)) for i in spec.numbers)]
         self._more_places: dict[Any, int] = {}
         engine.context = weakref.ref(self)
+        engine.make_recorder = functools.partial(GraphBackend, port)
         engine.validate = config.validate or config.hostile is not None
         engine.blocking = config.blocking and not (caller is not None and caller.captured)
         self.attach(engine, 1 if spec.count else 0)  # the default place
@@ -163,6 +170,9 @@ class Context(Launching, Creation, Filling, Lending, Waiting, Observing):
         if caller is not None:
             self._start_after(caller)
         self.registry = Registry()
+        self._graphs: weakref.WeakSet[Any] = weakref.WeakSet()
+        if use_graph:
+            engine.epoch = Epoch(self, True, "the graph of this context")
         self._observers = None
         self._setup_observers(observe)
         self._finished = False
@@ -446,6 +456,7 @@ class Context(Launching, Creation, Filling, Lending, Waiting, Observing):
     def _finish(self) -> None:
         """Finalize, whoever is inside: nobody can use the context any more."""
         try:
+            self._end_graphs()
             if self._caller is None:
                 release.retire_all(self.engine)
             else:
@@ -456,6 +467,18 @@ class Context(Launching, Creation, Filling, Lending, Waiting, Observing):
             self._give_up()
             raise
         self._close()
+
+    def _end_graphs(self) -> None:
+        """Launch what was gathered, and give up what was recorded."""
+        engine = self.engine
+        if engine.epoch is not None and engine.epoch.implicit:
+            if engine.epoch.scope is not None:
+                release.abandon_open_tasks(engine)
+            engine.epoch.flush()
+        close_graphs(self._graphs)
+        while engine.scope is not None:
+            recordings.discard_scope(engine, engine.scope)
+        engine.epoch = None
 
     def _hand_over(self, caller: callers.Caller) -> None:
         """Let the caller's stream come after all work."""
@@ -544,8 +567,10 @@ class Context(Launching, Creation, Filling, Lending, Waiting, Observing):
             raise TaskStateError(f"{what} inside the body of a task: it could wait for itself; call it outside")
 
     def _must_be_outside(self, what: str) -> None:
-        """Blocking calls inside a body would wait for themselves."""
+        """Blocking calls inside a body would wait for themselves; what was gathered for a graph is launched."""
         self._must_be_open()
+        if self.engine.epoch is not None:
+            self.engine.epoch.step_out()
         inside = self.engine.inside(threading.get_ident())
         if inside is not None:
             raise TaskStateError(f"{what} inside {inside}: it would wait for itself; call it after the task has ended")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from stf._engine.access import DataHandle, accumulate_access
 from stf._engine.failures import site_text
+from stf.conditions import Arithmetic, Condition, Expression, Value, is_operand
 from stf.errors import ContextClosedError
 from stf.interop import adapters
 from stf.interop.dtypes import is_narrow
@@ -25,7 +27,7 @@ __all__ = ["LogicalData"]
 NAMED_WRITERS = 4
 
 
-class LogicalData(DataHandle):
+class LogicalData(Arithmetic, DataHandle):
     """Data that tasks read and write, wherever they run. Made by a context.
 
     Attributes
@@ -249,8 +251,42 @@ class LogicalData(DataHandle):
         )
 
     __array__ = __getitem__ = __setitem__ = __iter__ = __len__ = _not_an_array
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _not_an_array
-    __matmul__ = __rmatmul__ = __pow__ = __rpow__ = __neg__ = __iadd__ = __imul__ = __isub__ = _not_an_array
+    __matmul__ = __rmatmul__ = __rpow__ = __iadd__ = __imul__ = __isub__ = _not_an_array
+
+    def _not_scalar(self) -> Any:
+        """Arithmetic and comparisons are of scalars alone."""
+        if self.is_token or self.core.layout.nbytes != self.core.layout.itemsize:
+            return self._not_an_array()
+        return NotImplemented
+
+    # -- arithmetic of scalars ---------------------------------------------------------------------------------
+
+    def assign(self, value: Any) -> LogicalData:
+        """Compute an expression of scalars into this data, as one task: ``alpha.assign(rs / pAp)``.
+
+        Parameters
+        ----------
+        value : expression, LogicalData or number
+            Arithmetic (``+ - * / **``, ``abs``) of zero-dimensional or one-element data and numbers.
+
+        Returns
+        -------
+        LogicalData
+            The data itself.
+
+        Raises
+        ------
+        TypeError
+            `value`, or this data, is no scalar.
+        """
+        if not is_operand(self):
+            raise TypeError(f"assign computes one number, and {self.core.describe()} has more; write a task")
+        if not is_operand(value) and not isinstance(value, Condition):
+            raise TypeError(f"assign takes an expression of scalar data and numbers, got {type(value).__name__}")
+        expression = value if isinstance(value, Expression) else Value(operator.pos, value)
+        expression.submit(self.context, self)
+        return self
+
     __array_ufunc__ = None
 
 

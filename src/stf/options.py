@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from stf.devices import DeviceSpec, Resources
 from stf.errors import CaptureError
 
@@ -12,13 +14,23 @@ MAX_PENDING = 8192
 
 
 def refuse_graphs(use_graph: Any, graph: Any) -> None:
-    """Raise if graphs are asked for, which this version does not record."""
-    if use_graph or graph is not None:
-        asked = f"graph={type(graph).__name__}" if graph is not None else f"use_graph={use_graph!r}"
+    """Raise if a caller's graph is to be filled, which this version cannot."""
+    if not isinstance(use_graph, (bool, np.bool_)):
+        raise TypeError(f"use_graph is True or False, got {use_graph!r}; devices= says where tasks run")
+    if graph is not None:
         raise CaptureError(
-            f"{asked} asks for tasks recorded in a graph, and this version of stf records no graphs; use "
-            "stf.context(), which runs the same tasks on streams"
+            f"graph={type(graph).__name__} asks for tasks in a graph of the caller's, and this version of stf fills "
+            "none; use stf.context(stream=s) on a stream that the caller captures"
         )
+
+
+def count_of(count: Any) -> int:
+    """How often something is done."""
+    if not is_integer(count):
+        raise TypeError(f"a number of times is an integer, got {count!r}")
+    if int(count) < 0:
+        raise ValueError(f"a number of times is not negative, got {count}")
+    return int(count)
 
 
 def check_resources(resources: Any) -> None:

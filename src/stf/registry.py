@@ -198,6 +198,8 @@ def register(context, obj, name, data_place, write_back, readonly):
             context.check_memory_is_at(obj, memory, data_place)
         if config.validate:
             memory = unprotected(registry, memory)
+        if engine.epoch is not None and engine.dropped:
+            engine.epoch.step_out()
         engine.enter()  # what the user dropped is released, before memory is compared
         engine.gate.leave()
         entry: Entry = Entry(0, memory, None)

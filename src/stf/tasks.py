@@ -250,9 +250,13 @@ class Task(TaskCore):
             self.must_be_new("start")
         self.bare = False
         engine: Engine = self.engine
+        self.in_place = not engine.port.enqueues(self.where)
         engine.begin(self)
         try:
-            waits.enter(engine.port, self)
+            if engine.scope is None:
+                waits.enter(engine.port, self)
+            elif self.in_place:
+                outcomes.refuse_in_place(self, engine.scope)
             if self.inputs is not None:
                 outcomes.check_inputs(engine, self)
             if self.partials is not None:

@@ -134,8 +134,10 @@ class Waiting:
             raise error
 
     def submit(self) -> None:
-        """Start everything that was submitted; on a CPU it has started already."""
+        """Start everything that was submitted: what is gathered for a graph is launched, the rest has started."""
         self._must_be_open()
+        if self.engine.epoch is not None:
+            self.engine.epoch.step_out()
 
     def fence(self) -> Fence:
         """Return a stream that completes after all work so far; ``synchronize()`` it, or ask ``done``.

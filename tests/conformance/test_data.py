@@ -321,6 +321,7 @@ def test_memory_may_be_registered_again_after_release(ctx):
     assert ctx.wait(lX).tolist() == [5] * 4
 
 
+@pytest.mark.at_once("no body runs yet")
 def test_registering_again_sees_what_a_queued_task_writes(ctx_factory):
     """The first data's write-back is still in flight when its memory is registered again."""
     import threading
@@ -343,6 +344,7 @@ def test_registering_again_sees_what_a_queued_task_writes(ctx_factory):
     assert X.tolist() == [10] * 4
 
 
+@pytest.mark.at_once("no body runs yet")
 def test_registering_again_waits_for_the_write_back(ctx_factory, monkeypatch):
     """With one worker, busy: the copy home has not run when the memory is registered again."""
     import threading

@@ -131,6 +131,7 @@ def test_a_thousand_temporaries_leave_no_memory(ctx):
     assert peak < 100 * 32
 
 
+@pytest.mark.at_once("copies are asked for by its launches")
 def test_history_says_who_and_where(ctx):
     lX = ctx.logical_data(np.zeros(2), name="X")
     assert "written by its registration" in lX.history()
@@ -418,6 +419,7 @@ def test_copy_and_fill_refuse_what_does_not_fit(ctx):
     assert lX.numpy().tolist() == [2, 2]
 
 
+@pytest.mark.at_once("copies are made by its launches")
 def test_prefetch_saves_the_copy_later(ctx, ctx_factory):
     lX = ctx.logical_data(np.zeros(2))
     last = len(ctx.devices) - 1

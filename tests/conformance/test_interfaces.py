@@ -226,6 +226,7 @@ def test_full_interface_of_a_subclass_and_early_release(ctx, ragged):
     assert obj.rows[0].tolist() == [6]
 
 
+@pytest.mark.at_once("its entries are brought by its launches")
 def test_allocation_of_an_interface_may_fail(ctx_factory, ragged):
     if ctx_factory.shares_host:
         return
@@ -243,6 +244,7 @@ def test_allocation_of_an_interface_may_fail(ctx_factory, ragged):
     assert ctx.wait(l)[2] == [4]
 
 
+@pytest.mark.at_once("its entries are brought by its launches")
 def test_an_interface_that_allocates_nothing(ctx_factory, ragged):
     if ctx_factory.shares_host:
         return

@@ -288,6 +288,7 @@ def test_keyboard_interrupt_in_a_with_block(ctx, vec):
     assert x.accept().numpy().tolist() == [0, 0]
 
 
+@pytest.mark.at_once("no body runs yet")
 def test_keyboard_interrupt_while_waiting_costs_nothing(ctx, vec):
     """Control-C at the entry of a with-block that waits for a queued body."""
     import _thread

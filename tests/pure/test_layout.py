@@ -114,7 +114,7 @@ def test_engine_and_drivers_import_only_themselves_and_the_basics(package: str) 
 
 
 def test_backends_see_the_port_and_the_driver_base() -> None:
-    port = {"stf._engine.ports", "stf._engine.deps", "stf._engine.instances"}  # verbs, events, replicas
+    port = {"stf._engine.ports", "stf._engine.deps", "stf._engine.instances", "stf._engine.nodes"}
     allowed = BASICS | port | {"stf._drivers.base"}
     for path in in_package("_backends"):
         others = {module for module in own(path) if not is_in(module, "stf._backends")}

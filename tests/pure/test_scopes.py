@@ -1,4 +1,4 @@
-"""Scopes on the recorder: a data's version per scope, committed as one task, or poisoned when the body fails."""
+"""Recordings on the recorder: versions of their own, programs of nodes, and launches that are one task."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import stf
+from stf._backends.graph import GraphBackend
 from stf._backends.recorder import Recorder
-from stf._engine.failures import Failure
+from stf._engine import playing, recordings
 from stf._engine.instances import Layout
 from stf._engine.submit import Engine
 from stf.data import LogicalData
@@ -30,9 +31,17 @@ class Bench(ContextCore):
         self.engine.set_home(core, 0, 4096, None)
         return LogicalData(core)
 
+    def data_place_code(self, place: stf.DataPlace) -> int:
+        return 0 if place.kind == "host" else 1
+
+    def open(self, once: bool = False) -> recordings.Scope:
+        return recordings.open_scope(self.engine, GraphBackend(self.recorder), 0, "a graph", once)
+
+    def launch(self, recording: recordings.Recording) -> None:
+        playing.submit(self.engine, self.make_task_at([], "graph"), recording)
+
     def run(self, *accesses: object) -> None:
-        with self.task(*accesses):
-            pass
+        self.task(*accesses).run_empty()
 
 
 @pytest.fixture
@@ -40,66 +49,156 @@ def bench() -> Bench:
     return Bench()
 
 
-def test_first_use_in_a_scope_pushes_a_version_and_leaving_commits_it(bench: Bench) -> None:
+def uses_of(recording: recordings.Recording) -> dict[str, tuple[int, list[int], list[int] | None]]:
+    return {use.data.name: (use.mode, use.entries, use.finals) for use in recording.uses}
+
+
+READ, WRITE, RW = 1, 2, 3
+
+
+def test_a_recording_changes_nothing_around_it(bench: Bench) -> None:
     x, y = bench.data("x"), bench.data("y")
-    bench.run(x.rw())
     outside = x.core.version
-    scope = bench.engine.open_scope()
+    before = (bench.recorder.records, bench.recorder.copies)
+    scope = bench.open()
     bench.run(x.read(), y.rw())
     inside = x.core.version
     assert inside is not outside and inside.parent is outside and inside.scope is scope
-    assert inside.joined == 1 and y.core.version.joined == 3
-    bench.engine.close_scope(scope)
+    recording = recordings.close_scope(bench.engine, scope)
     assert x.core.version is outside and y.core.version.scope is None
-    assert y.core.version.joined & 2
+    assert outside.joined == 0 and outside.writers.tolist() == []
+    assert bench.recorder.copies == before[1]  # memory was reserved, and nothing moved
+    assert uses_of(recording) == {"x": (READ, [1], None), "y": (RW, [1], [1])}
+    recording.close()
     stf._engine.invariants.check_state(bench.engine)
 
 
-def test_order_and_replicas_carry_through_scopes(bench: Bench) -> None:
+def test_modes_entries_and_finals(bench: Bench) -> None:
+    x, y, z = bench.data("x"), bench.data("y"), bench.data("z")
+    scope = bench.open()
+    bench.run(x.write())
+    bench.run(x.rw(), y.read())
+    bench.run(y.read(stf.data_place.host()), z.write())
+    recording = recordings.close_scope(bench.engine, scope)
+    assert uses_of(recording) == {
+        "x": (WRITE, [], [1]),  # what was there before is not brought in
+        "y": (READ, [1, 0], None),  # and needed at two places
+        "z": (WRITE, [], [1]),
+    }
+    recording.close()
+
+
+def test_nodes_are_chained_by_data_and_by_nothing_else(bench: Bench) -> None:
+    a, b, c = (bench.data(name) for name in "abc")
+    scope = bench.open()
+    bench.run(a.rw())
+    bench.run(b.rw())
+    bench.run(a.read(), c.rw())
+    bench.run(b.read(), c.rw())
+    bench.run(a.rw(), b.rw())
+    recording = recordings.close_scope(bench.engine, scope)
+    assert recording.program.edges() == [(0, 2), (1, 3), (2, 3), (2, 4), (3, 4)]
+    assert [node.is_last for node in recording.program.nodes] == [False] * 4 + [True]
+    recording.close()
+
+
+def test_copies_inside_are_nodes(bench: Bench) -> None:
     x = bench.data("x")
+    scope = bench.open()
     bench.run(x.rw())
-    outer = bench.engine.open_scope()
-    inner = bench.engine.open_scope()
-    bench.run(x.rw())
-    assert x.core.version.scope is inner and x.core.version.parent.scope is outer
-    bench.engine.close_scope(inner)
-    bench.engine.close_scope(outer)
-    bench.run(x.rw())
-    assert (bench.recorder.allocs, bench.recorder.copies) == (1, 1)
-    assert bench.recorder.records == 1 + 3
-    assert bench.recorder.waits == 1  # the first task waits for the copy, the others follow on its lane
+    bench.run(x.read(stf.data_place.host()))
+    recording = recordings.close_scope(bench.engine, scope)
+    assert recording.program.kinds() == [[], ["copy"], []]
+    assert uses_of(recording) == {"x": (RW, [1], [1, 0])}
+    bench.launch(recording)
+    valid = {replica.place for replica in x.core.version.replicas if replica.state}
+    assert valid == {0, 1} and bench.recorder.copies == 2  # the entry, and the one inside
+    bench.launch(recording)
+    assert bench.recorder.copies == 3  # the entry is there already
+    recording.close()
     stf._engine.invariants.check_state(bench.engine)
 
 
-def test_untouched_data_get_no_version(bench: Bench) -> None:
+def test_a_launch_is_one_task_of_the_scope_around(bench: Bench) -> None:
     x, y = bench.data("x"), bench.data("y")
-    before = y.core.version
-    scope = bench.engine.open_scope()
-    bench.run(x.rw())
-    bench.engine.close_scope(scope)
-    assert y.core.version is before
-    assert [data.name for data in scope.touched] == ["x"]
-
-
-def test_a_failed_scope_poisons_what_it_wrote_and_nothing_else(bench: Bench) -> None:
-    x, y = bench.data("x"), bench.data("y")
-    scope = bench.engine.open_scope()
+    scope = bench.open()
     bench.run(x.read(), y.rw())
-    bench.engine.close_scope(scope, Failure("'loop'", "here:1", ValueError("no"), ["y"], delivered=True))
-    bench.run(x.read())
-    with pytest.raises(
-        stf.TaskFailedError, match=r"'y' .* poisoned: task 'loop' \(here:1\) failed with ValueError: no"
-    ):
-        bench.run(y.read())
-    bench.run(y.write())
-    bench.run(y.read())
+    recording = recordings.close_scope(bench.engine, scope)
+    bench.run(x.write())
+    before = x.core.version.writers.tolist()
+    bench.launch(recording)
+    assert x.core.version.writers.tolist() == before
+    assert len(x.core.version.readers.tolist()) >= 1
+    assert y.core.version.joined == RW
+    assert recording.program.nodes[0].index == 0
+    recording.close()
 
 
-def test_scopes_nest_and_need_closed_tasks(bench: Bench) -> None:
+def test_memory_of_a_living_recording_stays(bench: Bench) -> None:
+    x = bench.data("x")
+    scope = bench.open()
+    bench.run(x.rw())
+    recording = recordings.close_scope(bench.engine, scope)
+    replica = x.core.version.replicas[1]
+    assert replica.place == 1 and replica.pins == 1
+    with pytest.raises(stf.AccessError, match="'x' .* cannot be released while a recorded graph uses it; close"):
+        bench.engine.patiently(stf._engine.release.release_data, x.core)
+    core = x.core
+    del x
+    bench.run(bench.data("y").rw())
+    assert not core.released  # it was dropped, and goes with the recording
+    recording.close()
+    assert replica.pins == 0
+    bench.run(bench.data("z").rw())
+    assert core.released
+
+
+def test_what_was_recorded_may_be_forgotten(bench: Bench) -> None:
+    x = bench.data("x")
+    scope = bench.open()
+    bench.run(x.rw())
+    recordings.discard_scope(bench.engine, scope)
+    assert bench.engine.scope is None and x.core.version.joined == 0
+    bench.run(x.rw())
+    stf._engine.invariants.check_state(bench.engine)
+
+
+def test_recordings_nest(bench: Bench) -> None:
+    x, y = bench.data("x"), bench.data("y")
+    outer = bench.open()
+    bench.run(y.rw())
+    inner = bench.open()
+    bench.run(x.rw(), y.read())
+    assert x.core.version.scope is inner and x.core.version.parent.scope is outer
+    part = recordings.close_scope(bench.engine, inner)
+    bench.launch(part)
+    whole = recordings.close_scope(bench.engine, outer)
+    assert uses_of(whole) == {"y": (RW, [1], [1]), "x": (RW, [1], [1])}
+    assert whole.program.kinds() == [[], ["run"]] and whole.program.edges() == [(0, 1)]
+    bench.launch(whole)
+    whole.close()
+    assert part.closed
+    stf._engine.invariants.check_state(bench.engine)
+
+
+def test_scopes_need_closed_tasks_and_close_in_order(bench: Bench) -> None:
     x = bench.data("x")
     with bench.task(x.read(), name="open one"), pytest.raises(stf.TaskStateError, match="'open one' is open"):
-        bench.engine.open_scope()
-    outer = bench.engine.open_scope()
-    bench.engine.open_scope()
-    with pytest.raises(stf.TaskStateError, match="reverse order"):
-        bench.engine.close_scope(outer)
+        bench.open()
+    outer = bench.open()
+    inner = bench.open()
+    with pytest.raises(stf.TaskStateError, match="before what was opened inside of it"):
+        recordings.close_scope(bench.engine, outer)
+    for scope in (inner, outer):
+        recordings.discard_scope(bench.engine, scope)
+
+
+def test_what_is_read_before_anything_wrote_it(bench: Bench) -> None:
+    core = bench.engine.new_data(Layout((4,), (8,), np.dtype(float), 8), "x")
+    x = LogicalData(core)
+    scope = bench.open()
+    with pytest.raises(stf.UninitializedDataError, match="'x'"):
+        bench.run(x.read())
+    bench.run(x.write())
+    bench.run(x.read())
+    recordings.discard_scope(bench.engine, scope)

@@ -23,6 +23,8 @@ cdef class Data:
     cdef public Replica home
     cdef public object owner
     cdef public int tiles
+    cdef public int recorded  # how many living recordings use it
+    cdef public bint is_dropped  # by the user, while they do
     cdef public Data parent
     cdef public object log
     cdef public object on_removed

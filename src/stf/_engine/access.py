@@ -37,6 +37,8 @@ class Data:
         self.home = None
         self.owner = None
         self.tiles = 0
+        self.recorded = 0
+        self.is_dropped = False
         self.parent = None
         self.log = None
         self.on_removed = None

@@ -29,7 +29,7 @@ def check_guards(engine: Engine, task: TaskCore, use: Access, version: Version):
     data = use.core
     if data.released:
         raise AccessError(f"{data.describe()} was released; task {task.label()} cannot use it")
-    if data.tiles:
+    if data.tiles and engine.scope is None:
         release.join_deferred(engine, data)
     if data.tiles:
         raise AccessError(

@@ -18,6 +18,7 @@ cdef class Pool:
 
 cdef class Coherency:
     cdef readonly Port port
+    cdef readonly object scope  # the recording that is open
     cdef readonly list pools
     cdef readonly dict data
     cdef public object observer

@@ -52,6 +52,7 @@ class Coherency:
         self.pools = [Pool(place, limit) for place, limit in enumerate(limits)]
         self.data = {}
         self.observer = None
+        self.scope = None
         self.copies = {}
         self.write_backs = 0
         self.tick = 0
@@ -62,7 +63,9 @@ class Coherency:
 
     def provide(self, data, version, place, mode, slot):
         """Return a replica at `place` with memory, and with valid content if `mode` reads; ordered for `slot`."""
-        replica = version.find(place)
+        replica: Replica = version.find(place)
+        if version.scope is not None and (replica is None or replica.state == INVALID):
+            replica = version.scope.bring(data, version, place, mode)
         if replica is None:
             replica = Replica(data, place, data.layout.packed())
             version.replicas.append(replica)
@@ -144,6 +147,8 @@ class Coherency:
 
     def allocate(self, data, replica, slot):
         """Give `replica` memory, usable on `slot`; evict others if need be."""
+        if self.scope is not None:
+            return self.scope.allocate(data, replica)
         pool: Pool = self.pools[replica.place]
         nbytes = replica.layout.nbytes
         replica.pins += 1
@@ -259,7 +264,9 @@ class Coherency:
         """Free a replica's memory after its last use and forget it."""
         pool: Pool = self.pools[replica.place]
         event = 0
-        if replica.has_memory() and not replica.home:
+        if self.scope is not None:
+            self.scope.free_later(replica)
+        elif replica.has_memory() and not replica.home:
             self.waits.clear()
             self.waits.update(version.writers)
             self.waits.update(version.readers)

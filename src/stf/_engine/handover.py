@@ -45,7 +45,7 @@ def retire_everything(engine: Engine):
     release.drain(engine)
     pending = EventSet()
     if engine.queued > engine.ran:
-        engine.port.tails_at(0, pending)  # what runs may submit more
+        engine.root.tails_at(0, pending)  # what runs may submit more
     if pending.count == 0:
         release.settle_ready(engine)
         pending = release.open_outcomes(engine)
@@ -71,7 +71,7 @@ def device_tails(engine: Engine):
     engine.gate.enter()
     try:
         for place in range(1, len(engine.place_names)):
-            engine.port.tails_at(place, tails)
+            engine.root.tails_at(place, tails)
     finally:
         engine.gate.leave()
     return tails
@@ -81,8 +81,8 @@ def lead(engine: Engine, place, events: EventSet, pointer, owners):
     """Let what comes on a caller's stream start after `events`; `owners` live until then."""
     slot = open_slot(engine, place, events)
     try:
-        engine.port.keep(slot, owners)
-        engine.port.lead(slot, pointer)
+        engine.root.keep(slot, owners)
+        engine.root.lead(slot, pointer)
     finally:
         close_slot(engine, slot)
 
@@ -91,7 +91,7 @@ def stream_after(engine: Engine, place, events: EventSet):
     """The driver's stream on which `events` are complete from here on."""
     slot = open_slot(engine, place, events)
     try:
-        return engine.port.stream(slot)
+        return engine.root.stream(slot)
     finally:
         close_slot(engine, slot)
 
@@ -100,11 +100,11 @@ def open_slot(engine: Engine, place, events: EventSet):
     """A slot after `events`, when all that stands before it was given to the device: bodies on the host have run."""
     engine.gate.enter()
     try:
-        slot = engine.port.begin(place, events, COMPUTE)
+        slot = engine.root.begin(place, events, COMPUTE)
     finally:
         engine.gate.leave()
     try:
-        waits.enter_slot(engine.port, slot)
+        waits.enter_slot(engine.root, slot)
     except BaseException:
         close_slot(engine, slot)
         raise
@@ -115,18 +115,18 @@ def close_slot(engine: Engine, slot):
     """End a slot; return its event."""
     engine.gate.enter()
     try:
-        return engine.port.end(slot)
+        return engine.root.end(slot)
     finally:
         engine.gate.leave()
 
 
 def come_after(engine: Engine, place, pointer):
     """The event after what is on a caller's stream now."""
-    slot = engine.port.begin(place, EventSet(), COMPUTE)
+    slot = engine.root.begin(place, EventSet(), COMPUTE)
     try:
-        engine.port.follow(slot, pointer)
+        engine.root.follow(slot, pointer)
     finally:
-        event = engine.port.end(slot)
+        event = engine.root.end(slot)
     return event
 
 

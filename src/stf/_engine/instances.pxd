@@ -30,4 +30,6 @@ cdef class Replica:
     cdef public object owner
     cdef public object views
     cdef readonly object data
+    cdef readonly Replica origin  # whose shadow this is
+    cdef Replica shadow(self)
     cdef bint has_memory(self) noexcept

@@ -85,6 +85,21 @@ class Replica:
         self.last_use = 0
         self.ready = EventSet()
         self.views = None
+        self.origin = None
+
+    def shadow(self):
+        """The same memory as a recording sees it, with a state of its own; never evicted."""
+        other = Replica(self.data, self.place, self.layout, self.home)
+        other.pinned = self.pinned
+        other.address = self.address
+        other.instance = self.instance
+        other.owner = self.owner
+        other.pins = 1
+        if self.views is None:
+            self.views = {}
+        other.views = self.views
+        other.origin = self if self.origin is None else self.origin
+        return other
 
     def has_memory(self):
         return self.address != 0 or self.instance is not None

@@ -14,6 +14,8 @@ cdef class LateCall:
     cdef TaskCore task
     cdef bint watched
     cdef int adopt(self, TaskCore task) except -1
+    cdef LateCall again(self, object values)
+    cdef int copy_to(self, LateCall call) except -1
     cdef int prepare(self) except -1
     cdef object execute(self)
     cdef object run(self)

@@ -30,6 +30,18 @@ class LateCall:
         self.watched = self.engine.observer is not None
         return 0
 
+    def again(self, values):
+        """A call of the same body, to be run once: a recorded body runs in every launch."""
+        call: LateCall = LateCall.__new__(LateCall)
+        self.copy_to(call)
+        call.body = self.body
+        return call
+
+    def copy_to(self, call):
+        """Give another call what this one has of its task."""
+        call.engine, call.task, call.watched = self.engine, self.task, self.watched
+        return 0
+
     def prepare(self):
         """Do what must be done even if the body is skipped."""
         return 0

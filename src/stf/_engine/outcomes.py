@@ -86,6 +86,19 @@ def refuse_capture(task: TaskCore, reason):
     ) from None
 
 
+def refuse_in_place(task: TaskCore, scope):
+    """Raise for a with-block on a CPU, or a wait, inside of what is recorded."""
+    if task.kind == "wait":
+        raise CaptureError(
+            f"{task.symbol} ({task.call_site}) inside of {scope.story}: nothing that is recorded has run yet; read the "
+            "data after it, and use ctx.if_ or ctx.while_loop where the program depends on them"
+        )
+    raise CaptureError(
+        f"task {task.label()} ({task.call_site}) is a with-block on a CPU, whose body runs where it stands, and "
+        f"{scope.story} records; give the body as a function (@stf.task)"
+    )
+
+
 def take_failures(engine: Engine):
     """What failed and was not told yet."""
     taken = []

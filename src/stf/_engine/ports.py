@@ -75,6 +75,14 @@ class Port:
         """Launch a kernel on the slot; its arguments are the `nbytes` at the address `block`."""
         raise NotImplementedError
 
+    def begin_capture(self, place):
+        """A stream at `place` whose work is recorded: an object with its `pointer`; ``end()`` is what was recorded."""
+        raise NotImplementedError
+
+    def play_captured(self, slot, captured):
+        """Put on the slot what such a recording has."""
+        raise NotImplementedError
+
     def call(self, slot, body):
         """Call `body()` on the host when the slot gets there."""
         raise NotImplementedError

@@ -132,8 +132,7 @@ def combine_at(engine: Engine, data: Data, place):
         drop_after(engine, version, staged, event)
         raise
     body = op.combiner(task.replicas[0], sources, initialised)
-    engine.port.call(task.slot, late_call(task, body))
-    engine.queued += 1
+    engine.put_call(task.slot, late_call(task, body))
     event = engine.port.end(task.slot)
     engine.finish(task, event)
     version.op = None
@@ -146,7 +145,7 @@ def make_room(engine: Engine):
         folded = engine.patiently(fold_at_rest)
     except OutOfMemoryError:
         return False
-    return folded is not None and waits.settles(engine.port, folded)
+    return folded is not None and waits.settles(engine.root, folded)
 
 
 def fold_at_rest(engine: Engine):
@@ -185,7 +184,8 @@ def combining_task(engine: Engine, data: Data, data_place):
     task.symbol = "combine"
     task.code = data.version.wrote_code
     task.lasti = data.version.wrote_lasti
-    task.outcome = Outcome(True)
+    if engine.scope is None or engine.scope.once:
+        task.outcome = Outcome(True)
     if data.version.outcome is not None:
         task.inputs = [data.version.outcome]
     return task

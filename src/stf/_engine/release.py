@@ -37,7 +37,11 @@ def drain(engine: Engine):
     """Release what the user dropped (finalizers only append to a list)."""
     try:
         while engine.dropped:
-            data = engine.dropped.pop()
+            item = engine.dropped.pop()
+            if not isinstance(item, Data):
+                item.close_inside()  # a recording
+                continue
+            data: Data = item
             if not data.released:
                 release_now(engine, data)
         if len(engine.deferred) > engine.settle_at:
@@ -52,6 +56,9 @@ def release_now(engine: Engine, data: Data):
 
     What fails here is tried again when the data it was cut from is used, or at the end.
     """
+    if data.recorded:
+        data.is_dropped = True  # it goes with the recording
+        return 0
     data.released = True
     try:
         fold(engine, data)
@@ -119,7 +126,7 @@ def forget(engine: Engine, data: Data):
 def settle_all(engine: Engine, into: EventSet):
     """Retire what can be; add the events after which that is done."""
     settle_ready(engine)
-    engine.port.tails(into)
+    engine.root.tails(into)
 
 
 def settle(engine: Engine, waiting):
@@ -155,6 +162,7 @@ def release_data(engine: Engine, data: Data):
     """Give a data up now, at the user's word."""
     if not data.released:
         check_unused(data, "released")
+        check_unrecorded(data, "released")
         release_now(engine, data)
 
 
@@ -193,6 +201,15 @@ def check_unused(data: Data, what):
         raise AccessError(f"{data.describe()} cannot be {what} while it is frozen; unfreeze it first")
 
 
+def check_unrecorded(data: Data, what):
+    """Memory that a living recording knows stays where it is."""
+    engine: Engine = data.engine
+    if data.recorded and engine.epoch is not None and engine.epoch.launcher:
+        raise Pause(EventSet())  # another thread launches what used it
+    if data.recorded:
+        raise AccessError(f"{data.describe()} cannot be {what} while a recorded graph uses it; close that first")
+
+
 def raise_if_poisoned(data: Data):
     """Raise if the content is known to be spoiled."""
     if is_poisoned(data.version):
@@ -206,14 +223,15 @@ def follow(engine: Engine, data: Data, place, producer):
 
     What comes from the legacy default stream, which most does, has a lane of its own: tasks on others need not wait.
     """
-    slot = engine.port.begin(place, EventSet(), HOST if producer == LEGACY_STREAM else COMPUTE)
+    port = engine.root
+    slot = port.begin(place, EventSet(), HOST if producer == LEGACY_STREAM else COMPUTE)
     try:
         if isinstance(producer, int):
-            engine.port.follow(slot, producer)
+            port.follow(slot, producer)
         else:
-            producer(engine.port.stream(slot))
+            producer(port.stream(slot))
     finally:
-        event = engine.port.end(slot)
+        event = port.end(slot)
     version = data.version
     version.writers.add(event)
 
@@ -250,11 +268,11 @@ def frozen_replica(engine: Engine, data: Data, place, mode):
     """A valid replica at `place` and the events after which it may be used."""
     version = data.version
     events = EventSet()
-    slot = engine.port.begin(place, events, COMPUTE if place else HOST)
+    slot = engine.root.begin(place, events, COMPUTE if place else HOST)
     try:
         replica = engine.coherency.provide(data, version, place, READ, slot)
     finally:
-        engine.port.abort(slot)
+        engine.root.abort(slot)
     replica.pins -= 1
     events.update(version.writers)
     if mode & WRITE:
@@ -270,6 +288,7 @@ def frozen_replica(engine: Engine, data: Data, place, mode):
 def split(engine: Engine, data: Data):
     """Make the home replica (host memory for data without home) the only one, to be cut into tiles; return it."""
     check_unused(data, "split into tiles")
+    check_unrecorded(data, "split into tiles")
     version = data.version
     if version.partials is not None:
         reductions.combine(engine, data)
@@ -281,11 +300,11 @@ def split(engine: Engine, data: Data):
     if version.was_valid and home.state == INVALID:
         engine.coherency.fetch(data, version, home)
     elif not home.has_memory():
-        slot = engine.port.begin(0, version.writers, HOST)
+        slot = engine.root.begin(0, version.writers, HOST)
         try:
             engine.coherency.allocate(data, home, slot)
         finally:
-            home.ready.add(engine.port.abort(slot))
+            home.ready.add(engine.root.abort(slot))
     for item in list(version.replicas):
         replica: Replica = item
         if replica is not home:
@@ -419,7 +438,7 @@ def abandon(engine: Engine, port, story):
     """In the child of a fork: nothing reaches the parent's driver, and no thread is inside that isn't here."""
     engine.closed = story
     engine.gate = Gate()
-    engine.port = port
+    engine.root = port
 
 
 def retire_everything(engine: Engine):
@@ -427,8 +446,8 @@ def retire_everything(engine: Engine):
     drain(engine)
     pending = EventSet()
     if engine.queued > engine.ran:
-        engine.port.flush()
-        engine.port.tails(pending)  # what runs may submit more
+        engine.root.flush()
+        engine.root.tails(pending)  # what runs may submit more
     if pending.count == 0:
         settle_ready(engine)
         pending = open_outcomes(engine)
@@ -440,7 +459,7 @@ def retire_everything(engine: Engine):
         data.write_back = data.write_back and is_reachable(data)
         if data.write_back and not is_poisoned(data.version):
             engine.coherency.write_home(data)
-    engine.port.flush()
+    engine.root.flush()
     wait_for_all(engine)
     for item in everything:
         retire(engine, item)
@@ -456,7 +475,7 @@ def pause_for(engine: Engine, pending: EventSet):
 def wait_outside(engine: Engine, events: EventSet):
     """Wait for what a pause was for; no gate may be held."""
     if events.count:
-        waits.wait(engine.port, events)
+        waits.wait(engine.root, events)
     else:
         time.sleep(BODY_STEP_S)
 
@@ -476,8 +495,8 @@ def open_outcomes(engine: Engine):
 def wait_for_all(engine: Engine):
     """Block until every lane has done what it was given."""
     tails = EventSet()
-    engine.port.tails(tails)
-    engine.port.wait(tails, -1.0)
+    engine.root.tails(tails)
+    engine.root.wait(tails, -1.0)
 
 
 def is_reachable(data: Data):

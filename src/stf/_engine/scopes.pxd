@@ -38,11 +38,11 @@ cdef class Version:
     cdef int good_lasti
     cdef public bint unwritten_tiles
     cdef public bint was_valid
+    cdef public bint phantom
+    cdef public list entries
     cdef int keep_writer(self) except -1
     cdef int set_writer(self, object name, object code, int lasti, Outcome outcome) except -1
-    cpdef Version imported(self, object scope)
-    cpdef Version committed(self)
-    cdef int take_state(self, Version other) except -1
+    cdef int take_writers(self, Version inner) except -1
     cdef bint is_untouched(self) noexcept
     cdef Replica find(self, int place)
     cdef int own(self, Replica replica) except -1

@@ -1,7 +1,6 @@
 """Versions: the state of a data in a scope; outcomes: whether what wrote it succeeded.
 
-Every scope that touches a data works on a version of its own. Leaving the scope commits the version to the scope
-around it, as one task with the joined modes; a body that raises discards it.
+Every scope that touches a data works on a version of its own (`recordings`).
 """
 
 from __future__ import annotations
@@ -90,7 +89,11 @@ def writer_text(name, code, lasti):
 
 
 class Version:
-    """Writers, readers, replicas, claims and outcome of one data in one scope."""
+    """Writers, readers, replicas, claims and outcome of one data in one scope.
+
+    In a recording, `entries` are the places where the content from before must be, and `phantom` says that there is
+    content though no replica has it yet.
+    """
 
     def __init__(self, scope=None, parent=None):
         self.scope = scope
@@ -117,6 +120,8 @@ class Version:
         self.good_lasti = 0
         self.unwritten_tiles = False
         self.was_valid = False
+        self.phantom = False
+        self.entries = None
 
     def is_untouched(self):
         """Whether no task, loan or copy of this context used the data: there is nothing to wait for at its end."""
@@ -202,62 +207,10 @@ class Version:
                 named.append((writer_text(outcome.name, outcome.code, outcome.lasti), verdict(outcome)))
         return named
 
-    def imported(self, scope):
-        """This data as a scope inside sees it: the same events and replicas, its own record of modes."""
-        inner = Version(scope, self)
-        inner.take_state(self)
-        return inner
-
-    def committed(self):
-        """Hand the state to the scope around: its joined modes are those of one task there."""
-        outer = self.parent
-        outer.take_state(self)
-        outer.joined |= self.joined
-        return outer
-
-    def take_state(self, other):
-        self.writers = other.writers
-        self.readers = other.readers
-        self.replicas = other.replicas
-        self.valid = other.valid
-        self.frozen = other.frozen
-        self.outcome = other.outcome
-        self.partials = other.partials
-        self.op = other.op
-        self.wrote = other.wrote
-        self.wrote_code = other.wrote_code
-        self.wrote_lasti = other.wrote_lasti
-        self.wrote_outcome = other.wrote_outcome
-        self.earlier = other.earlier
-        self.good = other.good
-        self.good_code = other.good_code
-        self.good_lasti = other.good_lasti
+    def take_writers(self, inner):
+        """Have the content that a recording left, which was launched: its writers, and how they go."""
+        self.outcome = inner.outcome
+        self.wrote, self.wrote_code, self.wrote_lasti = inner.wrote, inner.wrote_code, inner.wrote_lasti
+        self.wrote_outcome, self.earlier = inner.wrote_outcome, inner.earlier
+        self.good, self.good_code, self.good_lasti = inner.good, inner.good_code, inner.good_lasti
         return 0
-
-
-class Scope:
-    """A region whose effects become one task of the region around it.
-
-    Parameters
-    ----------
-    parent : Scope or None
-        The scope around it.
-    """
-
-    def __init__(self, parent=None, thread=0):
-        self.parent = parent
-        self.thread = thread
-        self.touched = []
-
-
-def import_into(innermost, data):
-    """The version of a data for the innermost scope, through all scopes around it."""
-    chain = []
-    scope = innermost
-    while scope is not None and data.version.scope is not scope:
-        chain.append(scope)
-        scope = scope.parent
-    for inner in reversed(chain):
-        data.version = data.version.imported(inner)
-        inner.touched.append(data)
-    return data.version

@@ -10,7 +10,8 @@ from stf._engine.scopes cimport Outcome, Version
 from stf._engine.task cimport ENDED, NEW, OPEN, TaskCore
 
 cdef class Engine:
-    cdef readonly Port port
+    cdef readonly Port port  # of the innermost recording, or
+    cdef readonly Port root  # what runs the work
     cdef readonly Coherency coherency
     cdef readonly Gate gate
     cdef readonly list dropped
@@ -22,7 +23,9 @@ cdef class Engine:
     cdef public object observer
     cdef public bint validate
     cdef public bint blocking
-    cdef public object scope
+    cdef public object scope  # the innermost recording
+    cdef public object epoch  # what records by itself
+    cdef public object make_recorder  # a port for a recording
     cdef readonly list affine
     cdef readonly list place_names
     cdef public list place_numbers  # by which users know the devices; -1 for the host
@@ -61,4 +64,4 @@ cdef class Engine:
     cdef int unclaim(self, TaskCore task, int count) except -1
     cdef int start(self, TaskCore task) except -1
     cdef int finish(self, TaskCore task, int64_t event) except -1
-    cdef Version import_version(self, Data data)
+    cdef int put_call(self, int slot, object call) except -1

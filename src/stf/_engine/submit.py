@@ -11,13 +11,13 @@ try:
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
-from stf._engine import claims, invariants, outcomes, reductions, release, waits
+from stf._engine import claims, invariants, outcomes, recordings, reductions, release, waits
 from stf._engine.access import Access, Data
 from stf._engine.coherency import Coherency
 from stf._engine.deps import EventSet
 from stf._engine.failures import raise_failures
 from stf._engine.instances import Replica
-from stf._engine.scopes import Outcome, Scope, Version, import_into
+from stf._engine.scopes import Outcome, Version
 from stf._engine.task import TaskCore
 from stf._sync import Gate
 from stf.errors import (
@@ -25,7 +25,6 @@ from stf.errors import (
     ContextClosedError,
     ContextMismatchError,
     OutOfMemoryError,
-    TaskStateError,
     UninitializedDataError,
 )
 
@@ -42,7 +41,7 @@ class Engine:
     """Orders tasks and keeps data coherent, on one port."""
 
     def __init__(self, port, place_names, affine, limits, max_partials=2, max_pending=0):
-        self.port = port
+        self.port = self.root = port
         self.place_names = list(place_names)
         self.place_numbers = list(range(-1, len(self.place_names) - 1))
         self.affine, self.function_keys = list(affine), list(affine)
@@ -58,7 +57,7 @@ class Engine:
         self.observer = None
         self.validate = False
         self.blocking = False
-        self.scope = None
+        self.scope = self.epoch = self.make_recorder = None
         self.kinds = {}
         self.next_data = 0
         self.next_task = 0
@@ -109,7 +108,7 @@ class Engine:
 
     def all_done(self, events: EventSet):
         """Whether all of `events` are complete."""
-        return all(self.port.done(event) for event in events.tolist())
+        return all(self.root.done(event) for event in events.tolist())
 
     def new_task(self, kind, place):
         """A task of the engine's own."""
@@ -129,7 +128,8 @@ class Engine:
             try:
                 if self.closed is not None:
                     raise ContextClosedError(self.closed)
-                release.drain(self)
+                if self.scope is None:
+                    release.drain(self)
             except BaseException:
                 self.gate.leave()
                 raise
@@ -138,11 +138,18 @@ class Engine:
     def begin(self, task):
         """Claim, order and provide; the task is open afterwards. Nothing has changed if this raises."""
         while True:
+            if self.epoch is not None:
+                self.epoch.before(task)
             self.enter()
+            if self.epoch is not None and not self.epoch.suits(task):
+                self.gate.leave()  # another thread came between
+                continue
             if task.patience:
                 self.coherency.pauses = task.patience
             baton = None
             try:
+                if self.scope is not None:
+                    recordings.check_thread(self, task)
                 conflict = self.admit(task)
                 if conflict is None:
                     self.start(task)
@@ -171,11 +178,11 @@ class Engine:
         try:
             event = self.port.end(task.slot)
             self.finish(task, event)
-            if self.validate:
+            if self.validate and self.scope is None:
                 invariants.check_state(self)
         finally:
             self.gate.leave()
-        if self.blocking:
+        if self.blocking and self.scope is None:
             self.settle(event)
         return 0
 
@@ -193,10 +200,12 @@ class Engine:
 
     def begin_late(self, task):
         """Begin a task whose body runs later: its outcome is open until then."""
+        if self.scope is not None and not self.scope.once:
+            return self.begin(task)
         task.outcome = Outcome.__new__(Outcome)
         task.outcome.pending = True
         self.since_look += 1
-        if self.since_look > self.max_pending >> 1 and self.max_pending:
+        if self.scope is None and self.since_look > self.max_pending >> 1 and self.max_pending:
             self.hold_back()
         return self.begin(task)
 
@@ -204,21 +213,27 @@ class Engine:
         """Put a late body on the slot of an open task, and end the task."""
         self.gate.enter()
         try:
-            self.port.call(task.slot, call)
-            self.queued += 1
+            self.put_call(task.slot, call)
             event = self.port.end(task.slot)
             self.finish(task, event)
         finally:
             self.gate.leave()
-        if self.blocking and PyThread_get_thread_ident() not in waits.RUNNING:
+        if self.blocking and self.scope is None and PyThread_get_thread_ident() not in waits.RUNNING:
             self.settle(event)
+        return 0
+
+    def put_call(self, slot, call):
+        """Put a late body on a slot; one that is recorded for several launches does not run now."""
+        self.port.call(slot, call)
+        if self.scope is None or self.scope.once:
+            self.queued += 1
         return 0
 
     def settle(self, event):
         """Wait for one task, and raise what failed (STF_BLOCKING)."""
         events = EventSet()
         events.add(event)
-        waits.settles(self.port, events)
+        waits.settles(self.root, events)
         raise_failures(outcomes.take_failures(self))
 
     def hold_back(self):
@@ -230,8 +245,8 @@ class Engine:
         if PyThread_get_thread_ident() in waits.RUNNING:
             return 0
         tails = EventSet()
-        self.port.tails(tails)
-        waits.settles(self.port, self.backlog if self.max_pending > 1 else tails)
+        self.root.tails(tails)
+        waits.settles(self.root, self.backlog if self.max_pending > 1 else tails)
         self.backlog = tails
         self.since_look = 1  # the one that is about to begin
         return 0
@@ -240,15 +255,15 @@ class Engine:
 
     def wait_events(self, events, timeout_s):
         """Block the host until `events` are complete; False if the time ran out."""
-        return self.port.wait(events, timeout_s) if timeout_s >= 0 else waits.wait(self.port, events)
+        return self.root.wait(events, timeout_s) if timeout_s >= 0 else waits.wait(self.root, events)
 
     def synchronize(self, timeout_s):
         """Block until everything has run; then what was released and waited for its outcome is settled."""
         tails = EventSet()
         self.enter()
         try:
-            self.port.flush()
-            self.port.tails(tails)
+            self.root.flush()
+            self.root.tails(tails)
         finally:
             self.gate.leave()
         if not self.wait_events(tails, timeout_s):
@@ -263,8 +278,8 @@ class Engine:
         tails = EventSet()
         self.enter()
         try:
-            self.port.flush()
-            self.port.tails(tails)
+            self.root.flush()
+            self.root.tails(tails)
             self.next_task += 1
             task.id = self.next_task
             self.count_kind(task)
@@ -278,7 +293,11 @@ class Engine:
         """Do ``action(engine, *args)`` inside; when it cannot go on yet, wait outside and begin it again."""
         patience = 0
         while True:
+            recordings.check_outside(self, action)
             self.enter()
+            if self.scope is not None:  # another thread began a graph meanwhile
+                self.gate.leave()
+                continue
             self.coherency.pauses = patience
             try:
                 return action(self, *args)
@@ -287,7 +306,7 @@ class Engine:
             finally:
                 self.coherency.pauses = 0
                 self.gate.leave()
-            waits.wait(self.port, events)
+            waits.wait(self.root, events)
             patience += 1
 
     def can_begin_again(self, task: TaskCore, reason):
@@ -295,10 +314,12 @@ class Engine:
         if isinstance(reason, CaptureError):
             outcomes.refuse_capture(task, reason)
         if isinstance(reason, waits.Pause):
-            waits.wait(self.port, reason.events)
+            waits.wait(self.root, reason.events)
             task.patience += 1
             return True
-        return isinstance(reason, OutOfMemoryError) and reductions.make_room(self)
+        if not isinstance(reason, OutOfMemoryError):
+            return False
+        return (self.epoch is not None and self.epoch.make_room()) or reductions.make_room(self)
 
     def pending(self):
         """How many late bodies have not run yet."""
@@ -316,16 +337,16 @@ class Engine:
         for task in self.opened():
             if task.thread == thread:
                 return f"task {task.label()} ({task.call_site})"
-        return None
+        return None if self.scope is None or self.scope.once else self.scope.story
 
     def port_enqueues(self, place):
         """Whether bodies at an execution place only enqueue."""
-        return self.port.enqueues(place)
+        return self.root.enqueues(place)
 
     def is_quiet(self):
         """Whether nothing is open and no body runs, here or in another engine."""
         alone = waits.live_engines == 1 and waits.running_bodies == 0
-        return alone and self.last_open is None and self.closed is None
+        return alone and self.last_open is None and self.closed is None and self.scope is None
 
     def runs_body(self, thread):
         """Whether the thread runs the body of a task of this engine."""
@@ -404,7 +425,8 @@ class Engine:
             )
         version = data.version
         if version.scope is not self.scope:
-            version = self.import_version(data)
+            recordings.import_version(self, data)
+            version = data.version
         if version.frozen or data.tiles or data.released or version.partials is not None:
             claims.check_guards(self, task, use, version)
             version = data.version
@@ -418,7 +440,7 @@ class Engine:
         elif version.claims != 0 or (version.accumulators != 0 and version.op != use.op):
             return version
         if mode & READ:
-            if version.outcome is not None:
+            if version.outcome is not None and not task.is_launch_once:
                 outcomes.inherit(self, task, version, data)
             if version.valid == 0 and not data.token:
                 raise UninitializedDataError(
@@ -492,6 +514,9 @@ class Engine:
         task.state = OPEN
         task.thread = PyThread_get_thread_ident()
         self.list_open(task)
+        if task.is_launch_once:
+            self.withdrawn += 1  # its tasks were counted, and told, when they were recorded
+            return 0
         pool: Pool = self.coherency.pools[task.where]
         pool.tasks += 1
         if task.kind != "task":
@@ -546,6 +571,8 @@ class Engine:
 
     def uncount(self, task: TaskCore):
         """Take a task that had begun out of the counts, and out of what observers know."""
+        if task.is_launch_once:
+            return
         pool: Pool = self.coherency.pools[task.where]
         pool.tasks -= 1
         if task.kind != "task":
@@ -610,7 +637,7 @@ class Engine:
     def let_go(self, task):
         """A task that has ended holds no handle: data that the user drops are released, body run or not."""
         i: cython.int
-        if task.outcome is not None and task.outcome.pending:
+        if self.scope is not None or (task.outcome is not None and task.outcome.pending):
             task.cores = task.replicas
             task.written_mask = 0
             for i in range(len(task.uses)):
@@ -620,29 +647,3 @@ class Engine:
                     task.written_mask |= cython.cast(cython.longlong, 1) << min(i, 62)
         task.accesses = task.uses = task.replicas = task.partials = None
         return 0
-
-    # -- scopes ------------------------------------------------------------------------------------------------
-
-    def open_scope(self):
-        """Open a scope; what is done to data in it becomes one task of the scope around it."""
-        if self.last_open is not None:
-            raise TaskStateError(f"a scope cannot be opened while task {self.last_open.label()} is open; end it first")
-        self.scope = Scope(self.scope, PyThread_get_thread_ident())
-        return self.scope
-
-    def close_scope(self, scope, failure=None):
-        """Commit the versions of `scope`, or poison what it wrote if its body failed."""
-        if self.scope is not scope:
-            raise TaskStateError("scopes close in the reverse order of their opening")
-        if self.last_open is not None:
-            raise TaskStateError(f"a scope cannot be closed while task {self.last_open.label()} is open; end it first")
-        self.scope = scope.parent
-        for data in scope.touched:
-            version: Version = data.version
-            data.version = version.committed()
-            if failure is not None and version.joined & WRITE:
-                data.version.outcome = Outcome(False, failure)
-
-    def import_version(self, data):
-        """The version of a data for the innermost scope."""
-        return import_into(self.scope, data)

@@ -27,6 +27,7 @@ class TaskCore:
     def __cinit__(self):
         self.lasti = 0
         self.slot = -1
+        self.in_place = self.is_launch_once = False
         self.patience = 0
         self.state = NEW
         self.kind = "task"

@@ -1,0 +1,44 @@
+from libc.stdint cimport int64_t
+from stf._engine.deps cimport EventSet, LANE_SHIFT
+from stf._engine.instances cimport Replica
+from stf._engine.nodes cimport CALL, CAPTURED, COPY, FILL, KEEP, LAUNCH, RUN, Node, Program
+from stf._engine.ports cimport Port
+
+cdef class GraphBackend(Port):
+    cdef readonly Port root
+    cdef readonly Program program
+    cdef list lanes
+    cdef list slots
+    cdef list spare
+    cdef dict captures
+    cdef Node node_of(self, int64_t event)
+    cdef int come_after(self, Node node, EventSet waits) except -1
+    cdef int64_t place_on_lane(self, Node node) except -1
+    cdef int put(self, int slot, tuple operation) except -1
+    cdef int end_capture(self, int slot, Node node) except -1
+    cpdef int run(self, int slot, object routine) except -1
+    cdef int begin(self, int place, EventSet waits, int kind) except -1
+    cdef int join(self, int slot, EventSet waits) except -1
+    cdef int64_t end(self, int slot) except -1
+    cdef int64_t abort(self, int slot) except -1
+    cdef bint enqueues(self, int place) noexcept
+    cpdef int copy(self, int slot, Replica target, Replica source) except -1
+    cpdef bint fill(self, int slot, Replica replica, bytes pattern) except -1
+    cdef int launch(self, int slot, int64_t function, int gx, int gy, int gz, int bx, int by, int bz, int shared, int64_t block, int nbytes) except -1
+    cdef int call(self, int slot, object body) except -1
+    cpdef int keep(self, int slot, object what) except -1
+    cdef int disown(self, Replica replica) except -1
+    cpdef bint may_use(self, int place, Replica replica) except -1
+    cdef int enter(self, int slot) except -1
+    cdef object stream(self, int slot)
+    cpdef int follow(self, int slot, int64_t pointer) except -1
+    cpdef int lead(self, int slot, int64_t pointer) except -1
+    cdef int drain(self, int slot) except -1
+    cdef int alloc(self, int slot, Replica replica) except -1
+    cdef int64_t free(self, Replica replica, EventSet waits, bint want_event) except -1
+    cdef int tails(self, EventSet into) except -1
+    cdef int tails_at(self, int place, EventSet into) except -1
+    cdef bint wait(self, EventSet events, double timeout_s) except -1
+    cdef bint done(self, int64_t event) noexcept
+    cdef object runners(self, EventSet events, int slot)
+    cdef int distance(self, int source, int target) noexcept

@@ -1,0 +1,30 @@
+from libc.stdint cimport int64_t, uintptr_t
+from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data
+from stf._engine.deps cimport EventSet
+from stf._engine.instances cimport INVALID, MODIFIED, SHARED, Replica
+from stf._engine.late cimport LateCall
+from stf._engine.nodes cimport CALL, CAPTURED, COPY, FILL, KEEP, LAUNCH, RUN, Node, Program
+from stf._engine.ports cimport COMPUTE, COPY_IN, COPY_OUT, HOST, Port
+from stf._engine.scopes cimport Outcome, Version
+from stf._engine.submit cimport Engine
+from stf._engine.task cimport ENDED, NEW, OPEN, TaskCore
+
+cdef class Launch:
+    cdef readonly Engine engine
+    cdef readonly Port port
+    cdef readonly TaskCore task
+    cdef readonly object values
+    cdef public int slot
+    cdef Outcome outcome
+    cdef list inputs
+    cdef public object failure
+    cdef bint is_once
+    cdef object failed(self)
+    cpdef int play(self, Program program, int slot, bint once) except -1
+    cdef int gather(self, Program program, int64_t start, list events) except -1
+    cdef int64_t play_node(self, Node node, int64_t start, list events) except -1
+    cdef int play_nested(self, object routine) except -1
+    cdef int put(self, tuple operation) except -1
+    cdef int put_launch(self, tuple shape, object arguments) except -1
+    cdef int finish_calls(self) except -1
+    cpdef int wait(self) except -1

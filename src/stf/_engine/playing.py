@@ -1,0 +1,351 @@
+"""Playing: a recording is launched as one task, whose work is that of its program.
+
+The host plays a program node by node on the port around; a backend that knows better (CUDA graphs) may do it at once.
+"""
+
+from __future__ import annotations
+
+try:
+    import cython
+except ImportError:
+    from stf import _cython as cython  # type: ignore[no-redef]
+
+from stf._engine import outcomes, waits
+from stf._engine.access import Access, Data
+from stf._engine.deps import EventSet
+from stf._engine.failures import Failure
+from stf._engine.late import LateCall
+from stf._engine.nodes import Node, Program
+from stf._engine.scopes import Outcome, Version
+
+if not cython.compiled:
+    INVALID, SHARED, MODIFIED = 0, 1, 2
+    READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
+    COMPUTE, COPY_IN, COPY_OUT, HOST = 0, 1, 2, 3
+    NEW, OPEN, ENDED = 0, 1, 2
+    LAUNCH, COPY, FILL, CALL, KEEP, CAPTURED, RUN = 0, 1, 2, 3, 4, 5, 6
+
+
+class Launch:
+    """One launch of a recording, or of a routine made of several: `values` are those of its parameters."""
+
+    def __init__(self, engine, task, values):
+        self.engine = engine
+        self.port = engine.root
+        self.task = task
+        self.values = values
+        self.slot = -1
+        self.outcome = None
+        self.inputs = None
+        self.failure = None
+        self.is_once = False
+
+    def failed(self):
+        """The failure because of which the bodies that are left are skipped; None as far as is known."""
+        if self.failure is None and self.inputs is not None:
+            for item in self.inputs:
+                outcome: Outcome = item
+                self.failure = outcome.failed()
+                if self.failure is not None:
+                    self.outcome.skipped = True
+                    break
+        return self.failure
+
+    def play(self, program: Program, slot, once):
+        """Do what a program says, after what is on `slot`; return the slot after it.
+
+        Bodies that are run `once` say themselves how they went.
+        """
+        engine, port = self.engine, self.port
+        self.slot = slot
+        self.is_once = once
+        engine.gate.enter()
+        try:
+            start: cython.longlong = port.end(slot)
+        finally:
+            engine.gate.leave()
+        events: list = []
+        try:
+            for item in program.nodes:
+                events.append(self.play_node(item, start, events))
+        finally:
+            self.gather(program, start, events)
+        return self.slot
+
+    def gather(self, program: Program, start, events):
+        """Open a slot after all that was played."""
+        ends = EventSet()
+        ends.add(start)
+        for i, event in enumerate(events):
+            node: Node = program.nodes[i]
+            if node.is_last or len(events) < len(program.nodes):
+                ends.add(event)
+        engine = self.engine
+        engine.gate.enter()
+        try:
+            self.slot = self.port.begin(self.task.where, ends, COMPUTE)
+            self.task.slot = self.slot
+        finally:
+            engine.gate.leave()
+        return 0
+
+    def play_node(self, node: Node, start, events):
+        """Put one node on a slot of its own; return its event."""
+        engine, port = self.engine, self.port
+        needs = EventSet()
+        if not node.needs:
+            needs.add(start)
+        for item in node.needs:
+            before: Node = item
+            needs.add(events[before.index])
+        engine.gate.enter()
+        try:
+            self.slot = port.begin(node.place, needs, node.kind)
+            try:
+                for operation in node.operations:
+                    if operation[0] == RUN:
+                        self.play_nested(operation[1])
+                    else:
+                        self.put(operation)
+            except BaseException:
+                events.append(port.abort(self.slot))
+                raise
+            return port.end(self.slot)
+        finally:
+            engine.gate.leave()
+
+    def play_nested(self, routine):
+        """Run what is nested, outside of the gate: it may have to wait."""
+        engine = self.engine
+        engine.gate.leave()
+        try:
+            self.slot = routine.run(self, self.slot)
+        finally:
+            engine.gate.enter()
+        return 0
+
+    def put(self, operation):
+        """Put one operation on the open slot."""
+        port = self.port
+        kind: cython.int = operation[0]
+        if kind == LAUNCH:
+            self.put_launch(operation[1], operation[2])
+        elif kind == COPY:
+            port.copy(self.slot, operation[1], operation[2])
+        elif kind == FILL:
+            port.fill(self.slot, operation[1], operation[2])
+        elif kind == CALL:
+            if self.is_once:
+                port.call(self.slot, operation[1])
+            else:
+                port.call(self.slot, Call(self, operation[1]))
+                self.engine.queued += 1
+        elif kind == CAPTURED:
+            port.play_captured(self.slot, operation[1])
+        return 0
+
+    def put_launch(self, shape: tuple, arguments):
+        """Launch a kernel with the arguments that were recorded, or those of this launch."""
+        content: bytes = arguments if type(arguments) is bytes else arguments.content(self.values)
+        if cython.compiled:
+            address = cython.cast(cython.longlong, cython.cast("uintptr_t", cython.cast("const char*", content)))
+            self.port.launch(
+                self.slot,
+                shape[0],
+                shape[1],
+                shape[2],
+                shape[3],
+                shape[4],
+                shape[5],
+                shape[6],
+                shape[7],
+                address,
+                len(content),
+            )
+        return 0
+
+    def look(self):
+        """Find out whether something failed; `failure` says it then."""
+        self.failed()
+
+    def finish_calls(self):
+        """After the last body: say how the launch went."""
+        engine = self.engine
+        engine.gate.enter()
+        try:
+            self.port.call(self.slot, Last(self))
+            engine.queued += 1
+        finally:
+            engine.gate.leave()
+        return 0
+
+    def wait(self):
+        """Block until what was played so far is done, and open the next slot; no gate may be held."""
+        engine, port = self.engine, self.port
+        events = EventSet()
+        engine.gate.enter()
+        try:
+            events.add(port.end(self.slot))
+        finally:
+            engine.gate.leave()
+        try:
+            waits.wait(port, events)
+        finally:
+            engine.gate.enter()
+            try:
+                self.slot = port.begin(self.task.where, events, COMPUTE)
+                self.task.slot = self.slot
+            finally:
+                engine.gate.leave()
+        return 0
+
+
+class Call:
+    """A recorded body, to be called in one launch."""
+
+    def __init__(self, launch, body):
+        self.launch = launch
+        self.body = body
+
+    def __call__(self):
+        launch: Launch = self.launch
+        try:
+            if isinstance(self.body, LateCall):
+                body: LateCall = self.body
+                body = body.again(launch.values)
+                if launch.failed() is None:
+                    launch.failure = body.run()
+                else:
+                    body.prepare()
+            elif launch.failed() is None:
+                self.body()
+        except BaseException as error:
+            task = launch.task
+            launch.failure = Failure(task.label(), task.call_site, error, task.written())
+            launch.engine.failures.append(launch.failure)
+        finally:
+            launch.engine.ran += 1
+
+
+class Last:
+    """What comes after the last body of a launch."""
+
+    def __init__(self, launch):
+        self.launch = launch
+
+    def __call__(self):
+        launch: Launch = self.launch
+        outcome = launch.outcome
+        outcome.failure = launch.failed()
+        outcome.pending = False
+        launch.engine.ran += 1
+
+
+def access_of(use):
+    """The access of a launch to a data: at its first entry, or else where it is valid afterwards."""
+    access: Access = Access.__new__(Access)
+    access.data = None
+    access.core = use.data
+    access.mode = use.mode
+    access.op = None
+    places = use.entries or use.finals or [AFFINE]
+    access.place = places[0]
+    return access
+
+
+def submit(engine: Engine, task: TaskCore, routine, values=None):
+    """Launch a routine as one task.
+
+    A routine has `uses`, `after` and `calls()`, and ``run(launch, slot)`` does its work after what is on a slot, and
+    returns the slot after that.
+    """
+    task.accesses = [access_of(use) for use in routine.uses]
+    task.is_launch_once = routine.once
+    late = routine.calls()
+    if late and engine.scope is None:
+        engine.begin_late(task)
+    else:
+        engine.begin(task)
+    try:
+        bring_entries(engine, task, routine)
+        if engine.scope is None and not late and task.inputs is not None:
+            outcomes.check_inputs(engine, task)
+    except BaseException:
+        if task.state == OPEN:
+            engine.withdraw(task)
+        raise
+    if engine.scope is not None:
+        engine.port.run(task.slot, routine)
+        engine.scope.parts.append(routine)
+        engine.scope.after.update(routine.after)
+    else:
+        run_at_root(engine, task, routine, values, late)
+    engine.end(task)
+    engine.gate.enter()
+    try:
+        for use in routine.uses:
+            if use.finals is not None:
+                set_finals(use.data, use.finals)
+            if routine.once:
+                take_writers(use)
+    finally:
+        engine.gate.leave()
+    return 0
+
+
+def bring_entries(engine: Engine, task: TaskCore, routine):
+    """Bring data to the further places where a routine needs them, and wait for its memory."""
+    engine.gate.enter()
+    engine.coherency.asking = task
+    try:
+        for use in routine.uses:
+            data: Data = use.data
+            for place in use.entries[1:]:
+                replica = engine.coherency.provide(data, data.version, place, READ, task.slot)
+                replica.pins -= 1
+            if use.finals is not None and engine.scope is not None:
+                for place in use.finals:
+                    if data.version.find(place) is None:
+                        engine.scope.bring(data, data.version, place, 0)
+        if engine.scope is None:
+            engine.port.join(task.slot, routine.after)
+    finally:
+        engine.coherency.asking = None
+        engine.gate.leave()
+    return 0
+
+
+def run_at_root(engine: Engine, task: TaskCore, routine, values, late):
+    """Do the work of a launch; a failure on the way poisons what the task writes."""
+    launch = Launch(engine, task, values)
+    launch.outcome, launch.inputs = task.outcome, task.inputs
+    try:
+        slot: cython.int = routine.run(launch, task.slot)
+        launch.slot = task.slot = slot
+        if late:
+            launch.finish_calls()
+    except BaseException as error:
+        failure = Failure(task.label(), task.call_site, error, task.written(), True)
+        engine.fail(task, failure)
+        raise
+    return 0
+
+
+def take_writers(use):
+    """Who wrote a data in a recording that is launched once, and how that goes."""
+    data: Data = use.data
+    inner: Version = use.version
+    if inner is not None and inner.joined & WRITE:
+        data.version.take_writers(inner)
+    return 0
+
+
+def set_finals(data: Data, places):
+    """Say where a data is valid after a launch that wrote it."""
+    version: Version = data.version
+    version.forget_content()
+    for place in places:
+        replica = version.find(place)
+        replica.state = MODIFIED if len(places) == 1 else SHARED
+        version.valid += 1
+    return 0

@@ -1,0 +1,14 @@
+from typing import Any
+
+class Launch:
+    engine: Any
+    port: Any
+    task: Any
+    values: dict[str, Any] | None
+    slot: int
+    failure: Any
+    def play(self, program: Any, slot: int, once: bool) -> int: ...
+    def wait(self) -> int: ...
+    def look(self) -> None: ...
+
+def submit(engine: Any, task: Any, routine: Any, values: dict[str, Any] | None = ...) -> int: ...

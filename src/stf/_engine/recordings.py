@@ -1,0 +1,431 @@
+"""Recordings: tasks that are kept instead of run, and launched as one task, once or often.
+
+While a recording is open, the engine works on versions of its own and on the port of a `GraphBackend`: nothing of the
+scope around it changes but that memory is reserved. A data that is first read inside must be valid there when the
+recording is launched (an *entry*); where it is valid at the end is known too (*finals*). So a launch is one task of the
+scope around: it waits, brings the entries, plays the program, and says what is valid now.
+
+Replicas of a recording are *shadows* of those around it: the same memory, with states of their own. The real ones are
+pinned as long as the recording lives, since the program knows their addresses.
+"""
+
+from __future__ import annotations
+
+try:
+    import cython
+except ImportError:
+    from stf import _cython as cython  # type: ignore[no-redef]
+
+from stf._engine import reductions
+from stf._engine.access import Data
+from stf._engine.deps import EventSet
+from stf._engine.failures import raise_failures
+from stf._engine.instances import Replica
+from stf._engine.scopes import Version
+from stf.errors import TaskStateError
+
+if not cython.compiled:
+    from stf._sync import PyThread_get_thread_ident
+
+    INVALID, SHARED, MODIFIED = 0, 1, 2
+    READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
+    COMPUTE, COPY_IN, COPY_OUT, HOST = 0, 1, 2, 3
+
+NOTHING = EventSet()
+
+
+class Scope:
+    """A region whose tasks are recorded.
+
+    Attributes
+    ----------
+    parent : Scope or None
+        The one around it.
+    thread : int
+        Whose it is; 0 for all.
+    story : str
+        What messages call it.
+    once : bool
+        It will be launched once: bodies say themselves how they went.
+    parts : list
+        Recordings that it runs.
+    touched : list of Data
+        What its tasks used.
+    held : list of (Data, Replica)
+        The memory that it has reserved, and pinned.
+    after : EventSet
+        When that memory may be used.
+    temporaries : list of Replica
+        Memory that only its program uses.
+    """
+
+    def __init__(self, engine, port, thread, story, once):
+        self.engine = engine
+        self.once = once
+        self.parts = []
+        self.port = port
+        self.parent = engine.scope
+        self.outer_port = engine.port
+        self.thread = thread
+        self.story = story
+        self.touched = []
+        self.held = []
+        self.after = EventSet()
+        self.temporaries = []
+
+    def bring(self, data: Data, version: Version, place, mode):
+        """The shadow of a replica at `place`; the content from before counts if nothing was written since."""
+        shadow: Replica = version.find(place)
+        if shadow is None:
+            real: Replica = self.real_replica(data, version.parent, place)
+            real.pins += 1
+            self.held.append((data, real))
+            shadow = real.shadow()
+            version.replicas.append(shadow)
+        is_entry = mode & READ and shadow.state == INVALID and not version.joined & WRITE
+        if is_entry and (version.phantom or version.entries):
+            version.valid = 1 if version.phantom else version.valid + 1
+            version.phantom = False
+            version.entries = [*(version.entries or ()), place]
+            shadow.state = SHARED
+        return shadow
+
+    def real_replica(self, data: Data, outer: Version, place):
+        """The replica at `place` in the scope around, with memory."""
+        if self.parent is not None:
+            return self.parent.bring(data, outer, place, 0)
+        real: Replica = outer.find(place)
+        if real is None:
+            real = Replica(data, place, data.layout.packed())
+            outer.replicas.append(real)
+        if not real.has_memory():
+            self.reserve(data, real)
+            self.after.update(real.ready)
+        return real
+
+    def reserve(self, data: Data, replica: Replica):
+        """Give a replica real memory, outside of all recordings."""
+        engine: Engine = self.engine
+        port, coherency = engine.root, engine.coherency
+        coherency.port, coherency.scope = port, None
+        try:
+            slot = port.begin(replica.place, NOTHING, COMPUTE)
+            try:
+                coherency.allocate(data, replica, slot)
+            finally:
+                replica.ready.add(port.end(slot))
+        finally:
+            coherency.port, coherency.scope = engine.port, engine.scope
+        return 0
+
+    def allocate(self, data: Data, replica: Replica):
+        """Memory that only the program uses."""
+        self.reserve(data, replica)
+        self.after.update(replica.ready)
+        replica.ready.clear()
+        return 0
+
+    def free_later(self, replica: Replica):
+        """Keep memory that the program needs no more until there is no program."""
+        self.temporaries.append(replica.shadow())
+        return 0
+
+
+def open_scope(engine: Engine, port, thread, story, once=False):
+    """Record what comes, for `port`, until `close_scope`."""
+    if engine.last_open is not None:
+        raise TaskStateError(f"{story} cannot be opened while task {engine.last_open.label()} is open; end it first")
+    scope = Scope(engine, port, thread, story, once)
+    enter_scope(engine, scope, port)
+    return scope
+
+
+def enter_scope(engine: Engine, scope, port):
+    engine.scope = engine.coherency.scope = scope
+    engine.port = engine.coherency.port = port
+    return 0
+
+
+def check_thread(engine: Engine, task: TaskCore):
+    """Tasks of other threads are no part of a recording, and cannot begin while it is open."""
+    scope = engine.scope
+    if scope.thread and scope.thread != PyThread_get_thread_ident():
+        raise TaskStateError(
+            f"task {task.label()} ({task.call_site}) cannot begin while another thread has {scope.story} open; let it "
+            "end first"
+        )
+
+
+def check_outside(engine: Engine, action):
+    """What waits or moves memory cannot be done inside of a recording; one that goes by itself ends here."""
+    if engine.epoch is not None:
+        engine.epoch.step_out()
+    scope = engine.scope
+    if scope is not None and scope.thread:  # else another thread began it meanwhile, and it is tried again
+        name = getattr(action, "__name__", "this").replace("_", " ")
+        raise TaskStateError(f"{name} is not possible inside of {scope.story}; do it before or after")
+
+
+def import_version(engine: Engine, data: Data):
+    """The version of a data for the innermost scope, through all scopes around it."""
+    chain = []
+    scope = engine.scope
+    while scope is not None and data.version.scope is not scope:
+        chain.append(scope)
+        scope = scope.parent
+    for inner in reversed(chain):
+        outer = data.version
+        version = Version(inner, outer)
+        version.phantom = outer.valid > 0 or outer.partials is not None
+        version.valid = 1 if version.phantom else 0
+        version.frozen = outer.frozen
+        version.take_writers(outer)
+        if not inner.once:
+            version.outcome = None
+        data.version = version
+        data.recorded += 1
+        inner.touched.append(data)
+    return data.version
+
+
+def last_open(engine: Engine):
+    """The task that was begun last, of those that are open; None if there is none."""
+    return engine.last_open
+
+
+def release_dropped(engine: Engine):
+    """Release what the user dropped, as every entry does outside of recordings."""
+    engine.enter()
+    engine.gate.leave()
+
+
+def close_scope(engine: Engine, scope):
+    """End a scope; return its recording.
+
+    Raises
+    ------
+    TaskFailedError
+        One of its tasks failed, and what that was to write was not written since.
+    """
+    engine.gate.enter()
+    try:
+        check_closing(engine, scope)
+        for data in list(scope.touched):
+            if data.version.partials is not None:
+                reductions.combine(engine, data)
+        failed = failures_in(scope)
+        recording = Recording(engine, scope)
+        leave_scope(engine, scope)
+    finally:
+        engine.gate.leave()
+    if failed:
+        recording.close()
+        raise_failures(failed[:1])
+    return recording
+
+
+def failures_in(scope):
+    """What failed while it was recorded, and left data unwritten; where bodies do not say so themselves."""
+    outcomes = [] if scope.once else [data.version.outcome for data in scope.touched]
+    found = [outcome.failed() for outcome in outcomes if outcome is not None]
+    return [failure for failure in found if failure is not None]
+
+
+def discard_scope(engine: Engine, scope):
+    """Forget what was recorded: it never was."""
+    engine.gate.enter()
+    try:
+        check_closing(engine, scope)
+        recording = Recording(engine, scope)
+        if scope.once:
+            engine.queued -= recording.program.calls
+        leave_scope(engine, scope)
+    finally:
+        engine.gate.leave()
+    recording.close()
+
+
+def check_closing(engine: Engine, scope):
+    if engine.scope is not scope:
+        raise TaskStateError(f"{scope.story} cannot be closed before what was opened inside of it")
+    if engine.last_open is not None:
+        raise TaskStateError(
+            f"{scope.story} cannot be closed while task {engine.last_open.label()} is open; end it first"
+        )
+
+
+def leave_scope(engine: Engine, scope):
+    """Go on in the scope around, where all is as before."""
+    for item in scope.touched:
+        data: Data = item
+        data.version = data.version.parent
+    enter_scope(engine, scope.parent, scope.outer_port)
+
+
+class Use:
+    """How a recording uses a data: the joined mode, where it must be valid before, and where it is valid after.
+
+    `had_content` says whether there was any before the recording.
+    """
+
+    def __init__(self, data, mode, entries, finals, had_content):
+        self.data = data
+        self.mode = mode
+        self.entries = entries
+        self.finals = finals
+        self.had_content = had_content
+        self.version = None
+
+
+def use_of(data: Data):
+    """How the tasks of the innermost scope used a data; None if none did."""
+    version = data.version
+    mode: cython.int = version.joined
+    if mode == 0:
+        return None
+    outer = version.parent
+    had_content = outer.valid > 0 or outer.partials is not None
+    if data.token:
+        return Use(data, mode, [], None, True)
+    entries = list(version.entries or ())
+    finals = None
+    if mode & WRITE:
+        mode = RW if entries else WRITE
+        finals = [replica.place for replica in version.replicas if replica.state != INVALID]
+    use = Use(data, mode, entries, finals, had_content)
+    use.version = version
+    return use
+
+
+def restore(engine: Engine, scope, places):
+    """Let what a scope wrote be valid again where it has to be when the scope is run once more.
+
+    `places` are those that others need, by the data's id.
+    """
+    for data in list(scope.touched):
+        version: Version = data.version
+        if version.partials is not None:
+            reductions.combine(engine, data)
+        if data.token or not version.joined & WRITE:
+            continue
+        for place in [*(version.entries or ()), *places.get(data.id, ())]:
+            restore_at(engine, scope, data, place)
+
+
+def restore_at(engine: Engine, scope, data: Data, place):
+    """Copy the content of a data to a place, unless it is there."""
+    version: Version = data.version
+    replica: Replica = version.find(place)
+    if replica is None:
+        replica = scope.bring(data, version, place, 0)
+    if replica.state == INVALID:
+        engine.coherency.fetch(data, version, replica)
+
+
+def joined_uses(recordings):
+    """How several recordings use their data together, when each of them may run, or not.
+
+    What one of them writes without reading it is read and written, if there was content before: that stays if it
+    does not run. `finals` are where the first that writes leaves it: the others see to it that it is valid there too.
+    """
+    joined = {}
+    for recording in recordings:
+        for use in recording.uses:
+            known = joined.get(use.data.id)
+            if known is None:
+                known = joined[use.data.id] = Use(use.data, 0, [], None, use.had_content)
+            known.mode |= use.mode
+            known.entries += [place for place in use.entries if place not in known.entries]
+            if known.finals is None and use.finals is not None:
+                known.finals = use.entries or use.finals[:1]
+    for use in joined.values():
+        if use.finals is not None and use.had_content:
+            use.mode = RW
+            use.entries += [place for place in use.finals if place not in use.entries]
+    return list(joined.values())
+
+
+class Recording:
+    """A program, what it uses, and the memory that it knows.
+
+    Attributes
+    ----------
+    program : Program
+        What a launch does.
+    uses : list of Use
+        The accesses of a launch.
+    launches : int
+        How often it was launched.
+    """
+
+    parent = None  # as a data that was cut from no other: both are dropped by users
+
+    def __init__(self, engine, scope):
+        self.engine = engine
+        self.program = scope.port.program
+        self.story = scope.story
+        self.uses = [use for use in map(use_of, scope.touched) if use is not None]
+        self.touched = scope.touched
+        self.held = scope.held
+        self.after = scope.after
+        self.temporaries = scope.temporaries
+        self.launches = 0
+        self.closed = False
+        self.parts = scope.parts
+        self.once = scope.once
+
+    def calls(self):
+        """Whether bodies run on the host, and do not say themselves how they went."""
+        return not self.once and self.has_calls()
+
+    def has_calls(self):
+        """Whether bodies run on the host."""
+        return self.program.calls > 0 or any(part.has_calls() for part in self.parts)
+
+    def run(self, launch, slot):
+        """Do it once."""
+        return launch.play(self.program, slot, self.once)
+
+    def close(self):
+        """Give the memory up; what was launched goes on."""
+        engine: Engine = self.engine
+        engine.gate.enter()
+        try:
+            self.close_inside()
+        finally:
+            engine.gate.leave()
+
+    def close_inside(self):
+        """What `close` does, by who is inside of the engine."""
+        if self.closed:
+            return
+        self.closed = True
+        for part in self.parts:
+            part.close_inside()
+        engine: Engine = self.engine
+        for item in self.held:
+            replica: Replica = item[1]
+            replica.pins -= 1
+        if engine.closed is None:
+            for item in self.temporaries:
+                self.free(engine, item)
+        for item in self.touched:
+            data: Data = item
+            data.recorded -= 1
+            if data.recorded == 0 and data.is_dropped:
+                engine.dropped.append(data)
+        self.held, self.temporaries, self.touched = [], [], []
+
+    def free(self, engine: Engine, replica: Replica):
+        """Free memory of the program after its last launch."""
+        port, engine.coherency.port = engine.coherency.port, engine.root
+        engine.coherency.scope = None
+        try:
+            version = Version()
+            version.replicas.append(replica)
+            replica.ready.clear()
+            engine.root.tails(version.readers)
+            version.readers.update(self.after)
+            engine.coherency.discard(version, replica, False)
+        finally:
+            engine.coherency.port, engine.coherency.scope = port, engine.scope

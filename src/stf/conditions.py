@@ -1,0 +1,203 @@
+"""Conditions and arithmetic of scalars that are logical data: computed by a task, not by the host."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stf._engine.access import DataHandle
+
+if TYPE_CHECKING:
+    from stf.contexts import Context
+
+__all__ = ["Condition", "Expression", "equal"]
+
+
+class Expression:
+    """Arithmetic of zero-dimensional (or one-element) logical data and constants, such as ``rs / pAp``.
+
+    ``alpha.assign(rs / pAp)`` computes it, in one task.
+    """
+
+    def __init__(self, operation: Callable[..., Any], *operands: Any) -> None:
+        self.operation = operation
+        self.operands = operands
+
+    def leaves(self) -> Iterator[Any]:
+        """The logical data that it reads, each as often as it stands there."""
+        for operand in self.operands:
+            if isinstance(operand, Expression):
+                yield from operand.leaves()
+            elif isinstance(operand, DataHandle):
+                yield operand
+
+    def value(self, values: dict[int, Any]) -> Any:
+        """Compute it, from the values of the data by their number."""
+        found = []
+        for operand in self.operands:
+            if isinstance(operand, Expression):
+                found.append(operand.value(values))
+            elif isinstance(operand, DataHandle):
+                found.append(values[operand.core.id])
+            else:
+                found.append(operand)
+        return self.operation(*found)
+
+    def submit(self, context: Context, target: Any) -> None:
+        """Compute it into `target`, as a task."""
+        reads = {leaf.core.id: leaf for leaf in self.leaves()}
+        for leaf in reads.values():
+            context._check_mine(leaf)
+        numbers = list(reads)
+        accesses = [leaf.read() for leaf in reads.values() if leaf.core is not target.core]
+        first = target.rw() if target.core.id in reads else target.write()
+
+        def compute(result: Any, *arrays: Any) -> None:
+            values = dict(zip([n for n in numbers if n != target.core.id], arrays, strict=True))
+            if target.core.id in reads:
+                values[target.core.id] = result
+            shaped = {number: array.reshape(()) for number, array in values.items()}
+            result[...] = self.value(shaped)
+
+        task = context.make_task_at([first, *accesses], "assign")
+        task.find_site_outside()
+        library = "cupy" if context.engine.port_enqueues(task.where) else "numpy"
+        task.run_late(Computation(compute), (), library)
+
+    def __bool__(self) -> bool:
+        raise TypeError(
+            "the truth of an expression of logical data is not known while a program is submitted; use "
+            "ctx.if_(condition) or ctx.while_loop(condition), or look at the value with float(lS)"
+        )
+
+    __hash__ = object.__hash__
+
+
+class Computation:
+    """The body of an assignment; what it holds of data are their numbers alone."""
+
+    def __init__(self, compute: Callable[..., None]) -> None:
+        self._compute = compute
+        self.__name__ = "assign"
+
+    def __call__(self, *arrays: Any) -> None:
+        self._compute(*arrays)
+
+
+class Arithmetic:
+    """The operators of what may stand in an expression."""
+
+    __slots__ = ()
+
+    def _not_scalar(self) -> Any:
+        """What is said of operands that may not."""
+        return NotImplemented
+
+    def _or_refuse(self, found: Any) -> Any:
+        return self._not_scalar() if found is None else found
+
+    def __add__(self, other: Any) -> Any:
+        return self._or_refuse(combined(operator.add, self, other))
+
+    def __radd__(self, other: Any) -> Any:
+        return self._or_refuse(combined(operator.add, other, self))
+
+    def __sub__(self, other: Any) -> Any:
+        return self._or_refuse(combined(operator.sub, self, other))
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._or_refuse(combined(operator.sub, other, self))
+
+    def __mul__(self, other: Any) -> Any:
+        return self._or_refuse(combined(operator.mul, self, other))
+
+    def __rmul__(self, other: Any) -> Any:
+        return self._or_refuse(combined(operator.mul, other, self))
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._or_refuse(combined(operator.truediv, self, other))
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return self._or_refuse(combined(operator.truediv, other, self))
+
+    def __pow__(self, other: Any) -> Any:
+        return self._or_refuse(combined(operator.pow, self, other))
+
+    def __neg__(self) -> Any:
+        return self._or_refuse(combined(operator.neg, self))
+
+    def __abs__(self) -> Any:
+        return self._or_refuse(combined(operator.abs, self))
+
+    def __lt__(self, other: Any) -> Any:
+        return self._or_refuse(compared(operator.lt, self, other))
+
+    def __le__(self, other: Any) -> Any:
+        return self._or_refuse(compared(operator.le, self, other))
+
+    def __gt__(self, other: Any) -> Any:
+        return self._or_refuse(compared(operator.gt, self, other))
+
+    def __ge__(self, other: Any) -> Any:
+        return self._or_refuse(compared(operator.ge, self, other))
+
+
+class Value(Expression, Arithmetic):
+    """An expression that is a number."""
+
+
+class Condition(Expression):
+    """A comparison of scalars, or several joined by ``&``, ``|`` and ``~``."""
+
+    def __and__(self, other: Any) -> Any:
+        return joined(np.logical_and, self, other)
+
+    def __or__(self, other: Any) -> Any:
+        return joined(np.logical_or, self, other)
+
+    def __invert__(self) -> Condition:
+        return Condition(np.logical_not, self)
+
+
+def equal(a: Any, b: Any) -> Condition:
+    """Return the condition that two scalars are equal; ``==`` of logical data says whether they are the same data.
+
+    Parameters
+    ----------
+    a, b : LogicalData, expression or number
+        One of them logical data, or made of such.
+    """
+    if not any(isinstance(x, (DataHandle, Expression)) for x in (a, b)):
+        raise TypeError("equal compares logical data; both of these are plain values")
+    found = compared(operator.eq, a, b)
+    if found is None:
+        raise TypeError(f"equal takes zero-dimensional logical data and numbers, got {a!r} and {b!r}")
+    return found  # type: ignore[no-any-return]
+
+
+def is_operand(value: Any) -> bool:
+    """Whether it may stand in an expression."""
+    if isinstance(value, (Value, bool, int, float, complex, np.generic)):
+        return True
+    return isinstance(value, DataHandle) and not value.core.token and value.core.layout.nbytes == element_size(value)
+
+
+def element_size(data: Any) -> int:
+    return int(data.core.layout.itemsize)
+
+
+def combined(operation: Callable[..., Any], *operands: Any) -> Any:
+    """An expression; None for what may not stand in one."""
+    return Value(operation, *operands) if all(map(is_operand, operands)) else None
+
+
+def compared(operation: Callable[..., Any], *operands: Any) -> Any:
+    """A condition; None for what may not stand in one."""
+    return Condition(operation, *operands) if all(map(is_operand, operands)) else None
+
+
+def joined(operation: Callable[..., Any], one: Any, other: Any) -> Any:
+    return Condition(operation, one, other) if isinstance(other, Condition) else NotImplemented

@@ -1,0 +1,169 @@
+"""Epochs: tasks that are gathered and launched as one graph, once. A context on graphs, or ``ctx.graph_scope()``."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from stf._engine import playing, recordings
+from stf.errors import TaskStateError
+
+if TYPE_CHECKING:
+    from stf.contexts import Context
+
+STEP_S = 0.0005  # how often it is looked whether another thread has ended its task
+
+
+class Epoch:
+    """Records what it can, and launches it when something else needs the results.
+
+    Parameters
+    ----------
+    context : Context
+        Whose tasks.
+    implicit : bool
+        It lasts as long as the context, for tasks of all threads; what waits launches it.
+    story : str
+        What messages call it.
+    """
+
+    def __init__(self, context: Context, implicit: bool, story: str) -> None:
+        self._context = weakref.ref(context)  # which keeps the engine, and so this
+        self.engine = context.engine
+        self.implicit = implicit
+        self.story = story
+        self.scope: Any = None
+        self.lock = threading.RLock()
+        self.launcher = 0  # the thread that launches
+        self.graphs = 0
+
+    def before(self, task: Any) -> None:
+        """Record what comes, or launch what was recorded, as a task that is about to begin needs it."""
+        engine = self.engine
+        if self.implicit and any(data.parent is not None for data in (*engine.dropped, *engine.deferred)):
+            self.step_out()  # tiles go, and what they were cut from can be used again
+            recordings.release_dropped(engine)
+        self._let_launch()
+        if task.in_place or task.kind == "wait":
+            if self.scope is not None and engine.scope is self.scope:
+                self.flush()
+        elif engine.scope is None and not self.launcher and not any(d.parent is not None for d in engine.deferred):
+            with engine.gate:
+                if engine.scope is None and recordings.last_open(engine) is None and not self.launcher:
+                    thread = 0 if self.implicit else threading.get_ident()
+                    self.scope = recordings.open_scope(engine, engine.make_recorder(), thread, self.story, True)
+
+    def suits(self, task: Any) -> bool:
+        """Whether a task may begin now, inside of the engine; else `before` is asked again."""
+        recorded = self.engine.scope is not None and self.engine.scope is self.scope
+        return not (self.implicit and recorded and (task.in_place or task.kind in ("wait", "graph")))
+
+    def step_out(self) -> None:
+        """Launch what was recorded, if it is for no one to say when."""
+        if self.implicit and self.scope is not None and self.engine.scope is self.scope:
+            self.flush()
+        self._let_launch()
+
+    def make_room(self) -> bool:
+        """Launch what was recorded, so that its memory can be used for something else; whether there was any."""
+        if self.scope is None or self.engine.scope is not self.scope or not self.scope.touched:
+            return False
+        self.flush()
+        return True
+
+    def flush(self) -> None:
+        """Launch what was recorded."""
+        recording = None
+        while recording is None:
+            if self.scope is None:
+                return
+            self._wait_for_open_tasks()
+            with self.lock:
+                recording = self._close_and_launch()
+
+    def _close_and_launch(self) -> Any:
+        """Submit what was recorded; other threads' tasks come after it. None if one of those is open just now."""
+        if self.scope is None:
+            return None
+        self.launcher = threading.get_ident()
+        try:
+            try:
+                recording = recordings.close_scope(self.engine, self.scope)
+            except TaskStateError:
+                if recordings.last_open(self.engine) is None:
+                    raise
+                return None
+            self.scope = None
+            try:
+                if recording.program.nodes:
+                    playing.submit(self.engine, self._task(), recording)
+                    self.graphs += 1
+            finally:
+                recording.close()
+        finally:
+            self.launcher = 0
+        return recording
+
+    def _let_launch(self) -> None:
+        """Wait while another thread launches what this one's tasks may depend on."""
+        if self.launcher and self.launcher != threading.get_ident():
+            mine = [task for task in self.engine.opened() if task.thread == threading.get_ident()]
+            if not mine:  # else that launch may be waiting for this thread
+                with self.lock:
+                    pass
+
+    def _task(self) -> Any:
+        """The task of a launch."""
+        context = self._context()
+        if context is None:  # it was dropped, and is being finalized
+            return self.engine.new_task("graph", 1)
+        task = context.make_task_at([], "graph")
+        task.kind = "graph"
+        task.find_site_outside()
+        return task
+
+    def discard(self) -> None:
+        """Forget what was recorded."""
+        scope, self.scope = self.scope, None
+        if scope is not None:
+            recordings.discard_scope(self.engine, scope)
+
+    def _wait_for_open_tasks(self) -> None:
+        """Let other threads end the tasks that they record."""
+        while (task := recordings.last_open(self.engine)) is not None:
+            if task.thread == threading.get_ident():
+                raise TaskStateError(
+                    f"{self.story} cannot be launched while task {task.label()} ({task.call_site}) is open; end it "
+                    "first"
+                )
+            time.sleep(STEP_S)
+
+
+class GraphScope:
+    """``with ctx.graph_scope():`` what is submitted inside becomes one graph, launched once, at the end."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._epoch: Epoch | None = None
+
+    def __enter__(self) -> GraphScope:
+        context = self._context
+        context._must_be_open()
+        engine = context.engine
+        if engine.scope is None and engine.epoch is None:  # else it is part of what is recorded already
+            self._epoch = engine.epoch = Epoch(context, False, "graph_scope")
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        epoch, self._epoch = self._epoch, None
+        if epoch is None:
+            return
+        try:
+            if error is None:
+                epoch.flush()
+            else:
+                epoch.discard()
+        finally:
+            self._context.engine.epoch = None

@@ -1,0 +1,505 @@
+"""Graphs: tasks that are recorded once and launched many times, and loops and branches of them."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stf import options
+from stf._engine import playing, recordings
+from stf._engine.routines import Branch, Repeat, While
+from stf.conditions import Condition
+from stf.epochs import GraphScope
+from stf.errors import TaskStateError
+from stf.params import Param
+from stf.places import DataPlace
+
+if TYPE_CHECKING:
+    from stf.contexts import Context
+
+__all__ = ["TaskGraph"]
+
+
+class Graphs:
+    """What of a context records."""
+
+    engine: Any
+    _must_be_open: Any
+    _graphs: Any
+
+    def graph_scope(self) -> GraphScope:
+        """Return a with-block whose tasks become one graph, launched once, at its end.
+
+        It may stand in any context; inside of what is recorded already it is a part of that. If its body raises,
+        nothing of it is run, and no data are poisoned.
+        """
+        return GraphScope(self)  # type: ignore[arg-type]
+
+    def task_graph(self, name: str | None = None) -> TaskGraph:
+        """Return a graph to record once and launch many times.
+
+        ``with g:`` records, and runs nothing; ``g.launch()`` runs it, ordered with all other tasks by its data.
+
+        Parameters
+        ----------
+        name : str, optional
+            What pictures and messages call its launches.
+        """
+        self._must_be_open()
+        return TaskGraph(self, options.name_of(name) or "graph")  # type: ignore[arg-type]
+
+    def repeat(self, count: int) -> RepeatBlock:
+        """Return a with-block whose tasks are recorded and run `count` times.
+
+        Raises
+        ------
+        TypeError, ValueError
+            `count` is no integer, or negative.
+        """
+        self._must_be_open()
+        return RepeatBlock(self, options.count_of(count))  # type: ignore[arg-type]
+
+    def while_loop(self, condition: Condition | None = None, *, max_iterations: int | None = None) -> Loop:
+        """Return a with-block whose tasks are recorded, and run as long as a condition holds.
+
+        Parameters
+        ----------
+        condition : Condition, optional
+            Such as ``residual > tol``: tested before each iteration, the first too. Without, the body runs once, and
+            then as long as what it passes to ``loop.continue_while`` holds.
+        max_iterations : int, optional
+            Stop after so many.
+        """
+        self._must_be_open()
+        limit = None if max_iterations is None else options.count_of(max_iterations)
+        return Loop(self, must_be_condition(condition, "while_loop") if condition is not None else None, limit)  # type: ignore[arg-type]
+
+    def if_(self, condition: Condition) -> BranchBlock:
+        """Return a with-block whose tasks are recorded, and run if a condition holds when they are reached.
+
+        ``with ctx.if_(c) as br:``, and directly behind it, perhaps, ``with br.else_():``.
+        """
+        self._must_be_open()
+        return BranchBlock(self, must_be_condition(condition, "if_"))  # type: ignore[arg-type]
+
+
+def must_be_condition(condition: Any, who: str) -> Condition:
+    """Raise TypeError unless it is a condition."""
+    if not isinstance(condition, Condition):
+        raise TypeError(
+            f"{who} takes a condition of logical data, such as residual > tol, got {type(condition).__name__}"
+        )
+    return condition
+
+
+class Recorder:
+    """Opens one recording after the other, and submits what is made of them as one task."""
+
+    def __init__(self, context: Context, story: str) -> None:
+        self.context = context
+        self.engine = context.engine
+        self.story = story
+        self.scope: Any = None
+
+    def open(self) -> None:
+        """Record from here on."""
+        engine = self.engine
+        with engine.gate:
+            self.scope = recordings.open_scope(engine, engine.make_recorder(), threading.get_ident(), self.story)
+
+    def close(self, needed: Any = None) -> Any:
+        """Return what was recorded; with `needed`, what others need by data, so that it can run again."""
+        scope, self.scope = self.scope, None
+        if needed is not None:
+            with self.engine.gate:
+                recordings.restore(self.engine, scope, needed)
+        return recordings.close_scope(self.engine, scope)
+
+    def discard(self) -> None:
+        """Forget what was recorded."""
+        scope, self.scope = self.scope, None
+        if scope is not None:
+            recordings.discard_scope(self.engine, scope)
+
+    def launch_before(self) -> None:
+        """Launch what an epoch has gathered: what comes is a launch of its own."""
+        epoch = self.engine.epoch
+        if epoch is not None:
+            epoch.flush()
+
+    def submit(self, routine: Any, name: str, values: Any = None) -> None:
+        """Submit a routine as one task."""
+        submit_routine(self.context, routine, name, values)
+
+
+def submit_routine(context: Context, routine: Any, name: str, values: Any = None) -> None:
+    """Submit a routine as one task, of its own even where an epoch gathers tasks."""
+    engine = context.engine
+    epoch = engine.epoch
+    if epoch is not None and engine.scope is not None and engine.scope is epoch.scope:
+        epoch.flush()
+    task = context.make_task_at([], name)
+    task.kind = "graph"
+    task.find_site_outside()
+    nested = engine.scope is not None
+    if epoch is None or nested:
+        playing.submit(engine, task, routine, values)
+    else:
+        with epoch.lock:
+            epoch.launcher = threading.get_ident()
+            try:
+                playing.submit(engine, task, routine, values)
+            finally:
+                epoch.launcher = 0
+    if not nested:
+        routine.launches = getattr(routine, "launches", 0) + 1
+
+
+# -- graphs by hand ------------------------------------------------------------------------------------------------
+
+
+class TaskGraph:
+    """Tasks that were recorded, to be launched many times; made by `Context.task_graph`.
+
+    Attributes
+    ----------
+    name : str
+        What its launches are called.
+    """
+
+    def __init__(self, context: Context, name: str) -> None:
+        self.name = name
+        self._context = context
+        self._recorder: Recorder | None = None
+        self._recording: Any = None
+        self._params: dict[str, Param] = {}
+        self._closed = False
+        context._graphs.add(self)
+
+    def param(self, name: str, default: Any) -> Param:
+        """Return a value that tasks take when they are recorded, and that each launch may give anew.
+
+        Raises
+        ------
+        ValueError
+            There is one of that name.
+        TaskStateError
+            The graph was recorded already.
+        """
+        if self._recording is not None:
+            raise TaskStateError(f"graph '{self.name}' is recorded; its parameters are made before, or while, it is")
+        if name in self._params:
+            raise ValueError(f"graph '{self.name}' has a parameter '{name}' already")
+        param = self._params[name] = Param(name, default)
+        return param
+
+    def __enter__(self) -> TaskGraph:
+        self._must_not_be_closed()
+        if self._recording is not None:
+            raise TaskStateError(f"graph '{self.name}' is recorded already; make another one with ctx.task_graph()")
+        context = self._context
+        context._must_be_open()
+        recorder = Recorder(context, f"graph '{self.name}'")
+        recorder.launch_before()
+        if context.engine.scope is not None:
+            raise TaskStateError(
+                f"graph '{self.name}' cannot be recorded inside of {context.engine.scope.story}; record it before, and "
+                "launch it there"
+            )
+        recorder.open()
+        self._recorder = recorder
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        recorder, self._recorder = self._recorder, None
+        if recorder is None:
+            return
+        if error is None:
+            self._recording = recorder.close()
+        else:
+            recorder.discard()
+
+    def launch(self, **values: Any) -> None:
+        """Run the graph once, after and before all other tasks that use its data.
+
+        Parameters
+        ----------
+        **values
+            Of its parameters; those that are not given have their defaults.
+
+        Raises
+        ------
+        TypeError
+            There is no such parameter.
+        TaskStateError
+            Nothing was recorded, or the graph is closed.
+        """
+        self._must_not_be_closed()
+        if self._recording is None:
+            raise TaskStateError(f"graph '{self.name}' is not recorded; submit its tasks inside of `with g:` first")
+        for name in values:
+            if name not in self._params:
+                known = ", ".join(self._params) or "none"
+                raise TypeError(f"graph '{self.name}' has no parameter '{name}'; it has {known}")
+        self._context._must_be_open()
+        submit_routine(self._context, self._recording, self.name, values)
+
+    @property
+    def launches(self) -> int:
+        """How often it was launched."""
+        return 0 if self._recording is None else int(self._recording.launches)
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes it has."""
+        return 0 if self._recording is None else len(self._recording.program.nodes)
+
+    def _must_not_be_closed(self) -> None:
+        if self._closed:
+            raise TaskStateError(f"graph '{self.name}' is closed; record a new one with ctx.task_graph()")
+
+    def close(self) -> None:
+        """Give its memory up; launches that were submitted go on. Closing it again does nothing."""
+        if self._recorder is not None:
+            raise TaskStateError(f"graph '{self.name}' is being recorded; close it afterwards")
+        self._closed = True
+        recording, self._recording = self._recording, None
+        if recording is not None:
+            recording.close()
+
+    def __del__(self) -> None:
+        recording = getattr(self, "_recording", None)
+        if recording is not None:  # a finalizer does nothing but say so
+            recording.engine.dropped.append(recording)
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "empty" if self._recording is None else f"{self.nodes} nodes"
+        return f"<stf.TaskGraph '{self.name}', {state}, launched {self.launches} times>"
+
+
+def close_graphs(graphs: weakref.WeakSet[TaskGraph]) -> None:
+    """For a context that ends."""
+    for graph in list(graphs):
+        if graph._recorder is not None:
+            graph._recorder.discard()
+            graph._recorder = None
+        graph.close()
+
+
+# -- loops and branches --------------------------------------------------------------------------------------------
+
+
+class Block:
+    """A with-block that records its body."""
+
+    def __init__(self, context: Context, story: str) -> None:
+        self._context = context
+        self._recorder = Recorder(context, story)
+
+    def _begin(self) -> None:
+        self._context._must_be_open()
+        self._recorder.launch_before()
+        self._recorder.open()
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if error is not None:
+            self._recorder.discard()
+            self._forget()
+        else:
+            self._end()
+
+    def _end(self) -> None:
+        raise NotImplementedError
+
+    def _forget(self) -> None:
+        """Give up what was recorded before a body that raised."""
+
+    def _finish(self, routine: Any, name: str) -> None:
+        """Submit; what was recorded is needed no more then, unless a recording around holds it."""
+        nested = self._context.engine.scope is not None
+        try:
+            self._recorder.submit(routine, name)
+        except BaseException:
+            if not nested:
+                routine.close()
+            raise
+        if not nested:
+            routine.close()
+
+
+class RepeatBlock(Block):
+    """What ``with ctx.repeat(n):`` records."""
+
+    def __init__(self, context: Context, count: int) -> None:
+        super().__init__(context, "repeat")
+        self._count = count
+
+    def __enter__(self) -> RepeatBlock:
+        self._begin()
+        return self
+
+    def _end(self) -> None:
+        body = self._recorder.close(needed={})
+        self._finish(Repeat(body, self._count), "repeat")
+
+
+class Tested(Block):
+    """A with-block with a condition, which is computed into a flag that the host reads."""
+
+    def __init__(self, context: Context, story: str) -> None:
+        super().__init__(context, story)
+        self._flag: Any = None
+
+    def _record_condition(self, condition: Condition) -> Any:
+        """A recording that computes the flag."""
+        self._begin()
+        try:
+            self._compute(condition)
+        except BaseException:
+            self._recorder.discard()
+            raise
+        return self._recorder.close()
+
+    def _make_flag(self) -> None:
+        self._flag = self._context.logical_data_empty((), np.bool_, name="condition")
+
+    def _compute(self, condition: Condition) -> None:
+        """Submit what computes the flag, and brings it to the host."""
+        condition.submit(self._context, self._flag)
+        self._context.prefetch(self._flag, DataPlace("host"))
+
+    def _holds(self) -> bool:
+        """Read the flag, which is on the host now."""
+        from stf.data import view_for_host
+
+        replicas = self._flag.core.version.replicas
+        return bool(view_for_host(next(replica for replica in replicas if replica.place == 0), None))
+
+
+class Loop(Tested):
+    """What ``with ctx.while_loop(condition) as loop:`` records.
+
+    Attributes
+    ----------
+    iterations : int
+        How often the body ran, in the last run that is over.
+    """
+
+    def __init__(self, context: Context, condition: Condition | None, limit: int | None) -> None:
+        super().__init__(context, "while_loop")
+        self._condition = condition
+        self._limit = limit
+        self._test: Any = None
+        self._continued = False
+        self.iterations = 0
+
+    def __enter__(self) -> Loop:
+        self._make_flag()
+        if self._condition is not None:
+            self._test = self._record_condition(self._condition)
+        try:
+            self._begin()
+        except BaseException:
+            self._forget()
+            raise
+        return self
+
+    def _forget(self) -> None:
+        if self._test is not None:
+            self._test.close()
+
+    def continue_while(self, condition: Condition) -> None:
+        """Say, once in the body of a loop without a condition, when it goes on.
+
+        Raises
+        ------
+        TaskStateError
+            The loop has a condition, or it was said already, or the loop is over.
+        """
+        if self._condition is not None or self._continued or self._recorder.scope is None:
+            raise TaskStateError("continue_while is called exactly once, in the body of a while_loop without condition")
+        self._compute(must_be_condition(condition, "continue_while"))
+        self._continued = True
+
+    def _end(self) -> None:
+        if self._condition is None and not self._continued:
+            self._recorder.discard()
+            raise TaskStateError("a while_loop without condition calls loop.continue_while(condition) in its body")
+        needed = {} if self._test is None else {use.data.id: use.entries for use in self._test.uses}
+        try:
+            body = self._recorder.close(needed=needed)
+        except BaseException:
+            self._forget()
+            raise
+        routine = While(self._test, body, self._holds, self._limit, self._count)
+        self._finish(routine, "while_loop")
+
+    def _count(self, iterations: int) -> None:
+        self.iterations = iterations
+
+
+class BranchBlock(Tested):
+    """What ``with ctx.if_(condition) as br:`` records; ``with br.else_():`` may come directly behind it."""
+
+    def __init__(self, context: Context, condition: Condition) -> None:
+        super().__init__(context, "if_")
+        self._condition = condition
+        self._test: Any = None
+        self._is_over = False
+
+    def __enter__(self) -> BranchBlock:
+        self._make_flag()
+        self._test = self._record_condition(self._condition)
+        try:
+            self._begin()
+        except BaseException:
+            self._forget()
+            raise
+        return self
+
+    def _forget(self) -> None:
+        self._test.close()
+
+    def _end(self) -> None:
+        body = self._recorder.close()
+        self._finish(Branch(self._test, body, None, self._holds), "if_")
+        self._is_over = True
+
+    def else_(self) -> ElseBlock:
+        """Return a with-block whose tasks run if the condition did not hold.
+
+        Raises
+        ------
+        TaskStateError
+            The block of ``if_`` has not ended yet, or raised, or has an ``else_`` already.
+        """
+        if not self._is_over:
+            raise TaskStateError("else_ comes directly behind the block of ctx.if_, once, and not if that raised")
+        self._is_over = False
+        return ElseBlock(self._context, self._flag)
+
+
+class ElseBlock(Tested):
+    """What ``with br.else_():`` records."""
+
+    def __init__(self, context: Context, flag: Any) -> None:
+        super().__init__(context, "else_")
+        self._flag = flag
+        self._test: Any = None
+
+    def __enter__(self) -> ElseBlock:
+        self._begin()
+        self._context.prefetch(self._flag, DataPlace("host"))
+        self._test = self._recorder.close()
+        self._begin()
+        return self
+
+    def _forget(self) -> None:
+        self._test.close()
+
+    def _end(self) -> None:
+        body = self._recorder.close()
+        self._finish(Branch(self._test, body, None, lambda: not self._holds()), "else_")

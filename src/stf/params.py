@@ -1,0 +1,96 @@
+"""Parameters of recorded graphs: values that each launch may give anew."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["Param"]
+
+
+class Param:
+    """A value that a recorded graph gets at each launch; made by ``g.param(name, default)``.
+
+    Tasks take it in place of a number. Arithmetic gives another that is computed from it at each launch; what needs the
+    value while recording (``if``, ``range``, ``float``) is an error, since a recording holds for all values.
+
+    Attributes
+    ----------
+    name : str
+        By which ``g.launch(name=value)`` gives it.
+    default : object
+        The value where a launch gives none.
+    """
+
+    def __init__(self, name: str, default: Any, make: Callable[[Any], Any] | None = None) -> None:
+        self.name = name
+        self.default = default
+        self._make = make
+
+    def value_in(self, values: dict[str, Any] | None) -> Any:
+        """The value in a launch."""
+        return self.default if values is None else values.get(self.name, self.default)
+
+    def _derive(self, operation: Callable[..., Any], *others: Any, swapped: bool = False) -> DerivedParam:
+        return DerivedParam(operation, (*others, self) if swapped else (self, *others))
+
+    def __add__(self, other: Any) -> DerivedParam:
+        return self._derive(operator.add, other)
+
+    def __radd__(self, other: Any) -> DerivedParam:
+        return self._derive(operator.add, other, swapped=True)
+
+    def __sub__(self, other: Any) -> DerivedParam:
+        return self._derive(operator.sub, other)
+
+    def __rsub__(self, other: Any) -> DerivedParam:
+        return self._derive(operator.sub, other, swapped=True)
+
+    def __mul__(self, other: Any) -> DerivedParam:
+        return self._derive(operator.mul, other)
+
+    def __rmul__(self, other: Any) -> DerivedParam:
+        return self._derive(operator.mul, other, swapped=True)
+
+    def __truediv__(self, other: Any) -> DerivedParam:
+        return self._derive(operator.truediv, other)
+
+    def __rtruediv__(self, other: Any) -> DerivedParam:
+        return self._derive(operator.truediv, other, swapped=True)
+
+    def __pow__(self, other: Any) -> DerivedParam:
+        return self._derive(operator.pow, other)
+
+    def __neg__(self) -> DerivedParam:
+        return self._derive(operator.neg)
+
+    def _refuse(self, *_: Any) -> Any:
+        raise TypeError(
+            f"the value of parameter '{self.name}' is not known while a graph is recorded: pass it to tasks as it is, "
+            "or give a plain number where the value shapes the graph"
+        )
+
+    __bool__ = __int__ = __index__ = __float__ = __complex__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
+    __iter__ = __len__ = _refuse
+    __array_ufunc__ = None  # so that NumPy leaves arithmetic to us
+
+    def __repr__(self) -> str:
+        return f"<parameter {self.name}={self.default!r}>"
+
+
+class DerivedParam(Param):
+    """What is computed from parameters, at each launch."""
+
+    def __init__(self, operation: Callable[..., Any], operands: tuple[Any, ...]) -> None:
+        names = [operand.name for operand in operands if isinstance(operand, Param)]
+        self._operation = operation
+        self._operands = operands
+        super().__init__(" and ".join(dict.fromkeys(names)), self._compute(None))
+
+    def _compute(self, values: dict[str, Any] | None) -> Any:
+        return self._operation(*[o.value_in(values) if isinstance(o, Param) else o for o in self._operands])
+
+    def value_in(self, values: dict[str, Any] | None) -> Any:
+        """The value in a launch."""
+        return self._compute(values)
