@@ -5,6 +5,7 @@ from stf._engine.late cimport LateCall
 from stf.interop.current cimport Borrowed, borrow
 from stf._engine cimport waits
 from stf._engine.submit cimport Engine
+from stf._engine.ports cimport Port
 from stf._engine.task cimport OPEN, TaskCore
 
 @cython.no_gc
@@ -25,6 +26,8 @@ cdef class Body(LateCall):
 cdef Body make_body(TaskCore task, object fn, object args, list written, list kinds=*, list late=*)
 cdef int begin_body(TaskCore task) except -1
 cdef int submit(TaskCore task, Body body) except -1
+cdef int record_body(Engine engine, Body body) except -1
+cpdef int end_recorded(Engine engine, TaskCore task) except -1
 cdef int run_now(Engine engine, TaskCore task, Body body) except -1
 cdef object view_of(TaskCore task, int index, object lib)
 cdef object remote_view(TaskCore task, Replica replica, bint writeable, object lib)

@@ -14,7 +14,7 @@ from stf._engine import outcomes, waits
 from stf._engine.access import Access, DataHandle
 from stf._engine.failures import Failure
 from stf._engine.late import LateCall
-from stf.errors import AccessError, PlaceError
+from stf.errors import AccessError, CaptureError, PlaceError
 from stf.interop import adapters
 from stf.interop.current import Borrowed
 from stf.interop.jax_arrays import JaxCopy
@@ -330,8 +330,11 @@ def run_now(engine, task, body):
     inner: Borrowed = None
     try:
         borrowed = borrow(engine.port.stream(task.slot), engine.place_numbers[task.where])
-        body.prepare()
-        body.execute()
+        if engine.scope is None:
+            body.prepare()
+            body.execute()
+        else:
+            record_body(engine, body)
     except Exception as exception:
         failure = Failure(task.label(), task.call_site, exception, task.written(), True)
     except BaseException as exception:
@@ -351,7 +354,76 @@ def run_now(engine, task, body):
         error = failure.error()
         failure.forget_frames()
         raise error
-    engine.end(task)
+    if engine.scope is None:
+        engine.end(task)
+    else:
+        end_recorded(engine, task)
+    return 0
+
+
+def record_body(engine, body):
+    """Run a body whose work is captured: what it allocates is the graph's."""
+    run_body = cython.cast(Body, body.again(None))
+    with adapters.private_pools(engine.port):
+        run_body.prepare()
+        run_body.execute()
+    task = cython.cast(TaskCore, body.task)
+    if any([isinstance(a, Param) for a in body.args]):
+        number = engine.place_numbers[task.where]
+        engine.port.capture_again(task.slot, BodyCapture(engine.root, body, task.where, number, engine.port.pools))
+    return 0
+
+
+class BodyCapture:
+    """A recorded body that takes parameters: captured anew for a launch with other values."""
+
+    def __init__(self, root, body, where, ordinal, pools):
+        self.root = root
+        self.body = body
+        self.where = where
+        self.ordinal = ordinal
+        self.pools = pools
+        self.values = None
+        self.captured = None
+
+    def __call__(self, values, first):
+        """What was captured for the values of a launch; `first` is that of the defaults."""
+        body: Body = self.body
+        defaults = [a.value_in(None) for a in body.args if isinstance(a, Param)]
+        wanted = [a.value_in(values) for a in body.args if isinstance(a, Param)]
+        if wanted == defaults:
+            return first
+        if self.captured is None or wanted != self.values:
+            self.captured, self.values = self.capture(body.again(values)), wanted
+        return self.captured
+
+    def capture(self, body: Body):
+        root: Port = self.root
+        capture = root.begin_capture(self.where)
+        try:
+            borrowed: Borrowed = borrow(capture.pointer, self.ordinal)
+            try:
+                with self.pools:
+                    body.prepare()
+                    body.execute()
+            finally:
+                borrowed.give_back()
+        finally:
+            captured = capture.end()
+        return captured
+
+
+def end_recorded(engine, task):
+    """End a task whose work was captured, unless that was spoilt."""
+    try:
+        engine.end(task)
+    except CaptureError as reason:
+        error = CaptureError(
+            f"task {task.label()} ({task.call_site}) cannot be recorded: {reason}. Leave it out of the graph, or let it "
+            "enqueue all its work on the task's stream (t.stream, or the library's current stream)"
+        )
+        engine.fail(task, Failure(task.label(), task.call_site, error, task.written(), True))
+        raise error from None
     return 0
 
 

@@ -6,7 +6,7 @@ from stf._engine.submit cimport Engine
 from stf._engine.task cimport ENDED, NEW, OPEN, TaskCore
 
 from stf.interop.current cimport Borrowed, borrow
-from stf.bodies cimport must_reach, submit_body, values_of, view_of, without_tokens
+from stf.bodies cimport end_recorded, must_reach, submit_body, values_of, view_of, without_tokens
 
 cdef object TOKEN
 cdef str FOLDER

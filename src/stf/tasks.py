@@ -28,7 +28,7 @@ from stf.interop.current import Borrowed, without_grad
 from stf.options import name_of, refuse_name
 
 if not cython.compiled:
-    from stf.bodies import must_reach, view_of, without_tokens
+    from stf.bodies import end_recorded, must_reach, view_of, without_tokens
     from stf.interop.current import borrow
 
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
@@ -313,7 +313,10 @@ class Task(TaskCore):
         engine: Engine = self.engine
         if self.opened_ns:
             self.tell_span()
-        engine.end(self)
+        if engine.scope is None:
+            engine.end(self)
+        else:
+            end_recorded(engine, self)
         return 0
 
     def tell_span(self):
@@ -446,12 +449,18 @@ class Task(TaskCore):
             pointer = engine.port.stream(self.slot)
             if pointer is not None:
                 self.borrowed = borrow(pointer, engine.place_numbers[self.where])
+                if engine.scope is not None:
+                    self.pools = adapters.private_pools(engine.port)
+                    self.pools.__enter__()
         return 0
 
     def give_back(self):
         """Undo `borrow`."""
         borrowed: Borrowed = self.borrowed
         self.borrowed = None
+        if self.pools is not None:
+            pools, self.pools = self.pools, None
+            pools.__exit__()
         borrowed.give_back()
         return 0
 

@@ -11,11 +11,14 @@ cdef class GraphBackend(Port):
     cdef list slots
     cdef list spare
     cdef dict captures
+    cdef dict recaptures
+    cdef public object pools  # of the memory that bodies allocate
     cdef Node node_of(self, int64_t event)
     cdef int come_after(self, Node node, EventSet waits) except -1
     cdef int64_t place_on_lane(self, Node node) except -1
     cdef int put(self, int slot, tuple operation) except -1
     cdef int end_capture(self, int slot, Node node) except -1
+    cpdef int capture_again(self, int slot, object again) except -1
     cpdef int run(self, int slot, object routine) except -1
     cdef int begin(self, int place, EventSet waits, int kind) except -1
     cdef int join(self, int slot, EventSet waits) except -1

@@ -40,6 +40,8 @@ class GraphBackend(Port):
         self.slots = []
         self.spare = []
         self.captures = {}
+        self.recaptures = {}
+        self.pools = None
 
     def node_of(self, event):
         """The node that ends with `event`."""
@@ -85,7 +87,10 @@ class GraphBackend(Port):
     def abort(self, slot):
         node: Node = self.slots[slot]
         if slot in self.captures:
-            self.end_capture(slot, node)
+            try:
+                self.end_capture(slot, node)
+            except CaptureError:
+                pass  # whoever aborts knows why
         for operation in node.operations:
             if operation[0] == CALL:
                 self.program.calls -= 1
@@ -176,10 +181,16 @@ class GraphBackend(Port):
 
     def end_capture(self, slot, node):
         """Make a node's operation of what a body put on its stream."""
-        capture = self.captures.pop(slot)
-        captured = capture.end()
+        captured = self.captures.pop(slot).end()
         if captured is not None:
-            node.operations.append((CAPTURED, captured))
+            again = self.recaptures.pop(slot, None)
+            self.program.variants += again is not None
+            node.operations.append((CAPTURED, captured, self.pools, again))
+        return 0
+
+    def capture_again(self, slot, again):
+        """Say how what is captured on a slot is captured for other values of parameters."""
+        self.recaptures[slot] = again
         return 0
 
     def follow(self, slot, pointer):

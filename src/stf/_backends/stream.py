@@ -149,6 +149,34 @@ class StreamBackend(LanePort):
         self.driver.launch(lane.stream, function, gx, gy, gz, bx, by, bz, shared, block, nbytes)
         return 0
 
+    def begin_capture(self, place):
+        return self.driver.begin_capture(self.devices[place])
+
+    def play_captured(self, slot, captured):
+        lane: Lane = self.lanes[slot]
+        self.driver.play_captured(lane.stream, captured)
+        return 0
+
+    def capture(self, place, program, play):
+        """What a program does, as a graph: ``play(port, program)`` puts it on the lanes of a captured stream."""
+        capture = self.driver.begin_capture(self.devices[place])
+        try:
+            inner = StreamBackend(self.driver, self.width, False)
+            try:
+                inner.start_after(place, capture.pointer, True)
+                slot = play(inner, program)
+                inner.lead(slot, capture.pointer)
+                inner.end(slot)
+            finally:
+                inner.shutdown()
+        except BaseException:
+            try:
+                capture.end()
+            except CaptureError:
+                pass  # there is a better reason
+            raise
+        return capture.end()
+
     def call(self, slot, body):
         lane: Lane = self.lanes[slot]
         self.driver.call(lane.stream, body)

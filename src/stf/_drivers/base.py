@@ -128,6 +128,17 @@ class Driver:
         """Launch a kernel; its arguments are the `nbytes` at the address `block`."""
         raise NotImplementedError
 
+    def begin_capture(self, device):
+        """Begin to capture a new stream of `device`: an object with its `pointer`; its ``end()`` is what was captured.
+
+        That may be None for nothing; else ``launch(pointer)`` puts it on a stream.
+        """
+        raise NotImplementedError
+
+    def play_captured(self, stream, captured):
+        """Put what was captured on a stream; CUDA may still be busy with an earlier launch of it."""
+        raise NotImplementedError
+
     def lead(self, stream, pointer):
         """What comes on the caller's CUDA stream `pointer` starts after what is on `stream` now."""
         raise NotImplementedError

@@ -26,6 +26,7 @@ from stf._drivers.queues cimport CALL, KEEP, Op, QueueDriver, Stream, make_op
 import threading
 
 from stf._drivers.cuda_devices import current_ordinal
+from stf._drivers.cuda_graphs import Capture
 from stf._drivers.base import Registered
 from stf.errors import CaptureError
 
@@ -379,6 +380,15 @@ cdef class CallersDriver(CudaDriver):
                     cu.cuMemFreeHost((<Stage>item).store.pinned)
             pop(before)
         return CudaDriver.close(self)
+
+    cpdef object begin_capture(self, int device):
+        return Capture(<int64_t><uintptr_t>(<Device>self.devices[device]).context, self.where(device))
+
+    cpdef int play_captured(self, int stream, object captured) except -1:
+        cdef DeviceStream lane = <DeviceStream>self.streams[stream]
+        self.flush()
+        captured.launch(<int64_t><uintptr_t>lane.handle)
+        return self.keep(stream, captured)
 
     cpdef int follow(self, int stream, int64_t pointer) except -1:
         cdef DeviceStream lane = <DeviceStream>self.streams[stream]

@@ -164,6 +164,10 @@ class RecordingDriver(WrappingDriver):
         self.recording.note("drained", stream)
         return 0
 
+    def play_captured(self, stream: int, captured: Any) -> int:
+        self.recording.note("launch", stream)
+        return int(self.inner.play_captured(stream, captured))
+
     def launch(self, stream: int, function: int, *config_and_block: int) -> int:
         self.recording.note("launch", stream)
         return int(self.inner.launch(stream, function, *config_and_block))

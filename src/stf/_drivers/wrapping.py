@@ -100,6 +100,12 @@ class WrappingDriver(Driver):
     def launch(self, stream: int, function: int, *config_and_block: int) -> int:
         return int(self.inner.launch(stream, function, *config_and_block))
 
+    def begin_capture(self, device: int) -> Any:
+        return self.inner.begin_capture(device)
+
+    def play_captured(self, stream: int, captured: Any) -> int:
+        return int(self.inner.play_captured(stream, captured))
+
     def lead(self, stream: int, pointer: int) -> int:
         return int(self.inner.lead(stream, pointer))
 

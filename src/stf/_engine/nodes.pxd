@@ -24,4 +24,5 @@ cdef class Program:
     cdef readonly list nodes
     cdef public int calls
     cdef public int runs
+    cdef public int variants
     cdef int add(self, Node node) except -1

@@ -47,12 +47,15 @@ class Program:
         How many bodies run on the host.
     runs : int
         How many nested programs there are.
+    variants : int
+        How many captured bodies depend on parameters.
     """
 
     def __init__(self):
         self.nodes = []
         self.calls = 0
         self.runs = 0
+        self.variants = 0
 
     def add(self, node):
         """Take a node; what it needs is there."""

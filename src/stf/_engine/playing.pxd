@@ -26,5 +26,8 @@ cdef class Launch:
     cdef int play_nested(self, object routine) except -1
     cdef int put(self, tuple operation) except -1
     cdef int put_launch(self, tuple shape, object arguments) except -1
+    cdef int play_captured(self, tuple operation) except -1
+    cpdef int put_graph(self, object captured, int slot) except -1
+    cpdef int play_on(self, Port port, Program program) except -1
     cdef int finish_calls(self) except -1
     cpdef int wait(self) except -1

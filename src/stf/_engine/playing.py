@@ -26,6 +26,9 @@ if not cython.compiled:
     LAUNCH, COPY, FILL, CALL, KEEP, CAPTURED, RUN = 0, 1, 2, 3, 4, 5, 6
 
 
+NOTHING = EventSet()
+
+
 class Launch:
     """One launch of a recording, or of a routine made of several: `values` are those of its parameters."""
 
@@ -105,6 +108,8 @@ class Launch:
                 for operation in node.operations:
                     if operation[0] == RUN:
                         self.play_nested(operation[1])
+                    elif operation[0] == CAPTURED:
+                        self.play_captured(operation)
                     else:
                         self.put(operation)
             except BaseException:
@@ -140,9 +145,45 @@ class Launch:
             else:
                 port.call(self.slot, Call(self, operation[1]))
                 self.engine.queued += 1
-        elif kind == CAPTURED:
-            port.play_captured(self.slot, operation[1])
         return 0
+
+    def play_captured(self, operation: tuple):
+        """Put a body that was captured on the open slot, for which the host may have to wait."""
+        engine = self.engine
+        captured = operation[1]
+        engine.gate.leave()
+        try:
+            if operation[3] is not None:
+                captured = operation[3](self.values, captured)
+            waits.enter_slot(self.port, self.slot)
+        finally:
+            engine.gate.enter()
+        if captured is not None:
+            self.port.play_captured(self.slot, captured)
+        return 0
+
+    def put_graph(self, captured, slot):
+        """Put a whole graph on a slot; return the slot."""
+        engine = self.engine
+        self.slot = slot
+        waits.enter_slot(self.port, slot)
+        engine.gate.enter()
+        try:
+            self.port.play_captured(slot, captured)
+        finally:
+            engine.gate.leave()
+        return slot
+
+    def play_on(self, port, program: Program):
+        """Do what a program says on another port, whose first event is its origin; return the slot after it."""
+        before = self.port, self.slot, self.task.slot
+        self.port = port
+        try:
+            slot = port.begin(self.task.where, NOTHING, COMPUTE)
+            self.play(program, slot, False)
+            return self.slot
+        finally:
+            self.port, self.slot, self.task.slot = before
 
     def put_launch(self, shape: tuple, arguments):
         """Launch a kernel with the arguments that were recorded, or those of this launch."""

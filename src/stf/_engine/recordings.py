@@ -11,6 +11,8 @@ pinned as long as the recording lives, since the program knows their addresses.
 
 from __future__ import annotations
 
+import logging
+
 try:
     import cython
 except ImportError:
@@ -22,7 +24,7 @@ from stf._engine.deps import EventSet
 from stf._engine.failures import raise_failures
 from stf._engine.instances import Replica
 from stf._engine.scopes import Version
-from stf.errors import TaskStateError
+from stf.errors import CaptureError, DriverError, TaskStateError
 
 if not cython.compiled:
     from stf._sync import PyThread_get_thread_ident
@@ -32,6 +34,9 @@ if not cython.compiled:
     COMPUTE, COPY_IN, COPY_OUT, HOST = 0, 1, 2, 3
 
 NOTHING = EventSet()
+
+
+log = logging.getLogger("stf")
 
 
 class Scope:
@@ -369,7 +374,8 @@ class Recording:
         self.held = scope.held
         self.after = scope.after
         self.temporaries = scope.temporaries
-        self.launches = 0
+        self.launches = self.played = 0
+        self.captured = self.reason = None
         self.closed = False
         self.parts = scope.parts
         self.once = scope.once
@@ -383,8 +389,30 @@ class Recording:
         return self.program.calls > 0 or any(part.has_calls() for part in self.parts)
 
     def run(self, launch, slot):
-        """Do it once."""
-        return launch.play(self.program, slot, self.once)
+        """Do it once: node by node at first, as one graph of the driver's where there are such and it comes again."""
+        captured = self.graph_of(launch)
+        if captured is None:
+            return launch.play(self.program, slot, self.once)
+        return launch.put_graph(captured, slot)
+
+    def graph_of(self, launch):
+        """The driver's graph of the program, made for its second run; None where there is none."""
+        program: Program = self.program
+        if self.once or program.calls or program.runs or program.variants or self.reason is not None:
+            return None
+        self.played += 1
+        if self.captured is None and self.played > 1:
+            engine: Engine = self.engine
+            where = launch.task.where
+            if not engine.root.enqueues(where):
+                self.reason = "its device has no graphs"
+                return None
+            try:
+                self.captured = engine.root.capture(where, program, launch.play_on)
+            except (CaptureError, DriverError) as error:
+                self.reason = str(error)
+                log.info("%s is played on streams: %s", self.story, error)
+        return self.captured
 
     def close(self):
         """Give the memory up; what was launched goes on."""

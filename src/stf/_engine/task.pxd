@@ -60,6 +60,7 @@ cdef class TaskCore:
     cdef bint inline  # its body runs in the submitting call
     cdef object restore
     cdef object borrowed
+    cdef object pools  # of a body that is recorded
     cdef public list views
     cdef int find_site(self) except -1
     cdef int position_of(self, int index) except -2

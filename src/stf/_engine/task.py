@@ -144,6 +144,7 @@ if not cython.compiled:
         "uses",
         "cores",
         "views",
+        "pools",
         "before",
         "after",
         "replicas",

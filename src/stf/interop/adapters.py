@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from stf.interop import arrays, cuda_arrays, jax_arrays, tensors
+from stf.interop.captures import PrivatePools
 from stf.interop.dtypes import carrier
 from stf.interop.memory import numpy_view
 
@@ -21,6 +22,13 @@ INSTALL = {
     "numba": "pip install numba-cuda[cu13]",
     "jax": "pip install jax (on GPUs jax[cuda13])",
 }
+
+
+def private_pools(port: Any) -> PrivatePools:
+    """The pools for what the bodies of a recording allocate."""
+    if port.pools is None:
+        port.pools = PrivatePools()
+    return port.pools  # type: ignore[no-any-return]
 
 
 def view(replica: Any, writeable: bool, lib: str | None) -> Any:
