@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import importlib.util
 import os
 import subprocess
 import sys
@@ -18,6 +17,7 @@ import pytest
 import stf
 
 sys.path.insert(0, str(Path(__file__).parent))  # the tests import `helpers`
+from helpers import on_stand_in  # noqa: E402
 
 
 @pytest.fixture(scope="session")
@@ -50,7 +50,7 @@ MATRIX = [
 if os.environ.get("STF_TEST_DEVICES"):  # "cuda": the same tests on GPUs (make gpu-test)
     DEVICES = os.environ["STF_TEST_DEVICES"]
     MATRIX = [pytest.param({"devices": DEVICES}, id="stream-cuda")]
-    if importlib.util.find_spec("fakecuda") is None:  # whose CuPy computes where it is called: it cannot be captured
+    if not on_stand_in():  # whose CuPy computes where it is called: it cannot be captured
         MATRIX.append(pytest.param({"devices": DEVICES, "use_graph": True}, id="graph-cuda"))
 
 

@@ -7,6 +7,7 @@ they only enqueue work, and get CuPy arrays, which refuse to be taken for NumPy'
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,6 +17,12 @@ import pytest
 import scipy.sparse
 
 import stf
+
+
+def on_stand_in() -> bool:
+    """Whether CUDA's driver, and CuPy, are the stand-ins of tests/fakecuda."""
+    found = importlib.util.find_spec("fakecuda")
+    return found is not None and found.origin is not None  # else it is the folder
 
 
 def is_cuda(ctx: stf.Context) -> bool:

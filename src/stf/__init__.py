@@ -37,6 +37,7 @@ from stf.observing import why
 from stf.partition import blocked_partition, cyclic_partition, null_partition, tiled_partition
 from stf.places import DataPlace, ExecPlace, Grid, data_place, exec_place
 from stf.reducers import Reducer, reducer
+from stf.replaying import replay
 from stf.tasks import Task
 
 __all__ = [
@@ -81,6 +82,7 @@ __all__ = [
     "kernel",
     "null_partition",
     "reducer",
+    "replay",
     "register_data_interface",
     "stream_ctx",
     "task",

@@ -329,6 +329,8 @@ def run_now(engine, task, body):
     borrowed: Borrowed = None
     inner: Borrowed = None
     try:
+        if engine.scope is not None:
+            body.prepare()  # a node before that of the body
         borrowed = borrow(engine.port.stream(task.slot), engine.place_numbers[task.where])
         if engine.scope is None:
             body.prepare()
@@ -365,7 +367,6 @@ def record_body(engine, body):
     """Run a body whose work is captured: what it allocates is the graph's."""
     run_body = cython.cast(Body, body.again(None))
     with adapters.private_pools(engine.port):
-        run_body.prepare()
         run_body.execute()
     task = cython.cast(TaskCore, body.task)
     if any([isinstance(a, Param) for a in body.args]):
@@ -404,7 +405,6 @@ class BodyCapture:
             borrowed: Borrowed = borrow(capture.pointer, self.ordinal)
             try:
                 with self.pools:
-                    body.prepare()
                     body.execute()
             finally:
                 borrowed.give_back()
@@ -419,8 +419,8 @@ def end_recorded(engine, task):
         engine.end(task)
     except CaptureError as reason:
         error = CaptureError(
-            f"task {task.label()} ({task.call_site}) cannot be recorded: {reason}. Leave it out of the graph, or let it "
-            "enqueue all its work on the task's stream (t.stream, or the library's current stream)"
+            f"task {task.label()} ({task.call_site}) cannot be recorded: {reason}. Leave it out of the graph, or let "
+            "it enqueue all its work on the task's stream (t.stream, or the library's current stream)"
         )
         engine.fail(task, Failure(task.label(), task.call_site, error, task.written(), True))
         raise error from None

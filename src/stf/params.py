@@ -9,6 +9,14 @@ from typing import Any
 __all__ = ["Param"]
 
 
+class ValueNeededError(TypeError):
+    """The value of a parameter was needed while a graph was recorded; `name` is the parameter's."""
+
+    def __init__(self, story: str, name: str) -> None:
+        super().__init__(story)
+        self.name = name
+
+
 class Param:
     """A value that a recorded graph gets at each launch; made by ``g.param(name, default)``.
 
@@ -66,10 +74,16 @@ class Param:
         return self._derive(operator.neg)
 
     def _refuse(self, *_: Any) -> Any:
-        raise TypeError(
+        raise ValueNeededError(
             f"the value of parameter '{self.name}' is not known while a graph is recorded: pass it to tasks as it is, "
-            "or give a plain number where the value shapes the graph"
+            "or give a plain number where the value shapes the graph",
+            self.name,
         )
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("value", "_as_parameter_"):  # what a kernel's argument is asked for
+            self._refuse()
+        raise AttributeError(f"parameter '{self.name}' has no attribute '{name}'")
 
     __bool__ = __int__ = __index__ = __float__ = __complex__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
     __iter__ = __len__ = _refuse

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import gc
-import importlib.util
-import os
 import threading
 
 import numpy as np
 import pytest
+from helpers import on_stand_in
 
 import stf
 
 pytestmark = pytest.mark.skipif(
-    bool(os.environ.get("STF_TEST_DEVICES")) and importlib.util.find_spec("fakecuda") is not None,
+    on_stand_in(),
     reason="the stand-in for CuPy computes where it is called: it cannot be captured",
 )
 
@@ -477,3 +476,118 @@ def test_jacobi_to_convergence(ctx):
     matrix = 4 * np.eye(n) - np.eye(n, k=1) - np.eye(n, k=-1)
     assert np.abs(matrix @ x.numpy() - b).max() < 1e-10
     assert 5 < loop.iterations < 50
+
+
+# -- replay --------------------------------------------------------------------------------------------------------
+
+
+def test_replay_records_the_second_call(ctx, lX, lY):
+    calls = []
+
+    @stf.replay
+    def step(x, y, a):
+        calls.append(a)
+        for place in everywhere(ctx, 2):
+            add.on(place)(x, y, a)
+
+    for k in range(1, 7):
+        step(lX, lY, 1.0)
+        assert lX.numpy().tolist() == [0, 2 * k, 4 * k, 6 * k]
+    assert len(calls) == 2
+    assert "1 recordings" in step.explain() and "6 calls" in step.explain()
+
+
+def test_numbers_are_parameters_of_a_replay(ctx, lX, lY):
+    calls = []
+
+    @stf.replay
+    def step(x, y, a, n=2):
+        calls.append(n)
+        for _ in range(n):  # so its value is part of the signature
+            add(x, y, a * 2)
+
+    total = 0
+    for k in range(6):
+        step(lX, lY, float(k))
+        total += 2 * 2 * k
+        assert lX.numpy()[1] == total
+    assert "shape the graph: n" in step.explain()
+    before = len(calls)
+    for k in range(4):
+        step(lX, lY, 1.0, n=3)
+        total += 6
+        assert lX.numpy()[1] == total
+    assert len(calls) == before + 2
+    step(lX, lY, 1.0)
+    assert lX.numpy()[1] == total + 4 and len(calls) == before + 2
+
+
+def test_other_data_and_closures_are_recorded_anew(ctx, lX, lY):
+    factor, calls = 1.0, []
+
+    @stf.replay
+    def step(x):
+        calls.append(factor)
+        add(x, lY, factor)
+
+    lZ = ctx.logical_data(np.zeros(4))
+    for _ in range(3):
+        step(lX)
+    for _ in range(3):
+        step(lZ)
+    factor = 10.0
+    for _ in range(3):
+        step(lX)
+    assert lX.numpy().tolist() == [0, 33, 66, 99]
+    assert lZ.numpy().tolist() == [0, 3, 6, 9]
+    assert calls == [1.0] * 4 + [10.0] * 2
+
+
+def test_a_replay_cannot_branch_on_data(ctx, lX):
+    @stf.replay
+    def step(x):
+        if x.numpy()[0] < 10:
+            increment(x)
+
+    step(lX)
+    with pytest.raises(stf.TaskStateError, match="wait inside") as caught:
+        step(lX)
+    assert "cannot wait for data, or branch on them, on the host" in caught.value.__notes__[0]
+    increment(lX)
+    assert lX.numpy()[0] == 2
+
+
+def test_a_replay_inside_a_graph_is_a_part_of_it(ctx, lX, lY):
+    @stf.replay
+    def step(x, y):
+        add(x, y)
+
+    g = ctx.task_graph()
+    with g:
+        step(lX, lY)
+        step(lX, lY)
+    g.launch()
+    assert lX.numpy().tolist() == [0, 2, 4, 6]
+
+
+def test_what_replay_decorates():
+    with pytest.raises(TypeError, match="decorates a function, got int"):
+        stf.replay(3)
+    with pytest.raises(TypeError, match="has no parameter 'n' to be static"):
+        stf.replay(static=("n",))(lambda x: None)
+    with pytest.raises(TypeError, match="was called without logical data"):
+        stf.replay(lambda a: None)(1)
+
+
+def test_old_recordings_are_given_up(ctx, lY):
+    @stf.replay
+    def step(x):
+        add(x, lY)
+
+    many = [ctx.logical_data(np.zeros(4)) for _ in range(12)]
+    for x in many:
+        step(x)
+        step(x)
+    for x in many:
+        assert x.numpy().tolist() == [0, 2, 4, 6]
+    step.close()

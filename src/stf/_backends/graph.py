@@ -122,7 +122,7 @@ class GraphBackend(Port):
         """Add an operation to an open slot."""
         node: Node = self.slots[slot]
         if slot in self.captures:
-            self.end_capture(slot, node)
+            raise CaptureError("it gives stf work beside what it puts on its stream itself; make two tasks of it")
         node.operations.append(operation)
         return 0
 

@@ -1,0 +1,273 @@
+"""Replay: a function whose tasks are recorded when it is called again, and launched as one graph from then on."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import numbers
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from stf import config
+from stf._engine.access import DataHandle
+from stf.errors import ContextClosedError, TaskStateError
+from stf.graphs import TaskGraph
+from stf.params import Param, ValueNeededError
+
+__all__ = ["ReplayFunction", "replay"]
+
+KEPT = 8  # recordings of a function; the ninth takes the place of the one that was used the longest ago
+log = logging.getLogger("stf")
+
+
+def replay(fn: Any = None, *, static: Iterable[str] = ()) -> Any:
+    """Decorate a function of logical data whose calls are to be replayed.
+
+    The first call with certain arguments runs as it is. The second is recorded, and launched; from the third on there
+    is nothing but a launch. Other data, other values that are no numbers, another default place or other values in
+    the function's closure are recorded anew.
+
+    Numbers (not bool) are parameters: each launch may give other ones. A number whose value the function itself needs,
+    as in ``range(n)``, is part of the signature; so are those named in `static`.
+
+    Python in the function that is no task runs only when it is recorded.
+
+    Parameters
+    ----------
+    fn : callable
+        The function; left out, the result decorates.
+    static : iterable of str
+        Names of parameters whose values shape the graph.
+
+    Returns
+    -------
+    ReplayFunction
+        Call it as the function.
+
+    Raises
+    ------
+    TypeError
+        `fn` is no function, or has no parameter of that name.
+    """
+    if fn is None:
+        return functools.partial(replay, static=tuple(static))
+    return ReplayFunction(fn, tuple(static))
+
+
+class Entry:
+    """What is known of the calls with one signature."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.graph: TaskGraph | None = None
+        self.result: Any = None
+        self.reason = "called once; the next call is recorded"
+
+
+class ReplayFunction:
+    """A function whose calls are recorded and replayed; made by `replay`."""
+
+    def __init__(self, fn: Callable[..., Any], static: tuple[str, ...]) -> None:
+        if not callable(fn):
+            raise TypeError(f"stf.replay decorates a function, got {type(fn).__name__}")
+        functools.update_wrapper(self, fn)
+        self._fn = fn
+        self._name = getattr(fn, "__name__", "replay")
+        self._signature = inspect.signature(fn)
+        unknown = [name for name in static if name not in self._signature.parameters]
+        if unknown:
+            raise TypeError(f"'{self._name}' has no parameter '{unknown[0]}' to be static")
+        self._static = set(static)
+        self._entries: OrderedDict[Any, Entry] = OrderedDict()
+        self._recordings = 0
+        self._last_key: Any = None
+
+    def __get__(self, instance: Any, owner: Any) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        bound = self._signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        context = self._context_of(bound.arguments)
+        if context.engine.scope is not None and context.engine.scope.thread:
+            return self._fn(*args, **kwargs)  # a part of what is recorded there
+        entry = self._entry_for(context, bound.arguments)
+        entry.calls += 1
+        if entry.graph is None:
+            if entry.calls == 1:
+                return self._fn(*args, **kwargs)
+            return self._record(context, entry, bound)
+        if config.validate:
+            self._compare(context, entry, bound)
+        entry.graph.launch(**self._values(bound.arguments))
+        return entry.result
+
+    # -- signatures --------------------------------------------------------------------------------------------
+
+    def _context_of(self, arguments: dict[str, Any]) -> Any:
+        for handle in data_in(arguments.values()):
+            context = handle.core.engine.context()
+            if context is None:
+                raise ContextClosedError(f"the context of {handle.core.describe()} is gone; keep a reference to it")
+            return context
+        raise TypeError(f"'{self._name}' was called without logical data, so its context is unknown; pass some")
+
+    def _is_param(self, name: str, value: Any) -> bool:
+        return is_number(value) and name not in self._static
+
+    def _values(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The numbers that a launch gives."""
+        return {name: value for name, value in arguments.items() if self._is_param(name, value)}
+
+    def _key(self, context: Any, arguments: dict[str, Any]) -> tuple[Any, ...]:
+        parts = [("context", id(context.engine)), ("place", context.current_place_code())]
+        for name, value in arguments.items():
+            parts.append((name, type(value) if self._is_param(name, value) else key_of(value)))
+        for name, cell in closure_of(self._fn):
+            by_identity = isinstance(cell, (list, dict, set))  # which functions write to
+            parts.append((f"{name} (closure)", ("object", id(cell)) if by_identity else key_of(cell)))
+        return tuple(parts)
+
+    def _entry_for(self, context: Any, arguments: dict[str, Any]) -> Entry:
+        key = self._key(context, arguments)
+        entry = self._entries.get(key)
+        if entry is None:
+            entry = self._entries[key] = Entry()
+            if len(self._entries) > KEPT:
+                _, oldest = self._entries.popitem(last=False)
+                if oldest.graph is not None:
+                    oldest.graph.close()
+        else:
+            self._entries.move_to_end(key)
+        self._last_key, self._before = key, self._last_key
+        return entry
+
+    # -- recording ---------------------------------------------------------------------------------------------
+
+    def _record(self, context: Any, entry: Entry, bound: inspect.BoundArguments) -> Any:
+        """Record the call, and launch it; a number that the function needs becomes part of the signature."""
+        while True:
+            try:
+                graph, entry.result = self._recorded(context, bound)
+                break
+            except ValueNeededError as error:
+                self._static.add(error.name)
+                entry = self._entry_for(context, bound.arguments)
+                log.debug("%s: the value of '%s' shapes the graph", self._name, error.name)
+        entry.graph = graph
+        entry.reason = f"recorded: {graph.nodes} nodes"
+        self._recordings += 1
+        if self._recordings == KEPT + 1:
+            log.warning(
+                "'%s' was recorded %d times; what changed last: %s. Make such values parameters, or pass the same data",
+                self._name,
+                self._recordings,
+                difference(self._before, self._last_key),
+            )
+        graph.launch(**self._values(bound.arguments))
+        return entry.result
+
+    def _recorded(self, context: Any, bound: inspect.BoundArguments) -> tuple[TaskGraph, Any]:
+        graph = context.task_graph(self._name)
+        passed = dict(bound.arguments)
+        for name, value in self._values(bound.arguments).items():
+            passed[name] = graph.param(name, value)
+        call = inspect.BoundArguments(self._signature, passed)  # type: ignore[arg-type]
+        try:
+            with graph:
+                result = self._fn(*call.args, **call.kwargs)
+        except TaskStateError as error:
+            error.add_note(
+                f"'{self._name}' is recorded for replay: it cannot wait for data, or branch on them, on the host; use "
+                "ctx.if_ or ctx.while_loop, or leave that out of the function"
+            )
+            raise
+        return graph, result
+
+    def _compare(self, context: Any, entry: Entry, bound: inspect.BoundArguments) -> None:
+        """Record again, and see that it is the same (STF_VALIDATE)."""
+        graph, _ = self._recorded(context, bound)
+        known, now = entry.graph._recording.program, graph._recording.program  # type: ignore[union-attr]
+        same = known.edges() == now.edges() and known.kinds() == now.kinds()
+        graph.close()
+        if not same:
+            raise TaskStateError(
+                f"'{self._name}' submits other tasks than when it was recorded ({len(now.nodes)} nodes, then "
+                f"{len(known.nodes)}): it depends on something that is no argument; pass that, or name it static"
+            )
+
+    # -- telling -----------------------------------------------------------------------------------------------
+
+    def explain(self) -> str:
+        """Say what was recorded, how often it was replayed, and which numbers are part of the signature."""
+        lines = [f"{self._name}: {self._recordings} recordings, {len(self._entries)} signatures known"]
+        if self._static:
+            lines.append(f"  values that shape the graph: {', '.join(sorted(self._static))}")
+        for entry in self._entries.values():
+            launched = 0 if entry.graph is None else entry.graph.launches
+            lines.append(f"  {entry.calls} calls, {entry.reason}, launched {launched} times")
+        return "\n".join(lines)
+
+    def close(self) -> None:
+        """Give up what was recorded; the function records again when it is called again."""
+        for entry in self._entries.values():
+            if entry.graph is not None:
+                entry.graph.close()
+        self._entries.clear()
+
+    def __repr__(self) -> str:
+        return f"<stf.replay {self._name}>"
+
+
+def is_number(value: Any) -> bool:
+    """Whether it is a number, and no truth value."""
+    return isinstance(value, (numbers.Number, np.number)) and not isinstance(value, (bool, np.bool_, Param))
+
+
+def data_in(values: Iterable[Any]) -> Iterator[Any]:
+    """Logical data among arguments, in containers too."""
+    for value in values:
+        if isinstance(value, DataHandle):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from data_in(value)
+        elif isinstance(value, dict):
+            yield from data_in(value.values())
+        elif hasattr(value, "parts") and hasattr(value, "expand_mode"):
+            yield from value.parts
+
+
+def key_of(value: Any) -> Any:
+    """What must be equal for a recording to hold."""
+    if isinstance(value, DataHandle):
+        return ("data", value.core.id)
+    if isinstance(value, (list, tuple)):
+        return (type(value), tuple(key_of(item) for item in value))
+    if isinstance(value, dict):
+        return (dict, tuple((key, key_of(item)) for key, item in value.items()))
+    try:
+        hash(value)
+    except TypeError:
+        return ("object", id(value))
+    return (type(value), value)
+
+
+def closure_of(fn: Any) -> Iterator[tuple[str, Any]]:
+    """Names and contents of the cells of a function's closure."""
+    names = getattr(getattr(fn, "__code__", None), "co_freevars", ())
+    for name, cell in zip(names, getattr(fn, "__closure__", None) or (), strict=True):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:
+            yield name, None
+
+
+def difference(one: Any, other: Any) -> str:
+    """What differs between two signatures."""
+    before = dict(one or ())
+    names = [str(name) for name, value in other if before.get(name, value) != value]
+    return ", ".join(names) or "nothing that is known"
