@@ -123,6 +123,48 @@ static void bandwidth(const char *name, int inwards)
     DO(cuMemFreeHost(host));
 }
 
+/* A chain of kernels as a graph: per node to add it, to instantiate, and to run; per launch to submit it. */
+static void graphs(int n)
+{
+    double times[4][REPEAT];
+    const char *names[4] = {"graph_add", "graph_instantiate", "graph_run", "graph_submit"};
+    void *args[1] = {&memory};
+    for (int r = 0; r < REPEAT; r++) {
+        CUgraph graph;
+        CUgraphExec executable;
+        CUgraphNode node, before = NULL;
+        CUDA_KERNEL_NODE_PARAMS params = {0};
+        params.func = touch;
+        params.gridDimX = params.gridDimY = params.gridDimZ = 1;
+        params.blockDimX = params.blockDimY = params.blockDimZ = 1;
+        params.kernelParams = args;
+        DO(cuGraphCreate(&graph, 0));
+        double start = now_us();
+        for (int i = 0; i < n; i++) {
+            DO(cuGraphAddKernelNode(&node, graph, i ? &before : NULL, i > 0, &params));
+            before = node;
+        }
+        times[0][r] = (now_us() - start) / n;
+        start = now_us();
+        DO(cuGraphInstantiate(&executable, graph, 0));
+        times[1][r] = (now_us() - start) / n;
+        for (int warm = 0; warm < 2; warm++) {
+            DO(cuStreamSynchronize(streams[0]));
+            start = now_us();
+            DO(cuGraphLaunch(executable, streams[0]));
+            times[3][r] = now_us() - start;
+            DO(cuStreamSynchronize(streams[0]));
+            times[2][r] = (now_us() - start) / n;
+        }
+        DO(cuGraphExecDestroy(executable));
+        DO(cuGraphDestroy(graph));
+    }
+    for (int i = 0; i < 4; i++) {
+        qsort(times[i], REPEAT, sizeof times[i][0], ascending);
+        printf("%s %.4f\n", names[i], times[i][REPEAT / 2]);
+    }
+}
+
 int main(void)
 {
     CUdevice device;
@@ -145,6 +187,7 @@ int main(void)
     measure("launch", launch);
     measure("launch4", launch4);
     measure("scalar_wait", scalar_wait);
+    graphs(1000);
     bandwidth("host_to_device_gbps", 1);
     bandwidth("device_to_host_gbps", 0);
     return 0;

@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the figures there too")
     options = parser.parse_args()
     raw = run_raw()
-    rows = [*submission_rows(raw), *library_rows(raw), *transfer_rows(raw)]
+    rows = [*submission_rows(raw), *graph_rows(raw), *library_rows(raw), *transfer_rows(raw)]
     judge(rows, max(raw["record"] / RECORD_US, 1.0))
     print_table(raw, rows)
     if options.json:
@@ -181,6 +181,60 @@ def stencil_steps(rows: list[list[object]]) -> Iterator[tuple[object, ...]]:
         step, column = divmod(i, WIDTH)
         a, b = rows[step & 1], rows[1 - (step & 1)]
         yield a[column - 1], a[column], a[(column + 1) % WIDTH], b[column]
+
+
+def graph_rows(raw: dict[str, float]) -> list[dict[str, object]]:
+    """A chain of trivial kernels that is recorded once and launched again, beside the driver's graph calls."""
+    touch, _ = load_kernels()
+    rows: list[dict[str, object]] = []
+    with stf.context(devices="cuda:0") as ctx:
+        data = ctx.logical_data(np.zeros(8))
+        with ctx.task(data.rw()):
+            pass
+
+        def submit(n: int) -> None:
+            for _ in range(n):
+                ctx.launch_kernel(touch, ONE, data.rw())
+
+        def recorded(n: int) -> Any:
+            graph = ctx.task_graph()
+            with graph:
+                submit(n)
+            return graph
+
+        for n in (100, 1000, 10_000, 100_000):
+            times = []
+            for _ in range(REPEAT if n < 100_000 else 2):
+                start = time.perf_counter()
+                graph = recorded(n)
+                times.append((time.perf_counter() - start) / n * 1e6)
+                graph.close()
+            cost = Cost(statistics.median(times), statistics.median(times))
+            add(rows, f"graph_record_{n}", cost, beside=raw["graph_add"], budget_us=1.0)
+        n = 1000
+        graph = recorded(n)
+        launches = []
+        for _ in range(REPEAT + 3):
+            ctx.synchronize()
+            start = time.perf_counter()
+            graph.launch()
+            submitted = time.perf_counter()
+            ctx.synchronize()
+            launches.append(((submitted - start) * 1e6, (time.perf_counter() - start) / n * 1e6))
+        submission = statistics.median(t[0] for t in launches[3:])
+        total = statistics.median(t[1] for t in launches[3:])
+        add(rows, "graph_replay", Cost(total, total), beside=raw["graph_run"], budget_ratio=1.05)
+        call = Cost(submission, total * n)
+        add(rows, "graph_replay_call", call, beside=raw["graph_submit"], budget_us=5.0, added=True)
+        streams = []
+        for _ in range(REPEAT):
+            start = time.perf_counter()
+            submit(n)
+            ctx.synchronize()
+            streams.append((time.perf_counter() - start) / n * 1e6)
+        on_streams = statistics.median(streams)
+        add(rows, "graph_beside_streams", Cost(total, total), beside=on_streams, budget_ratio=1 / 3)
+    return rows
 
 
 def library_rows(raw: dict[str, float]) -> list[dict[str, object]]:

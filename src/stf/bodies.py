@@ -406,6 +406,9 @@ class BodyCapture:
             try:
                 with self.pools:
                     body.execute()
+            except Exception as error:
+                task: TaskCore = body.task
+                raise Failure(task.label(), task.call_site, error, task.written(), True).error() from error
             finally:
                 borrowed.give_back()
         finally:
