@@ -17,7 +17,7 @@ import pytest
 import stf
 
 sys.path.insert(0, str(Path(__file__).parent))  # the tests import `helpers`
-from helpers import on_stand_in  # noqa: E402
+from helpers import on_stand_in
 
 
 @pytest.fixture(scope="session")
@@ -116,6 +116,8 @@ class ContextFactory:
 def ctx_factory(request: pytest.FixtureRequest) -> Iterator[ContextFactory]:
     """Make contexts on one (backend, driver) after the other."""
     why = request.node.get_closest_marker("at_once")
+    if request.node.name.find("graph-cuda") >= 0 and request.module.__name__.rpartition(".")[2] != "test_graphs":
+        pytest.skip("bodies of these tests look at their results, which graphs on CUDA do not hold")
     if why is not None and request.param.get("use_graph"):
         pytest.skip(f"a graph context gathers tasks: {why.args[0]}")
     factory = ContextFactory(request.param)

@@ -569,11 +569,11 @@ class Context(Launching, Creation, Filling, Lending, Waiting, Observing, Graphs)
     def _must_be_outside(self, what: str) -> None:
         """Blocking calls inside a body would wait for themselves; what was gathered for a graph is launched."""
         self._must_be_open()
-        if self.engine.epoch is not None:
-            self.engine.epoch.step_out()
         inside = self.engine.inside(threading.get_ident())
         if inside is not None:
             raise TaskStateError(f"{what} inside {inside}: it would wait for itself; call it after the task has ended")
+        if self.engine.epoch is not None:
+            self.engine.epoch.step_out()
 
     def __repr__(self) -> str:
         return f"<stf.Context{f' {self.name!r}' if self.name else ''} on {self._spec}>"

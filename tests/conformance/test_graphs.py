@@ -231,6 +231,21 @@ def test_graphs_are_closed_with_their_context(ctx_factory):
         g.launch()
 
 
+def test_a_body_that_waits_for_the_device_cannot_be_recorded(ctx, lX):
+    if not ctx.on_cuda:
+        pytest.skip("on a CPU nothing is captured")
+
+    @stf.task
+    def looks(x: stf.ReadWrite):
+        x += float(x.sum())
+
+    g = ctx.task_graph()
+    with pytest.raises(stf.CaptureError, match="task 'looks' .*test_graphs.py:.* cannot be recorded: it waits"), g:
+        looks(lX)
+    increment(lX)
+    assert lX.numpy().tolist() == [1] * 4
+
+
 # -- scopes --------------------------------------------------------------------------------------------------------
 
 
@@ -513,7 +528,7 @@ def test_numbers_are_parameters_of_a_replay(ctx, lX, lY):
         assert lX.numpy()[1] == total
     assert "shape the graph: n" in step.explain()
     before = len(calls)
-    for k in range(4):
+    for _ in range(4):
         step(lX, lY, 1.0, n=3)
         total += 6
         assert lX.numpy()[1] == total

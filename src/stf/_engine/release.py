@@ -438,7 +438,7 @@ def abandon(engine: Engine, port, story):
     """In the child of a fork: nothing reaches the parent's driver, and no thread is inside that isn't here."""
     engine.closed = story
     engine.gate = Gate()
-    engine.root = port
+    engine.root = engine.port = port
 
 
 def retire_everything(engine: Engine):

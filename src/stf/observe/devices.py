@@ -25,7 +25,8 @@ class DeviceTimes(Observer):
     def task(self, task: ObservedTask) -> None:
         """Mark where a task begins: its stream has all the waits that it needs."""
         slot = getattr(task, "slot", -1)
-        if slot >= 0:
+        engine = getattr(task, "engine", None)
+        if slot >= 0 and (engine is None or engine.scope is None):  # what is recorded does not run now
             self._port.mark(slot, (task.id, task.symbol or task.kind))
 
     def withdrawn(self, task_id: int) -> None:
