@@ -464,7 +464,7 @@ class BranchBlock(Tested):
         self._test.close()
 
     def _end(self) -> None:
-        body = self._recorder.close()
+        body = self._recorder.close(needed={})
         self._finish(Branch(self._test, body, None, self._holds), "if_")
         self._is_over = True
 
@@ -501,5 +501,5 @@ class ElseBlock(Tested):
         self._test.close()
 
     def _end(self) -> None:
-        body = self._recorder.close()
+        body = self._recorder.close(needed={})
         self._finish(Branch(self._test, body, None, lambda: not self._holds()), "else_")

@@ -1,0 +1,220 @@
+"""Random programs of recorded tasks beside NumPy: graphs launched several times, scopes, loops and branches in each other.
+
+A program is a tree of statements. It is done by stf, in one of several ways to record, and by plain Python on NumPy
+arrays; the results are compared after each launch, and at the end with what was written back.
+
+    python tests/properties/graph_programs.py 0 1000        # run programs 0 … 999
+    STF_TEST_DEVICES=cuda:0,1 python …                      # on GPUs
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+
+import numpy as np
+
+import stf
+
+MODULUS = 1009
+DEVICES = os.environ.get("STF_TEST_DEVICES")
+
+
+@stf.task
+def mix(x: stf.ReadWrite, y: stf.Read, c):
+    x *= 3
+    x += y * c
+    x %= MODULUS
+
+
+@stf.task
+def blend(x: stf.Write, y: stf.Read, z: stf.Read, c):
+    x[...] = (y + z * c) % MODULUS
+
+
+@stf.task
+def reset(x: stf.Write, c):
+    x[...] = c
+
+
+@stf.task
+def count(x: stf.Accumulate[stf.reducer.sum], y: stf.Read):
+    x += y
+
+
+@stf.task
+def increment(s: stf.ReadWrite):
+    s += 1
+
+
+class Model:
+    """The same statements, one after the other, on NumPy arrays."""
+
+    def __init__(self, arrays, scalars):
+        self.arrays, self.scalars = arrays, scalars
+
+    def do(self, tree):
+        for statement in tree:
+            getattr(self, statement[0])(*statement[1:])
+
+    def mix(self, _, i, j, c):
+        x = self.arrays[i]
+        x[...] = (x * 3 + self.arrays[j] * c) % MODULUS
+
+    def blend(self, _, i, j, k, c):
+        self.arrays[i][...] = (self.arrays[j] + self.arrays[k] * c) % MODULUS
+
+    def reset(self, _, i, c):
+        self.arrays[i][...] = c
+
+    def count(self, _, i, j):
+        self.arrays[i][...] = ((self.arrays[i] + 2 * self.arrays[j]) * 3) % MODULUS
+
+    def repeat(self, n, body):
+        for _ in range(n):
+            self.do(body)
+
+    def loop(self, s, limit, first, body):
+        self.scalars[s] = 0
+        while first or self.scalars[s] < limit:
+            first = False
+            self.do(body)
+            self.scalars[s] += 1
+
+    def branch(self, s, threshold, body, other):
+        self.do(body if self.scalars[s] > threshold else other)
+
+    def scope(self, body):
+        self.do(body)
+
+
+class Emitter:
+    """The statements as tasks."""
+
+    def __init__(self, ctx, data, scalars):
+        self.ctx, self.data, self.scalars = ctx, data, scalars
+
+    def do(self, tree):
+        for statement in tree:
+            getattr(self, statement[0])(*statement[1:])
+
+    def place(self, p):
+        return self.ctx.devices[p % len(self.ctx.devices)]
+
+    def mix(self, p, i, j, c):
+        mix.on(self.place(p))(self.data[i], self.data[j], c)
+
+    def blend(self, p, i, j, k, c):
+        blend.on(self.place(p))(self.data[i], self.data[j], self.data[k], c)
+
+    def reset(self, p, i, c):
+        reset.on(self.place(p))(self.data[i], c)
+
+    def count(self, p, i, j):
+        count.on(self.place(p))(self.data[i], self.data[j])
+        count.on(self.place(p + 1))(self.data[i], self.data[j])
+        mix.on(self.place(p))(self.data[i], self.data[j], 0)
+
+    def repeat(self, n, body):
+        with self.ctx.repeat(n):
+            self.do(body)
+
+    def loop(self, s, limit, first, body):
+        reset(self.scalars[s], 0)
+        condition = self.scalars[s] < limit
+        with self.ctx.while_loop() if first else self.ctx.while_loop(condition) as loop:
+            self.do(body)
+            increment(self.scalars[s])
+            if first:
+                loop.continue_while(condition)
+
+    def branch(self, s, threshold, body, other):
+        with self.ctx.if_(self.scalars[s] > threshold) as branch:
+            self.do(body)
+        with branch.else_():
+            self.do(other)
+
+    def scope(self, body):
+        with self.ctx.graph_scope():
+            self.do(body)
+
+
+def tree(rng, arrays, scalars, depth, used):
+    """Statements; a loop inside another counts in a scalar of its own."""
+    statements = []
+    for _ in range(rng.randint(1, 5)):
+        kinds = {"mix": 8, "blend": 5, "reset": 2, "count": 2}
+        if depth:
+            kinds |= {"repeat": 2, "branch": 2, "scope": 1, "loop": 2 if len(used) < scalars else 0}
+        kind = rng.choices(list(kinds), list(kinds.values()))[0]
+        i, j, k = rng.sample(range(arrays), 3)
+        p, c = rng.randrange(3), rng.randrange(7)
+        if kind in ("mix", "blend", "reset", "count"):
+            parts = {"mix": (p, i, j, c), "blend": (p, i, j, k, c), "reset": (p, i, c), "count": (p, i, j)}
+            statements.append((kind, *parts[kind]))
+        elif kind == "repeat":
+            statements.append((kind, rng.randint(0, 3), tree(rng, arrays, scalars, depth - 1, used)))
+        elif kind == "scope":
+            statements.append((kind, tree(rng, arrays, scalars, depth - 1, used)))
+        elif kind == "branch":
+            s = rng.randrange(scalars)
+            bodies = [tree(rng, arrays, scalars, depth - 1, used) for _ in range(2)]
+            statements.append((kind, s, rng.randint(-1, 3), *bodies))
+        else:
+            s = next(n for n in range(scalars) if n not in used)
+            first = rng.random() < 0.3
+            statements.append((kind, s, rng.randint(0, 3), first, tree(rng, arrays, scalars, depth - 1, {*used, s})))
+    return statements
+
+
+def run_program(seed):
+    """Run one program in the way that its seed says."""
+    rng = random.Random(seed)
+    arrays, scalars = rng.randint(3, 5), 3
+    devices = DEVICES or rng.choice(["cpu", "cpu:2", "cpu:3"])
+    start = [np.arange(4) * (n + 1) % MODULUS for n in range(arrays)]
+    model = Model([a.copy() for a in start], [0] * scalars)
+    mine = [a.copy() for a in start]
+    program = tree(rng, arrays, scalars, 3, frozenset())
+    way = rng.choice(["graph", "graph", "plain", "scope", "replay"])
+    with stf.context(devices=devices, use_graph=rng.random() < 0.3 and not DEVICES) as ctx:
+        data = [ctx.logical_data(a) for a in mine]
+        emitter = Emitter(ctx, data, [ctx.logical_data_zeros((), np.int64) for _ in range(scalars)])
+        graph = None
+        if way == "graph":
+            graph = ctx.task_graph(f"program {seed}")
+            with graph:
+                emitter.do(program)
+        function = stf.replay(lambda parts: emitter.do(program))
+        for _ in range(rng.randint(1, 4)):
+            if graph is not None:
+                graph.launch()
+            elif way == "replay":
+                function(data)
+            elif way == "scope":
+                emitter.scope(program)
+            else:
+                emitter.do(program)
+            model.do(program)
+            between = tree(rng, arrays, scalars, 0, frozenset())
+            emitter.do(between)
+            model.do(between)
+            if rng.random() < 0.5:
+                i = rng.randrange(arrays)
+                assert data[i].numpy().tolist() == model.arrays[i].tolist(), (seed, way, devices, i, program)
+        for i, known in enumerate(model.arrays):
+            assert data[i].numpy().tolist() == known.tolist(), (seed, way, devices, i, program)
+        if rng.random() < 0.5 and graph is not None:
+            graph.close()
+        ctx.check_state()
+        function.close()
+    for i, known in enumerate(model.arrays):
+        assert mine[i].tolist() == known.tolist(), (seed, way, devices, i, program)
+
+
+if __name__ == "__main__":
+    first, last = int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else int(sys.argv[1]) + 1
+    for seed in range(first, last):
+        run_program(seed)
+    print(f"{last - first} programs, no mismatch")
