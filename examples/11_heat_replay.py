@@ -29,15 +29,20 @@ def by_hand(u: np.ndarray, dts: list[float]) -> np.ndarray:
     return u
 
 
-start = np.exp(-(np.linspace(-3, 3, 256) ** 2))
-field = start.copy()
-dts = [0.4 / (1 + k / 100) for k in range(200)]
+def main() -> None:
+    start = np.exp(-(np.linspace(-3, 3, 256) ** 2))
+    field = start.copy()
+    dts = [0.4 / (1 + k / 100) for k in range(200)]
 
-with stf.context() as ctx:
-    u, v = ctx.logical_data(field), ctx.logical_data_empty(256)
-    for dt in dts:
-        two_steps(u, v, dt)
-    print(two_steps.explain())
+    with stf.context() as ctx:
+        u, v = ctx.logical_data(field), ctx.logical_data_empty(256)
+        for dt in dts:
+            two_steps(u, v, dt)
+        print(two_steps.explain())
 
-assert np.allclose(field, by_hand(start, dts))
-two_steps.close()
+    assert np.allclose(field, by_hand(start, dts))
+    two_steps.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -342,9 +342,9 @@ def run_now(engine, task, body):
         if engine.scope is not None and "captur" in str(exception):  # as CUDA and CuPy say it
             engine.fail(task, failure)
             raise CaptureError(
-                f"task {task.label()} ({task.call_site}) cannot be recorded: it waits for the device, or moves data to "
-                f"or from the host ({exception}). Leave it out of the graph, or let it enqueue all its work on the "
-                "task's stream"
+                f"task {task.label()} ({task.call_site}) cannot be recorded: it waits for the device, moves data to or "
+                f"from the host, or calls what its library does not capture ({exception}). Leave it out of the graph, "
+                "or let it enqueue all its work on the task's stream"
             ) from exception
     except BaseException as exception:
         failure = Failure(task.label(), task.call_site, exception, task.written(), True)
