@@ -25,6 +25,7 @@ from stf._drivers.cuda_streams cimport KEEPS, RING, DeviceStream, HostStream, co
 from stf._drivers.cuda_streams cimport leave, refresh
 from stf._drivers.cuda_submitter cimport FREE_MEMORY, LAUNCH_KERNEL, RECORD_EVENT, WAIT_FOR_EVENT, Submission, Submitter
 from stf._drivers.cuda_work cimport copy_planned, copy_run, launch_function, order_streams
+from stf._drivers.cuda_submitter import CALLS
 from stf._drivers.queues cimport CALL, COPY, FILL, FREE, LAUNCH, RECORD, STAMP, Op, QueueDriver, Stream, make_op
 
 import time
@@ -186,7 +187,7 @@ cdef class CudaDriver(QueueDriver):
         cdef int kind = 0, device = 0
         cdef int code = self.submitter.take_failure(&kind, &device)
         if code:
-            call = ("cuLaunchKernel", "cuEventRecord", "cuStreamWaitEvent", "cuMemFreeAsync")[kind]
+            call = CALLS[kind]
             self.note(<cu.CUresult>code, call, device)
         return 0
 

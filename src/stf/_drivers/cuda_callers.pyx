@@ -17,6 +17,8 @@ from cuda.bindings cimport cydriver as cu
 
 from stf._drivers.base cimport MANAGED
 from stf._drivers.cuda cimport CudaDriver
+from stf._drivers.cuda_graphs cimport Captured
+from stf._drivers.cuda_submitter cimport LAUNCH_GRAPH
 from stf._drivers.cuda_devices cimport FAR, Device, check, pop, push
 from stf._drivers.cuda_memory cimport is_cudas
 from stf._drivers.cuda_places cimport adopt_stream, make_stream
@@ -385,10 +387,16 @@ cdef class CallersDriver(CudaDriver):
         return Capture(<int64_t><uintptr_t>(<Device>self.devices[device]).context, self.where(device))
 
     cpdef int play_captured(self, int stream, object captured) except -1:
+        """Launch a graph; the caller keeps it until the stream has done it."""
         cdef DeviceStream lane = <DeviceStream>self.streams[stream]
+        cdef Captured graph = captured
+        if graph.proven and not (lane.captured or lane.foreign) and graph.context == lane.context and self.submitter.takes():
+            self.submitter.put(LAUNCH_GRAPH, lane.context, lane.handle, <int64_t><uintptr_t>graph.executable, lane.device)
+            return self.hear()
         self.flush()
-        captured.launch(<int64_t><uintptr_t>lane.handle)
-        return self.keep(stream, captured)
+        graph.launch(<int64_t><uintptr_t>lane.handle)
+        graph.proven = not lane.captured
+        return 0
 
     cpdef int follow(self, int stream, int64_t pointer) except -1:
         cdef DeviceStream lane = <DeviceStream>self.streams[stream]

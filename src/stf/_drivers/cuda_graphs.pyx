@@ -77,12 +77,6 @@ cdef Captured captured_of(cu.CUgraph graph, cu.CUgraphExec executable, cu.CUcont
 cdef class Captured:
     """A graph, ready to be launched."""
 
-    cdef cu.CUgraph graph
-    cdef cu.CUgraphExec executable
-    cdef cu.CUcontext context
-    cdef str where
-    cdef readonly int64_t node_count
-
     @property
     def handle(self):
         """The address of the CUgraph."""

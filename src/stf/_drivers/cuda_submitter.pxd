@@ -12,13 +12,14 @@ cdef enum Kind:
     RECORD_EVENT = 1
     WAIT_FOR_EVENT = 2
     FREE_MEMORY = 3
+    LAUNCH_GRAPH = 4
 
 cdef struct Submission:
     int kind
     int nbytes
     cu.CUcontext context
     cu.CUstream stream
-    int64_t target  # a function, an event, or an address
+    int64_t target  # a function, an event, an address, or an executable graph
     int gx, gy, gz, bx, by, bz, shared
     int device
     char arguments[ARGUMENT_BYTES]

@@ -1,7 +1,7 @@
 """A thread that gives work to CUDA, so that who submits tasks does not wait for the driver.
 
 A launch takes the driver two microseconds, a task takes us half of one. So in a burst of submissions the launches,
-event records, waits between streams and frees go through a ring to a thread that does nothing else, in the order in
+event records, waits between streams, frees and launches of graphs go through a ring to a thread that does nothing else, in the order in
 which they were put there. Everything else goes to CUDA at once, after `flush`.
 
     direct ──`eager` submissions in a row──▶ through the ring ──flush──▶ direct
@@ -42,6 +42,7 @@ cdef extern from *:
 cdef extern from "pythread.h":
     int PyThread_acquire_lock_timed(PyThread_type_lock lock, long long timeout_us, int interruptible) noexcept nogil
 
+CALLS = ("cuLaunchKernel", "cuEventRecord", "cuStreamWaitEvent", "cuMemFreeAsync", "cuGraphLaunch")  # by kind
 EAGER = 24  # submissions in a row before the thread helps
 cdef enum:
     LOOKS = 4000  # for work, before the thread goes to sleep: some hundred microseconds
@@ -146,9 +147,9 @@ cdef class Submitter:
         if self.failed.load(memory_order_relaxed) == 0:
             return 0
         told = self.failed.exchange(0)
-        kind[0] = told & 3
-        device[0] = (told >> 2) & 255
-        return told >> 10
+        kind[0] = told & 7
+        device[0] = (told >> 3) & 255
+        return told >> 11
 
     cdef int start(self) except -1:
         self.running = True
@@ -203,7 +204,7 @@ cdef class Submitter:
                     cu.cuCtxSetCurrent(current)
                 code = <int>perform(item)
                 if code != 0 and self.failed.load(memory_order_relaxed) == 0:
-                    self.failed.store((code << 10) | (item.device << 2) | item.kind)
+                    self.failed.store((code << 11) | (item.device << 3) | item.kind)
                 count += 1
                 self.issued.store(count, memory_order_release)
                 if looks > LOOKS:
@@ -241,4 +242,6 @@ cdef cu.CUresult perform(Submission* item) noexcept nogil:
         return cu.cuEventRecord(<cu.CUevent><uintptr_t>item.target, item.stream)
     if item.kind == WAIT_FOR_EVENT:
         return cu.cuStreamWaitEvent(item.stream, <cu.CUevent><uintptr_t>item.target, 0)
+    if item.kind == LAUNCH_GRAPH:
+        return cu.cuGraphLaunch(<cu.CUgraphExec><uintptr_t>item.target, item.stream)
     return cu.cuMemFreeAsync(<cu.CUdeviceptr>item.target, item.stream)

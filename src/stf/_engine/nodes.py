@@ -63,6 +63,14 @@ class Program:
         self.nodes.append(node)
         return 0
 
+    def has_captures(self):
+        """Whether bodies were captured."""
+        for item in self.nodes:
+            node: Node = item
+            if any([operation[0] == CAPTURED for operation in node.operations]):
+                return True
+        return False
+
     def edges(self):
         """(before, after) by index, for people and tests."""
         return [(before.index, node.index) for node in self.nodes for before in node.needs]

@@ -434,6 +434,8 @@ class Recording:
         for item in self.held:
             replica: Replica = item[1]
             replica.pins -= 1
+        if engine.closed is None and engine.scope is None and self.has_captures():
+            self.outlive(engine)
         if engine.closed is None:
             for item in self.temporaries:
                 self.free(engine, item)
@@ -443,6 +445,20 @@ class Recording:
             if data.recorded == 0 and data.is_dropped:
                 engine.dropped.append(data)
         self.held, self.temporaries, self.touched = [], [], []
+
+    def has_captures(self):
+        """Whether a driver's graphs were launched."""
+        return self.captured is not None or self.program.has_captures()
+
+    def outlive(self, engine: Engine):
+        """Keep what was captured, and its memory, until all launches are done."""
+        last = EventSet()
+        engine.root.tails(last)
+        slot = engine.root.begin(1, last, COMPUTE)
+        try:
+            engine.root.keep(slot, (self.program, self.captured))
+        finally:
+            engine.root.end(slot)
 
     def free(self, engine: Engine, replica: Replica):
         """Free memory of the program after its last launch."""
