@@ -134,6 +134,7 @@ def test_an_object_of_no_arrays_is_refused(ctx):
 # -- waiting and moving ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.at_once("no body runs yet")
 def test_wait_is_one_task_at_a_place(ctx, csr):
     lA, other = ctx.logical_data(csr), ctx.logical_data(np.zeros(1))
     gate = threading.Event()

@@ -85,6 +85,7 @@ def test_fence_completes_after_all_work(ctx):
     assert lX.numpy().tolist() == [1, 1]
 
 
+@pytest.mark.at_once("no body runs yet")
 def test_fence_does_not_wait_for_later_work(ctx):
     gate, started = threading.Event(), threading.Event()
     X, Y = np.zeros(2), np.zeros(2)
@@ -97,6 +98,7 @@ def test_fence_does_not_wait_for_later_work(ctx):
     gate.set()
 
 
+@pytest.mark.at_once("no body runs yet")
 def test_wait_is_for_that_data_only(ctx):
     gate, started = threading.Event(), threading.Event()
     slow, quick = ctx.logical_data(np.zeros(2)), ctx.logical_data(np.ones(3))
@@ -188,6 +190,7 @@ def test_check_errors_raises_once_what_failed(ctx):
     ctx.check_errors()
 
 
+@pytest.mark.at_once("no body runs yet")
 def test_max_pending_bounds_what_is_in_flight(ctx_factory):
     ctx = ctx_factory(max_pending=4)
     lX = ctx.logical_data(np.zeros(1))
@@ -365,6 +368,7 @@ def test_repr_names_the_context(ctx_factory):
     assert repr(ctx) == f"<stf.Context 'solver' on {ctx_factory.options['devices']}>"
 
 
+@pytest.mark.at_once("it is one of the names here")
 def test_aliases_of_the_library_in_c(ctx_factory):
     ctx = stf.stream_ctx(**ctx_factory.options)
     with ctx:

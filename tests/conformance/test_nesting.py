@@ -11,6 +11,8 @@ from helpers import queued
 
 import stf
 
+pytestmark = pytest.mark.at_once("bodies that submit run while others wait for them")
+
 
 @stf.task
 def add(x: stf.ReadWrite, n=1):
