@@ -162,6 +162,7 @@ def test_wait_inside_a_body_is_refused(ctx, csr):
         lA.numpy()
 
 
+@pytest.mark.at_once("copies are made by its launches")
 def test_prefetch_and_on(ctx_factory, csr):
     ctx = ctx_factory()
     lA, lX = ctx.logical_data(csr), ctx.logical_data(np.zeros(3))
