@@ -7,7 +7,7 @@ mkdir -p "$OUT"
 export PYTHONPATH="src:$PYTHONPATH"
 export STF_TEST_DEVICES="${STF_TEST_DEVICES:-cuda:0}"
 run() {
-    log="$OUT/$(basename "$1" .py).log"
+    log="$OUT/test_$(echo "${1#tests/}" | tr / - | sed 's/\.py$//').log"
     timeout 300 "${GPU_PYTHON:-python3}" -X faulthandler -m pytest -q -p no:cacheprovider "$1" >"$log" 2>&1
     status=$?
     echo "$1 $([ $status -eq 0 ] && echo ok || echo "FAILED ($status)") $(tail -n 1 "$log")"
