@@ -149,6 +149,11 @@ class Registry:
             self.longest = max(self.longest, entry.high - entry.low)
         return True
 
+    def is_dropping(self, ident):
+        """Whether the handle of a data is gone, so that it will be given up."""
+        entry: Entry = self.entries.get(ident)
+        return entry is not None and entry.handle is not None and entry.handle() is None
+
     def leave(self, ident, last):
         """A data is given up; whoever registers its memory comes after the events `last`."""
         with self.lock:
@@ -237,6 +242,10 @@ def last_uses(engine: Engine, registry: Registry, entry: Entry, name):
         if clash is not None and is_live(engine, clash):
             if registry.find(entry) is not None:
                 return None
+            if engine.epoch is not None and registry.is_dropping(ident):
+                engine.epoch.step_out()  # it goes when what was gathered is launched
+                if not clash.recorded:
+                    return None
             raise ValueError(
                 f"the memory of {name or 'this array'} ({entry.dtype}, shape {entry.shape}) overlaps that of "
                 f"{clash.describe()}; register one array and split it with tiles(), or release the other first"

@@ -103,7 +103,8 @@ class Launch:
             needs.add(events[before.index])
         engine.gate.enter()
         try:
-            self.slot = port.begin(node.place, needs, node.kind)
+            place = node.place if node.operations else self.task.where  # what only orders is nobody's work
+            self.slot = port.begin(place, needs, node.kind)
             try:
                 for operation in node.operations:
                     if operation[0] == RUN:
