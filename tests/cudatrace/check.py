@@ -17,6 +17,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 FOUND = 9  # exit status of a program in which a wait was found missing
+HOLD_US = 300_000  # for which the first task holds up the others
 NEEDED = 5  # waits of `fork_and_join` that no other wait implies
 FOLDER = HERE.parents[1] / "build" / "cudatrace"
 
@@ -117,6 +118,7 @@ def fork_and_join(trace, devices, drop):
     from stf.drivers import cuda_devices, make_driver
 
     cuda = ctypes.CDLL("libcuda.so.1")
+    usleep = ctypes.CDLL(None).usleep
     spec = parse_devices(devices, cuda_devices=cuda_devices)
     driver = make_driver(spec)
     ctx = stf.testing.context(spec, driver=driver, recording=trace.recording(driver))
@@ -129,6 +131,8 @@ def fork_and_join(trace, devices, drop):
             pointers = [ctypes.c_uint64(t.get_arg(i)) for i in range(len(accesses))]
             if len(pointers) == 1:
                 assert cuda.cuMemsetD8Async(pointers[0], 1, ctypes.c_size_t(64), stream) == 0
+            if name == "first":  # nothing ends before all is submitted: stf leaves out waits for what it saw end
+                assert cuda.cuLaunchHostFunc(stream, usleep, ctypes.c_void_p(HOLD_US)) == 0
             for source in pointers[:-1]:
                 assert cuda.cuMemcpyDtoDAsync_v2(pointers[-1], source, ctypes.c_size_t(64), stream) == 0
 
