@@ -90,7 +90,7 @@ def cost_of(work: Callable[[int], None], settle: Callable[[], None], n: int = N,
 # -- cases -----------------------------------------------------------------------------------------------------------
 
 
-def submission_rows(raw: dict[str, float]) -> list[dict[str, object]]:
+def submission_rows(raw: dict[str, float]) -> list[dict[str, Any]]:
     """Empty tasks, and tasks of one trivial kernel."""
     touch, touch4 = load_kernels()
     rows = []
@@ -183,10 +183,10 @@ def stencil_steps(rows: list[list[object]]) -> Iterator[tuple[object, ...]]:
         yield a[column - 1], a[column], a[(column + 1) % WIDTH], b[column]
 
 
-def graph_rows(raw: dict[str, float]) -> list[dict[str, object]]:
+def graph_rows(raw: dict[str, float]) -> list[dict[str, Any]]:
     """A chain of trivial kernels that is recorded once and launched again, beside the driver's graph calls."""
     touch, _ = load_kernels()
-    rows: list[dict[str, object]] = []
+    rows: list[dict[str, Any]] = []
     with stf.context(devices="cuda:0") as ctx:
         data = ctx.logical_data(np.zeros(8))
         with ctx.task(data.rw()):
@@ -237,13 +237,13 @@ def graph_rows(raw: dict[str, float]) -> list[dict[str, object]]:
     return rows
 
 
-def library_rows(raw: dict[str, float]) -> list[dict[str, object]]:
+def library_rows(raw: dict[str, float]) -> list[dict[str, Any]]:
     """CuPy in tasks, beside CuPy by hand on an explicit stream."""
     try:
         import cupy
     except ImportError:
         return []
-    rows: list[dict[str, object]] = []
+    rows: list[dict[str, Any]] = []
     with stf.context(devices="cuda:0") as ctx:
         array = cupy.zeros(1024)
         data = ctx.logical_data(array)
@@ -286,9 +286,9 @@ def library_rows(raw: dict[str, float]) -> list[dict[str, object]]:
     return rows
 
 
-def transfer_rows(raw: dict[str, float]) -> list[dict[str, object]]:
+def transfer_rows(raw: dict[str, float]) -> list[dict[str, Any]]:
     """Transfers of registered arrays, 1 GiB, in GB/s."""
-    rows: list[dict[str, object]] = []
+    rows: list[dict[str, Any]] = []
     host = np.ones(1 << 27)
     with stf.context(devices="cuda:0") as ctx:
         data = ctx.logical_data(host)
@@ -335,7 +335,7 @@ def load_kernels() -> tuple[int, int]:
 
 
 def add(
-    rows: list[dict[str, object]],
+    rows: list[dict[str, Any]],
     case: str,
     cost: Cost,
     beside: float | None = None,
@@ -350,21 +350,21 @@ def add(
         base = beside if added and beside else 0.0
         row |= {"budget": f"<= {base + budget_us:.2f} us", "base_us": base, "budget_us": budget_us}
     elif budget_ratio is not None:
-        row |= {"budget": f"<= {budget_ratio} x", "kept": us <= budget_ratio * beside if beside else None}
+        row |= {"budget": f"<= {budget_ratio:.3g} x", "kept": us <= budget_ratio * beside if beside else None}
     rows.append(row)
 
 
-def judge(rows: list[dict[str, object]], clock: float) -> None:
+def judge(rows: list[dict[str, Any]], clock: float) -> None:
     """Say which budgets in µs are kept, as they are and on a host whose driver calls take `clock` times as long."""
     for row in rows:
         if "budget_us" in row:
-            beyond = row["us"] - row["base_us"]  # type: ignore[operator]
-            row["kept"] = beyond <= row["budget_us"]  # type: ignore[operator]
-            row["kept_at_clock"] = beyond <= clock * row["budget_us"]  # type: ignore[operator]
+            beyond = row["us"] - row["base_us"]
+            row["kept"] = beyond <= row["budget_us"]
+            row["kept_at_clock"] = beyond <= clock * row["budget_us"]
             row["clock"] = clock
 
 
-def verdict(row: dict[str, object]) -> str:
+def verdict(row: dict[str, Any]) -> str:
     if row.get("kept") is None:
         return ""
     if row["kept"]:
@@ -374,7 +374,7 @@ def verdict(row: dict[str, object]) -> str:
     )
 
 
-def print_table(raw: dict[str, float], rows: list[dict[str, object]]) -> None:
+def print_table(raw: dict[str, float], rows: list[dict[str, Any]]) -> None:
     print("raw driver (C):", ", ".join(f"{name} {value:.2f}" for name, value in raw.items()))
     print(f"{'case':28}{'stf':>10}{'total':>10}{'beside':>10}{'ratio':>8}  budget")
     for row in rows:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -34,38 +34,29 @@ class Expression:
             elif isinstance(operand, DataHandle):
                 yield operand
 
-    def value(self, values: dict[int, Any]) -> Any:
-        """Compute it, from the values of the data by their number."""
-        found = []
+    def planned(self, positions: dict[int, int]) -> Plan:
+        """The same with positions in place of the data, by their numbers."""
+        found: list[Any] = []
         for operand in self.operands:
             if isinstance(operand, Expression):
-                found.append(operand.value(values))
+                found.append(operand.planned(positions))
             elif isinstance(operand, DataHandle):
-                found.append(values[operand.core.id])
+                found.append(Argument(positions[operand.core.id]))
             else:
                 found.append(operand)
-        return self.operation(*found)
+        return Plan(self.operation, tuple(found))
 
     def submit(self, context: Context, target: Any) -> None:
         """Compute it into `target`, as a task."""
         reads = {leaf.core.id: leaf for leaf in self.leaves()}
         for leaf in reads.values():
             context._check_mine(leaf)
-        numbers = list(reads)
-        accesses = [leaf.read() for leaf in reads.values() if leaf.core is not target.core]
-        first = target.rw() if target.core.id in reads else target.write()
-
-        def compute(result: Any, *arrays: Any) -> None:
-            values = dict(zip([n for n in numbers if n != target.core.id], arrays, strict=True))
-            if target.core.id in reads:
-                values[target.core.id] = result
-            shaped = {number: array.reshape(()) for number, array in values.items()}
-            result[...] = self.value(shaped)
-
-        task = context.make_task_at([first, *accesses], "assign")
+        first = target.rw() if reads.pop(target.core.id, None) is not None else target.write()
+        positions = {number: position for position, number in enumerate([target.core.id, *reads])}
+        task = context.make_task_at([first, *(leaf.read() for leaf in reads.values())], "assign")
         task.find_site_outside()
         library = "cupy" if context.engine.port_enqueues(task.where) else "numpy"
-        task.run_late(Computation(compute), (), library)
+        task.run_late(Computation(self.planned(positions)), (), library)
 
     def __bool__(self) -> bool:
         raise TypeError(
@@ -76,15 +67,40 @@ class Expression:
     __hash__ = object.__hash__
 
 
-class Computation:
-    """The body of an assignment; what it holds of data are their numbers alone."""
+class Argument(NamedTuple):
+    """The array at a position among those that a body gets."""
 
-    def __init__(self, compute: Callable[..., None]) -> None:
-        self._compute = compute
+    position: int
+
+
+class Plan(NamedTuple):
+    """An expression that knows no data: what a body may hold."""
+
+    operation: Callable[..., Any]
+    operands: tuple[Any, ...]
+
+    def value(self, arrays: list[Any]) -> Any:
+        """Compute it."""
+        found: list[Any] = []
+        for operand in self.operands:
+            if isinstance(operand, Plan):
+                found.append(operand.value(arrays))
+            elif isinstance(operand, Argument):
+                found.append(arrays[operand.position])
+            else:
+                found.append(operand)
+        return self.operation(*found)
+
+
+class Computation:
+    """The body of an assignment; its first array is the result."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
         self.__name__ = "assign"
 
     def __call__(self, *arrays: Any) -> None:
-        self._compute(*arrays)
+        arrays[0][...] = self._plan.value([array.reshape(()) for array in arrays])
 
 
 class Arithmetic:
@@ -175,7 +191,7 @@ def equal(a: Any, b: Any) -> Condition:
     found = compared(operator.eq, a, b)
     if found is None:
         raise TypeError(f"equal takes zero-dimensional logical data and numbers, got {a!r} and {b!r}")
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def is_operand(value: Any) -> bool:
@@ -189,12 +205,12 @@ def element_size(data: Any) -> int:
     return int(data.core.layout.itemsize)
 
 
-def combined(operation: Callable[..., Any], *operands: Any) -> Any:
+def combined(operation: Callable[..., Any], *operands: Any) -> Value | None:
     """An expression; None for what may not stand in one."""
     return Value(operation, *operands) if all(map(is_operand, operands)) else None
 
 
-def compared(operation: Callable[..., Any], *operands: Any) -> Any:
+def compared(operation: Callable[..., Any], *operands: Any) -> Condition | None:
     """A condition; None for what may not stand in one."""
     return Condition(operation, *operands) if all(map(is_operand, operands)) else None
 

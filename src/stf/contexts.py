@@ -161,7 +161,7 @@ class Context(Launching, Creation, Filling, Lending, Waiting, Observing, Graphs)
         engine.function_keys = [0, *(function_key(("device", i)) for i in spec.numbers)]
         self._more_places: dict[Any, int] = {}
         engine.context = weakref.ref(self)
-        engine.make_recorder = functools.partial(GraphBackend, port)
+        engine.make_graph_port = functools.partial(GraphBackend, port)
         engine.validate = config.validate or config.hostile is not None
         engine.blocking = config.blocking and not (caller is not None and caller.captured)
         self.attach(engine, 1 if spec.count else 0)  # the default place

@@ -37,11 +37,13 @@ class Epoch:
         self.scope: Any = None
         self.lock = threading.RLock()
         self.launcher = 0  # the thread that launches
-        self.graphs = 0
+        self.thread = 0 if implicit else threading.get_ident()
 
     def before(self, task: Any) -> None:
         """Record what comes, or launch what was recorded, as a task that is about to begin needs it."""
         engine = self.engine
+        if self.thread not in (0, threading.get_ident()):
+            return  # no part of this one
         if self.implicit and any(data.parent is not None for data in (*engine.dropped, *engine.deferred)):
             self.step_out()  # tiles go, and what they were cut from can be used again
             recordings.release_dropped(engine)
@@ -52,8 +54,7 @@ class Epoch:
         elif engine.scope is None and not self.launcher and not any(d.parent is not None for d in engine.deferred):
             with engine.gate:
                 if engine.scope is None and recordings.last_open(engine) is None and not self.launcher:
-                    thread = 0 if self.implicit else threading.get_ident()
-                    self.scope = recordings.open_scope(engine, engine.make_recorder(), thread, self.story, True)
+                    self.scope = recordings.open_scope(engine, engine.make_graph_port(), self.thread, self.story, True)
 
     def suits(self, task: Any) -> bool:
         """Whether a task may begin now, inside of the engine; else `before` is asked again."""
@@ -99,7 +100,6 @@ class Epoch:
             try:
                 if recording.program.nodes:
                     playing.submit(self.engine, self._task(), recording)
-                    self.graphs += 1
             finally:
                 recording.close()
         finally:

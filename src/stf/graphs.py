@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from stf._engine import playing, recordings
 from stf._engine.routines import Branch, Repeat, While
 from stf.conditions import Condition
 from stf.epochs import GraphScope
-from stf.errors import TaskStateError
+from stf.errors import ContextClosedError, TaskStateError
 from stf.params import Param
 from stf.places import DataPlace
 
@@ -30,13 +31,16 @@ class Graphs:
     _must_be_open: Any
     _graphs: Any
 
+    def _as_context(self) -> Context:
+        return cast("Context", self)
+
     def graph_scope(self) -> GraphScope:
         """Return a with-block whose tasks become one graph, launched once, at its end.
 
         It may stand in any context; inside of what is recorded already it is a part of that. If its body raises,
         nothing of it is run, and no data are poisoned.
         """
-        return GraphScope(self)  # type: ignore[arg-type]
+        return GraphScope(self._as_context())
 
     def task_graph(self, name: str | None = None) -> TaskGraph:
         """Return a graph to record once and launch many times.
@@ -49,7 +53,7 @@ class Graphs:
             What pictures and messages call its launches.
         """
         self._must_be_open()
-        return TaskGraph(self, options.name_of(name) or "graph")  # type: ignore[arg-type]
+        return TaskGraph(self._as_context(), options.name_of(name) or "graph")
 
     def repeat(self, count: int) -> RepeatBlock:
         """Return a with-block whose tasks are recorded and run `count` times.
@@ -60,7 +64,7 @@ class Graphs:
             `count` is no integer, or negative.
         """
         self._must_be_open()
-        return RepeatBlock(self, options.count_of(count))  # type: ignore[arg-type]
+        return RepeatBlock(self._as_context(), options.count_of(count))
 
     def while_loop(self, condition: Condition | None = None, *, max_iterations: int | None = None) -> Loop:
         """Return a with-block whose tasks are recorded, and run as long as a condition holds.
@@ -75,7 +79,8 @@ class Graphs:
         """
         self._must_be_open()
         limit = None if max_iterations is None else options.count_of(max_iterations)
-        return Loop(self, must_be_condition(condition, "while_loop") if condition is not None else None, limit)  # type: ignore[arg-type]
+        tested = None if condition is None else must_be_condition(condition, "while_loop")
+        return Loop(self._as_context(), tested, limit)
 
     def if_(self, condition: Condition) -> BranchBlock:
         """Return a with-block whose tasks are recorded, and run if a condition holds when they are reached.
@@ -83,7 +88,7 @@ class Graphs:
         ``with ctx.if_(c) as br:``, and directly behind it, perhaps, ``with br.else_():``.
         """
         self._must_be_open()
-        return BranchBlock(self, must_be_condition(condition, "if_"))  # type: ignore[arg-type]
+        return BranchBlock(self._as_context(), must_be_condition(condition, "if_"))
 
 
 def must_be_condition(condition: Any, who: str) -> Condition:
@@ -95,8 +100,8 @@ def must_be_condition(condition: Any, who: str) -> Condition:
     return condition
 
 
-class Recorder:
-    """Opens one recording after the other, and submits what is made of them as one task."""
+class RecordingBuilder:
+    """Opens one recording after the other."""
 
     def __init__(self, context: Context, story: str) -> None:
         self.context = context
@@ -108,7 +113,7 @@ class Recorder:
         """Record from here on."""
         engine = self.engine
         with engine.gate:
-            self.scope = recordings.open_scope(engine, engine.make_recorder(), threading.get_ident(), self.story)
+            self.scope = recordings.open_scope(engine, engine.make_graph_port(), threading.get_ident(), self.story)
 
     def close(self, needed: Any = None) -> Any:
         """Return what was recorded; with `needed`, what others need by data, so that it can run again."""
@@ -130,10 +135,6 @@ class Recorder:
         if epoch is not None:
             epoch.flush()
 
-    def submit(self, routine: Any, name: str, values: Any = None) -> None:
-        """Submit a routine as one task."""
-        submit_routine(self.context, routine, name, values)
-
 
 def submit_routine(context: Context, routine: Any, name: str, values: Any = None) -> None:
     """Submit a routine as one task, of its own even where an epoch gathers tasks."""
@@ -144,8 +145,7 @@ def submit_routine(context: Context, routine: Any, name: str, values: Any = None
     task = context.make_task_at([], name)
     task.kind = "graph"
     task.find_site_outside()
-    nested = engine.scope is not None
-    if epoch is None or nested:
+    if epoch is None or engine.scope is not None:
         playing.submit(engine, task, routine, values)
     else:
         with epoch.lock:
@@ -154,8 +154,6 @@ def submit_routine(context: Context, routine: Any, name: str, values: Any = None
                 playing.submit(engine, task, routine, values)
             finally:
                 epoch.launcher = 0
-    if not nested:
-        routine.launches = getattr(routine, "launches", 0) + 1
 
 
 # -- graphs by hand ------------------------------------------------------------------------------------------------
@@ -168,12 +166,15 @@ class TaskGraph:
     ----------
     name : str
         What its launches are called.
+    launches : int
+        How often it was launched.
     """
 
     def __init__(self, context: Context, name: str) -> None:
         self.name = name
-        self._context = context
-        self._recorder: Recorder | None = None
+        self.launches = 0
+        self._context_ref = weakref.ref(context)
+        self._recorder: RecordingBuilder | None = None
         self._recording: Any = None
         self._params: dict[str, Param] = {}
         self._closed = False
@@ -202,7 +203,7 @@ class TaskGraph:
             raise TaskStateError(f"graph '{self.name}' is recorded already; make another one with ctx.task_graph()")
         context = self._context
         context._must_be_open()
-        recorder = Recorder(context, f"graph '{self.name}'")
+        recorder = RecordingBuilder(context, f"graph '{self.name}'")
         recorder.launch_before()
         if context.engine.scope is not None:
             raise TaskStateError(
@@ -246,11 +247,14 @@ class TaskGraph:
                 raise TypeError(f"graph '{self.name}' has no parameter '{name}'; it has {known}")
         self._context._must_be_open()
         submit_routine(self._context, self._recording, self.name, values)
+        self.launches += 1
 
     @property
-    def launches(self) -> int:
-        """How often it was launched."""
-        return 0 if self._recording is None else int(self._recording.launches)
+    def _context(self) -> Context:
+        context = self._context_ref()
+        if context is None:
+            raise ContextClosedError(f"the context of graph '{self.name}' is gone; keep a reference to it")
+        return context
 
     @property
     def nodes(self) -> int:
@@ -297,7 +301,7 @@ class Block:
 
     def __init__(self, context: Context, story: str) -> None:
         self._context = context
-        self._recorder = Recorder(context, story)
+        self._recorder = RecordingBuilder(context, story)
 
     def _begin(self) -> None:
         self._context._must_be_open()
@@ -321,10 +325,9 @@ class Block:
         """Submit; what was recorded is needed no more then, unless a recording around holds it."""
         nested = self._context.engine.scope is not None
         try:
-            self._recorder.submit(routine, name)
+            submit_routine(self._context, routine, name)
         except BaseException:
-            if not nested:
-                routine.close()
+            routine.close()
             raise
         if not nested:
             routine.close()
@@ -347,28 +350,53 @@ class RepeatBlock(Block):
 
 
 class Tested(Block):
-    """A with-block with a condition, which is computed into a flag that the host reads."""
+    """A with-block with a condition, which is computed into a flag that the host reads.
+
+    `_test` is the recording that computes the flag; None where the body itself does.
+    """
 
     def __init__(self, context: Context, story: str) -> None:
         super().__init__(context, story)
         self._flag: Any = None
+        self._test: Any = None
 
-    def _record_condition(self, condition: Condition) -> Any:
-        """A recording that computes the flag."""
-        self._begin()
+    def _enter(self, compute: Callable[[], None] | None) -> None:
+        """Record what tests, then the body."""
+        if self._flag is None:
+            self._flag = self._context.logical_data_empty((), np.bool_, name="condition")
+        if compute is not None:
+            self._begin()
+            try:
+                compute()
+            except BaseException:
+                self._recorder.discard()
+                raise
+            self._test = self._recorder.close()
         try:
-            self._compute(condition)
+            self._begin()
         except BaseException:
-            self._recorder.discard()
+            self._forget()
             raise
-        return self._recorder.close()
 
-    def _make_flag(self) -> None:
-        self._flag = self._context.logical_data_empty((), np.bool_, name="condition")
+    def _forget(self) -> None:
+        if self._test is not None:
+            self._test.close()
+
+    def _close_body(self) -> Any:
+        """The recording of the body, after which all is again where it, and the test, need it."""
+        needed = {} if self._test is None else {use.data.id: use.entries for use in self._test.uses}
+        try:
+            return self._recorder.close(needed=needed)
+        except BaseException:
+            self._forget()
+            raise
 
     def _compute(self, condition: Condition) -> None:
         """Submit what computes the flag, and brings it to the host."""
         condition.submit(self._context, self._flag)
+        self._bring_flag()
+
+    def _bring_flag(self) -> None:
         self._context.prefetch(self._flag, DataPlace("host"))
 
     def _holds(self) -> bool:
@@ -392,24 +420,13 @@ class Loop(Tested):
         super().__init__(context, "while_loop")
         self._condition = condition
         self._limit = limit
-        self._test: Any = None
         self._continued = False
         self.iterations = 0
 
     def __enter__(self) -> Loop:
-        self._make_flag()
-        if self._condition is not None:
-            self._test = self._record_condition(self._condition)
-        try:
-            self._begin()
-        except BaseException:
-            self._forget()
-            raise
+        condition = self._condition
+        self._enter(None if condition is None else lambda: self._compute(condition))
         return self
-
-    def _forget(self) -> None:
-        if self._test is not None:
-            self._test.close()
 
     def continue_while(self, condition: Condition) -> None:
         """Say, once in the body of a loop without a condition, when it goes on.
@@ -428,14 +445,8 @@ class Loop(Tested):
         if self._condition is None and not self._continued:
             self._recorder.discard()
             raise TaskStateError("a while_loop without condition calls loop.continue_while(condition) in its body")
-        needed = {} if self._test is None else {use.data.id: use.entries for use in self._test.uses}
-        try:
-            body = self._recorder.close(needed=needed)
-        except BaseException:
-            self._forget()
-            raise
-        routine = While(self._test, body, self._holds, self._limit, self._count)
-        self._finish(routine, "while_loop")
+        body = self._close_body()
+        self._finish(While(self._test, body, self._holds, self._limit, self._count), "while_loop")
 
     def _count(self, iterations: int) -> None:
         self.iterations = iterations
@@ -447,24 +458,14 @@ class BranchBlock(Tested):
     def __init__(self, context: Context, condition: Condition) -> None:
         super().__init__(context, "if_")
         self._condition = condition
-        self._test: Any = None
         self._is_over = False
 
     def __enter__(self) -> BranchBlock:
-        self._make_flag()
-        self._test = self._record_condition(self._condition)
-        try:
-            self._begin()
-        except BaseException:
-            self._forget()
-            raise
+        self._enter(lambda: self._compute(self._condition))
         return self
 
-    def _forget(self) -> None:
-        self._test.close()
-
     def _end(self) -> None:
-        body = self._recorder.close(needed={})
+        body = self._close_body()
         self._finish(Branch(self._test, body, None, self._holds), "if_")
         self._is_over = True
 
@@ -488,18 +489,11 @@ class ElseBlock(Tested):
     def __init__(self, context: Context, flag: Any) -> None:
         super().__init__(context, "else_")
         self._flag = flag
-        self._test: Any = None
 
     def __enter__(self) -> ElseBlock:
-        self._begin()
-        self._context.prefetch(self._flag, DataPlace("host"))
-        self._test = self._recorder.close()
-        self._begin()
+        self._enter(self._bring_flag)
         return self
 
-    def _forget(self) -> None:
-        self._test.close()
-
     def _end(self) -> None:
-        body = self._recorder.close(needed={})
+        body = self._close_body()
         self._finish(Branch(self._test, body, None, lambda: not self._holds()), "else_")

@@ -31,10 +31,9 @@ class Param:
         The value where a launch gives none.
     """
 
-    def __init__(self, name: str, default: Any, make: Callable[[Any], Any] | None = None) -> None:
+    def __init__(self, name: str, default: Any) -> None:
         self.name = name
         self.default = default
-        self._make = make
 
     def value_in(self, values: dict[str, Any] | None) -> Any:
         """The value in a launch."""

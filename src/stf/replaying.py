@@ -6,6 +6,7 @@ import functools
 import inspect
 import logging
 import numbers
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -59,9 +60,14 @@ def replay(fn: Any = None, *, static: Iterable[str] = ()) -> Any:
 
 
 class Entry:
-    """What is known of the calls with one signature."""
+    """What is known of the calls with one signature.
 
-    def __init__(self) -> None:
+    It keeps the values that the signature knows by their identity, and no context alive.
+    """
+
+    def __init__(self, context: Any, kept: list[Any]) -> None:
+        self.context = weakref.ref(context)
+        self.kept = kept
         self.calls = 0
         self.graph: TaskGraph | None = None
         self.result: Any = None
@@ -85,6 +91,7 @@ class ReplayFunction:
         self._entries: OrderedDict[Any, Entry] = OrderedDict()
         self._recordings = 0
         self._last_key: Any = None
+        self._before: Any = None
 
     def __get__(self, instance: Any, owner: Any) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -135,8 +142,14 @@ class ReplayFunction:
     def _entry_for(self, context: Any, arguments: dict[str, Any]) -> Entry:
         key = self._key(context, arguments)
         entry = self._entries.get(key)
+        if entry is not None and entry.context() is not context:
+            del self._entries[key]  # of a context that is gone; this one has its address
+            entry = None
         if entry is None:
-            entry = self._entries[key] = Entry()
+            self._forget_finalized()
+            values = [value for value in arguments.values() if not self._holds_data(value)]
+            cells = [cell for _, cell in closure_of(self._fn) if not self._holds_data(cell)]
+            entry = self._entries[key] = Entry(context, values + cells)
             if len(self._entries) > KEPT:
                 _, oldest = self._entries.popitem(last=False)
                 if oldest.graph is not None:
@@ -145,6 +158,17 @@ class ReplayFunction:
             self._entries.move_to_end(key)
         self._last_key, self._before = key, self._last_key
         return entry
+
+    @staticmethod
+    def _holds_data(value: Any) -> bool:
+        return next(data_in([value]), None) is not None
+
+    def _forget_finalized(self) -> None:
+        """Forget what was recorded in contexts that are over."""
+        for key, entry in list(self._entries.items()):
+            context = entry.context()
+            if context is None or context.engine.closed is not None:
+                del self._entries[key]
 
     # -- recording ---------------------------------------------------------------------------------------------
 
@@ -176,7 +200,8 @@ class ReplayFunction:
         passed = dict(bound.arguments)
         for name, value in self._values(bound.arguments).items():
             passed[name] = graph.param(name, value)
-        call = inspect.BoundArguments(self._signature, passed)  # type: ignore[arg-type]
+        call = self._signature.bind_partial()
+        call.arguments.update(passed)
         try:
             with graph:
                 result = self._fn(*call.args, **call.kwargs)

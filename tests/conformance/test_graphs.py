@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -606,3 +607,76 @@ def test_old_recordings_are_given_up(ctx, lY):
     for x in many:
         assert x.numpy().tolist() == [0, 2, 4, 6]
     step.close()
+
+
+def test_a_replay_goes_from_context_to_context(ctx_factory):
+    """A function of a module outlives the contexts that it was recorded in, and keeps none of them alive."""
+
+    @stf.replay
+    def step(x, values):
+        add(x, x, float(values[0]))
+
+    values = np.ones(1)
+    for _ in range(3):
+        context = ctx_factory()
+        X = np.ones(2)
+        x = context.logical_data(X)
+        for _ in range(4):
+            step(x, values)
+        context.finalize()
+        assert X.tolist() == [16, 16]
+    alive = weakref.ref(context)
+    ctx_factory.opened.clear()
+    del context, x
+    gc.collect()
+    assert alive() is None
+    assert "12 calls" not in step.explain()
+
+
+def test_a_loop_that_cannot_be_submitted_gives_its_memory_up(ctx, lX):
+    unwritten = ctx.logical_data_empty(4)
+    with pytest.raises(stf.UninitializedDataError), ctx.repeat(2):
+        add(lX, unwritten)
+    g = ctx.task_graph()
+    with g, pytest.raises(stf.UninitializedDataError), ctx.repeat(2):
+        add(lX, unwritten)
+    g.launch()
+    g.close()
+    lX.release()
+
+
+def test_threads_beside_a_graph_scope_go_their_own_way(ctx, lX, lY):
+    lZ, stories = ctx.logical_data(np.zeros(4)), []
+
+    def other():
+        try:
+            add(lZ, lY)
+        except stf.TaskStateError as error:
+            stories.append(str(error))
+
+    if ctx.engine.epoch is not None:
+        pytest.skip("a graph context gathers the tasks of all threads")
+    with ctx.graph_scope():
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+        add(lX, lY)
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+    assert lX.numpy().tolist() == [0, 1, 2, 3] and lZ.numpy().tolist() == [0, 1, 2, 3]
+    assert len(stories) == 1 and "another thread has graph_scope open" in stories[0]
+
+
+def test_what_an_assignment_holds(ctx):
+    """A recorded expression knows positions: the data that it reads may be dropped."""
+    s, t = ctx.logical_data_full((), 3.0), ctx.logical_data_empty(())
+    g = ctx.task_graph()
+    with g:
+        t.assign(s * 2 + 1)
+    handle = weakref.ref(s)
+    del s
+    gc.collect()
+    assert handle() is None
+    g.launch()
+    assert float(t) == 7

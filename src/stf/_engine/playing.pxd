@@ -25,7 +25,7 @@ cdef class Launch:
     cdef int64_t play_node(self, Node node, int64_t start, list events) except -1
     cdef int play_nested(self, object routine) except -1
     cdef int put(self, tuple operation) except -1
-    cdef int put_launch(self, tuple shape, object arguments) except -1
+    cdef int put_launch(self, tuple shape, bytes arguments) except -1
     cdef int play_captured(self, tuple operation) except -1
     cpdef int put_graph(self, object captured, int slot) except -1
     cpdef int play_on(self, Port port, Program program) except -1

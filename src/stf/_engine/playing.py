@@ -16,6 +16,7 @@ from stf._engine.deps import EventSet
 from stf._engine.failures import Failure
 from stf._engine.late import LateCall
 from stf._engine.nodes import Node, Program
+from stf._engine.recordings import NOTHING
 from stf._engine.scopes import Outcome, Version
 
 if not cython.compiled:
@@ -24,9 +25,6 @@ if not cython.compiled:
     COMPUTE, COPY_IN, COPY_OUT, HOST = 0, 1, 2, 3
     NEW, OPEN, ENDED = 0, 1, 2
     LAUNCH, COPY, FILL, CALL, KEEP, CAPTURED, RUN = 0, 1, 2, 3, 4, 5, 6
-
-
-NOTHING = EventSet()
 
 
 class Launch:
@@ -141,11 +139,9 @@ class Launch:
         elif kind == FILL:
             port.fill(self.slot, operation[1], operation[2])
         elif kind == CALL:
-            if self.is_once:
-                port.call(self.slot, operation[1])
-            else:
-                port.call(self.slot, Call(self, operation[1]))
-                self.engine.queued += 1
+            body = operation[1] if self.is_once else Call(self, operation[1])
+            port.call(self.slot, body)
+            self.engine.queued += isinstance(body, (Call, LateCall))
         return 0
 
     def play_captured(self, operation: tuple):
@@ -186,11 +182,10 @@ class Launch:
         finally:
             self.port, self.slot, self.task.slot = before
 
-    def put_launch(self, shape: tuple, arguments):
-        """Launch a kernel with the arguments that were recorded, or those of this launch."""
-        content: bytes = arguments if type(arguments) is bytes else arguments.content(self.values)
+    def put_launch(self, shape: tuple, arguments: bytes):
+        """Launch a kernel with the arguments that were recorded; uncompiled, there are no kernels."""
         if cython.compiled:
-            address = cython.cast(cython.longlong, cython.cast("uintptr_t", cython.cast("const char*", content)))
+            address = cython.cast(cython.longlong, cython.cast("uintptr_t", cython.cast("const char*", arguments)))
             self.port.launch(
                 self.slot,
                 shape[0],
@@ -202,7 +197,7 @@ class Launch:
                 shape[6],
                 shape[7],
                 address,
-                len(content),
+                len(arguments),
             )
         return 0
 

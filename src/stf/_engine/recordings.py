@@ -34,8 +34,6 @@ if not cython.compiled:
     COMPUTE, COPY_IN, COPY_OUT, HOST = 0, 1, 2, 3
 
 NOTHING = EventSet()
-
-
 log = logging.getLogger("stf")
 
 
@@ -242,8 +240,6 @@ def discard_scope(engine: Engine, scope):
     try:
         check_closing(engine, scope)
         recording = Recording(engine, scope)
-        if scope.once:
-            engine.queued -= recording.program.calls
         leave_scope(engine, scope)
     finally:
         engine.gate.leave()
@@ -359,8 +355,6 @@ class Recording:
         What a launch does.
     uses : list of Use
         The accesses of a launch.
-    launches : int
-        How often it was launched.
     """
 
     parent = None  # as a data that was cut from no other: both are dropped by users
@@ -374,7 +368,7 @@ class Recording:
         self.held = scope.held
         self.after = scope.after
         self.temporaries = scope.temporaries
-        self.launches = self.played = 0
+        self.played = 0
         self.captured = self.reason = None
         self.closed = False
         self.parts = scope.parts

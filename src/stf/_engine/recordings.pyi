@@ -30,7 +30,6 @@ class Recording:
     held: list[Any]
     after: Any
     temporaries: list[Any]
-    launches: int
     closed: bool
     parts: list[Any]
     once: bool

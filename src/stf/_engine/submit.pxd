@@ -25,7 +25,7 @@ cdef class Engine:
     cdef public bint blocking
     cdef public object scope  # the innermost recording
     cdef public object epoch  # what records by itself
-    cdef public object make_recorder  # a port for a recording
+    cdef public object make_graph_port  # a port for a recording
     cdef readonly list affine
     cdef readonly list place_names
     cdef public list place_numbers  # by which users know the devices; -1 for the host

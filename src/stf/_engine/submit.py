@@ -57,7 +57,7 @@ class Engine:
         self.observer = None
         self.validate = False
         self.blocking = False
-        self.scope = self.epoch = self.make_recorder = None
+        self.scope = self.epoch = self.make_graph_port = None
         self.kinds = {}
         self.next_data = 0
         self.next_task = 0
@@ -223,9 +223,9 @@ class Engine:
         return 0
 
     def put_call(self, slot, call):
-        """Put a late body on a slot; one that is recorded for several launches does not run now."""
+        """Put a late body on a slot; one that is recorded is counted when it is played."""
         self.port.call(slot, call)
-        if self.scope is None or self.scope.once:
+        if self.scope is None:
             self.queued += 1
         return 0
 

@@ -28,7 +28,8 @@ def private_pools(port: Any) -> PrivatePools:
     """The pools for what the bodies of a recording allocate."""
     if port.pools is None:
         port.pools = PrivatePools()
-    return port.pools  # type: ignore[no-any-return]
+    pools: PrivatePools = port.pools
+    return pools
 
 
 def view(replica: Any, writeable: bool, lib: str | None) -> Any:
