@@ -188,8 +188,13 @@ class Observing:
             evictions={names[p.place]: p.evictions for p in pools},
             frees={names[p.place]: p.frees for p in pools},
             write_backs={names[0]: engine.coherency.write_backs},
-            pending=engine.pending(),
+            pending=engine.pending() + self._gathered(),
         )
+
+    def _gathered(self) -> int:
+        """Late bodies that an epoch has gathered, and not launched yet."""
+        scope = None if self.engine.epoch is None else self.engine.epoch.scope
+        return 0 if scope is None else int(scope.port.program.calls)
 
     def _note_loan(self, kind: str, data: LogicalData, mode: int) -> None:
         """Show a freeze or an unfreeze in the task graph (STF_DOT_KEEP_FREEZE)."""
