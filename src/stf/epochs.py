@@ -98,7 +98,7 @@ class Epoch:
                 return None
             self.scope = None
             try:
-                if recording.program.nodes:
+                if recording.program.count:
                     playing.submit(self.engine, self._task(), recording)
             finally:
                 recording.close()

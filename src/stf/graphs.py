@@ -259,7 +259,7 @@ class TaskGraph:
     @property
     def nodes(self) -> int:
         """How many nodes it has."""
-        return 0 if self._recording is None else len(self._recording.program.nodes)
+        return 0 if self._recording is None else int(self._recording.program.count)
 
     def _must_not_be_closed(self) -> None:
         if self._closed:

@@ -217,12 +217,12 @@ class ReplayFunction:
         """Record again, and see that it is the same (STF_VALIDATE)."""
         graph, _ = self._recorded(context, bound)
         known, now = entry.graph._recording.program, graph._recording.program  # type: ignore[union-attr]
-        same = known.edges() == now.edges() and known.kinds() == now.kinds()
+        same = known.edges() == now.edges() and known.operations() == now.operations()
         graph.close()
         if not same:
             raise TaskStateError(
-                f"'{self._name}' submits other tasks than when it was recorded ({len(now.nodes)} nodes, then "
-                f"{len(known.nodes)}): it depends on something that is no argument; pass that, or name it static"
+                f"'{self._name}' submits other tasks than when it was recorded ({now.count} nodes, then "
+                f"{known.count}): it depends on something that is no argument; pass that, or name it static"
             )
 
     # -- telling -----------------------------------------------------------------------------------------------

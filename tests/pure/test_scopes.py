@@ -98,7 +98,7 @@ def test_nodes_are_chained_by_data_and_by_nothing_else(bench: Bench) -> None:
     bench.run(a.rw(), b.rw())
     recording = recordings.close_scope(bench.engine, scope)
     assert recording.program.edges() == [(0, 2), (1, 3), (2, 3), (2, 4), (3, 4)]
-    assert [node.is_last for node in recording.program.nodes] == [False] * 4 + [True]
+    assert [recording.program.is_last(node) for node in range(5)] == [False] * 4 + [True]
     recording.close()
 
 
@@ -108,7 +108,7 @@ def test_copies_inside_are_nodes(bench: Bench) -> None:
     bench.run(x.rw())
     bench.run(x.read(stf.data_place.host()))
     recording = recordings.close_scope(bench.engine, scope)
-    assert recording.program.kinds() == [[], ["copy"], []]
+    assert recording.program.operations() == [[], ["copy"], []]
     assert uses_of(recording) == {"x": (RW, [1], [1, 0])}
     bench.launch(recording)
     valid = {replica.place for replica in x.core.version.replicas if replica.state}
@@ -130,7 +130,7 @@ def test_a_launch_is_one_task_of_the_scope_around(bench: Bench) -> None:
     assert x.core.version.writers.tolist() == before
     assert len(x.core.version.readers.tolist()) >= 1
     assert y.core.version.joined == RW
-    assert recording.program.nodes[0].index == 0
+    assert recording.program.count == 1
     recording.close()
 
 
@@ -174,7 +174,7 @@ def test_recordings_nest(bench: Bench) -> None:
     bench.launch(part)
     whole = recordings.close_scope(bench.engine, outer)
     assert uses_of(whole) == {"y": (RW, [1], [1]), "x": (RW, [1], [1])}
-    assert whole.program.kinds() == [[], ["run"]] and whole.program.edges() == [(0, 1)]
+    assert whole.program.operations() == [[], ["run"]] and whole.program.edges() == [(0, 1)]
     bench.launch(whole)
     whole.close()
     assert part.closed

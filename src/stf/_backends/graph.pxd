@@ -1,23 +1,25 @@
 from libc.stdint cimport int64_t
 from stf._engine.deps cimport EventSet, LANE_SHIFT
 from stf._engine.instances cimport Replica
-from stf._engine.nodes cimport CALL, CAPTURED, COPY, FILL, KEEP, LAUNCH, RUN, Node, Program
+from stf._engine.nodes cimport CALL, CAPTURED, COPY, FILL, KEEP, RUN, Numbers, OpenNode, Program
 from stf._engine.ports cimport Port
 
 cdef class GraphBackend(Port):
     cdef readonly Port root
     cdef readonly Program program
-    cdef list lanes
+    cdef Numbers lanes
+    cdef Numbers last_on_lane
     cdef list slots
     cdef list spare
     cdef dict captures
     cdef dict recaptures
     cdef public object pools  # of the memory that bodies allocate
-    cdef Node node_of(self, int64_t event)
-    cdef int come_after(self, Node node, EventSet waits) except -1
-    cdef int64_t place_on_lane(self, Node node) except -1
+    cdef int64_t node_of(self, int64_t event) except -1
+    cdef int come_after(self, OpenNode node, EventSet waits) except -1
+    cdef int64_t place_on_lane(self, OpenNode node) except -1
     cdef int put(self, int slot, tuple operation) except -1
-    cdef int end_capture(self, int slot, Node node) except -1
+    cdef int must_not_capture(self, int slot) except -1
+    cdef int end_capture(self, int slot, OpenNode node) except -1
     cpdef int capture_again(self, int slot, object again) except -1
     cpdef int run(self, int slot, object routine) except -1
     cdef int begin(self, int place, EventSet waits, int kind) except -1

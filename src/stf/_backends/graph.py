@@ -1,8 +1,8 @@
 """The graph backend: a lane is a chain of nodes, and nothing runs before the program is played.
 
-An event is the lane of a node and its place there. A node continues the lane of the first one that it needs, where that
-is still the last of its lane; else it begins a lane. So of two events on a lane the later covers the earlier, and no
-order is added that the tasks don't have. Memory is real: it comes from the backend that will play the program.
+An event is the lane of a node and the node's number plus one. A node continues the lane of the first one that it needs,
+where that is still the last of its lane; else it begins a lane. So of two events on a lane the later covers the earlier,
+and no order is added that the tasks don't have. Memory is real: it comes from the backend that will play the program.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ try:
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
-from stf._engine.nodes import Node, Program
+from stf._engine.nodes import Numbers, OpenNode, Program
 from stf._engine.ports import Port
 from stf.errors import CaptureError
 
 if not cython.compiled:
     LANE_SHIFT = 44
-    LAUNCH, COPY, FILL, CALL, KEEP, CAPTURED, RUN = 0, 1, 2, 3, 4, 5, 6
+    COPY, FILL, CALL, KEEP, CAPTURED, RUN = 1, 2, 3, 4, 5, 6
 
 MAX_LANES = (1 << 19) - 1
 
@@ -36,7 +36,8 @@ class GraphBackend(Port):
         self.name = "graph"
         self.root = root
         self.program = Program()
-        self.lanes = []
+        self.lanes = Numbers()  # of each node
+        self.last_on_lane = Numbers()
         self.slots = []
         self.spare = []
         self.captures = {}
@@ -44,24 +45,23 @@ class GraphBackend(Port):
         self.pools = None
 
     def node_of(self, event):
-        """The node that ends with `event`."""
-        if event >> LANE_SHIFT >= len(self.lanes):
+        """The number of the node that ends with `event`."""
+        node: cython.longlong = (event & ((cython.cast(cython.longlong, 1) << LANE_SHIFT) - 1)) - 1
+        if node >= self.program.count or self.lanes.items[node] != event >> LANE_SHIFT:
             raise CaptureError("it would wait for work that is no part of the graph")
-        lane: list = self.lanes[event >> LANE_SHIFT]
-        sequence: cython.longlong = event & ((cython.cast(cython.longlong, 1) << LANE_SHIFT) - 1)
-        return lane[sequence - 1]
+        return node
 
     # -- slots -------------------------------------------------------------------------------------------------
 
     def begin(self, place, waits, kind):
-        node = Node(place, kind)
-        self.come_after(node, waits)
         if self.spare:
             slot: cython.int = self.spare.pop()
-            self.slots[slot] = node
         else:
             slot = len(self.slots)
-            self.slots.append(node)
+            self.slots.append(OpenNode())
+        node: OpenNode = self.slots[slot]
+        node.begin(place, kind)
+        self.come_after(node, waits)
         return slot
 
     def come_after(self, node, waits):
@@ -76,54 +76,54 @@ class GraphBackend(Port):
         return 0
 
     def end(self, slot):
-        node: Node = self.slots[slot]
-        if slot in self.captures:
+        node: OpenNode = self.slots[slot]
+        if self.captures and slot in self.captures:
             self.end_capture(slot, node)
-        self.slots[slot] = None
         self.spare.append(slot)
+        event = self.place_on_lane(node)
         self.program.add(node)
-        return self.place_on_lane(node)
+        return event
 
     def abort(self, slot):
-        node: Node = self.slots[slot]
+        node: OpenNode = self.slots[slot]
         if slot in self.captures:
             try:
                 self.end_capture(slot, node)
             except CaptureError:
                 pass  # whoever aborts knows why
-        for operation in node.operations:
-            if operation[0] == CALL:
-                self.program.calls -= 1
-            elif operation[0] == RUN:
-                self.program.runs -= 1
-        node.operations.clear()
+        self.program.forget(node)
         return self.end(slot)
 
     def place_on_lane(self, node):
-        """Continue a lane, or begin one; return the event."""
-        for item in node.needs:
-            before: Node = item
-            if before.sequence == len(self.lanes[before.lane]):
-                node.lane = before.lane
+        """Continue a lane, or begin one, with the next node; return the event."""
+        i: cython.longlong
+        lane: cython.longlong = -1
+        number: cython.longlong = self.program.count
+        for i in range(node.needs.count):
+            before: cython.longlong = node.needs.items[i]
+            if self.last_on_lane.items[self.lanes.items[before]] == before:
+                lane = self.lanes.items[before]
+                self.last_on_lane.items[lane] = number
                 break
-        else:
-            if len(self.lanes) >= MAX_LANES:
+        if lane < 0:
+            lane = self.last_on_lane.count
+            if lane >= MAX_LANES:
                 raise CaptureError(f"a graph holds at most {MAX_LANES} chains of tasks; use several graphs")
-            node.lane = len(self.lanes)
-            self.lanes.append([])
-        lane: list = self.lanes[node.lane]
-        lane.append(node)
-        node.sequence = len(lane)
-        return (cython.cast(cython.longlong, node.lane) << LANE_SHIFT) | node.sequence
+            self.last_on_lane.add(number)
+        self.lanes.add(lane)
+        return (lane << LANE_SHIFT) | (number + 1)
 
     # -- operations --------------------------------------------------------------------------------------------
 
     def put(self, slot, operation):
         """Add an operation to an open slot."""
-        node: Node = self.slots[slot]
-        if slot in self.captures:
+        self.must_not_capture(slot)
+        return self.program.put(self.slots[slot], operation)
+
+    def must_not_capture(self, slot):
+        """Raise CaptureError if the body of the slot puts work on its stream itself."""
+        if self.captures and slot in self.captures:
             raise CaptureError("it gives stf work beside what it puts on its stream itself; make two tasks of it")
-        node.operations.append(operation)
         return 0
 
     def enqueues(self, place):
@@ -141,19 +141,16 @@ class GraphBackend(Port):
         return True
 
     def launch(self, slot, function, gx, gy, gz, bx, by, bz, shared, block, nbytes):
-        if cython.compiled:
-            arguments = cython.cast("const char*", cython.cast("void*", block))[:nbytes]
-        else:
-            arguments = b""
-        return self.put(slot, (LAUNCH, (function, gx, gy, gz, bx, by, bz, shared), arguments))
+        self.must_not_capture(slot)
+        return self.program.put_launch(
+            self.slots[slot], function, gx, gy, gz, bx, by, bz, shared, block, nbytes
+        )
 
     def call(self, slot, body):
-        self.program.calls += 1
         return self.put(slot, (CALL, body))
 
     def run(self, slot, routine):
         """Run a nested program when the slot gets there."""
-        self.program.runs += 1
         return self.put(slot, (RUN, routine))
 
     def keep(self, slot, what):
@@ -166,13 +163,13 @@ class GraphBackend(Port):
         return self.root.may_use(place, replica)
 
     def enter(self, slot):
-        node: Node = self.slots[slot]
+        node: OpenNode = self.slots[slot]
         if not self.root.enqueues(node.place):
             raise CaptureError("its body runs where it stands")
         return 0
 
     def stream(self, slot):
-        node: Node = self.slots[slot]
+        node: OpenNode = self.slots[slot]
         if not self.root.enqueues(node.place):
             return None
         if slot not in self.captures:
@@ -185,7 +182,7 @@ class GraphBackend(Port):
         if captured is not None:
             again = self.recaptures.pop(slot, None)
             self.program.variants += again is not None
-            node.operations.append((CAPTURED, captured, self.pools, again))
+            self.program.put(node, (CAPTURED, captured, self.pools, again))
         return 0
 
     def capture_again(self, slot, again):

@@ -1,4 +1,6 @@
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uintptr_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy
 
 cdef enum:
     LAUNCH = 0
@@ -8,21 +10,41 @@ cdef enum:
     KEEP = 4
     CAPTURED = 5
     RUN = 6
+    HEADER = 9
 
-cdef class Node:
-    cdef readonly int index
-    cdef readonly int place
-    cdef readonly int kind
-    cdef int lane
-    cdef int64_t sequence
-    cdef readonly list needs
-    cdef readonly list operations
-    cdef readonly bint is_last
-    cdef int need(self, Node other) except -1
+cdef class Numbers:
+    cdef int64_t* items
+    cdef readonly int64_t count
+    cdef int64_t capacity
+    cpdef int add(self, int64_t value) except -1
+    cdef int64_t* more(self, int64_t count) except NULL
+    cdef int clear(self) except -1
+    cpdef list tolist(self)
+
+cdef class OpenNode:
+    cdef int place
+    cdef int kind
+    cdef Numbers needs
+    cdef Numbers work
+    cdef int begin(self, int place, int kind) except -1
+    cdef int need(self, int64_t other) except -1
 
 cdef class Program:
-    cdef readonly list nodes
+    cdef readonly int64_t count
+    cdef readonly list objects
+    cdef Numbers kinds
+    cdef Numbers needs
+    cdef Numbers first_need
+    cdef Numbers work
+    cdef Numbers first_work
+    cdef Numbers followed
+    cdef Numbers launches
     cdef public int calls
     cdef public int runs
     cdef public int variants
-    cdef int add(self, Node node) except -1
+    cdef int64_t add(self, OpenNode node) except -1
+    cdef int put(self, OpenNode node, tuple operation) except -1
+    cdef int put_launch(self, OpenNode node, int64_t function, int gx, int gy, int gz, int bx, int by, int bz, int shared, int64_t block, int nbytes) except -1
+    cdef int forget(self, OpenNode node) except -1
+    cpdef tuple operation(self, int64_t position)
+    cpdef bint is_last(self, int64_t index)

@@ -1,4 +1,8 @@
-"""What a recording holds: nodes, each the operations of one slot, in order, after those of other nodes."""
+"""What a recording holds: nodes, each the operations of one slot, in order, after those of other nodes.
+
+A program may have 100,000 nodes and is played again and again, so it is a few arrays of numbers and no objects per
+node: recording costs the same per task however long it is, and the garbage collector has nothing to walk through.
+"""
 
 from __future__ import annotations
 
@@ -10,28 +14,83 @@ except ImportError:
 if not cython.compiled:
     LAUNCH, COPY, FILL, CALL, KEEP, CAPTURED, RUN = 0, 1, 2, 3, 4, 5, 6
 
+NAMES = ("launch", "copy", "fill", "call", "keep", "captured", "run")
+
 
 @cython.final
 @cython.cclass
-class Node:
-    """One slot of a recording. `needs` are the nodes it comes after; `is_last` says that no other needs it."""
+class Numbers:
+    """A growing array of 64-bit integers."""
 
-    def __init__(self, place, kind):
-        self.index = -1
+    def __cinit__(self):
+        self.count = 0
+        self.capacity = 0
+        if not cython.compiled:
+            self.items = []
+
+    def __dealloc__(self):
+        if cython.compiled:
+            free(self.items)
+
+    def add(self, value):
+        """Append a number."""
+        if not cython.compiled:
+            self.items[self.count :] = [value]
+        else:
+            self.more(1)[0] = value
+        self.count += 1
+        return 0
+
+    def more(self, count):
+        """Where so many numbers are to be appended."""
+        if self.count + count > self.capacity:
+            capacity: cython.longlong = max(2 * self.capacity, self.count + count, 8)
+            items = cython.cast("int64_t*", realloc(self.items, capacity * cython.sizeof(cython.longlong)))
+            if items == cython.NULL:
+                raise MemoryError
+            self.items = items
+            self.capacity = capacity
+        return self.items + self.count
+
+    def clear(self):
+        """Forget them, and keep the memory."""
+        self.count = 0
+        return 0
+
+    def tolist(self):
+        """A list of them."""
+        return [self.items[i] for i in range(self.count)]
+
+
+if not cython.compiled:
+    Numbers.__init__ = Numbers.__cinit__
+    del Numbers.__dealloc__, Numbers.more
+
+
+@cython.final
+@cython.cclass
+class OpenNode:
+    """A slot that is open: what it comes after, and what is on it so far."""
+
+    def __init__(self):
+        self.needs = Numbers()
+        self.work = Numbers()
+
+    def begin(self, place, kind):
+        """Be a new one."""
         self.place = place
         self.kind = kind
-        self.lane = -1
-        self.sequence = 0
-        self.needs = []
-        self.operations = []
-        self.is_last = True
+        self.needs.clear()
+        self.work.clear()
+        return 0
 
     def need(self, other):
         """Come after another node."""
-        if other not in self.needs:
-            self.needs.append(other)
-            other.is_last = False
-        return 0
+        i: cython.longlong
+        for i in range(self.needs.count):
+            if self.needs.items[i] == other:
+                return 0
+        return self.needs.add(other)
 
 
 @cython.final
@@ -39,10 +98,14 @@ class Node:
 class Program:
     """The nodes of a recording, each after those that it needs.
 
+    Of node ``i``, ``needs[first_need[i]:first_need[i + 1]]`` are the nodes before it, and
+    ``work[first_work[i]:first_work[i + 1]]`` its operations: ``8 * position + kind``, with the position in `launches`
+    (function, grid, block, shared memory, bytes of arguments, those arguments) or in `objects`.
+
     Attributes
     ----------
-    nodes : list of Node
-        What there is to do.
+    count : int
+        How many nodes.
     calls : int
         How many bodies run on the host.
     runs : int
@@ -52,30 +115,89 @@ class Program:
     """
 
     def __init__(self):
-        self.nodes = []
+        self.objects = []
+        self.kinds = Numbers()
+        self.needs = Numbers()
+        self.first_need = Numbers()
+        self.work = Numbers()
+        self.first_work = Numbers()
+        self.followed = Numbers()
+        self.launches = Numbers()
+        self.count = 0
         self.calls = 0
         self.runs = 0
         self.variants = 0
+        self.first_need.add(0)
+        self.first_work.add(0)
 
     def add(self, node):
-        """Take a node; what it needs is there."""
-        node.index = len(self.nodes)
-        self.nodes.append(node)
+        """Take a node; what it needs is there. Return its number."""
+        i: cython.longlong
+        self.kinds.add(4 * node.place + node.kind)
+        for i in range(node.needs.count):
+            self.needs.add(node.needs.items[i])
+            self.followed.items[node.needs.items[i]] = 1
+        for i in range(node.work.count):
+            self.work.add(node.work.items[i])
+        self.first_need.add(self.needs.count)
+        self.first_work.add(self.work.count)
+        self.followed.add(0)
+        self.count += 1
+        return self.count - 1
+
+    def put(self, node, operation):
+        """Put an operation, whose first item is its kind, on a node that is open."""
+        kind: cython.int = operation[0]
+        self.calls += kind == CALL
+        self.runs += kind == RUN
+        node.work.add(8 * len(self.objects) + kind)
+        self.objects.append(operation)
         return 0
+
+    def put_launch(self, node, function, gx, gy, gz, bx, by, bz, shared, block, nbytes):
+        """Put the launch of a kernel on a node that is open, with its arguments as they are now."""
+        if not cython.compiled:
+            raise NotImplementedError("kernels need the compiled form of stf")
+        words = self.launches.more(HEADER + (nbytes + 7) // 8)
+        node.work.add(8 * self.launches.count + LAUNCH)
+        words[0], words[1], words[2], words[3] = function, gx, gy, gz
+        words[4], words[5], words[6], words[7], words[8] = bx, by, bz, shared, nbytes
+        memcpy(words + HEADER, cython.cast("void*", cython.cast("uintptr_t", block)), nbytes)
+        self.launches.count += HEADER + (nbytes + 7) // 8
+        return 0
+
+    def forget(self, node):
+        """Take off what is on a node that is open."""
+        i: cython.longlong
+        for i in range(node.work.count):
+            kind: cython.longlong = node.work.items[i] & 7
+            self.calls -= kind == CALL
+            self.runs -= kind == RUN
+            if kind != LAUNCH:
+                position: cython.longlong = node.work.items[i] >> 3
+                self.variants -= kind == CAPTURED and self.objects[position][3] is not None
+                self.objects[position] = None
+        node.work.clear()
+        return 0
+
+    def operation(self, position):
+        """An operation that is no launch, by its position in `work`."""
+        return self.objects[self.work.items[position] >> 3]
+
+    def is_last(self, index):
+        """Whether no other node comes after one."""
+        return not self.followed.items[index]
 
     def has_captures(self):
         """Whether bodies were captured."""
-        for item in self.nodes:
-            node: Node = item
-            if any([operation[0] == CAPTURED for operation in node.operations]):
-                return True
-        return False
+        return any([operation is not None and operation[0] == CAPTURED for operation in self.objects])
 
     def edges(self):
-        """(before, after) by index, for people and tests."""
-        return [(before.index, node.index) for node in self.nodes for before in node.needs]
+        """(before, after) by number, for people and tests."""
+        first, needs = self.first_need.tolist(), self.needs.tolist()
+        return [(before, node) for node in range(self.count) for before in needs[first[node] : first[node + 1]]]
 
-    def kinds(self):
+    def operations(self):
         """The operations of every node by name, for people and tests."""
-        names = ("launch", "copy", "fill", "call", "keep", "captured", "run")
-        return [[names[operation[0]] for operation in node.operations] for node in self.nodes]
+        first, work = self.first_work.tolist(), self.work.tolist()
+        return [[NAMES[item & 7] for item in work[first[node] : first[node + 1]]] for node in range(self.count)]

@@ -3,7 +3,7 @@ from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Dat
 from stf._engine.deps cimport EventSet
 from stf._engine.instances cimport INVALID, MODIFIED, SHARED, Replica
 from stf._engine.late cimport LateCall
-from stf._engine.nodes cimport CALL, CAPTURED, COPY, FILL, KEEP, LAUNCH, RUN, Node, Program
+from stf._engine.nodes cimport CALL, CAPTURED, COPY, FILL, HEADER, KEEP, LAUNCH, RUN, Numbers, Program
 from stf._engine.ports cimport COMPUTE, COPY_IN, COPY_OUT, HOST, Port
 from stf._engine.scopes cimport Outcome, Version
 from stf._engine.submit cimport Engine
@@ -21,11 +21,11 @@ cdef class Launch:
     cdef bint is_once
     cdef object failed(self)
     cpdef int play(self, Program program, int slot, bint once) except -1
-    cdef int gather(self, Program program, int64_t start, list events) except -1
-    cdef int64_t play_node(self, Node node, int64_t start, list events) except -1
+    cdef int gather(self, Program program, int64_t start, Numbers events) except -1
+    cdef int64_t play_node(self, Program program, int64_t node, int64_t start, Numbers events, EventSet needs) except -1
     cdef int play_nested(self, object routine) except -1
     cdef int put(self, tuple operation) except -1
-    cdef int put_launch(self, tuple shape, bytes arguments) except -1
+    cdef int put_launch(self, Program program, int64_t position) except -1
     cdef int play_captured(self, tuple operation) except -1
     cpdef int put_graph(self, object captured, int slot) except -1
     cpdef int play_on(self, Port port, Program program) except -1

@@ -15,7 +15,7 @@ from stf._engine.access import Access, Data
 from stf._engine.deps import EventSet
 from stf._engine.failures import Failure
 from stf._engine.late import LateCall
-from stf._engine.nodes import Node, Program
+from stf._engine.nodes import Numbers, Program
 from stf._engine.recordings import NOTHING
 from stf._engine.scopes import Outcome, Version
 
@@ -25,6 +25,7 @@ if not cython.compiled:
     COMPUTE, COPY_IN, COPY_OUT, HOST = 0, 1, 2, 3
     NEW, OPEN, ENDED = 0, 1, 2
     LAUNCH, COPY, FILL, CALL, KEEP, CAPTURED, RUN = 0, 1, 2, 3, 4, 5, 6
+    HEADER = 9
 
 
 class Launch:
@@ -65,10 +66,12 @@ class Launch:
             start: cython.longlong = port.end(slot)
         finally:
             engine.gate.leave()
-        events: list = []
+        events = Numbers()
+        needs = EventSet()
+        node: cython.longlong
         try:
-            for item in program.nodes:
-                events.append(self.play_node(item, start, events))
+            for node in range(program.count):
+                events.add(self.play_node(program, node, start, events, needs))
         finally:
             self.gather(program, start, events)
         return self.slot
@@ -77,10 +80,10 @@ class Launch:
         """Open a slot after all that was played."""
         ends = EventSet()
         ends.add(start)
-        for i, event in enumerate(events):
-            node: Node = program.nodes[i]
-            if node.is_last or len(events) < len(program.nodes):
-                ends.add(event)
+        node: cython.longlong
+        for node in range(events.count):
+            if program.is_last(node) or events.count < program.count:
+                ends.add(events.items[node])
         engine = self.engine
         engine.gate.enter()
         try:
@@ -90,29 +93,37 @@ class Launch:
             engine.gate.leave()
         return 0
 
-    def play_node(self, node: Node, start, events):
-        """Put one node on a slot of its own; return its event."""
+    def play_node(self, program: Program, node, start, events, needs: EventSet):
+        """Put one node on a slot of its own; return its event. `needs` is room for what it waits for."""
+        i: cython.longlong
         engine, port = self.engine, self.port
-        needs = EventSet()
-        if not node.needs:
+        first: cython.longlong = program.first_need.items[node]
+        last: cython.longlong = program.first_need.items[node + 1]
+        needs.clear()
+        if first == last:
             needs.add(start)
-        for item in node.needs:
-            before: Node = item
-            needs.add(events[before.index])
+        for i in range(first, last):
+            needs.add(events.items[program.needs.items[i]])
+        first, last = program.first_work.items[node], program.first_work.items[node + 1]
+        place: cython.int = program.kinds.items[node] >> 2
+        if first == last:
+            place = self.task.where  # what only orders is nobody's work
         engine.gate.enter()
         try:
-            place = node.place if node.operations else self.task.where  # what only orders is nobody's work
-            self.slot = port.begin(place, needs, node.kind)
+            self.slot = port.begin(place, needs, program.kinds.items[node] & 3)
             try:
-                for operation in node.operations:
-                    if operation[0] == RUN:
-                        self.play_nested(operation[1])
-                    elif operation[0] == CAPTURED:
-                        self.play_captured(operation)
+                for i in range(first, last):
+                    kind: cython.longlong = program.work.items[i] & 7
+                    if kind == LAUNCH:
+                        self.put_launch(program, program.work.items[i] >> 3)
+                    elif kind == RUN:
+                        self.play_nested(program.operation(i)[1])
+                    elif kind == CAPTURED:
+                        self.play_captured(program.operation(i))
                     else:
-                        self.put(operation)
+                        self.put(program.operation(i))
             except BaseException:
-                events.append(port.abort(self.slot))
+                events.add(port.abort(self.slot))
                 raise
             return port.end(self.slot)
         finally:
@@ -132,9 +143,7 @@ class Launch:
         """Put one operation on the open slot."""
         port = self.port
         kind: cython.int = operation[0]
-        if kind == LAUNCH:
-            self.put_launch(operation[1], operation[2])
-        elif kind == COPY:
+        if kind == COPY:
             port.copy(self.slot, operation[1], operation[2])
         elif kind == FILL:
             port.fill(self.slot, operation[1], operation[2])
@@ -182,22 +191,23 @@ class Launch:
         finally:
             self.port, self.slot, self.task.slot = before
 
-    def put_launch(self, shape: tuple, arguments: bytes):
+    def put_launch(self, program: Program, position):
         """Launch a kernel with the arguments that were recorded; uncompiled, there are no kernels."""
         if cython.compiled:
-            address = cython.cast(cython.longlong, cython.cast("uintptr_t", cython.cast("const char*", arguments)))
+            words = program.launches.items + position
+            block = cython.cast(cython.longlong, cython.cast("uintptr_t", words + HEADER))
             self.port.launch(
                 self.slot,
-                shape[0],
-                shape[1],
-                shape[2],
-                shape[3],
-                shape[4],
-                shape[5],
-                shape[6],
-                shape[7],
-                address,
-                len(arguments),
+                words[0],
+                words[1],
+                words[2],
+                words[3],
+                words[4],
+                words[5],
+                words[6],
+                words[7],
+                block,
+                words[8],
             )
         return 0
 
