@@ -17,7 +17,6 @@ import pytest
 import stf
 
 sys.path.insert(0, str(Path(__file__).parent))  # the tests import `helpers`
-from helpers import on_stand_in
 
 
 @pytest.fixture(scope="session")
@@ -49,9 +48,10 @@ MATRIX = [
 ]
 if os.environ.get("STF_TEST_DEVICES"):  # "cuda": the same tests on GPUs (make gpu-test)
     DEVICES = os.environ["STF_TEST_DEVICES"]
-    MATRIX = [pytest.param({"devices": DEVICES}, id="stream-cuda")]
-    if not on_stand_in():  # whose CuPy computes where it is called: it cannot be captured
-        MATRIX.append(pytest.param({"devices": DEVICES, "use_graph": True}, id="graph-cuda"))
+    MATRIX = [
+        pytest.param({"devices": DEVICES}, id="stream-cuda"),
+        pytest.param({"devices": DEVICES, "use_graph": True}, id="graph-cuda"),
+    ]
 
 
 def stand_in_leaks() -> dict[str, int]:

@@ -339,7 +339,7 @@ def run_now(engine, task, body):
             record_body(engine, body)
     except Exception as exception:
         failure = Failure(task.label(), task.call_site, exception, task.written(), True)
-        if engine.scope is not None and "captur" in str(exception):  # as CUDA and CuPy say it
+        if engine.scope is not None and "captur" in str(exception).lower():  # as CUDA and CuPy say it
             engine.fail(task, failure)
             raise CaptureError(
                 f"task {task.label()} ({task.call_site}) cannot be recorded: it waits for the device, moves data to or "

@@ -8,14 +8,8 @@ import weakref
 
 import numpy as np
 import pytest
-from helpers import on_stand_in
 
 import stf
-
-pytestmark = pytest.mark.skipif(
-    on_stand_in(),
-    reason="the stand-in for CuPy computes where it is called: it cannot be captured",
-)
 
 
 @stf.task

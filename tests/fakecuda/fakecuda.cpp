@@ -2,7 +2,7 @@
 //
 // One mutex guards all state. Each stream is a queue served by its own thread, which drops the mutex while it works.
 // Handles are numbers that are never used twice, so that a stale handle is found and not followed.
-// A captured graph is replayed on one stream, its nodes in an order that their edges allow, which the seed shuffles.
+// A graph is replayed on one stream, its nodes in an order that their edges allow, which the seed shuffles.
 //
 // Environment, read when the library is loaded and by fakecuda_reset():
 //   FAKECUDA_DEVICES=2      devices
@@ -110,7 +110,7 @@ struct Event {
 };
 
 struct Work {
-    const char *name;
+    const char *name = "nothing";
     std::function<void()> body = {};           // runs without the lock; left out once the driver has failed
     Ranges ranges = {};                        // must be alive while the body runs; null: an illegal address
     std::function<Ranges()> find_ranges = {};  // for addresses that are looked at only then, as by kernels
@@ -146,13 +146,26 @@ struct UserObject {
 struct Node {
     Work work;
     std::set<int> after;
+    std::uint64_t id = 0;              // the same in what is instantiated from the graph
+    shared_ptr<Graph> inner = {};      // a child graph, or what a condition decides about
+    CUgraphConditionalHandle condition = 0;
+    bool is_loop = false;
+
+    CUgraphNode handle() const { return reinterpret_cast<CUgraphNode>(0x70000000 + 16 * id); }
 };
 
-// What was captured. What is instantiated from it shares it.
+struct Condition {
+    unsigned value = 0, at_launch = 0;
+    bool is_reset = false;
+};
+
+// What was captured. What is instantiated from it is a copy that keeps it.
 struct Graph {
     std::vector<Node> nodes;
     std::vector<shared_ptr<Range>> memory;
     std::vector<shared_ptr<UserObject>> objects;
+    std::vector<CUgraphConditionalHandle> conditions;
+    shared_ptr<Graph> origin;
     CUgraph handle = nullptr;
 
     ~Graph();
@@ -163,7 +176,9 @@ struct Capture {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
     std::thread::id thread;
     bool is_invalid = false, is_over = false;
+    bool is_into = false;  // a graph that was there before
     unsigned long long id = 0;
+    std::vector<CUgraphNode> tail = {};  // as it was told last
     shared_ptr<Graph> graph = std::make_shared<Graph>();
 };
 
@@ -257,7 +272,8 @@ struct State {
 
     std::map<string, long> calls;
     std::vector<Failure> failures;
-    unsigned long long ids = 0, streams_made = 0;
+    unsigned long long ids = 0, streams_made = 0, nodes_made = 0;
+    std::map<CUgraphConditionalHandle, Condition> conditions;
     long dropped = 0;  // objects that went with their context
 };
 
@@ -511,7 +527,7 @@ CUresult refuse_unsafe() {
 
 void add_node(Stream &stream, Work work) {
     auto &nodes = stream.capture->graph->nodes;
-    nodes.push_back({std::move(work), stream.tail});
+    nodes.push_back({std::move(work), stream.tail, ++state().nodes_made});
     stream.tail = {int(nodes.size()) - 1};
 }
 
@@ -1187,6 +1203,38 @@ Graph::~Graph() {
         range->users = 0;  // whoever works on it holds the graph
         retire(range);
     }
+    for (auto condition : conditions) state().conditions.erase(condition);
+    if (!origin)
+        for (auto &node : nodes)
+            if (node.condition) state().graphs.live.erase(node.inner->handle);
+}
+
+shared_ptr<Graph> copy_of(const shared_ptr<Graph> &graph) {
+    auto copy = std::make_shared<Graph>();
+    copy->nodes = graph->nodes;
+    copy->origin = graph->origin ? graph->origin : graph;
+    for (auto &node : copy->nodes)
+        if (node.inner) node.inner = copy_of(node.inner);
+    return copy;
+}
+
+Node *find_node(Graph &graph, CUgraphNode handle) {
+    for (auto &node : graph.nodes)
+        if (node.handle() == handle) return &node;
+    return nullptr;
+}
+
+bool has_conditions(const Graph &graph) {
+    return std::any_of(graph.nodes.begin(), graph.nodes.end(),
+                       [](const Node &node) { return node.condition || (node.inner && has_conditions(*node.inner)); });
+}
+
+// Whether all of a graph may be done by a device that decides about it.
+bool suits_condition(const Graph &graph) {
+    static const std::set<string> refused = {"host function", "alloc", "free"};
+    return std::all_of(graph.nodes.begin(), graph.nodes.end(), [](const Node &node) {
+        return node.inner ? suits_condition(*node.inner) : !refused.count(node.work.name);
+    });
 }
 
 void end_capture(const shared_ptr<Capture> &capture) {
@@ -1199,6 +1247,23 @@ void end_capture(const shared_ptr<Capture> &capture) {
             stream->capture = nullptr;
             stream->tail.clear();
         }
+}
+
+// Captures into a graph that is there.
+CUresult begin_capture(const shared_ptr<Stream> &stream, CUstreamCaptureMode mode, const shared_ptr<Graph> &graph) {
+    REQUIRE(!stream->is_legacy, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    REQUIRE(!stream->capture, CUDA_ERROR_ILLEGAL_STATE);
+    auto capture = std::make_shared<Capture>();
+    capture->origin = stream->handle;
+    capture->mode = mode;
+    capture->thread = std::this_thread::get_id();
+    capture->id = ++state().ids;
+    capture->graph = graph;
+    capture->is_into = true;
+    state().captures.push_back(capture);
+    stream->capture = capture;
+    stream->tail.clear();
+    return CUDA_SUCCESS;
 }
 
 // Whether all that was captured comes before what `stream` would be given next.
@@ -1229,6 +1294,74 @@ std::vector<int> order_of(const Graph &graph, std::mt19937 &random) {
             if (graph.nodes[i].after.count(next) && !--left[i]) ready.push_back(i);
     }
     return order;
+}
+
+bool holds(CUgraphConditionalHandle handle) {
+    Lock lock(state().mutex);
+    return state().error == CUDA_SUCCESS && state().conditions[handle].value;
+}
+
+void run_node(const Stream &stream, const Node &node, std::mt19937 &random);
+
+// All of a graph, by the thread of a stream.
+void run_graph(const Stream &stream, const Graph &graph, std::mt19937 &random) {
+    for (int i : order_of(graph, random)) run_node(stream, graph.nodes[i], random);
+}
+
+void run_node(const Stream &stream, const Node &node, std::mt19937 &random) {
+    if (node.condition) {
+        while (holds(node.condition)) {
+            run_graph(stream, *node.inner, random);
+            if (!node.is_loop) break;
+        }
+    } else if (node.inner) {
+        run_graph(stream, *node.inner, random);
+    } else {
+        Lock lock(state().mutex);
+        Work work = node.work;
+        run_body(lock, stream, work);
+    }
+}
+
+void submit_graph(Lock &lock, const shared_ptr<Stream> &stream, const shared_ptr<Graph> &graph, std::mt19937 &random) {
+    for (int i : order_of(*graph, random)) {
+        const Node &node = graph->nodes[i];
+        if (node.inner && !node.condition) {
+            submit_graph(lock, stream, node.inner, random);
+            continue;
+        }
+        Work work = node.work;
+        if (node.condition)
+            work.body = [=, seed = unsigned(random())] {
+                std::mt19937 inside(seed);
+                run_node(*stream, graph->nodes[i], inside);
+            };
+        work.finish = [finish = work.finish, graph] {
+            if (finish) finish();
+        };
+        submit(lock, stream, std::move(work));
+    }
+}
+
+std::vector<CUgraphConditionalHandle> conditions_of(const Graph &graph) {
+    std::vector<CUgraphConditionalHandle> found;
+    for (auto &node : graph.nodes) {
+        if (node.condition) found.push_back(node.condition);
+        if (!node.inner) continue;
+        auto more = conditions_of(*node.inner);
+        found.insert(found.end(), more.begin(), more.end());
+    }
+    return found;
+}
+
+CUresult find_nodes(const Graph &graph, const CUgraphNode *handles, std::size_t count, std::set<int> &found) {
+    for (std::size_t k = 0; k < count; ++k) {
+        int i = 0;
+        while (i < int(graph.nodes.size()) && graph.nodes[i].handle() != handles[k]) ++i;
+        REQUIRE(i < int(graph.nodes.size()), CUDA_ERROR_INVALID_VALUE);
+        found.insert(i);
+    }
+    return CUDA_SUCCESS;
 }
 
 // ------------------------------------------------------------------------------------------------- values
@@ -1294,12 +1427,26 @@ void axpy(void **parameters, const unsigned *) {
     for (std::uint64_t i = 0; i < n; ++i) y[i] += a * x[i];
 }
 
+// What stf compiles: sets a condition by a flag of one byte, as long as a counter is below a limit.
+void stf_decide(void **parameters, const unsigned *) {
+    auto handle = *static_cast<CUgraphConditionalHandle *>(parameters[0]);
+    bool flag = **static_cast<unsigned char **>(parameters[1]) != 0;
+    auto *count = *static_cast<std::uint64_t **>(parameters[2]);
+    std::uint64_t limit = *static_cast<std::uint64_t *>(parameters[3]);
+    bool wanted = *static_cast<std::uint64_t *>(parameters[4]) != 0;
+    bool goes_on = flag == wanted && *count < limit;
+    *count += goes_on;
+    Lock lock(state().mutex);
+    state().conditions[handle].value = goes_on;
+}
+
 std::map<string, Function> &known_kernels() {
     static auto &known = *new std::map<string, Function>{
         {"noop", {"noop", "", nullptr, 0, false}},
         {"trap", {"trap", "", nullptr, 0, true}},
         {"add_one", {"add_one", "pq", add_one, 8, false}},
         {"axpy", {"axpy", "dppq", axpy, 8, false}},
+        {"stf_decide", {"stf_decide", "qppqq", stf_decide, 0, false}},
     };
     return known;
 }
@@ -1366,21 +1513,29 @@ CUresult check_dimensions(const std::vector<unsigned> &d) {
     return CUDA_SUCCESS;
 }
 
-CUresult launch(Call &call, CUfunction handle, std::vector<unsigned> dimensions, CUstream stream_handle, void **parameters, void **extra) {
-    shared_ptr<Stream> stream;
+CUresult kernel_work(CUfunction handle, const shared_ptr<Context> &context, const std::vector<unsigned> &dimensions,
+                     void **parameters, void **extra, Work &work) {
     Arguments arguments;
     auto function = state().functions.find(handle);
     REQUIRE(function, CUDA_ERROR_INVALID_HANDLE);
-    TRY(find_stream(stream_handle, stream));
-    REQUIRE(stream->context == call.context, CUDA_ERROR_INVALID_HANDLE);
-    REQUIRE(!function->context || function->context == call.context, CUDA_ERROR_INVALID_HANDLE);
+    REQUIRE(!function->context || function->context == context, CUDA_ERROR_INVALID_HANDLE);
     TRY(check_dimensions(dimensions));
     TRY(gather(*function, parameters, extra, arguments));
-    Work work{"kernel"};
-    int device = stream->context->device;
+    int device = context->device;
     bool is_late = reaches_freed(*function, arguments);
+    work = {"kernel"};
     work.find_ranges = [=] { return is_late ? Ranges{nullptr} : reached(*function, arguments, device); };
     work.body = [=] { run_kernel(*function, arguments, dimensions); };
+    return CUDA_SUCCESS;
+}
+
+CUresult launch(Call &call, CUfunction handle, std::vector<unsigned> dimensions, CUstream stream_handle, void **parameters, void **extra) {
+    shared_ptr<Stream> stream;
+    Work work;
+    REQUIRE(state().functions.find(handle), CUDA_ERROR_INVALID_HANDLE);
+    TRY(find_stream(stream_handle, stream));
+    REQUIRE(stream->context == call.context, CUDA_ERROR_INVALID_HANDLE);
+    TRY(kernel_work(handle, call.context, dimensions, parameters, extra, work));
     submit(call.lock, stream, std::move(work));
     return CUDA_SUCCESS;
 }
@@ -1968,17 +2123,24 @@ CUresult CUDAAPI cuStreamBeginCapture(CUstream handle, CUstreamCaptureMode mode)
     ENTER(cuStreamBeginCapture, HEALTHY);
     shared_ptr<Stream> stream;
     TRY(find_stream(handle, stream));
-    REQUIRE(!stream->is_legacy, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-    REQUIRE(!stream->capture, CUDA_ERROR_ILLEGAL_STATE);
-    auto capture = std::make_shared<Capture>();
-    capture->origin = stream->handle;
-    capture->mode = mode;
-    capture->thread = std::this_thread::get_id();
-    capture->id = ++state().ids;
-    capture->graph->handle = state().graphs.add(capture->graph);
-    state().captures.push_back(capture);
-    stream->capture = capture;
-    stream->tail.clear();
+    auto graph = std::make_shared<Graph>();
+    TRY(begin_capture(stream, mode, graph));
+    graph->handle = state().graphs.add(graph);
+    stream->capture->is_into = false;
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuStreamBeginCaptureToGraph(CUstream handle, CUgraph graph_handle, const CUgraphNode *after,
+                                             const CUgraphEdgeData *, std::size_t count, CUstreamCaptureMode mode) {
+    ENTER(cuStreamBeginCaptureToGraph, HEALTHY);
+    shared_ptr<Stream> stream;
+    std::set<int> tail;
+    auto graph = state().graphs.find(graph_handle);
+    TRY(find_stream(handle, stream));
+    REQUIRE(graph, CUDA_ERROR_INVALID_VALUE);
+    TRY(find_nodes(*graph, after, count, tail));
+    TRY(begin_capture(stream, mode, graph));
+    stream->tail = tail;
     return CUDA_SUCCESS;
 }
 
@@ -1994,7 +2156,7 @@ CUresult CUDAAPI cuStreamEndCapture(CUstream handle, CUgraph *graph) {
     bool is_joined = has_joined(*capture, *stream);
     end_capture(capture);
     *graph = capture->is_invalid || !is_joined ? nullptr : capture->graph->handle;
-    if (!*graph) state().graphs.live.erase(capture->graph->handle);
+    if (!*graph && !capture->is_into) state().graphs.live.erase(capture->graph->handle);
     capture->graph = nullptr;  // events still know the capture
     REQUIRE(!capture->is_invalid, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     return is_joined ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
@@ -2012,7 +2174,7 @@ CUresult CUDAAPI cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *sta
 }
 
 CUresult CUDAAPI cuStreamGetCaptureInfo(CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
-                                        const CUgraphNode **, const CUgraphEdgeData **, std::size_t *) {
+                                        const CUgraphNode **after, const CUgraphEdgeData **, std::size_t *count) {
     ENTER(cuStreamGetCaptureInfo, HEALTHY);
     shared_ptr<Stream> stream = state().streams.find(handle);
     REQUIRE(status, CUDA_ERROR_INVALID_VALUE);
@@ -2022,6 +2184,24 @@ CUresult CUDAAPI cuStreamGetCaptureInfo(CUstream handle, CUstreamCaptureStatus *
               : capture->is_invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED : CU_STREAM_CAPTURE_STATUS_ACTIVE;
     if (capture && id) *id = capture->id;
     if (capture && graph) *graph = capture->graph->handle;
+    if (!capture || !after || !count) return CUDA_SUCCESS;
+    capture->tail.clear();
+    for (int i : stream->tail) capture->tail.push_back(capture->graph->nodes[i].handle());
+    *after = capture->tail.data();
+    *count = capture->tail.size();
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuStreamUpdateCaptureDependencies(CUstream handle, CUgraphNode *nodes, const CUgraphEdgeData *,
+                                                   std::size_t count, unsigned flags) {
+    ENTER(cuStreamUpdateCaptureDependencies, HEALTHY);
+    shared_ptr<Stream> stream;
+    std::set<int> found;
+    TRY(find_stream(handle, stream));
+    REQUIRE(stream->capture, CUDA_ERROR_ILLEGAL_STATE);
+    TRY(find_nodes(*stream->capture->graph, nodes, count, found));
+    if (flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES) stream->tail.clear();
+    stream->tail.insert(found.begin(), found.end());
     return CUDA_SUCCESS;
 }
 
@@ -2058,11 +2238,91 @@ CUresult CUDAAPI cuLaunchHostFunc(CUstream handle, CUhostFn function, void *data
 
 // ------------------------------------------------------------------------------------------------- graphs
 
+CUresult CUDAAPI cuGraphGetNodes(CUgraph handle, CUgraphNode *nodes, std::size_t *count) {
+    ENTER(cuGraphGetNodes, HEALTHY);
+    auto graph = state().graphs.find(handle);
+    REQUIRE(graph && count, CUDA_ERROR_INVALID_VALUE);
+    for (std::size_t i = 0; nodes && i < std::min(*count, graph->nodes.size()); ++i) nodes[i] = graph->nodes[i].handle();
+    *count = nodes ? std::min(*count, graph->nodes.size()) : graph->nodes.size();
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuGraphAddChildGraphNode(CUgraphNode *handle, CUgraph graph_handle, const CUgraphNode *after,
+                                          std::size_t count, CUgraph child_handle) {
+    ENTER(cuGraphAddChildGraphNode, HEALTHY);
+    auto graph = state().graphs.find(graph_handle), child = state().graphs.find(child_handle);
+    REQUIRE(handle && graph && child, CUDA_ERROR_INVALID_VALUE);
+    REQUIRE(!has_conditions(*child) && child->memory.empty(), CUDA_ERROR_NOT_SUPPORTED);
+    Node node{{"child graph"}, {}, ++state().nodes_made, copy_of(child)};
+    TRY(find_nodes(*graph, after, count, node.after));
+    *handle = node.handle();
+    graph->nodes.push_back(node);
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuGraphConditionalHandleCreate(CUgraphConditionalHandle *handle, CUgraph graph_handle, CUcontext context,
+                                                unsigned at_launch, unsigned flags) {
+    ENTER(cuGraphConditionalHandleCreate, HEALTHY);
+    auto graph = state().graphs.find(graph_handle);
+    REQUIRE(handle && graph && state().contexts.find(context), CUDA_ERROR_INVALID_VALUE);
+    *handle = ++state().ids;
+    state().conditions[*handle] = {0, at_launch, (flags & CU_GRAPH_COND_ASSIGN_DEFAULT) != 0};
+    graph->conditions.push_back(*handle);
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuGraphAddNode(CUgraphNode *handle, CUgraph graph_handle, const CUgraphNode *after,
+                                const CUgraphEdgeData *, std::size_t count, CUgraphNodeParams *what) {
+    ENTER(cuGraphAddNode, HEALTHY);
+    auto graph = state().graphs.find(graph_handle);
+    REQUIRE(handle && graph && what, CUDA_ERROR_INVALID_VALUE);
+    REQUIRE(what->type == CU_GRAPH_NODE_TYPE_CONDITIONAL, CUDA_ERROR_NOT_SUPPORTED);
+    auto &wanted = what->conditional;
+    auto &known = graph->conditions;
+    REQUIRE(wanted.size == 1 && wanted.type != CU_GRAPH_COND_TYPE_SWITCH, CUDA_ERROR_INVALID_VALUE);
+    REQUIRE(std::count(known.begin(), known.end(), wanted.handle) == 1, CUDA_ERROR_INVALID_VALUE);
+    REQUIRE(state().contexts.find(wanted.ctx), CUDA_ERROR_INVALID_VALUE);
+    Node node{{"conditional"}, {}, ++state().nodes_made, std::make_shared<Graph>(), wanted.handle};
+    node.is_loop = wanted.type == CU_GRAPH_COND_TYPE_WHILE;
+    node.inner->handle = state().graphs.add(node.inner);
+    TRY(find_nodes(*graph, after, count, node.after));
+    *handle = node.handle();
+    graph->nodes.push_back(node);
+    static std::deque<CUgraph> bodies;
+    bodies.push_back(node.inner->handle);
+    wanted.phGraph_out = &bodies.back();
+    return CUDA_SUCCESS;
+}
+
 CUresult CUDAAPI cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph handle, unsigned long long flags) {
     ENTER(cuGraphInstantiateWithFlags, HEALTHY);
     auto graph = state().graphs.find(handle);
     REQUIRE(exec && graph && !flags, CUDA_ERROR_INVALID_VALUE);
-    *exec = state().execs.add(graph);
+    for (auto &node : graph->nodes) REQUIRE(!node.condition || suits_condition(*node.inner), CUDA_ERROR_NOT_SUPPORTED);
+    *exec = state().execs.add(copy_of(graph));
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuGraphExecKernelNodeSetParams(CUgraphExec handle, CUgraphNode node_handle,
+                                                const CUDA_KERNEL_NODE_PARAMS *p) {
+    ENTER(cuGraphExecKernelNodeSetParams, HEALTHY);
+    auto exec = state().execs.find(handle);
+    Node *node = exec ? find_node(*exec, node_handle) : nullptr;
+    REQUIRE(node && p && string(node->work.name) == "kernel", CUDA_ERROR_INVALID_VALUE);
+    std::vector<unsigned> dimensions = {p->gridDimX, p->gridDimY, p->gridDimZ, p->blockDimX, p->blockDimY, p->blockDimZ};
+    auto context = current_context();
+    REQUIRE(context && !p->kern, CUDA_ERROR_INVALID_VALUE);
+    return kernel_work(p->func, context, dimensions, p->kernelParams, p->extra, node->work);
+}
+
+CUresult CUDAAPI cuGraphExecChildGraphNodeSetParams(CUgraphExec handle, CUgraphNode node_handle, CUgraph child_handle) {
+    ENTER(cuGraphExecChildGraphNodeSetParams, HEALTHY);
+    auto exec = state().execs.find(handle);
+    auto child = state().graphs.find(child_handle);
+    Node *node = exec ? find_node(*exec, node_handle) : nullptr;
+    REQUIRE(node && child && node->inner && !node->condition, CUDA_ERROR_INVALID_VALUE);
+    REQUIRE(child->nodes.size() == node->inner->nodes.size(), CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+    node->inner = copy_of(child);
     return CUDA_SUCCESS;
 }
 
@@ -2074,13 +2334,19 @@ CUresult CUDAAPI cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
     TRY(find_stream(stream_handle, stream));
     REQUIRE(!stream->capture, CUDA_ERROR_NOT_SUPPORTED);
     static std::mt19937 random(state().seed);
-    for (int i : order_of(*graph, random)) {
-        Work work = graph->nodes[i].work;
-        work.finish = [finish = work.finish, graph] {
-            if (finish) finish();
+    auto conditions = conditions_of(*graph);
+    if (!conditions.empty()) {
+        Work work{"conditions"};
+        work.body = [=] {
+            Lock lock(state().mutex);
+            for (auto condition : conditions) {
+                auto &known = state().conditions[condition];
+                if (known.is_reset) known.value = known.at_launch;
+            }
         };
         submit(call.lock, stream, std::move(work));
     }
+    submit_graph(call.lock, stream, copy_of(graph), random);  // which later updates do not change
     return CUDA_SUCCESS;
 }
 

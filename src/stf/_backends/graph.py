@@ -1,8 +1,8 @@
 """The graph backend: a lane is a chain of nodes, and nothing runs before the program is played.
 
-An event is the lane of a node and the node's number plus one. A node continues the lane of the first one that it needs,
-where that is still the last of its lane; else it begins a lane. So of two events on a lane the later covers the earlier,
-and no order is added that the tasks don't have. Memory is real: it comes from the backend that will play the program.
+An event is the lane of a node, and its number plus one. A node continues the lane of the first one that it needs, where
+that is still the last of its lane; else it begins a lane. So of two events on a lane the later covers the earlier, and
+no order is added that the tasks don't have. Memory is real: it comes from the backend that will play the program.
 """
 
 from __future__ import annotations
@@ -142,9 +142,7 @@ class GraphBackend(Port):
 
     def launch(self, slot, function, gx, gy, gz, bx, by, bz, shared, block, nbytes):
         self.must_not_capture(slot)
-        return self.program.put_launch(
-            self.slots[slot], function, gx, gy, gz, bx, by, bz, shared, block, nbytes
-        )
+        return self.program.put_launch(self.slots[slot], function, gx, gy, gz, bx, by, bz, shared, block, nbytes)
 
     def call(self, slot, body):
         return self.put(slot, (CALL, body))

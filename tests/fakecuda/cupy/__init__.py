@@ -1,7 +1,8 @@
 """A stand-in for the part of CuPy that stf and its tests use, over the stand-in for CUDA's driver library.
 
 An operation waits for the current stream and then works on the "device" memory, which is the host's: so it is ordered
-as a kernel would be, and a wait that is missing before or after it shows (``FAKECUDA_SEED``). It refuses what CuPy
+as a kernel would be, and a wait that is missing before or after it shows (``FAKECUDA_SEED``). On a stream that is
+captured it becomes a kernel of the graph. It refuses what CuPy
 refuses: conversion to NumPy that is not asked for, NumPy arrays among its operands, element types that it has no
 kernels for, arrays of devices out of reach.
 """
@@ -177,9 +178,12 @@ class ndarray(NDArrayOperatorsMixin):
                 raise ValueError("non-scalar numpy.ndarray cannot be used for fill")
             value = value.item()
         operands = [self]
-        host_value = to_host(value, operands)
-        cuda._ready(operands)
-        self._host[to_host_index(index)[1]] = host_value
+        host_value, host_index = to_host(value, operands), to_host_index(index)[1]
+
+        def work() -> None:
+            self._host[host_index] = host_value
+
+        cuda._put(operands, work)
 
     def fill(self, value: Any) -> None:
         self[...] = value
@@ -272,11 +276,25 @@ def computed(function: Any, *args: Any, out: Any = None, **kwargs: Any) -> Any:
         if not isinstance(out, ndarray):
             raise TypeError("return arrays must be of ArrayType")
         host_kwargs["out"] = to_host(out, operands)
-    cuda._ready(operands)
     if isinstance(function, str):
         function = getattr(numpy.ndarray, function)
-    result = function(*host_args, **host_kwargs)
-    return out if out is not None else moved(result)
+    if not cuda._is_capturing():
+        cuda._ready(operands)
+        result = function(*host_args, **host_kwargs)
+        return out if out is not None else moved(result)
+    if out is not None:
+        cuda._put(operands, lambda: function(*host_args, **host_kwargs))
+        return out
+    with numpy.errstate(all="ignore"):  # of whatever lies there now: the shape and the type count
+        result = moved(function(*host_args, **host_kwargs))
+    if not isinstance(result, ndarray):
+        raise cuda.CUDARuntimeError("CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: the stand-in captures single results")
+
+    def work() -> None:
+        result._host[...] = function(*host_args, **host_kwargs)
+
+    cuda._put(operands, work)
+    return result
 
 
 # -- methods and functions -----------------------------------------------------------------------------------------
@@ -345,8 +363,13 @@ def arange(*args: Any, **kwargs: Any) -> ndarray:
 
 
 def made(host: Any) -> ndarray:
-    cuda._ready([])
-    return moved(host)
+    result = ndarray(host.shape, host.dtype, order="F" if host.flags.fnc else "C")
+
+    def work() -> None:
+        result._host[...] = host
+
+    cuda._put([], work)
+    return result
 
 
 def array(obj: Any, dtype: Any = None, copy: bool = True, order: str = "K") -> ndarray:

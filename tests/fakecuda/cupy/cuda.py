@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import threading
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 _driver = ctypes.CDLL("libcuda.so.1")
@@ -268,6 +270,9 @@ class _MemoryPool:
         self.blocks: dict[tuple[int, int, int], list[int]] = {}
         self.n_blocks = 0
 
+    def malloc(self, size: int) -> MemoryPointer:
+        return MemoryPointer(_Block(-(-max(size, 1) // 512) * 512), 0)
+
     def free_all_blocks(self) -> None:
         for (ordinal, _, _), free in list(self.blocks.items()):
             with Device(ordinal):
@@ -280,11 +285,30 @@ _pool = _MemoryPool()
 
 
 def alloc(size: int) -> MemoryPointer:
-    return MemoryPointer(_Block(-(-max(size, 1) // 512) * 512), 0)
+    allocator = getattr(_local, "allocator", None)
+    return _pool.malloc(size) if allocator is None else allocator(size)
 
 
-def _ready(arrays: list[Any]) -> None:
-    """Wait until what the current stream was given is done, as a kernel on it would; the kernel may use these arrays."""
+def using_allocator(allocator: Any) -> Any:
+    """What makes `allocator` the one that arrays get their memory from, inside of a with-block, in this thread."""
+
+    @contextlib.contextmanager
+    def installed() -> Iterator[None]:
+        before = getattr(_local, "allocator", None)
+        _local.allocator = allocator
+        try:
+            yield
+        finally:
+            _local.allocator = before
+
+    return installed()
+
+
+# -- work ----------------------------------------------------------------------------------------------------------
+
+
+def _check_reach(arrays: list[Any]) -> None:
+    """Raise unless a kernel of the current device may use these arrays."""
     current = _current_ordinal()
     for array in arrays:
         where = array.data.device_id
@@ -296,4 +320,56 @@ def _ready(arrays: list[Any]) -> None:
         address = ctypes.c_uint64(array.data.ptr)
         if array.size and _driver.cuPointerGetAttribute(ctypes.byref(kind), MEMORY_TYPE, address):
             raise CUDARuntimeError("cudaErrorIllegalAddress: an illegal memory access was encountered")
+
+
+def _ready(arrays: list[Any]) -> None:
+    """Wait until what the current stream was given is done, as a kernel on it would; the kernel may use these arrays."""
+    _check_reach(arrays)
     get_current_stream().synchronize()
+
+
+def _is_capturing() -> bool:
+    """Whether the current stream is captured."""
+    status = ctypes.c_int()
+    stream = ctypes.c_void_p(get_current_stream().ptr)
+    return bool(stream.value) and not _driver.cuStreamIsCapturing(stream, ctypes.byref(status)) and status.value == 1
+
+
+_captured: list[Any] = []  # what kernels of graphs do, by number
+
+
+def _run_captured(parameters: Any, _: Any) -> None:
+    _captured[ctypes.c_int64.from_address(parameters[0]).value]()
+
+
+_kernel = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p)(_run_captured)
+_functions: dict[int, ctypes.c_void_p] = {}
+
+
+def _put(arrays: list[Any], work: Any) -> None:
+    """Do `work` on the current stream: at once, or as a kernel of the graph that the stream is captured into."""
+    if not _is_capturing():
+        _ready(arrays)
+        work()
+        return
+    _check_reach(arrays)
+    _captured.append(work)
+    number = ctypes.c_int64(len(_captured) - 1)
+    parameters = (ctypes.c_void_p * 1)(ctypes.cast(ctypes.byref(number), ctypes.c_void_p))
+    stream = ctypes.c_void_p(get_current_stream().ptr)
+    code = _driver.cuLaunchKernel(_function(), 1, 1, 1, 1, 1, 1, 0, stream, parameters, None)
+    _check(code, "cuLaunchKernel")
+
+
+def _function() -> ctypes.c_void_p:
+    """The kernel that calls what was captured, on the current device."""
+    ordinal = _current_ordinal()
+    function = _functions.get(ordinal)
+    if function is None:
+        module, function = ctypes.c_void_p(), ctypes.c_void_p()
+        _driver.fakecuda_add_kernel(b"cupy_captured", b"q", _kernel)
+        _check(_driver.cuModuleLoadData(ctypes.byref(module), b"x"), "cuModuleLoadData")
+        code = _driver.cuModuleGetFunction(ctypes.byref(function), module, b"cupy_captured")
+        _check(code, "cuModuleGetFunction")
+        _functions[ordinal] = function
+    return function
