@@ -392,15 +392,15 @@ class BodyCapture:
         self.ordinal = ordinal
         self.pools = pools
         self.values = None
-        self.captured = None
+        self.first = self.captured = None
 
-    def __call__(self, values, first):
+    def __call__(self, values):
         """What was captured for the values of a launch; `first` is that of the defaults."""
         body: Body = self.body
         defaults = [a.value_in(None) for a in body.args if isinstance(a, Param)]
         wanted = [a.value_in(values) for a in body.args if isinstance(a, Param)]
         if wanted == defaults:
-            return first
+            return self.first
         if self.captured is None or wanted != self.values:
             self.captured, self.values = self.capture(body.again(values)), wanted
         return self.captured

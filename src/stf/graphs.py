@@ -11,7 +11,7 @@ import numpy as np
 
 from stf import options
 from stf._engine import playing, recordings
-from stf._engine.routines import Branch, Repeat, While
+from stf._engine.routines import Branch, Flag, Repeat, While
 from stf.conditions import Condition
 from stf.epochs import GraphScope
 from stf.errors import ContextClosedError, TaskStateError
@@ -297,11 +297,16 @@ def close_graphs(graphs: weakref.WeakSet[TaskGraph]) -> None:
 
 
 class Block:
-    """A with-block that records its body."""
+    """A with-block that records its body.
+
+    `_start` is the recording that sets `_counter`, with which a device counts what it does; None elsewhere.
+    """
 
     def __init__(self, context: Context, story: str) -> None:
         self._context = context
         self._recorder = RecordingBuilder(context, story)
+        self._start: Any = None
+        self._counter: Any = None
 
     def _begin(self) -> None:
         self._context._must_be_open()
@@ -320,6 +325,30 @@ class Block:
 
     def _forget(self) -> None:
         """Give up what was recorded before a body that raised."""
+        if self._start is not None:
+            self._start.close()
+
+    def _record_start(self, value: int) -> None:
+        """Record what sets the counter, where a device can count."""
+        context = self._context
+        if context.engine.port_enqueues(max(context.current_place_code(), 0)):
+            self._counter = context.logical_data_empty((), np.uint64, name="iterations")
+            self._record(lambda: context.fill(self._counter, value), "_start")
+
+    def _record(self, submit: Callable[[], None], name: str) -> None:
+        """Record what `submit` submits, and keep it by a name."""
+        self._begin()
+        try:
+            submit()
+        except BaseException:
+            self._recorder.discard()
+            self._forget()
+            raise
+        setattr(self, name, self._recorder.close())
+
+    @property
+    def _count_core(self) -> Any:
+        return None if self._counter is None else self._counter.core
 
     def _finish(self, routine: Any, name: str) -> None:
         """Submit; what was recorded is needed no more then, unless a recording around holds it."""
@@ -341,12 +370,13 @@ class RepeatBlock(Block):
         self._count = count
 
     def __enter__(self) -> RepeatBlock:
+        self._record_start(0)
         self._begin()
         return self
 
     def _end(self) -> None:
         body = self._recorder.close(needed={})
-        self._finish(Repeat(body, self._count), "repeat")
+        self._finish(Repeat(body, self._count, self._start, self._count_core), "repeat")
 
 
 class Tested(Block):
@@ -365,13 +395,7 @@ class Tested(Block):
         if self._flag is None:
             self._flag = self._context.logical_data_empty((), np.bool_, name="condition")
         if compute is not None:
-            self._begin()
-            try:
-                compute()
-            except BaseException:
-                self._recorder.discard()
-                raise
-            self._test = self._recorder.close()
+            self._record(compute, "_test")
         try:
             self._begin()
         except BaseException:
@@ -379,6 +403,7 @@ class Tested(Block):
             raise
 
     def _forget(self) -> None:
+        super()._forget()
         if self._test is not None:
             self._test.close()
 
@@ -406,24 +431,27 @@ class Tested(Block):
         replicas = self._flag.core.version.replicas
         return bool(view_for_host(next(replica for replica in replicas if replica.place == 0), None))
 
+    def _as_flag(self) -> Flag:
+        return Flag(self._flag.core, self._holds)
+
 
 class Loop(Tested):
-    """What ``with ctx.while_loop(condition) as loop:`` records.
-
-    Attributes
-    ----------
-    iterations : int
-        How often the body ran, in the last run that is over.
-    """
+    """What ``with ctx.while_loop(condition) as loop:`` records."""
 
     def __init__(self, context: Context, condition: Condition | None, limit: int | None) -> None:
         super().__init__(context, "while_loop")
         self._condition = condition
         self._limit = limit
         self._continued = False
-        self.iterations = 0
+        self._iterations: int | None = 0  # None: the device has counted them
+
+    @property
+    def iterations(self) -> int:
+        """How often the body ran, in the last run that is over."""
+        return int(self._counter) if self._iterations is None else self._iterations
 
     def __enter__(self) -> Loop:
+        self._record_start(0 if self._condition is not None else 1)
         condition = self._condition
         self._enter(None if condition is None else lambda: self._compute(condition))
         return self
@@ -444,12 +472,14 @@ class Loop(Tested):
     def _end(self) -> None:
         if self._condition is None and not self._continued:
             self._recorder.discard()
+            self._forget()
             raise TaskStateError("a while_loop without condition calls loop.continue_while(condition) in its body")
         body = self._close_body()
-        self._finish(While(self._test, body, self._holds, self._limit, self._count), "while_loop")
+        flag, start, counter = self._as_flag(), self._start, self._count_core
+        self._finish(While(self._test, body, flag, self._limit, self._count, start, counter), "while_loop")
 
-    def _count(self, iterations: int) -> None:
-        self.iterations = iterations
+    def _count(self, iterations: int | None) -> None:
+        self._iterations = iterations
 
 
 class BranchBlock(Tested):
@@ -466,7 +496,7 @@ class BranchBlock(Tested):
 
     def _end(self) -> None:
         body = self._close_body()
-        self._finish(Branch(self._test, body, None, self._holds), "if_")
+        self._finish(Branch(self._test, body, self._as_flag(), True), "if_")
         self._is_over = True
 
     def else_(self) -> ElseBlock:
@@ -496,4 +526,4 @@ class ElseBlock(Tested):
 
     def _end(self) -> None:
         body = self._close_body()
-        self._finish(Branch(self._test, body, None, lambda: not self._holds()), "else_")
+        self._finish(Branch(self._test, body, self._as_flag(), False), "else_")

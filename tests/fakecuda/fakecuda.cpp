@@ -1427,15 +1427,15 @@ void axpy(void **parameters, const unsigned *) {
     for (std::uint64_t i = 0; i < n; ++i) y[i] += a * x[i];
 }
 
-// What stf compiles: sets a condition by a flag of one byte, as long as a counter is below a limit.
+// What stf brings: sets a condition by a flag of one byte, as long as a counter is below a limit.
 void stf_decide(void **parameters, const unsigned *) {
     auto handle = *static_cast<CUgraphConditionalHandle *>(parameters[0]);
-    bool flag = **static_cast<unsigned char **>(parameters[1]) != 0;
+    auto *flag = *static_cast<unsigned char **>(parameters[1]);
     auto *count = *static_cast<std::uint64_t **>(parameters[2]);
     std::uint64_t limit = *static_cast<std::uint64_t *>(parameters[3]);
     bool wanted = *static_cast<std::uint64_t *>(parameters[4]) != 0;
-    bool goes_on = flag == wanted && *count < limit;
-    *count += goes_on;
+    bool goes_on = !flag || (*flag != 0) == wanted;
+    if (count) *count += goes_on = goes_on && *count < limit;
     Lock lock(state().mutex);
     state().conditions[handle].value = goes_on;
 }
@@ -1446,7 +1446,7 @@ std::map<string, Function> &known_kernels() {
         {"trap", {"trap", "", nullptr, 0, true}},
         {"add_one", {"add_one", "pq", add_one, 8, false}},
         {"axpy", {"axpy", "dppq", axpy, 8, false}},
-        {"stf_decide", {"stf_decide", "qppqq", stf_decide, 0, false}},
+        {"stf_decide", {"stf_decide", "qqqqq", stf_decide, 0, false}},
     };
     return known;
 }

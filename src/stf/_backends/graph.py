@@ -144,6 +144,10 @@ class GraphBackend(Port):
         self.must_not_capture(slot)
         return self.program.put_launch(self.slots[slot], function, gx, gy, gz, bx, by, bz, shared, block, nbytes)
 
+    def vary_launch(self, slot, arguments):
+        """Let `arguments` say, at each launch, those of the kernel that was put on a slot last."""
+        return self.program.vary_launch(self.slots[slot], arguments)
+
     def call(self, slot, body):
         return self.put(slot, (CALL, body))
 
@@ -179,7 +183,9 @@ class GraphBackend(Port):
         captured = self.captures.pop(slot).end()
         if captured is not None:
             again = self.recaptures.pop(slot, None)
-            self.program.variants += again is not None
+            if again is not None:
+                again.first = captured
+                self.program.variants += 1
             self.program.put(node, (CAPTURED, captured, self.pools, again))
         return 0
 

@@ -157,14 +157,16 @@ class StreamBackend(LanePort):
         self.driver.play_captured(lane.stream, captured)
         return 0
 
-    def capture(self, place, program, play):
-        """What a program does, as a graph: ``play(port, program)`` puts it on the lanes of a captured stream."""
-        capture = self.driver.begin_capture(self.devices[place])
+    def capture(self, place, play):
+        """What ``play(port)`` puts on the lanes of a captured stream, as a graph; it returns the last slot."""
+        return self.fill_capture(place, self.driver.begin_capture(self.devices[place]), play)
+
+    def fill_capture(self, place, capture, play):
         try:
             inner = StreamBackend(self.driver, self.width, False)
             try:
                 inner.start_after(place, capture.pointer, True)
-                slot = play(inner, program)
+                slot = play(inner)
                 inner.lead(slot, capture.pointer)
                 inner.end(slot)
             finally:
@@ -176,6 +178,33 @@ class StreamBackend(LanePort):
                 pass  # there is a better reason
             raise
         return capture.end()
+
+    def condition(self, slot, loops, at_first):
+        """A condition of the graph that a slot is captured into; it holds `at_first`, until something decides."""
+        lane: Lane = self.lanes[slot]
+        return self.driver.condition(self.driver.handle(lane.stream), max(self.devices[lane.place], 0), loops, at_first)
+
+    def decide(self, slot, condition, decision):
+        """Let a condition hold by a flag, and as long as a counter, which counts then, is below a limit.
+
+        The `decision` is (address of the flag, address of the counter, limit, whether the flag must be true).
+        """
+        lane: Lane = self.lanes[slot]
+        condition.decide(self.driver.handle(lane.stream), *decision)
+
+    def play_if(self, slot, condition, play):
+        """What ``play(port)`` puts on lanes of their own is done on the slot as often as a condition holds."""
+        lane: Lane = self.lanes[slot]
+        self.fill_capture(lane.place, condition.open(self.driver.handle(lane.stream)), play)
+
+    def last_node(self, slot):
+        """What the graph that a slot is captured into has last there."""
+        lane: Lane = self.lanes[slot]
+        return self.driver.last_node(self.driver.handle(lane.stream))
+
+    def renew(self, graph, node, what):
+        """Let a node of a graph do something else from the next launch on: a kernel's launch, or a graph within."""
+        self.driver.renew(graph, node, what)
 
     def call(self, slot, body):
         lane: Lane = self.lanes[slot]

@@ -139,6 +139,22 @@ class Driver:
         """Put what was captured on a stream; CUDA may still be busy with an earlier launch of it."""
         raise NotImplementedError
 
+    def condition(self, pointer, device, loops, at_first):
+        """A condition in the graph that the stream `pointer` is captured into; see `StreamBackend.condition`."""
+        raise NotImplementedError
+
+    def last_node(self, pointer):
+        """The node that the stream `pointer`, which is captured, had last."""
+        raise NotImplementedError
+
+    def renew(self, graph, node, what):
+        """Let a node of a captured graph do something else from the next launch on.
+
+        That is (function, three extents of the grid, three of a block, shared memory, bytes of the arguments), or
+        another captured graph of the same shape.
+        """
+        raise NotImplementedError
+
     def lead(self, stream, pointer):
         """What comes on the caller's CUDA stream `pointer` starts after what is on `stream` now."""
         raise NotImplementedError

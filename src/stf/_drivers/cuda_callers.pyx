@@ -28,7 +28,7 @@ from stf._drivers.queues cimport CALL, KEEP, Op, QueueDriver, Stream, make_op
 import threading
 
 from stf._drivers.cuda_devices import current_ordinal
-from stf._drivers.cuda_graphs import Capture
+from stf._drivers.cuda_graphs import Capture, Condition, last_node
 from stf._drivers.base import Registered
 from stf.errors import CaptureError
 
@@ -397,6 +397,17 @@ cdef class CallersDriver(CudaDriver):
         graph.launch(<int64_t><uintptr_t>lane.handle)
         graph.proven = not lane.captured
         return 0
+
+    def condition(self, int64_t pointer, int device, loops, at_first):
+        cdef Device gpu = <Device>self.devices[device]
+        return Condition(<int64_t><uintptr_t>gpu.context, self.where(device), pointer, loops, at_first)
+
+    def last_node(self, int64_t pointer):
+        return last_node(pointer)
+
+    def renew(self, Captured graph, int64_t node, what):
+        self.flush()
+        graph.renew(node, what)
 
     cpdef int follow(self, int stream, int64_t pointer) except -1:
         cdef DeviceStream lane = <DeviceStream>self.streams[stream]

@@ -1,17 +1,53 @@
-"""CUDA graphs: what is put on a stream while it is captured, kept to be launched again.
+"""CUDA graphs: what is put on a stream while it is captured, kept to be launched again; and conditions in them.
 
 A capture is relaxed: allocations and the like go on beside it. A call that cannot be part of a graph, such as one that
 waits for the device, ends the capture; that is told when it is over.
+
+A loop or branch on the device is a conditional node, whose body is captured on a stream of its own. A kernel of ours
+says whether the condition holds (CUDA Programming Guide, "Conditional Graph Nodes"); its source is `DECIDE`.
 """
 
-from libc.stdint cimport int64_t, uintptr_t
+from libc.stdint cimport int64_t, uint64_t, uintptr_t
+from libc.string cimport memset
 
 from cuda.bindings cimport cydriver as cu
 
 from stf._drivers.cuda_devices cimport check, pop, push
 from stf.errors import CaptureError
 
+STREAM = "a captured stream"
 SPOILT = "a call in it waits for the device, or uses a stream that is no part of the graph"
+
+
+cdef struct Tail:
+    cu.CUgraph graph
+    const cu.CUgraphNode* needs
+    size_t count
+
+
+cdef Tail tail_of(cu.CUstream stream) except *:
+    """The graph that a stream is captured into, and what comes next there comes after."""
+    cdef cu.CUstreamCaptureStatus status
+    cdef Tail tail
+    code = cu.cuStreamGetCaptureInfo(stream, &status, NULL, &tail.graph, &tail.needs, NULL, &tail.count)
+    check(code, "cuStreamGetCaptureInfo", STREAM)
+    if status != cu.CU_STREAM_CAPTURE_STATUS_ACTIVE:
+        raise CaptureError(SPOILT)
+    return tail
+
+
+cdef int go_on_after(cu.CUstream stream, cu.CUgraphNode node) except -1:
+    """Let what comes next on a captured stream come after a node."""
+    code = cu.cuStreamUpdateCaptureDependencies(stream, &node, NULL, 1, cu.CU_STREAM_SET_CAPTURE_DEPENDENCIES)
+    return check(code, "cuStreamUpdateCaptureDependencies", STREAM)
+
+
+def last_node(int64_t pointer):
+    """The address of the node that a captured stream had last."""
+    cdef Tail tail = tail_of(<cu.CUstream><uintptr_t>pointer)
+    if tail.count != 1:
+        raise CaptureError(f"a body put {tail.count} nodes last on its stream")
+    return <int64_t><uintptr_t>tail.needs[0]
 
 
 cdef class Capture:
@@ -97,20 +133,207 @@ cdef class Captured:
 
     cdef int add_to(self, cu.CUstream stream) except -1:
         """Become a child of the graph that a stream captures."""
-        cdef cu.CUstreamCaptureStatus status
-        cdef cu.CUgraph graph = NULL
-        cdef const cu.CUgraphNode* needs = NULL
-        cdef size_t count = 0
+        cdef Tail tail = tail_of(stream)
         cdef cu.CUgraphNode node = NULL
-        code = cu.cuStreamGetCaptureInfo(stream, &status, NULL, &graph, &needs, NULL, &count)
-        check(code, "cuStreamGetCaptureInfo", self.where)
-        check(cu.cuGraphAddChildGraphNode(&node, graph, needs, count, self.graph), "cuGraphAddChildGraphNode", self.where)
-        code = cu.cuStreamUpdateCaptureDependencies(stream, &node, NULL, 1, cu.CU_STREAM_SET_CAPTURE_DEPENDENCIES)
-        check(code, "cuStreamUpdateCaptureDependencies", self.where)
+        code = cu.cuGraphAddChildGraphNode(&node, tail.graph, tail.needs, tail.count, self.graph)
+        check(code, "cuGraphAddChildGraphNode", self.where)
+        return go_on_after(stream, node)
+
+    cdef int renew(self, int64_t node, object what) except -1:
+        """Let a node do something else from the next launch on."""
+        cdef cu.CUgraphNode target = <cu.CUgraphNode><uintptr_t>node
+        cdef cu.CUcontext before = push(self.context)
+        try:
+            if isinstance(what, Captured):
+                code = cu.cuGraphExecChildGraphNodeSetParams(self.executable, target, (<Captured>what).graph)
+                check(code, "cuGraphExecChildGraphNodeSetParams", self.where)
+            else:
+                self.renew_launch(target, what)
+        finally:
+            pop(before)
         return 0
+
+    cdef int renew_launch(self, cu.CUgraphNode node, tuple what) except -1:
+        cdef cu.CUDA_KERNEL_NODE_PARAMS launch
+        cdef bytes arguments = what[8]
+        cdef size_t size = len(arguments)
+        cdef void* extra[5]
+        extra[0], extra[1] = <void*>1, <void*><char*>arguments  # CU_LAUNCH_PARAM_BUFFER_POINTER
+        extra[2], extra[3], extra[4] = <void*>2, <void*>&size, NULL  # CU_LAUNCH_PARAM_BUFFER_SIZE, CU_LAUNCH_PARAM_END
+        memset(&launch, 0, sizeof(launch))
+        launch.func = <cu.CUfunction><uintptr_t>what[0]
+        launch.gridDimX, launch.gridDimY, launch.gridDimZ = what[1], what[2], what[3]
+        launch.blockDimX, launch.blockDimY, launch.blockDimZ, launch.sharedMemBytes = what[4], what[5], what[6], what[7]
+        launch.extra = extra
+        code = cu.cuGraphExecKernelNodeSetParams(self.executable, node, &launch)
+        return check(code, "cuGraphExecKernelNodeSetParams", self.where)
 
     def __dealloc__(self):
         if self.executable != NULL:
             cu.cuGraphExecDestroy(self.executable)
         if self.graph != NULL:
             cu.cuGraphDestroy(self.graph)
+
+
+# -- conditions ----------------------------------------------------------------------------------------------------
+
+# goes_on = (flag == 0 || (*flag != 0) == (wanted != 0)) && (count == 0 || *count < limit)
+# *count += goes_on;  cudaGraphSetConditional(condition, goes_on)
+DECIDE = b"""
+.version 8.3
+.target sm_60
+.address_size 64
+.extern .func cudaGraphSetConditional (.param .b64 condition, .param .b32 value);
+
+.visible .entry stf_decide(
+    .param .u64 condition, .param .u64 flag, .param .u64 count, .param .u64 limit, .param .u64 wanted
+)
+{
+    .reg .pred %goes_on, %one, %other;
+    .reg .b16 %byte;
+    .reg .b32 %value;
+    .reg .b64 %condition, %flag, %count, %limit, %wanted, %n, %more;
+    ld.param.u64 %condition, [condition];
+    ld.param.u64 %flag, [flag];
+    ld.param.u64 %count, [count];
+    ld.param.u64 %limit, [limit];
+    ld.param.u64 %wanted, [wanted];
+    setp.eq.u64 %goes_on, %flag, %flag;
+    setp.eq.u64 %one, %flag, 0;
+    @%one bra COUNT;
+    cvta.to.global.u64 %flag, %flag;
+    ld.global.u8 %byte, [%flag];
+    setp.ne.u16 %one, %byte, 0;
+    setp.ne.u64 %other, %wanted, 0;
+    xor.pred %goes_on, %one, %other;
+    not.pred %goes_on, %goes_on;
+COUNT:
+    setp.eq.u64 %one, %count, 0;
+    @%one bra SET;
+    cvta.to.global.u64 %count, %count;
+    ld.global.u64 %n, [%count];
+    setp.lt.u64 %one, %n, %limit;
+    and.pred %goes_on, %goes_on, %one;
+    selp.u64 %more, 1, 0, %goes_on;
+    add.u64 %n, %n, %more;
+    st.global.u64 [%count], %n;
+SET:
+    selp.u32 %value, 1, 0, %goes_on;
+    {
+        .param .b64 first;
+        .param .b32 second;
+        st.param.b64 [first], %condition;
+        st.param.b32 [second], %value;
+        call.uni cudaGraphSetConditional, (first, second);
+    }
+    ret;
+}
+"""
+
+deciders = {}  # by the identifier of a context: its kernel, kept to the end
+
+
+cdef int64_t decider_of(cu.CUcontext context, str where) except -1:
+    """The address of the kernel in a context, which is current."""
+    cdef unsigned long long identifier = 0
+    cdef cu.CUmodule module = NULL
+    cdef cu.CUfunction function = NULL
+    cdef bytes source = DECIDE
+    check(cu.cuCtxGetId(context, &identifier), "cuCtxGetId", where)
+    if identifier not in deciders:
+        check(cu.cuModuleLoadData(&module, <char*>source), "cuModuleLoadData", where)
+        check(cu.cuModuleGetFunction(&function, module, b"stf_decide"), "cuModuleGetFunction", where)
+        deciders[identifier] = <int64_t><uintptr_t>function
+    return deciders[identifier]
+
+
+cdef class Condition:
+    """What decides how often a part of a graph is done: again and again, or once at most; false when it is launched.
+
+    `at_first` says whether it holds before anything has decided.
+    """
+
+    cdef cu.CUgraphConditionalHandle handle
+    cdef cu.CUcontext context
+    cdef str where
+    cdef bint loops
+
+    def __cinit__(self, int64_t context, str where, int64_t pointer, bint loops, bint at_first):
+        self.context = <cu.CUcontext><uintptr_t>context
+        self.where = where
+        self.loops = loops
+        cdef Tail tail = tail_of(<cu.CUstream><uintptr_t>pointer)
+        cdef unsigned int assign = cu.CU_GRAPH_COND_ASSIGN_DEFAULT
+        code = cu.cuGraphConditionalHandleCreate(&self.handle, tail.graph, self.context, at_first, assign)
+        check(code, "cuGraphConditionalHandleCreate", where)
+
+    def decide(self, int64_t pointer, uint64_t flag, uint64_t count, uint64_t limit, uint64_t wanted):
+        """Put the kernel that decides on a captured stream."""
+        cdef uint64_t handle = self.handle
+        cdef void* arguments[5]
+        arguments[0], arguments[1], arguments[2] = &handle, &flag, &count
+        arguments[3], arguments[4] = &limit, &wanted
+        cdef cu.CUstream stream = <cu.CUstream><uintptr_t>pointer
+        cdef cu.CUcontext before = push(self.context)
+        try:
+            kernel = <cu.CUfunction><uintptr_t>decider_of(self.context, self.where)
+            code = cu.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, arguments, NULL)
+            check(code, "cuLaunchKernel", self.where)
+        finally:
+            pop(before)
+
+    def open(self, int64_t pointer):
+        """Put the node on a captured stream; return the capture of what it is about."""
+        cdef cu.CUstream stream = <cu.CUstream><uintptr_t>pointer
+        cdef Tail tail = tail_of(stream)
+        cdef cu.CUgraphNode node = NULL
+        cdef cu.CUgraphNodeParams what
+        memset(&what, 0, sizeof(what))
+        what.type = cu.CU_GRAPH_NODE_TYPE_CONDITIONAL
+        what.conditional.handle = self.handle
+        what.conditional.type = cu.CU_GRAPH_COND_TYPE_WHILE if self.loops else cu.CU_GRAPH_COND_TYPE_IF
+        what.conditional.size = 1
+        what.conditional.ctx = self.context
+        code = cu.cuGraphAddNode(&node, tail.graph, tail.needs, NULL, tail.count, &what)
+        check(code, "cuGraphAddNode", self.where)
+        go_on_after(stream, node)
+        return PartCapture(<int64_t><uintptr_t>self.context, self.where, <int64_t><uintptr_t>what.conditional.phGraph_out[0])
+
+
+cdef class PartCapture:
+    """A stream that is captured into a part of a graph."""
+
+    cdef readonly int64_t pointer
+    cdef cu.CUstream stream
+    cdef cu.CUcontext before
+
+    def __cinit__(self, int64_t context, str where, int64_t graph):
+        cdef cu.CUgraph part = <cu.CUgraph><uintptr_t>graph
+        self.before = push(<cu.CUcontext><uintptr_t>context)
+        try:
+            check(cu.cuStreamCreate(&self.stream, cu.CU_STREAM_NON_BLOCKING), "cuStreamCreate", where)
+            mode = cu.CU_STREAM_CAPTURE_MODE_RELAXED
+            code = cu.cuStreamBeginCaptureToGraph(self.stream, part, NULL, NULL, 0, mode)
+            check(code, "cuStreamBeginCaptureToGraph", where)
+        except BaseException:
+            pop(self.before)
+            raise
+        self.pointer = <int64_t><uintptr_t>self.stream
+
+    def end(self):
+        """End it; the part knows what it does.
+
+        Raises
+        ------
+        CaptureError
+            The capture was spoilt.
+        """
+        cdef cu.CUgraph graph = NULL
+        if self.stream == NULL:
+            return
+        code = cu.cuStreamEndCapture(self.stream, &graph)
+        cu.cuStreamDestroy(self.stream)
+        self.stream = NULL
+        pop(self.before)
+        if code != cu.CUDA_SUCCESS:
+            raise CaptureError(SPOILT)

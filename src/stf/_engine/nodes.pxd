@@ -10,6 +10,7 @@ cdef enum:
     KEEP = 4
     CAPTURED = 5
     RUN = 6
+    VARIED = 7
     HEADER = 9
 
 cdef class Numbers:
@@ -45,6 +46,7 @@ cdef class Program:
     cdef int64_t add(self, OpenNode node) except -1
     cdef int put(self, OpenNode node, tuple operation) except -1
     cdef int put_launch(self, OpenNode node, int64_t function, int gx, int gy, int gz, int bx, int by, int bz, int shared, int64_t block, int nbytes) except -1
+    cdef int vary_launch(self, OpenNode node, object arguments) except -1
     cdef int forget(self, OpenNode node) except -1
     cpdef tuple operation(self, int64_t position)
     cpdef bint is_last(self, int64_t index)

@@ -12,9 +12,9 @@ except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
 if not cython.compiled:
-    LAUNCH, COPY, FILL, CALL, KEEP, CAPTURED, RUN = 0, 1, 2, 3, 4, 5, 6
+    LAUNCH, COPY, FILL, CALL, KEEP, CAPTURED, RUN, VARIED = 0, 1, 2, 3, 4, 5, 6, 7
 
-NAMES = ("launch", "copy", "fill", "call", "keep", "captured", "run")
+NAMES = ("launch", "copy", "fill", "call", "keep", "captured", "run", "launch")
 
 
 @cython.final
@@ -111,7 +111,7 @@ class Program:
     runs : int
         How many nested programs there are.
     variants : int
-        How many captured bodies depend on parameters.
+        How many kernels and captured bodies depend on parameters.
     """
 
     def __init__(self):
@@ -166,6 +166,15 @@ class Program:
         self.launches.count += HEADER + (nbytes + 7) // 8
         return 0
 
+    def vary_launch(self, node, arguments):
+        """Let `arguments`, at each launch, say those of the kernel that was put on a node last."""
+        i: cython.longlong = node.work.count - 1
+        position: cython.longlong = node.work.items[i] >> 3
+        node.work.items[i] = 8 * len(self.objects) + VARIED
+        self.objects.append((VARIED, position, arguments))
+        self.variants += 1
+        return 0
+
     def forget(self, node):
         """Take off what is on a node that is open."""
         i: cython.longlong
@@ -175,7 +184,7 @@ class Program:
             self.runs -= kind == RUN
             if kind != LAUNCH:
                 position: cython.longlong = node.work.items[i] >> 3
-                self.variants -= kind == CAPTURED and self.objects[position][3] is not None
+                self.variants -= kind == VARIED or (kind == CAPTURED and self.objects[position][3] is not None)
                 self.objects[position] = None
         node.work.clear()
         return 0
@@ -191,6 +200,22 @@ class Program:
     def has_captures(self):
         """Whether bodies were captured."""
         return any([operation is not None and operation[0] == CAPTURED for operation in self.objects])
+
+    def stays_at(self, place, memory, unread):
+        """Whether all is done at one execution place, in its memory; copies of the data `unread` do not count."""
+        node: cython.longlong
+        i: cython.longlong
+        for node in range(self.count):
+            first: cython.longlong = self.first_work.items[node]
+            for i in range(first, self.first_work.items[node + 1]):
+                kind: cython.longlong = self.work.items[i] & 7
+                if kind == COPY:
+                    operation = self.operation(i)
+                    if operation[1].data not in unread and {operation[1].place, operation[2].place} != {memory}:
+                        return False
+                elif kind != RUN and self.kinds.items[node] >> 2 != place:
+                    return False
+        return True
 
     def edges(self):
         """(before, after) by number, for people and tests."""

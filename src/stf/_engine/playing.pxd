@@ -3,7 +3,7 @@ from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Dat
 from stf._engine.deps cimport EventSet
 from stf._engine.instances cimport INVALID, MODIFIED, SHARED, Replica
 from stf._engine.late cimport LateCall
-from stf._engine.nodes cimport CALL, CAPTURED, COPY, FILL, HEADER, KEEP, LAUNCH, RUN, Numbers, Program
+from stf._engine.nodes cimport CALL, CAPTURED, COPY, FILL, HEADER, KEEP, LAUNCH, RUN, VARIED, Numbers, Program
 from stf._engine.ports cimport COMPUTE, COPY_IN, COPY_OUT, HOST, Port
 from stf._engine.scopes cimport Outcome, Version
 from stf._engine.submit cimport Engine
@@ -19,6 +19,8 @@ cdef class Launch:
     cdef list inputs
     cdef public object failure
     cdef bint is_once
+    cdef public list marks  # of the graph that the launch is captured into; None if it is played
+    cdef public object unread  # data that nobody looks at, whose copies are left out
     cdef object failed(self)
     cpdef int play(self, Program program, int slot, bint once) except -1
     cdef int gather(self, Program program, int64_t start, Numbers events) except -1
@@ -28,6 +30,8 @@ cdef class Launch:
     cdef int put_launch(self, Program program, int64_t position) except -1
     cdef int play_captured(self, tuple operation) except -1
     cpdef int put_graph(self, object captured, int slot) except -1
-    cpdef int play_on(self, Port port, Program program) except -1
+    cpdef int play_on(self, Port port, list things) except -1
+    cdef int mark(self, object make, object content) except -1
+    cdef int put_varied(self, Program program, tuple operation) except -1
     cdef int finish_calls(self) except -1
     cpdef int wait(self) except -1

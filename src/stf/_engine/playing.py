@@ -12,6 +12,7 @@ except ImportError:
 
 from stf._engine import outcomes, waits
 from stf._engine.access import Access, Data
+from stf._engine.captured import Mark
 from stf._engine.deps import EventSet
 from stf._engine.failures import Failure
 from stf._engine.late import LateCall
@@ -24,7 +25,7 @@ if not cython.compiled:
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
     COMPUTE, COPY_IN, COPY_OUT, HOST = 0, 1, 2, 3
     NEW, OPEN, ENDED = 0, 1, 2
-    LAUNCH, COPY, FILL, CALL, KEEP, CAPTURED, RUN = 0, 1, 2, 3, 4, 5, 6
+    LAUNCH, COPY, FILL, CALL, KEEP, CAPTURED, RUN, VARIED = 0, 1, 2, 3, 4, 5, 6, 7
     HEADER = 9
 
 
@@ -41,6 +42,8 @@ class Launch:
         self.inputs = None
         self.failure = None
         self.is_once = False
+        self.marks = None
+        self.unread = ()
 
     def failed(self):
         """The failure because of which the bodies that are left are skipped; None as far as is known."""
@@ -120,6 +123,8 @@ class Launch:
                         self.play_nested(program.operation(i)[1])
                     elif kind == CAPTURED:
                         self.play_captured(program.operation(i))
+                    elif kind == VARIED:
+                        self.put_varied(program, program.operation(i))
                     else:
                         self.put(program.operation(i))
             except BaseException:
@@ -134,7 +139,7 @@ class Launch:
         engine = self.engine
         engine.gate.leave()
         try:
-            self.slot = routine.run(self, self.slot)
+            self.slot = routine.run(self, self.slot) if self.marks is None else routine.put(self, self.slot)
         finally:
             engine.gate.enter()
         return 0
@@ -144,6 +149,9 @@ class Launch:
         port = self.port
         kind: cython.int = operation[0]
         if kind == COPY:
+            target: Replica = operation[1]
+            if self.unread and target.data in self.unread:
+                return 0
             port.copy(self.slot, operation[1], operation[2])
         elif kind == FILL:
             port.fill(self.slot, operation[1], operation[2])
@@ -160,12 +168,15 @@ class Launch:
         engine.gate.leave()
         try:
             if operation[3] is not None:
-                captured = operation[3](self.values, captured)
-            waits.enter_slot(self.port, self.slot)
+                captured = operation[3](self.values)
+            if self.marks is None:
+                waits.enter_slot(self.port, self.slot)
         finally:
             engine.gate.enter()
         if captured is not None:
             self.port.play_captured(self.slot, captured)
+            if operation[3] is not None and self.marks is not None:
+                self.mark(operation[3], captured)
         return 0
 
     def put_graph(self, captured, slot):
@@ -180,16 +191,59 @@ class Launch:
             engine.gate.leave()
         return slot
 
-    def play_on(self, port, program: Program):
-        """Do what a program says on another port, whose first event is its origin; return the slot after it."""
+    def capture(self, thing):
+        """What a recording or a routine does, as a graph of the driver's, and its nodes that depend on parameters."""
+        before = self.marks
+        self.marks = marks = []
+        try:
+            return self.engine.root.capture(self.task.where, lambda port: self.play_on(port, [thing])), marks
+        finally:
+            self.marks = before
+
+    def play_on(self, port, things):
+        """Do things on a port whose work is captured, and whose first event is its origin; return the slot after it."""
         before = self.port, self.slot, self.task.slot
         self.port = port
         try:
-            slot = port.begin(self.task.where, NOTHING, COMPUTE)
-            self.play(program, slot, False)
-            return self.slot
+            slot: cython.int = port.begin(self.task.where, NOTHING, COMPUTE)
+            self.slot = slot
+            for thing in things:
+                slot = thing.put(self, slot)
+            return slot
         finally:
             self.port, self.slot, self.task.slot = before
+
+    def mark(self, make, content):
+        """Remember that what was captured last depends on parameters: ``make(values)`` is its content."""
+        self.marks.append(Mark(self.port.last_node(self.slot), make, content))
+        return 0
+
+    def put_varied(self, program: Program, operation: tuple):
+        """Launch a kernel with the arguments of this launch."""
+        if cython.compiled:
+            words = program.launches.items + cython.cast(cython.longlong, operation[1])
+            arguments = cython.cast("char*", words + HEADER)[: words[8]]
+            shape = (words[0], words[1], words[2], words[3], words[4], words[5], words[6], words[7])
+            make = Variation(shape, arguments, operation[2])
+            made: tuple = make(self.values)
+            content: bytes = made[8]
+            block = cython.cast(cython.longlong, cython.cast("uintptr_t", cython.cast("char*", content)))
+            self.port.launch(
+                self.slot,
+                words[0],
+                words[1],
+                words[2],
+                words[3],
+                words[4],
+                words[5],
+                words[6],
+                words[7],
+                block,
+                len(content),
+            )
+            if self.marks is not None:
+                self.mark(make, made)
+        return 0
 
     def put_launch(self, program: Program, position):
         """Launch a kernel with the arguments that were recorded; uncompiled, there are no kernels."""
@@ -245,6 +299,18 @@ class Launch:
             finally:
                 engine.gate.leave()
         return 0
+
+
+class Variation:
+    """A launch of a kernel for the values of parameters: its shape, and the bytes of its arguments."""
+
+    def __init__(self, shape, recorded, arguments):
+        self.shape = shape
+        self.recorded = recorded
+        self.arguments = arguments
+
+    def __call__(self, values):
+        return (*self.shape, self.arguments.packed(values, self.recorded))
 
 
 class Call:

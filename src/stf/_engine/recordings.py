@@ -11,8 +11,6 @@ pinned as long as the recording lives, since the program knows their addresses.
 
 from __future__ import annotations
 
-import logging
-
 try:
     import cython
 except ImportError:
@@ -20,11 +18,12 @@ except ImportError:
 
 from stf._engine import reductions
 from stf._engine.access import Data
+from stf._engine.captured import DriverGraph
 from stf._engine.deps import EventSet
 from stf._engine.failures import raise_failures
 from stf._engine.instances import Replica
 from stf._engine.scopes import Version
-from stf.errors import CaptureError, DriverError, TaskStateError
+from stf.errors import TaskStateError
 
 if not cython.compiled:
     from stf._sync import PyThread_get_thread_ident
@@ -34,7 +33,6 @@ if not cython.compiled:
     COMPUTE, COPY_IN, COPY_OUT, HOST = 0, 1, 2, 3
 
 NOTHING = EventSet()
-log = logging.getLogger("stf")
 
 
 class Scope:
@@ -368,8 +366,7 @@ class Recording:
         self.held = scope.held
         self.after = scope.after
         self.temporaries = scope.temporaries
-        self.played = 0
-        self.captured = self.reason = None
+        self.graph = DriverGraph(1)
         self.closed = False
         self.parts = scope.parts
         self.once = scope.once
@@ -384,29 +381,31 @@ class Recording:
 
     def run(self, launch, slot):
         """Do it once: node by node at first, as one graph of the driver's where there are such and it comes again."""
-        captured = self.graph_of(launch)
-        if captured is None:
-            return launch.play(self.program, slot, self.once)
-        return launch.put_graph(captured, slot)
+        if self.once:
+            return launch.play(self.program, slot, True)
+        graph = self.graph.made_for(launch, self)
+        return self.put(launch, slot) if graph is None else launch.put_graph(graph, slot)
 
-    def graph_of(self, launch):
-        """The driver's graph of the program, made for its second run; None where there is none."""
-        program: Program = self.program
-        if self.once or program.calls or program.runs or program.variants or self.reason is not None:
-            return None
-        self.played += 1
-        if self.captured is None and self.played > 1:
-            engine: Engine = self.engine
-            where = launch.task.where
-            if not engine.root.enqueues(where):
-                self.reason = "its device has no graphs"
-                return None
-            try:
-                self.captured = engine.root.capture(where, program, launch.play_on)
-            except (CaptureError, DriverError) as error:
-                self.reason = str(error)
-                log.info("%s is played on streams: %s", self.story, error)
-        return self.captured
+    def put(self, launch, slot):
+        """Do it node by node."""
+        return launch.play(self.program, slot, False)
+
+    def refusal(self, where, memory, looped, unread):
+        """Why it cannot be one graph of the driver's at a place; None if it may be.
+
+        What is done again and again there stays on one device, but for copies of the data `unread`, and is the same.
+        """
+        if self.program.calls:
+            return "it has tasks on the host"
+        if looped and self.program.variants:
+            return "its tasks take parameters"
+        if looped and not self.program.stays_at(where, memory, unread):
+            return "it uses another device, or memory of the host"
+        for part in self.parts:
+            reason = part.refusal(where, memory, looped, unread)
+            if reason is not None:
+                return reason
+        return None
 
     def close(self):
         """Give the memory up; what was launched goes on."""
@@ -442,7 +441,7 @@ class Recording:
 
     def has_captures(self):
         """Whether a driver's graphs were launched."""
-        return self.captured is not None or self.program.has_captures()
+        return self.graph.graph is not None or self.program.has_captures()
 
     def outlive(self, engine: Engine):
         """Keep what was captured, and its memory, until all launches are done."""
@@ -450,7 +449,7 @@ class Recording:
         engine.root.tails(last)
         slot = engine.root.begin(1, last, COMPUTE)
         try:
-            engine.root.keep(slot, (self.program, self.captured))
+            engine.root.keep(slot, (self.program, self.graph.graph))
         finally:
             engine.root.end(slot)
 

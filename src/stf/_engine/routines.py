@@ -1,23 +1,32 @@
-"""Routines: recordings that run again and again, or not at all. The host decides here, between two launches."""
+"""Routines: recordings that run again and again, or not at all.
+
+A device decides itself where its driver can, as a part of one graph (`put`); else the host does, between two launches
+(`run`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+from stf._engine.captured import DriverGraph
 from stf._engine.deps import EventSet
 from stf._engine.recordings import Recording, joined_uses
+
+UNROLLED = 1024  # nodes of a repetition that stand one after the other in a graph; more are a loop
+NO_LIMIT = (1 << 63) - 1
 
 
 class Routine:
     """Recordings that are launched together, as one task."""
 
     once = False
+    story = "a routine"
 
     def __init__(self, parts: list[Any]) -> None:
         self.parts = parts
         self.uses = joined_uses(parts)
         self.after = EventSet()
+        self.graph = DriverGraph(0)
         for part in parts:
             self.after.update(part.after)
 
@@ -26,6 +35,20 @@ class Routine:
         return any(part.has_calls() for part in self.parts)
 
     calls = has_calls
+
+    def refusal(self, where: int, memory: int, looped: bool, unread: frozenset[Any]) -> str | None:
+        """Why it cannot be part of one graph of the driver's; see `Recording.refusal`."""
+        reasons = (part.refusal(where, memory, True, unread | self.unread()) for part in self.parts)
+        return next((reason for reason in reasons if reason is not None), None)
+
+    def unread(self) -> frozenset[Any]:
+        """Data that the host looks at if it decides, and nobody if the device does."""
+        return frozenset()
+
+    def run_graph(self, launch: Any, slot: int) -> int | None:
+        """Launch it as one graph of the driver's, if there is such; None if not."""
+        graph = self.graph.made_for(launch, self)
+        return None if graph is None else int(launch.put_graph(graph, slot))
 
     def close(self) -> None:
         """Give the memory of the recordings up."""
@@ -38,13 +61,37 @@ class Routine:
             part.close_inside()
 
 
-class Repeat(Routine):
-    """A recording, so many times."""
+class Flag:
+    """The truth of a condition, as a device and the host find it: data of one byte.
 
-    def __init__(self, body: Recording, count: Any) -> None:
-        super().__init__([body])
+    `holds` says on the host what was computed.
+    """
+
+    def __init__(self, data: Any, holds: Any) -> None:
+        self.data = data
+        self.holds = holds
+
+    def address_at(self, memory: int) -> int:
+        """Where it is at a data place, where a recording has reserved it."""
+        return address_of(self.data, memory)
+
+
+def address_of(data: Any, memory: int) -> int:
+    """Where a data is at a data place."""
+    return next(int(replica.address) for replica in data.version.replicas if replica.place == memory)
+
+
+class Repeat(Routine):
+    """A recording, so many times; `start`, where there is one, sets the data `counter` to zero."""
+
+    story = "repeat"
+
+    def __init__(self, body: Recording, count: Any, start: Recording | None, counter: Any) -> None:
+        super().__init__([body] if start is None else [start, body])
         self.body = body
         self.count = count
+        self.start = start
+        self.counter = counter
 
     def run(self, launch: Any, slot: int) -> int:
         """Do it once after the other."""
@@ -52,67 +99,163 @@ class Repeat(Routine):
             slot = self.body.run(launch, slot)
         return slot
 
+    def is_loop(self) -> bool:
+        """Whether it is a loop of the device's rather than a long graph."""
+        return self.start is not None and self.count * max(self.body.program.count, 1) > UNROLLED
+
+    def refusal(self, where: int, memory: int, looped: bool, unread: frozenset[Any]) -> str | None:
+        """Why it cannot be part of one graph of the driver's; see `Recording.refusal`."""
+        if not self.is_loop() and self.count * max(self.body.program.count, 1) > UNROLLED:
+            return f"it repeats {self.body.program.count} nodes {self.count} times"
+        return self.body.refusal(where, memory, looped or self.is_loop(), unread)
+
+    def put(self, launch: Any, slot: int) -> int:
+        """Let a graph do it, of which this becomes a part."""
+        if not self.is_loop():
+            for _ in range(self.count):
+                slot = self.body.put(launch, slot)
+            return slot
+        assert self.start is not None
+        memory = launch.engine.affine[launch.task.where]
+        decision = (0, address_of(self.counter, memory), self.count, 1)
+        return put_loop(launch, self.start.put(launch, slot), decision, [self.body], False)
+
 
 class While(Routine):
-    """A recording, as long as a condition holds, which another recording computes: before each time, or after it.
+    """A recording, as long as a flag is true, which another recording computes before it, or it computes itself.
 
-    `holds` says on the host what was computed; `told` is called with the number of iterations.
+    Where the device can decide, the recording `start` sets the data `counter`, of 64 bits, to what is done unasked: 0
+    or 1. `told` is called with the number of iterations, or with None if the device counts them.
     """
+
+    story = "while_loop"
 
     def __init__(
         self,
         condition: Recording | None,
         body: Recording,
-        holds: Callable[[], bool],
+        flag: Flag,
         limit: int | None,
-        told: Callable[[int], None],
+        told: Any,
+        start: Recording | None,
+        counter: Any,
     ) -> None:
-        super().__init__([body] if condition is None else [condition, body])
+        super().__init__([part for part in (start, condition, body) if part is not None])
         self.condition = condition
         self.body = body
-        self.holds = holds
+        self.flag = flag
         self.limit = limit
         self.told = told
+        self.start = start
+        self.counter = counter
+
+    def unread(self) -> frozenset[Any]:
+        """Data that the host looks at if it decides, and nobody if the device does."""
+        return frozenset([self.flag.data])
 
     def run(self, launch: Any, slot: int) -> int:
         """Test and run until the condition does not hold."""
+        if self.start is not None and self.limit != 0:
+            done = self.run_graph(launch, slot)
+            if done is not None:
+                self.told(None)
+                return done
         count = 0
         while self.limit is None or count < self.limit:
             if self.condition is not None:
                 slot = self.condition.run(launch, slot)
                 slot = decided(launch)
-                if launch.failure is not None or not self.holds():
+                if launch.failure is not None or not self.flag.holds():
                     break
             slot = self.body.run(launch, slot)
             count += 1
             if self.condition is None:
                 slot = decided(launch)
-                if launch.failure is not None or not self.holds():
+                if launch.failure is not None or not self.flag.holds():
                     break
         self.told(count)
         return slot
 
+    def refusal(self, where: int, memory: int, looped: bool, unread: frozenset[Any]) -> str | None:
+        """Why it cannot be part of one graph of the driver's; see `Recording.refusal`."""
+        if self.start is None or self.limit == 0:
+            return "there is nothing to decide on the device"
+        return super().refusal(where, memory, looped, unread)
+
+    def put(self, launch: Any, slot: int) -> int:
+        """Let a graph do it, of which this becomes a part."""
+        assert self.start is not None
+        before, launch.unread = launch.unread, {*launch.unread, self.flag.data}
+        try:
+            slot = self.start.put(launch, slot)
+            if self.condition is not None:
+                slot = self.condition.put(launch, slot)
+            memory = launch.engine.affine[launch.task.where]
+            limit = NO_LIMIT if self.limit is None else self.limit
+            decision = (self.flag.address_at(memory), address_of(self.counter, memory), limit, 1)
+            parts = [self.body] if self.condition is None else [self.body, self.condition]
+            self.told(None)
+            return put_loop(launch, slot, decision, parts, self.condition is None)
+        finally:
+            launch.unread = before
+
 
 class Branch(Routine):
-    """One of two recordings, as a condition says, which a third one computes."""
+    """A recording that runs if a flag is true, or if it is not `wanted` to be, which another recording computes."""
 
-    def __init__(
-        self, condition: Recording, body: Recording, other: Recording | None, holds: Callable[[], bool]
-    ) -> None:
-        super().__init__([part for part in (condition, body, other) if part is not None])
+    story = "if_"
+
+    def __init__(self, condition: Recording, body: Recording, flag: Flag, wanted: bool) -> None:
+        super().__init__([condition, body])
         self.condition = condition
         self.body = body
-        self.other = other
-        self.holds = holds
+        self.flag = flag
+        self.wanted = wanted
+
+    def unread(self) -> frozenset[Any]:
+        """Data that the host looks at if it decides, and nobody if the device does."""
+        return frozenset([self.flag.data])
 
     def run(self, launch: Any, slot: int) -> int:
-        """Test, and run one of them."""
+        """Test, and run it or not."""
+        done = self.run_graph(launch, slot)
+        if done is not None:
+            return done
         slot = self.condition.run(launch, slot)
         slot = decided(launch)
-        if launch.failure is not None:
+        if launch.failure is not None or self.flag.holds() != self.wanted:
             return slot
-        chosen = self.body if self.holds() else self.other
-        return slot if chosen is None else int(chosen.run(launch, slot))
+        return int(self.body.run(launch, slot))
+
+    def put(self, launch: Any, slot: int) -> int:
+        """Let a graph do it, of which this becomes a part."""
+        before, launch.unread = launch.unread, {*launch.unread, self.flag.data}
+        try:
+            slot = self.condition.put(launch, slot)
+            memory = launch.engine.affine[launch.task.where]
+            port = launch.port
+            condition = port.condition(slot, False, False)
+            port.decide(slot, condition, (self.flag.address_at(memory), 0, 0, int(self.wanted)))
+            port.play_if(slot, condition, lambda inner: launch.play_on(inner, [self.body]))
+            return slot
+        finally:
+            launch.unread = before
+
+
+def put_loop(launch: Any, slot: int, decision: tuple[int, int, int, int], parts: list[Any], at_first: bool) -> int:
+    """Let a graph do recordings one after the other as long as a decision says so, or at least once."""
+    port = launch.port
+    condition = port.condition(slot, True, at_first)
+    if not at_first:
+        port.decide(slot, condition, decision)
+
+    def play(inner: Any) -> int:
+        last = int(launch.play_on(inner, parts))
+        inner.decide(last, condition, decision)
+        return last
+
+    port.play_if(slot, condition, play)
+    return slot
 
 
 def decided(launch: Any) -> int:

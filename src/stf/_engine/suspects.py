@@ -30,14 +30,14 @@ class Suspects:
         begun = [task for task in asking + engine.opened() if self.is_there(task.where, device)]
         found = [f"task {task.label()} at {task.call_site}" for task in begun]
         for data in sorted(engine.coherency.data.values(), key=newest, reverse=True):
-            version = data.version
+            version = outermost(data)
             if any(self.is_in_flight(event, device) for event in version.writers.tolist()):
                 found.append(writer_text(version.wrote, version.wrote_code, version.wrote_lasti))
         return list(dict.fromkeys(found))
 
     def is_in_flight(self, event, device):
         """Whether an event on a device is not known to be complete."""
-        lane = self.engine.port.lanes[event >> LANE_SHIFT]
+        lane = self.engine.root.lanes[event >> LANE_SHIFT]
         return self.is_there(lane.place, device) and (event & ((1 << LANE_SHIFT) - 1)) > lane.done
 
     def is_there(self, place, device):
@@ -45,7 +45,15 @@ class Suspects:
         return device + 1 in (place, self.engine.affine[place]) or (device < 0 and place > 0)
 
 
+def outermost(data):
+    """What is known of a data outside of all recordings, which nothing runs for."""
+    version = data.version
+    while version.parent is not None:
+        version = version.parent
+    return version
+
+
 def newest(data):
     """Data whose last writer has the highest number in its lane come first."""
-    events = data.version.writers.tolist()
+    events = outermost(data).writers.tolist()
     return max((event & ((1 << LANE_SHIFT) - 1) for event in events), default=0)

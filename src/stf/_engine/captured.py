@@ -1,0 +1,78 @@
+"""Graphs of the driver's: what a recording or a routine does, captured while it is played, and launched as one then."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from stf.errors import CaptureError, DriverError
+
+log = logging.getLogger("stf")
+
+
+class DriverGraph:
+    """The driver's graph of one recording or routine, made when it pays; `refusal` says why there is none."""
+
+    def __init__(self, runs_before: int) -> None:
+        self.runs_left = runs_before
+        self.graph: Any = None
+        self.refusal: str | None = None
+        self.marks: list[Mark] = []
+
+    def made_for(self, launch: Any, thing: Any) -> Any:
+        """The graph of `thing`, for the values of a launch; None if the launch is to be played.
+
+        `thing` has a `story`, ``refusal(place, memory, looped, unread)``, and ``put(launch, slot)``.
+        """
+        if self.refusal is not None:
+            return None
+        if self.graph is None:
+            if self.runs_left:
+                self.runs_left -= 1
+                return None
+            self.make(launch, thing)
+        elif self.marks:
+            self.renew(launch, thing)
+        return self.graph
+
+    def make(self, launch: Any, thing: Any) -> None:
+        """Capture what it does."""
+        engine = launch.engine
+        where = launch.task.where
+        if not engine.port_enqueues(where):
+            self.refusal = "its device has no graphs"
+            return
+        self.refusal = thing.refusal(where, engine.affine[where], False, frozenset())
+        if self.refusal is None:
+            try:
+                self.graph, self.marks = launch.capture(thing)
+                self.refusal = None if self.graph is not None else "there is nothing to do"
+            except (CaptureError, DriverError) as error:
+                self.refusal = str(error)
+        if self.refusal is not None:
+            log.info("%s is not one graph of the device's, but driven from the host: %s", thing.story, self.refusal)
+
+    def renew(self, launch: Any, thing: Any) -> None:
+        """Let the nodes that depend on parameters be as a launch has them."""
+        try:
+            for mark in self.marks:
+                mark.renew(launch, self.graph)
+        except DriverError as error:
+            self.graph, self.marks, self.refusal = None, [], str(error)
+            log.info("%s is driven from the host from now on: %s", thing.story, error)
+
+
+class Mark:
+    """A node of a driver's graph that depends on parameters, and what it is for the values of the last launch."""
+
+    def __init__(self, node: int, make: Any, content: Any) -> None:
+        self.node = node
+        self.make = make
+        self.content = content
+
+    def renew(self, launch: Any, graph: Any) -> None:
+        """Let it be as the values of a launch have it."""
+        content = self.make(launch.values)
+        if content is not self.content and content != self.content:
+            launch.engine.root.renew(graph, self.node, content)
+            self.content = content
