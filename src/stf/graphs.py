@@ -234,7 +234,7 @@ class TaskGraph:
         Raises
         ------
         TypeError
-            There is no such parameter.
+            There is no such parameter, or the value is none of the type that a kernel takes.
         TaskStateError
             Nothing was recorded, or the graph is closed.
         """
@@ -245,6 +245,8 @@ class TaskGraph:
             if name not in self._params:
                 known = ", ".join(self._params) or "none"
                 raise TypeError(f"graph '{self.name}' has no parameter '{name}'; it has {known}")
+            for number in self._params[name].in_kernels:
+                number.number_in(values)
         self._context._must_be_open()
         submit_routine(self._context, self._recording, self.name, values)
         self.launches += 1

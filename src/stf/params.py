@@ -34,6 +34,44 @@ class Param:
     def __init__(self, name: str, default: Any) -> None:
         self.name = name
         self.default = default
+        self.in_kernels: list[Param] = []  # what kernels take that is this, or is computed from it
+
+    @property
+    def bases(self) -> tuple[Param, ...]:
+        """The parameters that it is computed from; itself."""
+        return (self,)
+
+    def give_to_kernel(self) -> None:
+        """Remember that a kernel takes it, so that a launch can say at once what does not fit."""
+        for base in self.bases:
+            if not any(known is self for known in base.in_kernels):
+                base.in_kernels.append(self)
+
+    def number(self) -> Any:
+        """Raise ValueNeededError: what asks needs the value while it is recorded."""
+        return self._refuse()
+
+    def number_in(self, values: dict[str, Any] | None) -> Any:
+        """The value in a launch, of the type that it had when it was recorded.
+
+        Raises
+        ------
+        TypeError
+            It is none of that type.
+        """
+        value, recorded = self.value_in(values), self.value_in(None)
+        if type(value) is type(recorded):
+            return value
+        try:
+            number = type(recorded)(value)
+            if number == value:
+                return number
+        except (TypeError, ValueError, OverflowError):
+            pass
+        raise TypeError(
+            f"parameter '{self.name}' is a kernel's argument of type {type(recorded).__name__}, as its default was; "
+            f"got {value!r}, which is none"
+        )
 
     def value_in(self, values: dict[str, Any] | None) -> Any:
         """The value in a launch."""
@@ -100,6 +138,11 @@ class DerivedParam(Param):
         self._operation = operation
         self._operands = operands
         super().__init__(" and ".join(dict.fromkeys(names)), self._compute(None))
+
+    @property
+    def bases(self) -> tuple[Param, ...]:
+        """The parameters that it is computed from."""
+        return tuple(base for operand in self._operands if isinstance(operand, Param) for base in operand.bases)
 
     def _compute(self, values: dict[str, Any] | None) -> Any:
         return self._operation(*[o.value_in(values) if isinstance(o, Param) else o for o in self._operands])

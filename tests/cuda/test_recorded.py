@@ -45,8 +45,8 @@ def test_a_program_that_comes_again_is_one_cuda_graph(ctx):
         smooth_on_host(np.arange(32.0), expected)
         expected = expected * 0.5 + 1
         assert np.allclose(y.numpy(), expected)
-        assert (g._recording.captured is not None) == (launch > 0)
-    assert g._recording.reason is None and g._recording.captured.node_count >= 3
+        assert (g._recording.graph.graph is not None) == (launch > 0)
+    assert g._recording.graph.refusal is None and g._recording.graph.graph.node_count >= 3
 
 
 def test_temporaries_of_recorded_bodies_are_the_graphs(ctx):

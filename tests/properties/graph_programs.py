@@ -52,7 +52,7 @@ class Model:
     """The same statements, one after the other, on NumPy arrays."""
 
     def __init__(self, arrays, scalars):
-        self.arrays, self.scalars = arrays, scalars
+        self.arrays, self.scalars, self.factor = arrays, scalars, 1
 
     def do(self, tree):
         for statement in tree:
@@ -60,7 +60,7 @@ class Model:
 
     def mix(self, _, i, j, c):
         x = self.arrays[i]
-        x[...] = (x * 3 + self.arrays[j] * c) % MODULUS
+        x[...] = (x * 3 + self.arrays[j] * (c * self.factor)) % MODULUS
 
     def blend(self, _, i, j, k, c):
         self.arrays[i][...] = (self.arrays[j] + self.arrays[k] * c) % MODULUS
@@ -92,18 +92,24 @@ class Model:
 class Emitter:
     """The statements as tasks."""
 
-    def __init__(self, ctx, data, scalars):
+    def __init__(self, ctx, data, scalars, spread):
         self.ctx, self.data, self.scalars = ctx, data, scalars
+        self.spread = spread  # over all devices; else a device may decide about loops itself
+        self.factor = 1
 
     def do(self, tree):
         for statement in tree:
             getattr(self, statement[0])(*statement[1:])
 
+    def do_with(self, factor, tree):
+        self.factor = factor
+        self.do(tree)
+
     def place(self, p):
-        return self.ctx.devices[p % len(self.ctx.devices)]
+        return self.ctx.devices[p % len(self.ctx.devices) if self.spread else 0]
 
     def mix(self, p, i, j, c):
-        mix.on(self.place(p))(self.data[i], self.data[j], c)
+        mix.on(self.place(p))(self.data[i], self.data[j], c * self.factor)
 
     def blend(self, p, i, j, k, c):
         blend.on(self.place(p))(self.data[i], self.data[j], self.data[k], c)
@@ -178,25 +184,31 @@ def run_program(seed):
     mine = [a.copy() for a in start]
     program = tree(rng, arrays, scalars, 3, frozenset())
     way = rng.choice(["graph", "graph", "plain", "scope", "replay"])
-    with stf.context(devices=devices, use_graph=rng.random() < 0.3 and not DEVICES) as ctx:
+    with stf.context(devices=devices, use_graph=rng.random() < 0.3) as ctx:
         data = [ctx.logical_data(a) for a in mine]
-        emitter = Emitter(ctx, data, [ctx.logical_data_zeros((), np.int64) for _ in range(scalars)])
+        emitter = Emitter(ctx, data, [ctx.logical_data_zeros((), np.int64) for _ in range(scalars)], rng.random() < 0.5)
         graph = None
         if way == "graph":
             graph = ctx.task_graph(f"program {seed}")
+            if rng.random() < 0.5:
+                emitter.factor = graph.param("factor", 1)
             with graph:
                 emitter.do(program)
-        function = stf.replay(lambda parts: emitter.do(program))
+        varied = graph is None or emitter.factor != 1
+        function = stf.replay(lambda parts, factor: emitter.do_with(factor, program))
         for _ in range(rng.randint(1, 4)):
+            model.factor = rng.choice([1, 1, 2, 5]) if varied else 1
             if graph is not None:
-                graph.launch()
+                graph.launch(**({"factor": model.factor} if varied else {}))
             elif way == "replay":
-                function(data)
+                function(data, model.factor)
             elif way == "scope":
+                emitter.factor = model.factor
                 emitter.scope(program)
             else:
-                emitter.do(program)
+                emitter.do_with(model.factor, program)
             model.do(program)
+            emitter.factor = model.factor = 1
             between = tree(rng, arrays, scalars, 0, frozenset())
             emitter.do(between)
             model.do(between)

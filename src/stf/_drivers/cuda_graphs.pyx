@@ -82,6 +82,7 @@ cdef class Capture:
         """
         cdef cu.CUgraph graph = NULL
         cdef cu.CUgraphExec executable = NULL
+        cdef cu.CUresult code
         cdef size_t count = 0
         if self.stream == NULL:
             return None
@@ -92,7 +93,8 @@ cdef class Capture:
             if cu.cuGraphGetNodes(graph, NULL, &count) == cu.CUDA_SUCCESS and count == 0:
                 cu.cuGraphDestroy(graph)
                 return None
-            code = cu.cuGraphInstantiate(&executable, graph, 0)
+            with nogil:
+                code = cu.cuGraphInstantiate(&executable, graph, 0)
             if code != cu.CUDA_SUCCESS:
                 cu.cuGraphDestroy(graph)
                 check(code, "cuGraphInstantiate", self.where)
@@ -239,9 +241,14 @@ cdef int64_t decider_of(cu.CUcontext context, str where) except -1:
     cdef cu.CUmodule module = NULL
     cdef cu.CUfunction function = NULL
     cdef bytes source = DECIDE
+    cdef char* image
+    cdef cu.CUresult code
     check(cu.cuCtxGetId(context, &identifier), "cuCtxGetId", where)
     if identifier not in deciders:
-        check(cu.cuModuleLoadData(&module, <char*>source), "cuModuleLoadData", where)
+        image = <char*>source
+        with nogil:  # it may wait for the device, which may wait for a body on the host
+            code = cu.cuModuleLoadData(&module, image)
+        check(code, "cuModuleLoadData", where)
         check(cu.cuModuleGetFunction(&function, module, b"stf_decide"), "cuModuleGetFunction", where)
         deciders[identifier] = <int64_t><uintptr_t>function
     return deciders[identifier]

@@ -11,6 +11,7 @@ from stf._engine.access import Access
 from stf.errors import ContextClosedError, PlaceError
 from stf.interop import kernels as foreign
 from stf.kernels.launching import Kernel, config_of
+from stf.params import Param
 
 __all__ = ["BroughtKernel", "kernel"]
 
@@ -132,6 +133,8 @@ def key_of(argument: Any) -> Any:
     if isinstance(argument, Access):
         layout = argument.data.core.layout
         return (layout.dtype, len(layout.shape), order_of(argument.data.core))
+    if isinstance(argument, Param):
+        argument = argument.value_in(None)
     return argument.dtype if isinstance(argument, np.generic) else type(argument)
 
 
@@ -157,7 +160,7 @@ def compile_numba(context: Any, dispatcher: Any, args: tuple[Any, ...], where: i
             layout = argument.data.core.layout
             kinds.append(types.Array(from_dtype(layout.dtype), len(layout.shape), order_of(argument.data.core)))
         else:
-            kinds.append(typeof(argument))
+            kinds.append(typeof(argument.value_in(None) if isinstance(argument, Param) else argument))
     numba_cuda = sys.modules["numba"].cuda
     with numba_cuda.gpus[context.engine.place_numbers[where]]:
         overload = dispatcher.compile(tuple(kinds))
@@ -174,6 +177,9 @@ def compile_numba(context: Any, dispatcher: Any, args: tuple[Any, ...], where: i
 
 def launch_triton(context: Any, configured: ConfiguredKernel, args: tuple[Any, ...], options: dict[str, Any]) -> None:
     """A Triton function launches itself, on torch's current stream, which is the task's."""
+    for value in (*args, *options.values()):
+        if isinstance(value, Param):
+            value.number()  # Triton compiles for values
     accesses = [argument for argument in args if isinstance(argument, Access)]
     place = [] if configured.place is None else [context.place_of_code(context.place_code(configured.place))]
     task = context.task(*place, *accesses, name=foreign.name_of(configured.brought.thing))

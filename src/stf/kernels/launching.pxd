@@ -33,6 +33,7 @@ cdef class Launching(ContextCore):
 
 cdef int submit_launch(ContextCore context, object kernel, object config, tuple args, object where) except -1
 cdef int64_t integer_of(Kernel kernel, int index, object value, int size) except? -1
+cdef int put_number(Kernel kernel, int index, object value, LaunchBlock block) except -1
 cdef int put_launch(Task task, Kernel kernel, Config config, tuple args) except -1
 cdef list spare_blocks
 cdef dict known_configs

@@ -20,6 +20,7 @@ from stf._engine.access import Access
 from stf._engine.submit import Engine
 from stf.errors import PlaceError, TaskStateError
 from stf.interop import kernels as foreign
+from stf.params import Param
 from stf.tasks import ContextCore, Task
 
 if not cython.compiled:
@@ -95,6 +96,10 @@ class LaunchBlock:
             memcpy(cython.address(self.data[offset]), cython.address(value), 8)
         return 0
 
+    def content(self, count):
+        """The first bytes."""
+        return bytes(self.data[:count])
+
     def put_bytes(self, offset, raw):
         i: cython.Py_ssize_t
         content: bytes = raw
@@ -168,8 +173,9 @@ def put_launch(task, kernel, config, args):
     block: LaunchBlock = spare_blocks.pop() if spare_blocks else LaunchBlock()
     if task.remote:
         reach_all(task)
+    late: tuple = NO_ARGUMENTS
     if kernel.ndims is not None:
-        put_described(task, kernel, args, block)
+        late = put_described(task, kernel, args, block)
     for i in range(len(args) if kernel.ndims is None else 0):
         argument = args[i]
         size = kernel.sizes[i]
@@ -181,13 +187,13 @@ def put_launch(task, kernel, config, args):
             if replica.layout.packed() is not replica.layout:
                 refuse_gaps(kernel, i, argument)
             block.put_integer(kernel.offsets[i], 8, replica.address)
-        elif type(argument) is int:
-            value: cython.longlong = integer_of(kernel, i, argument, size)
-            block.put_integer(kernel.offsets[i], size, value)
-        elif type(argument) is float and size == 8:
-            block.put_double(kernel.offsets[i], argument)
+        elif type(argument) is int or type(argument) is float:
+            put_number(kernel, i, argument, block)
+        elif isinstance(argument, Param):
+            put_value(kernel, i, recorded_value(task, argument), block)
+            late = (*late, (i, argument))
         else:
-            block.put_bytes(kernel.offsets[i], raw_value(kernel, i, argument))
+            put_value(kernel, i, argument, block)
     engine: Engine = task.engine
     key: cython.int = engine.function_keys[task.where]
     function: cython.longlong = kernel.functions[key] if key < len(kernel.functions) else 0
@@ -209,7 +215,59 @@ def put_launch(task, kernel, config, args):
         kernel.nbytes,
     )
     spare_blocks.append(block)
+    if late:
+        engine.port.vary_launch(task.slot, LateArguments(kernel, late))
     return 0
+
+
+def put_number(kernel, index, value, block):
+    """Pack a Python int or float."""
+    size: cython.int = kernel.sizes[index]
+    if type(value) is int:
+        number: cython.longlong = integer_of(kernel, index, value, size)
+        block.put_integer(kernel.offsets[index], size, number)
+    elif size == 8:
+        block.put_double(kernel.offsets[index], value)
+    else:
+        refuse(kernel, index, value)
+    return 0
+
+
+def put_value(kernel: Kernel, index, value, block: LaunchBlock):
+    """Pack a value that is no access."""
+    if type(value) is int or type(value) is float:
+        return put_number(kernel, index, value, block)
+    return block.put_bytes(kernel.offsets[index], raw_value(kernel, index, value))
+
+
+def recorded_value(task: Task, param):
+    """The value with which a parameter is recorded."""
+    engine: Engine = task.engine
+    if engine.scope is None:
+        param.number()  # outside of recordings it has none
+    param.give_to_kernel()
+    return param.value_in(None)
+
+
+class LateArguments:
+    """Arguments of a recorded launch that are parameters, each with the index of the kernel's own parameter."""
+
+    def __init__(self, kernel, late):
+        self.kernel = kernel
+        self.late = late
+
+    def packed(self, values, recorded):
+        """The bytes of all arguments for the values of a launch; the others are as they were recorded."""
+        block = LaunchBlock()
+        block.put_bytes(0, recorded)
+        kernel: Kernel = self.kernel
+        for index, param in self.late:
+            value = param.number_in(values)
+            if kernel.ndims is None:
+                put_value(kernel, index, value, block)
+            else:
+                block.put_bytes(kernel.offsets[index], described_value(value))
+        return block.content(len(recorded))
 
 
 def put_described(task: Task, kernel: Kernel, args, block: LaunchBlock):
@@ -220,7 +278,11 @@ def put_described(task: Task, kernel: Kernel, args, block: LaunchBlock):
     """
     position = 0
     count = 0
+    late = []
     for argument in args:
+        if isinstance(argument, Param):
+            late.append((position, argument))
+            argument = recorded_value(task, argument)
         if type(argument) is Access:
             replica: Replica = task.replica_at(count)
             count += 1
@@ -238,7 +300,7 @@ def put_described(task: Task, kernel: Kernel, args, block: LaunchBlock):
                 refuse(kernel, position, argument)
             block.put_bytes(kernel.offsets[position], raw)
             position += 1
-    return 0
+    return tuple(late)
 
 
 def described_value(value):

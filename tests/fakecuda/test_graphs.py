@@ -1,0 +1,207 @@
+"""Recorded tasks on the stand-in: what becomes of them in CUDA's graphs, and how many calls that takes."""
+
+from __future__ import annotations
+
+PRELUDE = """
+import ctypes, gc, logging
+import numpy as np
+import pytest
+import cupy, fakecuda, stf
+
+driver = ctypes.CDLL("libcuda.so.1")
+
+def kernel(name):
+    module, function = ctypes.c_void_p(), ctypes.c_void_p()
+    cupy.cuda.Device(0).use()
+    assert not driver.cuModuleLoadData(ctypes.byref(module), b"x")
+    assert not driver.cuModuleGetFunction(ctypes.byref(function), module, name)
+    return function.value
+
+axpy = kernel(b"axpy")
+
+@stf.task
+def scale(x: stf.ReadWrite, a=0.5):
+    x *= a
+
+@stf.task
+def total(s: stf.Write, x: stf.Read):
+    s[...] = x.sum()
+
+class Told(logging.Handler):
+    'What stf logs.'
+    def __init__(self):
+        super().__init__()
+        self.lines = []
+        logging.getLogger("stf").addHandler(self)
+        logging.getLogger("stf").setLevel(logging.INFO)
+
+    def emit(self, record):
+        self.lines.append(record.getMessage())
+
+def counts():
+    gc.collect()
+    return {kind: n for kind, n in fakecuda.counts().items() if kind in ("graphs", "objects", "allocations")}
+"""
+
+
+def test_a_loop_that_one_device_can_do_is_one_launch(run):
+    @run
+    def body():
+        told = Told()
+        with stf.context(devices="cuda:0,1") as ctx:
+            x, s = ctx.logical_data(np.full(4, 64.0)), ctx.logical_data(np.array(1e9))
+            fakecuda.reset_calls()
+            with ctx.while_loop(s > 1.0, max_iterations=100) as loop:
+                scale(x)
+                total(s, x)
+            ctx.synchronize()
+            assert fakecuda.calls("cuGraphLaunch") == 1 and fakecuda.calls("cuGraphAddNode") == 1
+            assert loop.iterations == 8 and float(s) == 1.0 and x.numpy().tolist() == [0.25] * 4
+            with ctx.while_loop(s > 0.0, max_iterations=3) as loop:
+                scale(x)
+                total(s, x)
+            assert loop.iterations == 3 and float(s) == 0.125
+            with ctx.while_loop(max_iterations=5) as loop:
+                scale(x)
+                total(s, x)
+                loop.continue_while(s > 0.03)
+            assert loop.iterations == 3 and float(s) == 0.015625
+            with ctx.while_loop(s > 1.0) as loop:
+                scale(x)
+            assert loop.iterations == 0 and x.numpy()[0] == 0.00390625
+        assert told.lines == []
+
+
+def test_a_branch_and_a_long_repetition_are_the_devices_too(run):
+    @run
+    def body():
+        told = Told()
+        with stf.context(devices="cuda:0") as ctx:
+            x, s = ctx.logical_data(np.ones(4)), ctx.logical_data(np.array(2.0))
+            g = ctx.task_graph()
+            with g, ctx.repeat(2000):
+                scale(x, -1.0)
+                with ctx.if_(s > 1.0) as branch:
+                    scale(x, 1.0)
+                with branch.else_():
+                    scale(x, 0.5)
+            for _ in range(3):
+                g.launch()
+            assert x.numpy().tolist() == [1] * 4
+            with ctx.repeat(999):
+                scale(x, -1.0)
+            ctx.fill(s, 0.0)
+            g.launch()
+            assert x.numpy().tolist() == [-0.0] * 4
+            known = g._recording.graph.graph
+            assert known is not None and known.node_count < 20
+        assert told.lines == []
+
+
+def test_what_a_device_cannot_decide_is_driven_from_the_host_and_told_once(run):
+    @run
+    def body():
+        told, seen = Told(), []
+        with stf.context(devices="cuda:0,1") as ctx:
+            x, s = ctx.logical_data(np.ones(4)), ctx.logical_data(np.array(4.0))
+            g = ctx.task_graph()
+            with g, ctx.while_loop(s > 1.0):
+                scale.on(ctx.devices[1])(x)
+                total(s, x)
+            for _ in range(3):
+                ctx.fill(s, 4.0)
+                g.launch()
+            assert x.numpy().tolist() == [0.0625] * 4
+            assert sum("while_loop" in line and "another device" in line for line in told.lines) == 1
+            with ctx.while_loop(s > 0.0, max_iterations=2) as loop:
+                ctx.host_launch(x.read())(lambda a: seen.append(float(a[0])))
+                scale(x)
+                total(s, x)
+            assert seen == [0.0625, 0.03125] and loop.iterations == 2
+            assert any("tasks on the host" in line for line in told.lines)
+
+
+def test_parameters_renew_the_nodes_that_take_them_and_no_others(run):
+    @run
+    def body():
+        with stf.context(devices="cuda:0") as ctx:
+            x, y = ctx.logical_data(np.ones(4)), ctx.logical_data(np.zeros(4))
+            g = ctx.task_graph("axpy")
+            a, b = g.param("a", 2.0), g.param("b", 1.0)
+            with g:
+                ctx.launch_kernel(axpy, (1, 1), a * 3, x.read(), y.rw(), 4)
+                ctx.launch_kernel(axpy, (1, 1), 1.0, x.read(), y.rw(), 4)
+                scale(y, b)
+            expected = 0.0
+            launches = [
+                ({}, (0, 0)),
+                ({}, (0, 0)),
+                ({"a": 1.0}, (1, 0)),
+                ({"a": 1.0}, (0, 0)),
+                ({"a": 5}, (1, 0)),
+                ({"b": 0.5}, (1, 1)),
+                ({"a": 5, "b": 0.5}, (1, 0)),
+                ({}, (1, 1)),
+            ]
+            for values, renewed in launches:
+                fakecuda.reset_calls()
+                g.launch(**values)
+                expected = (expected + 3 * values.get("a", 2.0) + 1) * values.get("b", 1.0)
+                assert y.numpy().tolist() == [expected] * 4
+                kernels = fakecuda.calls("cuGraphExecKernelNodeSetParams")
+                assert (kernels, fakecuda.calls("cuGraphExecChildGraphNodeSetParams")) == renewed
+            assert g._recording.graph.graph is not None
+
+
+def test_a_value_that_no_kernel_takes_is_refused_before_anything_runs(run):
+    @run
+    def body():
+        with stf.context(devices="cuda:0") as ctx:
+            x, y = ctx.logical_data(np.ones(4)), ctx.logical_data(np.zeros(4))
+            g = ctx.task_graph("axpy")
+            n = g.param("n", 4)
+            with g:
+                ctx.launch_kernel(axpy, (1, 1), 1.0, x.read(), y.rw(), n)
+            for wrong in (2.5, "four", None):
+                with pytest.raises(TypeError, match="parameter 'n' is a kernel's argument of type int.*; got"):
+                    g.launch(n=wrong)
+            g.launch(n=2)
+            assert y.numpy().tolist() == [1, 1, 0, 0]
+            with pytest.raises(TypeError, match="the value of parameter 'n' is not known"):
+                ctx.launch_kernel(axpy, (1, 1), 1.0, x.read(), y.rw(), n)
+            g.launch(n=2)
+            assert y.numpy().tolist() == [2, 2, 0, 0]
+
+
+def test_recordings_leave_nothing_behind(run):
+    @run
+    def body():
+        with stf.context(devices="cuda:0") as ctx:
+            x, s = ctx.logical_data(np.full(64, 1.0)), ctx.logical_data(np.array(0.0))
+
+            def record():
+                g = ctx.task_graph()
+                a = g.param("a", 1.0)
+                with g:
+                    with ctx.while_loop(s < 2.0, max_iterations=2):
+                        scale(x, 1.0)
+                        ctx.launch_kernel(axpy, (1, 1), 0.0, x.read(), x.rw(), 64)
+                        total(s, x)
+                    scale(x, a)
+                g.launch()
+                g.launch(a=-1.0)
+                g.launch(a=-1.0)
+                g.close()
+
+            for _ in range(20):
+                record()
+            ctx.synchronize()
+            ctx.token()
+            before = counts()
+            for _ in range(200):
+                record()
+            ctx.synchronize()
+            ctx.token()
+            after = counts()
+            assert all(after[kind] <= before[kind] + 2 for kind in before), (before, after)
+            assert x.numpy().tolist() == [1.0] * 64
