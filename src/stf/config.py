@@ -22,6 +22,7 @@ validate: bool
 cpu_workers: int | None
 memory_limit: int | None
 max_pending: int | None
+graph_cache: int
 hostile: int | None
 submit_thread: bool | None
 dot_file: str | None
@@ -102,6 +103,7 @@ SETTINGS: tuple[Setting, ...] = (
         "seed that makes the CPU driver shuffle and delay what the rules leave open",
     ),
     Setting("submit_thread", "flag", None, "a thread that gives work to CUDA: 1 always, 0 never; unset: in bursts"),
+    Setting("graph_cache", "bytes", 512 << 20, "bytes of CUDA's executable graphs to keep for graphs of the same shape"),
     Setting("dot_file", "text", None, "file that the task graph is written to, in DOT"),
     Setting("dot_ignore_prereqs", "flag", True, "leave out copies and allocations"),
     Setting("dot_color_by_device", "flag", False, "color tasks by device"),

@@ -197,4 +197,6 @@ def driver_statistics(numbers: tuple[int, ...], told: tuple[int, int, int, int, 
     """What a driver of devices with these numbers told, with names for its places."""
     streams, spare, workers, allocations, used = told
     places = ["host", *(f"device({i})" for i in numbers)]
-    return DriverStatistics(streams, spare, workers, allocations, dict(zip(places, used, strict=True)))
+    made, updated, kept = driver.graph_statistics()
+    held = dict(zip(places, used, strict=True))
+    return DriverStatistics(streams, spare, workers, allocations, held, made, updated, kept)

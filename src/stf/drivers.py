@@ -143,7 +143,7 @@ def make_driver(spec: DeviceSpec) -> Any:
         from stf._drivers.cuda_callers import CallersDriver
 
         thread = config.submit_thread if (cores or 1) >= CORES_FOR_A_THREAD or config.submit_thread else False
-        driver = CallersDriver(spec.numbers, workers or 1, spec.capacity, thread)
+        driver = CallersDriver(spec.numbers, workers or 1, spec.capacity, thread, config.graph_cache)
     else:
         driver = CpuDriver(spec.count, spec.shares_host, workers or 1, spec.capacity)
     return driver if config.hostile is None else HostileDriver(driver, config.hostile)

@@ -1218,6 +1218,26 @@ shared_ptr<Graph> copy_of(const shared_ptr<Graph> &graph) {
     return copy;
 }
 
+// Whether graphs have the same nodes and edges, but for what the nodes work on.
+bool is_like(const Graph &one, const Graph &other) {
+    if (one.nodes.size() != other.nodes.size()) return false;
+    for (std::size_t i = 0; i < one.nodes.size(); ++i) {
+        const Node &a = one.nodes[i], &b = other.nodes[i];
+        if (string(a.work.name) != b.work.name || a.after != b.after || !a.condition != !b.condition) return false;
+        if (!a.inner != !b.inner || a.is_loop != b.is_loop || (a.inner && !is_like(*a.inner, *b.inner))) return false;
+    }
+    return true;
+}
+
+// The nodes of an executable keep their handles: they are those of the graph that it was instantiated from.
+void become(Graph &exec, const Graph &graph) {
+    for (std::size_t i = 0; i < exec.nodes.size(); ++i) {
+        exec.nodes[i].work = graph.nodes[i].work;
+        exec.nodes[i].condition = graph.nodes[i].condition;
+        if (exec.nodes[i].inner) become(*exec.nodes[i].inner, *graph.nodes[i].inner);
+    }
+}
+
 Node *find_node(Graph &graph, CUgraphNode handle) {
     for (auto &node : graph.nodes)
         if (node.handle() == handle) return &node;
@@ -2247,6 +2267,15 @@ CUresult CUDAAPI cuGraphGetNodes(CUgraph handle, CUgraphNode *nodes, std::size_t
     return CUDA_SUCCESS;
 }
 
+CUresult CUDAAPI cuGraphGetEdges(CUgraph handle, CUgraphNode *from, CUgraphNode *to, CUgraphEdgeData *, std::size_t *count) {
+    ENTER(cuGraphGetEdges, HEALTHY);
+    auto graph = state().graphs.find(handle);
+    REQUIRE(graph && count && !from && !to, CUDA_ERROR_INVALID_VALUE);  // counts them only
+    *count = 0;
+    for (auto &node : graph->nodes) *count += node.after.size();
+    return CUDA_SUCCESS;
+}
+
 CUresult CUDAAPI cuGraphAddChildGraphNode(CUgraphNode *handle, CUgraph graph_handle, const CUgraphNode *after,
                                           std::size_t count, CUgraph child_handle) {
     ENTER(cuGraphAddChildGraphNode, HEALTHY);
@@ -2300,6 +2329,18 @@ CUresult CUDAAPI cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph handle, 
     REQUIRE(exec && graph && !flags, CUDA_ERROR_INVALID_VALUE);
     for (auto &node : graph->nodes) REQUIRE(!node.condition || suits_condition(*node.inner), CUDA_ERROR_NOT_SUPPORTED);
     *exec = state().execs.add(copy_of(graph));
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuGraphExecUpdate(CUgraphExec handle, CUgraph graph_handle, CUgraphExecUpdateResultInfo *info) {
+    ENTER(cuGraphExecUpdate, HEALTHY);
+    auto exec = state().execs.find(handle);
+    auto graph = state().graphs.find(graph_handle);
+    REQUIRE(exec && graph && info, CUDA_ERROR_INVALID_VALUE);
+    info->result = is_like(*exec, *graph) ? CU_GRAPH_EXEC_UPDATE_SUCCESS : CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+    REQUIRE(info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS, CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+    become(*exec, *graph);
+    exec->origin = graph;
     return CUDA_SUCCESS;
 }
 

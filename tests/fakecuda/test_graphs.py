@@ -1,5 +1,6 @@
 """Recorded tasks on the stand-in: what becomes of them in CUDA's graphs, and how many calls that takes."""
 
+# ruff: noqa: F821
 from __future__ import annotations
 
 PRELUDE = """
@@ -69,6 +70,10 @@ def test_a_loop_that_one_device_can_do_is_one_launch(run):
             with ctx.while_loop(s > 1.0) as loop:
                 scale(x)
             assert loop.iterations == 0 and x.numpy()[0] == 0.00390625
+            with ctx.repeat(3), ctx.while_loop() as loop:
+                scale(x, 2.0)
+                loop.continue_while(s > 1.0)
+            assert loop.iterations == 1 and x.numpy()[0] == 0.03125
         assert told.lines == []
 
 

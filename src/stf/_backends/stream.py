@@ -179,15 +179,16 @@ class StreamBackend(LanePort):
             raise
         return capture.end()
 
-    def condition(self, slot, loops, at_first):
-        """A condition of the graph that a slot is captured into; it holds `at_first`, until something decides."""
+    def condition(self, slot, loops):
+        """A condition of the graph that a slot is captured into; it does not hold until something decides."""
         lane: Lane = self.lanes[slot]
-        return self.driver.condition(self.driver.handle(lane.stream), max(self.devices[lane.place], 0), loops, at_first)
+        return self.driver.condition(self.driver.handle(lane.stream), max(self.devices[lane.place], 0), loops)
 
     def decide(self, slot, condition, decision):
         """Let a condition hold by a flag, and as long as a counter, which counts then, is below a limit.
 
-        The `decision` is (address of the flag, address of the counter, limit, whether the flag must be true).
+        The `decision` is (address of the flag, address of the counter, limit, whether the flag must be true); without a
+        flag, or a counter, that does not count.
         """
         lane: Lane = self.lanes[slot]
         condition.decide(self.driver.handle(lane.stream), *decision)

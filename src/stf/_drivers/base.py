@@ -139,7 +139,7 @@ class Driver:
         """Put what was captured on a stream; CUDA may still be busy with an earlier launch of it."""
         raise NotImplementedError
 
-    def condition(self, pointer, device, loops, at_first):
+    def condition(self, pointer, device, loops):
         """A condition in the graph that the stream `pointer` is captured into; see `StreamBackend.condition`."""
         raise NotImplementedError
 
@@ -210,6 +210,10 @@ class Driver:
     def statistics(self):
         """Streams in use and spare, workers, live allocations, and bytes in use on the host and on each device."""
         return 0, 0, 0, 0, [0] * (self.device_count + 1)
+
+    def graph_statistics(self):
+        """Executable graphs that were made, that were updated for another graph, and that wait for one."""
+        return 0, 0, 0
 
     def close(self):
         """Give everything back; a closed driver may be closed again."""

@@ -17,7 +17,7 @@ from cuda.bindings cimport cydriver as cu
 
 from stf._drivers.base cimport MANAGED
 from stf._drivers.cuda cimport CudaDriver
-from stf._drivers.cuda_graphs cimport Captured
+from stf._drivers.cuda_graphs cimport Captured, GraphStore
 from stf._drivers.cuda_submitter cimport LAUNCH_GRAPH
 from stf._drivers.cuda_devices cimport FAR, Device, check, pop, push
 from stf._drivers.cuda_memory cimport is_cudas
@@ -35,6 +35,7 @@ from stf.errors import CaptureError
 LAST_DEFAULT = 2  # CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are 1 and 2; 0 is the default stream too
 
 STAGE_BYTES = 1 << 12
+GRAPH_CACHE = 512 << 20  # bytes of executable graphs that wait for another graph
 
 unfinished = []  # of drivers that are closed: CUDA may yet write there
 
@@ -182,8 +183,10 @@ cdef class CallersDriver(CudaDriver):
     cdef list captured  # numbers of the streams that are part of a capture, and of no context any more
     cdef list graphs
     cdef list stages
+    cdef GraphStore store
 
-    def __init__(self, ordinals, workers=4, capacity=None, submit_thread=None):
+    def __init__(self, ordinals, workers=4, capacity=None, submit_thread=None, graph_cache=GRAPH_CACHE):
+        self.store = GraphStore(graph_cache)
         self.lingering, self.ends, self.captured, self.graphs, self.stages = [], [], [], [], []
         check(cu.cuInit(0), "cuInit", "this machine")
         mode = relax()
@@ -381,26 +384,30 @@ cdef class CallersDriver(CudaDriver):
                 else:
                     cu.cuMemFreeHost((<Stage>item).store.pinned)
             pop(before)
+            self.store.close()
         return CudaDriver.close(self)
 
     cpdef object begin_capture(self, int device):
-        return Capture(<int64_t><uintptr_t>(<Device>self.devices[device]).context, self.where(device))
+        return Capture(self.store, <int64_t><uintptr_t>(<Device>self.devices[device]).context, self.where(device))
 
     cpdef int play_captured(self, int stream, object captured) except -1:
         """Launch a graph; the caller keeps it until the stream has done it."""
         cdef DeviceStream lane = <DeviceStream>self.streams[stream]
         cdef Captured graph = captured
         if graph.proven and not (lane.captured or lane.foreign) and graph.context == lane.context and self.submitter.takes():
-            self.submitter.put(LAUNCH_GRAPH, lane.context, lane.handle, <int64_t><uintptr_t>graph.executable, lane.device)
+            self.submitter.put(LAUNCH_GRAPH, lane.context, lane.handle, <int64_t><uintptr_t>graph.executable.handle, lane.device)
             return self.hear()
         self.flush()
         graph.launch(<int64_t><uintptr_t>lane.handle)
         graph.proven = not lane.captured
         return 0
 
-    def condition(self, int64_t pointer, int device, loops, at_first):
+    def condition(self, int64_t pointer, int device, loops):
         cdef Device gpu = <Device>self.devices[device]
-        return Condition(<int64_t><uintptr_t>gpu.context, self.where(device), pointer, loops, at_first)
+        return Condition(self.store, <int64_t><uintptr_t>gpu.context, self.where(device), pointer, loops)
+
+    def graph_statistics(self):
+        return self.store.made, self.store.updated, self.store.kept
 
     def last_node(self, int64_t pointer):
         return last_node(pointer)

@@ -1,13 +1,34 @@
 from cuda.bindings cimport cydriver as cu
 from libc.stdint cimport int64_t
 
+cdef class Executable:
+    cdef cu.CUgraphExec handle
+    cdef tuple shape
+    cdef int64_t nodes
+
+cdef class GraphStore:
+    cdef readonly int64_t limit
+    cdef readonly int64_t nodes
+    cdef readonly int64_t made
+    cdef readonly int64_t updated
+    cdef dict streams
+    cdef object executables
+    cdef cu.CUstream take_stream(self, int64_t context, str where) except *
+    cdef int give_stream(self, int64_t context, cu.CUstream stream) except -1
+    cdef Executable take(self, tuple shape)
+    cdef int give(self, Executable executable) except -1
+
 cdef class Captured:
+    cdef GraphStore store
     cdef cu.CUgraph graph
-    cdef cu.CUgraphExec executable
+    cdef Executable executable
     cdef cu.CUcontext context
     cdef str where
+    cdef tuple shape
     cdef readonly int64_t node_count
+    cdef public bint is_own
     cdef bint proven  # CUDA launched it, and will not refuse it
+    cdef int prepare(self) except -1
     cdef int add_to(self, cu.CUstream stream) except -1
     cdef int renew(self, int64_t node, object what) except -1
     cdef int renew_launch(self, cu.CUgraphNode node, tuple what) except -1

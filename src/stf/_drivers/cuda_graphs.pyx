@@ -15,7 +15,10 @@ from cuda.bindings cimport cydriver as cu
 from stf._drivers.cuda_devices cimport check, pop, push
 from stf.errors import CaptureError
 
+from collections import OrderedDict
+
 STREAM = "a captured stream"
+NODE_BYTES = 4096  # about what CUDA takes for a node of an executable graph
 SPOILT = "a call in it waits for the device, or uses a stream that is no part of the graph"
 
 
@@ -50,22 +53,112 @@ def last_node(int64_t pointer):
     return <int64_t><uintptr_t>tail.needs[0]
 
 
+# -- what was captured ---------------------------------------------------------------------------------------------
+
+
+cdef class Executable:
+    """What CUDA makes of a graph so that it can be launched."""
+
+    def __dealloc__(self):
+        if self.handle != NULL:
+            cu.cuGraphExecDestroy(self.handle)
+
+
+cdef class GraphStore:
+    """What a driver keeps for graphs to come: streams to capture, and executables, which a graph of the same shape takes.
+
+    To update an executable takes CUDA a sixth of the time of making one. Those used last are kept, up to `limit` bytes,
+    with a node at NODE_BYTES.
+
+    Attributes
+    ----------
+    made, updated : int
+        How many executables were made, and how many were updated instead.
+    """
+
+    def __init__(self, int64_t limit):
+        self.limit = limit
+        self.streams = {}
+        self.executables = OrderedDict()
+
+    cdef cu.CUstream take_stream(self, int64_t context, str where) except *:
+        """A stream of a context, which is current."""
+        cdef cu.CUstream stream = NULL
+        spare = self.streams.get(context)
+        if spare:
+            return <cu.CUstream><uintptr_t>spare.pop()
+        check(cu.cuStreamCreate(&stream, cu.CU_STREAM_NON_BLOCKING), "cuStreamCreate", where)
+        return stream
+
+    cdef int give_stream(self, int64_t context, cu.CUstream stream) except -1:
+        self.streams.setdefault(context, []).append(<uintptr_t>stream)
+        return 0
+
+    cdef Executable take(self, tuple shape):
+        """An executable that was made for a graph of that shape; None if there is none."""
+        known = self.executables.get(shape)
+        if not known:
+            return None
+        taken = <Executable>known.pop()
+        self.nodes -= taken.nodes
+        return taken
+
+    cdef int give(self, Executable executable) except -1:
+        """Keep an executable that nobody launches any more."""
+        self.executables.setdefault(executable.shape, []).append(executable)
+        self.executables.move_to_end(executable.shape)
+        self.nodes += executable.nodes
+        while self.executables and self.nodes * NODE_BYTES > self.limit:
+            oldest = next(iter(self.executables))
+            known = self.executables[oldest]
+            if known:
+                self.nodes -= (<Executable>known.pop(0)).nodes
+            if not known:
+                del self.executables[oldest]
+        return 0
+
+    @property
+    def kept(self):
+        """How many executables wait for a graph."""
+        return sum([len(known) for known in self.executables.values()])
+
+    def close(self):
+        """Give everything back, and keep nothing from now on."""
+        self.limit = -1
+        self.executables.clear()
+        self.nodes = 0
+        for context, spare in self.streams.items():
+            before = push(<cu.CUcontext><uintptr_t><int64_t>context)
+            for stream in spare:
+                cu.cuStreamDestroy(<cu.CUstream><uintptr_t>stream)
+            pop(before)
+        self.streams.clear()
+
+
 cdef class Capture:
-    """A stream that is being captured; `pointer` is its address."""
+    """A stream that is being captured; `pointer` is its address. With a `part`, into that part of a graph."""
 
     cdef readonly int64_t pointer
     cdef cu.CUstream stream
+    cdef cu.CUgraph part
     cdef cu.CUcontext context
     cdef cu.CUcontext before
+    cdef GraphStore store
     cdef str where
 
-    def __cinit__(self, int64_t context, str where):
+    def __cinit__(self, GraphStore store, int64_t context, str where, int64_t part=0):
+        self.store = store
         self.context = <cu.CUcontext><uintptr_t>context
+        self.part = <cu.CUgraph><uintptr_t>part
         self.where = where
         self.before = push(self.context)
+        mode = cu.CU_STREAM_CAPTURE_MODE_RELAXED
         try:
-            check(cu.cuStreamCreate(&self.stream, cu.CU_STREAM_NON_BLOCKING), "cuStreamCreate", where)
-            code = cu.cuStreamBeginCapture(self.stream, cu.CU_STREAM_CAPTURE_MODE_RELAXED)
+            self.stream = store.take_stream(context, where)
+            if part:
+                code = cu.cuStreamBeginCaptureToGraph(self.stream, self.part, NULL, NULL, 0, mode)
+            else:
+                code = cu.cuStreamBeginCapture(self.stream, mode)
             check(code, "cuStreamBeginCapture", where)
         except BaseException:
             pop(self.before)
@@ -73,7 +166,7 @@ cdef class Capture:
         self.pointer = <int64_t><uintptr_t>self.stream
 
     def end(self):
-        """Return what was captured; None for nothing.
+        """Return what was captured; None for nothing, and of a part.
 
         Raises
         ------
@@ -81,39 +174,43 @@ cdef class Capture:
             The capture was spoilt.
         """
         cdef cu.CUgraph graph = NULL
-        cdef cu.CUgraphExec executable = NULL
-        cdef cu.CUresult code
-        cdef size_t count = 0
+        cdef size_t nodes = 0
+        cdef size_t edges = 0
         if self.stream == NULL:
             return None
+        stream = self.stream
+        self.stream = NULL
         try:
-            code = cu.cuStreamEndCapture(self.stream, &graph)
+            code = cu.cuStreamEndCapture(stream, &graph)
             if code != cu.CUDA_SUCCESS or graph == NULL:
+                cu.cuStreamDestroy(stream)
                 raise CaptureError(SPOILT)
-            if cu.cuGraphGetNodes(graph, NULL, &count) == cu.CUDA_SUCCESS and count == 0:
-                cu.cuGraphDestroy(graph)
+            self.store.give_stream(<int64_t><uintptr_t>self.context, stream)
+            if self.part != NULL:
                 return None
-            with nogil:
-                code = cu.cuGraphInstantiate(&executable, graph, 0)
-            if code != cu.CUDA_SUCCESS:
-                cu.cuGraphDestroy(graph)
-                check(code, "cuGraphInstantiate", self.where)
-            return captured_of(graph, executable, self.context, self.where, count)
+            check(cu.cuGraphGetNodes(graph, NULL, &nodes), "cuGraphGetNodes", self.where)
+            check(cu.cuGraphGetEdges(graph, NULL, NULL, NULL, &edges), "cuGraphGetEdges", self.where)
         finally:
-            cu.cuStreamDestroy(self.stream)
-            self.stream = NULL
             pop(self.before)
+        if nodes == 0:
+            cu.cuGraphDestroy(graph)
+            return None
+        return captured_of(self.store, graph, self.context, self.where, nodes, edges)
 
 
-cdef Captured captured_of(cu.CUgraph graph, cu.CUgraphExec executable, cu.CUcontext context, str where, size_t count):
+cdef Captured captured_of(GraphStore store, cu.CUgraph graph, cu.CUcontext context, str where, size_t nodes, size_t edges):
     cdef Captured captured = Captured()
-    captured.graph, captured.executable, captured.context = graph, executable, context
-    captured.where, captured.node_count = where, count
+    captured.store, captured.graph, captured.context, captured.where = store, graph, context, where
+    captured.node_count = nodes
+    captured.shape = (<int64_t><uintptr_t>context, nodes, edges)
     return captured
 
 
 cdef class Captured:
-    """A graph, ready to be launched."""
+    """A graph, which is made ready to be launched when it is.
+
+    `is_own` says that its nodes will be renewed one by one: then no executable of another graph will do.
+    """
 
     @property
     def handle(self):
@@ -129,9 +226,38 @@ cdef class Captured:
             if cu.cuStreamIsCapturing(stream, &status) == cu.CUDA_SUCCESS and status != cu.CU_STREAM_CAPTURE_STATUS_NONE:
                 self.add_to(stream)
             else:
-                check(cu.cuGraphLaunch(self.executable, stream), "cuGraphLaunch", self.where)
+                self.prepare()
+                check(cu.cuGraphLaunch(self.executable.handle, stream), "cuGraphLaunch", self.where)
         finally:
             pop(before)
+
+    cdef int prepare(self) except -1:
+        """Have an executable: another graph's that is updated, or a new one. CUDA has all that was submitted."""
+        cdef cu.CUgraphExecUpdateResultInfo info
+        cdef cu.CUgraphExec handle = NULL
+        cdef Executable executable = None
+        cdef cu.CUresult code
+        if self.executable is not None:
+            return 0
+        if not self.is_own:
+            executable = self.store.take(self.shape)
+        if executable is not None:
+            handle = executable.handle
+            if cu.cuGraphExecUpdate(handle, self.graph, &info) == cu.CUDA_SUCCESS:
+                self.store.updated += 1
+                self.executable = executable
+                return 0
+        with nogil:  # it may wait for the device, which may wait for a body on the host
+            code = cu.cuGraphInstantiate(&handle, self.graph, 0)
+        check(code, "cuGraphInstantiate", self.where)
+        self.executable = Executable()
+        self.executable.handle, self.executable.shape, self.executable.nodes = handle, self.shape, self.node_count
+        self.store.made += 1
+        return 0
+
+    def __del__(self):
+        if self.executable is not None and self.store is not None:
+            self.store.give(self.executable)
 
     cdef int add_to(self, cu.CUstream stream) except -1:
         """Become a child of the graph that a stream captures."""
@@ -147,7 +273,7 @@ cdef class Captured:
         cdef cu.CUcontext before = push(self.context)
         try:
             if isinstance(what, Captured):
-                code = cu.cuGraphExecChildGraphNodeSetParams(self.executable, target, (<Captured>what).graph)
+                code = cu.cuGraphExecChildGraphNodeSetParams(self.executable.handle, target, (<Captured>what).graph)
                 check(code, "cuGraphExecChildGraphNodeSetParams", self.where)
             else:
                 self.renew_launch(target, what)
@@ -167,12 +293,10 @@ cdef class Captured:
         launch.gridDimX, launch.gridDimY, launch.gridDimZ = what[1], what[2], what[3]
         launch.blockDimX, launch.blockDimY, launch.blockDimZ, launch.sharedMemBytes = what[4], what[5], what[6], what[7]
         launch.extra = extra
-        code = cu.cuGraphExecKernelNodeSetParams(self.executable, node, &launch)
+        code = cu.cuGraphExecKernelNodeSetParams(self.executable.handle, node, &launch)
         return check(code, "cuGraphExecKernelNodeSetParams", self.where)
 
     def __dealloc__(self):
-        if self.executable != NULL:
-            cu.cuGraphExecDestroy(self.executable)
         if self.graph != NULL:
             cu.cuGraphDestroy(self.graph)
 
@@ -255,23 +379,24 @@ cdef int64_t decider_of(cu.CUcontext context, str where) except -1:
 
 
 cdef class Condition:
-    """What decides how often a part of a graph is done: again and again, or once at most; false when it is launched.
+    """What decides how often a part of a graph is done: again and again, or once at most.
 
-    `at_first` says whether it holds before anything has decided.
+    It is decided anew whenever a graph gets there: CUDA assigns a value only when the whole graph is launched.
     """
 
     cdef cu.CUgraphConditionalHandle handle
     cdef cu.CUcontext context
+    cdef GraphStore store
     cdef str where
     cdef bint loops
 
-    def __cinit__(self, int64_t context, str where, int64_t pointer, bint loops, bint at_first):
+    def __cinit__(self, GraphStore store, int64_t context, str where, int64_t pointer, bint loops):
+        self.store = store
         self.context = <cu.CUcontext><uintptr_t>context
         self.where = where
         self.loops = loops
         cdef Tail tail = tail_of(<cu.CUstream><uintptr_t>pointer)
-        cdef unsigned int assign = cu.CU_GRAPH_COND_ASSIGN_DEFAULT
-        code = cu.cuGraphConditionalHandleCreate(&self.handle, tail.graph, self.context, at_first, assign)
+        code = cu.cuGraphConditionalHandleCreate(&self.handle, tail.graph, self.context, 0, 0)
         check(code, "cuGraphConditionalHandleCreate", where)
 
     def decide(self, int64_t pointer, uint64_t flag, uint64_t count, uint64_t limit, uint64_t wanted):
@@ -304,43 +429,5 @@ cdef class Condition:
         code = cu.cuGraphAddNode(&node, tail.graph, tail.needs, NULL, tail.count, &what)
         check(code, "cuGraphAddNode", self.where)
         go_on_after(stream, node)
-        return PartCapture(<int64_t><uintptr_t>self.context, self.where, <int64_t><uintptr_t>what.conditional.phGraph_out[0])
-
-
-cdef class PartCapture:
-    """A stream that is captured into a part of a graph."""
-
-    cdef readonly int64_t pointer
-    cdef cu.CUstream stream
-    cdef cu.CUcontext before
-
-    def __cinit__(self, int64_t context, str where, int64_t graph):
-        cdef cu.CUgraph part = <cu.CUgraph><uintptr_t>graph
-        self.before = push(<cu.CUcontext><uintptr_t>context)
-        try:
-            check(cu.cuStreamCreate(&self.stream, cu.CU_STREAM_NON_BLOCKING), "cuStreamCreate", where)
-            mode = cu.CU_STREAM_CAPTURE_MODE_RELAXED
-            code = cu.cuStreamBeginCaptureToGraph(self.stream, part, NULL, NULL, 0, mode)
-            check(code, "cuStreamBeginCaptureToGraph", where)
-        except BaseException:
-            pop(self.before)
-            raise
-        self.pointer = <int64_t><uintptr_t>self.stream
-
-    def end(self):
-        """End it; the part knows what it does.
-
-        Raises
-        ------
-        CaptureError
-            The capture was spoilt.
-        """
-        cdef cu.CUgraph graph = NULL
-        if self.stream == NULL:
-            return
-        code = cu.cuStreamEndCapture(self.stream, &graph)
-        cu.cuStreamDestroy(self.stream)
-        self.stream = NULL
-        pop(self.before)
-        if code != cu.CUDA_SUCCESS:
-            raise CaptureError(SPOILT)
+        part = <int64_t><uintptr_t>what.conditional.phGraph_out[0]
+        return Capture(self.store, <int64_t><uintptr_t>self.context, self.where, part)

@@ -47,6 +47,8 @@ class DriverGraph:
             try:
                 self.graph, self.marks = launch.capture(thing)
                 self.refusal = None if self.graph is not None else "there is nothing to do"
+                if self.marks:
+                    self.graph.is_own = True
             except (CaptureError, DriverError) as error:
                 self.refusal = str(error)
         if self.refusal is not None:

@@ -366,7 +366,7 @@ class Recording:
         self.held = scope.held
         self.after = scope.after
         self.temporaries = scope.temporaries
-        self.graph = DriverGraph(1)
+        self.graph = DriverGraph(0 if scope.once else 1)
         self.closed = False
         self.parts = scope.parts
         self.once = scope.once
@@ -381,14 +381,12 @@ class Recording:
 
     def run(self, launch, slot):
         """Do it once: node by node at first, as one graph of the driver's where there are such and it comes again."""
-        if self.once:
-            return launch.play(self.program, slot, True)
         graph = self.graph.made_for(launch, self)
         return self.put(launch, slot) if graph is None else launch.put_graph(graph, slot)
 
     def put(self, launch, slot):
         """Do it node by node."""
-        return launch.play(self.program, slot, False)
+        return launch.play(self.program, slot, self.once)
 
     def refusal(self, where, memory, looped, unread):
         """Why it cannot be one graph of the driver's at a place; None if it may be.

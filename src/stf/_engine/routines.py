@@ -14,6 +14,7 @@ from stf._engine.recordings import Recording, joined_uses
 
 UNROLLED = 1024  # nodes of a repetition that stand one after the other in a graph; more are a loop
 NO_LIMIT = (1 << 63) - 1
+ALWAYS = (0, 0, 0, 1)  # a decision that needs no flag and no counter
 
 
 class Routine:
@@ -234,7 +235,7 @@ class Branch(Routine):
             slot = self.condition.put(launch, slot)
             memory = launch.engine.affine[launch.task.where]
             port = launch.port
-            condition = port.condition(slot, False, False)
+            condition = port.condition(slot, False)
             port.decide(slot, condition, (self.flag.address_at(memory), 0, 0, int(self.wanted)))
             port.play_if(slot, condition, lambda inner: launch.play_on(inner, [self.body]))
             return slot
@@ -245,9 +246,8 @@ class Branch(Routine):
 def put_loop(launch: Any, slot: int, decision: tuple[int, int, int, int], parts: list[Any], at_first: bool) -> int:
     """Let a graph do recordings one after the other as long as a decision says so, or at least once."""
     port = launch.port
-    condition = port.condition(slot, True, at_first)
-    if not at_first:
-        port.decide(slot, condition, decision)
+    condition = port.condition(slot, True)
+    port.decide(slot, condition, ALWAYS if at_first else decision)  # each time: a loop may stand in another one
 
     def play(inner: Any) -> int:
         last = int(launch.play_on(inner, parts))

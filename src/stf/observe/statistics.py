@@ -99,6 +99,10 @@ class DriverStatistics:
         Threads that run bodies and copies.
     allocations, used_bytes
         Live allocations, and their bytes by place.
+    graphs_made, graphs_updated
+        Executable CUDA graphs that were made, and that were updated instead to be another graph of the same shape.
+    graphs_kept
+        Executable CUDA graphs that wait for such a graph.
     """
 
     streams: int = 0
@@ -106,12 +110,18 @@ class DriverStatistics:
     workers: int = 0
     allocations: int = 0
     used_bytes: Mapping[str, int] = field(default_factory=dict)
+    graphs_made: int = 0
+    graphs_updated: int = 0
+    graphs_kept: int = 0
 
     def __str__(self) -> str:
         text = f"{self.streams} streams in use and {self.spare_streams} spare, {self.workers} workers, "
         text += f"{self.allocations} allocations"
         used = ", ".join(f"{format_bytes(nbytes)} on {place}" for place, nbytes in self.used_bytes.items() if nbytes)
-        return f"{text} ({used})" if used else text
+        text = f"{text} ({used})" if used else text
+        if self.graphs_made:
+            text += f", {self.graphs_made} graphs made, {self.graphs_updated} updated, {self.graphs_kept} kept"
+        return text
 
 
 @dataclass(frozen=True)
