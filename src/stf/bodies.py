@@ -301,8 +301,12 @@ def begin_body(task):
         engine.begin_late(task)
         return 0
     task.inline = True
+    if engine.epoch is not None or engine.scope is not None:
+        task.in_place = task.stays_apart()
     engine.begin(task)
     try:
+        if task.in_place and engine.scope is not None:
+            outcomes.refuse_in_place(task, engine.scope)
         waits.enter(engine.port, task)
         if task.inputs is not None:
             outcomes.check_inputs(engine, task)

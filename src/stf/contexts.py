@@ -449,7 +449,7 @@ class Context(Launching, Creation, Filling, Lending, Waiting, Observing, Graphs)
         """
         if self._finished:
             return
-        self._must_be_outside("finalize")
+        self._must_be_outside("finalize", False)  # which launches, when it has abandoned what others left open
         self._finish()
         self.check_errors()
 
@@ -566,13 +566,13 @@ class Context(Launching, Creation, Filling, Lending, Waiting, Observing, Graphs)
         if self.engine.runs_body(threading.get_ident()):
             raise TaskStateError(f"{what} inside the body of a task: it could wait for itself; call it outside")
 
-    def _must_be_outside(self, what: str) -> None:
+    def _must_be_outside(self, what: str, launch: bool = True) -> None:
         """Blocking calls inside a body would wait for themselves; what was gathered for a graph is launched."""
         self._must_be_open()
         inside = self.engine.inside(threading.get_ident())
         if inside is not None:
             raise TaskStateError(f"{what} inside {inside}: it would wait for itself; call it after the task has ended")
-        if self.engine.epoch is not None:
+        if launch and self.engine.epoch is not None:
             self.engine.epoch.step_out()
 
     def __repr__(self) -> str:

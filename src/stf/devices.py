@@ -178,7 +178,7 @@ class Resources:
         >>> shared.close()
         """
         self._forget_parent()
-        drivers = {str(spec): (spec.numbers, driver.statistics()) for spec, driver in list(self._drivers.items())}
+        drivers = {str(spec): (spec.numbers, driver) for spec, driver in list(self._drivers.items())}
         return ResourceStatistics({name: driver_statistics(*known) for name, known in drivers.items()})
 
     def close(self) -> None:
@@ -193,9 +193,9 @@ class Resources:
             lifetime.collected_resources(self)
 
 
-def driver_statistics(numbers: tuple[int, ...], told: tuple[int, int, int, int, list[int]]) -> DriverStatistics:
-    """What a driver of devices with these numbers told, with names for its places."""
-    streams, spare, workers, allocations, used = told
+def driver_statistics(numbers: tuple[int, ...], driver: Any) -> DriverStatistics:
+    """What a driver of devices with these numbers tells, with names for its places."""
+    streams, spare, workers, allocations, used = driver.statistics()
     places = ["host", *(f"device({i})" for i in numbers)]
     made, updated, kept = driver.graph_statistics()
     held = dict(zip(places, used, strict=True))

@@ -38,6 +38,7 @@ class GridTask:
         self.context = context
         self.task = context.task(grid.places[0], *accesses, name=name)
         self.task.find_site_outside()
+        self.task.apart = True
         self.members: list[Any] = []
         self.pointers: list[int | None] = []
 
@@ -56,6 +57,7 @@ class GridTask:
     def _open_lane(self, place: Any, main: int | None) -> None:
         member = self.context.make_task((place,), self.task.symbol)
         member.kind = "lane"
+        member.apart = True
         member.find_site_outside()
         member.start()
         pointer = member.cuda_stream()

@@ -251,6 +251,8 @@ class Task(TaskCore):
         self.bare = False
         engine: Engine = self.engine
         self.in_place = not engine.port.enqueues(self.where)
+        if engine.epoch is not None or engine.scope is not None:
+            self.in_place = self.in_place or self.stays_apart()
         engine.begin(self)
         try:
             if engine.scope is None:

@@ -118,6 +118,7 @@ def test_a_pure_write_heals(ctx, vec, fail):
     assert x.numpy().tolist() == [3, 3]
 
 
+@pytest.mark.not_captured("what a body did before it raised is no part of the graph")
 @pytest.mark.parametrize("fail", WAYS)
 def test_accept_keeps_the_partial_result(ctx_factory, fail):
     ctx = ctx_factory()
@@ -186,6 +187,7 @@ def test_descendants_of_a_queued_failure_do_not_run(ctx, vec):
         b.numpy()
 
 
+@pytest.mark.not_captured("the body is captured before the failure is known")
 def test_a_with_block_on_a_queued_failure_raises_at_its_entry(ctx, vec):
     gate = threading.Event()
     a, b = vec(name="A"), vec(name="B")
@@ -434,6 +436,7 @@ def test_history_of_many_queued_writers(ctx, vec):
     assert "'step151'" in lines[2] and lines[2].endswith("it was skipped") and "nor by 46 tasks" in lines[5]
 
 
+@pytest.mark.not_captured("the body is captured before the failure is known")
 def test_history_of_a_with_block_that_could_not_run(ctx, vec):
     x = vec(name="X")
     gate = threading.Event()

@@ -62,6 +62,7 @@ def test_a_conflict_within_a_thread_is_an_error(ctx, vec, held, asked):
     assert x.numpy().tolist() == ([0, 0] if held == "read" else [5, 5])
 
 
+@pytest.mark.not_captured("an open with-block is part of the graph, which is launched before data are released")
 def test_function_tasks_conflict_too(ctx, vec):
     x = vec(name="X")
     with ctx.task(x.rw(), name="outer"):
@@ -80,6 +81,7 @@ def test_function_tasks_conflict_too(ctx, vec):
     assert x.numpy().tolist() == [1, 1]
 
 
+@pytest.mark.not_captured("the other thread's body looks at its data")
 def test_a_thread_without_claims_waits(ctx, vec):
     x = vec(name="X")
     asked, got = threading.Event(), []

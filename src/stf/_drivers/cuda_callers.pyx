@@ -406,6 +406,10 @@ cdef class CallersDriver(CudaDriver):
         cdef Device gpu = <Device>self.devices[device]
         return Condition(self.store, <int64_t><uintptr_t>gpu.context, self.where(device), pointer, loops)
 
+    def statistics(self):
+        self.sweep()  # streams of captures that are over are spare again
+        return CudaDriver.statistics(self)
+
     def graph_statistics(self):
         return self.store.made, self.store.updated, self.store.kept
 

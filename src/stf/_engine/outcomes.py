@@ -93,6 +93,12 @@ def refuse_in_place(task: TaskCore, scope):
             f"{task.symbol} ({task.call_site}) inside of {scope.story}: nothing that is recorded has run yet; read the "
             "data after it, and use ctx.if_ or ctx.while_loop where the program depends on them"
         )
+    if task.stays_apart():
+        reason = "runs on several places" if task.apart else "uses data with an interface of its own"
+        raise CaptureError(
+            f"task {task.label()} ({task.call_site}) {reason}, which {scope.story} cannot hold; leave it out of what is "
+            "recorded, or submit a task per place"
+        )
     raise CaptureError(
         f"task {task.label()} ({task.call_site}) is a with-block on a CPU, whose body runs where it stands, and "
         f"{scope.story} records; give the body as a function (@stf.task)"

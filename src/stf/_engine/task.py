@@ -27,7 +27,7 @@ class TaskCore:
     def __cinit__(self):
         self.lasti = 0
         self.slot = -1
-        self.in_place = self.is_launch_once = False
+        self.in_place = self.is_launch_once = self.apart = False
         self.patience = 0
         self.state = NEW
         self.kind = "task"
@@ -47,6 +47,16 @@ class TaskCore:
         """Say which frame submits this task (for wrappers written in Python)."""
         self.code = frame.f_code
         self.lasti = frame.f_lasti
+
+    def stays_apart(self):
+        """Whether no recording can hold it: it has several streams, or works on what functions of the user's make."""
+        if self.apart:
+            return True
+        for item in self.accesses:
+            access: Access = item
+            if not access.core.token and access.core.layout.interface is not None:
+                return True
+        return False
 
     def label(self):
         """What messages call it."""
