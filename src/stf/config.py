@@ -96,6 +96,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("cpu_workers", "count", None, "threads of the CPU driver; unset: the usable cores"),
     Setting("memory_limit", "bytes", None, "bytes per device beyond which replicas are evicted, such as 2GiB"),
     Setting("max_pending", "count", None, "tasks in flight before submission waits"),
+    Setting("graph_cache", "bytes", 512 << 20, "bytes of executable CUDA graphs to keep for others of the same shape"),
     Setting(
         "hostile",
         "integer",
@@ -103,9 +104,6 @@ SETTINGS: tuple[Setting, ...] = (
         "seed that makes the CPU driver shuffle and delay what the rules leave open",
     ),
     Setting("submit_thread", "flag", None, "a thread that gives work to CUDA: 1 always, 0 never; unset: in bursts"),
-    Setting(
-        "graph_cache", "bytes", 512 << 20, "bytes of CUDA's executable graphs to keep for graphs of the same shape"
-    ),
     Setting("dot_file", "text", None, "file that the task graph is written to, in DOT"),
     Setting("dot_ignore_prereqs", "flag", True, "leave out copies and allocations"),
     Setting("dot_color_by_device", "flag", False, "color tasks by device"),

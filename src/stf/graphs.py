@@ -309,6 +309,7 @@ class Block:
         self._recorder = RecordingBuilder(context, story)
         self._start: Any = None
         self._counter: Any = None
+        self._counted: Any = None  # its home, when the context is finalized
 
     def _begin(self) -> None:
         self._context._must_be_open()
@@ -334,7 +335,8 @@ class Block:
         """Record what sets the counter, where a device can count."""
         context = self._context
         if context.engine.port_enqueues(max(context.current_place_code(), 0)):
-            self._counter = context.logical_data_empty((), np.uint64, name="iterations")
+            self._counted = np.zeros((), np.uint64)
+            self._counter = context.logical_data(self._counted, name="iterations")
             self._record(lambda: context.fill(self._counter, value), "_start")
 
     def _record(self, submit: Callable[[], None], name: str) -> None:
@@ -450,7 +452,9 @@ class Loop(Tested):
     @property
     def iterations(self) -> int:
         """How often the body ran, in the last run that is over."""
-        return int(self._counter) if self._iterations is None else self._iterations
+        if self._iterations is not None:
+            return self._iterations
+        return int(self._counted if self._context.engine.closed is not None else self._counter)
 
     def __enter__(self) -> Loop:
         self._record_start(0 if self._condition is not None else 1)

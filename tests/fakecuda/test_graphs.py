@@ -74,6 +74,9 @@ def test_a_loop_that_one_device_can_do_is_one_launch(run):
                 scale(x, 2.0)
                 loop.continue_while(s > 1.0)
             assert loop.iterations == 1 and x.numpy()[0] == 0.03125
+            with ctx.while_loop(s > 0.0, max_iterations=7) as loop:
+                scale(x)
+        assert loop.iterations == 7  # also when the context is finalized
         assert told.lines == []
 
 

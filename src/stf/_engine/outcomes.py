@@ -96,8 +96,8 @@ def refuse_in_place(task: TaskCore, scope):
     if task.stays_apart():
         reason = "runs on several places" if task.apart else "uses data with an interface of its own"
         raise CaptureError(
-            f"task {task.label()} ({task.call_site}) {reason}, which {scope.story} cannot hold; leave it out of what is "
-            "recorded, or submit a task per place"
+            f"task {task.label()} ({task.call_site}) {reason}, which {scope.story} cannot hold; leave it out of "
+            "that, or submit a task per place"
         )
     raise CaptureError(
         f"task {task.label()} ({task.call_site}) is a with-block on a CPU, whose body runs where it stands, and "
