@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from stf import config
 from stf.devices import DeviceSpec, Resources, known_on_cuda, parse_devices
-from stf.drivers import cuda_devices, stream_device, stream_is_captured
+from stf.drivers import cuda_devices, fill_graph, stream_device, stream_is_captured
 from stf.errors import CaptureError, PlaceError
 
 WANTED = "a stream is an int, or an object with __cuda_stream__ such as those of CuPy, torch and cuda.core"
@@ -64,6 +64,51 @@ def pointer_of_protocol(stream: Any) -> int:
     if isinstance(address, bool) or not hasattr(address, "__index__"):
         raise TypeError(f"__cuda_stream__ of {name} gives the address of a stream as int, got {address!r}")
     return pointer_of(int(address.__index__()))
+
+
+def graph_pointer_of(graph: Any) -> int:
+    """The address of a CUDA graph: an int, or what an object has as ``handle`` (cuda.core) or ``graph`` (CuPy).
+
+    Raises
+    ------
+    TypeError
+        `graph` is no graph.
+    """
+    known = graph
+    for name in ("handle", "graph"):
+        if not hasattr(known, "__int__"):
+            known = getattr(known, name, known)
+    if isinstance(known, (bool, float)) or not hasattr(known, "__int__") or int(known) <= 0:
+        raise TypeError(
+            f"graph= takes a CUDA graph: the address of a CUgraph as int, or an object that has it as handle; got "
+            f"{graph!r}"
+        )
+    return int(known)
+
+
+def filler_of(graph: Any, devices: Any, resources: Any) -> tuple[Caller, DeviceSpec]:
+    """Who fills a caller's graph: a stream that is captured into it until the context is finalized.
+
+    Raises
+    ------
+    PlaceError
+        There is no CUDA.
+    TypeError, ValueError
+        `graph` is no graph that CUDA knows.
+    """
+    pointer = graph_pointer_of(graph)
+    asked = devices if devices is not None else config.devices
+    if cuda_devices() <= 0 or (isinstance(asked, str) and asked.startswith("cpu")):
+        raise PlaceError(NO_CUDA.replace("stream= takes a CUDA stream", "graph= takes a CUDA graph"))
+    spec = parse_devices(asked, "STF_DEVICES" if devices is None else "devices", cuda_devices)
+    filling = fill_graph(spec.numbers[0], pointer, graph)
+    try:
+        caller, spec = caller_of(filling.pointer, list(spec.numbers), resources)
+    except BaseException:
+        filling.end()
+        raise
+    assert caller is not None
+    return caller._replace(owner=filling), spec
 
 
 def caller_of(stream: Any, devices: Any, resources: Any) -> tuple[Caller | None, DeviceSpec]:

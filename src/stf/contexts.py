@@ -74,8 +74,9 @@ def context(
     stream : int or object with ``__cuda_stream__``, optional
         A caller's CUDA stream: work starts after what is on it now, and what comes there after `Context.finalize` comes
         after all the work; the host waits for neither. May be one that is being captured.
-    graph : optional
-        A caller's CUDA graph; needs CUDA.
+    graph : int or object with ``handle``, optional
+        A caller's CUDA graph (CUgraph): the tasks become nodes of it, after none that it has, until
+        `Context.finalize`. Nothing runs before its owner launches it; what the tasks need lives as long as it.
     resources : Resources, optional
         Workers and memory shared with other contexts.
     arrays : str, optional
@@ -98,17 +99,18 @@ def context(
     ------
     PlaceError
         `devices` names devices that are not there.
-    CaptureError
-        `graph` asks for a caller's graph to be filled.
     TypeError, ValueError
         Another option, or an ``STF_…`` variable, is malformed.
     """
     config.check()
-    options.refuse_graphs(use_graph, graph)
+    options.check_graphs(use_graph, graph, stream)
     options.check_resources(resources)
     if arrays is not None:
         adapters.check_library(arrays)
-    caller, spec = callers.caller_of(stream, devices, resources)
+    if graph is None:
+        caller, spec = callers.caller_of(stream, devices, resources)
+    else:
+        caller, spec = callers.filler_of(graph, devices, resources)
     limit = memory_limit if memory_limit is not None else config.memory_limit
     return Context(
         spec,
@@ -119,7 +121,7 @@ def context(
         observe=observe,
         name=options.name_of(name),
         caller=caller,
-        use_graph=bool(use_graph),
+        use_graph=bool(use_graph) and graph is None,
     )
 
 
@@ -504,6 +506,8 @@ class Context(Launching, Creation, Filling, Lending, Waiting, Observing, Graphs)
         self.engine.port.shutdown()
         self._more_places.clear()
         if self._caller is not None:
+            if hasattr(self._caller.owner, "fills"):
+                self._caller.owner.end()
             self._caller = self._caller._replace(owner=None)
         self._write_pictures()
         self._tell_idle_devices()

@@ -134,6 +134,13 @@ def stream_is_captured(pointer: int) -> bool:
     return bool(cuda_callers.is_capturing(pointer))
 
 
+def fill_graph(ordinal: int, pointer: int, owner: Any) -> Any:
+    """A stream that is captured into a caller's graph until its ``end()``; it has its address as `pointer`."""
+    from stf._drivers import cuda_graphs
+
+    return cuda_graphs.Filling(ordinal, pointer, owner)
+
+
 def make_driver(spec: DeviceSpec) -> Any:
     """A driver for what was asked; a hostile one with STF_HOSTILE."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()

@@ -14,7 +14,7 @@ from stf._engine import playing, recordings
 from stf._engine.routines import Branch, Flag, Repeat, While
 from stf.conditions import Condition
 from stf.epochs import GraphScope
-from stf.errors import ContextClosedError, TaskStateError
+from stf.errors import CaptureError, ContextClosedError, TaskStateError
 from stf.params import Param
 from stf.places import DataPlace
 
@@ -239,8 +239,7 @@ class TaskGraph:
             Nothing was recorded, or the graph is closed.
         """
         self._must_not_be_closed()
-        if self._recording is None:
-            raise TaskStateError(f"graph '{self.name}' is not recorded; submit its tasks inside of `with g:` first")
+        self._must_be_recorded()
         for name in values:
             if name not in self._params:
                 known = ", ".join(self._params) or "none"
@@ -262,6 +261,34 @@ class TaskGraph:
     def nodes(self) -> int:
         """How many nodes it has."""
         return 0 if self._recording is None else int(self._recording.program.count)
+
+    @property
+    def handle(self) -> int:
+        """The address of a CUDA graph (CUgraph) that does what a launch does with default values, while this lives.
+
+        To look at (``cuGraphDebugDotPrint``), or to make a child of a graph of yours. stf knows nothing of launches
+        that are not its own: the data must be where its launches leave them, and unused meanwhile.
+
+        Raises
+        ------
+        TaskStateError
+            Nothing was recorded, or the graph is closed.
+        CaptureError
+            It is not one CUDA graph; the message says why.
+        """
+        self._must_not_be_closed()
+        self._must_be_recorded()
+        context, graph = self._context, self._recording.graph
+        context._must_be_open()
+        if graph.graph is None and graph.refusal is None:
+            graph.make(playing.Launch(context.engine, context.make_task_at([], self.name), None), self._recording)
+        if graph.graph is None:
+            raise CaptureError(f"graph '{self.name}' is no CUDA graph: {graph.refusal}")
+        return int(graph.graph.handle)
+
+    def _must_be_recorded(self) -> None:
+        if self._recording is None:
+            raise TaskStateError(f"graph '{self.name}' is not recorded; submit its tasks inside of `with g:` first")
 
     def _must_not_be_closed(self) -> None:
         if self._closed:

@@ -8,20 +8,16 @@ from typing import Any
 import numpy as np
 
 from stf.devices import DeviceSpec, Resources
-from stf.errors import CaptureError
 
 MAX_PENDING = 8192
 
 
-def refuse_graphs(use_graph: Any, graph: Any) -> None:
-    """Raise if a caller's graph is to be filled, which this version cannot."""
+def check_graphs(use_graph: Any, graph: Any, stream: Any) -> None:
+    """Raise TypeError unless these options go together."""
     if not isinstance(use_graph, (bool, np.bool_)):
         raise TypeError(f"use_graph is True or False, got {use_graph!r}; devices= says where tasks run")
-    if graph is not None:
-        raise CaptureError(
-            f"graph={type(graph).__name__} asks for tasks in a graph of the caller's, and this version of stf fills "
-            "none; use stf.context(stream=s) on a stream that the caller captures"
-        )
+    if graph is not None and stream is not None:
+        raise TypeError("graph= and stream= both say where the work goes; give one of them")
 
 
 def count_of(count: Any) -> int:

@@ -149,13 +149,14 @@ def test_contexts_that_cannot_be():
         stf.context(devices="cpu", arrays="pandas")
 
 
-def test_graphs_of_callers_are_not_filled():
-    with pytest.raises(stf.CaptureError) as caught:
-        stf.context(graph=object())
-    assert str(caught.value) == (
-        "graph=object asks for tasks in a graph of the caller's, and this version of stf fills none; use "
-        "stf.context(stream=s) on a stream that the caller captures"
-    )
+def test_options_that_are_about_graphs():
+    with pytest.raises(TypeError, match="graph= and stream= both say where the work goes; give one of them"):
+        stf.context(graph=1, stream=1)
+    for wrong in (object(), "graph", True, 1.5, 0):
+        with pytest.raises(TypeError, match="graph= takes a CUDA graph: the address of a CUgraph as int, .*; got"):
+            stf.context(graph=wrong)
+    with pytest.raises(stf.PlaceError, match="graph= takes a CUDA graph, and this context runs on the CPU"):
+        stf.context(graph=1, devices="cpu")
     with pytest.raises(TypeError, match=r"use_graph is True or False, got 'cuda'; devices= says where tasks run"):
         stf.context("cuda")
 

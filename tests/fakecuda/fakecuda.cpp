@@ -2258,6 +2258,14 @@ CUresult CUDAAPI cuLaunchHostFunc(CUstream handle, CUhostFn function, void *data
 
 // ------------------------------------------------------------------------------------------------- graphs
 
+CUresult CUDAAPI cuGraphCreate(CUgraph *handle, unsigned flags) {
+    ENTER(cuGraphCreate, HEALTHY);
+    REQUIRE(handle && !flags, CUDA_ERROR_INVALID_VALUE);
+    auto graph = std::make_shared<Graph>();
+    *handle = graph->handle = state().graphs.add(graph);
+    return CUDA_SUCCESS;
+}
+
 CUresult CUDAAPI cuGraphGetNodes(CUgraph handle, CUgraphNode *nodes, std::size_t *count) {
     ENTER(cuGraphGetNodes, HEALTHY);
     auto graph = state().graphs.find(handle);

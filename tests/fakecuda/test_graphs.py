@@ -39,6 +39,28 @@ class Told(logging.Handler):
     def emit(self, record):
         self.lines.append(record.getMessage())
 
+class Graph:
+    'A graph of the caller.'
+    def __init__(self):
+        self.handle = ctypes.c_void_p()
+        cupy.cuda.Device(0).use()
+        assert not driver.cuGraphCreate(ctypes.byref(self.handle), 0)
+        self.handle = self.handle.value
+
+    def launch(self, times=1):
+        executable = ctypes.c_void_p()
+        graph = ctypes.c_void_p(self.handle)
+        cupy.cuda.Device(0).use()
+        assert not driver.cuGraphInstantiateWithFlags(ctypes.byref(executable), graph, ctypes.c_ulonglong(0))
+        stream = cupy.cuda.Stream(non_blocking=True)
+        for _ in range(times):
+            assert not driver.cuGraphLaunch(executable, ctypes.c_void_p(stream.ptr))
+        stream.synchronize()
+        assert not driver.cuGraphExecDestroy(executable)
+
+    def destroy(self):
+        assert not driver.cuGraphDestroy(ctypes.c_void_p(self.handle))
+
 def counts():
     gc.collect()
     return {kind: n for kind, n in fakecuda.counts().items() if kind in ("graphs", "objects", "allocations")}
@@ -213,3 +235,72 @@ def test_recordings_leave_nothing_behind(run):
             after = counts()
             assert all(after[kind] <= before[kind] + 2 for kind in before), (before, after)
             assert x.numpy().tolist() == [1.0] * 64
+
+
+def test_a_callers_graph_is_filled_and_its_owner_launches_it(run):
+    @run
+    def body():
+        graph, x = Graph(), np.full(4, 64.0)
+        device = cupy.asarray(np.ones(4))
+        with stf.context(graph=graph) as ctx:
+            lx, ly = ctx.logical_data(x), ctx.logical_data(device)
+            scale(lx)
+            ctx.launch_kernel(axpy, (1, 1), 2.0, ly.read(), lx.rw(), 4)
+            with pytest.raises(stf.CaptureError):
+                lx.numpy()
+        assert x.tolist() == [64] * 4  # nothing ran
+        graph.launch()
+        assert x.tolist() == [34] * 4
+        graph.launch(2)
+        assert x.tolist() == [11.5] * 4
+        with stf.context(graph=graph.handle, devices="cuda:0,1") as ctx:  # there may be more in it
+            other = ctx.logical_data(np.ones(3))
+            scale.on(ctx.devices[1])(other)
+        graph.launch()
+        assert x.tolist() == [7.75] * 4
+        graph.destroy()
+        with pytest.raises(ValueError, match="is no CUDA graph that can be filled"):
+            stf.context(graph=graph)
+        with pytest.raises(stf.CaptureError, match="leave resources out"):
+            again = Graph()
+            stf.context(graph=again, resources=stf.Resources())
+        with stf.context(graph=again) as ctx:
+            scale(ctx.logical_data(x))
+        again.launch()
+        assert x.tolist() == [3.875] * 4
+
+
+def test_the_handle_of_a_graph(run):
+    @run
+    def body():
+        with stf.context(devices="cuda:0") as ctx:
+            x = ctx.logical_data(np.full(4, 8.0))
+            g = ctx.task_graph("halves")
+            with pytest.raises(stf.TaskStateError, match="graph 'halves' is not recorded"):
+                g.handle
+            with g:
+                scale(x)
+                scale(x)
+            g.launch()
+            ctx.synchronize()
+            graph, n = Graph(), ctypes.c_size_t()
+            child, parent = ctypes.c_void_p(g.handle), ctypes.c_void_p(graph.handle)
+            assert not driver.cuGraphGetNodes(child, None, ctypes.byref(n)) and n.value == 2
+            node = ctypes.c_void_p()
+            assert not driver.cuGraphAddChildGraphNode(ctypes.byref(node), parent, None, 0, child)
+            graph.launch()
+            assert x.numpy().tolist() == [0.5] * 4
+            g.launch()
+            assert x.numpy().tolist() == [0.125] * 4 and g.handle == child.value
+            graph.destroy()
+            g = ctx.task_graph("told")
+            with g:
+                ctx.host_launch(x.read())(lambda a: None)
+            with pytest.raises(stf.CaptureError, match="graph 'told' is no CUDA graph: it has tasks on the host"):
+                g.handle
+        with stf.context(devices="cpu") as ctx:
+            g = ctx.task_graph()
+            with g:
+                scale(ctx.logical_data(np.ones(3)))
+            with pytest.raises(stf.CaptureError, match="is no CUDA graph: its device has no graphs"):
+                g.handle

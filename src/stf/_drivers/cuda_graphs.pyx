@@ -431,3 +431,51 @@ cdef class Condition:
         go_on_after(stream, node)
         part = <int64_t><uintptr_t>what.conditional.phGraph_out[0]
         return Capture(self.store, <int64_t><uintptr_t>self.context, self.where, part)
+
+
+# -- a caller's graph ----------------------------------------------------------------------------------------------
+
+
+cdef class Filling:
+    """A stream that is captured into a caller's graph, until `end`."""
+
+    cdef readonly int64_t pointer
+    cdef readonly object fills  # the caller's object
+    cdef cu.CUcontext context
+    cdef cu.CUdevice device
+    cdef cu.CUstream stream
+
+    def __init__(self, int ordinal, int64_t graph, fills):
+        cdef cu.CUgraph target = <cu.CUgraph><uintptr_t>graph
+        where = f"cuda:{ordinal}"
+        check(cu.cuInit(0), "cuInit", where)
+        check(cu.cuDeviceGet(&self.device, ordinal), "cuDeviceGet", where)
+        check(cu.cuDevicePrimaryCtxRetain(&self.context, self.device), "cuDevicePrimaryCtxRetain", where)
+        self.fills = fills
+        before = push(self.context)
+        try:
+            check(cu.cuStreamCreate(&self.stream, cu.CU_STREAM_NON_BLOCKING), "cuStreamCreate", where)
+            mode = cu.CU_STREAM_CAPTURE_MODE_RELAXED
+            code = cu.cuStreamBeginCaptureToGraph(self.stream, target, NULL, NULL, 0, mode)
+            if code == cu.CUDA_ERROR_INVALID_VALUE or code == cu.CUDA_ERROR_INVALID_HANDLE:
+                raise ValueError(f"graph={fills!r} is no CUDA graph that can be filled; give one that is alive")
+            check(code, "cuStreamBeginCaptureToGraph", where)
+        finally:
+            pop(before)
+        self.pointer = <int64_t><uintptr_t>self.stream
+
+    def end(self):
+        """Leave the graph as it is now; ending it again does nothing."""
+        cdef cu.CUgraph graph = NULL
+        if self.pointer:
+            self.pointer = 0
+            cu.cuStreamEndCapture(self.stream, &graph)
+
+    def __dealloc__(self):
+        cdef cu.CUgraph graph = NULL
+        if self.pointer:
+            cu.cuStreamEndCapture(self.stream, &graph)
+        if self.stream != NULL:
+            cu.cuStreamDestroy(self.stream)
+        if self.context != NULL:
+            cu.cuDevicePrimaryCtxRelease(self.device)

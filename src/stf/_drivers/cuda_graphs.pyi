@@ -1,0 +1,9 @@
+"""Compiled only: CUDA graphs."""
+
+from typing import Any
+
+class Filling:
+    pointer: int
+    fills: Any
+    def __init__(self, ordinal: int, graph: int, fills: Any) -> None: ...
+    def end(self) -> None: ...
