@@ -17,19 +17,22 @@ cdef class Body(LateCall):
     cdef object check
     cdef list kinds
     cdef list late
+    cdef list origins  # of a recorded body: (argument, replica, whether it is written, library); None if not known
+    cdef list data  # of a recorded body: the numbers of the data that it works on
     cdef bint ignores
     cdef bint tensors
     cdef int prepare(self) except -1
     cdef object execute(self)
     cdef object work(self)
 
-cdef Body make_body(TaskCore task, object fn, object args, list written, list kinds=*, list late=*)
+cdef Body make_body(TaskCore task, object fn, object args, list written, list kinds=*, list late=*, list origins=*)
 cdef int begin_body(TaskCore task) except -1
 cdef int submit(TaskCore task, Body body) except -1
 cdef int record_body(Engine engine, Body body) except -1
 cpdef int end_recorded(Engine engine, TaskCore task) except -1
 cdef int run_now(Engine engine, TaskCore task, Body body) except -1
 cdef object view_of(TaskCore task, int index, object lib)
+cdef tuple origin_of(TaskCore task, int position, int index, object lib)
 cdef object remote_view(TaskCore task, Replica replica, bint writeable, object lib)
 cdef int reach_all(TaskCore task) except -1
 cdef int must_reach(TaskCore task, Replica replica) except -1

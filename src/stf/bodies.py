@@ -14,6 +14,7 @@ from stf._engine import outcomes, waits
 from stf._engine.access import Access, DataHandle
 from stf._engine.failures import Failure
 from stf._engine.late import LateCall
+from stf.annotations import Stream
 from stf.errors import AccessError, CaptureError, PlaceError
 from stf.interop import adapters
 from stf.interop.current import Borrowed
@@ -39,7 +40,7 @@ class Body(LateCall):
     """
 
     if not cython.compiled:
-        fn = args = written = fresh = check = kinds = late = None
+        fn = args = written = fresh = check = kinds = late = origins = data = None
         ignores = tensors = False
 
     def prepare(self):
@@ -73,18 +74,39 @@ class Body(LateCall):
             self.check()
         return None
 
-    def again(self, values):
-        """The same body for one launch of a recording: with the parameters of that."""
+    def again(self, values, rebinding):
+        """The same body for one launch of a recording: with the parameters of that, and perhaps other data."""
         body: Body = Body.__new__(Body)
         self.copy_to(body)
         body.fn, body.kinds, body.written, body.fresh = self.fn, self.kinds, self.written, self.fresh
         body.late, body.ignores, body.tensors = self.late, self.ignores, self.tensors
+        body.origins, body.data = self.origins, self.data
         body.args = self.args
         for argument in self.args:
             if isinstance(argument, Param):
                 body.args = tuple([a.value_in(values) if isinstance(a, Param) else a for a in self.args])
                 break
+        if rebinding is not None and self.origins is not None:
+            body.rebind(rebinding)
         return body
+
+    def rebind(self, rebinding):
+        """Work on other data than those that were recorded."""
+        arguments = list(self.args)
+        written = None if self.written is None else list(self.written)
+        for position, replica, writeable, lib in self.origins:
+            other = rebinding.replica_for(replica)
+            if other is not replica:
+                view = view_at(self.task, other, writeable, lib)
+                for i in range(0 if written is None else len(written)):
+                    if written[i] is arguments[position]:
+                        written[i] = view
+                arguments[position] = view
+        self.args, self.written = tuple(arguments), written
+
+    def refuses(self, data):
+        """Whether it works on some of the data, by number, and cannot on others in their place."""
+        return self.origins is None and any([number in data for number in self.data or ()])
 
     def build_late(self):
         """Build what is made of several arrays, now that their content is there."""
@@ -112,7 +134,7 @@ class Body(LateCall):
         return self.fn(*positional, **named)
 
 
-def make_body(task: TaskCore, fn, args, written, kinds=None, late=None):
+def make_body(task: TaskCore, fn, args, written, kinds=None, late=None, origins=None):
     """The late body of an open task."""
     body: Body = Body.__new__(Body)
     body.adopt(task)
@@ -126,7 +148,10 @@ def make_body(task: TaskCore, fn, args, written, kinds=None, late=None):
     if task.partials is not None:
         body.fresh = fresh_views(task)
     engine: Engine = task.engine
-    if engine.validate and engine.scope is None:
+    if engine.scope is not None:
+        body.data = [access.data_id for access in task.accesses]
+        body.origins = origins if late is None else None
+    elif engine.validate:
         body.check = adapters.watch(task)
     return body
 
@@ -159,9 +184,11 @@ def fresh_views(task: TaskCore):
 def view_of(task: TaskCore, index, lib):
     """The array of one access; `adapters.TOKEN` for a token."""
     replica = task.replica_at(index)
-    if replica is None:
-        return adapters.TOKEN
-    writeable = task.joined_mode(index) != READ
+    return adapters.TOKEN if replica is None else view_at(task, replica, task.joined_mode(index) != READ, lib)
+
+
+def view_at(task: TaskCore, replica, writeable, lib):
+    """The array of a replica that a task works on."""
     if lib is None and task.context is not None:
         lib = task.context.arrays
     engine: Engine = task.engine
@@ -287,11 +314,21 @@ def submit_body(task: TaskCore, fn, extra, lib=None):
         if injected:
             kinds = [("", "plain")] * len(arguments) + [(name, "keyword") for name, _ in injected]
             arguments += [adapters.inject(kind, task) for _, kind in injected]
-        body = make_body(task, fn, arguments, written, kinds, late or None)
+        origins = None
+        if engine.scope is not None and task.groups is None and not injected:
+            held = [i for i in range(len(task.accesses)) if task.replica_at(i) is not None]
+            origins = [origin_of(task, position, index, lib) for position, index in enumerate(held)]
+        body = make_body(task, fn, arguments, written, kinds, late or None, origins)
     except BaseException:
         engine.withdraw(task)
         raise
     submit(task, body)
+
+
+def origin_of(task: TaskCore, position, index, lib):
+    """What an argument of a recorded body is made of: (position, replica, whether it is written, library)."""
+    replica: Replica = task.replica_at(index)
+    return (position, replica if replica.origin is None else replica.origin, task.joined_mode(index) != READ, lib)
 
 
 def begin_body(task):
@@ -376,20 +413,48 @@ def run_now(engine, task, body):
 
 def record_body(engine, body):
     """Run a body whose work is captured: what it allocates is the graph's."""
-    run_body = cython.cast(Body, body.again(None))
+    run_body = cython.cast(Body, body.again(None, None))
     with adapters.private_pools(engine.port):
         run_body.execute()
     task = cython.cast(TaskCore, body.task)
-    if any([isinstance(a, Param) for a in body.args]):
+    if not engine.scope.once:
         number = engine.place_numbers[task.where]
         engine.port.capture_again(task.slot, BodyCapture(engine.root, body, task.where, number, engine.port.pools))
     return 0
 
 
+class BlockCapture:
+    """A with-block that was captured where it stood: it cannot be captured again."""
+
+    varies = False
+
+    def __init__(self, task):
+        self.label, self.site = task.label(), task.call_site
+        self.data = [access.data_id for access in task.accesses]
+        self.first = None
+
+    def refuses(self, data):
+        """Whether it works on some of the data, by number, and cannot on others in their place."""
+        return any([number in data for number in self.data])
+
+    def __call__(self, values, rebinding=None):
+        """What was captured."""
+        return self.first
+
+
 class BodyCapture:
-    """A recorded body that takes parameters: captured anew for a launch with other values."""
+    """A recorded body, captured anew for a launch with other values of its parameters, or with other data."""
 
     def __init__(self, root, body, where, ordinal, pools):
+        mine: Body = body
+        task: TaskCore = mine.task
+        self.label, self.site = task.label(), task.call_site
+        self.varies = any([isinstance(argument, Param) for argument in mine.args])
+        if self.varies and any([isinstance(argument, TaskCore) for argument in mine.args]):
+            raise CaptureError(
+                f"task {self.label} ({self.site}) takes itself (stf.Task) and a parameter of the graph, for which it "
+                "is captured again when it has ended; take the stream (stf.Stream) instead"
+            )
         self.root = root
         self.body = body
         self.where = where
@@ -398,15 +463,21 @@ class BodyCapture:
         self.values = None
         self.first = self.captured = None
 
-    def __call__(self, values):
-        """What was captured for the values of a launch; `first` is that of the defaults."""
+    def refuses(self, data):
+        """Whether it works on some of the data, by number, and cannot on others in their place."""
+        body: Body = self.body
+        return body.refuses(data)
+
+    def __call__(self, values, rebinding=None):
+        """What was captured for the values and the data of a launch; `first` is that of the defaults."""
         body: Body = self.body
         defaults = [a.value_in(None) for a in body.args if isinstance(a, Param)]
         wanted = [a.value_in(values) for a in body.args if isinstance(a, Param)]
-        if wanted == defaults:
+        others = [] if rebinding is None else rebinding.addresses([origin[1] for origin in body.origins or ()])
+        if wanted == defaults and not others:
             return self.first
-        if self.captured is None or wanted != self.values:
-            self.captured, self.values = self.capture(body.again(values)), wanted
+        if self.captured is None or (wanted, others) != self.values:
+            self.captured, self.values = self.capture(body.again(values, rebinding)), (wanted, others)
         return self.captured
 
     def capture(self, body: Body):
@@ -415,6 +486,7 @@ class BodyCapture:
         try:
             borrowed: Borrowed = borrow(capture.pointer, self.ordinal)
             try:
+                body.args = tuple([Stream(a.place, capture.pointer) if type(a) is Stream else a for a in body.args])
                 with self.pools:
                     body.execute()
             except Exception as error:
@@ -429,6 +501,8 @@ class BodyCapture:
 
 def end_recorded(engine, task):
     """End a task whose work was captured, unless that was spoilt."""
+    if not engine.scope.once and not task.inline:
+        engine.port.capture_again(task.slot, BlockCapture(task))
     try:
         engine.end(task)
     except CaptureError as reason:

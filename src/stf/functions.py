@@ -20,7 +20,7 @@ from stf.tasks import ContextCore, Task
 
 if not cython.compiled:
     from stf._engine.access import make_access
-    from stf.bodies import begin_body, make_body, submit, view_of
+    from stf.bodies import begin_body, make_body, origin_of, submit, view_of
 
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
 
@@ -146,12 +146,16 @@ class TaskFunction:
         first: cython.int = 0
         written = []
         late = None
+        engine: Engine = task.engine
+        origins = None if engine.scope is None else []
         for i in range(len(args)):
             parameter: Parameter = self.parameters[i]
             if parameter.mode:
                 lib = parameter.library or self.arrays_of
                 if shapes is None or i not in shapes:
                     value = view_of(task, first, lib)
+                    if origins is not None and value is not adapters.TOKEN:
+                        origins.append(origin_of(task, i, first, lib))
                     first += 1
                     if value is adapters.TOKEN:
                         value = None
@@ -169,7 +173,9 @@ class TaskFunction:
                     written.append(value)
             elif parameter.kind == "stream" or parameter.kind == "task":
                 args[i] = adapters.inject(parameter.kind, task)
-        return make_body(task, fn, args, written, self.kinds, late)
+                if parameter.kind == "task":
+                    origins = None  # which a body may ask for its data
+        return make_body(task, fn, args, written, self.kinds, late, origins)
 
     def add(self, task: Task, parameter, value):
         if parameter.mode == ACCUMULATE:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from stf import options
 from stf._engine import playing, recordings
+from stf._engine.rebinding import Rebinding
 from stf._engine.routines import Branch, Flag, Repeat, While
 from stf.conditions import Condition
 from stf.epochs import GraphScope
@@ -20,6 +21,7 @@ from stf.places import DataPlace
 
 if TYPE_CHECKING:
     from stf.contexts import Context
+    from stf.data import LogicalData
 
 __all__ = ["TaskGraph"]
 
@@ -136,7 +138,7 @@ class RecordingBuilder:
             epoch.flush()
 
 
-def submit_routine(context: Context, routine: Any, name: str, values: Any = None) -> None:
+def submit_routine(context: Context, routine: Any, name: str, values: Any = None, rebinding: Any = None) -> None:
     """Submit a routine as one task, of its own even where an epoch gathers tasks."""
     engine = context.engine
     epoch = engine.epoch
@@ -146,12 +148,12 @@ def submit_routine(context: Context, routine: Any, name: str, values: Any = None
     task.kind = "graph"
     task.find_site_outside()
     if epoch is None or engine.scope is not None:
-        playing.submit(engine, task, routine, values)
+        playing.submit(engine, task, routine, values, rebinding)
     else:
         with epoch.lock:
             epoch.launcher = threading.get_ident()
             try:
-                playing.submit(engine, task, routine, values)
+                playing.submit(engine, task, routine, values, rebinding)
             finally:
                 epoch.launcher = 0
 
@@ -223,18 +225,26 @@ class TaskGraph:
         else:
             recorder.discard()
 
-    def launch(self, **values: Any) -> None:
+    def launch(self, data: Mapping[LogicalData, LogicalData] | None = None, /, **values: Any) -> None:
         """Run the graph once, after and before all other tasks that use its data.
 
         Parameters
         ----------
+        data : mapping, optional
+            Other logical data, of the same shape, dtype and strides, to use in this launch in place of some that were
+            recorded: ``g.launch({lX: lY})``. With-blocks on a device were recorded as they stood, and cannot.
         **values
             Of its parameters; those that are not given have their defaults.
 
         Raises
         ------
         TypeError
-            There is no such parameter, or the value is none of the type that a kernel takes.
+            There is no such parameter, or the value is none of the type that a kernel takes; or `data` maps what is no
+            logical data.
+        ValueError
+            Data cannot stand for others: they differ in shape or dtype, or are used in the graph themselves.
+        CaptureError
+            A task of the graph cannot be done with other data, or the launch is itself recorded.
         TaskStateError
             Nothing was recorded, or the graph is closed.
         """
@@ -247,7 +257,12 @@ class TaskGraph:
             for number in self._params[name].in_kernels:
                 number.number_in(values)
         self._context._must_be_open()
-        submit_routine(self._context, self._recording, self.name, values)
+        rebinding = self._rebinding(data) if data else None
+        try:
+            submit_routine(self._context, self._recording, self.name, values, rebinding)
+        finally:
+            if rebinding is not None:
+                rebinding.release(self._context.engine)
         self.launches += 1
 
     @property
@@ -261,6 +276,37 @@ class TaskGraph:
     def nodes(self) -> int:
         """How many nodes it has."""
         return 0 if self._recording is None else int(self._recording.program.count)
+
+    def _rebinding(self, data: Mapping[LogicalData, LogicalData]) -> Rebinding:
+        """What a launch with other data needs, if they can stand for those that were recorded."""
+        context = self._context
+        if context.engine.scope is not None and context.engine.scope.thread:
+            raise CaptureError(
+                f"graph '{self.name}' cannot be launched with other data inside of {context.engine.scope.story}"
+            )
+        cores = {}
+        for old, new in data.items():
+            for handle in (old, new):
+                context._check_mine(handle)
+            if old is new:
+                continue
+            one, other = old.core, new.core
+            if one.token != other.token or (
+                not one.token and (one.layout.shape, one.layout.dtype) != (other.layout.shape, other.layout.dtype)
+            ):
+                raise ValueError(
+                    f"{other.describe()} cannot stand for {one.describe()}: give data of the same shape and dtype"
+                )
+            if not any(use.data is one for use in self._recording.uses):
+                raise ValueError(f"{one.describe()} is not used by graph '{self.name}'")
+            cores[one.id] = other
+        if len({id(core) for core in cores.values()}) < len(cores):
+            raise ValueError(
+                f"graph '{self.name}' was given the same data twice; different data stand for different ones"
+            )
+        rebinding = Rebinding(cores)
+        rebinding.must_suit(self._recording)
+        return rebinding
 
     @property
     def handle(self) -> int:

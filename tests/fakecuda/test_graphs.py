@@ -304,3 +304,22 @@ def test_the_handle_of_a_graph(run):
                 scale(ctx.logical_data(np.ones(3)))
             with pytest.raises(stf.CaptureError, match="is no CUDA graph: its device has no graphs"):
                 g.handle
+
+
+def test_kernels_and_copies_take_other_data(run):
+    @run
+    def body():
+        with stf.context(devices="cuda:0") as ctx:
+            data = [ctx.logical_data(np.full(4, float(i))) for i in range(4)]
+            x, y = data[:2]
+            g = ctx.task_graph("axpy")
+            a = g.param("a", 2.0)
+            with g:
+                ctx.launch_kernel(axpy, (1, 1), a, x.read(), y.rw(), 4)
+                scale(y, 2.0)
+                ctx.launch_kernel(axpy, (1, 1), 1.0, x.read(), y.rw(), 4)
+            model = [0.0, 1.0, 2.0, 3.0]
+            for i, k, value in [(0, 1, 2.0), (2, 3, 2.0), (2, 3, 1.0), (3, 0, 1.0), (0, 1, 1.0), (1, 2, 3.0)] * 3:
+                g.launch({x: data[i], y: data[k]}, a=value)
+                model[k] = (model[k] + value * model[i]) * 2 + model[i]
+                assert [float(d.numpy()[0]) for d in data] == model

@@ -199,7 +199,10 @@ def run_program(seed):
         for _ in range(rng.randint(1, 4)):
             model.factor = rng.choice([1, 1, 2, 5]) if varied else 1
             if graph is not None:
-                graph.launch(**({"factor": model.factor} if varied else {}))
+                order = rng.sample(range(arrays), arrays) if rng.random() < 0.4 else list(range(arrays))
+                used = {use.data.id for use in graph._recording.uses}
+                others = {data[i]: data[k] for i, k in enumerate(order) if data[i].core.id in used}
+                graph.launch(others, **({"factor": model.factor} if varied else {}))
             elif way == "replay":
                 function(data, model.factor)
             elif way == "scope":
@@ -207,7 +210,11 @@ def run_program(seed):
                 emitter.scope(program)
             else:
                 emitter.do_with(model.factor, program)
+            before = model.arrays
+            if graph is not None:
+                model.arrays = [before[k] for k in order]
             model.do(program)
+            model.arrays = before
             emitter.factor = model.factor = 1
             between = tree(rng, arrays, scalars, 0, frozenset())
             emitter.do(between)

@@ -20,6 +20,7 @@ cdef class GraphBackend(Port):
     cdef int put(self, int slot, tuple operation) except -1
     cdef int must_not_capture(self, int slot) except -1
     cdef int end_capture(self, int slot, OpenNode node) except -1
+    cdef int put_pointer(self, int slot, int offset, Replica replica) except -1
     cpdef int vary_launch(self, int slot, object arguments) except -1
     cpdef int capture_again(self, int slot, object again) except -1
     cpdef int run(self, int slot, object routine) except -1

@@ -61,6 +61,7 @@ class GraphBackend(Port):
             self.slots.append(OpenNode())
         node: OpenNode = self.slots[slot]
         node.begin(place, kind)
+        self.program.pointers.clear()  # of a launch that did not come
         self.come_after(node, waits)
         return slot
 
@@ -79,6 +80,8 @@ class GraphBackend(Port):
         node: OpenNode = self.slots[slot]
         if self.captures and slot in self.captures:
             self.end_capture(slot, node)
+        if self.recaptures:
+            self.recaptures.pop(slot, None)
         self.spare.append(slot)
         event = self.place_on_lane(node)
         self.program.add(node)
@@ -144,6 +147,10 @@ class GraphBackend(Port):
         self.must_not_capture(slot)
         return self.program.put_launch(self.slots[slot], function, gx, gy, gz, bx, by, bz, shared, block, nbytes)
 
+    def put_pointer(self, slot, offset, replica):
+        """Say that an argument of the next launch on a slot is the address of a replica."""
+        return self.program.put_pointer(offset, replica)
+
     def vary_launch(self, slot, arguments):
         """Let `arguments` say, at each launch, those of the kernel that was put on a slot last."""
         return self.program.vary_launch(self.slots[slot], arguments)
@@ -185,12 +192,12 @@ class GraphBackend(Port):
             again = self.recaptures.pop(slot, None)
             if again is not None:
                 again.first = captured
-                self.program.variants += 1
+                self.program.variants += again.varies
             self.program.put(node, (CAPTURED, captured, self.pools, again))
         return 0
 
     def capture_again(self, slot, again):
-        """Say how what is captured on a slot is captured for other values of parameters."""
+        """Say how what is captured on a slot is captured for other values of parameters, or other data."""
         self.recaptures[slot] = again
         return 0
 

@@ -203,6 +203,10 @@ class StreamBackend(LanePort):
         lane: Lane = self.lanes[slot]
         return self.driver.last_node(self.driver.handle(lane.stream))
 
+    def deliver(self):
+        """Return when the driver has all that was submitted."""
+        self.driver.deliver()
+
     def renew(self, graph, node, what):
         """Let a node of a graph do something else from the next launch on: a kernel's launch, or a graph within."""
         self.driver.renew(graph, node, what)

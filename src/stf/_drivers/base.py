@@ -147,6 +147,9 @@ class Driver:
         """The node that the stream `pointer`, which is captured, had last."""
         raise NotImplementedError
 
+    def deliver(self):
+        """Return when the device's library has all that was submitted."""
+
     def renew(self, graph, node, what):
         """Let a node of a captured graph do something else from the next launch on.
 

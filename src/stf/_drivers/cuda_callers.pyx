@@ -416,6 +416,9 @@ cdef class CallersDriver(CudaDriver):
     def last_node(self, int64_t pointer):
         return last_node(pointer)
 
+    def deliver(self):
+        self.flush()
+
     def renew(self, Captured graph, int64_t node, what):
         self.flush()
         graph.renew(node, what)

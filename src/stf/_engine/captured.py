@@ -7,6 +7,7 @@ from typing import Any
 
 from stf.errors import CaptureError, DriverError
 
+OTHERS = 4  # graphs that are kept of launches with other data
 log = logging.getLogger("stf")
 
 
@@ -18,6 +19,7 @@ class DriverGraph:
         self.graph: Any = None
         self.refusal: str | None = None
         self.marks: list[Mark] = []
+        self.others: dict[Any, Any] = {}
 
     def made_for(self, launch: Any, thing: Any) -> Any:
         """The graph of `thing`, for the values of a launch; None if the launch is to be played.
@@ -26,6 +28,8 @@ class DriverGraph:
         """
         if self.refusal is not None:
             return None
+        if launch.rebinding is not None:
+            return self.made_for_other_data(launch, thing)
         if self.graph is None:
             if self.runs_left:
                 self.runs_left -= 1
@@ -34,6 +38,27 @@ class DriverGraph:
         elif self.marks:
             self.renew(launch, thing)
         return self.graph
+
+    def made_for_other_data(self, launch: Any, thing: Any) -> Any:
+        """The graph for a launch with other data than those that were recorded; the last ones are kept."""
+        if thing.refusal(launch.task.where, launch.engine.affine[launch.task.where], False, frozenset()) is not None:
+            return None
+        if not launch.engine.port_enqueues(launch.task.where):
+            return None
+        key = launch.rebinding.key()
+        known = self.others.pop(key, None)
+        if known is None:
+            known = launch.capture(thing)
+            if known[1]:
+                known[0].is_own = True
+        else:
+            for mark in known[1]:
+                mark.renew(launch, known[0])
+        self.others[key] = known
+        if len(self.others) > OTHERS:
+            launch.engine.root.deliver()  # no launch of it is on its way any more
+            del self.others[next(iter(self.others))]
+        return known[0]
 
     def make(self, launch: Any, thing: Any) -> None:
         """Capture what it does."""

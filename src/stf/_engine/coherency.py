@@ -81,6 +81,14 @@ class Coherency:
             raise
         return replica
 
+    def provide_for(self, data, version, place, slot):
+        """`provide` without content, for others than the engine; see `unpin`."""
+        return self.provide(data, version, place, 0, slot)
+
+    def unpin(self, replica):
+        """Undo the pin of `provide_for`."""
+        cython.cast(Replica, replica).pins -= 1
+
     def fetch(self, data, version, target):
         """Bring valid content to `target`."""
         source = self.cheapest(version, target.place)

@@ -31,5 +31,6 @@ cdef class Replica:
     cdef public object views
     cdef readonly object data
     cdef readonly Replica origin  # whose shadow this is
+    cdef int number  # of a shadow, in the program of its recording; -1 for none
     cdef Replica shadow(self)
     cdef bint has_memory(self) noexcept

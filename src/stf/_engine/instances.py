@@ -86,6 +86,7 @@ class Replica:
         self.ready = EventSet()
         self.views = None
         self.origin = None
+        self.number = -1
 
     def shadow(self):
         """The same memory as a recording sees it, with a state of its own; never evicted."""

@@ -9,12 +9,13 @@ from stf._sync cimport PyThread_get_thread_ident
 cdef class LateCall:
     cdef Engine engine
     cdef public object body
+    cdef public object make  # ``make(rebinding)``: the body for other data; None if it knows none
     cdef Outcome outcome
     cdef list inputs
     cdef TaskCore task
     cdef bint watched
     cdef int adopt(self, TaskCore task) except -1
-    cdef LateCall again(self, object values)
+    cdef LateCall again(self, object values, object rebinding)
     cdef int copy_to(self, LateCall call) except -1
     cdef int prepare(self) except -1
     cdef object execute(self)

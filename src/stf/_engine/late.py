@@ -30,12 +30,22 @@ class LateCall:
         self.watched = self.engine.observer is not None
         return 0
 
-    def again(self, values):
+    def again(self, values, rebinding):
         """A call of the same body, to be run once: a recorded body runs in every launch."""
         call: LateCall = LateCall.__new__(LateCall)
         self.copy_to(call)
-        call.body = self.body
+        call.body = self.body if rebinding is None or self.make is None else self.make(rebinding)
         return call
+
+    @property
+    def label(self):
+        """What messages call its task."""
+        return self.task.label()
+
+    @property
+    def site(self):
+        """The line that submitted its task."""
+        return self.task.call_site
 
     def copy_to(self, call):
         """Give another call what this one has of its task."""

@@ -2,6 +2,8 @@ from libc.stdint cimport int64_t, uintptr_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
+from stf._engine.instances cimport Replica
+
 cdef enum:
     LAUNCH = 0
     COPY = 1
@@ -11,7 +13,7 @@ cdef enum:
     CAPTURED = 5
     RUN = 6
     VARIED = 7
-    HEADER = 9
+    HEADER = 10
 
 cdef class Numbers:
     cdef int64_t* items
@@ -33,6 +35,7 @@ cdef class OpenNode:
 cdef class Program:
     cdef readonly int64_t count
     cdef readonly list objects
+    cdef readonly list replicas
     cdef Numbers kinds
     cdef Numbers needs
     cdef Numbers first_need
@@ -40,12 +43,14 @@ cdef class Program:
     cdef Numbers first_work
     cdef Numbers followed
     cdef Numbers launches
+    cdef Numbers pointers
     cdef public int calls
     cdef public int runs
     cdef public int variants
     cdef int64_t add(self, OpenNode node) except -1
     cdef int put(self, OpenNode node, tuple operation) except -1
     cdef int put_launch(self, OpenNode node, int64_t function, int gx, int gy, int gz, int bx, int by, int bz, int shared, int64_t block, int nbytes) except -1
+    cdef int put_pointer(self, int offset, Replica replica) except -1
     cdef int vary_launch(self, OpenNode node, object arguments) except -1
     cdef int forget(self, OpenNode node) except -1
     cpdef tuple operation(self, int64_t position)

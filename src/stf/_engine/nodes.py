@@ -100,7 +100,8 @@ class Program:
 
     Of node ``i``, ``needs[first_need[i]:first_need[i + 1]]`` are the nodes before it, and
     ``work[first_work[i]:first_work[i + 1]]`` its operations: ``8 * position + kind``, with the position in `launches`
-    (function, grid, block, shared memory, bytes of arguments, those arguments) or in `objects`.
+    (function, grid, block, shared memory, bytes of arguments, number of pointers, those arguments, those pointers) or
+    in `objects`. A pointer is the offset of an argument and the number of a replica, whose address it is.
 
     Attributes
     ----------
@@ -116,6 +117,7 @@ class Program:
 
     def __init__(self):
         self.objects = []
+        self.replicas = []  # whose addresses kernels take
         self.kinds = Numbers()
         self.needs = Numbers()
         self.first_need = Numbers()
@@ -123,6 +125,7 @@ class Program:
         self.first_work = Numbers()
         self.followed = Numbers()
         self.launches = Numbers()
+        self.pointers = Numbers()  # of the next launch
         self.count = 0
         self.calls = 0
         self.runs = 0
@@ -158,13 +161,25 @@ class Program:
         """Put the launch of a kernel on a node that is open, with its arguments as they are now."""
         if not cython.compiled:
             raise NotImplementedError("kernels need the compiled form of stf")
+        i: cython.longlong
         words = self.launches.more(HEADER + (nbytes + 7) // 8)
         node.work.add(8 * self.launches.count + LAUNCH)
         words[0], words[1], words[2], words[3] = function, gx, gy, gz
         words[4], words[5], words[6], words[7], words[8] = bx, by, bz, shared, nbytes
+        words[9] = self.pointers.count
         memcpy(words + HEADER, cython.cast("void*", cython.cast("uintptr_t", block)), nbytes)
         self.launches.count += HEADER + (nbytes + 7) // 8
+        for i in range(self.pointers.count):
+            self.launches.add(self.pointers.items[i])
+        self.pointers.clear()
         return 0
+
+    def put_pointer(self, offset, replica):
+        """Say that an argument of the next launch is the address of a replica."""
+        if replica.number < 0:
+            replica.number = len(self.replicas)
+            self.replicas.append(replica if replica.origin is None else replica.origin)
+        return self.pointers.add((cython.cast(cython.longlong, offset) << 32) | replica.number)
 
     def vary_launch(self, node, arguments):
         """Let `arguments`, at each launch, say those of the kernel that was put on a node last."""
@@ -184,7 +199,8 @@ class Program:
             self.runs -= kind == RUN
             if kind != LAUNCH:
                 position: cython.longlong = node.work.items[i] >> 3
-                self.variants -= kind == VARIED or (kind == CAPTURED and self.objects[position][3] is not None)
+                again = self.objects[position][3] if kind == CAPTURED else None
+                self.variants -= kind == VARIED or (again is not None and again.varies)
                 self.objects[position] = None
         node.work.clear()
         return 0
@@ -196,6 +212,13 @@ class Program:
     def is_last(self, index):
         """Whether no other node comes after one."""
         return not self.followed.items[index]
+
+    def bodies(self):
+        """What calls or captures bodies anew, for other values or other data."""
+        known = [operation for operation in self.objects if operation is not None]
+        return [operation[1] for operation in known if operation[0] == CALL] + [
+            operation[3] for operation in known if operation[0] == CAPTURED and operation[3] is not None
+        ]
 
     def has_captures(self):
         """Whether bodies were captured."""

@@ -30,6 +30,9 @@ cdef class Launch:
     cdef int put_launch(self, Program program, int64_t position) except -1
     cdef int play_captured(self, tuple operation) except -1
     cpdef int put_graph(self, object captured, int slot) except -1
+    cdef readonly object rebinding  # to other data than those that were recorded
+    cdef Replica now(self, Replica replica)
+    cdef bytes rebound_block(self, Program program, int64_t position)
     cpdef int play_on(self, Port port, list things) except -1
     cdef int mark(self, object make, object content) except -1
     cdef int put_varied(self, Program program, tuple operation) except -1

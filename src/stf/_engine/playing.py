@@ -5,6 +5,8 @@ The host plays a program node by node on the port around; a backend that knows b
 
 from __future__ import annotations
 
+import functools
+
 try:
     import cython
 except ImportError:
@@ -44,6 +46,7 @@ class Launch:
         self.is_once = False
         self.marks = None
         self.unread = ()
+        self.rebinding = None
 
     def failed(self):
         """The failure because of which the bodies that are left are skipped; None as far as is known."""
@@ -152,9 +155,9 @@ class Launch:
             target: Replica = operation[1]
             if self.unread and target.data in self.unread:
                 return 0
-            port.copy(self.slot, operation[1], operation[2])
+            port.copy(self.slot, self.now(operation[1]), self.now(operation[2]))
         elif kind == FILL:
-            port.fill(self.slot, operation[1], operation[2])
+            port.fill(self.slot, self.now(operation[1]), operation[2])
         elif kind == CALL:
             body = operation[1] if self.is_once else Call(self, operation[1])
             port.call(self.slot, body)
@@ -167,16 +170,17 @@ class Launch:
         captured = operation[1]
         engine.gate.leave()
         try:
-            if operation[3] is not None:
-                captured = operation[3](self.values)
+            again = operation[3]
+            if again is not None and (again.varies or self.rebinding is not None):
+                captured = again(self.values, self.rebinding)
             if self.marks is None:
                 waits.enter_slot(self.port, self.slot)
         finally:
             engine.gate.enter()
         if captured is not None:
             self.port.play_captured(self.slot, captured)
-            if operation[3] is not None and self.marks is not None:
-                self.mark(operation[3], captured)
+            if self.marks is not None and operation[3] is not None and operation[3].varies:
+                self.mark(functools.partial(operation[3], rebinding=self.rebinding), captured)
         return 0
 
     def put_graph(self, captured, slot):
@@ -213,6 +217,27 @@ class Launch:
         finally:
             self.port, self.slot, self.task.slot = before
 
+    def rebound_block(self, program: Program, position):
+        """The bytes of the arguments of a recorded launch, with the addresses of the data of this one."""
+        content: bytes = b""
+        if cython.compiled:
+            i: cython.longlong
+            words = program.launches.items + cython.cast(cython.longlong, position)
+            content = cython.cast("char*", words + HEADER)[: words[8]]
+            if self.rebinding is not None and words[9]:
+                patched = bytearray(content)
+                pointers = words + HEADER + (words[8] + 7) // 8
+                for i in range(words[9]):
+                    replica = self.now(program.replicas[pointers[i] & 0xFFFFFFFF])
+                    offset: cython.longlong = pointers[i] >> 32
+                    patched[offset : offset + 8] = cython.cast(cython.longlong, replica.address).to_bytes(8, "little")
+                content = bytes(patched)
+        return content
+
+    def now(self, replica: Replica):
+        """The replica that is used in place of one in this launch."""
+        return replica if self.rebinding is None else self.rebinding.replica_for(replica)
+
     def mark(self, make, content):
         """Remember that what was captured last depends on parameters: ``make(values)`` is its content."""
         self.marks.append(Mark(self.port.last_node(self.slot), make, content))
@@ -222,7 +247,7 @@ class Launch:
         """Launch a kernel with the arguments of this launch."""
         if cython.compiled:
             words = program.launches.items + cython.cast(cython.longlong, operation[1])
-            arguments = cython.cast("char*", words + HEADER)[: words[8]]
+            arguments = self.rebound_block(program, operation[1])
             shape = (words[0], words[1], words[2], words[3], words[4], words[5], words[6], words[7])
             make = Variation(shape, arguments, operation[2])
             made: tuple = make(self.values)
@@ -250,6 +275,9 @@ class Launch:
         if cython.compiled:
             words = program.launches.items + position
             block = cython.cast(cython.longlong, cython.cast("uintptr_t", words + HEADER))
+            if self.rebinding is not None:
+                content: bytes = self.rebound_block(program, position)
+                block = cython.cast(cython.longlong, cython.cast("uintptr_t", cython.cast("char*", content)))
             self.port.launch(
                 self.slot,
                 words[0],
@@ -325,7 +353,7 @@ class Call:
         try:
             if isinstance(self.body, LateCall):
                 body: LateCall = self.body
-                body = body.again(launch.values)
+                body = body.again(launch.values, launch.rebinding)
                 if launch.failed() is None:
                     launch.failure = body.run()
                 else:
@@ -354,11 +382,11 @@ class Last:
         launch.engine.ran += 1
 
 
-def access_of(use):
+def access_of(use, core):
     """The access of a launch to a data: at its first entry, or else where it is valid afterwards."""
     access: Access = Access.__new__(Access)
     access.data = None
-    access.core = use.data
+    access.core = core
     access.mode = use.mode
     access.op = None
     places = use.entries or use.finals or [AFFINE]
@@ -366,13 +394,14 @@ def access_of(use):
     return access
 
 
-def submit(engine: Engine, task: TaskCore, routine, values=None):
-    """Launch a routine as one task.
+def submit(engine: Engine, task: TaskCore, routine, values=None, rebinding=None):
+    """Launch a routine as one task, perhaps with other data than those that it was recorded with.
 
     A routine has `uses`, `after` and `calls()`, and ``run(launch, slot)`` does its work after what is on a slot, and
     returns the slot after that.
     """
-    task.accesses = [access_of(use) for use in routine.uses]
+    data = [use.data if rebinding is None else rebinding.data_for(use.data) for use in routine.uses]
+    task.accesses = [access_of(use, core) for use, core in zip(routine.uses, data, strict=True)]
     task.is_launch_once = routine.once
     late = routine.calls()
     if late and engine.scope is None:
@@ -380,7 +409,9 @@ def submit(engine: Engine, task: TaskCore, routine, values=None):
     else:
         engine.begin(task)
     try:
-        bring_entries(engine, task, routine)
+        bring_entries(engine, task, routine, data)
+        if rebinding is not None:
+            rebinding.reserve(engine, task, routine)
         if engine.scope is None and not late and task.inputs is not None:
             outcomes.check_inputs(engine, task)
     except BaseException:
@@ -392,13 +423,13 @@ def submit(engine: Engine, task: TaskCore, routine, values=None):
         engine.scope.parts.append(routine)
         engine.scope.after.update(routine.after)
     else:
-        run_at_root(engine, task, routine, values, late)
+        run_at_root(engine, task, routine, values, late, rebinding)
     engine.end(task)
     engine.gate.enter()
     try:
-        for use in routine.uses:
+        for use, core in zip(routine.uses, data, strict=True):
             if use.finals is not None:
-                set_finals(use.data, use.finals)
+                set_finals(core, use.finals)
             if routine.once:
                 take_writers(use)
     finally:
@@ -406,13 +437,13 @@ def submit(engine: Engine, task: TaskCore, routine, values=None):
     return 0
 
 
-def bring_entries(engine: Engine, task: TaskCore, routine):
+def bring_entries(engine: Engine, task: TaskCore, routine, cores):
     """Bring data to the further places where a routine needs them, and wait for its memory."""
     engine.gate.enter()
     engine.coherency.asking = task
     try:
-        for use in routine.uses:
-            data: Data = use.data
+        for use, core in zip(routine.uses, cores, strict=True):
+            data: Data = core
             for place in use.entries[1:]:
                 replica = engine.coherency.provide(data, data.version, place, READ, task.slot)
                 replica.pins -= 1
@@ -428,9 +459,10 @@ def bring_entries(engine: Engine, task: TaskCore, routine):
     return 0
 
 
-def run_at_root(engine: Engine, task: TaskCore, routine, values, late):
+def run_at_root(engine: Engine, task: TaskCore, routine, values, late, rebinding):
     """Do the work of a launch; a failure on the way poisons what the task writes."""
     launch = Launch(engine, task, values)
+    launch.rebinding = rebinding
     launch.outcome, launch.inputs = task.outcome, task.inputs
     try:
         slot: cython.int = routine.run(launch, task.slot)

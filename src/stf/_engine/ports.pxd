@@ -25,6 +25,7 @@ cdef class Port:
     cpdef bint may_use(self, int place, Replica replica) except -1
     cpdef int add_place(self, int device, object origin) except -1
     cdef int launch(self, int slot, int64_t function, int gx, int gy, int gz, int bx, int by, int bz, int shared, int64_t block, int nbytes) except -1
+    cdef int put_pointer(self, int slot, int offset, Replica replica) except -1
     cdef object begin_capture(self, int place)
     cdef int play_captured(self, int slot, object captured) except -1
     cdef int call(self, int slot, object body) except -1

@@ -75,6 +75,10 @@ class Port:
         """Launch a kernel on the slot; its arguments are the `nbytes` at the address `block`."""
         raise NotImplementedError
 
+    def put_pointer(self, slot, offset, replica):
+        """Say that an argument of the next launch on the slot, at an offset, is the address of a replica."""
+        return 0
+
     def begin_capture(self, place):
         """A stream at `place` whose work is recorded: an object with its `pointer`; ``end()`` is what was recorded."""
         raise NotImplementedError

@@ -439,7 +439,7 @@ class Recording:
 
     def has_captures(self):
         """Whether a driver's graphs were launched."""
-        return self.graph.graph is not None or self.program.has_captures()
+        return self.graph.graph is not None or self.graph.others or self.program.has_captures()
 
     def outlive(self, engine: Engine):
         """Keep what was captured, and its memory, until all launches are done."""
@@ -447,7 +447,7 @@ class Recording:
         engine.root.tails(last)
         slot = engine.root.begin(1, last, COMPUTE)
         try:
-            engine.root.keep(slot, (self.program, self.graph.graph))
+            engine.root.keep(slot, (self.program, self.graph))
         finally:
             engine.root.end(slot)
 

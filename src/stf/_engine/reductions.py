@@ -131,12 +131,29 @@ def combine_at(engine: Engine, data: Data, place):
             partial.events.add(event)
         drop_after(engine, version, staged, event)
         raise
-    body = op.combiner(task.replicas[0], sources, initialised)
-    engine.put_call(task.slot, late_call(task, body))
+    target: Replica = task.replicas[0]
+    call = late_call(task, op.combiner(target, sources, initialised))
+    if engine.scope is not None:
+        kept = [cython.cast(Replica, source).shadow() for source in sources]  # which are dropped below
+        call.make = Combiner(op, target.origin, kept, initialised)
+    engine.put_call(task.slot, call)
     event = engine.port.end(task.slot)
     engine.finish(task, event)
     version.op = None
     drop_after(engine, version, [item.replica for item in partials] + staged, event)
+
+
+class Combiner:
+    """What makes the body that folds partials into another data than the recorded one."""
+
+    def __init__(self, op, target, sources, initialised):
+        self.op = op
+        self.target = target
+        self.sources = sources
+        self.initialised = initialised
+
+    def __call__(self, rebinding):
+        return self.op.combiner(rebinding.replica_for(self.target), self.sources, self.initialised)
 
 
 def make_room(engine: Engine):

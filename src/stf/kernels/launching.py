@@ -173,6 +173,8 @@ def put_launch(task, kernel, config, args):
     block: LaunchBlock = spare_blocks.pop() if spare_blocks else LaunchBlock()
     if task.remote:
         reach_all(task)
+    engine: Engine = task.engine
+    recorded: cython.bint = engine.scope is not None
     late: tuple = NO_ARGUMENTS
     if kernel.ndims is not None:
         late = put_described(task, kernel, args, block)
@@ -187,6 +189,8 @@ def put_launch(task, kernel, config, args):
             if replica.layout.packed() is not replica.layout:
                 refuse_gaps(kernel, i, argument)
             block.put_integer(kernel.offsets[i], 8, replica.address)
+            if recorded:
+                engine.port.put_pointer(task.slot, kernel.offsets[i], replica)
         elif type(argument) is int or type(argument) is float:
             put_number(kernel, i, argument, block)
         elif isinstance(argument, Param):
@@ -194,7 +198,6 @@ def put_launch(task, kernel, config, args):
             late = (*late, (i, argument))
         else:
             put_value(kernel, i, argument, block)
-    engine: Engine = task.engine
     key: cython.int = engine.function_keys[task.where]
     function: cython.longlong = kernel.functions[key] if key < len(kernel.functions) else 0
     if function == 0:
@@ -279,6 +282,7 @@ def put_described(task: Task, kernel: Kernel, args, block: LaunchBlock):
     position = 0
     count = 0
     late = []
+    engine: Engine = task.engine
     for argument in args:
         if isinstance(argument, Param):
             late.append((position, argument))
@@ -290,6 +294,8 @@ def put_described(task: Task, kernel: Kernel, args, block: LaunchBlock):
             size = 1
             for n in layout.shape:
                 size *= n
+            if engine.scope is not None:
+                engine.port.put_pointer(task.slot, kernel.offsets[position + 4], replica)
             fields = [0, 0, size, layout.itemsize, replica.address, *layout.shape, *layout.strides]
             for field in fields:
                 block.put_integer(kernel.offsets[position], 8, field)

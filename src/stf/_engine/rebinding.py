@@ -1,0 +1,89 @@
+"""Rebinding: a recording is launched with other data in place of some that it was recorded with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from stf.errors import CaptureError
+
+
+class Rebinding:
+    """Other data, of the same layout, for one launch: `data` are they, by the number of what they stand for."""
+
+    def __init__(self, data: dict[int, Any]) -> None:
+        self.data = data
+        self.reserved: list[Any] = []
+        self.replicas: dict[int, Any] = {}  # by the identity of those that were recorded
+
+    def data_for(self, core: Any) -> Any:
+        """The data that is used in place of one."""
+        return self.data.get(core.id, core)
+
+    def replica_for(self, replica: Any) -> Any:
+        """The replica that is used in place of one, at the same place; partial results stay what they are."""
+        return self.replicas.get(id(replica), replica)
+
+    def addresses(self, replicas: list[Any]) -> list[int]:
+        """The addresses of what is used in place of replicas; none if all are as recorded."""
+        found = [self.replica_for(replica) for replica in replicas]
+        return [mine.address for mine in found] if found != replicas else []
+
+    def key(self) -> tuple[Any, ...]:
+        """What a graph of the driver's that was captured with these data depends on."""
+        return tuple((number, replica.place, replica.address) for number, replica in self.reserved)
+
+    def must_suit(self, recording: Any) -> None:
+        """Raise unless all that a recording does can be done with the other data.
+
+        Raises
+        ------
+        ValueError
+            One of them is in the recording itself.
+        CaptureError
+            A task of the recording cannot be done with other data.
+        """
+        used = {use.data.id for use in recording.uses}
+        for core in self.data.values():
+            if core.id in used and core.id not in self.data:
+                raise ValueError(
+                    f"{core.describe()} cannot stand for another data: it is used in {recording.story} itself"
+                )
+        for part in all_parts(recording):
+            for body in part.program.bodies():
+                if hasattr(body, "refuses") and body.refuses(self.data):
+                    raise CaptureError(
+                        f"task {body.label} ({body.site}) was recorded as it stands, and cannot be done with other "
+                        f"data; make it a function (@stf.task) or a kernel launch, or record {recording.story} anew"
+                    )
+
+    def reserve(self, engine: Any, task: Any, recording: Any) -> None:
+        """Have memory wherever the recording has it, in the open task of a launch."""
+        for part in all_parts(recording):
+            for data, replica in part.held:
+                core = self.data.get(data.id)
+                if core is not None:
+                    version = core.version
+                    mine = engine.coherency.provide_for(core, version, replica.place, task.slot)
+                    self.reserved.append((data.id, mine))
+                    self.replicas[id(replica.origin or replica)] = mine  # a nested recording holds a shadow
+                    known, wanted = mine.layout, replica.layout
+                    if (known.shape, known.strides, known.dtype) != (wanted.shape, wanted.strides, wanted.dtype):
+                        raise ValueError(
+                            f"{core.describe()} cannot stand for {data.describe()}: at "
+                            f"{engine.place_names[replica.place]} its strides are {known.strides}, and "
+                            f"{wanted.strides} were recorded"
+                        )
+
+    def release(self, engine: Any) -> None:
+        """The launch is submitted."""
+        for _, replica in self.reserved:
+            engine.coherency.unpin(replica)
+
+
+def all_parts(routine: Any) -> Iterator[Any]:
+    """The recordings that a routine is made of, and those in them."""
+    if hasattr(routine, "program"):
+        yield routine
+    for part in routine.parts:
+        yield from all_parts(part)
