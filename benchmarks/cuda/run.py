@@ -226,6 +226,9 @@ def graph_rows(raw: dict[str, float]) -> list[dict[str, Any]]:
         add(rows, "graph_replay", Cost(total, total), beside=raw["graph_run"], budget_ratio=1.05)
         call = Cost(submission, total * n)
         add(rows, "graph_replay_call", call, beside=raw["graph_submit"], budget_us=5.0, added=True)
+        graph.close()
+        add(rows, "graph_renewed_node", renewal_cost(ctx, touch, data), budget_us=0.5)
+        add(rows, "loop_iteration", iteration_cost(ctx, touch, data))
         streams = []
         for _ in range(REPEAT):
             start = time.perf_counter()
@@ -235,6 +238,50 @@ def graph_rows(raw: dict[str, float]) -> list[dict[str, Any]]:
         on_streams = statistics.median(streams)
         add(rows, "graph_beside_streams", Cost(total, total), beside=on_streams, budget_ratio=1 / 3)
     return rows
+
+
+def renewal_cost(ctx: Any, touch: int, data: Any) -> Cost:
+    """What a parameter costs per node that takes it, in launches whose values change."""
+    nodes = 200
+    graph = ctx.task_graph()
+    other = ctx.logical_data(np.zeros(8))
+    addresses = []
+    for known in (data, other):
+        with ctx.task(known.rw()) as t:
+            addresses.append(t.get_arg(0))
+    where = graph.param("where", addresses[0])
+    with graph:
+        for _ in range(nodes):
+            ctx.launch_kernel(touch, ONE, where)
+    times: dict[bool, list[float]] = {False: [], True: []}
+    for i in range(4 * REPEAT + 4):
+        ctx.synchronize()
+        changes = i % 2 == 1
+        start = time.perf_counter()
+        graph.launch(where=addresses[(i // 2) % 2])
+        times[not changes].append((time.perf_counter() - start) * 1e6)
+    graph.close()
+    cost = (statistics.median(times[True][2:]) - statistics.median(times[False][2:])) / nodes
+    return Cost(cost, cost)
+
+
+def iteration_cost(ctx: Any, touch: int, data: Any) -> Cost:
+    """An iteration of a loop of one trivial kernel, whose condition is computed by CuPy, in microseconds."""
+    try:
+        import cupy  # noqa: F401
+    except ImportError:
+        return Cost(0.0, 0.0)
+    flag, count = ctx.logical_data(np.array(1.0)), 1000
+    spent = []
+    for _ in range(REPEAT):
+        ctx.synchronize()
+        start = time.perf_counter()
+        with ctx.while_loop(flag > 0.0, max_iterations=count):
+            ctx.launch_kernel(touch, ONE, data.rw())
+        submitted = time.perf_counter()
+        ctx.synchronize()
+        spent.append(((submitted - start) / count * 1e6, (time.perf_counter() - start) / count * 1e6))
+    return Cost(*(statistics.median(column) for column in zip(*spent, strict=True)))
 
 
 def library_rows(raw: dict[str, float]) -> list[dict[str, Any]]:

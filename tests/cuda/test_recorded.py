@@ -131,3 +131,123 @@ def test_memory_comes_back(ctx):
         ctx.token()  # an entry to the engine: what was dropped is released
         used.append((ctx._driver.live_allocations, pool.used_bytes()))
     assert max(used[10:]) <= max(used[:10])
+
+
+# -- loops, parameters, other data, callers' graphs ------------------------------------------------------------------
+
+
+@stf.task
+def halve(x: stf.ReadWrite, factor=0.5):
+    x *= factor
+
+
+@stf.task
+def total(s: stf.Write, x: stf.Read):
+    s[...] = x.sum()
+
+
+def test_loops_and_branches_are_decided_on_the_device(ctx, caplog):
+    caplog.set_level("INFO", logger="stf")
+    x, s = ctx.logical_data(np.full(64, 64.0)), ctx.logical_data(np.array(1e9))
+    with ctx.while_loop(s > 64.0, max_iterations=100) as loop:
+        halve(x)
+        total(s, x)
+        with ctx.if_(s > 1024.0) as branch:
+            halve(x)
+        with branch.else_():
+            halve(x, 1.0)
+    mine, sums, iterations = 64.0, 1e9, 0
+    while sums > 64.0:
+        mine, iterations = mine * 0.5, iterations + 1
+        sums = 64 * mine
+        mine *= 0.5 if sums > 1024.0 else 1.0
+    assert loop.iterations == iterations and float(s) == sums and x.numpy().tolist() == [mine] * 64
+    with ctx.repeat(3), ctx.while_loop(max_iterations=5) as loop:
+        halve(x, 2.0)
+        total(s, x)
+        loop.continue_while(s > 0.0)
+    assert loop.iterations == 5 and x.numpy().tolist() == [mine * 2**15] * 64
+    g = ctx.task_graph()
+    with g, ctx.repeat(2000):
+        halve(x, -1.0)
+    for _ in range(3):
+        g.launch()
+    assert x.numpy().tolist() == [mine * 2**15] * 64 and g._recording.graph.graph.node_count < 20
+    assert caplog.messages == []
+
+
+def test_a_thousand_iterations_wait_for_nobody(ctx):
+    x, n = ctx.logical_data(np.zeros(8)), ctx.logical_data(np.zeros((), np.int64))
+
+    @stf.task
+    def count(x: stf.ReadWrite, n: stf.ReadWrite):
+        x += 1
+        n += 1
+
+    with ctx.while_loop(n < 1000) as loop:
+        count(x, n)
+    assert loop.iterations == 1000 and x.numpy().tolist() == [1000] * 8
+
+
+def test_parameters_of_kernels_are_renewed_in_the_graph(ctx):
+    kernel = cupy.RawKernel(SCALE, "scale")
+    x = ctx.logical_data(np.ones(32))
+    g = ctx.task_graph()
+    a, n = g.param("a", 1.0), g.param("n", np.int32(32))
+    with g:
+        ctx.launch_kernel(kernel, (1, 32), x.rw(), a, n)
+        halve(x, a)
+        ctx.launch_kernel(kernel, (1, 32), x.rw(), 2 * a, np.int32(32))
+    expected = np.ones(32)
+    for value, count in [(1.0, 32), (1.0, 32), (0.5, 32), (0.5, 16), (2.0, 8), (1.0, 32), (0.25, 32)]:
+        g.launch(a=value, n=np.int32(count))
+        expected[:count] *= value
+        expected *= value * 2 * value
+        assert x.numpy().tolist() == expected.tolist()
+    assert g._recording.graph.graph is not None
+
+
+def test_a_graph_with_other_data(ctx):
+    kernel = cupy.RawKernel(SCALE, "scale")
+    model = [np.full(32, float(i + 1)) for i in range(3)]
+    data = [ctx.logical_data(array.copy()) for array in model]
+    g = ctx.task_graph()
+    with g:
+        ctx.launch_kernel(kernel, (1, 32), data[0].rw(), 3.0, np.int32(32))
+        smooth(data[0], data[1])
+        ctx.copy(data[1], data[0])
+    for i, k in [(0, 1), (1, 2), (2, 0), (1, 2), (0, 1), (0, 2), (2, 1)]:
+        g.launch({data[0]: data[i], data[1]: data[k]})
+        model[i] *= 3
+        smooth_on_host(model[i], model[k])
+        model[i][...] = model[k]
+        assert all(np.allclose(known.numpy(), mine) for known, mine in zip(data, model, strict=True)), (i, k)
+
+
+def test_a_callers_graph_is_filled(ctx):
+    from cuda.bindings import driver
+
+    def done(result):
+        assert int(result[0]) == 0, result[0]
+        return result[1] if len(result) > 1 else None
+
+    x, field = np.full(1 << 16, 8.0), cupy.ones(1 << 16)
+    graph = done(driver.cuGraphCreate(0))
+    with stf.context(graph=int(graph)) as filling:
+        host, device = filling.logical_data(x), filling.logical_data(field)
+        halve(host)
+        smooth(device, host)
+    assert x[0] == 8.0
+    executable = done(driver.cuGraphInstantiate(graph, 0))
+    stream = cupy.cuda.Stream(non_blocking=True)
+    for _ in range(2):
+        done(driver.cuGraphLaunch(executable, stream.ptr))
+    stream.synchronize()
+    assert np.allclose(x, (8.0 * 0.5 + 2.5) * 0.5 + 2.5)
+    done(driver.cuGraphExecDestroy(executable))
+    done(driver.cuGraphDestroy(graph))
+    g = ctx.task_graph()
+    with g:
+        halve(ctx.logical_data(np.ones(4)))
+    _, count = driver.cuGraphGetNodes(driver.CUgraph(g.handle))[1:]
+    assert count >= 1

@@ -98,6 +98,10 @@ def test_a_loop_that_one_device_can_do_is_one_launch(run):
             assert loop.iterations == 1 and x.numpy()[0] == 0.03125
             with ctx.while_loop(s > 0.0, max_iterations=7) as loop:
                 scale(x)
+                with ctx.if_(s > 1.0) as branch:
+                    scale(x, 4.0)
+                with branch.else_():
+                    scale(x, 1.0)
         assert loop.iterations == 7  # also when the context is finalized
         assert told.lines == []
 

@@ -41,9 +41,7 @@ class DriverGraph:
 
     def made_for_other_data(self, launch: Any, thing: Any) -> Any:
         """The graph for a launch with other data than those that were recorded; the last ones are kept."""
-        if thing.refusal(launch.task.where, launch.engine.affine[launch.task.where], False, frozenset()) is not None:
-            return None
-        if not launch.engine.port_enqueues(launch.task.where):
+        if self.why_not(launch, thing) is not None:
             return None
         key = launch.rebinding.key()
         known = self.others.pop(key, None)
@@ -62,12 +60,7 @@ class DriverGraph:
 
     def make(self, launch: Any, thing: Any) -> None:
         """Capture what it does."""
-        engine = launch.engine
-        where = launch.task.where
-        if not engine.port_enqueues(where):
-            self.refusal = "its device has no graphs"
-            return
-        self.refusal = thing.refusal(where, engine.affine[where], False, frozenset())
+        self.refusal = self.why_not(launch, thing)
         if self.refusal is None:
             try:
                 self.graph, self.marks = launch.capture(thing)
@@ -78,6 +71,14 @@ class DriverGraph:
                 self.refusal = str(error)
         if self.refusal is not None:
             log.info("%s is not one graph of the device's, but driven from the host: %s", thing.story, self.refusal)
+
+    def why_not(self, launch: Any, thing: Any) -> str | None:
+        """Why there can be no such graph; None if there may be one."""
+        engine, where = launch.engine, launch.task.where
+        if not engine.port_enqueues(where):
+            return "its device has no graphs"
+        reason: str | None = thing.refusal(where, engine.affine[where], False, frozenset(thing.flags()))
+        return reason
 
     def renew(self, launch: Any, thing: Any) -> None:
         """Let the nodes that depend on parameters be as a launch has them."""

@@ -199,10 +199,11 @@ class Launch:
         """What a recording or a routine does, as a graph of the driver's, and its nodes that depend on parameters."""
         before = self.marks
         self.marks = marks = []
+        self.unread = frozenset(thing.flags())
         try:
             return self.engine.root.capture(self.task.where, lambda port: self.play_on(port, [thing])), marks
         finally:
-            self.marks = before
+            self.marks, self.unread = before, ()
 
     def play_on(self, port, things):
         """Do things on a port whose work is captured, and whose first event is its origin; return the slot after it."""

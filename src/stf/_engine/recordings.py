@@ -388,6 +388,11 @@ class Recording:
         """Do it node by node."""
         return launch.play(self.program, slot, self.once)
 
+    def flags(self):
+        """The data that decisions in it look at, which only the host reads on the host."""
+        for part in self.parts:
+            yield from part.flags()
+
     def refusal(self, where, memory, looped, unread):
         """Why it cannot be one graph of the driver's at a place; None if it may be.
 

@@ -6,6 +6,7 @@ A device decides itself where its driver can, as a part of one graph (`put`); el
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from stf._engine.captured import DriverGraph
@@ -15,51 +16,6 @@ from stf._engine.recordings import Recording, joined_uses
 UNROLLED = 1024  # nodes of a repetition that stand one after the other in a graph; more are a loop
 NO_LIMIT = (1 << 63) - 1
 ALWAYS = (0, 0, 0, 1)  # a decision that needs no flag and no counter
-
-
-class Routine:
-    """Recordings that are launched together, as one task."""
-
-    once = False
-    story = "a routine"
-
-    def __init__(self, parts: list[Any]) -> None:
-        self.parts = parts
-        self.uses = joined_uses(parts)
-        self.after = EventSet()
-        self.graph = DriverGraph(0)
-        for part in parts:
-            self.after.update(part.after)
-
-    def has_calls(self) -> bool:
-        """Whether bodies run on the host."""
-        return any(part.has_calls() for part in self.parts)
-
-    calls = has_calls
-
-    def refusal(self, where: int, memory: int, looped: bool, unread: frozenset[Any]) -> str | None:
-        """Why it cannot be part of one graph of the driver's; see `Recording.refusal`."""
-        reasons = (part.refusal(where, memory, True, unread | self.unread()) for part in self.parts)
-        return next((reason for reason in reasons if reason is not None), None)
-
-    def unread(self) -> frozenset[Any]:
-        """Data that the host looks at if it decides, and nobody if the device does."""
-        return frozenset()
-
-    def run_graph(self, launch: Any, slot: int) -> int | None:
-        """Launch it as one graph of the driver's, if there is such; None if not."""
-        graph = self.graph.made_for(launch, self)
-        return None if graph is None else int(launch.put_graph(graph, slot))
-
-    def close(self) -> None:
-        """Give the memory of the recordings up."""
-        for part in self.parts:
-            part.close()
-
-    def close_inside(self) -> None:
-        """What `close` does, by who is inside of the engine."""
-        for part in self.parts:
-            part.close_inside()
 
 
 class Flag:
@@ -80,6 +36,55 @@ class Flag:
 def address_of(data: Any, memory: int) -> int:
     """Where a data is at a data place."""
     return next(int(replica.address) for replica in data.version.replicas if replica.place == memory)
+
+
+class Routine:
+    """Recordings that are launched together, as one task."""
+
+    once = False
+    story = "a routine"
+    flag: Flag | None = None
+
+    def __init__(self, parts: list[Any]) -> None:
+        self.parts = parts
+        self.uses = joined_uses(parts)
+        self.after = EventSet()
+        self.graph = DriverGraph(0)
+        for part in parts:
+            self.after.update(part.after)
+
+    def has_calls(self) -> bool:
+        """Whether bodies run on the host."""
+        return any(part.has_calls() for part in self.parts)
+
+    calls = has_calls
+
+    def refusal(self, where: int, memory: int, looped: bool, unread: frozenset[Any]) -> str | None:
+        """Why it cannot be part of one graph of the driver's; see `Recording.refusal`."""
+        reasons = (part.refusal(where, memory, True, unread) for part in self.parts)
+        return next((reason for reason in reasons if reason is not None), None)
+
+    def flags(self) -> Iterator[Any]:
+        """The data that decisions in it look at: those of the host, if that decides, and else nobody does."""
+        if self.flag is not None:
+            yield self.flag.data
+        for part in self.parts:
+            yield from part.flags()
+
+    def run_graph(self, launch: Any, slot: int) -> int | None:
+        """Launch it as one graph of the driver's, if there is such; None if not."""
+        graph = self.graph.made_for(launch, self)
+        return None if graph is None else int(launch.put_graph(graph, slot))
+
+    def close(self) -> None:
+        """Give the memory of the recordings up."""
+        for part in self.parts:
+            part.close()
+
+    def close_inside(self) -> None:
+        """What `close` does, by who is inside of the engine."""
+        for part in self.parts:
+            part.close_inside()
 
 
 class Repeat(Routine):
@@ -144,15 +149,11 @@ class While(Routine):
         super().__init__([part for part in (start, condition, body) if part is not None])
         self.condition = condition
         self.body = body
-        self.flag = flag
+        self.flag: Flag = flag
         self.limit = limit
         self.told = told
         self.start = start
         self.counter = counter
-
-    def unread(self) -> frozenset[Any]:
-        """Data that the host looks at if it decides, and nobody if the device does."""
-        return frozenset([self.flag.data])
 
     def run(self, launch: Any, slot: int) -> int:
         """Test and run until the condition does not hold."""
@@ -186,19 +187,15 @@ class While(Routine):
     def put(self, launch: Any, slot: int) -> int:
         """Let a graph do it, of which this becomes a part."""
         assert self.start is not None
-        before, launch.unread = launch.unread, {*launch.unread, self.flag.data}
-        try:
-            slot = self.start.put(launch, slot)
-            if self.condition is not None:
-                slot = self.condition.put(launch, slot)
-            memory = launch.engine.affine[launch.task.where]
-            limit = NO_LIMIT if self.limit is None else self.limit
-            decision = (self.flag.address_at(memory), address_of(self.counter, memory), limit, 1)
-            parts = [self.body] if self.condition is None else [self.body, self.condition]
-            self.told(None)
-            return put_loop(launch, slot, decision, parts, self.condition is None)
-        finally:
-            launch.unread = before
+        slot = self.start.put(launch, slot)
+        if self.condition is not None:
+            slot = self.condition.put(launch, slot)
+        memory = launch.engine.affine[launch.task.where]
+        limit = NO_LIMIT if self.limit is None else self.limit
+        decision = (self.flag.address_at(memory), address_of(self.counter, memory), limit, 1)
+        parts = [self.body] if self.condition is None else [self.body, self.condition]
+        self.told(None)
+        return put_loop(launch, slot, decision, parts, self.condition is None)
 
 
 class Branch(Routine):
@@ -210,12 +207,8 @@ class Branch(Routine):
         super().__init__([condition, body])
         self.condition = condition
         self.body = body
-        self.flag = flag
+        self.flag: Flag = flag
         self.wanted = wanted
-
-    def unread(self) -> frozenset[Any]:
-        """Data that the host looks at if it decides, and nobody if the device does."""
-        return frozenset([self.flag.data])
 
     def run(self, launch: Any, slot: int) -> int:
         """Test, and run it or not."""
@@ -230,17 +223,13 @@ class Branch(Routine):
 
     def put(self, launch: Any, slot: int) -> int:
         """Let a graph do it, of which this becomes a part."""
-        before, launch.unread = launch.unread, {*launch.unread, self.flag.data}
-        try:
-            slot = self.condition.put(launch, slot)
-            memory = launch.engine.affine[launch.task.where]
-            port = launch.port
-            condition = port.condition(slot, False)
-            port.decide(slot, condition, (self.flag.address_at(memory), 0, 0, int(self.wanted)))
-            port.play_if(slot, condition, lambda inner: launch.play_on(inner, [self.body]))
-            return slot
-        finally:
-            launch.unread = before
+        slot = self.condition.put(launch, slot)
+        memory = launch.engine.affine[launch.task.where]
+        port = launch.port
+        condition = port.condition(slot, False)
+        port.decide(slot, condition, (self.flag.address_at(memory), 0, 0, int(self.wanted)))
+        port.play_if(slot, condition, lambda inner: launch.play_on(inner, [self.body]))
+        return slot
 
 
 def put_loop(launch: Any, slot: int, decision: tuple[int, int, int, int], parts: list[Any], at_first: bool) -> int:
