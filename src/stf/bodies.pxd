@@ -17,7 +17,7 @@ cdef class Body(LateCall):
     cdef object check
     cdef list kinds
     cdef list late
-    cdef list origins  # of a recorded body: (argument, replica, whether it is written, library); None if not known
+    cdef readonly list origins  # of a recorded body: (argument, replica, whether it is written, library); None if not known
     cdef list data  # of a recorded body: the numbers of the data that it works on
     cdef bint ignores
     cdef bint tensors

@@ -328,7 +328,8 @@ def submit_body(task: TaskCore, fn, extra, lib=None):
 def origin_of(task: TaskCore, position, index, lib):
     """What an argument of a recorded body is made of: (position, replica, whether it is written, library)."""
     replica: Replica = task.replica_at(index)
-    return (position, replica if replica.origin is None else replica.origin, task.joined_mode(index) != READ, lib)
+    origin = replica.shadow() if replica.origin is None else replica.origin  # a partial result is dropped soon
+    return (position, origin, task.joined_mode(index) != READ, lib)
 
 
 def begin_body(task):

@@ -284,6 +284,8 @@ class TaskGraph:
             raise CaptureError(
                 f"graph '{self.name}' cannot be launched with other data inside of {context.engine.scope.story}"
             )
+        if self._recording.is_part:
+            raise CaptureError(f"graph '{self.name}' is part of another one, which has its memory; record it once more")
         cores = {}
         for old, new in data.items():
             for handle in (old, new):

@@ -245,6 +245,11 @@ class Program:
         first, needs = self.first_need.tolist(), self.needs.tolist()
         return [(before, node) for node in range(self.count) for before in needs[first[node] : first[node + 1]]]
 
+    def work_of(self, node):
+        """The operations of a node that are no launches, for people and tests."""
+        first, last = self.first_work.items[node], self.first_work.items[node + 1]
+        return [self.operation(i) for i in range(first, last) if self.work.items[i] & 7 != LAUNCH]
+
     def operations(self):
         """The operations of every node by name, for people and tests."""
         first, work = self.first_work.tolist(), self.work.tolist()

@@ -422,8 +422,11 @@ def submit(engine: Engine, task: TaskCore, routine, values=None, rebinding=None)
     if engine.scope is not None:
         engine.port.run(task.slot, routine)
         engine.scope.parts.append(routine)
+        routine.is_part = True
         engine.scope.after.update(routine.after)
     else:
+        if rebinding is not None or routine.last is not None:
+            follow_last(engine, task, routine)
         run_at_root(engine, task, routine, values, late, rebinding)
     engine.end(task)
     engine.gate.enter()
@@ -431,10 +434,29 @@ def submit(engine: Engine, task: TaskCore, routine, values=None, rebinding=None)
         for use, core in zip(routine.uses, data, strict=True):
             if use.finals is not None:
                 set_finals(core, use.finals)
+                if rebinding is not None or routine.last is not None:
+                    routine.last.update(core.version.writers)
             if routine.once:
                 take_writers(use)
     finally:
         engine.gate.leave()
+    return 0
+
+
+def follow_last(engine: Engine, task: TaskCore, routine):
+    """Come after the last launch, which may have had other data: its program has memory of its own."""
+    engine.gate.enter()
+    try:
+        before: EventSet = routine.last
+        if before is None:  # those before had the recorded data
+            before = EventSet()
+            for use in routine.uses:
+                data: Data = use.data
+                before.update(data.version.writers)
+        engine.port.join(task.slot, before)
+    finally:
+        engine.gate.leave()
+    routine.last = EventSet()
     return 0
 
 

@@ -366,6 +366,8 @@ class Recording:
         self.held = scope.held
         self.after = scope.after
         self.temporaries = scope.temporaries
+        self.last = None  # the end of the last launch, once one had other data
+        self.is_part = False  # of another recording
         self.graph = DriverGraph(0 if scope.once else 1)
         self.closed = False
         self.parts = scope.parts

@@ -44,6 +44,8 @@ class Routine:
     once = False
     story = "a routine"
     flag: Flag | None = None
+    last = None  # it is never launched with other data
+    is_part = False
 
     def __init__(self, parts: list[Any]) -> None:
         self.parts = parts

@@ -1,0 +1,101 @@
+"""The edges of recorded programs order all that touches the same memory: random programs, and one with an edge less."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import stf
+from stf._engine.rebinding import all_parts
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from graph_programs import Emitter, tree
+
+COPY, FILL, CALL, RUN = 1, 2, 3, 6
+
+
+def touched(operation):
+    """(address, whether it is written) of the memory that an operation touches."""
+    kind = operation[0]
+    if kind == COPY:
+        return [(operation[1].address, True), (operation[2].address, False)]
+    if kind == FILL:
+        return [(operation[1].address, True)]
+    if kind == RUN:
+        found = []
+        for use in operation[1].uses:
+            places = dict.fromkeys(use.entries, False) | dict.fromkeys(use.finals or (), True)
+            for replica in use.data.version.replicas:
+                if replica.place in places:
+                    found.append((replica.address, places[replica.place]))
+        return found
+    assert kind == CALL, operation
+    body = operation[1]
+    if hasattr(body, "make"):
+        if body.make is not None:
+            return [(body.make.target.address, True), *((part.address, False) for part in body.make.sources)]
+        return [(replica.address, writes) for _, replica, writes, _ in body.origins]
+    raise AssertionError(body)
+
+
+def unordered(program, edges):
+    """Pairs of nodes that touch the same memory, one of them writing, and that no path of edges orders."""
+    before = [0] * program.count  # bits: the nodes that come before a node
+    for first, then in sorted(edges, key=lambda edge: edge[1]):
+        before[then] |= before[first] | 1 << first
+    writers, readers, found = {}, {}, []
+    for node in range(program.count):
+        for address, writes in {pair for operation in program.work_of(node) for pair in touched(operation)}:
+            others = writers.get(address, []) + (readers.get(address, []) if writes else [])
+            found += [(other, node) for other in others if other != node and not before[node] >> other & 1]
+            (writers if writes else readers).setdefault(address, []).append(node)
+    return found
+
+
+def recorded(seed, devices):
+    """A random program, recorded in a graph; the context and the graph."""
+    rng = random.Random(seed)
+    ctx = stf.context(devices=devices)
+    data = [ctx.logical_data(np.arange(4) * (n + 1)) for n in range(4)]
+    scalars = [ctx.logical_data_zeros((), np.int64) for _ in range(3)]
+    emitter = Emitter(ctx, data, scalars, True)
+    graph = ctx.task_graph()
+    with graph:
+        for _ in range(3):
+            emitter.do(tree(rng, 4, 3, 2, frozenset()))
+    return ctx, graph
+
+
+@pytest.mark.parametrize("devices", ["cpu", "cpu:3"])
+def test_all_conflicts_are_ordered(devices):
+    conflicts = 0
+    for seed in range(60):
+        ctx, graph = recorded(seed, devices)
+        with ctx:
+            for part in all_parts(graph._recording):
+                edges = part.program.edges()
+                assert unordered(part.program, edges) == [], (seed, part.story)
+                conflicts += len(unordered(part.program, []))
+            graph.close()
+    assert conflicts > 5000  # that would be there without edges
+
+
+def test_an_edge_that_lacks_is_found():
+    rng = random.Random(0)
+    found = tried = 0
+    for seed in range(40):
+        ctx, graph = recorded(seed, "cpu:3")
+        with ctx:
+            program = graph._recording.program
+            edges = program.edges()
+            if edges:
+                edges.remove(rng.choice(edges))
+                tried += 1
+                found += bool(unordered(program, edges))
+            graph.close()
+    assert 2 * found > tried  # of the others the node only orders, or touches other memory
