@@ -256,7 +256,7 @@ cdef class Captured:
         return 0
 
     def __del__(self):
-        if self.executable is not None and self.store is not None:
+        if self.executable is not None and self.store is not None and not self.is_own:
             self.store.give(self.executable)
 
     cdef int add_to(self, cu.CUstream stream) except -1:

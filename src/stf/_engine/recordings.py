@@ -432,8 +432,8 @@ class Recording:
         for item in self.held:
             replica: Replica = item[1]
             replica.pins -= 1
-        if engine.closed is None and engine.scope is None and self.has_captures():
-            self.outlive(engine)
+        if self.has_captures():
+            outlive(engine, (self.program, self.graph))
         if engine.closed is None:
             for item in self.temporaries:
                 self.free(engine, item)
@@ -448,16 +448,6 @@ class Recording:
         """Whether a driver's graphs were launched."""
         return self.graph.graph is not None or self.graph.others or self.program.has_captures()
 
-    def outlive(self, engine: Engine):
-        """Keep what was captured, and its memory, until all launches are done."""
-        last = EventSet()
-        engine.root.tails(last)
-        slot = engine.root.begin(1, last, COMPUTE)
-        try:
-            engine.root.keep(slot, (self.program, self.graph))
-        finally:
-            engine.root.end(slot)
-
     def free(self, engine: Engine, replica: Replica):
         """Free memory of the program after its last launch."""
         port, engine.coherency.port = engine.coherency.port, engine.root
@@ -471,3 +461,16 @@ class Recording:
             engine.coherency.discard(version, replica, False)
         finally:
             engine.coherency.port, engine.coherency.scope = port, engine.scope
+
+
+def outlive(engine: Engine, what):
+    """Keep what was captured, and its memory, until all launches are done; for who is inside of the engine."""
+    if engine.closed is not None or engine.scope is not None:
+        return
+    last = EventSet()
+    engine.root.tails(last)
+    slot = engine.root.begin(1, last, COMPUTE)
+    try:
+        engine.root.keep(slot, what)
+    finally:
+        engine.root.end(slot)

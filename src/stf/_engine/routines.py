@@ -11,7 +11,7 @@ from typing import Any
 
 from stf._engine.captured import DriverGraph
 from stf._engine.deps import EventSet
-from stf._engine.recordings import Recording, joined_uses
+from stf._engine.recordings import Recording, joined_uses, outlive
 
 UNROLLED = 1024  # nodes of a repetition that stand one after the other in a graph; more are a loop
 NO_LIMIT = (1 << 63) - 1
@@ -80,11 +80,13 @@ class Routine:
 
     def close(self) -> None:
         """Give the memory of the recordings up."""
-        for part in self.parts:
-            part.close()
+        with self.parts[0].engine.gate:
+            self.close_inside()
 
     def close_inside(self) -> None:
         """What `close` does, by who is inside of the engine."""
+        if self.graph.graph is not None:
+            outlive(self.parts[0].engine, self.graph)
         for part in self.parts:
             part.close_inside()
 
