@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dis
 import types
+from numbers import Number
 
 try:
     import cython
@@ -475,9 +476,9 @@ class BodyCapture:
         defaults = [a.value_in(None) for a in body.args if isinstance(a, Param)]
         wanted = [a.value_in(values) for a in body.args if isinstance(a, Param)]
         others = [] if rebinding is None else rebinding.addresses([origin[1] for origin in body.origins or ()])
-        if wanted == defaults and not others:
+        if not others and are_same(wanted, defaults):
             return self.first
-        if self.captured is None or (wanted, others) != self.values:
+        if self.values is None or others != self.values[1] or not are_same(wanted, self.values[0]):
             self.captured, self.values = self.capture(body.again(values, rebinding)), (wanted, others)
         return self.captured
 
@@ -488,7 +489,8 @@ class BodyCapture:
             borrowed: Borrowed = borrow(capture.pointer, self.ordinal)
             try:
                 body.args = tuple([Stream(a.place, capture.pointer) if type(a) is Stream else a for a in body.args])
-                with self.pools:
+                pools = adapters.new_pools()
+                with pools:
                     body.execute()
             except Exception as error:
                 task: TaskCore = body.task
@@ -497,7 +499,17 @@ class BodyCapture:
                 borrowed.give_back()
         finally:
             captured = capture.end()
+        if captured is not None:
+            captured.memory = pools  # what the body allocated, for these values
         return captured
+
+
+def are_same(values, others):
+    """Whether values of parameters are the same: numbers by value, other objects by identity."""
+    for one, other in zip(values, others, strict=True):
+        if one is not other and not (type(one) is type(other) and isinstance(one, Number) and one == other):
+            return False
+    return True
 
 
 def end_recorded(engine, task):
@@ -513,6 +525,9 @@ def end_recorded(engine, task):
         )
         engine.fail(task, Failure(task.label(), task.call_site, error, task.written(), True))
         raise error from None
+    except BaseException as error:
+        engine.fail(task, Failure(task.label(), task.call_site, error, task.written(), True))
+        raise
     return 0
 
 

@@ -69,8 +69,8 @@ class Epoch:
 
     def make_room(self) -> bool:
         """Launch what was recorded, so that its memory can be used for something else; whether there was any."""
-        if self.scope is None or self.engine.scope is not self.scope or not self.scope.touched:
-            return False
+        if self.scope is None or self.engine.scope is not self.scope or self.scope.port.program.count == 0:
+            return False  # a task that could not begin has touched data, and that is all
         self.flush()
         return True
 
@@ -88,7 +88,7 @@ class Epoch:
         """Submit what was recorded; other threads' tasks come after it. None if one of those is open just now."""
         if self.scope is None:
             return None
-        self.launcher = threading.get_ident()
+        before, self.launcher = self.launcher, threading.get_ident()
         try:
             try:
                 recording = recordings.close_scope(self.engine, self.scope)
@@ -97,13 +97,17 @@ class Epoch:
                     raise
                 return None
             self.scope = None
+            task = self._task()
             try:
                 if recording.program.count:
-                    playing.submit(self.engine, self._task(), recording)
+                    playing.submit(self.engine, task, recording)
+            except BaseException as error:
+                recordings.poison(self.engine, recording, task, error)  # its tasks were given, and will not run
+                raise
             finally:
                 recording.close()
         finally:
-            self.launcher = 0
+            self.launcher = before
         return recording
 
     def _let_launch(self) -> None:
@@ -128,7 +132,7 @@ class Epoch:
         """Forget what was recorded."""
         scope, self.scope = self.scope, None
         if scope is not None:
-            recordings.discard_scope(self.engine, scope)
+            recordings.abandon_scope(self.engine, scope)
 
     def _wait_for_open_tasks(self) -> None:
         """Let other threads end the tasks that they record."""
@@ -163,7 +167,6 @@ class GraphScope:
         try:
             if error is None:
                 epoch.flush()
-            else:
-                epoch.discard()
         finally:
+            epoch.discard()  # if it was not launched
             self._context.engine.epoch = None

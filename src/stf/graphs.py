@@ -120,21 +120,25 @@ class RecordingBuilder:
     def close(self, needed: Any = None) -> Any:
         """Return what was recorded; with `needed`, what others need by data, so that it can run again."""
         scope, self.scope = self.scope, None
-        if needed is not None:
-            with self.engine.gate:
-                recordings.restore(self.engine, scope, needed)
-        return recordings.close_scope(self.engine, scope)
+        try:
+            if needed is not None:
+                with self.engine.gate:
+                    recordings.restore(self.engine, scope, needed)
+            return recordings.close_scope(self.engine, scope)
+        except BaseException:
+            recordings.abandon_scope(self.engine, scope)
+            raise
 
     def discard(self) -> None:
         """Forget what was recorded."""
         scope, self.scope = self.scope, None
         if scope is not None:
-            recordings.discard_scope(self.engine, scope)
+            recordings.abandon_scope(self.engine, scope)
 
     def launch_before(self) -> None:
         """Launch what an epoch has gathered: what comes is a launch of its own."""
         epoch = self.engine.epoch
-        if epoch is not None:
+        if epoch is not None and epoch.implicit:
             epoch.flush()
 
 
@@ -142,20 +146,19 @@ def submit_routine(context: Context, routine: Any, name: str, values: Any = None
     """Submit a routine as one task, of its own even where an epoch gathers tasks."""
     engine = context.engine
     epoch = engine.epoch
-    if epoch is not None and engine.scope is not None and engine.scope is epoch.scope:
-        epoch.flush()
     task = context.make_task_at([], name)
     task.kind = "graph"
     task.find_site_outside()
-    if epoch is None or engine.scope is not None:
+    if epoch is None or not epoch.implicit or (engine.scope is not None and engine.scope is not epoch.scope):
         playing.submit(engine, task, routine, values, rebinding)
-    else:
-        with epoch.lock:
-            epoch.launcher = threading.get_ident()
-            try:
-                playing.submit(engine, task, routine, values, rebinding)
-            finally:
-                epoch.launcher = 0
+        return
+    with epoch.lock:
+        before, epoch.launcher = epoch.launcher, threading.get_ident()  # nobody gathers tasks meanwhile
+        try:
+            epoch.flush()
+            playing.submit(engine, task, routine, values, rebinding)
+        finally:
+            epoch.launcher = before
 
 
 # -- graphs by hand ------------------------------------------------------------------------------------------------
@@ -430,14 +433,10 @@ class Block:
         return None if self._counter is None else self._counter.core
 
     def _finish(self, routine: Any, name: str) -> None:
-        """Submit; what was recorded is needed no more then, unless a recording around holds it."""
-        nested = self._context.engine.scope is not None
+        """Submit; who runs it holds it then."""
         try:
             submit_routine(self._context, routine, name)
-        except BaseException:
-            routine.close()
-            raise
-        if not nested:
+        finally:
             routine.close()
 
 

@@ -34,6 +34,7 @@ class Param:
     def __init__(self, name: str, default: Any) -> None:
         self.name = name
         self.default = default
+        self.size = 8  # bytes that a kernel has for it, if it is an integer
         self.in_kernels: list[Param] = []  # what kernels take that is this, or is computed from it
 
     @property
@@ -41,8 +42,9 @@ class Param:
         """The parameters that it is computed from; itself."""
         return (self,)
 
-    def give_to_kernel(self) -> None:
-        """Remember that a kernel takes it, so that a launch can say at once what does not fit."""
+    def give_to_kernel(self, size: int) -> None:
+        """Remember that a kernel takes it, in so many bytes, so that a launch can say at once what does not fit."""
+        self.size = min(self.size, size)
         for base in self.bases:
             if not any(known is self for known in base.in_kernels):
                 base.in_kernels.append(self)
@@ -60,17 +62,18 @@ class Param:
             It is none of that type.
         """
         value, recorded = self.value_in(values), self.value_in(None)
-        if type(value) is type(recorded):
+        if type(value) is type(recorded) and not isinstance(value, int):
             return value
         try:
             number = type(recorded)(value)
-            if number == value:
+            fits = type(number) is not int or -(1 << 8 * self.size - 1) <= number < 1 << 8 * self.size
+            if fits and (number == value or (number != number and value != value)):
                 return number
         except (TypeError, ValueError, OverflowError):
             pass
         raise TypeError(
-            f"parameter '{self.name}' is a kernel's argument of type {type(recorded).__name__}, as its default was; "
-            f"got {value!r}, which is none"
+            f"parameter '{self.name}' is a kernel's argument of type {type(recorded).__name__}, as its default was"
+            f"{f', of {self.size} bytes' if isinstance(recorded, int) else ''}; got {value!r}, which is none"
         )
 
     def value_in(self, values: dict[str, Any] | None) -> Any:

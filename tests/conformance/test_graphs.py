@@ -748,3 +748,133 @@ def test_a_with_block_is_done_with_what_it_was_recorded_with(ctx):
         g.launch({lX: other})
     g.launch()
     assert lX.numpy().tolist() == [1] * 4 and other.numpy().tolist() == [0] * 4
+
+
+# -- graphs in graphs --------------------------------------------------------------------------------------------------
+
+
+def test_a_graph_in_another_one_has_its_own_values(ctx):
+    x = ctx.logical_data(np.zeros(3))
+    one = ctx.logical_data(np.ones(3))
+    g, h = ctx.task_graph("inner"), ctx.task_graph("outer")
+    a, b = g.param("a", 1.0), h.param("a", 100.0)
+    with g:
+        add(x, one, a)
+    with h:
+        g.launch(a=5.0)
+        g.launch(a=2 * b)
+        g.launch()
+    h.launch()
+    assert x.numpy().tolist() == [5 + 200 + 1] * 3
+    for _ in range(2):
+        h.launch(a=1000.0)
+    assert x.numpy().tolist() == [206 + 2 * (5 + 2000 + 1)] * 3
+    with ctx.repeat(3):
+        g.launch(a=7.0)
+    assert x.numpy().tolist() == [4218 + 21] * 3
+
+
+def test_a_graph_lives_as_long_as_one_that_runs_it(ctx):
+    x, one = ctx.logical_data(np.zeros(3)), ctx.logical_data(np.ones(3))
+    g, h = ctx.task_graph("inner"), ctx.task_graph("outer")
+    with g:
+        add(x, one)
+    with ctx.repeat(2):
+        g.launch()
+    assert not g._recording.closed
+    with h:
+        g.launch()
+        g.launch()
+    inner = g._recording
+    g.close()
+    h.launch()
+    assert not inner.closed and x.numpy().tolist() == [4] * 3
+    h.close()
+    assert inner.closed
+    ctx.check_state()
+
+
+def test_what_a_branch_may_write_stays_when_it_does_not(ctx):
+    condition, one = ctx.logical_data(np.array(1.0)), ctx.logical_data(np.ones(3))
+    made = ctx.logical_data_empty(3)
+
+    @stf.task
+    def write(x: stf.Write, value):
+        x[...] = value
+
+    inner, g = ctx.task_graph("inner"), ctx.task_graph("outer")
+    with inner, ctx.if_(condition > 0.0):
+        write(made, 1.0)
+    with g:
+        inner.launch()
+    g.launch()
+    assert made.numpy().tolist() == [1] * 3
+    for graph in (g, inner):
+        write(made, 5.0)
+        ctx.fill(condition, -1.0)
+        graph.launch()
+        assert made.numpy().tolist() == [5] * 3
+        ctx.fill(condition, 1.0)
+        graph.launch()
+        assert made.numpy().tolist() == [1] * 3
+    add(made, one)
+    assert made.numpy().tolist() == [2] * 3
+
+
+def test_a_scope_whose_body_raises_runs_nothing_of_it(ctx):
+    x, one = ctx.logical_data(np.zeros(3)), ctx.logical_data(np.ones(3))
+    if ctx.engine.epoch is not None:
+        pytest.skip("a graph context gathers by itself")
+    with pytest.raises(ZeroDivisionError), ctx.graph_scope():
+        add(x, one)
+        with ctx.repeat(2):
+            add(x, one, 10.0)
+        1 / 0
+    assert x.numpy().tolist() == [0] * 3
+    with ctx.graph_scope():
+        add(x, one)
+        with ctx.repeat(2):
+            add(x, one, 10.0)
+        add(x, one)
+    assert x.numpy().tolist() == [22] * 3
+
+
+def test_a_failure_in_a_loop_of_a_scope_is_told(ctx):
+    if is_cuda(ctx):
+        pytest.skip("a body on a device is recorded once: it raises then")
+
+    @stf.task
+    def fails(x: stf.ReadWrite):
+        raise RuntimeError("in the loop")
+
+    x, y = ctx.logical_data(np.zeros(3)), ctx.logical_data(np.zeros(3))
+    with ctx.graph_scope():
+        add(y, x)
+        with ctx.repeat(2):
+            fails(x)
+    with pytest.raises(stf.TaskFailedError, match="in the loop"):
+        ctx.synchronize()
+    with pytest.raises(stf.TaskFailedError, match="poisoned"):
+        x.numpy()
+    assert y.numpy().tolist() == [0] * 3
+
+
+@pytest.mark.parametrize("block", ["graph", "repeat", "while", "scope"])
+def test_a_task_that_is_open_when_a_block_ends(ctx, block):
+    x, y, s = ctx.logical_data(np.zeros(3)), ctx.logical_data(np.zeros(3)), ctx.logical_data(np.array(1.0))
+    if not is_cuda(ctx):
+        pytest.skip("on a CPU with-blocks are not recorded")
+    blocks = {
+        "graph": ctx.task_graph,
+        "repeat": lambda: ctx.repeat(2),
+        "while": lambda: ctx.while_loop(s < 0.0),
+        "scope": ctx.graph_scope,
+    }
+    if block == "scope" and ctx.engine.epoch is not None:
+        pytest.skip("a graph context gathers by itself")
+    with pytest.raises(stf.TaskStateError), blocks[block]():
+        task = ctx.task(x.rw(), name="open").start()
+    with pytest.raises(stf.TaskStateError):
+        task.end()
+    add(y, s)
+    assert y.numpy().tolist() == [1] * 3

@@ -327,3 +327,107 @@ def test_kernels_and_copies_take_other_data(run):
                 g.launch({x: data[i], y: data[k]}, a=value)
                 model[k] = (model[k] + value * model[i]) * 2 + model[i]
                 assert [float(d.numpy()[0]) for d in data] == model
+
+
+def test_bodies_that_put_nothing_on_their_stream_for_some_values(run):
+    @run
+    def body():
+        @stf.task
+        def maybe(x: stf.ReadWrite, n):
+            if n:
+                x += n
+
+        with stf.context(devices="cuda:0") as ctx:
+            for default in (0, 2):
+                x, y = ctx.logical_data(np.zeros(4)), ctx.logical_data(np.zeros(4))
+                g = ctx.task_graph()
+                n = g.param("n", default)
+                with g:
+                    maybe(x, n)
+                    scale(y, 1.0)
+                total_of = 0
+                for value in (default, default, 3, 0, 0, 4, 0):
+                    g.launch(n=value)
+                    total_of += value
+                    assert x.numpy().tolist() == [total_of] * 4 and y.numpy().tolist() == [0] * 4
+
+
+def test_the_handle_has_the_default_values_and_launches_have_theirs(run):
+    @run
+    def body():
+        with stf.context(devices="cuda:0") as ctx:
+            x, y = ctx.logical_data(np.ones(4)), ctx.logical_data(np.zeros(4))
+            for order in ("launched", "asked"):
+                ctx.fill(y, 0.0)
+                g = ctx.task_graph()
+                a = g.param("a", 1.0)
+                with g:
+                    ctx.launch_kernel(axpy, (1, 1), a, x.read(), y.rw(), 4)
+                if order == "launched":
+                    g.launch(a=5.0)
+                    g.launch(a=5.0)
+                graph, node = Graph(), ctypes.c_void_p()
+                child = ctypes.c_void_p(g.handle)
+                parent = ctypes.c_void_p(graph.handle)
+                assert not driver.cuGraphAddChildGraphNode(ctypes.byref(node), parent, None, 0, child)
+                before = y.numpy()[0]
+                ctx.synchronize()
+                graph.launch()
+                assert y.numpy()[0] == before + 1
+                g.launch(a=7.0)
+                assert y.numpy()[0] == before + 8
+                graph.destroy()
+
+
+def test_numbers_that_a_kernel_can_and_cannot_take(run):
+    @run
+    def body():
+        with stf.context(devices="cuda:0") as ctx:
+            x, y = ctx.logical_data(np.ones(4)), ctx.logical_data(np.zeros(4))
+            g = ctx.task_graph()
+            a, n = g.param("a", 1.0), g.param("n", 4)
+            with g:
+                ctx.launch_kernel(axpy, (1, 1), a, x.read(), y.rw(), n)
+            for wrong in (2**70, -(2**63) - 1):
+                with pytest.raises(TypeError, match="of type int, as its default was, of 8 bytes; got"):
+                    g.launch(n=wrong)
+            g.launch(a=np.float64("nan"), n=1)
+            assert np.isnan(y.numpy()).tolist() == [True, False, False, False]
+            with pytest.raises(OverflowError, match="is 8 bytes"):
+                ctx.launch_kernel(axpy, (1, 1), 1.0, x.read(), y.rw(), 2**64 + 2)
+
+
+def test_a_launch_that_cannot_begin_poisons_what_it_was_to_write(run):
+    @run
+    def body():
+        with stf.context(devices="cuda:0", use_graph=True) as ctx:
+            x = ctx.logical_data(np.full(4, 3.0))
+            scale(x)
+            fakecuda.reset_calls("cuMemcpyAsync:1:CUDA_ERROR_OUT_OF_MEMORY")
+            with pytest.raises((stf.Error, MemoryError)):
+                x.numpy()
+            with pytest.raises(stf.TaskFailedError, match="is poisoned"):
+                x.numpy()
+            x.accept()
+            scale(x)
+            assert x.numpy().tolist() == [1.5] * 4
+
+
+def test_an_executable_that_cannot_be_made_is_done_without(run):
+    @run
+    def body():
+        for plan in ("cuGraphInstantiateWithFlags:1:CUDA_ERROR_OUT_OF_MEMORY", "cuGraphGetNodes:1", "cuGraphAddNode:1"):
+            with stf.context(devices="cuda:0") as ctx:
+                x, s = ctx.logical_data(np.full(4, 64.0)), ctx.logical_data(np.array(1e9))
+                ctx.launch_kernel(axpy, (1, 1), 0.0, x.read(), x.rw(), 4)
+                ctx.synchronize()
+                fakecuda.reset_calls(plan)
+                try:
+                    with ctx.while_loop(s > 32.0) as loop:
+                        scale(x)
+                        total(s, x)
+                except stf.Error:  # a body that could not be captured
+                    assert plan == "cuGraphGetNodes:1"
+                    assert x.numpy().tolist() == [64] * 4
+                    continue
+                assert loop.iterations == 3 and x.numpy().tolist() == [8] * 4, plan

@@ -176,6 +176,8 @@ def test_recordings_nest(bench: Bench) -> None:
     assert uses_of(whole) == {"y": (RW, [1], [1]), "x": (RW, [1], [1])}
     assert whole.program.operations() == [[], ["run"]] and whole.program.edges() == [(0, 1)]
     bench.launch(whole)
+    part.close()
+    assert not part.closed  # the whole runs it
     whole.close()
     assert part.closed
     stf._engine.invariants.check_state(bench.engine)

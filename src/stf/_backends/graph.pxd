@@ -1,7 +1,7 @@
 from libc.stdint cimport int64_t
 from stf._engine.deps cimport EventSet, LANE_SHIFT
 from stf._engine.instances cimport Replica
-from stf._engine.nodes cimport CALL, CAPTURED, COPY, FILL, KEEP, RUN, Numbers, OpenNode, Program
+from stf._engine.nodes cimport CALL, CAPTURED, COPY, FILL, KEEP, Numbers, OpenNode, Program
 from stf._engine.ports cimport Port
 
 cdef class GraphBackend(Port):
@@ -23,7 +23,7 @@ cdef class GraphBackend(Port):
     cdef int put_pointer(self, int slot, int offset, Replica replica) except -1
     cpdef int vary_launch(self, int slot, object arguments) except -1
     cpdef int capture_again(self, int slot, object again) except -1
-    cpdef int run(self, int slot, object routine) except -1
+    cpdef int run(self, int slot, tuple operation) except -1
     cdef int begin(self, int place, EventSet waits, int kind) except -1
     cdef int join(self, int slot, EventSet waits) except -1
     cdef int64_t end(self, int slot) except -1

@@ -18,7 +18,7 @@ from stf.errors import CaptureError
 
 if not cython.compiled:
     LANE_SHIFT = 44
-    COPY, FILL, CALL, KEEP, CAPTURED, RUN = 1, 2, 3, 4, 5, 6
+    COPY, FILL, CALL, KEEP, CAPTURED = 1, 2, 3, 4, 5
 
 MAX_LANES = (1 << 19) - 1
 
@@ -158,9 +158,14 @@ class GraphBackend(Port):
     def call(self, slot, body):
         return self.put(slot, (CALL, body))
 
-    def run(self, slot, routine):
-        """Run a nested program when the slot gets there."""
-        return self.put(slot, (RUN, routine))
+    def run(self, slot, operation):
+        """Run a nested program when the slot gets there.
+
+        That is (RUN, routine, values that it was given or None, an outcome of its own or None, outcomes of its inputs).
+        """
+        values = operation[2]
+        self.program.variants += values is not None and any([hasattr(v, "value_in") for v in values.values()])
+        return self.put(slot, operation)
 
     def keep(self, slot, what):
         return self.put(slot, (KEEP, what))
@@ -187,9 +192,9 @@ class GraphBackend(Port):
 
     def end_capture(self, slot, node):
         """Make a node's operation of what a body put on its stream."""
+        again = self.recaptures.pop(slot, None)
         captured = self.captures.pop(slot).end()
-        if captured is not None:
-            again = self.recaptures.pop(slot, None)
+        if captured is not None or (again is not None and again.varies):
             if again is not None:
                 again.first = captured
                 self.program.variants += again.varies

@@ -203,6 +203,10 @@ class StreamBackend(LanePort):
         lane: Lane = self.lanes[slot]
         return self.driver.last_node(self.driver.handle(lane.stream))
 
+    def prepare(self, graph):
+        """Let a captured graph be ready to be launched."""
+        self.driver.prepare(graph)
+
     def deliver(self):
         """Return when the driver has all that was submitted."""
         self.driver.deliver()

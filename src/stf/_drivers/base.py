@@ -147,6 +147,9 @@ class Driver:
         """The node that the stream `pointer`, which is captured, had last."""
         raise NotImplementedError
 
+    def prepare(self, graph):
+        """Let a captured graph be ready to be launched."""
+
     def deliver(self):
         """Return when the device's library has all that was submitted."""
 

@@ -416,6 +416,15 @@ cdef class CallersDriver(CudaDriver):
     def last_node(self, int64_t pointer):
         return last_node(pointer)
 
+    def prepare(self, Captured graph):
+        if graph.executable is None:
+            self.flush()
+            before = push(graph.context)
+            try:
+                graph.prepare()
+            finally:
+                pop(before)
+
     def deliver(self):
         self.flush()
 

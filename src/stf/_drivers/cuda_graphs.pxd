@@ -27,6 +27,7 @@ cdef class Captured:
     cdef tuple shape
     cdef readonly int64_t node_count
     cdef public bint is_own
+    cdef public object memory  # of what was captured: lives as long as this
     cdef bint proven  # CUDA launched it, and will not refuse it
     cdef int prepare(self) except -1
     cdef int add_to(self, cu.CUstream stream) except -1

@@ -188,8 +188,12 @@ cdef class Capture:
             self.store.give_stream(<int64_t><uintptr_t>self.context, stream)
             if self.part != NULL:
                 return None
-            check(cu.cuGraphGetNodes(graph, NULL, &nodes), "cuGraphGetNodes", self.where)
-            check(cu.cuGraphGetEdges(graph, NULL, NULL, NULL, &edges), "cuGraphGetEdges", self.where)
+            try:
+                check(cu.cuGraphGetNodes(graph, NULL, &nodes), "cuGraphGetNodes", self.where)
+                check(cu.cuGraphGetEdges(graph, NULL, NULL, NULL, &edges), "cuGraphGetEdges", self.where)
+            except BaseException:
+                cu.cuGraphDestroy(graph)
+                raise
         finally:
             pop(self.before)
         if nodes == 0:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from stf.errors import CaptureError, DriverError
+from stf.errors import CaptureError
 
 OTHERS = 4  # graphs that are kept of launches with other data
 log = logging.getLogger("stf")
 
 
 class DriverGraph:
-    """The driver's graph of one recording or routine, made when it pays; `refusal` says why there is none."""
+    """The driver's graph of one recording or routine, made when it pays; `refusal` says why there is none.
+
+    What cannot be one graph is played, which does the same.
+    """
 
     def __init__(self, runs_before: int) -> None:
         self.runs_left = runs_before
@@ -21,73 +24,77 @@ class DriverGraph:
         self.marks: list[Mark] = []
         self.others: dict[Any, Any] = {}
 
-    def made_for(self, launch: Any, thing: Any) -> Any:
-        """The graph of `thing`, for the values of a launch; None if the launch is to be played.
+    def made_for(self, launch: Any, thing: Any, slot: int) -> Any:
+        """The graph of `thing`, for the values of a launch on a slot; None if the launch is to be played.
 
-        `thing` has a `story`, ``refusal(place, memory, looped, unread)``, and ``put(launch, slot)``.
+        `thing` has a `story`, ``refusal(place, memory, looped, unread)``, ``flags()`` and ``put(launch, slot)``.
         """
         if self.refusal is not None:
             return None
-        if launch.rebinding is not None:
-            return self.made_for_other_data(launch, thing)
-        if self.graph is None:
-            if self.runs_left:
-                self.runs_left -= 1
-                return None
-            self.make(launch, thing)
-        elif self.marks:
-            self.renew(launch, thing)
+        engine = launch.engine
+        if not engine.port_enqueues(launch.task.where):
+            self.refusal = "its device has no graphs"
+            return None
+        if engine.root.captured or engine.root.lanes[slot].place != launch.task.where:
+            return None  # it becomes part of a caller's graph, or stands where it is not done
+        if self.graph is None and launch.rebinding is None and self.runs_left:
+            self.runs_left -= 1
+            return None
+        launch.slot = slot
+        try:
+            if launch.rebinding is not None:
+                return self.made_for_other_data(launch, thing)
+            if self.graph is None:
+                self.make(launch, thing)
+            self.renew(launch, self.graph, self.marks)
+        except Exception as error:  # whatever libraries and drivers say; what is played tells what is really wrong
+            self.refuse(launch, thing, str(error) or type(error).__name__)
         return self.graph
+
+    def make(self, launch: Any, thing: Any) -> None:
+        """Capture what it does, with the parameters as they are by default."""
+        self.must_suit(launch, thing)
+        self.graph, self.marks = launch.capture(thing)
+        if self.graph is None:
+            raise CaptureError("there is nothing to do")
+        self.graph.is_own = bool(self.marks)
 
     def made_for_other_data(self, launch: Any, thing: Any) -> Any:
         """The graph for a launch with other data than those that were recorded; the last ones are kept."""
-        if self.why_not(launch, thing) is not None:
-            return None
+        self.must_suit(launch, thing)
         key = launch.rebinding.key()
         known = self.others.pop(key, None)
         if known is None:
             known = launch.capture(thing)
-            if known[1]:
-                known[0].is_own = True
-        else:
-            for mark in known[1]:
-                mark.renew(launch, known[0])
+            if known[0] is None:
+                raise CaptureError("there is nothing to do")
+            known[0].is_own = bool(known[1])
         self.others[key] = known
+        self.renew(launch, *known)
         if len(self.others) > OTHERS:
             launch.engine.root.deliver()  # no launch of it is on its way any more
             del self.others[next(iter(self.others))]
         return known[0]
 
-    def make(self, launch: Any, thing: Any) -> None:
-        """Capture what it does."""
-        self.refusal = self.why_not(launch, thing)
-        if self.refusal is None:
-            try:
-                self.graph, self.marks = launch.capture(thing)
-                self.refusal = None if self.graph is not None else "there is nothing to do"
-                if self.marks:
-                    self.graph.is_own = True
-            except (CaptureError, DriverError) as error:
-                self.refusal = str(error)
-        if self.refusal is not None:
-            log.info("%s is not one graph of the device's, but driven from the host: %s", thing.story, self.refusal)
+    def renew(self, launch: Any, graph: Any, marks: list[Mark]) -> None:
+        """Have an executable whose nodes that depend on parameters are as a launch has them."""
+        launch.engine.root.prepare(graph)
+        for mark in marks:
+            mark.renew(launch, graph)
 
-    def why_not(self, launch: Any, thing: Any) -> str | None:
-        """Why there can be no such graph; None if there may be one."""
+    def must_suit(self, launch: Any, thing: Any) -> None:
+        """Raise CaptureError if there can be no such graph."""
         engine, where = launch.engine, launch.task.where
-        if not engine.port_enqueues(where):
-            return "its device has no graphs"
-        reason: str | None = thing.refusal(where, engine.affine[where], False, frozenset(thing.flags()))
-        return reason
+        reason = thing.refusal(where, engine.affine[where], False, frozenset(thing.flags()))
+        if reason is not None:
+            raise CaptureError(reason)
 
-    def renew(self, launch: Any, thing: Any) -> None:
-        """Let the nodes that depend on parameters be as a launch has them."""
-        try:
-            for mark in self.marks:
-                mark.renew(launch, self.graph)
-        except DriverError as error:
-            self.graph, self.marks, self.refusal = None, [], str(error)
-            log.info("%s is driven from the host from now on: %s", thing.story, error)
+    def refuse(self, launch: Any, thing: Any, reason: str) -> None:
+        """Play it from now on."""
+        launch.engine.root.deliver()  # no launch of what is dropped here is on its way any more
+        self.graph, self.marks, self.refusal = None, [], reason
+        self.others.clear()
+        log.info("%s is not one graph of the device's, but driven from the host: %s", thing.story, reason)
 
 
 class Mark:
@@ -101,6 +108,10 @@ class Mark:
     def renew(self, launch: Any, graph: Any) -> None:
         """Let it be as the values of a launch have it."""
         content = self.make(launch.values)
+        if content is None:
+            raise CaptureError("a body puts nothing on its stream for some values of its parameters")
         if content is not self.content and content != self.content:
-            launch.engine.root.renew(graph, self.node, content)
+            root = launch.engine.root
+            root.renew(graph, self.node, content)
+            root.keep(launch.slot, self.content)  # what came before may still use its memory
             self.content = content

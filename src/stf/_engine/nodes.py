@@ -200,6 +200,8 @@ class Program:
             if kind != LAUNCH:
                 position: cython.longlong = node.work.items[i] >> 3
                 again = self.objects[position][3] if kind == CAPTURED else None
+                if kind == RUN and self.objects[position][2] is not None:
+                    self.variants -= any([hasattr(v, "value_in") for v in self.objects[position][2].values()])
                 self.variants -= kind == VARIED or (again is not None and again.varies)
                 self.objects[position] = None
         node.work.clear()

@@ -13,7 +13,8 @@ cdef class Launch:
     cdef readonly Engine engine
     cdef readonly Port port
     cdef readonly TaskCore task
-    cdef readonly object values
+    cdef public object values
+    cdef object binding  # of the values of nested graphs to those of the launch; None outside of them
     cdef public int slot
     cdef Outcome outcome
     cdef list inputs
@@ -25,7 +26,8 @@ cdef class Launch:
     cpdef int play(self, Program program, int slot, bint once) except -1
     cdef int gather(self, Program program, int64_t start, Numbers events) except -1
     cdef int64_t play_node(self, Program program, int64_t node, int64_t start, Numbers events, EventSet needs) except -1
-    cdef int play_nested(self, object routine) except -1
+    cdef int play_nested(self, tuple operation) except -1
+    cdef int run_apart(self, tuple operation) except -1
     cdef int put(self, tuple operation) except -1
     cdef int put_launch(self, Program program, int64_t position) except -1
     cdef int play_captured(self, tuple operation) except -1

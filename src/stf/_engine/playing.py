@@ -21,6 +21,7 @@ from stf._engine.late import LateCall
 from stf._engine.nodes import Numbers, Program
 from stf._engine.recordings import NOTHING
 from stf._engine.scopes import Outcome, Version
+from stf.errors import CaptureError
 
 if not cython.compiled:
     INVALID, SHARED, MODIFIED = 0, 1, 2
@@ -46,7 +47,7 @@ class Launch:
         self.is_once = False
         self.marks = None
         self.unread = ()
-        self.rebinding = None
+        self.rebinding = self.binding = None
 
     def failed(self):
         """The failure because of which the bodies that are left are skipped; None as far as is known."""
@@ -65,8 +66,8 @@ class Launch:
         Bodies that are run `once` say themselves how they went.
         """
         engine, port = self.engine, self.port
+        was_once, self.is_once = self.is_once, once
         self.slot = slot
-        self.is_once = once
         engine.gate.enter()
         try:
             start: cython.longlong = port.end(slot)
@@ -79,6 +80,7 @@ class Launch:
             for node in range(program.count):
                 events.add(self.play_node(program, node, start, events, needs))
         finally:
+            self.is_once = was_once
             self.gather(program, start, events)
         return self.slot
 
@@ -123,7 +125,7 @@ class Launch:
                     if kind == LAUNCH:
                         self.put_launch(program, program.work.items[i] >> 3)
                     elif kind == RUN:
-                        self.play_nested(program.operation(i)[1])
+                        self.play_nested(program.operation(i))
                     elif kind == CAPTURED:
                         self.play_captured(program.operation(i))
                     elif kind == VARIED:
@@ -137,15 +139,41 @@ class Launch:
         finally:
             engine.gate.leave()
 
-    def play_nested(self, routine):
-        """Run what is nested, outside of the gate: it may have to wait."""
+    def play_nested(self, operation: tuple):
+        """Run what is nested, outside of the gate: it may have to wait; a graph has values of its own."""
         engine = self.engine
+        routine, given = operation[1], operation[2]
+        before = self.values, self.binding
+        if given is not None:
+            self.binding = Binding(given, self.binding)
+            self.values = bound(given, self.values)
         engine.gate.leave()
         try:
-            self.slot = routine.run(self, self.slot) if self.marks is None else routine.put(self, self.slot)
+            if operation[3] is not None:
+                self.slot = self.run_apart(operation)
+            elif self.marks is None:
+                self.slot = routine.run(self, self.slot)
+            else:
+                self.slot = routine.put(self, self.slot)
         finally:
+            self.values, self.binding = before
             engine.gate.enter()
         return 0
+
+    def run_apart(self, operation: tuple):
+        """Run what has an outcome of its own, in a program that is launched once; return the slot after it."""
+        routine, outcome = operation[1], cython.cast(Outcome, operation[3])
+        inner = Launch(self.engine, self.task, self.values)
+        inner.outcome, inner.inputs = outcome, operation[4]
+        try:
+            inner.slot = routine.run(inner, self.slot)
+            inner.finish_calls()
+        except BaseException as error:
+            task = self.task
+            outcome.failure = Failure(task.label(), task.call_site, error, task.written(), True)
+            outcome.pending = False
+            raise
+        return inner.slot
 
     def put(self, operation):
         """Put one operation on the open slot."""
@@ -175,10 +203,14 @@ class Launch:
                 captured = again(self.values, self.rebinding)
             if self.marks is None:
                 waits.enter_slot(self.port, self.slot)
+            elif captured is None:
+                raise CaptureError("a body puts nothing on its stream for some values of its parameters")
         finally:
             engine.gate.enter()
         if captured is not None:
             self.port.play_captured(self.slot, captured)
+            if again is not None and captured is not again.first:
+                self.port.keep(self.slot, captured)  # which the next values may replace
             if self.marks is not None and operation[3] is not None and operation[3].varies:
                 self.mark(functools.partial(operation[3], rebinding=self.rebinding), captured)
         return 0
@@ -197,13 +229,15 @@ class Launch:
 
     def capture(self, thing):
         """What a recording or a routine does, as a graph of the driver's, and its nodes that depend on parameters."""
-        before = self.marks
+        before = self.marks, self.values, self.binding
         self.marks = marks = []
+        self.values = self.binding = None
         self.unread = frozenset(thing.flags())
         try:
             return self.engine.root.capture(self.task.where, lambda port: self.play_on(port, [thing])), marks
         finally:
-            self.marks, self.unread = before, ()
+            self.unread = ()
+            self.marks, self.values, self.binding = before
 
     def play_on(self, port, things):
         """Do things on a port whose work is captured, and whose first event is its origin; return the slot after it."""
@@ -241,6 +275,8 @@ class Launch:
 
     def mark(self, make, content):
         """Remember that what was captured last depends on parameters: ``make(values)`` is its content."""
+        if self.binding is not None:
+            make = functools.partial(make_bound, make, self.binding)
         self.marks.append(Mark(self.port.last_node(self.slot), make, content))
         return 0
 
@@ -330,6 +366,27 @@ class Launch:
         return 0
 
 
+def bound(given, outer):
+    """The values that a nested graph was given, some of them parameters of the graph around."""
+    return {name: value.value_in(outer) if hasattr(value, "value_in") else value for name, value in given.items()}
+
+
+class Binding:
+    """How the values of a nested graph come from those of a launch."""
+
+    def __init__(self, given, around):
+        self.given = given
+        self.around = around
+
+    def __call__(self, values):
+        return bound(self.given, values if self.around is None else self.around(values))
+
+
+def make_bound(make, binding, values):
+    """What a node of a nested graph is for the values of a launch."""
+    return make(binding(values))
+
+
 class Variation:
     """A launch of a kernel for the values of parameters: its shape, and the bytes of its arguments."""
 
@@ -348,13 +405,14 @@ class Call:
     def __init__(self, launch, body):
         self.launch = launch
         self.body = body
+        self.values = launch.values  # those of a graph in another one are its own
 
     def __call__(self):
         launch: Launch = self.launch
         try:
             if isinstance(self.body, LateCall):
                 body: LateCall = self.body
-                body = body.again(launch.values, launch.rebinding)
+                body = body.again(self.values, launch.rebinding)
                 if launch.failed() is None:
                     launch.failure = body.run()
                 else:
@@ -383,14 +441,34 @@ class Last:
         launch.engine.ran += 1
 
 
-def access_of(use, core):
+class Needed:
+    """A use of a launch: of which data, in which mode, and where that must be valid before."""
+
+    def __init__(self, use, core):
+        self.use = use
+        self.core = core
+        self.mode = use.mode
+        self.entries = use.entries
+        self.fresh = use.conditional and not has_content(core.version)
+        if use.conditional and not self.fresh:  # it may stay as it is
+            self.mode = RW
+            self.entries = [*use.entries, *[place for place in use.finals if place not in use.entries]]
+
+
+def has_content(version: Version):
+    """Whether a data has a content."""
+    return version.valid > 0 or version.phantom or version.partials is not None
+
+
+def access_of(needed):
     """The access of a launch to a data: at its first entry, or else where it is valid afterwards."""
+    use = needed.use
     access: Access = Access.__new__(Access)
     access.data = None
-    access.core = core
-    access.mode = use.mode
+    access.core = needed.core
+    access.mode = needed.mode
     access.op = None
-    places = use.entries or use.finals or [AFFINE]
+    places = needed.entries or use.finals or [AFFINE]
     access.place = places[0]
     return access
 
@@ -401,16 +479,17 @@ def submit(engine: Engine, task: TaskCore, routine, values=None, rebinding=None)
     A routine has `uses`, `after` and `calls()`, and ``run(launch, slot)`` does its work after what is on a slot, and
     returns the slot after that.
     """
-    data = [use.data if rebinding is None else rebinding.data_for(use.data) for use in routine.uses]
-    task.accesses = [access_of(use, core) for use, core in zip(routine.uses, data, strict=True)]
+    uses = [Needed(use, use.data if rebinding is None else rebinding.data_for(use.data)) for use in routine.uses]
+    task.accesses = [access_of(needed) for needed in uses]
     task.is_launch_once = routine.once
     late = routine.calls()
-    if late and engine.scope is None:
+    if late and (engine.scope is None or engine.scope.once):
         engine.begin_late(task)
     else:
         engine.begin(task)
+    apart: cython.bint = late and engine.scope is not None and engine.scope.once  # an epoch may have opened it just now
     try:
-        bring_entries(engine, task, routine, data)
+        bring_entries(engine, task, routine, uses)
         if rebinding is not None:
             rebinding.reserve(engine, task, routine)
         if engine.scope is None and not late and task.inputs is not None:
@@ -420,9 +499,10 @@ def submit(engine: Engine, task: TaskCore, routine, values=None, rebinding=None)
             engine.withdraw(task)
         raise
     if engine.scope is not None:
-        engine.port.run(task.slot, routine)
+        engine.port.run(task.slot, (RUN, routine, values, task.outcome if apart else None, task.inputs))
         engine.scope.parts.append(routine)
         routine.is_part = True
+        routine.owners += 1
         engine.scope.after.update(routine.after)
     else:
         if rebinding is not None or routine.last is not None:
@@ -431,7 +511,10 @@ def submit(engine: Engine, task: TaskCore, routine, values=None, rebinding=None)
     engine.end(task)
     engine.gate.enter()
     try:
-        for use, core in zip(routine.uses, data, strict=True):
+        for needed in uses:
+            use, core = needed.use, cython.cast(Data, needed.core)
+            if engine.scope is not None and needed.fresh:
+                core.version.conditional = True
             if use.finals is not None:
                 set_finals(core, use.finals)
                 if rebinding is not None or routine.last is not None:
@@ -460,14 +543,15 @@ def follow_last(engine: Engine, task: TaskCore, routine):
     return 0
 
 
-def bring_entries(engine: Engine, task: TaskCore, routine, cores):
+def bring_entries(engine: Engine, task: TaskCore, routine, uses):
     """Bring data to the further places where a routine needs them, and wait for its memory."""
     engine.gate.enter()
     engine.coherency.asking = task
     try:
-        for use, core in zip(routine.uses, cores, strict=True):
-            data: Data = core
-            for place in use.entries[1:]:
+        for needed in uses:
+            use = needed.use
+            data: Data = needed.core
+            for place in needed.entries[1:]:
                 replica = engine.coherency.provide(data, data.version, place, READ, task.slot)
                 replica.pins -= 1
             if use.finals is not None and engine.scope is not None:

@@ -4,7 +4,7 @@ from stf._engine.deps cimport EventSet
 from stf._engine.instances cimport INVALID, MODIFIED, SHARED, Layout, Replica
 from stf._engine.nodes cimport Program
 from stf._engine.ports cimport COMPUTE, COPY_IN, COPY_OUT, HOST, Port
-from stf._engine.scopes cimport Version
+from stf._engine.scopes cimport Outcome, Version
 from stf._engine.submit cimport Engine
 from stf._engine.task cimport TaskCore
 from stf._sync cimport PyThread_get_thread_ident

@@ -20,9 +20,9 @@ from stf._engine import reductions
 from stf._engine.access import Data
 from stf._engine.captured import DriverGraph
 from stf._engine.deps import EventSet
-from stf._engine.failures import raise_failures
+from stf._engine.failures import Failure, raise_failures
 from stf._engine.instances import Replica
-from stf._engine.scopes import Version
+from stf._engine.scopes import Outcome, Version
 from stf.errors import TaskStateError
 
 if not cython.compiled:
@@ -244,6 +244,34 @@ def discard_scope(engine: Engine, scope):
     recording.close()
 
 
+def abandon_scope(engine: Engine, scope):
+    """Forget a scope, if it is open still: the tasks that are open in it will not end."""
+    if engine.scope is not scope:
+        return
+    for item in engine.opened():
+        task: TaskCore = item
+        error = TaskStateError(f"task {task.label()} ({task.call_site}) was open when {scope.story} was given up")
+        engine.fail(task, Failure(task.label(), task.call_site, error, task.written(), True))
+    discard_scope(engine, scope)
+
+
+def poison(engine: Engine, recording, task, error):
+    """Say of what a recording was to write that it failed, as its launch could not begin."""
+    failure = Failure(task.label(), task.call_site, error, [], True)
+    engine.gate.enter()
+    try:
+        for use in recording.uses:
+            data: Data = use.data
+            if (
+                use.mode & WRITE
+                and not data.token
+                and (data.version.outcome is None or data.version.outcome.failed() is None)
+            ):
+                data.version.outcome = Outcome(False, failure)
+    finally:
+        engine.gate.leave()
+
+
 def check_closing(engine: Engine, scope):
     if engine.scope is not scope:
         raise TaskStateError(f"{scope.story} cannot be closed before what was opened inside of it")
@@ -259,6 +287,7 @@ def leave_scope(engine: Engine, scope):
         data: Data = item
         data.version = data.version.parent
     enter_scope(engine, scope.parent, scope.outer_port)
+    scope.parts = []
 
 
 class Use:
@@ -274,6 +303,7 @@ class Use:
         self.finals = finals
         self.had_content = had_content
         self.version = None
+        self.conditional = False  # it may stay as it is
 
 
 def use_of(data: Data):
@@ -292,7 +322,9 @@ def use_of(data: Data):
         mode = RW if entries else WRITE
         finals = [replica.place for replica in version.replicas if replica.state != INVALID]
     use = Use(data, mode, entries, finals, had_content)
-    use.version = version
+    use.conditional = version.conditional
+    if version.scope.once:
+        use.version = version
     return use
 
 
@@ -321,8 +353,8 @@ def restore_at(engine: Engine, scope, data: Data, place):
         engine.coherency.fetch(data, version, replica)
 
 
-def joined_uses(recordings):
-    """How several recordings use their data together, when each of them may run, or not.
+def joined_uses(recordings, may_not_run=()):
+    """How several recordings use their data together, when some of them may not run.
 
     What one of them writes without reading it is read and written, if there was content before: that stays if it
     does not run. `finals` are where the first that writes leaves it: the others see to it that it is valid there too.
@@ -334,6 +366,8 @@ def joined_uses(recordings):
             if known is None:
                 known = joined[use.data.id] = Use(use.data, 0, [], None, use.had_content)
             known.mode |= use.mode
+            if use.finals is not None and (recording in may_not_run or use.conditional):
+                known.conditional = True
             known.entries += [place for place in use.entries if place not in known.entries]
             if known.finals is None and use.finals is not None:
                 known.finals = use.entries or use.finals[:1]
@@ -366,6 +400,7 @@ class Recording:
         self.held = scope.held
         self.after = scope.after
         self.temporaries = scope.temporaries
+        self.owners = 1
         self.last = None  # the end of the last launch, once one had other data
         self.is_part = False  # of another recording
         self.graph = DriverGraph(0 if scope.once else 1)
@@ -383,7 +418,7 @@ class Recording:
 
     def run(self, launch, slot):
         """Do it once: node by node at first, as one graph of the driver's where there are such and it comes again."""
-        graph = self.graph.made_for(launch, self)
+        graph = self.graph.made_for(launch, self, slot)
         return self.put(launch, slot) if graph is None else launch.put_graph(graph, slot)
 
     def put(self, launch, slot):
@@ -422,8 +457,9 @@ class Recording:
             engine.gate.leave()
 
     def close_inside(self):
-        """What `close` does, by who is inside of the engine."""
-        if self.closed:
+        """What `close` does, by who is inside of the engine; those who run it hold it too."""
+        self.owners -= 1
+        if self.owners > 0 or self.closed:
             return
         self.closed = True
         for part in self.parts:
@@ -465,7 +501,7 @@ class Recording:
 
 def outlive(engine: Engine, what):
     """Keep what was captured, and its memory, until all launches are done; for who is inside of the engine."""
-    if engine.closed is not None or engine.scope is not None:
+    if engine.closed is not None:
         return
     last = EventSet()
     engine.root.tails(last)

@@ -158,6 +158,8 @@ class Combiner:
 
 def make_room(engine: Engine):
     """Fold partial results where nothing else can be evicted; whether there were any."""
+    if engine.scope is not None:
+        return False  # nothing of a recording runs now
     try:
         folded = engine.patiently(fold_at_rest)
     except OutOfMemoryError:

@@ -47,11 +47,12 @@ class Routine:
     last = None  # it is never launched with other data
     is_part = False
 
-    def __init__(self, parts: list[Any]) -> None:
+    def __init__(self, parts: list[Any], may_not_run: tuple[Any, ...] = ()) -> None:
         self.parts = parts
-        self.uses = joined_uses(parts)
+        self.uses = joined_uses(parts, may_not_run)
         self.after = EventSet()
         self.graph = DriverGraph(0)
+        self.owners = 1
         for part in parts:
             self.after.update(part.after)
 
@@ -75,7 +76,7 @@ class Routine:
 
     def run_graph(self, launch: Any, slot: int) -> int | None:
         """Launch it as one graph of the driver's, if there is such; None if not."""
-        graph = self.graph.made_for(launch, self)
+        graph = self.graph.made_for(launch, self, slot)
         return None if graph is None else int(launch.put_graph(graph, slot))
 
     def close(self) -> None:
@@ -84,7 +85,10 @@ class Routine:
             self.close_inside()
 
     def close_inside(self) -> None:
-        """What `close` does, by who is inside of the engine."""
+        """What `close` does, by who is inside of the engine; those who run it hold it too."""
+        self.owners -= 1
+        if self.owners > 0:
+            return
         if self.graph.graph is not None:
             outlive(self.parts[0].engine, self.graph)
         for part in self.parts:
@@ -150,7 +154,8 @@ class While(Routine):
         start: Recording | None,
         counter: Any,
     ) -> None:
-        super().__init__([part for part in (start, condition, body) if part is not None])
+        parts = [part for part in (start, condition, body) if part is not None]
+        super().__init__(parts, (body,) if condition is not None or limit == 0 else ())
         self.condition = condition
         self.body = body
         self.flag: Flag = flag
@@ -208,7 +213,7 @@ class Branch(Routine):
     story = "if_"
 
     def __init__(self, condition: Recording, body: Recording, flag: Flag, wanted: bool) -> None:
-        super().__init__([condition, body])
+        super().__init__([condition, body], (body,))
         self.condition = condition
         self.body = body
         self.flag: Flag = flag

@@ -39,6 +39,7 @@ cdef class Version:
     cdef public bint unwritten_tiles
     cdef public bint was_valid
     cdef public bint phantom
+    cdef public bint conditional  # what was written may stay unwritten when it is launched
     cdef public list entries
     cdef int keep_writer(self) except -1
     cdef int set_writer(self, object name, object code, int lasti, Outcome outcome) except -1

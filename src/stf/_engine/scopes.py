@@ -121,6 +121,7 @@ class Version:
         self.unwritten_tiles = False
         self.was_valid = False
         self.phantom = False
+        self.conditional = False
         self.entries = None
 
     def is_untouched(self):

@@ -32,6 +32,11 @@ def private_pools(port: Any) -> PrivatePools:
     return pools
 
 
+def new_pools() -> PrivatePools:
+    """Pools for what one body allocates."""
+    return PrivatePools()
+
+
 def view(replica: Any, writeable: bool, lib: str | None) -> Any:
     """The array of a replica in memory of the host's, in library `lib`; NumPy where none is named."""
     if lib is None or lib == "numpy" or replica.layout.interface is not None:

@@ -194,7 +194,7 @@ def put_launch(task, kernel, config, args):
         elif type(argument) is int or type(argument) is float:
             put_number(kernel, i, argument, block)
         elif isinstance(argument, Param):
-            put_value(kernel, i, recorded_value(task, argument), block)
+            put_value(kernel, i, recorded_value(task, argument, size), block)
             late = (*late, (i, argument))
         else:
             put_value(kernel, i, argument, block)
@@ -243,12 +243,12 @@ def put_value(kernel: Kernel, index, value, block: LaunchBlock):
     return block.put_bytes(kernel.offsets[index], raw_value(kernel, index, value))
 
 
-def recorded_value(task: Task, param):
-    """The value with which a parameter is recorded."""
+def recorded_value(task: Task, param, size):
+    """The value with which a parameter is recorded, for a kernel that takes so many bytes."""
     engine: Engine = task.engine
     if engine.scope is None:
         param.number()  # outside of recordings it has none
-    param.give_to_kernel()
+    param.give_to_kernel(size)
     return param.value_in(None)
 
 
@@ -286,7 +286,7 @@ def put_described(task: Task, kernel: Kernel, args, block: LaunchBlock):
     for argument in args:
         if isinstance(argument, Param):
             late.append((position, argument))
-            argument = recorded_value(task, argument)
+            argument = recorded_value(task, argument, kernel.sizes[position])
         if type(argument) is Access:
             replica: Replica = task.replica_at(count)
             count += 1
@@ -367,6 +367,8 @@ def refuse_gaps(kernel: Kernel, index, access: Access):
 def integer_of(kernel, index, value, size):
     """An integer that the parameter can hold, signed or not, as 64 bits."""
     if size == 8:
+        if not -TWO_63 <= value < TWO_64:
+            raise OverflowError(f"parameter {index} of kernel '{kernel.name}' is 8 bytes, got {value}")
         return value if value < TWO_63 else value - TWO_64
     if size > 8:
         refuse(kernel, index, value)
