@@ -69,7 +69,7 @@ class Epoch:
 
     def make_room(self) -> bool:
         """Launch what was recorded, so that its memory can be used for something else; whether there was any."""
-        if self.scope is None or self.engine.scope is not self.scope or self.scope.port.program.count == 0:
+        if self.scope is None or self.engine.scope is not self.scope or not self.scope.port.program.has_work():
             return False  # a task that could not begin has touched data, and that is all
         self.flush()
         return True

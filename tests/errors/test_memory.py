@@ -236,3 +236,22 @@ def test_a_device_that_is_really_full():
         assert data[3].numpy()[0] == 6
     assert ctx._driver.live_allocations == 0
     assert ctx.statistics().evictions["device(0)"] > 0
+
+
+@pytest.mark.parametrize("way", ["context", "scope", "repeat", "graph"])
+def test_what_can_never_fit_is_told_while_it_is_recorded(way):
+    @stf.task
+    def write(x: stf.Write):
+        x[...] = 1
+
+    with stf.context(devices="cpu:2", memory_limit=NBYTES, use_graph=way == "context") as ctx:
+        big, small = ctx.logical_data_empty(10 * N), ctx.logical_data(np.zeros(4))
+        blocks = {"scope": ctx.graph_scope, "repeat": lambda: ctx.repeat(2), "graph": ctx.task_graph}
+        with pytest.raises(stf.OutOfMemoryError, match=f"no room for {10 * NBYTES} bytes"):
+            if way == "context":
+                write.on(ctx.devices[1])(big)
+            else:
+                with blocks[way]():
+                    write.on(ctx.devices[1])(big)
+        add(small)
+        assert small.numpy().tolist() == [1] * 4

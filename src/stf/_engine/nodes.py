@@ -222,6 +222,10 @@ class Program:
             operation[3] for operation in known if operation[0] == CAPTURED and operation[3] is not None
         ]
 
+    def has_work(self):
+        """Whether anything is to be done, by nodes that have ended."""
+        return self.work.count > 0
+
     def has_captures(self):
         """Whether bodies were captured."""
         return any([operation is not None and operation[0] == CAPTURED for operation in self.objects])
