@@ -650,9 +650,9 @@ def test_counts(run):
 
 def test_what_is_not_supported_is_named(run):
     def body():
-        fails(E.CUDA_ERROR_NOT_SUPPORTED, driver.cuGraphCreate(0))
+        fails(E.CUDA_ERROR_NOT_SUPPORTED, driver.cuGraphClone(driver.CUgraph(0)))
 
-    assert "cuGraphCreate is not supported" in run(body, FAKECUDA_TRACE="1")
+    assert "cuGraphClone is not supported" in run(body, FAKECUDA_TRACE="1")
 
 
 def test_cuda_core_runs(run):
