@@ -21,6 +21,9 @@ if not cython.compiled:
 class LateCall:
     """A body that runs later, on a worker: it checks its inputs, runs, and says how it went."""
 
+    if not cython.compiled:
+        make = None
+
     def adopt(self, task):
         """Take over what the call needs of an open task."""
         self.engine = task.engine
