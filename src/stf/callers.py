@@ -11,19 +11,23 @@ from stf.drivers import cuda_devices, fill_graph, stream_device, stream_is_captu
 from stf.errors import CaptureError, PlaceError
 
 WANTED = "a stream is an int, or an object with __cuda_stream__ such as those of CuPy, torch and cuda.core"
-NO_CUDA = "stream= takes a CUDA stream, and this context runs on the CPU; leave it out, or use devices='cuda'"
+NO_CUDA = "{0}= takes a CUDA {0}, and this context runs on the CPU; leave it out, or use devices='cuda'"
 
 shared = Resources()  # of contexts on callers' streams: they end before their work does
 atexit.register(shared.close)  # after the contexts that were left open: what is registered first is called last
 
 
 class Caller(NamedTuple):
-    """A caller's stream, its object, its device, and whether it is being captured."""
+    """A caller's stream, its object, its device, and whether it is being captured.
+
+    `filling` is the stream of ours that is captured into a caller's graph, where that was given.
+    """
 
     pointer: int
     owner: Any
     ordinal: int
     captured: bool
+    filling: Any = None
 
 
 def pointer_of(stream: Any) -> int:
@@ -99,7 +103,7 @@ def filler_of(graph: Any, devices: Any, resources: Any) -> tuple[Caller, DeviceS
     pointer = graph_pointer_of(graph)
     asked = devices if devices is not None else config.devices
     if cuda_devices() <= 0 or (isinstance(asked, str) and asked.startswith("cpu")):
-        raise PlaceError(NO_CUDA.replace("stream= takes a CUDA stream", "graph= takes a CUDA graph"))
+        raise PlaceError(NO_CUDA.format("graph"))
     spec = parse_devices(asked, "STF_DEVICES" if devices is None else "devices", cuda_devices)
     filling = fill_graph(spec.numbers[0], pointer, graph)
     try:
@@ -108,7 +112,7 @@ def filler_of(graph: Any, devices: Any, resources: Any) -> tuple[Caller, DeviceS
         filling.end()
         raise
     assert caller is not None
-    return caller._replace(owner=filling), spec
+    return caller._replace(filling=filling), spec
 
 
 def caller_of(stream: Any, devices: Any, resources: Any) -> tuple[Caller | None, DeviceSpec]:
@@ -127,14 +131,14 @@ def caller_of(stream: Any, devices: Any, resources: Any) -> tuple[Caller | None,
     pointer = pointer_of(stream)
     asked = devices if devices is not None else config.devices
     if cuda_devices() <= 0 or (isinstance(asked, str) and asked.startswith("cpu")):
-        raise PlaceError(NO_CUDA)
+        raise PlaceError(NO_CUDA.format("stream"))
     ordinal = stream_device(pointer)
     if devices is None:
         spec = known_on_cuda([ordinal], devices, "devices", cuda_devices())
     else:
         spec = parse_devices(devices, cuda_devices=cuda_devices)
     if spec.driver != "cuda":
-        raise PlaceError(NO_CUDA)
+        raise PlaceError(NO_CUDA.format("stream"))
     if ordinal not in spec.numbers:
         raise PlaceError(
             f"stream= is a stream of device({ordinal}), and devices={devices!r} does not name it; add it, or leave "

@@ -506,9 +506,9 @@ class Context(Launching, Creation, Filling, Lending, Waiting, Observing, Graphs)
         self.engine.port.shutdown()
         self._more_places.clear()
         if self._caller is not None:
-            if hasattr(self._caller.owner, "fills"):
-                self._caller.owner.end()
-            self._caller = self._caller._replace(owner=None)
+            if self._caller.filling is not None:
+                self._caller.filling.end()
+            self._caller = self._caller._replace(owner=None, filling=None)
         self._write_pictures()
         self._tell_idle_devices()
 

@@ -13,7 +13,6 @@ from stf.errors import TaskStateError
 if TYPE_CHECKING:
     from stf.contexts import Context
 
-TRIES = 10  # to launch what no task is open in
 STEP_S = 0.0005  # how often it is looked whether another thread has ended its task
 
 
@@ -38,7 +37,6 @@ class Epoch:
         self.scope: Any = None
         self.lock = threading.RLock()
         self.launcher = 0  # the thread that launches
-        self.refused = 0
         self.thread = 0 if implicit else threading.get_ident()
 
     def before(self, task: Any) -> None:
@@ -92,16 +90,9 @@ class Epoch:
             return None
         before, self.launcher = self.launcher, threading.get_ident()
         try:
-            try:
-                recording = recordings.close_scope(self.engine, self.scope)
-            except TaskStateError:
-                if recordings.last_open(self.engine) is None:
-                    self.refused += 1  # a task was open just now, and has ended since; or it is something else
-                    if self.refused > TRIES:
-                        self.refused = 0
-                        raise
+            recording = recordings.close_scope(self.engine, self.scope, True)
+            if recording is None:
                 return None
-            self.refused = 0
             self.scope = None
             task = self._task()
             try:

@@ -415,10 +415,10 @@ class Block:
         if context.engine.port_enqueues(max(context.current_place_code(), 0)):
             self._counted = np.zeros((), np.uint64)
             self._counter = context.logical_data(self._counted, name="iterations")
-            self._record(lambda: context.fill(self._counter, value), "_start")
+            self._start = self._record(lambda: context.fill(self._counter, value))
 
-    def _record(self, submit: Callable[[], None], name: str) -> None:
-        """Record what `submit` submits, and keep it by a name."""
+    def _record(self, submit: Callable[[], None]) -> Any:
+        """Return the recording of what `submit` submits."""
         self._begin()
         try:
             submit()
@@ -426,7 +426,7 @@ class Block:
             self._recorder.discard()
             self._forget()
             raise
-        setattr(self, name, self._recorder.close())
+        return self._recorder.close()
 
     @property
     def _count_core(self) -> Any:
@@ -454,6 +454,10 @@ class RepeatBlock(Block):
 
     def _end(self) -> None:
         body = self._recorder.close(needed={})
+        if self._count == 0:  # so that nothing is written
+            body.close()
+            self._forget()
+            return
         self._finish(Repeat(body, self._count, self._start, self._count_core), "repeat")
 
 
@@ -473,7 +477,7 @@ class Tested(Block):
         if self._flag is None:
             self._flag = self._context.logical_data_empty((), np.bool_, name="condition")
         if compute is not None:
-            self._record(compute, "_test")
+            self._test = self._record(compute)
         try:
             self._begin()
         except BaseException:

@@ -49,10 +49,6 @@ class Param:
             if not any(known is self for known in base.in_kernels):
                 base.in_kernels.append(self)
 
-    def number(self) -> Any:
-        """Raise ValueNeededError: what asks needs the value while it is recorded."""
-        return self._refuse()
-
     def number_in(self, values: dict[str, Any] | None) -> Any:
         """The value in a launch, of the type that it had when it was recorded.
 
@@ -113,7 +109,8 @@ class Param:
     def __neg__(self) -> DerivedParam:
         return self._derive(operator.neg)
 
-    def _refuse(self, *_: Any) -> Any:
+    def refuse(self, *_: Any) -> Any:
+        """Raise ValueNeededError: who asks needs the value while it is recorded."""
         raise ValueNeededError(
             f"the value of parameter '{self.name}' is not known while a graph is recorded: pass it to tasks as it is, "
             "or give a plain number where the value shapes the graph",
@@ -122,11 +119,11 @@ class Param:
 
     def __getattr__(self, name: str) -> Any:
         if name in ("value", "_as_parameter_"):  # what a kernel's argument is asked for
-            self._refuse()
+            self.refuse()
         raise AttributeError(f"parameter '{self.name}' has no attribute '{name}'")
 
-    __bool__ = __int__ = __index__ = __float__ = __complex__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
-    __iter__ = __len__ = _refuse
+    __bool__ = __int__ = __index__ = __float__ = __complex__ = __lt__ = __le__ = __gt__ = __ge__ = refuse
+    __iter__ = __len__ = refuse
     __array_ufunc__ = None  # so that NumPy leaves arithmetic to us
 
     def __repr__(self) -> str:

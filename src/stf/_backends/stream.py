@@ -203,6 +203,11 @@ class StreamBackend(LanePort):
         lane: Lane = self.lanes[slot]
         return self.driver.last_node(self.driver.handle(lane.stream))
 
+    def takes_graph(self, slot, place):
+        """Whether a graph for a place can be launched on a slot: it is there, and not captured by a caller."""
+        lane: Lane = self.lanes[slot]
+        return lane.place == place and not self.captured
+
     def prepare(self, graph):
         """Let a captured graph be ready to be launched."""
         self.driver.prepare(graph)

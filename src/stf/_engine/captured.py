@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from stf.errors import CaptureError
+from stf.errors import CaptureError, TaskFailedError
 
 OTHERS = 4  # graphs that are kept of launches with other data
 log = logging.getLogger("stf")
@@ -35,8 +35,8 @@ class DriverGraph:
         if not engine.port_enqueues(launch.task.where):
             self.refusal = "its device has no graphs"
             return None
-        if engine.root.captured or engine.root.lanes[slot].place != launch.task.where:
-            return None  # it becomes part of a caller's graph, or stands where it is not done
+        if not engine.root.takes_graph(slot, launch.task.where):
+            return None
         if self.graph is None and launch.rebinding is None and self.runs_left:
             self.runs_left -= 1
             return None
@@ -47,6 +47,8 @@ class DriverGraph:
             if self.graph is None:
                 self.make(launch, thing)
             self.renew(launch, self.graph, self.marks)
+        except TaskFailedError:  # a body of the user's, for the values of this launch: played, it says so again
+            return None
         except Exception as error:  # whatever libraries and drivers say; what is played tells what is really wrong
             self.refuse(launch, thing, str(error) or type(error).__name__)
         return self.graph
@@ -113,5 +115,6 @@ class Mark:
         if content is not self.content and content != self.content:
             root = launch.engine.root
             root.renew(graph, self.node, content)
-            root.keep(launch.slot, self.content)  # what came before may still use its memory
+            if not isinstance(content, tuple):  # a body: launches before this one use what the last one allocated
+                root.keep(launch.slot, self.content)
             self.content = content

@@ -211,8 +211,8 @@ class Launch:
             self.port.play_captured(self.slot, captured)
             if again is not None and captured is not again.first:
                 self.port.keep(self.slot, captured)  # which the next values may replace
-            if self.marks is not None and operation[3] is not None and operation[3].varies:
-                self.mark(functools.partial(operation[3], rebinding=self.rebinding), captured)
+            if self.marks is not None and again is not None and again.varies:
+                self.mark(functools.partial(again, rebinding=self.rebinding), captured)
         return 0
 
     def put_graph(self, captured, slot):
@@ -489,9 +489,7 @@ def submit(engine: Engine, task: TaskCore, routine, values=None, rebinding=None)
         engine.begin(task)
     apart: cython.bint = late and engine.scope is not None and engine.scope.once  # an epoch may have opened it just now
     try:
-        bring_entries(engine, task, routine, uses)
-        if rebinding is not None:
-            rebinding.reserve(engine, task, routine)
+        bring_entries(engine, task, routine, uses, rebinding)
         if engine.scope is None and not late and task.inputs is not None:
             outcomes.check_inputs(engine, task)
     except BaseException:
@@ -517,7 +515,7 @@ def submit(engine: Engine, task: TaskCore, routine, values=None, rebinding=None)
                 core.version.conditional = True
             if use.finals is not None:
                 set_finals(core, use.finals)
-                if rebinding is not None or routine.last is not None:
+                if routine.last is not None:
                     routine.last.update(core.version.writers)
             if routine.once:
                 take_writers(use)
@@ -537,13 +535,13 @@ def follow_last(engine: Engine, task: TaskCore, routine):
                 data: Data = use.data
                 before.update(data.version.writers)
         engine.port.join(task.slot, before)
+        routine.last = before
     finally:
         engine.gate.leave()
-    routine.last = EventSet()
     return 0
 
 
-def bring_entries(engine: Engine, task: TaskCore, routine, uses):
+def bring_entries(engine: Engine, task: TaskCore, routine, uses, rebinding):
     """Bring data to the further places where a routine needs them, and wait for its memory."""
     engine.gate.enter()
     engine.coherency.asking = task
@@ -558,6 +556,8 @@ def bring_entries(engine: Engine, task: TaskCore, routine, uses):
                 for place in use.finals:
                     if data.version.find(place) is None:
                         engine.scope.bring(data, data.version, place, 0)
+        if rebinding is not None:
+            rebinding.reserve(engine, task, routine)
         if engine.scope is None:
             engine.port.join(task.slot, routine.after)
     finally:

@@ -58,7 +58,7 @@ class Rebinding:
                     )
 
     def reserve(self, engine: Any, task: Any, recording: Any) -> None:
-        """Have memory wherever the recording has it, in the open task of a launch."""
+        """Have memory wherever the recording has it, in the open task of a launch; for who is inside of the engine."""
         for part in all_parts(recording):
             for data, replica in part.held:
                 core = self.data.get(data.id)

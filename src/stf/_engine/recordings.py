@@ -200,8 +200,8 @@ def release_dropped(engine: Engine):
     engine.gate.leave()
 
 
-def close_scope(engine: Engine, scope):
-    """End a scope; return its recording.
+def close_scope(engine: Engine, scope, patient=False):
+    """End a scope; return its recording, or None if a task is open and the caller is `patient`.
 
     Raises
     ------
@@ -210,6 +210,8 @@ def close_scope(engine: Engine, scope):
     """
     engine.gate.enter()
     try:
+        if patient and engine.last_open is not None:
+            return None
         check_closing(engine, scope)
         for data in list(scope.touched):
             if data.version.partials is not None:

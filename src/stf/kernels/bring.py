@@ -179,7 +179,7 @@ def launch_triton(context: Any, configured: ConfiguredKernel, args: tuple[Any, .
     """A Triton function launches itself, on torch's current stream, which is the task's."""
     for value in (*args, *options.values()):
         if isinstance(value, Param):
-            value.number()  # Triton compiles for values
+            value.refuse()  # Triton compiles for values
     accesses = [argument for argument in args if isinstance(argument, Access)]
     place = [] if configured.place is None else [context.place_of_code(context.place_code(configured.place))]
     task = context.task(*place, *accesses, name=foreign.name_of(configured.brought.thing))

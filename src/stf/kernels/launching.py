@@ -247,7 +247,7 @@ def recorded_value(task: Task, param, size):
     """The value with which a parameter is recorded, for a kernel that takes so many bytes."""
     engine: Engine = task.engine
     if engine.scope is None:
-        param.number()  # outside of recordings it has none
+        param.refuse()  # outside of recordings it has none
     param.give_to_kernel(size)
     return param.value_in(None)
 
