@@ -23,6 +23,13 @@ from stf.interop.jax_arrays import JaxCopy
 from stf.params import Param
 
 tensors_made = adapters.tensors_made
+SIGNS_OF_CAPTURE = (  # in errors of CUDA, CuPy, torch and Numba
+    "is capturing",
+    "stream capture",
+    "streamcapture",
+    "graph capture",
+    "captures underway",
+)
 
 if not cython.compiled:
     from stf.interop.current import borrow
@@ -382,13 +389,9 @@ def run_now(engine, task, body):
             record_body(engine, body)
     except Exception as exception:
         failure = Failure(task.label(), task.call_site, exception, task.written(), True)
-        if engine.scope is not None and "captur" in str(exception).lower():  # as CUDA and CuPy say it
+        if is_uncapturable(task, exception):
             engine.fail(task, failure)
-            raise CaptureError(
-                f"task {task.label()} ({task.call_site}) cannot be recorded: it waits for the device, moves data to or "
-                f"from the host, or calls what its library does not capture ({exception}). Leave it out of the graph, "
-                "or let it enqueue all its work on the task's stream"
-            ) from exception
+            raise uncapturable(task, exception) from exception
     except BaseException as exception:
         failure = Failure(task.label(), task.call_site, exception, task.written(), True)
         failure.forget_frames()
@@ -413,6 +416,25 @@ def run_now(engine, task, body):
     return 0
 
 
+def is_uncapturable(task, error):
+    """Whether an error of a body says that a call cannot be captured, as CUDA and libraries put it."""
+    mine: TaskCore = task
+    engine: Engine = mine.engine
+    if engine.scope is None or isinstance(error, CaptureError) or not engine.port_enqueues(mine.where):
+        return False
+    story = str(error).lower().replace("_", " ")
+    return any([sign in story for sign in SIGNS_OF_CAPTURE])
+
+
+def uncapturable(task, error):
+    """What is raised for such an error of a task's body."""
+    return CaptureError(
+        f"task {task.label()} ({task.call_site}) cannot be recorded: it waits for the device, moves data to or from the "
+        f"host, or calls what its library does not capture ({error}). Leave it out of the graph, or let it enqueue all "
+        "its work on the task's stream"
+    )
+
+
 def record_body(engine, body):
     """Run a body whose work is captured: what it allocates is the graph's."""
     run_body = cython.cast(Body, body.again(None, None))
@@ -421,7 +443,7 @@ def record_body(engine, body):
     task = cython.cast(TaskCore, body.task)
     if not engine.scope.once:
         number = engine.place_numbers[task.where]
-        engine.port.capture_again(task.slot, BodyCapture(engine.root, body, task.where, number, engine.port.pools))
+        engine.port.capture_again(task.slot, BodyCapture(engine.root, body, task.where, number))
     return 0
 
 
@@ -447,7 +469,7 @@ class BlockCapture:
 class BodyCapture:
     """A recorded body, captured anew for a launch with other values of its parameters, or with other data."""
 
-    def __init__(self, root, body, where, ordinal, pools):
+    def __init__(self, root, body, where, ordinal):
         mine: Body = body
         task: TaskCore = mine.task
         self.label, self.site = task.label(), task.call_site
@@ -461,7 +483,6 @@ class BodyCapture:
         self.body = body
         self.where = where
         self.ordinal = ordinal
-        self.pools = pools
         self.values = None
         self.first = self.captured = None
 

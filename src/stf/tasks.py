@@ -21,7 +21,7 @@ from stf._engine.failures import Failure
 from stf._engine.submit import Engine
 from stf._engine.task import TaskCore
 from stf.annotations import Stream
-from stf.bodies import fresh_views, submit_body, values_of
+from stf.bodies import fresh_views, is_uncapturable, submit_body, uncapturable, values_of
 from stf.errors import PlaceError, TaskStateError
 from stf.interop import adapters
 from stf.interop.current import Borrowed, without_grad
@@ -286,7 +286,10 @@ class Task(TaskCore):
         if error is None:
             self.close()
         else:
+            refused = is_uncapturable(self, error)
             self.abandon(error)
+            if refused:
+                raise uncapturable(self, error) from error
 
     def start(self):
         """Start the task: claim its data, and wait for them where the body runs in place. Returns the task.

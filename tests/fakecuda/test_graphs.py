@@ -329,6 +329,25 @@ def test_kernels_and_copies_take_other_data(run):
                 assert [float(d.numpy()[0]) for d in data] == model
 
 
+def test_kernels_in_a_with_block_take_no_other_data(run):
+    """They were given addresses: nobody knows of which data."""
+
+    @run
+    def body():
+        with stf.context(devices="cuda:0") as ctx:
+            x, y, other = (ctx.logical_data(np.full(4, float(i))) for i in range(3))
+            g = ctx.task_graph("axpy")
+            a = g.param("a", 2.0)
+            with g:
+                with ctx.cuda_kernel(x.read(), y.rw(), name="block") as k:
+                    k.launch(axpy, 1, 1, (a, k.get_arg(0), k.get_arg(1), 4))
+            with pytest.raises(stf.CaptureError, match="task 'block' .* was recorded as it stands"):
+                g.launch({y: other})
+            g.launch()
+            g.launch(a=1.0)
+            assert y.numpy().tolist() == [1] * 4 and other.numpy().tolist() == [2.0] * 4
+
+
 def test_bodies_that_put_nothing_on_their_stream_for_some_values(run):
     @run
     def body():

@@ -81,7 +81,9 @@ class GraphBackend(Port):
         if self.captures and slot in self.captures:
             self.end_capture(slot, node)
         if self.recaptures:
-            self.recaptures.pop(slot, None)
+            block = self.recaptures.pop(slot, None)
+            if block is not None and self.program.has_launch(node):
+                self.program.blocks.append(block)
         self.spare.append(slot)
         event = self.place_on_lane(node)
         self.program.add(node)

@@ -161,6 +161,9 @@ cdef class Capture:
                 code = cu.cuStreamBeginCapture(self.stream, mode)
             check(code, "cuStreamBeginCapture", where)
         except BaseException:
+            if self.stream != NULL:
+                cu.cuStreamDestroy(self.stream)
+                self.stream = NULL
             pop(self.before)
             raise
         self.pointer = <int64_t><uintptr_t>self.stream

@@ -13,6 +13,8 @@ cdef enum:
     CAPTURED = 5
     RUN = 6
     VARIED = 7
+    BYTES = 8
+    POINTERS = 9
     HEADER = 10
 
 cdef class Numbers:
@@ -36,6 +38,7 @@ cdef class Program:
     cdef readonly int64_t count
     cdef readonly list objects
     cdef readonly list replicas
+    cdef readonly list blocks
     cdef Numbers kinds
     cdef Numbers needs
     cdef Numbers first_need
@@ -53,5 +56,6 @@ cdef class Program:
     cdef int put_pointer(self, int offset, Replica replica) except -1
     cdef int vary_launch(self, OpenNode node, object arguments) except -1
     cdef int forget(self, OpenNode node) except -1
+    cdef bint has_launch(self, OpenNode node)
     cpdef tuple operation(self, int64_t position)
     cpdef bint is_last(self, int64_t index)

@@ -118,6 +118,7 @@ class Program:
     def __init__(self):
         self.objects = []
         self.replicas = []  # whose addresses kernels take
+        self.blocks = []  # with-blocks that gave addresses to kernels themselves
         self.kinds = Numbers()
         self.needs = Numbers()
         self.first_need = Numbers()
@@ -159,19 +160,18 @@ class Program:
 
     def put_launch(self, node, function, gx, gy, gz, bx, by, bz, shared, block, nbytes):
         """Put the launch of a kernel on a node that is open, with its arguments as they are now."""
-        if not cython.compiled:
-            raise NotImplementedError("kernels need the compiled form of stf")
-        i: cython.longlong
-        words = self.launches.more(HEADER + (nbytes + 7) // 8)
-        node.work.add(8 * self.launches.count + LAUNCH)
-        words[0], words[1], words[2], words[3] = function, gx, gy, gz
-        words[4], words[5], words[6], words[7], words[8] = bx, by, bz, shared, nbytes
-        words[9] = self.pointers.count
-        memcpy(words + HEADER, cython.cast("void*", cython.cast("uintptr_t", block)), nbytes)
-        self.launches.count += HEADER + (nbytes + 7) // 8
-        for i in range(self.pointers.count):
-            self.launches.add(self.pointers.items[i])
-        self.pointers.clear()
+        if cython.compiled:  # else nobody gets here
+            i: cython.longlong
+            words = self.launches.more(HEADER + (nbytes + 7) // 8)
+            node.work.add(8 * self.launches.count + LAUNCH)
+            words[0], words[1], words[2], words[3] = function, gx, gy, gz
+            words[4], words[5], words[6], words[7] = bx, by, bz, shared
+            words[BYTES], words[POINTERS] = nbytes, self.pointers.count
+            memcpy(words + HEADER, cython.cast("void*", cython.cast("uintptr_t", block)), nbytes)
+            self.launches.count += HEADER + (nbytes + 7) // 8
+            for i in range(self.pointers.count):
+                self.launches.add(self.pointers.items[i])
+            self.pointers.clear()
         return 0
 
     def put_pointer(self, offset, replica):
@@ -218,9 +218,17 @@ class Program:
     def bodies(self):
         """What calls or captures bodies anew, for other values or other data."""
         known = [operation for operation in self.objects if operation is not None]
-        return [operation[1] for operation in known if operation[0] == CALL] + [
-            operation[3] for operation in known if operation[0] == CAPTURED and operation[3] is not None
-        ]
+        called = [operation[1] for operation in known if operation[0] == CALL]
+        captured = [operation[3] for operation in known if operation[0] == CAPTURED and operation[3] is not None]
+        return called + captured + self.blocks
+
+    def has_launch(self, node):
+        """Whether a node that is open has the launch of a kernel."""
+        i: cython.longlong
+        for i in range(node.work.count):
+            if node.work.items[i] & 7 in (LAUNCH, VARIED):
+                return True
+        return False
 
     def has_work(self):
         """Whether anything is to be done, by nodes that have ended."""

@@ -3,7 +3,7 @@ from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Dat
 from stf._engine.deps cimport EventSet
 from stf._engine.instances cimport INVALID, MODIFIED, SHARED, Replica
 from stf._engine.late cimport LateCall
-from stf._engine.nodes cimport CALL, CAPTURED, COPY, FILL, HEADER, KEEP, LAUNCH, RUN, VARIED, Numbers, Program
+from stf._engine.nodes cimport CALL, CAPTURED, COPY, FILL, BYTES, HEADER, POINTERS, KEEP, LAUNCH, RUN, VARIED, Numbers, Program
 from stf._engine.ports cimport COMPUTE, COPY_IN, COPY_OUT, HOST, Port
 from stf._engine.scopes cimport Outcome, Version
 from stf._engine.submit cimport Engine
@@ -37,6 +37,7 @@ cdef class Launch:
     cdef bytes rebound_block(self, Program program, int64_t position)
     cpdef int play_on(self, Port port, list things) except -1
     cdef int mark(self, object make, object content) except -1
+    cdef int launch(self, int64_t* words, char* content, int nbytes) except -1
     cdef int put_varied(self, Program program, tuple operation) except -1
     cdef int finish_calls(self) except -1
     cpdef int wait(self) except -1

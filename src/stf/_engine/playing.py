@@ -258,11 +258,11 @@ class Launch:
         if cython.compiled:
             i: cython.longlong
             words = program.launches.items + cython.cast(cython.longlong, position)
-            content = cython.cast("char*", words + HEADER)[: words[8]]
-            if self.rebinding is not None and words[9]:
+            content = cython.cast("char*", words + HEADER)[: words[BYTES]]
+            if self.rebinding is not None and words[POINTERS]:
                 patched = bytearray(content)
-                pointers = words + HEADER + (words[8] + 7) // 8
-                for i in range(words[9]):
+                pointers = words + HEADER + (words[BYTES] + 7) // 8
+                for i in range(words[POINTERS]):
                     replica = self.now(program.replicas[pointers[i] & 0xFFFFFFFF])
                     offset: cython.longlong = pointers[i] >> 32
                     patched[offset : offset + 8] = cython.cast(cython.longlong, replica.address).to_bytes(8, "little")
@@ -289,20 +289,7 @@ class Launch:
             make = Variation(shape, arguments, operation[2])
             made: tuple = make(self.values)
             content: bytes = made[8]
-            block = cython.cast(cython.longlong, cython.cast("uintptr_t", cython.cast("char*", content)))
-            self.port.launch(
-                self.slot,
-                words[0],
-                words[1],
-                words[2],
-                words[3],
-                words[4],
-                words[5],
-                words[6],
-                words[7],
-                block,
-                len(content),
-            )
+            self.launch(words, cython.cast("char*", content), len(content))
             if self.marks is not None:
                 self.mark(make, made)
         return 0
@@ -311,23 +298,29 @@ class Launch:
         """Launch a kernel with the arguments that were recorded; uncompiled, there are no kernels."""
         if cython.compiled:
             words = program.launches.items + position
-            block = cython.cast(cython.longlong, cython.cast("uintptr_t", words + HEADER))
-            if self.rebinding is not None:
+            if self.rebinding is None:
+                self.launch(words, cython.cast("char*", words + HEADER), words[BYTES])
+            else:
                 content: bytes = self.rebound_block(program, position)
-                block = cython.cast(cython.longlong, cython.cast("uintptr_t", cython.cast("char*", content)))
-            self.port.launch(
-                self.slot,
-                words[0],
-                words[1],
-                words[2],
-                words[3],
-                words[4],
-                words[5],
-                words[6],
-                words[7],
-                block,
-                words[8],
-            )
+                self.launch(words, cython.cast("char*", content), words[BYTES])
+        return 0
+
+    def launch(self, words, content, nbytes):
+        """Launch the kernel of a recorded launch with the arguments at an address."""
+        block = cython.cast(cython.longlong, cython.cast("uintptr_t", content))
+        self.port.launch(
+            self.slot,
+            words[0],
+            words[1],
+            words[2],
+            words[3],
+            words[4],
+            words[5],
+            words[6],
+            words[7],
+            block,
+            nbytes,
+        )
         return 0
 
     def look(self):

@@ -103,6 +103,7 @@ class ndarray(NDArrayOperatorsMixin):
     def get(self, stream: Any = None, order: str = "C", out: Any = None, blocking: bool = True) -> Any:
         """A NumPy copy, made on the current stream of the array's device."""
         with self.device:
+            cuda._refuse_while_capturing("D2H")
             cuda._ready([self])
         return self._host.copy(order) if out is None else numpy.copyto(out, self._host)
 
@@ -117,6 +118,7 @@ class ndarray(NDArrayOperatorsMixin):
         if not (self.flags.c_contiguous or self.flags.f_contiguous):
             raise RuntimeError("Cannot set to non-contiguous array")
         with self.device:
+            cuda._refuse_while_capturing("H2D")
             cuda._ready([self])
         self._host[...] = arr
 

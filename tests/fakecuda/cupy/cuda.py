@@ -335,6 +335,12 @@ def _is_capturing() -> bool:
     return bool(stream.value) and not _driver.cuStreamIsCapturing(stream, ctypes.byref(status)) and status.value == 1
 
 
+def _refuse_while_capturing(direction: str) -> None:
+    """Copies to and from the host are refused before the driver sees them: the capture goes on."""
+    if _is_capturing():
+        raise RuntimeError(f"the current stream is capturing, so {direction} transfers are disallowed")
+
+
 _captured: list[Any] = []  # what kernels of graphs do, by number
 
 

@@ -1,0 +1,334 @@
+"""Loops and branches that are recorded, and the scalars of data that decide them."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+from helpers import is_cuda
+
+import stf
+
+
+@stf.task
+def add(x: stf.ReadWrite, y: stf.Read, a=1.0):
+    x += a * y
+
+
+@stf.task
+def increment(x: stf.ReadWrite):
+    x += 1
+
+
+@stf.task
+def set_to(x: stf.Write, value):
+    x[...] = value
+
+
+@pytest.fixture
+def lX(ctx):
+    return ctx.logical_data(np.zeros(4), name="X")
+
+
+@pytest.fixture
+def lY(ctx):
+    return ctx.logical_data(np.arange(4.0), name="Y")
+
+
+def everywhere(ctx, n):
+    """Places in turn."""
+    return [ctx.devices[i % len(ctx.devices)] for i in range(n)]
+
+
+# -- loops and branches -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [0, 1, 7])
+def test_repeat(ctx, lX, lY, count):
+    with ctx.repeat(count):
+        for place in everywhere(ctx, 2):
+            add.on(place)(lX, lY)
+            increment.on(place)(lY)
+    x, y = np.zeros(4), np.arange(4.0)
+    for _ in range(2 * count):
+        x += y
+        y += 1
+    assert lX.numpy().tolist() == x.tolist()
+    assert lY.numpy().tolist() == y.tolist()
+
+
+def test_repeat_takes_a_number(ctx):
+    for wrong, error in ((1.5, TypeError), ("3", TypeError), (-1, ValueError)):
+        with pytest.raises(error, match="a number of times"):
+            ctx.repeat(wrong)
+
+
+def test_while_loop_tests_first(ctx, lX, lY):
+    steps = ctx.logical_data_zeros(())
+    with ctx.while_loop(steps < 5) as loop:
+        add.on(ctx.devices[-1])(lX, lY)
+        increment(steps)
+    assert float(steps) == 5 and loop.iterations == 5
+    assert lX.numpy().tolist() == [0, 5, 10, 15]
+    with ctx.while_loop(steps < 5) as loop:
+        increment(steps)
+    assert float(steps) == 5 and loop.iterations == 0
+
+
+def test_while_loop_that_tests_last(ctx):
+    steps = ctx.logical_data_zeros(())
+    with ctx.while_loop() as loop:
+        increment(steps)
+        loop.continue_while(steps < 0)
+    assert float(steps) == 1 and loop.iterations == 1
+    with ctx.while_loop(max_iterations=6) as loop:
+        increment(steps)
+        loop.continue_while(steps > 0)
+    assert float(steps) == 7 and loop.iterations == 6
+
+
+def test_what_a_loop_writes_and_never_reads(ctx, lX):
+    steps = ctx.logical_data_zeros(())
+    with ctx.while_loop(steps > 0):
+        set_to(lX, 9.0)
+        increment(steps)
+    assert lX.numpy().tolist() == [0] * 4  # no trip: the content stays
+    with ctx.while_loop(steps < 2):
+        set_to.on(ctx.devices[-1])(lX, 9.0)
+        increment(steps)
+    assert lX.numpy().tolist() == [9] * 4
+
+
+def test_a_loop_says_when_it_goes_on(ctx):
+    steps = ctx.logical_data_zeros(())
+    with pytest.raises(stf.TaskStateError, match="calls loop.continue_while"), ctx.while_loop():
+        increment(steps)
+    with pytest.raises(stf.TaskStateError, match="exactly once"), ctx.while_loop(steps < 1) as loop:
+        loop.continue_while(steps < 2)
+    with pytest.raises(TypeError, match="while_loop takes a condition"):
+        ctx.while_loop(True)
+    with pytest.raises(TypeError, match="if_ takes a condition"):
+        ctx.if_(steps)
+    assert float(steps) == 0
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_branches(ctx, lX, lY, value):
+    flag = ctx.logical_data_full((), value)
+    with ctx.if_(flag > 0.5) as branch:
+        add(lX, lY)
+        set_to(flag, 0.0)  # the condition was decided before
+    with branch.else_():
+        add.on(ctx.devices[-1])(lX, lY, 10.0)
+        increment(lY)
+    assert lX.numpy().tolist() == ([0, 1, 2, 3] if value else [0, 10, 20, 30])
+    assert lY.numpy()[0] == (0 if value else 1)
+    with pytest.raises(stf.TaskStateError, match="else_ comes directly behind"):
+        branch.else_()
+
+
+def test_loops_and_branches_nest(ctx, lX, lY):
+    outer, inner = ctx.logical_data_zeros(()), ctx.logical_data_zeros(())
+    with ctx.while_loop(outer < 3):
+        set_to(inner, 0.0)
+        with ctx.while_loop(inner < 4):
+            increment(inner)
+            with ctx.if_(inner > 2) as branch:
+                add(lX, lY)
+            with branch.else_():
+                add.on(ctx.devices[-1])(lX, lY, 100.0)
+        with ctx.repeat(2):
+            increment(lX)
+        increment(outer)
+    assert lX.numpy().tolist() == [6 + 606 * y for y in range(4)]
+
+
+def test_loops_in_a_recorded_graph(ctx, lX, lY):
+    steps = ctx.logical_data_zeros(())
+    g = ctx.task_graph()
+    with g:
+        set_to(steps, 0.0)
+        with ctx.while_loop(steps < 3):
+            add(lX, lY)
+            increment(steps)
+        with ctx.repeat(2):
+            increment.on(ctx.devices[-1])(lX)
+    for launch in range(1, 4):
+        g.launch()
+        assert lX.numpy().tolist() == [launch * (3 * y + 2) for y in range(4)]
+
+
+def test_a_body_that_fails_ends_the_loop(ctx, lX):
+    steps = ctx.logical_data_zeros(())
+    limit = ctx.logical_data_full((), 1e9)
+
+    @stf.task
+    def fails_at_third(s: stf.ReadWrite):
+        s += 1
+        if s > 2:
+            raise ZeroDivisionError("third")
+
+    def loops():
+        with ctx.while_loop(steps < limit):
+            fails_at_third(steps)
+        steps.numpy()
+
+    if ctx.on_cuda:
+        pytest.skip("a body on a device is recorded once: it raises then")
+    with pytest.raises(stf.TaskFailedError, match="ZeroDivisionError: third"):
+        loops()
+    set_to(steps, 0.0)
+    assert float(steps) == 0
+
+
+def test_a_loop_that_cannot_be_submitted_gives_its_memory_up(ctx, lX):
+    unwritten = ctx.logical_data_empty(4)
+    with pytest.raises(stf.UninitializedDataError), ctx.repeat(2):
+        add(lX, unwritten)
+    g = ctx.task_graph()
+    with g, pytest.raises(stf.UninitializedDataError), ctx.repeat(2):
+        add(lX, unwritten)
+    g.launch()
+    g.close()
+    lX.release()
+
+
+def test_what_a_branch_may_write_stays_when_it_does_not(ctx):
+    condition, one = ctx.logical_data(np.array(1.0)), ctx.logical_data(np.ones(3))
+    made = ctx.logical_data_empty(3)
+
+    @stf.task
+    def write(x: stf.Write, value):
+        x[...] = value
+
+    inner, g = ctx.task_graph("inner"), ctx.task_graph("outer")
+    with inner, ctx.if_(condition > 0.0):
+        write(made, 1.0)
+    with g:
+        inner.launch()
+    g.launch()
+    assert made.numpy().tolist() == [1] * 3
+    for graph in (g, inner):
+        write(made, 5.0)
+        ctx.fill(condition, -1.0)
+        graph.launch()
+        assert made.numpy().tolist() == [5] * 3
+        ctx.fill(condition, 1.0)
+        graph.launch()
+        assert made.numpy().tolist() == [1] * 3
+    add(made, one)
+    assert made.numpy().tolist() == [2] * 3
+
+
+def test_a_failure_in_a_loop_of_a_scope_is_told(ctx):
+    if is_cuda(ctx):
+        pytest.skip("a body on a device is recorded once: it raises then")
+
+    @stf.task
+    def fails(x: stf.ReadWrite):
+        raise RuntimeError("in the loop")
+
+    x, y = ctx.logical_data(np.zeros(3)), ctx.logical_data(np.zeros(3))
+    with ctx.graph_scope():
+        add(y, x)
+        with ctx.repeat(2):
+            fails(x)
+    with pytest.raises(stf.TaskFailedError, match="in the loop"):
+        ctx.synchronize()
+    with pytest.raises(stf.TaskFailedError, match="poisoned"):
+        x.numpy()
+    assert y.numpy().tolist() == [0] * 3
+
+
+# -- scalars ------------------------------------------------------------------------------------------------------------
+
+
+def test_arithmetic_of_scalars(ctx):
+    a, b = ctx.logical_data_full((), 3.0), ctx.logical_data_full((1,), 4.0)
+    c = ctx.logical_data_empty(())
+    for expression, value in (
+        (a / b, 0.75),
+        (2 * a - b**2, -10.0),
+        (abs(-a) + 1, 4.0),
+        (1 / (a - 1) - a, -2.5),
+        (b, 4.0),
+        (7, 7.0),
+        (np.float64(2) * a, 6.0),
+    ):
+        assert c.assign(expression) is c
+        assert float(c) == value
+    c.assign(c * c)
+    assert float(c) == 36
+
+
+def test_conditions(ctx):
+    a, b = ctx.logical_data_full((), 3.0), ctx.logical_data_full((), 4.0)
+    c = ctx.logical_data_empty((), np.bool_)
+    for condition, value in (
+        (a < b, True),
+        (a >= 3, True),
+        (b <= a, False),
+        (a > 5, False),
+        (stf.equal(a, 3) & (b > a), True),
+        ((a > b) | ~(b > a), False),
+        (a + 1 > b - 1, True),
+    ):
+        c.assign(condition)
+        assert bool(c.numpy()) is value
+
+
+def test_arrays_are_no_scalars(ctx, lX):
+    s = ctx.logical_data_zeros(())
+    with pytest.raises(TypeError, match="is not an array: open it in a task"):
+        lX + 1
+    with pytest.raises(TypeError, match="is not an array: open it in a task"):
+        bool(lX < 1)
+    with pytest.raises(TypeError, match="assign computes one number"):
+        lX.assign(s)
+    with pytest.raises(TypeError, match="truth of an expression of logical data is not known"):
+        bool(s < 1)
+    with pytest.raises(TypeError, match="equal compares logical data"):
+        stf.equal(1, 2)
+
+
+def test_what_an_assignment_holds(ctx):
+    """A recorded expression knows positions: the data that it reads may be dropped."""
+    s, t = ctx.logical_data_full((), 3.0), ctx.logical_data_empty(())
+    g = ctx.task_graph()
+    with g:
+        t.assign(s * 2 + 1)
+    handle = weakref.ref(s)
+    del s
+    gc.collect()
+    assert handle() is None
+    g.launch()
+    assert float(t) == 7
+
+
+def test_jacobi_to_convergence(ctx):
+    """Solve A x = b where A = diag(4) - ones off the diagonal, until the largest step is small."""
+    n = 16
+    b = np.linspace(1, 2, n)
+    x, y = ctx.logical_data(np.zeros(n)), ctx.logical_data_empty(n)
+    change = ctx.logical_data_full((), np.inf)
+    rhs = ctx.logical_data(b, readonly=True)
+
+    @stf.task
+    def sweep(x: stf.Read, b: stf.Read, y: stf.Write):
+        y[...] = b / 4
+        y[1:] += x[:-1] / 4
+        y[:-1] += x[1:] / 4
+
+    @stf.task
+    def compare(x: stf.Read, y: stf.Read, change: stf.Write):
+        change[...] = abs(x - y).max()
+
+    with ctx.while_loop(change > 1e-12, max_iterations=500) as loop:
+        sweep(x, rhs, y)
+        compare(x, y, change)
+        sweep(y, rhs, x)
+    matrix = 4 * np.eye(n) - np.eye(n, k=1) - np.eye(n, k=-1)
+    assert np.abs(matrix @ x.numpy() - b).max() < 1e-10
+    assert 5 < loop.iterations < 50

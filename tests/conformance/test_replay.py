@@ -1,0 +1,172 @@
+"""Functions whose submissions are recorded at their second call: `stf.replay`."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+
+import stf
+
+
+@stf.task
+def add(x: stf.ReadWrite, y: stf.Read, a=1.0):
+    x += a * y
+
+
+@stf.task
+def increment(x: stf.ReadWrite):
+    x += 1
+
+
+@pytest.fixture
+def lX(ctx):
+    return ctx.logical_data(np.zeros(4), name="X")
+
+
+@pytest.fixture
+def lY(ctx):
+    return ctx.logical_data(np.arange(4.0), name="Y")
+
+
+def everywhere(ctx, n):
+    """Places in turn."""
+    return [ctx.devices[i % len(ctx.devices)] for i in range(n)]
+
+
+def test_replay_records_the_second_call(ctx, lX, lY):
+    calls = []
+
+    @stf.replay
+    def step(x, y, a):
+        calls.append(a)
+        for place in everywhere(ctx, 2):
+            add.on(place)(x, y, a)
+
+    for k in range(1, 7):
+        step(lX, lY, 1.0)
+        assert lX.numpy().tolist() == [0, 2 * k, 4 * k, 6 * k]
+    assert len(calls) == 2
+    assert "1 recordings" in step.explain() and "6 calls" in step.explain()
+
+
+def test_numbers_are_parameters_of_a_replay(ctx, lX, lY):
+    calls = []
+
+    @stf.replay
+    def step(x, y, a, n=2):
+        calls.append(n)
+        for _ in range(n):  # so its value is part of the signature
+            add(x, y, a * 2)
+
+    total = 0
+    for k in range(6):
+        step(lX, lY, float(k))
+        total += 2 * 2 * k
+        assert lX.numpy()[1] == total
+    assert "shape the graph: n" in step.explain()
+    before = len(calls)
+    for _ in range(4):
+        step(lX, lY, 1.0, n=3)
+        total += 6
+        assert lX.numpy()[1] == total
+    assert len(calls) == before + 2
+    step(lX, lY, 1.0)
+    assert lX.numpy()[1] == total + 4 and len(calls) == before + 2
+
+
+def test_other_data_and_closures_are_recorded_anew(ctx, lX, lY):
+    factor, calls = 1.0, []
+
+    @stf.replay
+    def step(x):
+        calls.append(factor)
+        add(x, lY, factor)
+
+    lZ = ctx.logical_data(np.zeros(4))
+    for _ in range(3):
+        step(lX)
+    for _ in range(3):
+        step(lZ)
+    factor = 10.0
+    for _ in range(3):
+        step(lX)
+    assert lX.numpy().tolist() == [0, 33, 66, 99]
+    assert lZ.numpy().tolist() == [0, 3, 6, 9]
+    assert calls == [1.0] * 4 + [10.0] * 2
+
+
+def test_a_replay_cannot_branch_on_data(ctx, lX):
+    @stf.replay
+    def step(x):
+        if x.numpy()[0] < 10:
+            increment(x)
+
+    step(lX)
+    with pytest.raises(stf.TaskStateError, match="wait inside") as caught:
+        step(lX)
+    assert "cannot wait for data, or branch on them, on the host" in caught.value.__notes__[0]
+    increment(lX)
+    assert lX.numpy()[0] == 2
+
+
+def test_a_replay_inside_a_graph_is_a_part_of_it(ctx, lX, lY):
+    @stf.replay
+    def step(x, y):
+        add(x, y)
+
+    g = ctx.task_graph()
+    with g:
+        step(lX, lY)
+        step(lX, lY)
+    g.launch()
+    assert lX.numpy().tolist() == [0, 2, 4, 6]
+
+
+def test_what_replay_decorates():
+    with pytest.raises(TypeError, match="decorates a function, got int"):
+        stf.replay(3)
+    with pytest.raises(TypeError, match="has no parameter 'n' to be static"):
+        stf.replay(static=("n",))(lambda x: None)
+    with pytest.raises(TypeError, match="was called without logical data"):
+        stf.replay(lambda a: None)(1)
+
+
+def test_old_recordings_are_given_up(ctx, lY):
+    @stf.replay
+    def step(x):
+        add(x, lY)
+
+    many = [ctx.logical_data(np.zeros(4)) for _ in range(12)]
+    for x in many:
+        step(x)
+        step(x)
+    for x in many:
+        assert x.numpy().tolist() == [0, 2, 4, 6]
+    step.close()
+
+
+def test_a_replay_goes_from_context_to_context(ctx_factory):
+    """A function of a module outlives the contexts that it was recorded in, and keeps none of them alive."""
+
+    @stf.replay
+    def step(x, values):
+        add(x, x, float(values[0]))
+
+    values = np.ones(1)
+    for _ in range(3):
+        context = ctx_factory()
+        X = np.ones(2)
+        x = context.logical_data(X)
+        for _ in range(4):
+            step(x, values)
+        context.finalize()
+        assert X.tolist() == [16, 16]
+    alive = weakref.ref(context)
+    ctx_factory.opened.clear()
+    del context, x
+    gc.collect()
+    assert alive() is None
+    assert "12 calls" not in step.explain()
