@@ -353,7 +353,7 @@ def begin_body(task):
     try:
         if task.in_place and engine.scope is not None:
             outcomes.refuse_in_place(task, engine.scope)
-        waits.enter(engine.port, task)
+        waits.enter(engine.port, task, task.slot)
         if task.inputs is not None:
             outcomes.check_inputs(engine, task)
     except BaseException:
@@ -528,7 +528,11 @@ class BodyCapture:
 def are_same(values, others):
     """Whether values of parameters are the same: numbers by value, other objects by identity."""
     for one, other in zip(values, others, strict=True):
-        if one is not other and not (type(one) is type(other) and isinstance(one, Number) and one == other):
+        if one is other:
+            continue
+        if type(one) is not type(other) or not isinstance(one, Number) or one != other:
+            return False
+        if not one and not isinstance(one, int):  # zeros may differ in their signs
             return False
     return True
 

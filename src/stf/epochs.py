@@ -120,10 +120,7 @@ class Epoch:
         context = self._context()
         if context is None:  # it was dropped, and is being finalized
             return self.engine.new_task("graph", 1)
-        task = context.make_task_at([], "graph")
-        task.kind = "graph"
-        task.find_site_outside()
-        return task
+        return context.make_launch("graph")
 
     def discard(self) -> None:
         """Forget what was recorded."""

@@ -146,9 +146,7 @@ def submit_routine(context: Context, routine: Any, name: str, values: Any = None
     """Submit a routine as one task, of its own even where an epoch gathers tasks."""
     engine = context.engine
     epoch = engine.epoch
-    task = context.make_task_at([], name)
-    task.kind = "graph"
-    task.find_site_outside()
+    task = context.make_launch(name)
     if epoch is None or not epoch.implicit or (engine.scope is not None and engine.scope is not epoch.scope):
         playing.submit(engine, task, routine, values, rebinding)
         return
@@ -251,7 +249,6 @@ class TaskGraph:
         TaskStateError
             Nothing was recorded, or the graph is closed.
         """
-        self._must_not_be_closed()
         self._must_be_recorded()
         for name in values:
             if name not in self._params:
@@ -259,13 +256,16 @@ class TaskGraph:
                 raise TypeError(f"graph '{self.name}' has no parameter '{name}'; it has {known}")
             for number in self._params[name].in_kernels:
                 number.number_in(values)
-        self._context._must_be_open()
-        rebinding = self._rebinding(data) if data else None
-        try:
-            submit_routine(self._context, self._recording, self.name, values, rebinding)
-        finally:
-            if rebinding is not None:
-                rebinding.release(self._context.engine)
+        context = self._context
+        context._must_be_open()
+        if data:
+            rebinding = self._rebinding(data)
+            try:
+                submit_routine(context, self._recording, self.name, values, rebinding)
+            finally:
+                rebinding.release(context.engine)
+        else:
+            submit_routine(context, self._recording, self.name, values)
         self.launches += 1
 
     @property
@@ -327,7 +327,6 @@ class TaskGraph:
         CaptureError
             It is not one CUDA graph; the message says why.
         """
-        self._must_not_be_closed()
         self._must_be_recorded()
         context, graph = self._context, self._recording.graph
         context._must_be_open()
@@ -339,6 +338,7 @@ class TaskGraph:
 
     def _must_be_recorded(self) -> None:
         if self._recording is None:
+            self._must_not_be_closed()
             raise TaskStateError(f"graph '{self.name}' is not recorded; submit its tasks inside of `with g:` first")
 
     def _must_not_be_closed(self) -> None:

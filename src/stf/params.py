@@ -8,6 +8,8 @@ from typing import Any
 
 __all__ = ["Param"]
 
+UNASKED = object()
+
 
 class ValueNeededError(TypeError):
     """The value of a parameter was needed while a graph was recorded; `name` is the parameter's."""
@@ -36,6 +38,7 @@ class Param:
         self.default = default
         self.size = 8  # bytes that a kernel has for it, if it is an integer
         self.in_kernels: list[Param] = []  # what kernels take that is this, or is computed from it
+        self._asked: Any = UNASKED, None  # the values of the last launch, and what it is then
 
     @property
     def bases(self) -> tuple[Param, ...]:
@@ -57,7 +60,13 @@ class Param:
         TypeError
             It is none of that type.
         """
-        value, recorded = self.value_in(values), self.value_in(None)
+        asked = self._asked
+        if asked[0] is not values:  # every kernel that takes it asks
+            self._asked = asked = values, self._checked(self.value_in(values), self.value_in(None))
+        return asked[1]
+
+    def _checked(self, value: Any, recorded: Any) -> Any:
+        """A value as one of the type that was recorded."""
         if type(value) is type(recorded) and not isinstance(value, int):
             return value
         try:

@@ -36,6 +36,7 @@ if not cython.compiled:
 
 FOLDER = os.path.dirname(__file__) + os.sep  # code there submits no tasks of its own
 TOKEN: object = adapters.TOKEN
+NO_ARGUMENTS = ()
 active_places: list = adapters.active_places
 
 
@@ -86,6 +87,13 @@ class ContextCore:
     def make_task_at(self, accesses, symbol):
         """A task of the context's own."""
         return self.make_task(accesses, symbol)
+
+    def make_launch(self, name):
+        """A task of the context's own that launches what was recorded."""
+        task: Task = self.make_task(NO_ARGUMENTS, name)
+        task.kind = "graph"
+        task.find_site_outside()
+        return task
 
     def engine_entry(self):
         """A with-block that enters the engine once, so that what was dropped is released."""
@@ -256,7 +264,7 @@ class Task(TaskCore):
         engine.begin(self)
         try:
             if engine.scope is None:
-                waits.enter(engine.port, self)
+                waits.enter(engine.port, self, self.slot)
             elif self.in_place:
                 outcomes.refuse_in_place(self, engine.scope)
             if self.inputs is not None:

@@ -329,6 +329,59 @@ def test_kernels_and_copies_take_other_data(run):
                 assert [float(d.numpy()[0]) for d in data] == model
 
 
+def test_zeros_of_either_sign_are_different_values(run):
+    @run
+    def body():
+        @stf.task
+        def sign(x: stf.Write, a):
+            x[...] = np.copysign(1.0, a)
+
+        with stf.context(devices="cuda:0") as ctx:
+            x, y = ctx.logical_data(np.zeros(4)), ctx.logical_data(np.zeros(4))
+            g = ctx.task_graph()
+            a = g.param("a", 0.0)
+            with g:
+                sign(x, a)
+                ctx.launch_kernel(axpy, (1, 1), a, x.read(), y.rw(), 4)
+            for value in (0.0, -0.0, 0.0, 0.0, -0.0, 1.0, -0.0):
+                g.launch(a=value)
+                assert x.numpy()[0] == np.copysign(1.0, value)
+
+
+def test_a_body_that_fails_for_a_value_leaves_the_graph_as_it_was(run):
+    """Kernels before it, which were to be renewed as well, are as the next launch wants them."""
+
+    @run
+    def body():
+        @stf.task
+        def add(x: stf.ReadWrite, a):
+            if a == 2:
+                raise ValueError("not two")
+            x += a
+
+        with stf.context(devices="cuda:0") as ctx:
+            x, y = ctx.logical_data(np.ones(4)), ctx.logical_data(np.zeros(4))
+            g = ctx.task_graph()
+            a = g.param("a", 1.0)
+            with g:
+                ctx.launch_kernel(axpy, (1, 1), a, x.read(), y.rw(), 4)
+                add(x, a)
+            model = [1.0, 0.0]
+            for value in (1.0, 3.0, 3.0, 4.0):
+                g.launch(a=value)
+                model = [model[0] + value, model[1] + value * model[0]]
+                assert [float(x.numpy()[0]), float(y.numpy()[0])] == model
+            with pytest.raises(stf.TaskFailedError, match="not two"):
+                g.launch(a=2.0)
+            ctx.fill(x, 1.0)
+            ctx.fill(y, 0.0)
+            model = [1.0, 0.0]
+            for value in (4.0, 1.0, 4.0):
+                g.launch(a=value)
+                model = [model[0] + value, model[1] + value * model[0]]
+                assert [float(x.numpy()[0]), float(y.numpy()[0])] == model
+
+
 def test_kernels_in_a_with_block_take_no_other_data(run):
     """They were given addresses: nobody knows of which data."""
 

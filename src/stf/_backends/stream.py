@@ -216,9 +216,9 @@ class StreamBackend(LanePort):
         """Return when the driver has all that was submitted."""
         self.driver.deliver()
 
-    def renew(self, graph, node, what):
-        """Let a node of a graph do something else from the next launch on: a kernel's launch, or a graph within."""
-        self.driver.renew(graph, node, what)
+    def renew(self, graph, changes):
+        """Let nodes of a graph do something else from the next launch on; see `Driver.renew`."""
+        self.driver.renew(graph, changes)
 
     def call(self, slot, body):
         lane: Lane = self.lanes[slot]

@@ -153,11 +153,11 @@ class Driver:
     def deliver(self):
         """Return when the device's library has all that was submitted."""
 
-    def renew(self, graph, node, what):
-        """Let a node of a captured graph do something else from the next launch on.
+    def renew(self, graph, changes):
+        """Let nodes of a captured graph do something else from the next launch on.
 
-        That is (function, three extents of the grid, three of a block, shared memory, bytes of the arguments), or
-        another captured graph of the same shape.
+        Each change is (node, content, …); the content is ((function, three extents of the grid, three of a block,
+        shared memory), bytes of the arguments), or another captured graph of the same shape.
         """
         raise NotImplementedError
 

@@ -428,9 +428,9 @@ cdef class CallersDriver(CudaDriver):
     def deliver(self):
         self.flush()
 
-    def renew(self, Captured graph, int64_t node, what):
+    def renew(self, Captured graph, list changes):
         self.flush()
-        graph.renew(node, what)
+        graph.renew(changes)
 
     cpdef int follow(self, int stream, int64_t pointer) except -1:
         cdef DeviceStream lane = <DeviceStream>self.streams[stream]

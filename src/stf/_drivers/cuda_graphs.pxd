@@ -31,5 +31,5 @@ cdef class Captured:
     cdef bint proven  # CUDA launched it, and will not refuse it
     cdef int prepare(self) except -1
     cdef int add_to(self, cu.CUstream stream) except -1
-    cdef int renew(self, int64_t node, object what) except -1
+    cdef int renew(self, list changes) except -1
     cdef int renew_launch(self, cu.CUgraphNode node, tuple what) except -1

@@ -274,31 +274,35 @@ cdef class Captured:
         check(code, "cuGraphAddChildGraphNode", self.where)
         return go_on_after(stream, node)
 
-    cdef int renew(self, int64_t node, object what) except -1:
-        """Let a node do something else from the next launch on."""
-        cdef cu.CUgraphNode target = <cu.CUgraphNode><uintptr_t>node
+    cdef int renew(self, list changes) except -1:
+        """Let nodes do something else from the next launch on: (node, content, …) each, as they were captured."""
+        cdef cu.CUgraphNode node
+        cdef tuple change
         cdef cu.CUcontext before = push(self.context)
         try:
-            if isinstance(what, Captured):
-                code = cu.cuGraphExecChildGraphNodeSetParams(self.executable.handle, target, (<Captured>what).graph)
-                check(code, "cuGraphExecChildGraphNodeSetParams", self.where)
-            else:
-                self.renew_launch(target, what)
+            for change in changes:
+                node = <cu.CUgraphNode><uintptr_t>change[0]
+                if isinstance(change[1], Captured):
+                    code = cu.cuGraphExecChildGraphNodeSetParams(self.executable.handle, node, (<Captured>change[1]).graph)
+                    check(code, "cuGraphExecChildGraphNodeSetParams", self.where)
+                else:
+                    self.renew_launch(node, change[1])
         finally:
             pop(before)
         return 0
 
     cdef int renew_launch(self, cu.CUgraphNode node, tuple what) except -1:
         cdef cu.CUDA_KERNEL_NODE_PARAMS launch
-        cdef bytes arguments = what[8]
+        cdef tuple shape = what[0]
+        cdef bytes arguments = what[1]
         cdef size_t size = len(arguments)
         cdef void* extra[5]
         extra[0], extra[1] = <void*>1, <void*><char*>arguments  # CU_LAUNCH_PARAM_BUFFER_POINTER
         extra[2], extra[3], extra[4] = <void*>2, <void*>&size, NULL  # CU_LAUNCH_PARAM_BUFFER_SIZE, CU_LAUNCH_PARAM_END
         memset(&launch, 0, sizeof(launch))
-        launch.func = <cu.CUfunction><uintptr_t>what[0]
-        launch.gridDimX, launch.gridDimY, launch.gridDimZ = what[1], what[2], what[3]
-        launch.blockDimX, launch.blockDimY, launch.blockDimZ, launch.sharedMemBytes = what[4], what[5], what[6], what[7]
+        launch.func = <cu.CUfunction><uintptr_t>shape[0]
+        launch.gridDimX, launch.gridDimY, launch.gridDimZ = shape[1], shape[2], shape[3]
+        launch.blockDimX, launch.blockDimY, launch.blockDimZ, launch.sharedMemBytes = shape[4], shape[5], shape[6], shape[7]
         launch.extra = extra
         code = cu.cuGraphExecKernelNodeSetParams(self.executable.handle, node, &launch)
         return check(code, "cuGraphExecKernelNodeSetParams", self.where)

@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+
+try:
+    import cython
+except ImportError:
+    from stf import _cython as cython  # type: ignore[no-redef]
 
 from stf.errors import CaptureError, TaskFailedError
 
+UNKNOWN = object()
 OTHERS = 4  # graphs that are kept of launches with other data
+NUMBERS = (int, float, bool, complex)
 log = logging.getLogger("stf")
 
 
+@cython.cclass
 class DriverGraph:
     """The driver's graph of one recording or routine, made when it pays; `refusal` says why there is none.
 
     What cannot be one graph is played, which does the same.
     """
 
-    def __init__(self, runs_before: int) -> None:
+    def __init__(self, runs_before):
         self.runs_left = runs_before
-        self.graph: Any = None
-        self.refusal: str | None = None
-        self.marks: list[Mark] = []
-        self.others: dict[Any, Any] = {}
+        self.is_ready = False  # it was launched before
+        self.graph = self.refusal = None
+        self.marks = []
+        self.values = UNKNOWN  # of the last launch
+        self.others = {}
 
-    def made_for(self, launch: Any, thing: Any, slot: int) -> Any:
+    def made_for(self, launch, thing, slot):
         """The graph of `thing`, for the values of a launch on a slot; None if the launch is to be played.
 
         `thing` has a `story`, ``refusal(place, memory, looped, unread)``, ``flags()`` and ``put(launch, slot)``.
@@ -46,14 +54,20 @@ class DriverGraph:
                 return self.made_for_other_data(launch, thing)
             if self.graph is None:
                 self.make(launch, thing)
-            self.renew(launch, self.graph, self.marks)
+            if not self.is_ready:
+                engine.root.prepare(self.graph)
+                self.is_ready = True
+            if self.marks and not is_as_before(launch.values, self.values):
+                self.values = UNKNOWN
+                renew(launch, self.graph, self.marks)
+                self.values = launch.values
         except TaskFailedError:  # a body of the user's, for the values of this launch: played, it says so again
             return None
         except Exception as error:  # whatever libraries and drivers say; what is played tells what is really wrong
             self.refuse(launch, thing, str(error) or type(error).__name__)
         return self.graph
 
-    def make(self, launch: Any, thing: Any) -> None:
+    def make(self, launch, thing):
         """Capture what it does, with the parameters as they are by default."""
         self.must_suit(launch, thing)
         self.graph, self.marks = launch.capture(thing)
@@ -61,7 +75,7 @@ class DriverGraph:
             raise CaptureError("there is nothing to do")
         self.graph.is_own = bool(self.marks)
 
-    def made_for_other_data(self, launch: Any, thing: Any) -> Any:
+    def made_for_other_data(self, launch, thing):
         """The graph for a launch with other data than those that were recorded; the last ones are kept."""
         self.must_suit(launch, thing)
         key = launch.rebinding.key()
@@ -72,26 +86,22 @@ class DriverGraph:
                 raise CaptureError("there is nothing to do")
             known[0].is_own = bool(known[1])
         self.others[key] = known
-        self.renew(launch, *known)
+        graph, marks = known
+        launch.engine.root.prepare(graph)
+        renew(launch, graph, marks)
         if len(self.others) > OTHERS:
             launch.engine.root.deliver()  # no launch of it is on its way any more
             del self.others[next(iter(self.others))]
-        return known[0]
+        return graph
 
-    def renew(self, launch: Any, graph: Any, marks: list[Mark]) -> None:
-        """Have an executable whose nodes that depend on parameters are as a launch has them."""
-        launch.engine.root.prepare(graph)
-        for mark in marks:
-            mark.renew(launch, graph)
-
-    def must_suit(self, launch: Any, thing: Any) -> None:
+    def must_suit(self, launch, thing):
         """Raise CaptureError if there can be no such graph."""
         engine, where = launch.engine, launch.task.where
         reason = thing.refusal(where, engine.affine[where], False, frozenset(thing.flags()))
         if reason is not None:
             raise CaptureError(reason)
 
-    def refuse(self, launch: Any, thing: Any, reason: str) -> None:
+    def refuse(self, launch, thing, reason):
         """Play it from now on."""
         launch.engine.root.deliver()  # no launch of what is dropped here is on its way any more
         self.graph, self.marks, self.refusal = None, [], reason
@@ -99,22 +109,48 @@ class DriverGraph:
         log.info("%s is not one graph of the device's, but driven from the host: %s", thing.story, reason)
 
 
+def is_as_before(values, last):
+    """Whether two launches have the same values: numbers of the same type that are equal, or the same objects."""
+    if values is None or type(last) is not dict or len(values) != len(last):
+        return False
+    for name, value in values.items():
+        before = last.get(name, UNKNOWN)
+        if value is before:
+            continue
+        if type(value) is not type(before) or type(value) not in NUMBERS or value != before:
+            return False
+        if not value and type(value) is not int:  # zeros may differ in their signs
+            return False
+    return True
+
+
+@cython.cclass
 class Mark:
     """A node of a driver's graph that depends on parameters, and what it is for the values of the last launch."""
 
-    def __init__(self, node: int, make: Any, content: Any) -> None:
+    def __init__(self, node, make, content):
         self.node = node
         self.make = make
         self.content = content
 
-    def renew(self, launch: Any, graph: Any) -> None:
-        """Let it be as the values of a launch have it."""
-        content = self.make(launch.values)
+
+def renew(launch, graph, marks: list):
+    """Let the nodes of a graph that depend on parameters be as the values of a launch have them."""
+    changes = []
+    for item in marks:
+        mark = cython.cast(Mark, item)
+        content = mark.make(launch.values)
         if content is None:
             raise CaptureError("a body puts nothing on its stream for some values of its parameters")
-        if content is not self.content and content != self.content:
-            root = launch.engine.root
-            root.renew(graph, self.node, content)
-            if not isinstance(content, tuple):  # a body: launches before this one use what the last one allocated
-                root.keep(launch.slot, self.content)
-            self.content = content
+        if content is not mark.content and content != mark.content:
+            changes.append((mark.node, content, mark))
+    if not changes:
+        return 0
+    root = launch.engine.root
+    root.renew(graph, changes)
+    for change in changes:
+        mark = cython.cast(Mark, change[2])
+        if not isinstance(change[1], tuple):  # a body: launches before this one use what the last one allocated
+            root.keep(launch.slot, mark.content)
+        mark.content = change[1]
+    return 0

@@ -4,10 +4,25 @@ from stf._engine.deps cimport EventSet
 from stf._engine.instances cimport INVALID, MODIFIED, SHARED, Replica
 from stf._engine.late cimport LateCall
 from stf._engine.nodes cimport CALL, CAPTURED, COPY, FILL, BYTES, HEADER, POINTERS, KEEP, LAUNCH, RUN, VARIED, Numbers, Program
+from stf._engine cimport waits
+from stf._engine.recordings cimport Use
 from stf._engine.ports cimport COMPUTE, COPY_IN, COPY_OUT, HOST, Port
 from stf._engine.scopes cimport Outcome, Version
 from stf._engine.submit cimport Engine
 from stf._engine.task cimport ENDED, NEW, OPEN, TaskCore
+
+cdef class Needed:
+    cdef Use use
+    cdef Data core
+    cdef int mode
+    cdef list entries
+    cdef bint fresh
+    cdef Access access(self)
+
+cdef class Variation:
+    cdef tuple shape
+    cdef bytes recorded
+    cdef object arguments
 
 cdef class Launch:
     cdef readonly Engine engine

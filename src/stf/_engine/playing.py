@@ -19,7 +19,7 @@ from stf._engine.deps import EventSet
 from stf._engine.failures import Failure
 from stf._engine.late import LateCall
 from stf._engine.nodes import Numbers, Program
-from stf._engine.recordings import NOTHING
+from stf._engine.recordings import NOTHING, Use
 from stf._engine.scopes import Outcome, Version
 from stf.errors import CaptureError
 
@@ -202,7 +202,7 @@ class Launch:
             if again is not None and (again.varies or self.rebinding is not None):
                 captured = again(self.values, self.rebinding)
             if self.marks is None:
-                waits.enter_slot(self.port, self.slot)
+                waits.enter(self.port, self.task, self.slot)
             elif captured is None:
                 raise CaptureError("a body puts nothing on its stream for some values of its parameters")
         finally:
@@ -219,7 +219,7 @@ class Launch:
         """Put a whole graph on a slot; return the slot."""
         engine = self.engine
         self.slot = slot
-        waits.enter_slot(self.port, slot)
+        waits.enter(self.port, self.task, slot)
         engine.gate.enter()
         try:
             self.port.play_captured(slot, captured)
@@ -288,7 +288,7 @@ class Launch:
             shape = (words[0], words[1], words[2], words[3], words[4], words[5], words[6], words[7])
             make = Variation(shape, arguments, operation[2])
             made: tuple = make(self.values)
-            content: bytes = made[8]
+            content: bytes = made[1]
             self.launch(words, cython.cast("char*", content), len(content))
             if self.marks is not None:
                 self.mark(make, made)
@@ -380,6 +380,8 @@ def make_bound(make, binding, values):
     return make(binding(values))
 
 
+@cython.final
+@cython.cclass
 class Variation:
     """A launch of a kernel for the values of parameters: its shape, and the bytes of its arguments."""
 
@@ -389,7 +391,7 @@ class Variation:
         self.arguments = arguments
 
     def __call__(self, values):
-        return (*self.shape, self.arguments.packed(values, self.recorded))
+        return self.shape, self.arguments.packed(values, self.recorded)
 
 
 class Call:
@@ -434,36 +436,47 @@ class Last:
         launch.engine.ran += 1
 
 
+@cython.final
+@cython.cclass
 class Needed:
     """A use of a launch: of which data, in which mode, and where that must be valid before."""
 
-    def __init__(self, use, core):
-        self.use = use
-        self.core = core
-        self.mode = use.mode
-        self.entries = use.entries
-        self.fresh = use.conditional and not has_content(core.version)
-        if use.conditional and not self.fresh:  # it may stay as it is
+    def __init__(self, of: Use, data: Data):
+        self.use = of
+        self.core = data
+        self.mode = of.mode
+        self.entries = of.entries
+        self.fresh = of.conditional and not has_content(data.version)
+        if of.conditional and not self.fresh:  # it may stay as it is
             self.mode = RW
-            self.entries = [*use.entries, *[place for place in use.finals if place not in use.entries]]
+            self.entries = [*of.entries, *[place for place in of.finals if place not in of.entries]]
+
+    def access(self):
+        """The access of the launch: at the first entry, or else where the data is valid afterwards."""
+        places = self.entries or self.use.finals or [AFFINE]
+        access: Access = Access.__new__(Access)
+        access.data = None
+        access.core = self.core
+        access.mode = self.mode
+        access.op = None
+        access.place = places[0]
+        return access
+
+
+def needs_of(routine, rebinding):
+    """What a launch needs, and its accesses: always the same for a launch with the routine's own data."""
+    if rebinding is None and routine.needed is not None:
+        return routine.needed
+    uses = [Needed(use, use.data if rebinding is None else rebinding.data_for(use.data)) for use in routine.uses]
+    needs = (uses, [cython.cast(Needed, needed).access() for needed in uses])
+    if rebinding is None and not any([use.conditional for use in routine.uses]):
+        routine.needed = needs
+    return needs
 
 
 def has_content(version: Version):
     """Whether a data has a content."""
     return version.valid > 0 or version.phantom or version.partials is not None
-
-
-def access_of(needed):
-    """The access of a launch to a data: at its first entry, or else where it is valid afterwards."""
-    use = needed.use
-    access: Access = Access.__new__(Access)
-    access.data = None
-    access.core = needed.core
-    access.mode = needed.mode
-    access.op = None
-    places = needed.entries or use.finals or [AFFINE]
-    access.place = places[0]
-    return access
 
 
 def submit(engine: Engine, task: TaskCore, routine, values=None, rebinding=None):
@@ -472,8 +485,9 @@ def submit(engine: Engine, task: TaskCore, routine, values=None, rebinding=None)
     A routine has `uses`, `after` and `calls()`, and ``run(launch, slot)`` does its work after what is on a slot, and
     returns the slot after that.
     """
-    uses = [Needed(use, use.data if rebinding is None else rebinding.data_for(use.data)) for use in routine.uses]
-    task.accesses = [access_of(needed) for needed in uses]
+    needs: tuple = needs_of(routine, rebinding)
+    uses: list = needs[0]
+    task.accesses = list(needs[1])
     task.is_launch_once = routine.once
     late = routine.calls()
     if late and (engine.scope is None or engine.scope.once):
@@ -502,14 +516,16 @@ def submit(engine: Engine, task: TaskCore, routine, values=None, rebinding=None)
     engine.end(task)
     engine.gate.enter()
     try:
-        for needed in uses:
-            use, core = needed.use, cython.cast(Data, needed.core)
+        last: EventSet = routine.last
+        for item in uses:
+            needed = cython.cast(Needed, item)
+            use, core = needed.use, needed.core
             if engine.scope is not None and needed.fresh:
                 core.version.conditional = True
             if use.finals is not None:
                 set_finals(core, use.finals)
-                if routine.last is not None:
-                    routine.last.update(core.version.writers)
+                if last is not None:
+                    last.update(core.version.writers)
             if routine.once:
                 take_writers(use)
     finally:
@@ -539,12 +555,13 @@ def bring_entries(engine: Engine, task: TaskCore, routine, uses, rebinding):
     engine.gate.enter()
     engine.coherency.asking = task
     try:
-        for needed in uses:
-            use = needed.use
-            data: Data = needed.core
-            for place in needed.entries[1:]:
-                replica = engine.coherency.provide(data, data.version, place, READ, task.slot)
-                replica.pins -= 1
+        for item in uses:
+            needed = cython.cast(Needed, item)
+            use, data = needed.use, needed.core
+            if len(needed.entries) > 1:
+                for place in needed.entries[1:]:
+                    replica = engine.coherency.provide(data, data.version, place, READ, task.slot)
+                    replica.pins -= 1
             if use.finals is not None and engine.scope is not None:
                 for place in use.finals:
                     if data.version.find(place) is None:
@@ -576,21 +593,21 @@ def run_at_root(engine: Engine, task: TaskCore, routine, values, late, rebinding
     return 0
 
 
-def take_writers(use):
+def take_writers(of: Use):
     """Who wrote a data in a recording that is launched once, and how that goes."""
-    data: Data = use.data
-    inner: Version = use.version
+    data: Data = of.data
+    inner: Version = of.version
     if inner is not None and inner.joined & WRITE:
         data.version.take_writers(inner)
     return 0
 
 
-def set_finals(data: Data, places):
+def set_finals(data: Data, places: list):
     """Say where a data is valid after a launch that wrote it."""
     version: Version = data.version
     version.forget_content()
     for place in places:
-        replica = version.find(place)
+        replica: Replica = version.find(place)
         replica.state = MODIFIED if len(places) == 1 else SHARED
         version.valid += 1
     return 0

@@ -9,5 +9,14 @@ from stf._engine.submit cimport Engine
 from stf._engine.task cimport TaskCore
 from stf._sync cimport PyThread_get_thread_ident
 
+cdef class Use:
+    cdef readonly Data data
+    cdef public int mode
+    cdef public list entries
+    cdef public list finals
+    cdef readonly bint had_content
+    cdef Version version
+    cdef public bint conditional
+
 cpdef int check_thread(Engine engine, TaskCore task) except -1
 cpdef Version import_version(Engine engine, Data data)

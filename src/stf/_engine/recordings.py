@@ -292,6 +292,8 @@ def leave_scope(engine: Engine, scope):
     scope.parts = []
 
 
+@cython.final
+@cython.cclass
 class Use:
     """How a recording uses a data: the joined mode, where it must be valid before, and where it is valid after.
 
@@ -408,6 +410,7 @@ class Recording:
         self.graph = DriverGraph(0 if scope.once else 1)
         self.closed = False
         self.parts = scope.parts
+        self.needed = None  # what a launch with its own data needs
         self.once = scope.once
 
     def calls(self):

@@ -53,6 +53,7 @@ class Routine:
         self.after = EventSet()
         self.graph = DriverGraph(0)
         self.owners = 1
+        self.needed = None
         for part in parts:
             self.after.update(part.after)
 

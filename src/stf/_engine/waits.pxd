@@ -5,4 +5,4 @@ from stf._sync cimport PyThread_get_thread_ident
 
 cdef long live_engines
 cdef long running_bodies
-cdef int enter(Port port, TaskCore task) except -1
+cdef int enter(Port port, TaskCore task, int slot) except -1

@@ -84,18 +84,18 @@ def wait(port, events):
         BLOCKED.pop(thread, None)
 
 
-def enter(port, task):
-    """Wait until the body of an open task may run where it stands; no gate may be held."""
+def enter(port, task, slot):
+    """Wait until what an open task does on a slot may stand there; no gate may be held."""
     if task.before is None and task.after is None and running_bodies == 0 and live_engines == 1:
-        port.enter(task.slot)  # nobody waits for this thread
+        port.enter(slot)  # nobody waits for this thread
         return 0
     thread = PyThread_get_thread_ident()
     if thread not in RUNNING and len(held_by(thread)) == 1:
-        port.enter(task.slot)  # nor here: this task is all that it holds
+        port.enter(slot)  # nor here: this task is all that it holds
         return 0
-    note(thread, WorkWait(port, None, task.slot), f"task {task.label()}")
+    note(thread, WorkWait(port, None, slot), f"task {task.label()}")
     try:
-        port.enter(task.slot)
+        port.enter(slot)
     finally:
         BLOCKED.pop(thread, None)
     return 0

@@ -24,6 +24,12 @@ cdef class LaunchBlock:
     cdef unsigned char data[4096]
     cdef int put_integer(self, int offset, int size, int64_t value) except -1
     cdef int put_double(self, int offset, double value) except -1
+    cdef int put_bytes(self, int offset, bytes raw) except -1
+    cdef bytes content(self, int count)
+
+cdef class LateArguments:
+    cdef Kernel kernel
+    cdef tuple late
 
 cdef class KernelTask:
     cdef readonly Task task

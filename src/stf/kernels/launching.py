@@ -98,13 +98,15 @@ class LaunchBlock:
 
     def content(self, count):
         """The first bytes."""
-        return bytes(self.data[:count])
+        if not cython.compiled:
+            return bytes(self.data[:count])
+        return cython.cast("char*", cython.address(self.data[0]))[:count]
 
     def put_bytes(self, offset, raw):
-        i: cython.Py_ssize_t
-        content: bytes = raw
-        for i in range(len(content)):
-            self.data[offset + i] = content[i]
+        if not cython.compiled:
+            self.data[offset : offset + len(raw)] = raw
+        else:
+            memcpy(cython.address(self.data[offset]), cython.cast("char*", raw), len(raw))
         return 0
 
 
@@ -252,6 +254,8 @@ def recorded_value(task: Task, param, size):
     return param.value_in(None)
 
 
+@cython.final
+@cython.cclass
 class LateArguments:
     """Arguments of a recorded launch that are parameters, each with the index of the kernel's own parameter."""
 
@@ -261,16 +265,19 @@ class LateArguments:
 
     def packed(self, values, recorded):
         """The bytes of all arguments for the values of a launch; the others are as they were recorded."""
-        block = LaunchBlock()
+        block: LaunchBlock = spare_blocks.pop() if spare_blocks else LaunchBlock()
         block.put_bytes(0, recorded)
         kernel: Kernel = self.kernel
-        for index, param in self.late:
+        for item in self.late:
+            index, param = item
             value = param.number_in(values)
             if kernel.ndims is None:
                 put_value(kernel, index, value, block)
             else:
                 block.put_bytes(kernel.offsets[index], described_value(value))
-        return block.content(len(recorded))
+        content = block.content(len(recorded))
+        spare_blocks.append(block)
+        return content
 
 
 def put_described(task: Task, kernel: Kernel, args, block: LaunchBlock):

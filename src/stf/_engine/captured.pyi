@@ -1,0 +1,13 @@
+from typing import Any
+
+class DriverGraph:
+    graph: Any
+    refusal: str | None
+    others: dict[Any, Any]
+    def __init__(self, runs_before: int) -> None: ...
+    def made_for(self, launch: Any, thing: Any, slot: int) -> Any: ...
+    def make(self, launch: Any, thing: Any) -> None: ...
+
+class Mark:
+    node: int
+    def __init__(self, node: int, make: Any, content: Any) -> None: ...
