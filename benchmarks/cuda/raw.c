@@ -123,16 +123,18 @@ static void bandwidth(const char *name, int inwards)
     DO(cuMemFreeHost(host));
 }
 
-/* A chain of kernels as a graph: per node to add it, to instantiate, and to run; per launch to submit it. */
+/* A chain of kernels as a graph: per node to add it, to instantiate, to update, to renew and to run; per launch to
+   submit it. */
 static void graphs(int n)
 {
-    double times[4][REPEAT];
-    const char *names[4] = {"graph_add", "graph_instantiate", "graph_run", "graph_submit"};
+    double times[6][REPEAT];
+    const char *names[6] = {"graph_add", "graph_instantiate", "graph_run", "graph_submit", "graph_update", "graph_renew"};
+    CUgraphNode *nodes = malloc(n * sizeof *nodes);
     void *args[1] = {&memory};
     for (int r = 0; r < REPEAT; r++) {
-        CUgraph graph;
+        CUgraph graph, other;
         CUgraphExec executable;
-        CUgraphNode node, before = NULL;
+        CUgraphExecUpdateResultInfo info;
         CUDA_KERNEL_NODE_PARAMS params = {0};
         params.func = touch;
         params.gridDimX = params.gridDimY = params.gridDimZ = 1;
@@ -141,8 +143,7 @@ static void graphs(int n)
         DO(cuGraphCreate(&graph, 0));
         double start = now_us();
         for (int i = 0; i < n; i++) {
-            DO(cuGraphAddKernelNode(&node, graph, i ? &before : NULL, i > 0, &params));
-            before = node;
+            DO(cuGraphAddKernelNode(&nodes[i], graph, i ? &nodes[i - 1] : NULL, i > 0, &params));
         }
         times[0][r] = (now_us() - start) / n;
         start = now_us();
@@ -156,12 +157,37 @@ static void graphs(int n)
             DO(cuStreamSynchronize(streams[0]));
             times[2][r] = (now_us() - start) / n;
         }
+        DO(cuGraphClone(&other, graph));
+        start = now_us();
+        DO(cuGraphExecUpdate(executable, other, &info));
+        times[4][r] = (now_us() - start) / n;
+        start = now_us();
+        for (int i = 0; i < n; i++)
+            DO(cuGraphExecKernelNodeSetParams(executable, nodes[i], &params));
+        times[5][r] = (now_us() - start) / n;
         DO(cuGraphExecDestroy(executable));
         DO(cuGraphDestroy(graph));
+        DO(cuGraphDestroy(other));
     }
-    for (int i = 0; i < 4; i++) {
+    free(nodes);
+    for (int i = 0; i < 6; i++) {
         qsort(times[i], REPEAT, sizeof times[i][0], ascending);
         printf("%s %.4f\n", names[i], times[i][REPEAT / 2]);
+    }
+}
+
+/* What a body puts on a stream of its own, as a graph. */
+static void capture(int n)
+{
+    static CUgraph graphs[BURST];
+    void *arguments[] = {&memory};
+    for (int i = 0; i < n; i++) {
+        DO(cuStreamBeginCapture(streams[0], CU_STREAM_CAPTURE_MODE_RELAXED));
+        DO(cuLaunchKernel(touch, 1, 1, 1, 1, 1, 1, 0, streams[0], arguments, NULL));
+        DO(cuStreamEndCapture(streams[0], &graphs[i]));
+        if (i % 16 == 15)
+            for (int k = i - 15; k <= i; k++)
+                DO(cuGraphDestroy(graphs[k]));
     }
 }
 
@@ -187,6 +213,7 @@ int main(void)
     measure("launch", launch);
     measure("launch4", launch4);
     measure("scalar_wait", scalar_wait);
+    measure("capture", capture);
     graphs(1000);
     bandwidth("host_to_device_gbps", 1);
     bandwidth("device_to_host_gbps", 0);

@@ -8,6 +8,7 @@ enough that a full launch queue is not what is measured. The ratio to a raw case
 from __future__ import annotations
 
 import argparse
+import ctypes
 import importlib.util
 import json
 import shutil
@@ -203,6 +204,11 @@ def graph_rows(raw: dict[str, float]) -> list[dict[str, Any]]:
                 submit(n)
             return graph
 
+        def blocks(n: int) -> None:
+            for _ in range(n):
+                with ctx.task(data.rw()) as t:
+                    touch_by_hand(t.stream.handle)
+
         for n in (100, 1000, 10_000, 100_000):
             times = []
             for _ in range(REPEAT if n < 100_000 else 2):
@@ -212,6 +218,10 @@ def graph_rows(raw: dict[str, float]) -> list[dict[str, Any]]:
                 graph.close()
             cost = Cost(statistics.median(times), statistics.median(times))
             add(rows, f"graph_record_{n}", cost, beside=raw["graph_add"], budget_us=1.0)
+        touch_by_hand = launcher_of(touch)
+        add(rows, "graph_record_captured", capture_cost(ctx, blocks, touch_by_hand), beside=raw["capture"], budget_us=3)
+        for case, cost in making_costs(ctx, recorded).items():
+            add(rows, case, Cost(cost, cost), beside=raw[case], budget_ratio=1.1)
         n = 1000
         graph = recorded(n)
         launches = []
@@ -228,7 +238,7 @@ def graph_rows(raw: dict[str, float]) -> list[dict[str, Any]]:
         call = Cost(submission, total * n)
         add(rows, "graph_replay_call", call, beside=raw["graph_submit"], budget_us=5.0, added=True)
         graph.close()
-        add(rows, "graph_renewed_node", renewal_cost(ctx, touch, data), budget_us=0.5)
+        add(rows, "graph_renewed_node", renewal_cost(ctx, touch, data), beside=raw["graph_renew"], budget_us=0.5)
         if importlib.util.find_spec("cupy"):  # which computes conditions
             add(rows, "loop_iteration", iteration_cost(ctx, touch, data))
         streams = []
@@ -240,6 +250,64 @@ def graph_rows(raw: dict[str, float]) -> list[dict[str, Any]]:
         on_streams = statistics.median(streams)
         add(rows, "graph_beside_streams", Cost(total, total), beside=on_streams, budget_ratio=1 / 3)
     return rows
+
+
+def launcher_of(function: int) -> Callable[[int], None]:
+    """What launches a kernel on a stream with as little Python as can be."""
+    launch = ctypes.CDLL("libcuda.so.1").cuLaunchKernel
+    argument = ctypes.c_uint64(0)
+    arguments = (ctypes.c_void_p * 1)(ctypes.addressof(argument))
+    address, one, none = ctypes.c_void_p(function), ctypes.c_uint(1), ctypes.c_uint(0)
+
+    def launch_on(stream: int) -> None:
+        launch(address, one, one, one, one, one, one, none, ctypes.c_void_p(stream), arguments, None)
+
+    launch_on.keep = argument  # type: ignore[attr-defined]
+    return launch_on
+
+
+def capture_cost(ctx: Any, blocks: Callable[[int], None], launch: Callable[[int], None]) -> Cost:
+    """What it costs to record a with-block that launches a kernel itself, without that launch."""
+    n = 400
+    times = []
+    for _ in range(REPEAT + 1):
+        graph = ctx.task_graph()
+        with graph:
+            start = time.perf_counter()
+            blocks(n)
+            recorded = time.perf_counter() - start
+        graph.close()
+        with ctx.task_graph() as other, ctx.task(ctx.token().rw()) as t:
+            stream = t.stream.handle
+            start = time.perf_counter()
+            for _ in range(n):
+                launch(stream)
+            times.append((recorded - (time.perf_counter() - start)) / n * 1e6)
+        other.close()
+    cost = statistics.median(times[1:])
+    return Cost(cost, cost)
+
+
+def making_costs(ctx: Any, recorded: Callable[[int], Any]) -> dict[str, float]:
+    """What the first launch as one graph costs more than the next, per node: of a new shape, and of a known one."""
+    times: dict[str, list[float]] = {"graph_instantiate": [], "graph_update": []}
+    for i in range(2 * REPEAT):
+        n = 1000 + i // 2
+        graph = recorded(n)
+        graph.launch()  # as it was recorded: the next one is a graph
+        assert graph.handle
+        spent = []
+        for _ in range(2):
+            ctx.synchronize()
+            start = time.perf_counter()
+            graph.launch()
+            spent.append(time.perf_counter() - start)
+        graph.close()
+        ctx.synchronize()
+        times["graph_update" if i % 2 else "graph_instantiate"].append((spent[0] - spent[1]) / n * 1e6)
+    made, updated, _ = ctx._driver.graph_statistics()
+    assert made >= REPEAT and updated >= REPEAT, (made, updated)
+    return {case: statistics.median(costs) for case, costs in times.items()}
 
 
 def renewal_cost(ctx: Any, touch: int, data: Any) -> Cost:

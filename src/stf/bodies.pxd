@@ -1,7 +1,9 @@
 cimport cython
+from libc.stdint cimport int64_t
 from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data, DataHandle
 from stf._engine.instances cimport Replica
 from stf._engine.late cimport LateCall
+from stf.closures cimport snapshot
 from stf.interop.current cimport Borrowed, borrow
 from stf._engine cimport waits
 from stf._engine.submit cimport Engine
@@ -25,6 +27,27 @@ cdef class Body(LateCall):
     cdef object execute(self)
     cdef object work(self)
 
+cdef class Recaptured:
+    cdef public object first
+    cdef readonly bint varies
+    cdef object symbol
+    cdef int64_t id
+    cdef object code
+    cdef int lasti
+    cdef describe(self, TaskCore task)
+
+cdef class BlockCapture(Recaptured):
+    cdef list data
+
+cdef class BodyCapture(Recaptured):
+    cdef object root
+    cdef Body body
+    cdef int where
+    cdef int ordinal
+    cdef object values
+    cdef object captured
+    cdef capture(self, Body body)
+
 cdef Body make_body(TaskCore task, object fn, object args, list written, list kinds=*, list late=*, list origins=*)
 cdef int begin_body(TaskCore task) except -1
 cdef int submit(TaskCore task, Body body) except -1
@@ -41,4 +64,3 @@ cpdef list views_of(TaskCore task, object lib)
 cdef tuple without_tokens(list views)
 cdef list group(list groups, list views)
 cpdef int submit_body(TaskCore task, object fn, tuple extra, object lib=*) except -1
-cpdef object snapshot(object fn, TaskCore task)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dis
-import types
 from numbers import Number
 
 try:
@@ -12,11 +10,12 @@ except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
 from stf._engine import outcomes, waits
-from stf._engine.access import Access, DataHandle
-from stf._engine.failures import Failure
+from stf._engine.access import Access
+from stf._engine.failures import Failure, site_text
 from stf._engine.late import LateCall
 from stf.annotations import Stream
-from stf.errors import AccessError, CaptureError, PlaceError
+from stf.closures import check_globals, injections
+from stf.errors import CaptureError, PlaceError
 from stf.interop import adapters
 from stf.interop.current import Borrowed
 from stf.interop.jax_arrays import JaxCopy
@@ -32,6 +31,7 @@ SIGNS_OF_CAPTURE = (  # in errors of CUDA, CuPy, torch and Numba
 )
 
 if not cython.compiled:
+    from stf.closures import snapshot
     from stf.interop.current import borrow
 
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
@@ -429,9 +429,9 @@ def is_uncapturable(task, error):
 def uncapturable(task, error):
     """What is raised for such an error of a task's body."""
     return CaptureError(
-        f"task {task.label()} ({task.call_site}) cannot be recorded: it waits for the device, moves data to or from the "
-        f"host, or calls what its library does not capture ({error}). Leave it out of the graph, or let it enqueue all "
-        "its work on the task's stream"
+        f"task {task.label()} ({task.call_site}) cannot be recorded: it waits for the device, moves data to or from "
+        f"the host, or calls what its library does not capture ({error}). Leave it out of the graph, or let it enqueue "
+        "all its work on the task's stream"
     )
 
 
@@ -447,14 +447,32 @@ def record_body(engine, body):
     return 0
 
 
-class BlockCapture:
+@cython.cclass
+class Recaptured:
+    """What was captured of a task, and may be captured anew: `first` is that of the recording."""
+
+    def describe(self, task: TaskCore):
+        """Remember what messages call the task."""
+        self.symbol, self.id, self.code, self.lasti = task.symbol, task.id, task.code, task.lasti
+
+    @property
+    def label(self):
+        return f"'{self.symbol}'" if self.symbol else f"#{self.id}"
+
+    @property
+    def site(self):
+        return site_text(self.code, self.lasti)
+
+
+@cython.final
+@cython.cclass
+class BlockCapture(Recaptured):
     """A with-block that was captured where it stood: it cannot be captured again."""
 
-    varies = False
-
-    def __init__(self, task):
-        self.label, self.site = task.label(), task.call_site
-        self.data = [access.data_id for access in task.accesses]
+    def __init__(self, task: TaskCore):
+        self.describe(task)
+        self.varies = False
+        self.data = [cython.cast(Access, access).core.id for access in task.accesses]
         self.first = None
 
     def refuses(self, data):
@@ -466,13 +484,14 @@ class BlockCapture:
         return self.first
 
 
-class BodyCapture:
+@cython.final
+@cython.cclass
+class BodyCapture(Recaptured):
     """A recorded body, captured anew for a launch with other values of its parameters, or with other data."""
 
     def __init__(self, root, body, where, ordinal):
         mine: Body = body
-        task: TaskCore = mine.task
-        self.label, self.site = task.label(), task.call_site
+        self.describe(mine.task)
         self.varies = any([isinstance(argument, Param) for argument in mine.args])
         if self.varies and any([isinstance(argument, TaskCore) for argument in mine.args]):
             raise CaptureError(
@@ -585,65 +604,3 @@ def store_results(result, written, fn):
         raise ValueError(f"task '{name}' returned {len(results)} results for {len(written)} written parameters")
     for i, (value, target) in enumerate(zip(results, written, strict=True)):
         adapters.store(value, target, name, i)
-
-
-def injections(fn):
-    """Parameters annotated ``stf.Stream`` or ``stf.Task``: (name, kind)."""
-    annotations = getattr(fn, "__annotations__", None)
-    if not annotations:
-        return ()
-    kinds = [
-        (name, adapters.resolve_annotation(fn, kind) if isinstance(kind, str) else kind)
-        for name, kind in annotations.items()
-        if name != "return"
-    ]
-    return tuple((name, kind) for name, kind in kinds if adapters.is_injected(kind))
-
-
-def snapshot(fn, task: TaskCore):
-    """`fn` with its closure as it is now; data among it must be accesses of the task."""
-    closure = getattr(fn, "__closure__", None)
-    if closure is None:
-        return fn
-    if type(fn) is types.MethodType:
-        return types.MethodType(snapshot(fn.__func__, task), fn.__self__)
-    cells = []
-    for name, cell in zip(fn.__code__.co_freevars, closure, strict=True):
-        try:
-            content = cell.cell_contents
-        except ValueError:
-            cells.append(cell)
-            continue
-        if is_data(content):
-            reject_hidden_data(task, name, content)
-        cells.append(types.CellType(content))
-    copy = types.FunctionType(fn.__code__, fn.__globals__, fn.__name__, fn.__defaults__, tuple(cells))
-    copy.__kwdefaults__ = fn.__kwdefaults__
-    copy.__annotations__ = fn.__annotations__
-    return copy
-
-
-def is_data(value):
-    """Whether a value is logical data, of one array or of several."""
-    return isinstance(value, DataHandle) or hasattr(value, "expand_mode")
-
-
-def reject_hidden_data(task: TaskCore, name, handle):
-    cores = [part.core for part in getattr(handle, "parts", (handle,))]
-    for item in task.accesses:
-        access: Access = item
-        if access.core in cores:
-            return
-    raise AccessError(f"task {task.label()} uses logical data '{name}' without an access; pass it")
-
-
-def check_globals(fn):
-    """Names of logical data that a body takes from its module: a mistake."""
-    for name in fn.__code__.co_names:
-        if is_data(fn.__globals__.get(name)) and loads_global(fn, name):
-            raise AccessError(f"task '{fn.__name__}' uses logical data '{name}' without an access; pass it")
-
-
-def loads_global(fn, name):
-    """Whether `name` is a variable there, and not just an attribute of the same name."""
-    return any(i.argval == name and i.opname in ("LOAD_GLOBAL", "LOAD_NAME") for i in dis.get_instructions(fn))

@@ -1,7 +1,8 @@
 from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data, DataHandle, make_access
 from stf._engine.submit cimport Engine
 from stf._engine.task cimport TaskCore
-from stf.bodies cimport Body, begin_body, make_body, origin_of, snapshot, submit, view_of
+from stf.bodies cimport Body, begin_body, make_body, origin_of, submit, view_of
+from stf.closures cimport snapshot
 from stf.tasks cimport ContextCore, Task
 
 cdef class TaskFunction:

@@ -11,7 +11,7 @@ except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
 from stf._engine.access import Access, DataHandle, accumulate_access
-from stf.bodies import check_globals, snapshot
+from stf.closures import check_globals, snapshot
 from stf.errors import ContextClosedError
 from stf.interop import adapters
 from stf.interop.jax_arrays import JaxCopy

@@ -224,11 +224,7 @@ class Program:
 
     def has_launch(self, node):
         """Whether a node that is open has the launch of a kernel."""
-        i: cython.longlong
-        for i in range(node.work.count):
-            if node.work.items[i] & 7 in (LAUNCH, VARIED):
-                return True
-        return False
+        return any([node.work.items[i] & 7 in (LAUNCH, VARIED) for i in range(node.work.count)])
 
     def has_work(self):
         """Whether anything is to be done, by nodes that have ended."""

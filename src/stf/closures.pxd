@@ -1,0 +1,4 @@
+from stf._engine.access cimport Access, DataHandle
+from stf._engine.task cimport TaskCore
+
+cpdef object snapshot(object fn, TaskCore task)

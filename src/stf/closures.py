@@ -1,0 +1,72 @@
+"""What a task's function brings along besides its arguments: its closure, its globals, and what it asks stf for."""
+
+from __future__ import annotations
+
+import dis
+import types
+
+from stf._engine.access import Access, DataHandle
+from stf.errors import AccessError
+from stf.interop import adapters
+
+
+def injections(fn):
+    """Parameters annotated ``stf.Stream`` or ``stf.Task``: (name, kind)."""
+    annotations = getattr(fn, "__annotations__", None)
+    if not annotations:
+        return ()
+    kinds = [
+        (name, adapters.resolve_annotation(fn, kind) if isinstance(kind, str) else kind)
+        for name, kind in annotations.items()
+        if name != "return"
+    ]
+    return tuple((name, kind) for name, kind in kinds if adapters.is_injected(kind))
+
+
+def snapshot(fn, task):
+    """`fn` with its closure as it is now; data among it must be accesses of the task."""
+    closure = getattr(fn, "__closure__", None)
+    if closure is None:
+        return fn
+    if type(fn) is types.MethodType:
+        return types.MethodType(snapshot(fn.__func__, task), fn.__self__)
+    cells = []
+    for name, cell in zip(fn.__code__.co_freevars, closure, strict=True):
+        try:
+            content = cell.cell_contents
+        except ValueError:
+            cells.append(cell)
+            continue
+        if is_data(content):
+            reject_hidden_data(task, name, content)
+        cells.append(types.CellType(content))
+    copy = types.FunctionType(fn.__code__, fn.__globals__, fn.__name__, fn.__defaults__, tuple(cells))
+    copy.__kwdefaults__ = fn.__kwdefaults__
+    copy.__annotations__ = fn.__annotations__
+    return copy
+
+
+def is_data(value):
+    """Whether a value is logical data, of one array or of several."""
+    return isinstance(value, DataHandle) or hasattr(value, "expand_mode")
+
+
+def reject_hidden_data(task, name, handle):
+    cores = [part.core for part in getattr(handle, "parts", (handle,))]
+    for item in task.accesses:
+        access: Access = item
+        if access.core in cores:
+            return
+    raise AccessError(f"task {task.label()} uses logical data '{name}' without an access; pass it")
+
+
+def check_globals(fn):
+    """Names of logical data that a body takes from its module: a mistake."""
+    for name in fn.__code__.co_names:
+        if is_data(fn.__globals__.get(name)) and loads_global(fn, name):
+            raise AccessError(f"task '{fn.__name__}' uses logical data '{name}' without an access; pass it")
+
+
+def loads_global(fn, name):
+    """Whether `name` is a variable there, and not just an attribute of the same name."""
+    return any(i.argval == name and i.opname in ("LOAD_GLOBAL", "LOAD_NAME") for i in dis.get_instructions(fn))
