@@ -26,7 +26,7 @@ import numpy as np
 import stf
 
 HERE = Path(__file__).resolve().parent
-BURST, N, REPEAT = 400, 10_000, 7
+BURST, N, REPEAT, LAUNCHES = 400, 10_000, 7, 200
 RECORD_US = 0.135  # of the host that the budgets were set on
 WIDTH = 32
 ONE = (1, 1)
@@ -225,7 +225,7 @@ def graph_rows(raw: dict[str, float]) -> list[dict[str, Any]]:
         n = 1000
         graph = recorded(n)
         launches = []
-        for _ in range(REPEAT + 3):
+        for _ in range(LAUNCHES):
             ctx.synchronize()
             start = time.perf_counter()
             graph.launch()
@@ -238,6 +238,14 @@ def graph_rows(raw: dict[str, float]) -> list[dict[str, Any]]:
         call = Cost(submission, total * n)
         add(rows, "graph_replay_call", call, beside=raw["graph_submit"], budget_us=5.0, added=True)
         graph.close()
+        add(
+            rows,
+            "replay_call",
+            replay_cost(ctx, submit, data, n),
+            beside=raw["graph_submit"],
+            budget_us=5.0,
+            added=True,
+        )
         add(rows, "graph_renewed_node", renewal_cost(ctx, touch, data), beside=raw["graph_renew"], budget_us=0.5)
         if importlib.util.find_spec("cupy"):  # which computes conditions
             add(rows, "loop_iteration", iteration_cost(ctx, touch, data))
@@ -297,17 +305,37 @@ def making_costs(ctx: Any, recorded: Callable[[int], Any]) -> dict[str, float]:
         graph.launch()  # as it was recorded: the next one is a graph
         assert graph.handle
         spent = []
-        for _ in range(2):
+        for _ in range(12):
             ctx.synchronize()
             start = time.perf_counter()
             graph.launch()
             spent.append(time.perf_counter() - start)
+        first, next_ = spent[0], statistics.median(spent[1:])
         graph.close()
         ctx.synchronize()
-        times["graph_update" if i % 2 else "graph_instantiate"].append((spent[0] - spent[1]) / n * 1e6)
+        times["graph_update" if i % 2 else "graph_instantiate"].append((first - next_) / n * 1e6)
     made, updated, _ = ctx._driver.graph_statistics()
     assert made >= REPEAT and updated >= REPEAT, (made, updated)
     return {case: statistics.median(costs) for case, costs in times.items()}
+
+
+def replay_cost(ctx: Any, submit: Callable[[int], None], data: Any, n: int) -> Cost:
+    """A call of a function of `n` kernels that is replayed."""
+
+    @stf.replay
+    def steps(data: Any) -> None:
+        submit(n)
+
+    calls = []
+    for _ in range(LAUNCHES):
+        ctx.synchronize()
+        start = time.perf_counter()
+        steps(data)
+        submitted = time.perf_counter() - start
+        ctx.synchronize()
+        calls.append((submitted * 1e6, (time.perf_counter() - start) * 1e6))
+    steps.close()
+    return Cost(*(statistics.median(column) for column in zip(*calls[10:], strict=True)))
 
 
 def renewal_cost(ctx: Any, touch: int, data: Any) -> Cost:

@@ -23,6 +23,7 @@ cpu_workers: int | None
 memory_limit: int | None
 max_pending: int | None
 graph_cache: int
+conditional_nodes: bool
 hostile: int | None
 submit_thread: bool | None
 dot_file: str | None
@@ -97,6 +98,12 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("memory_limit", "bytes", None, "bytes per device beyond which replicas are evicted, such as 2GiB"),
     Setting("max_pending", "count", None, "tasks in flight before submission waits"),
     Setting("graph_cache", "bytes", 512 << 20, "bytes of executable CUDA graphs to keep for others of the same shape"),
+    Setting(
+        "conditional_nodes",
+        "flag",
+        True,
+        "decide loops and branches on the GPU, in the graph; 0: on the host, for tools that know no conditional nodes",
+    ),
     Setting(
         "hostile",
         "integer",

@@ -150,7 +150,8 @@ def make_driver(spec: DeviceSpec) -> Any:
         from stf._drivers.cuda_callers import CallersDriver
 
         thread = config.submit_thread if (cores or 1) >= CORES_FOR_A_THREAD or config.submit_thread else False
-        driver = CallersDriver(spec.numbers, workers or 1, spec.capacity, thread, config.graph_cache)
+        graphs = config.graph_cache, config.conditional_nodes
+        driver = CallersDriver(spec.numbers, workers or 1, spec.capacity, thread, *graphs)
     else:
         driver = CpuDriver(spec.count, spec.shares_host, workers or 1, spec.capacity)
     return driver if config.hostile is None else HostileDriver(driver, config.hostile)

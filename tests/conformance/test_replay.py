@@ -125,6 +125,53 @@ def test_a_replay_inside_a_graph_is_a_part_of_it(ctx, lX, lY):
     assert lX.numpy().tolist() == [0, 2, 4, 6]
 
 
+def test_calls_like_earlier_ones_are_known_without_a_look_at_all(ctx):
+    """By position: data and lists of data, numbers, other objects, closures, defaults, the default place."""
+    calls, scale, names = [], 2.0, {"x": 1}
+
+    @stf.replay
+    def step(parts, by, word="a", a=1.0):
+        calls.append(word)
+        for part in parts:
+            add(part, by, a * scale)
+
+    data = [ctx.logical_data(np.zeros(3)) for _ in range(3)]
+    model = [0.0, 0.0, 0.0]
+    one, two = ctx.logical_data(np.ones(3)), ctx.logical_data(np.full(3, 2.0))
+
+    def check(parts, by, *rest):
+        step([data[i] for i in parts], by, *rest)
+        for i in parts:
+            model[i] += (1 if by is one else 2) * scale * (rest[1] if len(rest) > 1 else 1)
+        assert [float(d.numpy()[0]) for d in data] == model
+
+    for _ in range(4):  # in turn, so that each is known
+        check([0, 1], one)
+        check([1, 2], one)
+        check([0, 1], two, "a", 3.0)
+        check([0, 1], two, "a", 4.0)
+    assert len(calls) == 6
+    check([0, 1, 2], one)  # another list of data
+    check([1, 0], one)
+    check([0, 1], two, "b", 3.0)
+    check([0, 1], two, "a", 3)  # another type of number
+    assert len(calls) == 10
+    scale = 5.0  # a closure
+    for _ in range(3):
+        check([0, 1], one)
+    assert len(calls) == 12
+    parts = [data[0], data[1]]
+    for _ in range(3):
+        step(parts, one)
+    parts[1] = data[2]  # the same list, and other data
+    step(parts, one)
+    model = [model[0] + 20, model[1] + 15, model[2] + 5]
+    assert [float(d.numpy()[0]) for d in data] == model
+    step.close()
+    check([0, 1], one)
+    assert names == {"x": 1} and "1 signatures known" in step.explain()
+
+
 def test_what_replay_decorates():
     with pytest.raises(TypeError, match="decorates a function, got int"):
         stf.replay(3)

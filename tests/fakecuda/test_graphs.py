@@ -329,6 +329,29 @@ def test_kernels_and_copies_take_other_data(run):
                 assert [float(d.numpy()[0]) for d in data] == model
 
 
+def test_loops_and_branches_without_conditional_nodes(run):
+    @run
+    def body():
+        from stf import config
+
+        def program():
+            with stf.context(devices="cuda:0") as ctx:
+                s, x = ctx.logical_data_zeros(()), ctx.logical_data(np.full(4, 1024.0))
+                with ctx.while_loop(s < 3.0):
+                    with ctx.if_(s > 0.0):
+                        scale(x)
+                    s.assign(s + 1.0)
+                return x.numpy().tolist()
+
+        nodes = fakecuda.calls("cuGraphAddNode")
+        assert program() == [256.0] * 4 and fakecuda.calls("cuGraphAddNode") > nodes
+        nodes = fakecuda.calls("cuGraphAddNode")
+        config.reload({"STF_CONDITIONAL_NODES": "0"})
+        told = Told()
+        assert program() == [256.0] * 4 and fakecuda.calls("cuGraphAddNode") == nodes
+        assert any("driven from the host: graphs have no conditional nodes" in line for line in told.lines)
+
+
 def test_zeros_of_either_sign_are_different_values(run):
     @run
     def body():

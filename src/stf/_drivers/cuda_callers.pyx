@@ -184,9 +184,11 @@ cdef class CallersDriver(CudaDriver):
     cdef list graphs
     cdef list stages
     cdef GraphStore store
+    cdef bint conditions  # whether graphs may have conditional nodes
 
-    def __init__(self, ordinals, workers=4, capacity=None, submit_thread=None, graph_cache=GRAPH_CACHE):
+    def __init__(self, ordinals, workers=4, capacity=None, submit_thread=None, graph_cache=GRAPH_CACHE, conditions=True):
         self.store = GraphStore(graph_cache)
+        self.conditions = conditions
         self.lingering, self.ends, self.captured, self.graphs, self.stages = [], [], [], [], []
         check(cu.cuInit(0), "cuInit", "this machine")
         mode = relax()
@@ -404,6 +406,8 @@ cdef class CallersDriver(CudaDriver):
 
     def condition(self, int64_t pointer, int device, loops):
         cdef Device gpu = <Device>self.devices[device]
+        if not self.conditions:
+            raise CaptureError("graphs have no conditional nodes (STF_CONDITIONAL_NODES=0)")
         return Condition(self.store, <int64_t><uintptr_t>gpu.context, self.where(device), pointer, loops)
 
     def statistics(self):
