@@ -123,63 +123,86 @@ static void bandwidth(const char *name, int inwards)
     DO(cuMemFreeHost(host));
 }
 
-/* A chain of kernels as a graph: per node to add it, to instantiate and to update (with what the next launch takes
-   longer for it), to renew and to run; per launch to submit it. */
+static CUDA_KERNEL_NODE_PARAMS kernel_node(void)
+{
+    static void *arguments[] = {&memory};
+    CUDA_KERNEL_NODE_PARAMS params = {0};
+    params.func = touch;
+    params.gridDimX = params.gridDimY = params.gridDimZ = 1;
+    params.blockDimX = params.blockDimY = params.blockDimZ = 1;
+    params.kernelParams = arguments;
+    return params;
+}
+
+/* A chain of kernels as a graph; the time per node. */
+static CUgraph chain(CUgraphNode *nodes, int n, double *spent)
+{
+    CUgraph graph;
+    CUDA_KERNEL_NODE_PARAMS params = kernel_node();
+    DO(cuGraphCreate(&graph, 0));
+    double start = now_us();
+    for (int i = 0; i < n; i++)
+        DO(cuGraphAddKernelNode(&nodes[i], graph, i ? &nodes[i - 1] : NULL, i > 0, &params));
+    *spent = (now_us() - start) / n;
+    return graph;
+}
+
+/* Medians of launches, when the one before is done: microseconds to submit one, and until it is done. */
+static void launches(CUgraphExec executable, double *submitted, double *done)
+{
+    double times[2][LAUNCHES];
+    for (int i = 0; i < LAUNCHES; i++) {
+        DO(cuStreamSynchronize(streams[0]));
+        double start = now_us();
+        DO(cuGraphLaunch(executable, streams[0]));
+        times[0][i] = now_us() - start;
+        DO(cuStreamSynchronize(streams[0]));
+        times[1][i] = now_us() - start;
+    }
+    for (int k = 0; k < 2; k++)
+        qsort(times[k], LAUNCHES, sizeof times[k][0], ascending);
+    *submitted = times[0][LAUNCHES / 2];
+    *done = times[1][LAUNCHES / 2];
+}
+
+/* Per node: to add it, to run it, to renew it, to make a graph ready (instantiate) and to make one ready that is of the
+   shape of another (update), with what their first launches take longer than others; per launch: to submit it. */
 static void graphs(int n)
 {
-    double times[6][REPEAT], submitted[LAUNCHES], ran[LAUNCHES];
-    const char *names[6] = {"graph_add", "graph_instantiate", "graph_run", "graph_submit", "graph_update", "graph_renew"};
+    enum { ADD, INSTANTIATE, UPDATE, RENEW, RUN, SUBMIT, KINDS };
+    const char *names[KINDS] = {"graph_add", "graph_instantiate", "graph_update", "graph_renew", "graph_run", "graph_submit"};
+    double times[KINDS][REPEAT], start, first, done;
     CUgraphNode *nodes = malloc(n * sizeof *nodes);
-    void *args[1] = {&memory};
+    CUgraphExec executables[REPEAT]; /* kept, as stf keeps them */
+    CUDA_KERNEL_NODE_PARAMS params = kernel_node();
+    CUgraphExecUpdateResultInfo info;
     for (int r = 0; r < REPEAT; r++) {
-        CUgraph graph, other;
-        CUgraphExec executable;
-        CUgraphExecUpdateResultInfo info;
-        CUDA_KERNEL_NODE_PARAMS params = {0};
-        params.func = touch;
-        params.gridDimX = params.gridDimY = params.gridDimZ = 1;
-        params.blockDimX = params.blockDimY = params.blockDimZ = 1;
-        params.kernelParams = args;
-        DO(cuGraphCreate(&graph, 0));
-        double start = now_us();
-        for (int i = 0; i < n; i++) {
-            DO(cuGraphAddKernelNode(&nodes[i], graph, i ? &nodes[i - 1] : NULL, i > 0, &params));
-        }
-        times[0][r] = (now_us() - start) / n;
+        CUgraph graph = chain(nodes, n, &times[ADD][r]), other;
         DO(cuStreamSynchronize(streams[0]));
         start = now_us();
-        DO(cuGraphInstantiate(&executable, graph, 0));
-        DO(cuGraphLaunch(executable, streams[0]));
-        times[1][r] = now_us() - start;
-        for (int i = 0; i < LAUNCHES; i++) {
-            DO(cuStreamSynchronize(streams[0]));
-            start = now_us();
-            DO(cuGraphLaunch(executable, streams[0]));
-            submitted[i] = now_us() - start;
-            DO(cuStreamSynchronize(streams[0]));
-            ran[i] = (now_us() - start) / n;
-        }
-        qsort(submitted, LAUNCHES, sizeof submitted[0], ascending);
-        qsort(ran, LAUNCHES, sizeof ran[0], ascending);
-        times[2][r] = ran[LAUNCHES / 2];
-        times[3][r] = submitted[LAUNCHES / 2];
-        times[1][r] = (times[1][r] - times[3][r]) / n;
-        DO(cuGraphClone(&other, graph));
-        start = now_us();
-        DO(cuGraphExecUpdate(executable, other, &info));
-        DO(cuGraphLaunch(executable, streams[0]));
-        times[4][r] = (now_us() - start - times[3][r]) / n;
-        DO(cuStreamSynchronize(streams[0]));
+        DO(cuGraphInstantiate(&executables[r], graph, 0));
+        DO(cuGraphLaunch(executables[r], streams[0]));
+        first = now_us() - start;
+        launches(executables[r], &times[SUBMIT][r], &done);
+        times[RUN][r] = done / n;
+        times[INSTANTIATE][r] = (first - times[SUBMIT][r]) / n;
         start = now_us();
         for (int i = 0; i < n; i++)
-            DO(cuGraphExecKernelNodeSetParams(executable, nodes[i], &params));
-        times[5][r] = (now_us() - start) / n;
-        DO(cuGraphExecDestroy(executable));
+            DO(cuGraphExecKernelNodeSetParams(executables[r], nodes[i], &params));
+        times[RENEW][r] = (now_us() - start) / n;
         DO(cuGraphDestroy(graph));
+        other = chain(nodes, n, &done);
+        start = now_us();
+        DO(cuGraphExecUpdate(executables[r], other, &info));
+        DO(cuGraphLaunch(executables[r], streams[0]));
+        times[UPDATE][r] = (now_us() - start - times[SUBMIT][r]) / n;
+        DO(cuStreamSynchronize(streams[0]));
         DO(cuGraphDestroy(other));
     }
+    for (int r = 0; r < REPEAT; r++)
+        DO(cuGraphExecDestroy(executables[r]));
     free(nodes);
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < KINDS; i++) {
         qsort(times[i], REPEAT, sizeof times[i][0], ascending);
         printf("%s %.4f\n", names[i], times[i][REPEAT / 2]);
     }

@@ -180,6 +180,7 @@ class TaskGraph:
         self._recorder: RecordingBuilder | None = None
         self._recording: Any = None
         self._params: dict[str, Param] = {}
+        self._in_kernels: list[Param] = []  # those that kernels take, as such or computed from them
         self._closed = False
         context._graphs.add(self)
 
@@ -223,6 +224,7 @@ class TaskGraph:
             return
         if error is None:
             self._recording = recorder.close()
+            self._in_kernels = [number for param in self._params.values() for number in param.in_kernels]
         else:
             recorder.discard()
 
@@ -254,18 +256,22 @@ class TaskGraph:
             if name not in self._params:
                 known = ", ".join(self._params) or "none"
                 raise TypeError(f"graph '{self.name}' has no parameter '{name}'; it has {known}")
-            for number in self._params[name].in_kernels:
-                number.number_in(values)
         context = self._context
         context._must_be_open()
         if data:
             rebinding = self._rebinding(data)
             try:
-                submit_routine(context, self._recording, self.name, values, rebinding)
+                self.launch_with(context, values, rebinding)
             finally:
                 rebinding.release(context.engine)
         else:
-            submit_routine(context, self._recording, self.name, values)
+            self.launch_with(context, values)
+
+    def launch_with(self, context: Any, values: dict[str, Any], rebinding: Rebinding | None = None) -> None:
+        """Launch what is recorded, in its context, with values of parameters that there are; private."""
+        for param in self._in_kernels:
+            param.number_in(values)
+        submit_routine(context, self._recording, self.name, values, rebinding)
         self.launches += 1
 
     @property

@@ -17,11 +17,11 @@ from stf import config
 from stf._engine.access import DataHandle
 from stf.errors import ContextClosedError, TaskStateError
 from stf.graphs import TaskGraph
+from stf.likeness import NUMBER, Likeness, mark_of
 from stf.params import Param, ValueNeededError
 
 __all__ = ["ReplayFunction", "replay"]
 
-DATA, SEVERAL, NUMBER, OBJECT = range(4)  # by what a value is known again
 VARIADIC = inspect.Parameter.VAR_POSITIONAL
 KEPT = 8  # recordings of a function; the ninth takes the place of the one that was used the longest ago
 log = logging.getLogger("stf")
@@ -74,67 +74,6 @@ class Entry:
         self.graph: TaskGraph | None = None
         self.result: Any = None
         self.reason = "called once; the next call is recorded"
-
-
-class Likeness:
-    """What the positional arguments of a call must be for it to be like an earlier one, without a look at all of it.
-
-    It is for data, or lists of data, numbers that are parameters, and other values that are the same objects.
-    """
-
-    def __init__(
-        self, entry: Entry, key: Any, place: int, values: list[Any], numbers: dict[str, Any], cells: list[Any]
-    ) -> None:
-        self.entry = entry
-        self.key = key
-        self.place = place
-        self.values = values
-        self.numbers = numbers  # that are defaults
-        self.cells = cells
-
-    def numbers_of(self, args: tuple[Any, ...]) -> dict[str, Any] | None:
-        """The values of the parameters, if a call with these arguments is like the earlier one; None if not."""
-        context = self.entry.context()
-        if len(args) != len(self.values) or context is None or context.current_place_code() != self.place:
-            return None
-        scope = context.engine.scope
-        if scope is not None and scope.thread:
-            return None
-        numbers = self.numbers.copy()
-        for value, (kind, known, name) in zip(args, self.values, strict=True):
-            if kind == NUMBER:
-                if type(value) is not known:
-                    return None
-                numbers[name] = value
-            elif not is_like(value, kind, known):
-                return None
-        for cell, (kind, known) in self.cells:
-            try:
-                if not is_like(cell.cell_contents, kind, known):
-                    return None
-            except ValueError:  # it is empty now
-                return None
-        return numbers
-
-
-def is_like(value: Any, kind: int, known: Any) -> bool:
-    """Whether a value is what `mark_of` marked."""
-    if kind == DATA:
-        return isinstance(value, DataHandle) and value.core is known
-    if kind == SEVERAL:
-        return type(value) is known[0] and [getattr(part, "core", None) for part in value] == known[1]
-    return value is known
-
-
-def mark_of(value: Any) -> tuple[int, Any] | None:
-    """By what a value is known again; None if only a look at all of it tells."""
-    if isinstance(value, DataHandle):
-        return DATA, value.core
-    if isinstance(value, (list, tuple)):
-        if all(isinstance(part, DataHandle) for part in value):
-            return SEVERAL, (type(value), [part.core for part in value])
-        return None
-    return None if isinstance(value, dict) else (OBJECT, value)
 
 
 class ReplayFunction:
@@ -192,7 +131,7 @@ class ReplayFunction:
             self._last_key, self._before = like.key, self._last_key
         entry = like.entry
         entry.calls += 1
-        entry.graph.launch(**values)  # type: ignore[union-attr]
+        entry.graph.launch_with(like.context(), values)  # type: ignore[union-attr]
         return entry.result
 
     def _remember(self, context: Any, entry: Entry, arguments: dict[str, Any], given: int) -> None:
@@ -215,7 +154,7 @@ class ReplayFunction:
             if mark is None:
                 return
             cells.append((cell, mark))
-        like = Likeness(entry, self._last_key, context.current_place_code(), values, numbers, cells)
+        like = Likeness(entry, self._last_key, context, values, numbers, cells)
         self._likenesses = [like, *self._likenesses[: KEPT - 1]]
 
     # -- signatures --------------------------------------------------------------------------------------------

@@ -1,0 +1,81 @@
+"""Calls that are like an earlier one, known without a look at all of their arguments."""
+
+from __future__ import annotations
+
+import weakref
+
+try:
+    import cython
+except ImportError:
+    from stf import _cython as cython  # type: ignore[no-redef]
+
+from stf._engine.access import DataHandle
+
+DATA, SEVERAL, NUMBER, OBJECT = 0, 1, 2, 3  # by what a value is known again
+
+
+@cython.final
+@cython.cclass
+class Likeness:
+    """What the positional arguments of a call must be, and what its function closes over.
+
+    That is data, or lists of data; numbers that are parameters; and other values, which must be the same objects.
+    """
+
+    def __init__(self, entry, key, context, values, numbers, cells):
+        self.entry = entry
+        self.key = key
+        self.place = context.current_place_code()
+        self.context = weakref.ref(context)
+        self.values = values  # (kind, known, name) each
+        self.numbers = numbers  # that are defaults
+        self.cells = cells
+
+    def numbers_of(self, args: tuple):
+        """The values of the parameters, if a call with these arguments is like the earlier one; None if not."""
+        i: cython.Py_ssize_t
+        context = self.context()
+        if len(args) != len(self.values) or context is None:
+            return None
+        engine: Engine = context.engine
+        if engine.closed is not None or (engine.scope is not None and engine.scope.thread):
+            return None
+        numbers: dict = self.numbers.copy()
+        for i in range(len(args)):
+            mark: tuple = self.values[i]
+            kind: cython.int = mark[0]
+            if kind == NUMBER:
+                if type(args[i]) is not mark[1]:
+                    return None
+                numbers[mark[2]] = args[i]
+            elif not is_like(args[i], kind, mark[1]):
+                return None
+        for item in self.cells:
+            cell, mark = item
+            try:
+                content = cell.cell_contents
+            except ValueError:  # it is empty now
+                return None
+            if not is_like(content, mark[0], mark[1]):
+                return None
+        return numbers if context.current_place_code() == self.place else None
+
+
+def is_like(value, kind, known):
+    """Whether a value is what `mark_of` marked."""
+    if kind == DATA:
+        return isinstance(value, DataHandle) and cython.cast(DataHandle, value).core is known
+    if kind == SEVERAL:
+        return type(value) is known[0] and [getattr(part, "core", None) for part in value] == known[1]
+    return value is known
+
+
+def mark_of(value):
+    """By what a value is known again, (kind, known); None if only a look at all of it tells."""
+    if isinstance(value, DataHandle):
+        return DATA, value.core
+    if isinstance(value, (list, tuple)):
+        if all([isinstance(part, DataHandle) for part in value]):
+            return SEVERAL, (type(value), [part.core for part in value])
+        return None
+    return None if isinstance(value, dict) else (OBJECT, value)
