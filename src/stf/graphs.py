@@ -16,6 +16,7 @@ from stf._engine.routines import Branch, Flag, Repeat, While
 from stf.conditions import Condition
 from stf.epochs import GraphScope
 from stf.errors import CaptureError, ContextClosedError, TaskStateError
+from stf.launches import submit_routine
 from stf.params import Param
 from stf.places import DataPlace
 
@@ -140,23 +141,6 @@ class RecordingBuilder:
         epoch = self.engine.epoch
         if epoch is not None and epoch.implicit:
             epoch.flush()
-
-
-def submit_routine(context: Context, routine: Any, name: str, values: Any = None, rebinding: Any = None) -> None:
-    """Submit a routine as one task, of its own even where an epoch gathers tasks."""
-    engine = context.engine
-    epoch = engine.epoch
-    task = context.make_launch(name)
-    if epoch is None or not epoch.implicit or (engine.scope is not None and engine.scope is not epoch.scope):
-        playing.submit(engine, task, routine, values, rebinding)
-        return
-    with epoch.lock:
-        before, epoch.launcher = epoch.launcher, threading.get_ident()  # nobody gathers tasks meanwhile
-        try:
-            epoch.flush()
-            playing.submit(engine, task, routine, values, rebinding)
-        finally:
-            epoch.launcher = before
 
 
 # -- graphs by hand ------------------------------------------------------------------------------------------------

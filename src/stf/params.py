@@ -38,7 +38,7 @@ class Param:
         self.default = default
         self.size = 8  # bytes that a kernel has for it, if it is an integer
         self.in_kernels: list[Param] = []  # what kernels take that is this, or is computed from it
-        self._asked: Any = UNASKED, None  # the values of the last launch, and what it is then
+        self.asked: Any = UNASKED, None  # the values of the last launch, and what it is then
 
     @property
     def bases(self) -> tuple[Param, ...]:
@@ -60,9 +60,9 @@ class Param:
         TypeError
             It is none of that type.
         """
-        asked = self._asked
+        asked = self.asked
         if asked[0] is not values:  # every kernel that takes it asks
-            self._asked = asked = values, self._checked(self.value_in(values), self.value_in(None))
+            self.asked = asked = values, self._checked(self.value_in(values), self.value_in(None))
         return asked[1]
 
     def _checked(self, value: Any, recorded: Any) -> Any:

@@ -15,4 +15,9 @@ cdef class Mark:
     cdef object make
     cdef object content
 
+cdef class Variation:
+    cdef tuple shape
+    cdef bytes recorded
+    cdef object arguments
+
 cdef int renew(object launch, object graph, list marks) except -1

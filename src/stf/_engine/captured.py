@@ -134,12 +134,32 @@ class Mark:
         self.content = content
 
 
+@cython.final
+@cython.cclass
+class Variation:
+    """A launch of a kernel for the values of parameters: its shape, and the bytes of its arguments."""
+
+    def __init__(self, shape, recorded, arguments):
+        self.shape = shape
+        self.recorded = recorded
+        self.arguments = arguments
+
+    def __call__(self, values):
+        return self.shape, self.arguments.packed(values, self.recorded)
+
+
 def renew(launch, graph, marks: list):
     """Let the nodes of a graph that depend on parameters be as the values of a launch have them."""
     changes = []
+    values = launch.values
     for item in marks:
         mark = cython.cast(Mark, item)
-        content = mark.make(launch.values)
+        make = mark.make
+        if isinstance(make, Variation):
+            kernel = cython.cast(Variation, make)
+            content = (kernel.shape, kernel.arguments.packed(values, kernel.recorded))
+        else:
+            content = make(values)
         if content is None:
             raise CaptureError("a body puts nothing on its stream for some values of its parameters")
         if content is not mark.content and content != mark.content:

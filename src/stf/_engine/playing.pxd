@@ -19,11 +19,6 @@ cdef class Needed:
     cdef bint fresh
     cdef Access access(self)
 
-cdef class Variation:
-    cdef tuple shape
-    cdef bytes recorded
-    cdef object arguments
-
 cdef class Launch:
     cdef readonly Engine engine
     cdef readonly Port port

@@ -14,7 +14,7 @@ except ImportError:
 
 from stf._engine import outcomes, waits
 from stf._engine.access import Access, Data
-from stf._engine.captured import Mark
+from stf._engine.captured import Mark, Variation
 from stf._engine.deps import EventSet
 from stf._engine.failures import Failure
 from stf._engine.late import LateCall
@@ -378,20 +378,6 @@ class Binding:
 def make_bound(make, binding, values):
     """What a node of a nested graph is for the values of a launch."""
     return make(binding(values))
-
-
-@cython.final
-@cython.cclass
-class Variation:
-    """A launch of a kernel for the values of parameters: its shape, and the bytes of its arguments."""
-
-    def __init__(self, shape, recorded, arguments):
-        self.shape = shape
-        self.recorded = recorded
-        self.arguments = arguments
-
-    def __call__(self, values):
-        return self.shape, self.arguments.packed(values, self.recorded)
 
 
 class Call:

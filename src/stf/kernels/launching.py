@@ -270,7 +270,8 @@ class LateArguments:
         kernel: Kernel = self.kernel
         for item in self.late:
             index, param = item
-            value = param.number_in(values)
+            asked: tuple = param.asked
+            value = asked[1] if asked[0] is values else param.number_in(values)
             if kernel.ndims is None:
                 put_value(kernel, index, value, block)
             else:
