@@ -11,6 +11,7 @@ except ImportError:
 
 from stf._engine.access import DataHandle
 
+PLAIN = (int, str, bytes)
 DATA, SEVERAL, NUMBER, OBJECT = 0, 1, 2, 3  # by what a value is known again
 
 
@@ -19,7 +20,8 @@ DATA, SEVERAL, NUMBER, OBJECT = 0, 1, 2, 3  # by what a value is known again
 class Likeness:
     """What the positional arguments of a call must be, and what its function closes over.
 
-    That is data, or lists of data; numbers that are parameters; and other values, which must be the same objects.
+    That is data, or lists of data; numbers that are parameters; and other values: the same objects, or equal integers and
+    strings.
     """
 
     def __init__(self, entry, key, context, values, numbers, cells):
@@ -67,7 +69,7 @@ def is_like(value, kind, known):
         return isinstance(value, DataHandle) and cython.cast(DataHandle, value).core is known
     if kind == SEVERAL:
         return type(value) is known[0] and [getattr(part, "core", None) for part in value] == known[1]
-    return value is known
+    return value is known or (type(value) is type(known) and type(value) in PLAIN and value == known)
 
 
 def mark_of(value):
