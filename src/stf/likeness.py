@@ -20,8 +20,8 @@ DATA, SEVERAL, NUMBER, OBJECT = 0, 1, 2, 3  # by what a value is known again
 class Likeness:
     """What the positional arguments of a call must be, and what its function closes over.
 
-    That is data, or lists of data; numbers that are parameters; and other values: the same objects, or equal integers and
-    strings.
+    That is data, or lists of data; numbers that are parameters; and other values: the same objects, or equal integers
+    and strings.
     """
 
     def __init__(self, entry, key, context, values, numbers, cells):
