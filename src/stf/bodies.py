@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from numbers import Number
-
 try:
     import cython
 except ImportError:
@@ -11,6 +9,7 @@ except ImportError:
 
 from stf._engine import outcomes, waits
 from stf._engine.access import Access
+from stf._engine.captured import is_same
 from stf._engine.failures import Failure, site_text
 from stf._engine.late import LateCall
 from stf.annotations import Stream
@@ -26,9 +25,10 @@ SIGNS_OF_CAPTURE = (  # in errors of CUDA, CuPy, torch and Numba
     "is capturing",
     "stream capture",
     "streamcapture",
-    "graph capture",
+    "cuda graph capture",
     "captures underway",
 )
+LIBRARIES_THAT_CAPTURE = ("cupy", "cupy_backends", "torch", "numba", "cuda", "triton")
 
 if not cython.compiled:
     from stf.closures import snapshot
@@ -420,9 +420,15 @@ def is_uncapturable(task, error):
     """Whether an error of a body says that a call cannot be captured, as CUDA and libraries put it."""
     mine: TaskCore = task
     engine: Engine = mine.engine
-    if engine.scope is None or isinstance(error, CaptureError) or not engine.port_enqueues(mine.where):
+    if engine.scope is None or not engine.port_enqueues(mine.where):
         return False
-    story = str(error).lower().replace("_", " ")
+    library = type(error).__module__.partition(".")[0]
+    if type(error) is not RuntimeError and library not in LIBRARIES_THAT_CAPTURE:
+        return False
+    try:
+        story = str(error).lower().replace("_", " ")
+    except Exception:  # an error of someone's that cannot say what it is
+        return False
     return any([sign in story for sign in SIGNS_OF_CAPTURE])
 
 
@@ -546,14 +552,7 @@ class BodyCapture(Recaptured):
 
 def are_same(values, others):
     """Whether values of parameters are the same: numbers by value, other objects by identity."""
-    for one, other in zip(values, others, strict=True):
-        if one is other:
-            continue
-        if type(one) is not type(other) or not isinstance(one, Number) or one != other:
-            return False
-        if not one and not isinstance(one, int):  # zeros may differ in their signs
-            return False
-    return True
+    return all([one is other or is_same(one, other) for one, other in zip(values, others, strict=True)])
 
 
 def end_recorded(engine, task):

@@ -17,7 +17,7 @@ from stf.conditions import Condition
 from stf.epochs import GraphScope
 from stf.errors import CaptureError, ContextClosedError, TaskStateError
 from stf.launches import submit_routine
-from stf.params import Param
+from stf.params import UNASKED, Param
 from stf.places import DataPlace
 
 if TYPE_CHECKING:
@@ -235,13 +235,15 @@ class TaskGraph:
         TaskStateError
             Nothing was recorded, or the graph is closed.
         """
-        self._must_be_recorded()
+        if self._recording is None:
+            self._must_be_recorded()
         for name in values:
             if name not in self._params:
                 known = ", ".join(self._params) or "none"
                 raise TypeError(f"graph '{self.name}' has no parameter '{name}'; it has {known}")
-        context = self._context
-        context._must_be_open()
+        context = self._context_ref() or self._context
+        if context.engine.closed is not None:
+            context._must_be_open()
         if data:
             rebinding = self._rebinding(data)
             try:
@@ -253,9 +255,16 @@ class TaskGraph:
 
     def launch_with(self, context: Any, values: dict[str, Any], rebinding: Rebinding | None = None) -> None:
         """Launch what is recorded, in its context, with values of parameters that there are; private."""
-        for param in self._in_kernels:
-            param.number_in(values)
-        submit_routine(context, self._recording, self.name, values, rebinding)
+        recording = self._recording
+        if recording is None:
+            self._must_be_recorded()
+        try:
+            for param in self._in_kernels:
+                param.number_in(values)
+            submit_routine(context, recording, self.name, values, rebinding)
+        finally:
+            for param in self._in_kernels:
+                param.asked = UNASKED
         self.launches += 1
 
     @property
@@ -333,6 +342,9 @@ class TaskGraph:
 
     def _must_not_be_closed(self) -> None:
         if self._closed:
+            context = self._context_ref()
+            if context is not None:
+                context._must_be_open()
             raise TaskStateError(f"graph '{self.name}' is closed; record a new one with ctx.task_graph()")
 
     def close(self) -> None:

@@ -1,9 +1,9 @@
 from stf._engine.access cimport DataHandle
+from stf._engine.captured cimport is_same
 from stf._engine.submit cimport Engine
 
 cdef class Likeness:
     cdef readonly object entry
-    cdef readonly object key
     cdef readonly object context
     cdef int place
     cdef list values

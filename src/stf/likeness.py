@@ -11,8 +11,10 @@ except ImportError:
 
 from stf._engine.access import DataHandle
 
-PLAIN = (int, str, bytes)
-DATA, SEVERAL, NUMBER, OBJECT = 0, 1, 2, 3  # by what a value is known again
+if not cython.compiled:
+    from stf._engine.captured import is_same
+
+DATA, SEVERAL, NUMBER, OBJECT, EQUAL = 0, 1, 2, 3, 4  # by what a value is known again
 
 
 @cython.final
@@ -20,13 +22,12 @@ DATA, SEVERAL, NUMBER, OBJECT = 0, 1, 2, 3  # by what a value is known again
 class Likeness:
     """What the positional arguments of a call must be, and what its function closes over.
 
-    That is data, or lists of data; numbers that are parameters; and other values: the same objects, or equal integers
-    and strings.
+    That is data, or lists of data; numbers that are parameters; and other values: the same objects, or equal
+    numbers and strings.
     """
 
-    def __init__(self, entry, key, context, values, numbers, cells):
+    def __init__(self, entry, context, values, numbers, cells):
         self.entry = entry
-        self.key = key
         self.place = context.current_place_code()
         self.context = weakref.ref(context)
         self.values = values  # (kind, known, name) each
@@ -68,8 +69,13 @@ def is_like(value, kind, known):
     if kind == DATA:
         return isinstance(value, DataHandle) and cython.cast(DataHandle, value).core is known
     if kind == SEVERAL:
-        return type(value) is known[0] and [getattr(part, "core", None) for part in value] == known[1]
-    return value is known or (type(value) is type(known) and type(value) in PLAIN and value == known)
+        if type(value) is not known[0] or len(value) != len(known[1]):
+            return False
+        for part, core in zip(value, known[1], strict=True):
+            if not isinstance(part, DataHandle) or cython.cast(DataHandle, part).core is not core:
+                return False
+        return True
+    return is_same(value, known) if kind == EQUAL else value is known
 
 
 def mark_of(value):
@@ -80,4 +86,7 @@ def mark_of(value):
         if all([isinstance(part, DataHandle) for part in value]):
             return SEVERAL, (type(value), [part.core for part in value])
         return None
-    return None if isinstance(value, dict) else (OBJECT, value)
+    if is_same(value, value):
+        return EQUAL, value
+    by_identity = type(value).__hash__ in (None, object.__hash__)  # else it may change, and be another one then
+    return (OBJECT, value) if by_identity and not isinstance(value, dict) else None

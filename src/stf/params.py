@@ -8,7 +8,7 @@ from typing import Any
 
 __all__ = ["Param"]
 
-UNASKED = object()
+UNASKED = object(), None
 
 
 class ValueNeededError(TypeError):
@@ -38,7 +38,7 @@ class Param:
         self.default = default
         self.size = 8  # bytes that a kernel has for it, if it is an integer
         self.in_kernels: list[Param] = []  # what kernels take that is this, or is computed from it
-        self.asked: Any = UNASKED, None  # the values of the last launch, and what it is then
+        self.asked: Any = UNASKED  # the values of a launch, and what it is then
 
     @property
     def bases(self) -> tuple[Param, ...]:
@@ -62,7 +62,13 @@ class Param:
         """
         asked = self.asked
         if asked[0] is not values:  # every kernel that takes it asks
-            self.asked = asked = values, self._checked(self.value_in(values), self.value_in(None))
+            value, recorded = self.value_in(values), self.value_in(None)
+            if isinstance(value, Param):  # of a graph around, whose launches say what it is
+                value.give_to_kernel(self.size)
+                self._checked(value.value_in(None), recorded)
+            else:
+                value = self._checked(value, recorded)
+            self.asked = asked = values, value
         return asked[1]
 
     def _checked(self, value: Any, recorded: Any) -> Any:

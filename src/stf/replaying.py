@@ -6,6 +6,7 @@ import functools
 import inspect
 import logging
 import numbers
+import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
@@ -17,7 +18,7 @@ from stf import config
 from stf._engine.access import DataHandle
 from stf.errors import ContextClosedError, TaskStateError
 from stf.graphs import TaskGraph
-from stf.likeness import NUMBER, Likeness, mark_of
+from stf.likeness import NUMBER, SEVERAL, Likeness, mark_of
 from stf.params import Param, ValueNeededError
 
 __all__ = ["ReplayFunction", "replay"]
@@ -67,7 +68,8 @@ class Entry:
     It keeps the values that the signature knows by their identity, and no context alive.
     """
 
-    def __init__(self, context: Any, kept: list[Any]) -> None:
+    def __init__(self, key: Any, context: Any, kept: list[Any]) -> None:
+        self.key = key
         self.context = weakref.ref(context)
         self.kept = kept
         self.calls = 0
@@ -92,6 +94,8 @@ class ReplayFunction:
         self._static = set(static)
         self._entries: OrderedDict[Any, Entry] = OrderedDict()
         self._likenesses: list[Likeness] = []  # the last one used is the first
+        self._latest: Likeness | None = None  # that of the last call
+        self._lock = threading.RLock()  # of what is known; not held while a call goes on
         self._recordings = 0
         self._last_key: Any = None
         self._before: Any = None
@@ -103,7 +107,7 @@ class ReplayFunction:
         if not kwargs and not config.validate:
             for like in self._likenesses:
                 values = like.numbers_of(args)
-                if values is not None:
+                if values is not None and (like is self._latest or self._take(like)):
                     return self._again(like, values)
         bound = self._signature.bind(*args, **kwargs)
         bound.apply_defaults()
@@ -123,12 +127,28 @@ class ReplayFunction:
         entry.graph.launch(**self._values(bound.arguments))
         return entry.result
 
+    def _take(self, like: Likeness) -> bool:
+        """Let the call be the latest that is like an earlier one, if that is known still."""
+        with self._lock:
+            if like not in self._likenesses:
+                return False
+            self._likenesses = [like, *(other for other in self._likenesses if other is not like)]
+            self._entries.move_to_end(like.entry.key)
+            self._note_key(like.entry.key)
+            self._latest = like
+        return True
+
+    def _forget_likenesses(self) -> None:
+        """Look at all of the next call, whatever it is: a recording was given up."""
+        self._likenesses, self._latest = [], None
+
+    def _note_key(self, key: Any) -> None:
+        """Remember the signatures of the last two calls that differ in it."""
+        if key != self._last_key:
+            self._last_key, self._before = key, self._last_key
+
     def _again(self, like: Likeness, values: dict[str, Any]) -> Any:
         """Replay what an earlier call was."""
-        if like is not self._likenesses[0]:
-            self._likenesses = [like, *(other for other in self._likenesses if other is not like)]
-            self._entries.move_to_end(like.key)
-            self._last_key, self._before = like.key, self._last_key
         entry = like.entry
         entry.calls += 1
         entry.graph.launch_with(like.context(), values)  # type: ignore[union-attr]
@@ -148,14 +168,18 @@ class ReplayFunction:
                 values.append((*mark, name))
             elif is_param:
                 numbers[name] = value
+            elif mark[0] == SEVERAL:  # a default that may change in place
+                return
         cells = []
         for cell, (_, content) in zip(getattr(self._fn, "__closure__", None) or (), closure_of(self._fn), strict=True):
             mark = mark_of(content)
             if mark is None:
                 return
             cells.append((cell, mark))
-        like = Likeness(entry, self._last_key, context, values, numbers, cells)
-        self._likenesses = [like, *self._likenesses[: KEPT - 1]]
+        like = Likeness(entry, context, values, numbers, cells)
+        with self._lock:
+            if self._entries.get(entry.key) is entry:
+                self._likenesses = [like, *self._likenesses[: KEPT - 1]]
 
     # -- signatures --------------------------------------------------------------------------------------------
 
@@ -185,24 +209,26 @@ class ReplayFunction:
 
     def _entry_for(self, context: Any, arguments: dict[str, Any]) -> Entry:
         key = self._key(context, arguments)
-        entry = self._entries.get(key)
-        if entry is not None and entry.context() is not context:
-            del self._entries[key]  # of a context that is gone; this one has its address
-            self._likenesses = []
-            entry = None
-        if entry is None:
-            self._forget_finalized()
-            values = [value for value in arguments.values() if not self._holds_data(value)]
-            cells = [cell for _, cell in closure_of(self._fn) if not self._holds_data(cell)]
-            entry = self._entries[key] = Entry(context, values + cells)
-            if len(self._entries) > KEPT:
-                _, oldest = self._entries.popitem(last=False)
-                self._likenesses = []
-                if oldest.graph is not None:
-                    oldest.graph.close()
-        else:
-            self._entries.move_to_end(key)
-        self._last_key, self._before = key, self._last_key
+        with self._lock:
+            self._latest = None
+            entry = self._entries.get(key)
+            if entry is not None and entry.context() is not context:
+                del self._entries[key]  # of a context that is gone; this one has its address
+                self._forget_likenesses()
+                entry = None
+            if entry is None:
+                self._forget_finalized()
+                values = [value for value in arguments.values() if not self._holds_data(value)]
+                cells = [cell for _, cell in closure_of(self._fn) if not self._holds_data(cell)]
+                entry = self._entries[key] = Entry(key, context, values + cells)
+                if len(self._entries) > KEPT:
+                    _, oldest = self._entries.popitem(last=False)
+                    self._forget_likenesses()
+                    if oldest.graph is not None:
+                        oldest.graph.close()
+            else:
+                self._entries.move_to_end(key)
+            self._note_key(key)
         return entry
 
     @staticmethod
@@ -215,7 +241,7 @@ class ReplayFunction:
             context = entry.context()
             if context is None or context.engine.closed is not None:
                 del self._entries[key]
-                self._likenesses = []
+                self._forget_likenesses()
 
     # -- recording ---------------------------------------------------------------------------------------------
 
@@ -227,7 +253,7 @@ class ReplayFunction:
                 break
             except ValueNeededError as error:
                 self._static.add(error.name)
-                self._likenesses = []
+                self._forget_likenesses()
                 entry = self._entry_for(context, bound.arguments)
                 log.debug("%s: the value of '%s' shapes the graph", self._name, error.name)
         entry.graph = graph
@@ -287,11 +313,13 @@ class ReplayFunction:
 
     def close(self) -> None:
         """Give up what was recorded; the function records again when it is called again."""
-        for entry in self._entries.values():
+        with self._lock:
+            known = list(self._entries.values())
+            self._entries.clear()
+            self._forget_likenesses()
+        for entry in known:
             if entry.graph is not None:
                 entry.graph.close()
-        self._entries.clear()
-        self._likenesses = []
 
     def __repr__(self) -> str:
         return f"<stf.replay {self._name}>"

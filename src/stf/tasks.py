@@ -294,7 +294,7 @@ class Task(TaskCore):
         if error is None:
             self.close()
         else:
-            refused = is_uncapturable(self, error)
+            refused = isinstance(error, Exception) and is_uncapturable(self, error)
             self.abandon(error)
             if refused:
                 raise uncapturable(self, error) from error

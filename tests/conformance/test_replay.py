@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 import weakref
 
 import numpy as np
@@ -170,6 +171,82 @@ def test_calls_like_earlier_ones_are_known_without_a_look_at_all(ctx):
     step.close()
     check([0, 1], one)
     assert names == {"x": 1} and "1 signatures known" in step.explain()
+
+
+def test_values_that_change_in_place_are_looked_at_again(ctx):
+    one, two = ctx.logical_data(np.ones(3)), ctx.logical_data(np.full(3, 2.0))
+    x, terms = ctx.logical_data(np.zeros(3)), [one]
+
+    class Config:
+        def __init__(self, v):
+            self.v = v
+
+        def __eq__(self, other):
+            return isinstance(other, Config) and self.v == other.v
+
+        def __hash__(self):
+            return hash(self.v)
+
+    @stf.replay
+    def step(x, config, terms=terms):
+        for term in terms:
+            add(x, term, config.v)
+
+    for _ in range(4):
+        step(x, Config(1.0))
+    terms[0] = two  # the default
+    step(x, Config(1.0))
+    step(x, Config(10.0))
+    assert x.numpy().tolist() == [26.0] * 3
+
+
+def test_the_recording_that_is_used_most_stays(ctx, lX, lY):
+    """Calls by keyword are looked at whole; those that are known by identity count as well."""
+    calls = []
+
+    @stf.replay
+    def step(x, y, tag):
+        calls.append(tag)
+        add(x, y)
+
+    others = [object() for _ in range(12)]
+    for other in others:
+        for _ in range(2):
+            step(lX, lY, "hot")
+            step(x=lX, y=lY, tag=other)
+    step(lX, lY, "hot")
+    assert calls.count("hot") == 2
+
+
+def test_calls_from_several_threads_while_recordings_are_given_up(ctx_factory):
+    """Each thread has a context of its own; what one gives up, another does not find again."""
+    errors, tags = [], [object() for _ in range(6)]
+
+    @stf.replay
+    def step(x, y, tag):
+        add(x, y)
+
+    def work():
+        try:
+            with ctx_factory() as ctx:
+                x, y = ctx.logical_data(np.zeros(2)), ctx.logical_data(np.ones(2))
+                done = 0
+                for i in range(120):
+                    try:
+                        step(x, y, tags[i % 6 if i % 3 else 0])
+                        done += 1
+                    except stf.TaskStateError:
+                        pass  # another thread gave it up just now
+                assert x.numpy().tolist() == [done] * 2 and done > 60
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
 
 
 def test_what_replay_decorates():

@@ -405,6 +405,86 @@ def test_a_body_that_fails_for_a_value_leaves_the_graph_as_it_was(run):
                 assert [float(x.numpy()[0]), float(y.numpy()[0])] == model
 
 
+def test_values_of_parameters_that_change_in_place(run):
+    @run
+    def body():
+        with stf.context(devices="cuda:0") as ctx:
+            x, y = ctx.logical_data(np.ones(4)), ctx.logical_data(np.zeros(4))
+            g, lr, total = ctx.task_graph(), np.array(0.5), 0.0
+            a = g.param("a", 0.5)
+            with g:
+                ctx.launch_kernel(axpy, (1, 1), a, x.read(), y.rw(), 4)
+            for value in (0.5, 2.0, 2.0, 4.0):
+                lr[...] = value
+                g.launch(a=lr)
+                total += value
+            assert y.numpy().tolist() == [total] * 4
+
+
+def test_a_nested_graph_gives_its_kernels_parameters_of_the_outer_one(run):
+    @run
+    def body():
+        with stf.context(devices="cuda:0") as ctx:
+            x, y = ctx.logical_data(np.ones(4)), ctx.logical_data(np.zeros(4))
+            inner, outer = ctx.task_graph("inner"), ctx.task_graph("outer")
+            a, b = inner.param("a", 1.0), outer.param("b", 2.0)
+            with inner:
+                ctx.launch_kernel(axpy, (1, 1), a * 3.0, x.read(), y.rw(), 4)
+            with outer:
+                inner.launch(a=b)
+                inner.launch(a=b + 1.0)
+            total = 0.0
+            for value in (2.0, 2.0, 5.0, 2.0):
+                outer.launch(b=value)
+                total += 3 * value + 3 * (value + 1)
+                assert y.numpy().tolist() == [total] * 4
+            with pytest.raises(TypeError, match="is a kernel's argument of type float"):
+                outer.launch(b="two")
+            inner.launch(a=1.0)
+            assert y.numpy().tolist() == [total + 3.0] * 4
+
+
+def test_graphs_of_launches_that_fail_are_not_kept(run):
+    @run
+    def body():
+        @stf.task
+        def fails(x: stf.ReadWrite, a):
+            if a == 2:
+                raise ValueError("not two")
+            x += a
+
+        with stf.context(devices="cuda:0") as ctx:
+            data = [ctx.logical_data(np.zeros(4)) for _ in range(12)]
+            g = ctx.task_graph()
+            a = g.param("a", 1.0)
+            with g:
+                fails(data[0], a)
+            for other in data[1:]:
+                with pytest.raises(stf.TaskFailedError):
+                    g.launch({data[0]: other}, a=2.0)
+            assert len(g._recording.graph.others) <= 4
+            g.launch({data[0]: ctx.logical_data(np.zeros(4))})
+
+
+def test_errors_of_the_users_that_speak_of_capturing_are_theirs(run):
+    @run
+    def body():
+        class Mute(Exception):
+            def __str__(self):
+                raise AttributeError("no words")
+
+        for graph in (True, False):
+            with stf.context(devices="cuda:0", use_graph=graph) as ctx:
+                x = ctx.logical_data(np.zeros(4))
+                for error in (KeyError("the camera is capturing"), KeyboardInterrupt("is capturing"), Mute()):
+                    with pytest.raises(type(error)):
+                        with ctx.task(x.rw()) as t:
+                            t.cupy()
+                            raise error
+                    ctx.fill(x, 1.0)
+                assert x.numpy().tolist() == [1.0] * 4
+
+
 def test_kernels_in_a_with_block_take_no_other_data(run):
     """They were given addresses: nobody knows of which data."""
 

@@ -21,3 +21,4 @@ cdef class Variation:
     cdef object arguments
 
 cdef int renew(object launch, object graph, list marks) except -1
+cpdef bint is_same(object value, object other) except -1

@@ -13,7 +13,8 @@ from stf.errors import CaptureError, TaskFailedError
 
 UNKNOWN = object()
 OTHERS = 4  # graphs that are kept of launches with other data
-NUMBERS = (int, float, bool, complex)
+PLAIN = (int, bool, str, bytes, type(None))  # what is equal, and of one type, is the same
+INEXACT = (float, complex)
 log = logging.getLogger("stf")
 
 
@@ -60,7 +61,7 @@ class DriverGraph:
             if self.marks and not is_as_before(launch.values, self.values):
                 self.values = UNKNOWN
                 renew(launch, self.graph, self.marks)
-                self.values = launch.values
+                self.values = launch.values if are_fixed(launch.values) else UNKNOWN
         except TaskFailedError:  # a body of the user's, for the values of this launch: played, it says so again
             return None
         except Exception as error:  # whatever libraries and drivers say; what is played tells what is really wrong
@@ -86,12 +87,12 @@ class DriverGraph:
                 raise CaptureError("there is nothing to do")
             known[0].is_own = bool(known[1])
         self.others[key] = known
-        graph, marks = known
-        launch.engine.root.prepare(graph)
-        renew(launch, graph, marks)
         if len(self.others) > OTHERS:
             launch.engine.root.deliver()  # no launch of it is on its way any more
             del self.others[next(iter(self.others))]
+        graph, marks = known
+        launch.engine.root.prepare(graph)
+        renew(launch, graph, marks)
         return graph
 
     def must_suit(self, launch, thing):
@@ -109,19 +110,25 @@ class DriverGraph:
         log.info("%s is not one graph of the device's, but driven from the host: %s", thing.story, reason)
 
 
+def is_same(value, other):
+    """Whether values that cannot change are the same: zeros may differ in their signs."""
+    if type(value) is not type(other):
+        return False
+    if type(value) in INEXACT:
+        return value is other or (value == other and repr(value) == repr(other))
+    return type(value) in PLAIN and value == other
+
+
+def are_fixed(values):
+    """Whether no value of a launch can change in place."""
+    return values is not None and all([type(value) in PLAIN or type(value) in INEXACT for value in values.values()])
+
+
 def is_as_before(values, last):
-    """Whether two launches have the same values: numbers of the same type that are equal, or the same objects."""
+    """Whether two launches have the same values."""
     if values is None or type(last) is not dict or len(values) != len(last):
         return False
-    for name, value in values.items():
-        before = last.get(name, UNKNOWN)
-        if value is before:
-            continue
-        if type(value) is not type(before) or type(value) not in NUMBERS or value != before:
-            return False
-        if not value and type(value) is not int:  # zeros may differ in their signs
-            return False
-    return True
+    return all([is_same(value, last.get(name, UNKNOWN)) for name, value in values.items()])
 
 
 @cython.cclass

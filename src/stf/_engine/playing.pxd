@@ -19,6 +19,13 @@ cdef class Needed:
     cdef bint fresh
     cdef Access access(self)
 
+cdef tuple needs_of(object routine, object rebinding)
+cdef int follow_last(Engine engine, TaskCore task, object routine) except -1
+cdef int bring_entries(Engine engine, TaskCore task, object routine, list uses, object rebinding) except -1
+cdef int run_at_root(Engine engine, TaskCore task, object routine, object values, bint late, object rebinding) except -1
+cdef int take_writers(Use of) except -1
+cdef int set_finals(Data data, list places) except -1
+
 cdef class Launch:
     cdef readonly Engine engine
     cdef readonly Port port

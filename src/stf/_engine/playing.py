@@ -450,11 +450,11 @@ class Needed:
 
 
 def needs_of(routine, rebinding):
-    """What a launch needs, and its accesses: always the same for a launch with the routine's own data."""
+    """What a launch needs, its accesses, whether bodies run on the host: the same for all with the routine's data."""
     if rebinding is None and routine.needed is not None:
         return routine.needed
     uses = [Needed(use, use.data if rebinding is None else rebinding.data_for(use.data)) for use in routine.uses]
-    needs = (uses, [cython.cast(Needed, needed).access() for needed in uses])
+    needs = (uses, [cython.cast(Needed, needed).access() for needed in uses], routine.calls())
     if rebinding is None and not any([use.conditional for use in routine.uses]):
         routine.needed = needs
     return needs
@@ -475,7 +475,7 @@ def submit(engine: Engine, task: TaskCore, routine, values=None, rebinding=None)
     uses: list = needs[0]
     task.accesses = list(needs[1])
     task.is_launch_once = routine.once
-    late = routine.calls()
+    late: cython.bint = needs[2]
     if late and (engine.scope is None or engine.scope.once):
         engine.begin_late(task)
     else:

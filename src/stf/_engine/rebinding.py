@@ -14,6 +14,7 @@ class Rebinding:
     def __init__(self, data: dict[int, Any]) -> None:
         self.data = data
         self.reserved: list[Any] = []
+        self.cores: list[Any] = []  # of the data that are reserved
         self.replicas: dict[int, Any] = {}  # by the identity of those that were recorded
 
     def data_for(self, core: Any) -> Any:
@@ -66,6 +67,8 @@ class Rebinding:
                     version = core.version
                     mine = engine.coherency.provide_for(core, version, replica.place, task.slot)
                     self.reserved.append((data.id, mine))
+                    self.cores.append(core)
+                    core.recorded += 1  # dropped by its user meanwhile, it goes with the launch
                     self.replicas[id(replica.origin or replica)] = mine  # a nested recording holds a shadow
                     known, wanted = mine.layout, replica.layout
                     if (known.shape, known.strides, known.dtype) != (wanted.shape, wanted.strides, wanted.dtype):
@@ -79,6 +82,10 @@ class Rebinding:
         """The launch is submitted."""
         for _, replica in self.reserved:
             engine.coherency.unpin(replica)
+        for core in self.cores:
+            core.recorded -= 1
+            if core.recorded == 0 and core.is_dropped:
+                engine.dropped.append(core)
 
 
 def all_parts(routine: Any) -> Iterator[Any]:
