@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import itertools
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -134,3 +135,50 @@ class DeviceCsr:
         return scipy.sparse.csr_array(
             (content(self.data), content(self.indices), content(self.indptr)), self.shape
         ).toarray()
+
+
+def together(*calls: Callable[[], Any]) -> list[Any]:
+    """Call all at the same time, each in a thread; their results. What one raises is raised."""
+    barrier = threading.Barrier(len(calls))
+    results: list[Any] = [None] * len(calls)
+
+    def run(index):
+        barrier.wait(60)
+        try:
+            results[index] = calls[index]()
+        except BaseException as error:
+            results[index] = error
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return results
+
+
+# -- tasks, and places, that tests of recordings share -----------------------------------------------------------------
+
+
+@stf.task
+def add(x: stf.ReadWrite, y: stf.Read, a=1.0):
+    x += a * y
+
+
+@stf.task
+def increment(x: stf.ReadWrite):
+    x += 1
+
+
+@stf.task
+def set_to(x: stf.Write, value):
+    x[...] = value
+
+
+def everywhere(ctx: stf.Context, n: int) -> list[Any]:
+    """Places in turn."""
+    return [ctx.devices[i % len(ctx.devices)] for i in range(n)]

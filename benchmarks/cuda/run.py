@@ -264,13 +264,12 @@ def launcher_of(function: int) -> Callable[[int], None]:
     """What launches a kernel on a stream with as little Python as can be."""
     launch = ctypes.CDLL("libcuda.so.1").cuLaunchKernel
     argument = ctypes.c_uint64(0)
-    arguments = (ctypes.c_void_p * 1)(ctypes.addressof(argument))
+    arguments = (ctypes.POINTER(ctypes.c_uint64) * 1)(ctypes.pointer(argument))
     address, one, none = ctypes.c_void_p(function), ctypes.c_uint(1), ctypes.c_uint(0)
 
     def launch_on(stream: int) -> None:
         launch(address, one, one, one, one, one, one, none, ctypes.c_void_p(stream), arguments, None)
 
-    launch_on.keep = argument  # type: ignore[attr-defined]
     return launch_on
 
 

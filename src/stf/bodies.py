@@ -9,9 +9,9 @@ except ImportError:
 
 from stf._engine import outcomes, waits
 from stf._engine.access import Access
-from stf._engine.captured import is_same
 from stf._engine.failures import Failure, site_text
 from stf._engine.late import LateCall
+from stf._engine.values import is_same
 from stf.annotations import Stream
 from stf.closures import check_globals, injections
 from stf.errors import CaptureError, PlaceError

@@ -4,11 +4,6 @@ from __future__ import annotations
 
 import threading
 
-try:
-    import cython
-except ImportError:
-    from stf import _cython as cython  # type: ignore[no-redef]  # noqa: F401
-
 from stf._engine import playing
 
 

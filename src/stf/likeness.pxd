@@ -1,6 +1,6 @@
 from stf._engine.access cimport DataHandle
-from stf._engine.captured cimport is_same
 from stf._engine.submit cimport Engine
+from stf._engine.values cimport is_same
 
 cdef class Likeness:
     cdef readonly object entry

@@ -12,7 +12,7 @@ except ImportError:
 from stf._engine.access import DataHandle
 
 if not cython.compiled:
-    from stf._engine.captured import is_same
+    from stf._engine.values import is_same
 
 DATA, SEVERAL, NUMBER, OBJECT, EQUAL = 0, 1, 2, 3, 4  # by what a value is known again
 

@@ -149,9 +149,12 @@ class ReplayFunction:
 
     def _again(self, like: Likeness, values: dict[str, Any]) -> Any:
         """Replay what an earlier call was."""
-        entry = like.entry
+        entry: Entry = like.entry
+        graph, context = entry.graph, like.context()
+        if graph is None or context is None:
+            raise ContextClosedError(f"the context of the data of '{self._name}' is gone; keep a reference to it")
         entry.calls += 1
-        entry.graph.launch_with(like.context(), values)  # type: ignore[union-attr]
+        graph.launch_with(context, values)
         return entry.result
 
     def _remember(self, context: Any, entry: Entry, arguments: dict[str, Any], given: int) -> None:

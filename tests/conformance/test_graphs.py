@@ -7,24 +7,9 @@ import threading
 
 import numpy as np
 import pytest
-from helpers import is_cuda
+from helpers import add, everywhere, increment, is_cuda, set_to
 
 import stf
-
-
-@stf.task
-def add(x: stf.ReadWrite, y: stf.Read, a=1.0):
-    x += a * y
-
-
-@stf.task
-def increment(x: stf.ReadWrite):
-    x += 1
-
-
-@stf.task
-def set_to(x: stf.Write, value):
-    x[...] = value
 
 
 @stf.task
@@ -32,21 +17,6 @@ def divide(x: stf.ReadWrite, by):
     if by == 0:
         raise ZeroDivisionError("by zero")
     x /= by
-
-
-@pytest.fixture
-def lX(ctx):
-    return ctx.logical_data(np.zeros(4), name="X")
-
-
-@pytest.fixture
-def lY(ctx):
-    return ctx.logical_data(np.arange(4.0), name="Y")
-
-
-def everywhere(ctx, n):
-    """Places in turn."""
-    return [ctx.devices[i % len(ctx.devices)] for i in range(n)]
 
 
 # -- graphs by hand -----------------------------------------------------------------------------------------------------

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import sys
-import threading
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
+from helpers import together
 
 import stf
 
@@ -27,30 +25,6 @@ def switch_often():
     sys.setswitchinterval(1e-6)
     yield
     sys.setswitchinterval(before)
-
-
-def together(*calls: Callable[[], Any]) -> list[Any]:
-    """Call all at the same time, each in a thread; their results. What one raises is raised."""
-    barrier = threading.Barrier(len(calls))
-    results: list[Any] = [None] * len(calls)
-
-    def run(index):
-        barrier.wait(60)
-        try:
-            results[index] = calls[index]()
-        except BaseException as error:
-            results[index] = error
-
-    threads = [threading.Thread(target=run, args=(i,)) for i in range(len(calls))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-        assert not thread.is_alive()
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
-    return results
 
 
 def test_the_same_array_is_the_same_data(ctx):

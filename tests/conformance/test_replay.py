@@ -3,38 +3,13 @@
 from __future__ import annotations
 
 import gc
-import threading
 import weakref
 
 import numpy as np
 import pytest
+from helpers import add, everywhere, increment, together
 
 import stf
-
-
-@stf.task
-def add(x: stf.ReadWrite, y: stf.Read, a=1.0):
-    x += a * y
-
-
-@stf.task
-def increment(x: stf.ReadWrite):
-    x += 1
-
-
-@pytest.fixture
-def lX(ctx):
-    return ctx.logical_data(np.zeros(4), name="X")
-
-
-@pytest.fixture
-def lY(ctx):
-    return ctx.logical_data(np.arange(4.0), name="Y")
-
-
-def everywhere(ctx, n):
-    """Places in turn."""
-    return [ctx.devices[i % len(ctx.devices)] for i in range(n)]
 
 
 def test_replay_records_the_second_call(ctx, lX, lY):
@@ -220,33 +195,25 @@ def test_the_recording_that_is_used_most_stays(ctx, lX, lY):
 
 def test_calls_from_several_threads_while_recordings_are_given_up(ctx_factory):
     """Each thread has a context of its own; what one gives up, another does not find again."""
-    errors, tags = [], [object() for _ in range(6)]
+    tags = [object() for _ in range(6)]
 
     @stf.replay
     def step(x, y, tag):
         add(x, y)
 
     def work():
-        try:
-            with ctx_factory() as ctx:
-                x, y = ctx.logical_data(np.zeros(2)), ctx.logical_data(np.ones(2))
-                done = 0
-                for i in range(120):
-                    try:
-                        step(x, y, tags[i % 6 if i % 3 else 0])
-                        done += 1
-                    except stf.TaskStateError:
-                        pass  # another thread gave it up just now
-                assert x.numpy().tolist() == [done] * 2 and done > 60
-        except BaseException as error:
-            errors.append(error)
+        with ctx_factory() as ctx:
+            x, y = ctx.logical_data(np.zeros(2)), ctx.logical_data(np.ones(2))
+            done = 0
+            for i in range(120):
+                try:
+                    step(x, y, tags[i % 6 if i % 3 else 0])
+                    done += 1
+                except stf.TaskStateError:
+                    pass  # another thread gave it up just now
+            assert x.numpy().tolist() == [done] * 2 and done > 60
 
-    threads = [threading.Thread(target=work) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
+    together(work, work, work)
 
 
 def test_what_replay_decorates():

@@ -19,6 +19,6 @@ cdef class Variation:
     cdef tuple shape
     cdef bytes recorded
     cdef object arguments
+    cdef tuple content(self, object values)
 
 cdef int renew(object launch, object graph, list marks) except -1
-cpdef bint is_same(object value, object other) except -1

@@ -9,12 +9,10 @@ try:
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
+from stf._engine.values import UNKNOWN, are_fixed, is_as_before
 from stf.errors import CaptureError, TaskFailedError
 
-UNKNOWN = object()
 OTHERS = 4  # graphs that are kept of launches with other data
-PLAIN = (int, bool, str, bytes, type(None))  # what is equal, and of one type, is the same
-INEXACT = (float, complex)
 log = logging.getLogger("stf")
 
 
@@ -110,27 +108,6 @@ class DriverGraph:
         log.info("%s is not one graph of the device's, but driven from the host: %s", thing.story, reason)
 
 
-def is_same(value, other):
-    """Whether values that cannot change are the same: zeros may differ in their signs."""
-    if type(value) is not type(other):
-        return False
-    if type(value) in INEXACT:
-        return value is other or (value == other and repr(value) == repr(other))
-    return type(value) in PLAIN and value == other
-
-
-def are_fixed(values):
-    """Whether no value of a launch can change in place."""
-    return values is not None and all([type(value) in PLAIN or type(value) in INEXACT for value in values.values()])
-
-
-def is_as_before(values, last):
-    """Whether two launches have the same values."""
-    if values is None or type(last) is not dict or len(values) != len(last):
-        return False
-    return all([is_same(value, last.get(name, UNKNOWN)) for name, value in values.items()])
-
-
 @cython.cclass
 class Mark:
     """A node of a driver's graph that depends on parameters, and what it is for the values of the last launch."""
@@ -151,8 +128,12 @@ class Variation:
         self.recorded = recorded
         self.arguments = arguments
 
-    def __call__(self, values):
+    def content(self, values):
+        """What a driver makes the node of."""
         return self.shape, self.arguments.packed(values, self.recorded)
+
+    def __call__(self, values):
+        return self.content(values)
 
 
 def renew(launch, graph, marks: list):
@@ -163,8 +144,7 @@ def renew(launch, graph, marks: list):
         mark = cython.cast(Mark, item)
         make = mark.make
         if isinstance(make, Variation):
-            kernel = cython.cast(Variation, make)
-            content = (kernel.shape, kernel.arguments.packed(values, kernel.recorded))
+            content = cython.cast(Variation, make).content(values)
         else:
             content = make(values)
         if content is None:

@@ -54,7 +54,7 @@ cdef class Launch:
     cdef bytes rebound_block(self, Program program, int64_t position)
     cpdef int play_on(self, Port port, list things) except -1
     cdef int mark(self, object make, object content) except -1
-    cdef int launch(self, int64_t* words, char* content, int nbytes) except -1
+    cdef int launch_kernel(self, int64_t* words, char* content, int nbytes) except -1
     cdef int put_varied(self, Program program, tuple operation) except -1
     cdef int finish_calls(self) except -1
     cpdef int wait(self) except -1

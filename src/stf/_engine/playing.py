@@ -29,7 +29,6 @@ if not cython.compiled:
     COMPUTE, COPY_IN, COPY_OUT, HOST = 0, 1, 2, 3
     NEW, OPEN, ENDED = 0, 1, 2
     LAUNCH, COPY, FILL, CALL, KEEP, CAPTURED, RUN, VARIED = 0, 1, 2, 3, 4, 5, 6, 7
-    HEADER = 9
 
 
 class Launch:
@@ -289,7 +288,7 @@ class Launch:
             make = Variation(shape, arguments, operation[2])
             made: tuple = make(self.values)
             content: bytes = made[1]
-            self.launch(words, cython.cast("char*", content), len(content))
+            self.launch_kernel(words, cython.cast("char*", content), len(content))
             if self.marks is not None:
                 self.mark(make, made)
         return 0
@@ -299,13 +298,13 @@ class Launch:
         if cython.compiled:
             words = program.launches.items + position
             if self.rebinding is None:
-                self.launch(words, cython.cast("char*", words + HEADER), words[BYTES])
+                self.launch_kernel(words, cython.cast("char*", words + HEADER), words[BYTES])
             else:
                 content: bytes = self.rebound_block(program, position)
-                self.launch(words, cython.cast("char*", content), words[BYTES])
+                self.launch_kernel(words, cython.cast("char*", content), words[BYTES])
         return 0
 
-    def launch(self, words, content, nbytes):
+    def launch_kernel(self, words, content, nbytes):
         """Launch the kernel of a recorded launch with the arguments at an address."""
         block = cython.cast(cython.longlong, cython.cast("uintptr_t", content))
         self.port.launch(

@@ -93,12 +93,7 @@ def enter(port, task, slot):
     if thread not in RUNNING and len(held_by(thread)) == 1:
         port.enter(slot)  # nor here: this task is all that it holds
         return 0
-    note(thread, WorkWait(port, None, slot), f"task {task.label()}")
-    try:
-        port.enter(slot)
-    finally:
-        BLOCKED.pop(thread, None)
-    return 0
+    return enter_noted(port, slot, thread, f"task {task.label()}")
 
 
 def enter_slot(port, slot):
@@ -106,11 +101,18 @@ def enter_slot(port, slot):
     inner: Port = port
     thread = PyThread_get_thread_ident()
     if is_waited_for(thread):
-        note(thread, WorkWait(port, None, slot), "this wait")
+        return enter_noted(inner, slot, thread, "this wait")
+    return inner.enter(slot)
+
+
+def enter_noted(port: Port, slot, thread, who):
+    """Enter a slot by a thread for which others may wait."""
+    note(thread, WorkWait(port, None, slot), who)
     try:
-        inner.enter(slot)
+        port.enter(slot)
     finally:
         BLOCKED.pop(thread, None)
+    return 0
 
 
 def note(thread, what, who):

@@ -1,0 +1,1 @@
+cpdef bint is_same(object value, object other) except -1
