@@ -1,7 +1,7 @@
 """Random recorded programs under compute-sanitizer: ``python tests/cuda/sanitize.py [programs] [processes]``.
 
-Loops and branches are decided on the host (STF_CONDITIONAL_NODES=0): compute-sanitizer 2025.3.1 ends a while node of a
-few lines of plain CUDA with CUDA_ERROR_ILLEGAL_ADDRESS. It also stands still now and then, where a thread that launches
+Loops and branches are decided on the host (STF_CONDITIONAL_NODES=0): compute-sanitizer 2025.3.1 ends a while node of
+plain CUDA with an illegal address (while_node.cu). It also stands still now and then, where a thread that launches
 waits, inside of the driver's lock, for the tool's own thread, and another one creates an event: a program that takes
 longer than `STALL_S` is given up, another one takes its place, and how many that were is said.
 """
