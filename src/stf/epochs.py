@@ -7,7 +7,7 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from stf._engine import playing, recordings
+from stf._engine import launching, recordings
 from stf.errors import TaskStateError
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Epoch:
             task = self._task()
             try:
                 if recording.program.count:
-                    playing.submit(self.engine, task, recording)
+                    launching.submit(self.engine, task, recording)
             except BaseException as error:
                 recordings.poison(self.engine, recording, task, error)  # its tasks were given, and will not run
                 raise

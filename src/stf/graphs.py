@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -16,8 +16,8 @@ from stf._engine.routines import Branch, Flag, Repeat, While
 from stf.conditions import Condition
 from stf.epochs import GraphScope
 from stf.errors import CaptureError, ContextClosedError, TaskStateError
-from stf.launches import submit_routine
-from stf.params import UNASKED, Param
+from stf.launches import GraphCore, submit_routine
+from stf.params import Param
 from stf.places import DataPlace
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class RecordingBuilder:
 # -- graphs by hand ------------------------------------------------------------------------------------------------
 
 
-class TaskGraph:
+class TaskGraph(GraphCore):
     """Tasks that were recorded, to be launched many times; made by `Context.task_graph`.
 
     Attributes
@@ -158,13 +158,8 @@ class TaskGraph:
     """
 
     def __init__(self, context: Context, name: str) -> None:
-        self.name = name
-        self.launches = 0
-        self._context_ref = weakref.ref(context)
+        super().__init__(name, weakref.ref(context))
         self._recorder: RecordingBuilder | None = None
-        self._recording: Any = None
-        self._params: dict[str, Param] = {}
-        self._in_kernels: list[Param] = []  # those that kernels take, as such or computed from them
         self._closed = False
         context._graphs.add(self)
 
@@ -212,60 +207,22 @@ class TaskGraph:
         else:
             recorder.discard()
 
-    def launch(self, data: Mapping[LogicalData, LogicalData] | None = None, /, **values: Any) -> None:
-        """Run the graph once, after and before all other tasks that use its data.
-
-        Parameters
-        ----------
-        data : mapping, optional
-            Other logical data, of the same shape, dtype and strides, to use in this launch in place of some that were
-            recorded: ``g.launch({lX: lY})``. With-blocks on a device were recorded as they stood, and cannot.
-        **values
-            Of its parameters; those that are not given have their defaults.
-
-        Raises
-        ------
-        TypeError
-            There is no such parameter, or the value is none of the type that a kernel takes; or `data` maps what is no
-            logical data.
-        ValueError
-            Data cannot stand for others: they differ in shape or dtype, or are used in the graph themselves.
-        CaptureError
-            A task of the graph cannot be done with other data, or the launch is itself recorded.
-        TaskStateError
-            Nothing was recorded, or the graph is closed.
-        """
-        if self._recording is None:
-            self._must_be_recorded()
-        for name in values:
+    def _must_know(self, names: Iterable[str]) -> None:
+        """Raise TypeError unless these are parameters."""
+        for name in names:
             if name not in self._params:
                 known = ", ".join(self._params) or "none"
                 raise TypeError(f"graph '{self.name}' has no parameter '{name}'; it has {known}")
-        context = self._context_ref() or self._context
-        if context.engine.closed is not None:
-            context._must_be_open()
-        if data:
-            rebinding = self._rebinding(data)
-            try:
-                self.launch_with(context, values, rebinding)
-            finally:
-                rebinding.release(context.engine)
-        else:
-            self.launch_with(context, values)
 
-    def launch_with(self, context: Any, values: dict[str, Any], rebinding: Rebinding | None = None) -> None:
-        """Launch what is recorded, in its context, with values of parameters that there are; private."""
-        recording = self._recording
-        if recording is None:
-            self._must_be_recorded()
+    def _launch_with_other(
+        self, data: Mapping[LogicalData, LogicalData], context: Context, values: dict[str, Any]
+    ) -> None:
+        """Launch with other data than those that were recorded."""
+        rebinding = self._rebinding(data)
         try:
-            for param in self._in_kernels:
-                param.number_in(values)
-            submit_routine(context, recording, self.name, values, rebinding)
+            self.launch_with(context, values, rebinding)
         finally:
-            for param in self._in_kernels:
-                param.asked = UNASKED
-        self.launches += 1
+            rebinding.release(context.engine)
 
     @property
     def _context(self) -> Context:
@@ -329,10 +286,14 @@ class TaskGraph:
         self._must_be_recorded()
         context, graph = self._context, self._recording.graph
         context._must_be_open()
-        if graph.graph is None and graph.refusal is None:
-            graph.make(playing.Launch(context.engine, context.make_task_at([], self.name), None), self._recording)
+        reason = graph.refusal
+        if graph.graph is None and reason is None:
+            try:
+                graph.make(playing.Launch(context.engine, context.make_task_at([], self.name), None), self._recording)
+            except CaptureError as error:
+                reason = error
         if graph.graph is None:
-            raise CaptureError(f"graph '{self.name}' is no CUDA graph: {graph.refusal}")
+            raise CaptureError(f"graph '{self.name}' is no CUDA graph: {reason}")
         return int(graph.graph.handle)
 
     def _must_be_recorded(self) -> None:

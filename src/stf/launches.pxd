@@ -1,2 +1,17 @@
+from libc.stdint cimport int64_t
+from stf._engine cimport launching
+from stf._engine.recordings cimport Routine
 from stf._engine.submit cimport Engine
+from stf._engine.task cimport TaskCore
 from stf.tasks cimport ContextCore
+
+cpdef int submit_routine(ContextCore context, Routine routine, str name, object values=*, object rebinding=*) except -1
+
+cdef class GraphCore:
+    cdef public str name
+    cdef public int64_t launches
+    cdef public object _context_ref
+    cdef public Routine _recording
+    cdef public dict _params
+    cdef public list _in_kernels
+    cpdef int launch_with(self, ContextCore context, object values, object rebinding=*) except -1

@@ -1,25 +1,98 @@
-"""Launches of what was recorded, submitted as tasks of their own."""
+"""Launches of what was recorded, as tasks of their own: what of graphs and their replay every call goes through."""
 
 from __future__ import annotations
 
 import threading
 
-from stf._engine import playing
+try:
+    import cython
+except ImportError:
+    from stf import _cython as cython  # type: ignore[no-redef]
+
+from stf._engine import launching
+from stf._engine.values import UNASKED
 
 
 def submit_routine(context, routine, name, values=None, rebinding=None):
     """Submit a routine as one task, of its own even where an epoch gathers tasks."""
-    mine: ContextCore = context
-    engine: Engine = mine.engine
+    engine = context.engine
     epoch = engine.epoch
-    task = mine.make_launch(name)
+    task = context.make_launch(name)
     if epoch is None or not epoch.implicit or (engine.scope is not None and engine.scope is not epoch.scope):
-        playing.submit(engine, task, routine, values, rebinding)
-        return
+        launching.submit(engine, task, routine, values, rebinding)
+        return 0
     with epoch.lock:
         before, epoch.launcher = epoch.launcher, threading.get_ident()  # nobody gathers tasks meanwhile
         try:
             epoch.flush()
-            playing.submit(engine, task, routine, values, rebinding)
+            launching.submit(engine, task, routine, values, rebinding)
         finally:
             epoch.launcher = before
+    return 0
+
+
+@cython.cclass
+class GraphCore:
+    """What of a graph every launch needs; `TaskGraph` is the whole."""
+
+    def __init__(self, name, context_ref):
+        self.name = name
+        self.launches = 0
+        self._context_ref = context_ref
+        self._recording = None
+        self._params = {}
+        self._in_kernels = []  # parameters that kernels take, as such or computed from them
+
+    def launch(self, data=None, /, **values):
+        """Run the graph once, after and before all other tasks that use its data.
+
+        Parameters
+        ----------
+        data : mapping, optional
+            Other logical data, of the same shape, dtype and strides, to use in this launch in place of some that were
+            recorded: ``g.launch({lX: lY})``. With-blocks on a device were recorded as they stood, and cannot.
+        **values
+            Of its parameters; those that are not given have their defaults.
+
+        Raises
+        ------
+        TypeError
+            There is no such parameter, or the value is none of the type that a kernel takes; or `data` maps what is no
+            logical data.
+        ValueError
+            Data cannot stand for others: they differ in shape or dtype, or are used in the graph themselves.
+        CaptureError
+            A task of the graph cannot be done with other data, or the launch is itself recorded.
+        TaskStateError
+            Nothing was recorded, or the graph is closed.
+        """
+        if self._recording is None:
+            self._must_be_recorded()
+        if values:
+            self._must_know(values)
+        context: ContextCore = self._context_ref()
+        if context is None:
+            context = self._context
+        if context.engine.closed is not None:
+            context._must_be_open()
+        if data:
+            self._launch_with_other(data, context, values)
+        else:
+            self.launch_with(context, values)
+
+    def launch_with(self, context, values, rebinding=None):
+        """Launch what is recorded, in its context, with values of parameters that there are; private."""
+        if self._recording is None:
+            self._must_be_recorded()
+        if not self._in_kernels:
+            submit_routine(context, self._recording, self.name, values, rebinding)
+        else:
+            try:
+                for param in self._in_kernels:
+                    param.number_in(values)
+                submit_routine(context, self._recording, self.name, values, rebinding)
+            finally:
+                for param in self._in_kernels:
+                    param.asked = UNASKED
+        self.launches += 1
+        return 0

@@ -1,5 +1,20 @@
+from collections.abc import Callable, Mapping
 from typing import Any
+
+from stf.data import LogicalData
+from stf.params import Param
 
 def submit_routine(
     context: Any, routine: Any, name: str, values: dict[str, Any] | None = ..., rebinding: Any = ...
 ) -> None: ...
+
+class GraphCore:
+    name: str
+    launches: int
+    _context_ref: Callable[[], Any]
+    _recording: Any
+    _params: dict[str, Param]
+    _in_kernels: list[Param]
+    def __init__(self, name: str, context_ref: Callable[[], Any]) -> None: ...
+    def launch(self, data: Mapping[LogicalData, LogicalData] | None = None, /, **values: Any) -> None: ...
+    def launch_with(self, context: Any, values: dict[str, Any], rebinding: Any = None) -> int: ...

@@ -1,9 +1,21 @@
+from libc.stdint cimport int64_t
 from stf._engine.access cimport DataHandle
 from stf._engine.submit cimport Engine
 from stf._engine.values cimport is_same
+from stf.launches cimport GraphCore
+from stf.tasks cimport ContextCore, active_places
+
+cdef class Entry:
+    cdef readonly object key
+    cdef readonly object context
+    cdef object kept
+    cdef public int64_t calls
+    cdef public GraphCore graph
+    cdef public object result
+    cdef public object reason
 
 cdef class Likeness:
-    cdef readonly object entry
+    cdef readonly Entry entry
     cdef readonly object context
     cdef int place
     cdef list values
@@ -11,4 +23,9 @@ cdef class Likeness:
     cdef list cells
     cpdef dict numbers_of(self, tuple args)
 
+cdef class ReplayCore:
+    cdef public list _likenesses
+    cdef public Likeness _latest
+
+cdef object again(Likeness like, dict values)
 cdef bint is_like(object value, int kind, object known) except -1

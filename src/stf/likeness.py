@@ -1,4 +1,4 @@
-"""Calls that are like an earlier one, known without a look at all of their arguments."""
+"""Calls of replayed functions that are like an earlier one, known without a look at all of their arguments."""
 
 from __future__ import annotations
 
@@ -10,11 +10,31 @@ except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
 from stf._engine.access import DataHandle
+from stf.errors import ContextClosedError
 
 if not cython.compiled:
     from stf._engine.values import is_same
+    from stf.interop.adapters import active_places
 
 DATA, SEVERAL, NUMBER, OBJECT, EQUAL = 0, 1, 2, 3, 4  # by what a value is known again
+
+
+@cython.final
+@cython.cclass
+class Entry:
+    """What is known of the calls with one signature.
+
+    It keeps the values that the signature knows by their identity, and no context alive.
+    """
+
+    def __init__(self, key, context, kept):
+        self.key = key
+        self.context = weakref.ref(context)
+        self.kept = kept
+        self.calls = 0
+        self.graph = None
+        self.result = None
+        self.reason = "called once; the next call is recorded"
 
 
 @cython.final
@@ -37,11 +57,11 @@ class Likeness:
     def numbers_of(self, args: tuple):
         """The values of the parameters, if a call with these arguments is like the earlier one; None if not."""
         i: cython.Py_ssize_t
-        context = self.context()
+        context: ContextCore = self.context()
         if len(args) != len(self.values) or context is None:
             return None
-        engine: Engine = context.engine
-        if engine.closed is not None or (engine.scope is not None and engine.scope.thread):
+        engine = context.engine
+        if engine.closed is not None or engine.validate or (engine.scope is not None and engine.scope.thread):
             return None
         numbers: dict = self.numbers.copy()
         for i in range(len(args)):
@@ -61,7 +81,39 @@ class Likeness:
                 return None
             if not is_like(content, mark[0], mark[1]):
                 return None
-        return numbers if context.current_place_code() == self.place else None
+        place: cython.int = context.current_place_code() if active_places[0] else context.default_code
+        return numbers if place == self.place else None
+
+
+@cython.cclass
+class ReplayCore:
+    """What of a replayed function every call goes through; `ReplayFunction` is the whole."""
+
+    def __init__(self):
+        self._likenesses = []  # the last one used is the first
+        self._latest = None  # that of the last call
+
+    def __call__(self, *args, **kwargs):
+        i: cython.Py_ssize_t
+        if not kwargs:
+            likenesses = self._likenesses
+            for i in range(len(likenesses)):
+                like = cython.cast(Likeness, likenesses[i])
+                values = like.numbers_of(args)
+                if values is not None and (like is self._latest or self._take(like)):
+                    return again(like, values)
+        return self._call_whole(args, kwargs)
+
+
+def again(like, values):
+    """Replay what an earlier call was."""
+    entry = like.entry
+    context: ContextCore = like.context()
+    if entry.graph is None or context is None:
+        raise ContextClosedError("the context of the data of a replayed function is gone; keep a reference to it")
+    entry.calls += 1
+    entry.graph.launch_with(context, values)
+    return entry.result
 
 
 def is_like(value, kind, known):

@@ -1,15 +1,32 @@
 from collections.abc import Callable
 from typing import Any
 
+from stf.graphs import TaskGraph
+
 NUMBER: int
 SEVERAL: int
 
+class Entry:
+    key: Any
+    context: Callable[[], Any]
+    kept: list[Any]
+    calls: int
+    graph: TaskGraph | None
+    result: Any
+    reason: str
+    def __init__(self, key: Any, context: Any, kept: list[Any]) -> None: ...
+
 class Likeness:
-    entry: Any
+    entry: Entry
     context: Callable[[], Any]
     def __init__(
-        self, entry: Any, context: Any, values: list[Any], numbers: dict[str, Any], cells: list[Any]
+        self, entry: Entry, context: Any, values: list[Any], numbers: dict[str, Any], cells: list[Any]
     ) -> None: ...
     def numbers_of(self, args: tuple[Any, ...]) -> dict[str, Any] | None: ...
+
+class ReplayCore:
+    _likenesses: list[Likeness]
+    _latest: Likeness | None
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
 def mark_of(value: Any) -> tuple[int, Any] | None: ...

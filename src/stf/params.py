@@ -6,9 +6,9 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Param"]
+from stf._engine.values import Asked
 
-UNASKED = object(), None
+__all__ = ["Param"]
 
 
 class ValueNeededError(TypeError):
@@ -19,7 +19,7 @@ class ValueNeededError(TypeError):
         self.name = name
 
 
-class Param:
+class Param(Asked):
     """A value that a recorded graph gets at each launch; made by ``g.param(name, default)``.
 
     Tasks take it in place of a number. Arithmetic gives another that is computed from it at each launch; what needs the
@@ -34,11 +34,11 @@ class Param:
     """
 
     def __init__(self, name: str, default: Any) -> None:
+        super().__init__()
         self.name = name
         self.default = default
         self.size = 8  # bytes that a kernel has for it, if it is an integer
         self.in_kernels: list[Param] = []  # what kernels take that is this, or is computed from it
-        self.asked: Any = UNASKED  # the values of a launch, and what it is then
 
     @property
     def bases(self) -> tuple[Param, ...]:
@@ -160,7 +160,12 @@ class DerivedParam(Param):
         return tuple(base for operand in self._operands if isinstance(operand, Param) for base in operand.bases)
 
     def _compute(self, values: dict[str, Any] | None) -> Any:
-        return self._operation(*[o.value_in(values) if isinstance(o, Param) else o for o in self._operands])
+        operands = [o.value_in(values) if isinstance(o, Param) else o for o in self._operands]
+        try:
+            return self._operation(*operands)
+        except TypeError as error:
+            given = ", ".join(f"'{base.name}' = {base.value_in(values)!r}" for base in self.bases)
+            raise TypeError(f"a value that is computed from parameters cannot be with {given}: {error}") from error
 
     def value_in(self, values: dict[str, Any] | None) -> Any:
         """The value in a launch."""

@@ -7,7 +7,6 @@ import inspect
 import logging
 import numbers
 import threading
-import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -18,7 +17,7 @@ from stf import config
 from stf._engine.access import DataHandle
 from stf.errors import ContextClosedError, TaskStateError
 from stf.graphs import TaskGraph
-from stf.likeness import NUMBER, SEVERAL, Likeness, mark_of
+from stf.likeness import NUMBER, SEVERAL, Entry, Likeness, ReplayCore, mark_of
 from stf.params import Param, ValueNeededError
 
 __all__ = ["ReplayFunction", "replay"]
@@ -62,28 +61,13 @@ def replay(fn: Any = None, *, static: Iterable[str] = ()) -> Any:
     return ReplayFunction(fn, tuple(static))
 
 
-class Entry:
-    """What is known of the calls with one signature.
-
-    It keeps the values that the signature knows by their identity, and no context alive.
-    """
-
-    def __init__(self, key: Any, context: Any, kept: list[Any]) -> None:
-        self.key = key
-        self.context = weakref.ref(context)
-        self.kept = kept
-        self.calls = 0
-        self.graph: TaskGraph | None = None
-        self.result: Any = None
-        self.reason = "called once; the next call is recorded"
-
-
-class ReplayFunction:
+class ReplayFunction(ReplayCore):
     """A function whose calls are recorded and replayed; made by `replay`."""
 
     def __init__(self, fn: Callable[..., Any], static: tuple[str, ...]) -> None:
         if not callable(fn):
             raise TypeError(f"stf.replay decorates a function, got {type(fn).__name__}")
+        super().__init__()
         functools.update_wrapper(self, fn)
         self._fn = fn
         self._name = getattr(fn, "__name__", "replay")
@@ -93,8 +77,6 @@ class ReplayFunction:
             raise TypeError(f"'{self._name}' has no parameter '{unknown[0]}' to be static")
         self._static = set(static)
         self._entries: OrderedDict[Any, Entry] = OrderedDict()
-        self._likenesses: list[Likeness] = []  # the last one used is the first
-        self._latest: Likeness | None = None  # that of the last call
         self._lock = threading.RLock()  # of what is known; not held while a call goes on
         self._recordings = 0
         self._last_key: Any = None
@@ -103,12 +85,8 @@ class ReplayFunction:
     def __get__(self, instance: Any, owner: Any) -> Any:
         return self if instance is None else functools.partial(self, instance)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if not kwargs and not config.validate:
-            for like in self._likenesses:
-                values = like.numbers_of(args)
-                if values is not None and (like is self._latest or self._take(like)):
-                    return self._again(like, values)
+    def _call_whole(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call with a look at all of the arguments."""
         bound = self._signature.bind(*args, **kwargs)
         bound.apply_defaults()
         context = self._context_of(bound.arguments)
@@ -146,16 +124,6 @@ class ReplayFunction:
         """Remember the signatures of the last two calls that differ in it."""
         if key != self._last_key:
             self._last_key, self._before = key, self._last_key
-
-    def _again(self, like: Likeness, values: dict[str, Any]) -> Any:
-        """Replay what an earlier call was."""
-        entry: Entry = like.entry
-        graph, context = entry.graph, like.context()
-        if graph is None or context is None:
-            raise ContextClosedError(f"the context of the data of '{self._name}' is gone; keep a reference to it")
-        entry.calls += 1
-        graph.launch_with(context, values)
-        return entry.result
 
     def _remember(self, context: Any, entry: Entry, arguments: dict[str, Any], given: int) -> None:
         """Know calls that are like this one again: `given` arguments by position, and the defaults of others."""

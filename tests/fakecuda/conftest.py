@@ -73,4 +73,6 @@ def run(folder, tmp_path, request):
 
 def source_of(function):
     """The lines of a function's body."""
-    return textwrap.dedent("".join(inspect.getsourcelines(function)[0][1:]))
+    lines = inspect.getsourcelines(function)[0]
+    head = next(number for number, line in enumerate(lines) if line.lstrip().startswith("def "))
+    return textwrap.dedent("".join(lines[head + 1 :]))

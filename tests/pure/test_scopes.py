@@ -10,7 +10,7 @@ import pytest
 import stf
 from stf._backends.graph import GraphBackend
 from stf._backends.recorder import Recorder
-from stf._engine import playing, recordings
+from stf._engine import launching, recordings
 from stf._engine.instances import Layout
 from stf._engine.submit import Engine
 from stf.data import LogicalData
@@ -38,7 +38,7 @@ class Bench(ContextCore):
         return recordings.open_scope(self.engine, GraphBackend(self.recorder), 0, "a graph", once)
 
     def launch(self, recording: recordings.Recording) -> None:
-        playing.submit(self.engine, self.make_task_at([], "graph"), recording)
+        launching.submit(self.engine, self.make_task_at([], "graph"), recording)
 
     def run(self, *accesses: object) -> None:
         self.task(*accesses).run_empty()

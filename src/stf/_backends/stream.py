@@ -153,7 +153,7 @@ class StreamBackend(LanePort):
         return self.driver.begin_capture(self.devices[place])
 
     def play_captured(self, slot, captured):
-        lane: Lane = self.lanes[slot]
+        lane = cython.cast(Lane, self.lanes[slot])
         self.driver.play_captured(lane.stream, captured)
         return 0
 
@@ -205,7 +205,7 @@ class StreamBackend(LanePort):
 
     def takes_graph(self, slot, place):
         """Whether a graph for a place can be launched on a slot: it is there, and not captured by a caller."""
-        lane: Lane = self.lanes[slot]
+        lane = cython.cast(Lane, self.lanes[slot])
         return lane.place == place and not self.captured
 
     def prepare(self, graph):

@@ -156,8 +156,8 @@ class Driver:
     def renew(self, graph, changes):
         """Let nodes of a captured graph do something else from the next launch on.
 
-        Each change is (node, content, …); the content is ((function, three extents of the grid, three of a block,
-        shared memory), bytes of the arguments), or another captured graph of the same shape.
+        Each change is (node, shape, content, …): for a kernel (function, three extents of the grid, three of a block,
+        shared memory) and the bytes of its arguments; else None and another captured graph that looks like the last.
         """
         raise NotImplementedError
 

@@ -400,7 +400,7 @@ cdef class CallersDriver(CudaDriver):
             self.submitter.put(LAUNCH_GRAPH, lane.context, lane.handle, <int64_t><uintptr_t>graph.executable.handle, lane.device)
             return self.hear()
         self.flush()
-        graph.launch(<int64_t><uintptr_t>lane.handle)
+        graph.launch(lane.handle, lane.captured or lane.foreign)
         graph.proven = not lane.captured
         return 0
 

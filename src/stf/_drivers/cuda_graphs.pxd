@@ -29,7 +29,8 @@ cdef class Captured:
     cdef public bint is_own
     cdef public object memory  # of what was captured: lives as long as this
     cdef bint proven  # CUDA launched it, and will not refuse it
+    cdef int launch(self, cu.CUstream stream, bint may_be_captured) except -1
     cdef int prepare(self) except -1
     cdef int add_to(self, cu.CUstream stream) except -1
     cdef int renew(self, list changes) except -1
-    cdef int renew_launch(self, cu.CUgraphNode node, tuple what) except -1
+    cdef int renew_launch(self, cu.CUgraphNode node, tuple shape, bytes arguments) except -1

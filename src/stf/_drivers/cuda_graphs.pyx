@@ -224,19 +224,21 @@ cdef class Captured:
         """The address of the CUgraph."""
         return <uintptr_t>self.graph
 
-    def launch(self, int64_t pointer):
+    cdef int launch(self, cu.CUstream stream, bint may_be_captured) except -1:
         """Put it on a stream; on one that is being captured, as a part of that graph."""
-        cdef cu.CUstream stream = <cu.CUstream><uintptr_t>pointer
         cdef cu.CUstreamCaptureStatus status = cu.CU_STREAM_CAPTURE_STATUS_NONE
         cdef cu.CUcontext before = push(self.context)
         try:
-            if cu.cuStreamIsCapturing(stream, &status) == cu.CUDA_SUCCESS and status != cu.CU_STREAM_CAPTURE_STATUS_NONE:
+            if may_be_captured and cu.cuStreamIsCapturing(stream, &status) != cu.CUDA_SUCCESS:
+                status = cu.CU_STREAM_CAPTURE_STATUS_NONE  # the legacy stream cannot be captured
+            if status != cu.CU_STREAM_CAPTURE_STATUS_NONE:
                 self.add_to(stream)
             else:
                 self.prepare()
                 check(cu.cuGraphLaunch(self.executable.handle, stream), "cuGraphLaunch", self.where)
         finally:
             pop(before)
+        return 0
 
     cdef int prepare(self) except -1:
         """Have an executable: another graph's that is updated, or a new one. CUDA has all that was submitted."""
@@ -275,26 +277,24 @@ cdef class Captured:
         return go_on_after(stream, node)
 
     cdef int renew(self, list changes) except -1:
-        """Let nodes do something else from the next launch on: (node, content, …) each, as they were captured."""
+        """Let nodes do something else from the next launch on: see `Driver.renew`."""
         cdef cu.CUgraphNode node
         cdef tuple change
         cdef cu.CUcontext before = push(self.context)
         try:
             for change in changes:
                 node = <cu.CUgraphNode><uintptr_t>change[0]
-                if isinstance(change[1], Captured):
-                    code = cu.cuGraphExecChildGraphNodeSetParams(self.executable.handle, node, (<Captured>change[1]).graph)
+                if change[1] is None:
+                    code = cu.cuGraphExecChildGraphNodeSetParams(self.executable.handle, node, (<Captured?>change[2]).graph)
                     check(code, "cuGraphExecChildGraphNodeSetParams", self.where)
                 else:
-                    self.renew_launch(node, change[1])
+                    self.renew_launch(node, change[1], change[2])
         finally:
             pop(before)
         return 0
 
-    cdef int renew_launch(self, cu.CUgraphNode node, tuple what) except -1:
+    cdef int renew_launch(self, cu.CUgraphNode node, tuple shape, bytes arguments) except -1:
         cdef cu.CUDA_KERNEL_NODE_PARAMS launch
-        cdef tuple shape = what[0]
-        cdef bytes arguments = what[1]
         cdef size_t size = len(arguments)
         cdef void* extra[5]
         extra[0], extra[1] = <void*>1, <void*><char*>arguments  # CU_LAUNCH_PARAM_BUFFER_POINTER

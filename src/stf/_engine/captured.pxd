@@ -1,24 +1,42 @@
 from libc.stdint cimport int64_t
+from stf._engine cimport waits
+from stf._engine.playing cimport Launch
+from stf._engine.ports cimport Port
+from stf._engine.submit cimport Engine
+from stf._engine.values cimport are_fixed, is_as_before
 
 cdef class DriverGraph:
-    cdef public object graph
+    cdef Variant own
     cdef readonly object refusal
-    cdef list marks
-    cdef object values
     cdef readonly dict others
     cdef int runs_left
+    cpdef bint is_captured(self) except -1
+    cpdef int launch(self, Launch launch, object thing, int slot) except -2
+    cdef Variant made_for(self, Launch launch, object thing)
+    cpdef int make(self, Launch launch, object thing) except -1
+    cdef Variant made_for_other_data(self, Launch launch, object thing)
+    cdef Variant captured(self, Launch launch, object thing)
+    cdef int refuse(self, Launch launch, object thing, object reason) except -1
+
+cdef class Variant:
+    cdef readonly object graph
+    cdef list marks
+    cdef object values
     cdef bint is_ready
-    cpdef object made_for(self, object launch, object thing, int slot)
 
 cdef class Mark:
-    cdef readonly int64_t node
+    cdef readonly object node
     cdef object make
     cdef object content
+    cdef tuple shape
+
+cdef class Arguments:
+    cpdef bytes packed(self, object values, bytes recorded)
 
 cdef class Variation:
-    cdef tuple shape
     cdef bytes recorded
-    cdef object arguments
-    cdef tuple content(self, object values)
+    cdef Arguments arguments
 
-cdef int renew(object launch, object graph, list marks) except -1
+cdef list contents_for(object values, list marks)
+cdef bint submit(Launch launch, Variant variant, list contents) except -1
+cdef int renew(Launch launch, Variant variant, list contents) except -1

@@ -9,155 +9,235 @@ try:
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
+from stf._engine import waits
 from stf._engine.values import UNKNOWN, are_fixed, is_as_before
-from stf.errors import CaptureError, TaskFailedError
+from stf.errors import CaptureError, TaskFailedError, TaskStateError
 
 OTHERS = 4  # graphs that are kept of launches with other data
+NO_GRAPHS = "its device has no graphs"
 log = logging.getLogger("stf")
 
 
+@cython.final
 @cython.cclass
 class DriverGraph:
-    """The driver's graph of one recording or routine, made when it pays; `refusal` says why there is none.
+    """The driver's graphs of one recording or routine, made when it pays; `refusal` says why there are none.
 
     What cannot be one graph is played, which does the same.
     """
 
     def __init__(self, runs_before):
         self.runs_left = runs_before
-        self.is_ready = False  # it was launched before
-        self.graph = self.refusal = None
-        self.marks = []
-        self.values = UNKNOWN  # of the last launch
+        self.own = self.refusal = None
         self.others = {}
 
-    def made_for(self, launch, thing, slot):
-        """The graph of `thing`, for the values of a launch on a slot; None if the launch is to be played.
+    @property
+    def graph(self):
+        """The graph for the data that were recorded; None if there is none yet."""
+        return None if self.own is None else self.own.graph
+
+    def is_captured(self):
+        """Whether there are graphs, which may be running."""
+        return self.own is not None or len(self.others) > 0
+
+    def launch(self, launch, thing, slot):
+        """Launch `thing` as one graph behind what is on a slot; return the slot, or -1 if it is to be played.
 
         `thing` has a `story`, ``refusal(place, memory, looped, unread)``, ``flags()`` and ``put(launch, slot)``.
         """
-        if self.refusal is not None:
-            return None
-        engine = launch.engine
-        if not engine.port_enqueues(launch.task.where):
-            self.refusal = "its device has no graphs"
-            return None
-        if not engine.root.takes_graph(slot, launch.task.where):
-            return None
-        if self.graph is None and launch.rebinding is None and self.runs_left:
+        root, where = launch.engine.root, launch.task.where
+        if not root.enqueues(where):
+            self.refusal = NO_GRAPHS
+        if self.refusal is not None or not root.takes_graph(slot, where):
+            return -1
+        if self.own is None and launch.rebinding is None and self.runs_left:
             self.runs_left -= 1
-            return None
+            return -1
         launch.slot = slot
-        try:
-            if launch.rebinding is not None:
-                return self.made_for_other_data(launch, thing)
-            if self.graph is None:
+        entered: cython.bint = False
+        while True:
+            try:
+                variant = self.own
+                if variant is None or launch.rebinding is not None or not variant.is_ready:
+                    variant = self.made_for(launch, thing)
+                contents = None
+                if variant.marks is not None and not is_as_before(launch.values, variant.values):
+                    contents = contents_for(launch.values, variant.marks)
+            except (TaskFailedError, TaskStateError):  # of a body of the user's: played, it says so again
+                return -1
+            except Exception as error:  # whatever libraries and drivers say; what is played tells what is really wrong
+                self.refuse(launch, thing, str(error) or type(error).__name__)
+                return -1
+            try:
+                if not entered:
+                    waits.enter(root, launch.task, slot)
+                entered = True
+                if submit(launch, variant, contents):
+                    break
+            except TaskStateError:  # the wait would never end; what is played may not have to wait
+                return -1
+            except CaptureError as error:
+                self.refuse(launch, thing, str(error))
+                return -1
+        if variant is not self.own and variant not in self.others.values():
+            root.deliver()  # another thread has given it up: the launch is not on its way any more
+        return slot
+
+    def made_for(self, launch, thing):
+        """The graph for the data of a launch, ready to be launched."""
+        if launch.rebinding is None:
+            if self.own is None:
                 self.make(launch, thing)
-            if not self.is_ready:
-                engine.root.prepare(self.graph)
-                self.is_ready = True
-            if self.marks and not is_as_before(launch.values, self.values):
-                self.values = UNKNOWN
-                renew(launch, self.graph, self.marks)
-                self.values = launch.values if are_fixed(launch.values) else UNKNOWN
-        except TaskFailedError:  # a body of the user's, for the values of this launch: played, it says so again
-            return None
-        except Exception as error:  # whatever libraries and drivers say; what is played tells what is really wrong
-            self.refuse(launch, thing, str(error) or type(error).__name__)
-        return self.graph
+            variant = self.own
+        else:
+            variant = self.made_for_other_data(launch, thing)
+        if not variant.is_ready:
+            launch.engine.root.prepare(variant.graph)
+            variant.is_ready = True
+        return variant
 
     def make(self, launch, thing):
         """Capture what it does, with the parameters as they are by default."""
-        self.must_suit(launch, thing)
-        self.graph, self.marks = launch.capture(thing)
-        if self.graph is None:
-            raise CaptureError("there is nothing to do")
-        self.graph.is_own = bool(self.marks)
+        made = self.captured(launch, thing)
+        if self.own is None:  # else another thread did so meanwhile
+            self.own = made
 
     def made_for_other_data(self, launch, thing):
         """The graph for a launch with other data than those that were recorded; the last ones are kept."""
-        self.must_suit(launch, thing)
         key = launch.rebinding.key()
-        known = self.others.pop(key, None)
+        known = self.others.get(key)
         if known is None:
-            known = launch.capture(thing)
-            if known[0] is None:
-                raise CaptureError("there is nothing to do")
-            known[0].is_own = bool(known[1])
-        self.others[key] = known
+            known = self.captured(launch, thing)
+        known = self.others[key] = self.others.pop(key, known)  # it may be another thread's
         if len(self.others) > OTHERS:
             launch.engine.root.deliver()  # no launch of it is on its way any more
             del self.others[next(iter(self.others))]
-        graph, marks = known
-        launch.engine.root.prepare(graph)
-        renew(launch, graph, marks)
-        return graph
+        return known
 
-    def must_suit(self, launch, thing):
-        """Raise CaptureError if there can be no such graph."""
+    def captured(self, launch, thing):
+        """A new graph. CaptureError if there can be none."""
         engine, where = launch.engine, launch.task.where
         reason = thing.refusal(where, engine.affine[where], False, frozenset(thing.flags()))
+        if not engine.root.enqueues(where):
+            reason = NO_GRAPHS
         if reason is not None:
             raise CaptureError(reason)
+        graph, marks = launch.capture(thing)
+        if graph is None:
+            raise CaptureError("there is nothing to do")
+        graph.is_own = bool(marks)
+        return Variant(graph, marks)
 
     def refuse(self, launch, thing, reason):
         """Play it from now on."""
         launch.engine.root.deliver()  # no launch of what is dropped here is on its way any more
-        self.graph, self.marks, self.refusal = None, [], reason
+        self.own, self.refusal = None, reason
         self.others.clear()
         log.info("%s is not one graph of the device's, but driven from the host: %s", thing.story, reason)
 
 
+@cython.final
+@cython.cclass
+class Variant:
+    """A driver's graph for certain data: its nodes that depend on parameters, if any, and the last launch's values."""
+
+    def __init__(self, graph, marks):
+        self.graph = graph
+        self.marks = marks or None
+        self.values = UNKNOWN
+        self.is_ready = False
+
+
 @cython.cclass
 class Mark:
-    """A node of a driver's graph that depends on parameters, and what it is for the values of the last launch."""
+    """A node of a driver's graph that depends on parameters, and what it is for the values of the last launch.
 
-    def __init__(self, node, make, content):
+    That is the bytes of a kernel's arguments, whose launch has a `shape`; or another graph.
+    """
+
+    def __init__(self, node, make, content, shape):
         self.node = node
         self.make = make
         self.content = content
+        self.shape = shape
+
+
+@cython.cclass
+class Arguments:
+    """Arguments of a recorded launch, some of which are parameters."""
+
+    def packed(self, values, recorded):
+        """The bytes of all arguments for the values of a launch; the others are as they were recorded."""
+        raise NotImplementedError
 
 
 @cython.final
 @cython.cclass
 class Variation:
-    """A launch of a kernel for the values of parameters: its shape, and the bytes of its arguments."""
+    """The arguments of a recorded launch of a kernel, in a launch of the recording."""
 
-    def __init__(self, shape, recorded, arguments):
-        self.shape = shape
+    def __init__(self, recorded, arguments):
         self.recorded = recorded
         self.arguments = arguments
 
-    def content(self, values):
-        """What a driver makes the node of."""
-        return self.shape, self.arguments.packed(values, self.recorded)
-
     def __call__(self, values):
-        return self.content(values)
+        return self.arguments.packed(values, self.recorded)
 
 
-def renew(launch, graph, marks: list):
-    """Let the nodes of a graph that depend on parameters be as the values of a launch have them."""
-    changes = []
-    values = launch.values
+def contents_for(values, marks: list):
+    """What the nodes of a graph that depend on parameters are for some values; bodies are captured for that."""
+    contents = []
     for item in marks:
-        mark = cython.cast(Mark, item)
-        make = mark.make
+        make = cython.cast(Mark, item).make
         if isinstance(make, Variation):
-            content = cython.cast(Variation, make).content(values)
+            kernel = cython.cast(Variation, make)
+            content = kernel.arguments.packed(values, kernel.recorded)
         else:
             content = make(values)
         if content is None:
             raise CaptureError("a body puts nothing on its stream for some values of its parameters")
+        contents.append(content)
+    return contents
+
+
+def submit(launch, variant, contents):
+    """Put a graph on the slot of a launch, with its nodes as the values have them; False if they changed meanwhile.
+
+    What the nodes are and the launch are one to other threads.
+    """
+    engine = launch.engine
+    engine.gate.enter()
+    try:
+        if contents is not None:
+            renew(launch, variant, contents)
+        elif variant.marks is not None and not is_as_before(launch.values, variant.values):
+            return False
+        engine.root.play_captured(launch.slot, variant.graph)
+    finally:
+        engine.gate.leave()
+    return True
+
+
+def renew(launch, variant, contents):
+    """Let the nodes of a graph that depend on parameters be as the values of a launch have them."""
+    i: cython.Py_ssize_t
+    changes = []
+    for i in range(len(contents)):
+        mark = cython.cast(Mark, variant.marks[i])
+        content = contents[i]
         if content is not mark.content and content != mark.content:
-            changes.append((mark.node, content, mark))
-    if not changes:
-        return 0
-    root = launch.engine.root
-    root.renew(graph, changes)
-    for change in changes:
-        mark = cython.cast(Mark, change[2])
-        if not isinstance(change[1], tuple):  # a body: launches before this one use what the last one allocated
-            root.keep(launch.slot, mark.content)
-        mark.content = change[1]
+            changes.append((mark.node, mark.shape, content, mark))
+    if changes:
+        variant.values = UNKNOWN
+        root = launch.engine.root
+        try:
+            root.renew(variant.graph, changes)
+        except Exception as error:
+            raise CaptureError(str(error) or type(error).__name__) from error
+        for change in changes:
+            mark = cython.cast(Mark, cython.cast(tuple, change)[3])
+            if mark.shape is None:  # a body: launches before this one use what the last one allocated
+                root.keep(launch.slot, mark.content)
+            mark.content = cython.cast(tuple, change)[2]
+    variant.values = launch.values if are_fixed(launch.values) else UNKNOWN
     return 0

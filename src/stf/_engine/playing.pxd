@@ -1,30 +1,13 @@
 from libc.stdint cimport int64_t, uintptr_t
-from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data
 from stf._engine.deps cimport EventSet
 from stf._engine.instances cimport INVALID, MODIFIED, SHARED, Replica
 from stf._engine.late cimport LateCall
 from stf._engine.nodes cimport CALL, CAPTURED, COPY, FILL, BYTES, HEADER, POINTERS, KEEP, LAUNCH, RUN, VARIED, Numbers, Program
 from stf._engine cimport waits
-from stf._engine.recordings cimport Use
 from stf._engine.ports cimport COMPUTE, COPY_IN, COPY_OUT, HOST, Port
-from stf._engine.scopes cimport Outcome, Version
+from stf._engine.scopes cimport Outcome
 from stf._engine.submit cimport Engine
 from stf._engine.task cimport ENDED, NEW, OPEN, TaskCore
-
-cdef class Needed:
-    cdef Use use
-    cdef Data core
-    cdef int mode
-    cdef list entries
-    cdef bint fresh
-    cdef Access access(self)
-
-cdef tuple needs_of(object routine, object rebinding)
-cdef int follow_last(Engine engine, TaskCore task, object routine) except -1
-cdef int bring_entries(Engine engine, TaskCore task, object routine, list uses, object rebinding) except -1
-cdef int run_at_root(Engine engine, TaskCore task, object routine, object values, bint late, object rebinding) except -1
-cdef int take_writers(Use of) except -1
-cdef int set_finals(Data data, list places) except -1
 
 cdef class Launch:
     cdef readonly Engine engine
@@ -33,8 +16,8 @@ cdef class Launch:
     cdef public object values
     cdef object binding  # of the values of nested graphs to those of the launch; None outside of them
     cdef public int slot
-    cdef Outcome outcome
-    cdef list inputs
+    cdef public Outcome outcome
+    cdef public list inputs
     cdef public object failure
     cdef bint is_once
     cdef public list marks  # of the graph that the launch is captured into; None if it is played
@@ -48,12 +31,11 @@ cdef class Launch:
     cdef int put(self, tuple operation) except -1
     cdef int put_launch(self, Program program, int64_t position) except -1
     cdef int play_captured(self, tuple operation) except -1
-    cpdef int put_graph(self, object captured, int slot) except -1
-    cdef readonly object rebinding  # to other data than those that were recorded
+    cdef public object rebinding  # to other data than those that were recorded
     cdef Replica now(self, Replica replica)
     cdef bytes rebound_block(self, Program program, int64_t position)
     cpdef int play_on(self, Port port, list things) except -1
-    cdef int mark(self, object make, object content) except -1
+    cdef int mark(self, object make, object content, tuple shape) except -1
     cdef int launch_kernel(self, int64_t* words, char* content, int nbytes) except -1
     cdef int put_varied(self, Program program, tuple operation) except -1
     cdef int finish_calls(self) except -1

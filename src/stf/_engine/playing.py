@@ -1,7 +1,4 @@
-"""Playing: a recording is launched as one task, whose work is that of its program.
-
-The host plays a program node by node on the port around; a backend that knows better (CUDA graphs) may do it at once.
-"""
+"""Playing: the work of a launch, node by node on the port around."""
 
 from __future__ import annotations
 
@@ -12,15 +9,13 @@ try:
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
-from stf._engine import outcomes, waits
-from stf._engine.access import Access, Data
+from stf._engine import waits
 from stf._engine.captured import Mark, Variation
 from stf._engine.deps import EventSet
 from stf._engine.failures import Failure
 from stf._engine.late import LateCall
 from stf._engine.nodes import Numbers, Program
-from stf._engine.recordings import NOTHING, Use
-from stf._engine.scopes import Outcome, Version
+from stf._engine.scopes import Outcome
 from stf.errors import CaptureError
 
 if not cython.compiled:
@@ -211,20 +206,8 @@ class Launch:
             if again is not None and captured is not again.first:
                 self.port.keep(self.slot, captured)  # which the next values may replace
             if self.marks is not None and again is not None and again.varies:
-                self.mark(functools.partial(again, rebinding=self.rebinding), captured)
+                self.mark(functools.partial(again, rebinding=self.rebinding), captured, None)
         return 0
-
-    def put_graph(self, captured, slot):
-        """Put a whole graph on a slot; return the slot."""
-        engine = self.engine
-        self.slot = slot
-        waits.enter(self.port, self.task, slot)
-        engine.gate.enter()
-        try:
-            self.port.play_captured(slot, captured)
-        finally:
-            engine.gate.leave()
-        return slot
 
     def capture(self, thing):
         """What a recording or a routine does, as a graph of the driver's, and its nodes that depend on parameters."""
@@ -243,7 +226,7 @@ class Launch:
         before = self.port, self.slot, self.task.slot
         self.port = port
         try:
-            slot: cython.int = port.begin(self.task.where, NOTHING, COMPUTE)
+            slot: cython.int = port.begin(self.task.where, EventSet(), COMPUTE)
             self.slot = slot
             for thing in things:
                 slot = thing.put(self, slot)
@@ -272,11 +255,11 @@ class Launch:
         """The replica that is used in place of one in this launch."""
         return replica if self.rebinding is None else self.rebinding.replica_for(replica)
 
-    def mark(self, make, content):
+    def mark(self, make, content, shape):
         """Remember that what was captured last depends on parameters: ``make(values)`` is its content."""
         if self.binding is not None:
             make = functools.partial(make_bound, make, self.binding)
-        self.marks.append(Mark(self.port.last_node(self.slot), make, content))
+        self.marks.append(Mark(self.port.last_node(self.slot), make, content, shape))
         return 0
 
     def put_varied(self, program: Program, operation: tuple):
@@ -285,12 +268,11 @@ class Launch:
             words = program.launches.items + cython.cast(cython.longlong, operation[1])
             arguments = self.rebound_block(program, operation[1])
             shape = (words[0], words[1], words[2], words[3], words[4], words[5], words[6], words[7])
-            make = Variation(shape, arguments, operation[2])
-            made: tuple = make(self.values)
-            content: bytes = made[1]
+            make = Variation(arguments, operation[2])
+            content: bytes = make(self.values)
             self.launch_kernel(words, cython.cast("char*", content), len(content))
             if self.marks is not None:
-                self.mark(make, made)
+                self.mark(make, content, shape)
         return 0
 
     def put_launch(self, program: Program, position):
@@ -419,180 +401,3 @@ class Last:
         outcome.failure = launch.failed()
         outcome.pending = False
         launch.engine.ran += 1
-
-
-@cython.final
-@cython.cclass
-class Needed:
-    """A use of a launch: of which data, in which mode, and where that must be valid before."""
-
-    def __init__(self, of: Use, data: Data):
-        self.use = of
-        self.core = data
-        self.mode = of.mode
-        self.entries = of.entries
-        self.fresh = of.conditional and not has_content(data.version)
-        if of.conditional and not self.fresh:  # it may stay as it is
-            self.mode = RW
-            self.entries = [*of.entries, *[place for place in of.finals if place not in of.entries]]
-
-    def access(self):
-        """The access of the launch: at the first entry, or else where the data is valid afterwards."""
-        places = self.entries or self.use.finals or [AFFINE]
-        access: Access = Access.__new__(Access)
-        access.data = None
-        access.core = self.core
-        access.mode = self.mode
-        access.op = None
-        access.place = places[0]
-        return access
-
-
-def needs_of(routine, rebinding):
-    """What a launch needs, its accesses, whether bodies run on the host: the same for all with the routine's data."""
-    if rebinding is None and routine.needed is not None:
-        return routine.needed
-    uses = [Needed(use, use.data if rebinding is None else rebinding.data_for(use.data)) for use in routine.uses]
-    needs = (uses, [cython.cast(Needed, needed).access() for needed in uses], routine.calls())
-    if rebinding is None and not any([use.conditional for use in routine.uses]):
-        routine.needed = needs
-    return needs
-
-
-def has_content(version: Version):
-    """Whether a data has a content."""
-    return version.valid > 0 or version.phantom or version.partials is not None
-
-
-def submit(engine: Engine, task: TaskCore, routine, values=None, rebinding=None):
-    """Launch a routine as one task, perhaps with other data than those that it was recorded with.
-
-    A routine has `uses`, `after` and `calls()`, and ``run(launch, slot)`` does its work after what is on a slot, and
-    returns the slot after that.
-    """
-    needs: tuple = needs_of(routine, rebinding)
-    uses: list = needs[0]
-    task.accesses = list(needs[1])
-    task.is_launch_once = routine.once
-    late: cython.bint = needs[2]
-    if late and (engine.scope is None or engine.scope.once):
-        engine.begin_late(task)
-    else:
-        engine.begin(task)
-    apart: cython.bint = late and engine.scope is not None and engine.scope.once  # an epoch may have opened it just now
-    try:
-        bring_entries(engine, task, routine, uses, rebinding)
-        if engine.scope is None and not late and task.inputs is not None:
-            outcomes.check_inputs(engine, task)
-    except BaseException:
-        if task.state == OPEN:
-            engine.withdraw(task)
-        raise
-    if engine.scope is not None:
-        engine.port.run(task.slot, (RUN, routine, values, task.outcome if apart else None, task.inputs))
-        engine.scope.parts.append(routine)
-        routine.is_part = True
-        routine.owners += 1
-        engine.scope.after.update(routine.after)
-    else:
-        if rebinding is not None or routine.last is not None:
-            follow_last(engine, task, routine)
-        run_at_root(engine, task, routine, values, late, rebinding)
-    engine.end(task)
-    engine.gate.enter()
-    try:
-        last: EventSet = routine.last
-        for item in uses:
-            needed = cython.cast(Needed, item)
-            use, core = needed.use, needed.core
-            if engine.scope is not None and needed.fresh:
-                core.version.conditional = True
-            if use.finals is not None:
-                set_finals(core, use.finals)
-                if last is not None:
-                    last.update(core.version.writers)
-            if routine.once:
-                take_writers(use)
-    finally:
-        engine.gate.leave()
-    return 0
-
-
-def follow_last(engine: Engine, task: TaskCore, routine):
-    """Come after the last launch, which may have had other data: its program has memory of its own."""
-    engine.gate.enter()
-    try:
-        before: EventSet = routine.last
-        if before is None:  # those before had the recorded data
-            before = EventSet()
-            for use in routine.uses:
-                data: Data = use.data
-                before.update(data.version.writers)
-        engine.port.join(task.slot, before)
-        routine.last = before
-    finally:
-        engine.gate.leave()
-    return 0
-
-
-def bring_entries(engine: Engine, task: TaskCore, routine, uses, rebinding):
-    """Bring data to the further places where a routine needs them, and wait for its memory."""
-    engine.gate.enter()
-    engine.coherency.asking = task
-    try:
-        for item in uses:
-            needed = cython.cast(Needed, item)
-            use, data = needed.use, needed.core
-            if len(needed.entries) > 1:
-                for place in needed.entries[1:]:
-                    replica = engine.coherency.provide(data, data.version, place, READ, task.slot)
-                    replica.pins -= 1
-            if use.finals is not None and engine.scope is not None:
-                for place in use.finals:
-                    if data.version.find(place) is None:
-                        engine.scope.bring(data, data.version, place, 0)
-        if rebinding is not None:
-            rebinding.reserve(engine, task, routine)
-        if engine.scope is None:
-            engine.port.join(task.slot, routine.after)
-    finally:
-        engine.coherency.asking = None
-        engine.gate.leave()
-    return 0
-
-
-def run_at_root(engine: Engine, task: TaskCore, routine, values, late, rebinding):
-    """Do the work of a launch; a failure on the way poisons what the task writes."""
-    launch = Launch(engine, task, values)
-    launch.rebinding = rebinding
-    launch.outcome, launch.inputs = task.outcome, task.inputs
-    try:
-        slot: cython.int = routine.run(launch, task.slot)
-        launch.slot = task.slot = slot
-        if late:
-            launch.finish_calls()
-    except BaseException as error:
-        failure = Failure(task.label(), task.call_site, error, task.written(), True)
-        engine.fail(task, failure)
-        raise
-    return 0
-
-
-def take_writers(of: Use):
-    """Who wrote a data in a recording that is launched once, and how that goes."""
-    data: Data = of.data
-    inner: Version = of.version
-    if inner is not None and inner.joined & WRITE:
-        data.version.take_writers(inner)
-    return 0
-
-
-def set_finals(data: Data, places: list):
-    """Say where a data is valid after a launch that wrote it."""
-    version: Version = data.version
-    version.forget_content()
-    for place in places:
-        replica: Replica = version.find(place)
-        replica.state = MODIFIED if len(places) == 1 else SHARED
-        version.valid += 1
-    return 0

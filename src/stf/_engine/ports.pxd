@@ -28,6 +28,7 @@ cdef class Port:
     cdef int put_pointer(self, int slot, int offset, Replica replica) except -1
     cdef object begin_capture(self, int place)
     cdef int play_captured(self, int slot, object captured) except -1
+    cpdef bint takes_graph(self, int slot, int place) except -1
     cdef int call(self, int slot, object body) except -1
     cdef object stream(self, int slot)
     cdef int alloc(self, int slot, Replica replica) except -1

@@ -87,6 +87,10 @@ class Port:
         """Put on the slot what such a recording has."""
         raise NotImplementedError
 
+    def takes_graph(self, slot, place):
+        """Whether a graph for a place can be launched on a slot."""
+        return False
+
     def call(self, slot, body):
         """Call `body()` on the host when the slot gets there."""
         raise NotImplementedError

@@ -1,8 +1,10 @@
 from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data
+from stf._engine.captured cimport DriverGraph
 from stf._engine.coherency cimport Coherency
 from stf._engine.deps cimport EventSet
 from stf._engine.instances cimport INVALID, MODIFIED, SHARED, Layout, Replica
 from stf._engine.nodes cimport Program
+from stf._engine.playing cimport Launch
 from stf._engine.ports cimport COMPUTE, COPY_IN, COPY_OUT, HOST, Port
 from stf._engine.scopes cimport Outcome, Version
 from stf._engine.submit cimport Engine
@@ -17,6 +19,33 @@ cdef class Use:
     cdef readonly bint had_content
     cdef Version version
     cdef public bint conditional
+
+cdef class Routine:
+    cdef readonly Engine engine
+    cdef public list uses
+    cdef public EventSet after
+    cdef public list parts
+    cdef readonly bint once
+    cdef public int owners
+    cdef public bint is_part
+    cdef readonly bint closed
+    cdef public EventSet last
+    cdef public tuple needed
+    cdef public DriverGraph graph
+    cpdef int run(self, Launch launch, int slot) except -1
+    cpdef int put(self, Launch launch, int slot) except -1
+    cpdef bint calls(self) except -1
+    cpdef bint has_calls(self) except -1
+    cpdef list flags(self)
+    cpdef close_inside(self)
+    cpdef give_up(self)
+
+cdef class Recording(Routine):
+    cdef readonly Program program
+    cdef readonly str story
+    cdef readonly list touched
+    cdef readonly list held
+    cdef list temporaries
 
 cpdef int check_thread(Engine engine, TaskCore task) except -1
 cpdef Version import_version(Engine engine, Data data)

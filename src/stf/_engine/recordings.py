@@ -382,36 +382,44 @@ def joined_uses(recordings, may_not_run=()):
     return list(joined.values())
 
 
-class Recording:
-    """A program, what it uses, and the memory that it knows.
+@cython.cclass
+class Routine:
+    """What a launch does: a recording, or several of them.
 
     Attributes
     ----------
-    program : Program
-        What a launch does.
     uses : list of Use
         The accesses of a launch.
+    after : EventSet
+        When its memory may be used.
+    parts : list of Routine
+        What it runs, which it holds.
+    once : bool
+        It is launched once: bodies say themselves how they went.
     """
 
     parent = None  # as a data that was cut from no other: both are dropped by users
 
-    def __init__(self, engine, scope):
+    def __init__(self, engine, parts, once):
         self.engine = engine
-        self.program = scope.port.program
-        self.story = scope.story
-        self.uses = [use for use in map(use_of, scope.touched) if use is not None]
-        self.touched = scope.touched
-        self.held = scope.held
-        self.after = scope.after
-        self.temporaries = scope.temporaries
+        self.parts = parts
+        self.once = once
+        self.uses = []
+        self.after = EventSet()
         self.owners = 1
-        self.last = None  # the end of the last launch, once one had other data
         self.is_part = False  # of another recording
-        self.graph = DriverGraph(0 if scope.once else 1)
         self.closed = False
-        self.parts = scope.parts
+        self.last = None  # the end of the last launch, once one had other data
         self.needed = None  # what a launch with its own data needs
-        self.once = scope.once
+        self.graph = None
+
+    def run(self, launch, slot):
+        """Do the work of a launch after what is on a slot; return the slot after it."""
+        raise NotImplementedError
+
+    def put(self, launch, slot):
+        """Do it node by node, or as a part of a graph; return the slot after it."""
+        raise NotImplementedError
 
     def calls(self):
         """Whether bodies run on the host, and do not say themselves how they went."""
@@ -419,38 +427,11 @@ class Recording:
 
     def has_calls(self):
         """Whether bodies run on the host."""
-        return self.program.calls > 0 or any(part.has_calls() for part in self.parts)
-
-    def run(self, launch, slot):
-        """Do it once: node by node at first, as one graph of the driver's where there are such and it comes again."""
-        graph = self.graph.made_for(launch, self, slot)
-        return self.put(launch, slot) if graph is None else launch.put_graph(graph, slot)
-
-    def put(self, launch, slot):
-        """Do it node by node."""
-        return launch.play(self.program, slot, self.once)
+        return any([part.has_calls() for part in self.parts])
 
     def flags(self):
         """The data that decisions in it look at, which only the host reads on the host."""
-        for part in self.parts:
-            yield from part.flags()
-
-    def refusal(self, where, memory, looped, unread):
-        """Why it cannot be one graph of the driver's at a place; None if it may be.
-
-        What is done again and again there stays on one device, but for copies of the data `unread`, and is the same.
-        """
-        if self.program.calls:
-            return "it has tasks on the host"
-        if looped and self.program.variants:
-            return "its tasks take parameters"
-        if looped and not self.program.stays_at(where, memory, unread):
-            return "it uses another device, or memory of the host"
-        for part in self.parts:
-            reason = part.refusal(where, memory, looped, unread)
-            if reason is not None:
-                return reason
-        return None
+        return [flag for part in self.parts for flag in part.flags()]
 
     def close(self):
         """Give the memory up; what was launched goes on."""
@@ -469,11 +450,64 @@ class Recording:
         self.closed = True
         for part in self.parts:
             part.close_inside()
+        self.give_up()
+
+    def give_up(self):
+        """Give up what is its own."""
+        if self.graph is not None and self.graph.is_captured():
+            outlive(self.engine, self.graph)
+
+
+@cython.final
+@cython.cclass
+class Recording(Routine):
+    """A program, what it uses, and the memory that it knows: `program` is what a launch does."""
+
+    def __init__(self, engine, scope):
+        Routine.__init__(self, engine, scope.parts, scope.once)
+        self.program = scope.port.program
+        self.story = scope.story
+        self.uses = [use for use in map(use_of, scope.touched) if use is not None]
+        self.touched = scope.touched
+        self.held = scope.held
+        self.after = scope.after
+        self.temporaries = scope.temporaries
+        self.graph = DriverGraph(0 if scope.once else 1)
+
+    def has_calls(self):
+        return self.program.calls > 0 or Routine.has_calls(self)
+
+    def run(self, launch, slot):
+        """Do it: node by node at first, as one graph of the driver's where there are such and it comes again."""
+        done: cython.int = self.graph.launch(launch, self, slot)
+        return self.put(launch, slot) if done < 0 else done
+
+    def put(self, launch, slot):
+        return launch.play(self.program, slot, self.once)
+
+    def refusal(self, where, memory, looped, unread):
+        """Why it cannot be one graph of the driver's at a place; None if it may be.
+
+        What is done again and again there stays on one device, but for copies of the data `unread`, and is the same.
+        """
+        if self.program.calls:
+            return "it has tasks on the host"
+        if looped and self.program.variants:
+            return "its tasks take parameters"
+        if looped and not self.program.stays_at(where, memory, unread):
+            return "it uses another device, or memory of the host"
+        for part in self.parts:
+            reason = part.refusal(where, memory, looped, unread)
+            if reason is not None:
+                return reason
+        return None
+
+    def give_up(self):
         engine: Engine = self.engine
         for item in self.held:
             replica: Replica = item[1]
             replica.pins -= 1
-        if self.has_captures():
+        if self.graph.is_captured() or self.program.has_captures():
             outlive(engine, (self.program, self.graph))
         if engine.closed is None:
             for item in self.temporaries:
@@ -484,10 +518,6 @@ class Recording:
             if data.recorded == 0 and data.is_dropped:
                 engine.dropped.append(data)
         self.held, self.temporaries, self.touched = [], [], []
-
-    def has_captures(self):
-        """Whether a driver's graphs were launched."""
-        return self.graph.graph is not None or self.graph.others or self.program.has_captures()
 
     def free(self, engine: Engine, replica: Replica):
         """Free memory of the program after its last launch."""

@@ -1,4 +1,3 @@
-from collections.abc import Iterator
 from typing import Any
 
 class Scope:
@@ -23,29 +22,33 @@ class Use:
     version: Any
     conditional: bool
 
-class Recording:
+class Routine:
     engine: Any
-    program: Any
-    story: str
     uses: list[Use]
-    touched: list[Any]
-    held: list[Any]
     after: Any
-    temporaries: list[Any]
-    closed: bool
     parts: list[Any]
     once: bool
-    def calls(self) -> bool: ...
-    def has_calls(self) -> bool: ...
-    graph: Any
-    last: Any
+    owners: int
     is_part: bool
+    closed: bool
+    last: Any
+    needed: tuple[Any, ...] | None
+    graph: Any
+    def __init__(self, engine: Any, parts: list[Any], once: bool) -> None: ...
     def run(self, launch: Any, slot: int) -> int: ...
     def put(self, launch: Any, slot: int) -> int: ...
-    def flags(self) -> Iterator[Any]: ...
-    def refusal(self, where: int, memory: int, looped: bool, unread: frozenset[Any]) -> str | None: ...
+    def calls(self) -> bool: ...
+    def has_calls(self) -> bool: ...
+    def flags(self) -> list[Any]: ...
     def close(self) -> None: ...
     def close_inside(self) -> None: ...
+
+class Recording(Routine):
+    program: Any
+    story: str
+    touched: list[Any]
+    held: list[Any]
+    def refusal(self, where: int, memory: int, looped: bool, unread: frozenset[Any]) -> str | None: ...
 
 def open_scope(engine: Any, port: Any, thread: int, story: str, once: bool = ...) -> Scope: ...
 def check_thread(engine: Any, task: Any) -> int: ...

@@ -6,12 +6,10 @@ A device decides itself where its driver can, as a part of one graph (`put`); el
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from stf._engine.captured import DriverGraph
-from stf._engine.deps import EventSet
-from stf._engine.recordings import Recording, joined_uses, outlive
+from stf._engine.recordings import Recording, Routine, joined_uses
 
 UNROLLED = 1024  # nodes of a repetition that stand one after the other in a graph; more are a loop
 NO_LIMIT = (1 << 63) - 1
@@ -38,65 +36,30 @@ def address_of(data: Any, memory: int) -> int:
     return next(int(replica.address) for replica in data.version.replicas if replica.place == memory)
 
 
-class Routine:
+class Several(Routine):
     """Recordings that are launched together, as one task."""
 
-    once = False
     story = "a routine"
     flag: Flag | None = None
-    last = None  # it is never launched with other data
-    is_part = False
 
     def __init__(self, parts: list[Any], may_not_run: tuple[Any, ...] = ()) -> None:
-        self.parts = parts
+        super().__init__(parts[0].engine, parts, False)
         self.uses = joined_uses(parts, may_not_run)
-        self.after = EventSet()
         self.graph = DriverGraph(0)
-        self.owners = 1
-        self.needed = None
         for part in parts:
             self.after.update(part.after)
-
-    def has_calls(self) -> bool:
-        """Whether bodies run on the host."""
-        return any(part.has_calls() for part in self.parts)
-
-    calls = has_calls
 
     def refusal(self, where: int, memory: int, looped: bool, unread: frozenset[Any]) -> str | None:
         """Why it cannot be part of one graph of the driver's; see `Recording.refusal`."""
         reasons = (part.refusal(where, memory, True, unread) for part in self.parts)
         return next((reason for reason in reasons if reason is not None), None)
 
-    def flags(self) -> Iterator[Any]:
+    def flags(self) -> list[Any]:
         """The data that decisions in it look at: those of the host, if that decides, and else nobody does."""
-        if self.flag is not None:
-            yield self.flag.data
-        for part in self.parts:
-            yield from part.flags()
-
-    def run_graph(self, launch: Any, slot: int) -> int | None:
-        """Launch it as one graph of the driver's, if there is such; None if not."""
-        graph = self.graph.made_for(launch, self, slot)
-        return None if graph is None else int(launch.put_graph(graph, slot))
-
-    def close(self) -> None:
-        """Give the memory of the recordings up."""
-        with self.parts[0].engine.gate:
-            self.close_inside()
-
-    def close_inside(self) -> None:
-        """What `close` does, by who is inside of the engine; those who run it hold it too."""
-        self.owners -= 1
-        if self.owners > 0:
-            return
-        if self.graph.graph is not None:
-            outlive(self.parts[0].engine, self.graph)
-        for part in self.parts:
-            part.close_inside()
+        return [*([] if self.flag is None else [self.flag.data]), *super().flags()]
 
 
-class Repeat(Routine):
+class Repeat(Several):
     """A recording, so many times; `start`, where there is one, sets the data `counter` to zero."""
 
     story = "repeat"
@@ -136,7 +99,7 @@ class Repeat(Routine):
         return put_loop(launch, self.start.put(launch, slot), decision, [self.body], False)
 
 
-class While(Routine):
+class While(Several):
     """A recording, as long as a flag is true, which another recording computes before it, or it computes itself.
 
     Where the device can decide, the recording `start` sets the data `counter`, of 64 bits, to what is done unasked: 0
@@ -168,8 +131,8 @@ class While(Routine):
     def run(self, launch: Any, slot: int) -> int:
         """Test and run until the condition does not hold."""
         if self.start is not None and self.limit != 0:
-            done = self.run_graph(launch, slot)
-            if done is not None:
+            done = self.graph.launch(launch, self, slot)
+            if done >= 0:
                 self.told(None)
                 return done
         count = 0
@@ -208,7 +171,7 @@ class While(Routine):
         return put_loop(launch, slot, decision, parts, self.condition is None)
 
 
-class Branch(Routine):
+class Branch(Several):
     """A recording that runs if a flag is true, or if it is not `wanted` to be, which another recording computes."""
 
     story = "if_"
@@ -222,8 +185,8 @@ class Branch(Routine):
 
     def run(self, launch: Any, slot: int) -> int:
         """Test, and run it or not."""
-        done = self.run_graph(launch, slot)
-        if done is not None:
+        done = self.graph.launch(launch, self, slot)
+        if done >= 0:
             return done
         slot = self.condition.run(launch, slot)
         slot = decided(launch)

@@ -59,16 +59,12 @@ class Engine:
         self.blocking = False
         self.scope = self.epoch = self.make_graph_port = None
         self.kinds = {}
-        self.next_data = 0
-        self.next_task = 0
-        self.withdrawn = 0
-        self.serial = 0
+        self.next_data = self.next_task = self.withdrawn = self.serial = 0
         self.waits = EventSet()
         self.claim_queue = []
         self.backlog = EventSet()
         self.since_look = 0
-        self.queued = 0
-        self.ran = 0
+        self.queued = self.ran = 0
         self.max_pending = max_pending
         self.max_partials = max_partials
         self.context = None
@@ -362,8 +358,9 @@ class Engine:
         """How many tasks were submitted."""
         return self.next_task - self.withdrawn
 
-    def count_kind(self, task: TaskCore):
+    def count_kind(self, task):
         self.kinds[task.kind] = self.kinds.get(task.kind, 0) + 1
+        return 0
 
     def opened(self):
         """The tasks that have begun and not ended, the last begun first."""

@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+try:
+    import cython
+except ImportError:
+    from stf import _cython as cython  # type: ignore[no-redef]
+
 UNKNOWN = object()
+UNASKED = object(), None
 PLAIN = (int, bool, str, bytes, type(None))  # what is equal, and of one type, is the same
 INEXACT = (float, complex)
+
+
+@cython.cclass
+class Asked:
+    """What of a parameter every node asks that takes it: the values of a launch, and what it is then."""
+
+    def __init__(self):
+        self.asked = UNASKED
 
 
 def is_same(value, other):

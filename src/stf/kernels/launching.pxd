@@ -1,9 +1,11 @@
 from libc.stdint cimport int64_t, uintptr_t
 from libc.string cimport memcpy
 from stf._engine.access cimport Access
+from stf._engine.captured cimport Arguments
 from stf._engine.instances cimport Replica
 from stf._engine.submit cimport Engine
 from stf._engine.task cimport ENDED, NEW, OPEN, TaskCore
+from stf._engine.values cimport Asked
 from stf.bodies cimport reach_all
 from stf.tasks cimport ContextCore, Task
 
@@ -27,9 +29,10 @@ cdef class LaunchBlock:
     cdef int put_bytes(self, int offset, bytes raw) except -1
     cdef bytes content(self, int count)
 
-cdef class LateArguments:
+cdef class LateArguments(Arguments):
     cdef Kernel kernel
     cdef tuple late
+    cpdef bytes packed(self, object values, bytes recorded)
 
 cdef class KernelTask:
     cdef readonly Task task
@@ -40,6 +43,7 @@ cdef class Launching(ContextCore):
 cdef int submit_launch(ContextCore context, object kernel, object config, tuple args, object where) except -1
 cdef int64_t integer_of(Kernel kernel, int index, object value, int size) except? -1
 cdef int put_number(Kernel kernel, int index, object value, LaunchBlock block) except -1
+cpdef int put_value(Kernel kernel, int index, object value, LaunchBlock block) except -1
 cdef int put_launch(Task task, Kernel kernel, Config config, tuple args) except -1
 cdef list spare_blocks
 cdef dict known_configs

@@ -17,7 +17,9 @@ except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
 from stf._engine.access import Access
+from stf._engine.captured import Arguments
 from stf._engine.submit import Engine
+from stf._engine.values import Asked
 from stf.errors import PlaceError, TaskStateError
 from stf.interop import kernels as foreign
 from stf.params import Param
@@ -256,8 +258,8 @@ def recorded_value(task: Task, param, size):
 
 @cython.final
 @cython.cclass
-class LateArguments:
-    """Arguments of a recorded launch that are parameters, each with the index of the kernel's own parameter."""
+class LateArguments(Arguments):
+    """Those that are parameters, each with the index of the kernel's own parameter."""
 
     def __init__(self, kernel, late):
         self.kernel = kernel
@@ -269,9 +271,9 @@ class LateArguments:
         block.put_bytes(0, recorded)
         kernel: Kernel = self.kernel
         for item in self.late:
-            index, param = item
-            asked: tuple = param.asked
-            value = asked[1] if asked[0] is values else param.number_in(values)
+            index: cython.int = cython.cast(tuple, item)[0]
+            param: Asked = cython.cast(tuple, item)[1]
+            value = param.asked[1] if param.asked[0] is values else param.number_in(values)
             if kernel.ndims is None:
                 put_value(kernel, index, value, block)
             else:

@@ -292,8 +292,10 @@ def computed(function: Any, *args: Any, out: Any = None, **kwargs: Any) -> Any:
     if not isinstance(result, ndarray):
         raise cuda.CUDARuntimeError("CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: the stand-in captures single results")
 
+    target = result._host  # an address, as kernels have it: who replays keeps the memory
+
     def work() -> None:
-        result._host[...] = function(*host_args, **host_kwargs)
+        target[...] = function(*host_args, **host_kwargs)
 
     cuda._put(operands, work)
     return result

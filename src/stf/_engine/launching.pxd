@@ -1,0 +1,27 @@
+from stf._engine.access cimport AFFINE, READ, RW, WRITE, Access, Data
+from stf._engine.deps cimport EventSet
+from stf._engine.instances cimport INVALID, MODIFIED, SHARED, Replica
+from stf._engine.nodes cimport RUN
+from stf._engine.playing cimport Launch
+from stf._engine.recordings cimport Routine, Use
+from stf._engine.scopes cimport Version
+from stf._engine.submit cimport Engine
+from stf._engine.task cimport OPEN, TaskCore
+
+cdef class Needed:
+    cdef Use use
+    cdef Data core
+    cdef int mode
+    cdef list entries
+    cdef bint fresh
+    cdef Access access(self)
+
+cdef tuple needs_of(Routine routine, object rebinding)
+cdef int follow_last(Engine engine, TaskCore task, Routine routine) except -1
+cdef int bring_entries(Engine engine, TaskCore task, Routine routine, list uses, object rebinding) except -1
+cdef int run_at_root(Engine engine, TaskCore task, Routine routine, object values, bint late, object rebinding) except -1
+cdef int take_writers(Use of) except -1
+cdef int set_finals(Data data, list places) except -1
+
+cdef bint has_content(Version version) noexcept
+cpdef int submit(Engine engine, TaskCore task, Routine routine, object values=*, object rebinding=*) except -1

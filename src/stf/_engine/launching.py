@@ -1,0 +1,204 @@
+"""Launches: a recording, or a routine of several, is submitted as one task of the scope around.
+
+The task waits, brings the data to where they are needed, and does the work: the host plays it (`playing`), or it is one
+graph of the driver's (`captured`). Then it says where the data are valid now.
+"""
+
+from __future__ import annotations
+
+try:
+    import cython
+except ImportError:
+    from stf import _cython as cython  # type: ignore[no-redef]
+
+from stf._engine import outcomes
+from stf._engine.access import Access, Data
+from stf._engine.deps import EventSet
+from stf._engine.failures import Failure
+from stf._engine.playing import Launch
+from stf._engine.recordings import Use
+from stf._engine.scopes import Version
+
+if not cython.compiled:
+    INVALID, SHARED, MODIFIED = 0, 1, 2
+    READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
+    NEW, OPEN, ENDED = 0, 1, 2
+    RUN = 6
+
+
+@cython.final
+@cython.cclass
+class Needed:
+    """A use of a launch: of which data, in which mode, and where that must be valid before."""
+
+    def __init__(self, of: Use, data: Data):
+        self.use = of
+        self.core = data
+        self.mode = of.mode
+        self.entries = of.entries
+        self.fresh = of.conditional and not has_content(data.version)
+        if of.conditional and not self.fresh:  # it may stay as it is
+            self.mode = RW
+            self.entries = [*of.entries, *[place for place in of.finals if place not in of.entries]]
+
+    def access(self):
+        """The access of the launch: at the first entry, or else where the data is valid afterwards."""
+        places = self.entries or self.use.finals or [AFFINE]
+        access: Access = Access.__new__(Access)
+        access.data = None
+        access.core = self.core
+        access.mode = self.mode
+        access.op = None
+        access.place = places[0]
+        return access
+
+
+def needs_of(routine, rebinding):
+    """What a launch needs, its accesses, whether bodies run on the host: the same for all with the routine's data."""
+    if rebinding is None and routine.needed is not None:
+        return routine.needed
+    uses = [Needed(use, use.data if rebinding is None else rebinding.data_for(use.data)) for use in routine.uses]
+    needs = (uses, [cython.cast(Needed, needed).access() for needed in uses], routine.calls())
+    if rebinding is None and not any([use.conditional for use in routine.uses]):
+        routine.needed = needs
+    return needs
+
+
+def has_content(version: Version):
+    """Whether a data has a content."""
+    return version.valid > 0 or version.phantom or version.partials is not None
+
+
+def submit(engine: Engine, task: TaskCore, routine, values=None, rebinding=None):
+    """Launch a routine as one task, perhaps with other data than those that it was recorded with.
+
+    `values` are those of the parameters that are not as they are by default.
+    """
+    i: cython.Py_ssize_t
+    needs: tuple = needs_of(routine, rebinding)
+    uses: list = needs[0]
+    task.accesses = list(needs[1])
+    task.is_launch_once = routine.once
+    late: cython.bint = needs[2]
+    if late and (engine.scope is None or engine.scope.once):
+        engine.begin_late(task)
+    else:
+        engine.begin(task)
+    apart: cython.bint = late and engine.scope is not None and engine.scope.once  # an epoch may have opened it just now
+    try:
+        bring_entries(engine, task, routine, uses, rebinding)
+        if engine.scope is None and not late and task.inputs is not None:
+            outcomes.check_inputs(engine, task)
+    except BaseException:
+        if task.state == OPEN:
+            engine.withdraw(task)
+        raise
+    if engine.scope is not None:
+        engine.port.run(task.slot, (RUN, routine, values, task.outcome if apart else None, task.inputs))
+        engine.scope.parts.append(routine)
+        routine.is_part = True
+        routine.owners += 1
+        engine.scope.after.update(routine.after)
+    else:
+        if rebinding is not None or routine.last is not None:
+            follow_last(engine, task, routine)
+        run_at_root(engine, task, routine, values, late, rebinding)
+    engine.end(task)
+    engine.gate.enter()
+    try:
+        last: EventSet = routine.last
+        for i in range(len(uses)):
+            needed = cython.cast(Needed, uses[i])
+            use, core = needed.use, needed.core
+            if needed.fresh and engine.scope is not None:
+                core.version.conditional = True
+            if use.finals is not None:
+                set_finals(core, use.finals)
+                if last is not None:
+                    last.update(core.version.writers)
+            if routine.once:
+                take_writers(use)
+    finally:
+        engine.gate.leave()
+    return 0
+
+
+def follow_last(engine: Engine, task: TaskCore, routine):
+    """Come after the last launch, which may have had other data: its program has memory of its own."""
+    engine.gate.enter()
+    try:
+        before: EventSet = routine.last
+        if before is None:  # those before had the recorded data
+            before = EventSet()
+            for use in routine.uses:
+                data: Data = use.data
+                before.update(data.version.writers)
+        engine.port.join(task.slot, before)
+        routine.last = before
+    finally:
+        engine.gate.leave()
+    return 0
+
+
+def bring_entries(engine: Engine, task: TaskCore, routine, uses, rebinding):
+    """Bring data to the further places where a routine needs them, and wait for its memory."""
+    i: cython.Py_ssize_t
+    engine.gate.enter()
+    engine.coherency.asking = task
+    try:
+        for i in range(len(uses)):
+            needed = cython.cast(Needed, uses[i])
+            use, data = needed.use, needed.core
+            if len(needed.entries) > 1:
+                for place in needed.entries[1:]:
+                    replica = engine.coherency.provide(data, data.version, place, READ, task.slot)
+                    replica.pins -= 1
+            if use.finals is not None and engine.scope is not None:
+                for place in use.finals:
+                    if data.version.find(place) is None:
+                        engine.scope.bring(data, data.version, place, 0)
+        if rebinding is not None:
+            rebinding.reserve(engine, task, routine)
+        if engine.scope is None:
+            engine.port.join(task.slot, routine.after)
+    finally:
+        engine.coherency.asking = None
+        engine.gate.leave()
+    return 0
+
+
+def run_at_root(engine: Engine, task: TaskCore, routine, values, late, rebinding):
+    """Do the work of a launch; a failure on the way poisons what the task writes."""
+    launch = Launch(engine, task, values)
+    launch.rebinding = rebinding
+    launch.outcome, launch.inputs = task.outcome, task.inputs
+    try:
+        slot: cython.int = routine.run(launch, task.slot)
+        launch.slot = task.slot = slot
+        if late:
+            launch.finish_calls()
+    except BaseException as error:
+        failure = Failure(task.label(), task.call_site, error, task.written(), True)
+        engine.fail(task, failure)
+        raise
+    return 0
+
+
+def take_writers(of: Use):
+    """Who wrote a data in a recording that is launched once, and how that goes."""
+    data: Data = of.data
+    inner: Version = of.version
+    if inner is not None and inner.joined & WRITE:
+        data.version.take_writers(inner)
+    return 0
+
+
+def set_finals(data: Data, places: list):
+    """Say where a data is valid after a launch that wrote it."""
+    version: Version = data.version
+    version.forget_content()
+    for place in places:
+        replica: Replica = version.find(place)
+        replica.state = MODIFIED if len(places) == 1 else SHARED
+        version.valid += 1
+    return 0

@@ -1,0 +1,3 @@
+from typing import Any
+
+def submit(engine: Any, task: Any, routine: Any, values: dict[str, Any] | None = ..., rebinding: Any = ...) -> int: ...
