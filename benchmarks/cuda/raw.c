@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { N = 10000, BURST = 400, REPEAT = 7, RING = 512, LAUNCHES = 30 };
+enum { N = 10000, BURST = 400, REPEAT = 7, RING = 512, LAUNCHES = 30, ROW = 8 };
 
 static const char *PTX =
     ".version 8.0\n.target sm_80\n.address_size 64\n"
@@ -165,12 +165,28 @@ static void launches(CUgraphExec executable, double *submitted, double *done)
     *done = times[1][LAUNCHES / 2];
 }
 
+/* The same in rows of a few: microseconds to submit one. */
+static double launches_in_rows(CUgraphExec executable)
+{
+    double times[LAUNCHES];
+    for (int i = 0; i < LAUNCHES; i++) {
+        double start = now_us();
+        for (int k = 0; k < ROW; k++)
+            DO(cuGraphLaunch(executable, streams[0]));
+        times[i] = (now_us() - start) / ROW;
+        DO(cuStreamSynchronize(streams[0]));
+    }
+    qsort(times, LAUNCHES, sizeof times[0], ascending);
+    return times[LAUNCHES / 2];
+}
+
 /* Per node: to add it, to run it, to renew it, to make a graph ready (instantiate) and to make one ready that is of the
    shape of another (update), with what their first launches take longer than others; per launch: to submit it. */
 static void graphs(int n)
 {
-    enum { ADD, INSTANTIATE, UPDATE, RENEW, RUN, SUBMIT, KINDS };
-    const char *names[KINDS] = {"graph_add", "graph_instantiate", "graph_update", "graph_renew", "graph_run", "graph_submit"};
+    enum { ADD, INSTANTIATE, UPDATE, RENEW, RUN, SUBMIT, SUBMIT_ROW, KINDS };
+    const char *names[KINDS] = {"graph_add", "graph_instantiate", "graph_update", "graph_renew", "graph_run", "graph_submit",
+                           "graph_submit_row"};
     double times[KINDS][REPEAT], start, first, done;
     CUgraphNode *nodes = malloc(n * sizeof *nodes);
     CUgraphExec executables[REPEAT]; /* kept, as stf keeps them */
@@ -185,6 +201,7 @@ static void graphs(int n)
         first = now_us() - start;
         launches(executables[r], &times[SUBMIT][r], &done);
         times[RUN][r] = done / n;
+        times[SUBMIT_ROW][r] = launches_in_rows(executables[r]);
         times[INSTANTIATE][r] = (first - times[SUBMIT][r]) / n;
         start = now_us();
         for (int i = 0; i < n; i++)

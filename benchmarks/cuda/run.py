@@ -26,7 +26,7 @@ import numpy as np
 import stf
 
 HERE = Path(__file__).resolve().parent
-BURST, N, REPEAT, LAUNCHES = 400, 10_000, 7, 200
+BURST, N, REPEAT, LAUNCHES, ROW = 400, 10_000, 7, 200, 8
 RECORD_US = 0.135  # of the host that the budgets were set on
 WIDTH = 32
 ONE = (1, 1)
@@ -224,28 +224,24 @@ def graph_rows(raw: dict[str, float]) -> list[dict[str, Any]]:
             add(rows, case, Cost(cost, cost), beside=raw[case], budget_ratio=1.1)
         n = 1000
         graph = recorded(n)
-        launches = []
-        for _ in range(LAUNCHES):
-            ctx.synchronize()
-            start = time.perf_counter()
-            graph.launch()
-            submitted = time.perf_counter()
-            ctx.synchronize()
-            launches.append(((submitted - start) * 1e6, (time.perf_counter() - start) / n * 1e6))
-        submission = statistics.median(t[0] for t in launches[3:])
-        total = statistics.median(t[1] for t in launches[3:])
-        add(rows, "graph_replay", Cost(total, total), beside=raw["graph_run"], budget_ratio=1.05)
-        call = Cost(submission, total * n)
-        add(rows, "graph_replay_call", call, beside=raw["graph_submit"], budget_us=5.0, added=True)
+        paused, row = launch_costs(ctx, graph.launch)
+        total = paused.total / n
         graph.close()
-        add(
-            rows,
-            "replay_call",
-            replay_cost(ctx, submit, data, n),
-            beside=raw["graph_submit"],
-            budget_us=5.0,
-            added=True,
-        )
+        add(rows, "graph_replay", Cost(total, total), beside=raw["graph_run"], budget_ratio=1.05)
+
+        @stf.replay
+        def steps(data: Any) -> None:
+            submit(n)
+
+        again, again_in_rows = launch_costs(ctx, lambda: steps(data))
+        steps.close()
+        for case, cost, beside in (
+            ("graph_launch", row, "graph_submit_row"),
+            ("graph_launch_paused", paused, "graph_submit"),
+            ("replay_call", again_in_rows, "graph_submit_row"),
+            ("replay_call_paused", again, "graph_submit"),
+        ):
+            add(rows, case, cost, beside=raw[beside], budget_us=5.0, added=True)
         add(rows, "graph_renewed_node", renewal_cost(ctx, touch, data), beside=raw["graph_renew"], budget_us=0.5)
         if importlib.util.find_spec("cupy"):  # which computes conditions
             add(rows, "loop_iteration", iteration_cost(ctx, touch, data))
@@ -318,23 +314,22 @@ def making_costs(ctx: Any, recorded: Callable[[int], Any]) -> dict[str, float]:
     return {case: statistics.median(costs) for case, costs in times.items()}
 
 
-def replay_cost(ctx: Any, submit: Callable[[int], None], data: Any, n: int) -> Cost:
-    """A call of a function of `n` kernels that is replayed."""
-
-    @stf.replay
-    def steps(data: Any) -> None:
-        submit(n)
-
-    calls = []
+def launch_costs(ctx: Any, launch: Callable[[], Any]) -> tuple[Cost, Cost]:
+    """What a launch costs: each when the one before is done, which is a pause for the host, and in rows of a few."""
+    for _ in range(10):
+        launch()
+    costs: dict[int, list[Cost]] = {1: [], ROW: []}
     for _ in range(LAUNCHES):
-        ctx.synchronize()
-        start = time.perf_counter()
-        steps(data)
-        submitted = time.perf_counter() - start
-        ctx.synchronize()
-        calls.append((submitted * 1e6, (time.perf_counter() - start) * 1e6))
-    steps.close()
-    return Cost(*(statistics.median(column) for column in zip(*calls[10:], strict=True)))
+        for count, known in costs.items():
+            ctx.synchronize()
+            start = time.perf_counter()
+            for _ in range(count):
+                launch()
+            submitted = time.perf_counter()
+            ctx.synchronize()
+            known.append(Cost(*((end - start) / count * 1e6 for end in (submitted, time.perf_counter()))))
+    paused, row = (Cost(*map(statistics.median, zip(*known, strict=True))) for known in costs.values())
+    return paused, row
 
 
 def renewal_cost(ctx: Any, touch: int, data: Any) -> Cost:

@@ -289,7 +289,7 @@ class TaskGraph(GraphCore):
         reason = graph.refusal
         if graph.graph is None and reason is None:
             try:
-                graph.make(playing.Launch(context.engine, context.make_task_at([], self.name), None), self._recording)
+                graph.make(playing.make_launch(context.engine, context.make_launch(self.name), None), self._recording)
             except CaptureError as error:
                 reason = error
         if graph.graph is None:

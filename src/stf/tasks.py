@@ -36,7 +36,6 @@ if not cython.compiled:
 
 FOLDER = os.path.dirname(__file__) + os.sep  # code there submits no tasks of its own
 TOKEN: object = adapters.TOKEN
-NO_ARGUMENTS = ()
 active_places: list = adapters.active_places
 
 
@@ -90,7 +89,11 @@ class ContextCore:
 
     def make_launch(self, name):
         """A task of the context's own that launches what was recorded."""
-        task: Task = self.make_task(NO_ARGUMENTS, name)
+        task: Task = Task.__new__(Task)
+        task.context = self
+        task.engine = self.engine
+        task.symbol = name
+        task.where = self.current_place_code() if active_places[0] else self.default_code
         task.kind = "graph"
         task.find_site_outside()
         return task

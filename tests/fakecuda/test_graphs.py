@@ -272,7 +272,7 @@ def test_recordings_leave_nothing_behind(run):
             ctx.synchronize()
             ctx.token()
             after = counts()
-            assert all(after[kind] <= before[kind] + 20 for kind in before), (before, after)
+            assert all(after[kind] <= before[kind] + 50 for kind in before), (before, after)
             assert x.numpy().tolist() == [1.0] * 64
 
 

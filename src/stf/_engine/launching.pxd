@@ -2,7 +2,7 @@ from stf._engine.access cimport AFFINE, READ, RW, WRITE, Access, Data
 from stf._engine.deps cimport EventSet
 from stf._engine.instances cimport INVALID, MODIFIED, SHARED, Replica
 from stf._engine.nodes cimport RUN
-from stf._engine.playing cimport Launch
+from stf._engine.playing cimport make_launch
 from stf._engine.recordings cimport Routine, Use
 from stf._engine.scopes cimport Version
 from stf._engine.submit cimport Engine
@@ -14,9 +14,17 @@ cdef class Needed:
     cdef int mode
     cdef list entries
     cdef bint fresh
+    cdef int place(self) except -2
     cdef Access access(self)
+    cdef bint is_plain(self) except -1
 
-cdef tuple needs_of(Routine routine, object rebinding)
+cdef class Needs:
+    cdef list uses
+    cdef list accesses
+    cdef bint late
+    cdef bint plain
+
+cdef Needs needs_of(Routine routine, object rebinding)
 cdef int follow_last(Engine engine, TaskCore task, Routine routine) except -1
 cdef int bring_entries(Engine engine, TaskCore task, Routine routine, list uses, object rebinding) except -1
 cdef int run_at_root(Engine engine, TaskCore task, Routine routine, object values, bint late, object rebinding) except -1

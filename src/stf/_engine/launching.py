@@ -15,11 +15,12 @@ from stf._engine import outcomes
 from stf._engine.access import Access, Data
 from stf._engine.deps import EventSet
 from stf._engine.failures import Failure
-from stf._engine.playing import Launch
 from stf._engine.recordings import Use
 from stf._engine.scopes import Version
 
 if not cython.compiled:
+    from stf._engine.playing import make_launch
+
     INVALID, SHARED, MODIFIED = 0, 1, 2
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
     NEW, OPEN, ENDED = 0, 1, 2
@@ -41,24 +42,50 @@ class Needed:
             self.mode = RW
             self.entries = [*of.entries, *[place for place in of.finals if place not in of.entries]]
 
-    def access(self):
-        """The access of the launch: at the first entry, or else where the data is valid afterwards."""
+    def is_plain(self):
+        """Whether an access is all that it is."""
+        finals = self.use.finals
+        if self.use.conditional or len(self.entries) > 1:
+            return False
+        return finals is None or (len(finals) == 1 and finals[0] == self.place())
+
+    def place(self):
+        """The first entry, or else where the data is valid afterwards."""
         places = self.entries or self.use.finals or [AFFINE]
+        return places[0]
+
+    def access(self):
+        """The access of the launch."""
         access: Access = Access.__new__(Access)
         access.data = None
         access.core = self.core
         access.mode = self.mode
         access.op = None
-        access.place = places[0]
+        access.place = self.place()
         return access
 
 
+@cython.final
+@cython.cclass
+class Needs:
+    """What a launch needs, its accesses, and whether bodies run on the host.
+
+    It is `plain` if a begin and an end with these accesses bring all data and leave them where the work does.
+    """
+
+    def __init__(self, uses, late):
+        self.uses = uses
+        self.accesses = [cython.cast(Needed, needed).access() for needed in uses]
+        self.late = late
+        self.plain = all([cython.cast(Needed, needed).is_plain() for needed in uses])
+
+
 def needs_of(routine, rebinding):
-    """What a launch needs, its accesses, whether bodies run on the host: the same for all with the routine's data."""
+    """What a launch needs: the same for all with the routine's data."""
     if rebinding is None and routine.needed is not None:
         return routine.needed
     uses = [Needed(use, use.data if rebinding is None else rebinding.data_for(use.data)) for use in routine.uses]
-    needs = (uses, [cython.cast(Needed, needed).access() for needed in uses], routine.calls())
+    needs = Needs(uses, routine.calls())
     if rebinding is None and not any([use.conditional for use in routine.uses]):
         routine.needed = needs
     return needs
@@ -75,18 +102,21 @@ def submit(engine: Engine, task: TaskCore, routine, values=None, rebinding=None)
     `values` are those of the parameters that are not as they are by default.
     """
     i: cython.Py_ssize_t
-    needs: tuple = needs_of(routine, rebinding)
-    uses: list = needs[0]
-    task.accesses = list(needs[1])
+    needs = needs_of(routine, rebinding)
+    uses = needs.uses
+    task.accesses = needs.accesses
     task.is_launch_once = routine.once
-    late: cython.bint = needs[2]
+    late: cython.bint = needs.late
     if late and (engine.scope is None or engine.scope.once):
         engine.begin_late(task)
     else:
         engine.begin(task)
     apart: cython.bint = late and engine.scope is not None and engine.scope.once  # an epoch may have opened it just now
+    plain: cython.bint = needs.plain and engine.scope is None and rebinding is None and not routine.once
+    plain = plain and routine.last is None
     try:
-        bring_entries(engine, task, routine, uses, rebinding)
+        if not plain or routine.after.count > 0:
+            bring_entries(engine, task, routine, uses, rebinding)
         if engine.scope is None and not late and task.inputs is not None:
             outcomes.check_inputs(engine, task)
     except BaseException:
@@ -104,6 +134,8 @@ def submit(engine: Engine, task: TaskCore, routine, values=None, rebinding=None)
             follow_last(engine, task, routine)
         run_at_root(engine, task, routine, values, late, rebinding)
     engine.end(task)
+    if plain:
+        return 0
     engine.gate.enter()
     try:
         last: EventSet = routine.last
@@ -161,6 +193,8 @@ def bring_entries(engine: Engine, task: TaskCore, routine, uses, rebinding):
             rebinding.reserve(engine, task, routine)
         if engine.scope is None:
             engine.port.join(task.slot, routine.after)
+            if engine.all_done(routine.after):
+                routine.after.clear()
     finally:
         engine.coherency.asking = None
         engine.gate.leave()
@@ -169,7 +203,7 @@ def bring_entries(engine: Engine, task: TaskCore, routine, uses, rebinding):
 
 def run_at_root(engine: Engine, task: TaskCore, routine, values, late, rebinding):
     """Do the work of a launch; a failure on the way poisons what the task writes."""
-    launch = Launch(engine, task, values)
+    launch = make_launch(engine, task, values)
     launch.rebinding = rebinding
     launch.outcome, launch.inputs = task.outcome, task.inputs
     try:

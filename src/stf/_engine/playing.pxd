@@ -40,3 +40,5 @@ cdef class Launch:
     cdef int put_varied(self, Program program, tuple operation) except -1
     cdef int finish_calls(self) except -1
     cpdef int wait(self) except -1
+
+cpdef Launch make_launch(Engine engine, TaskCore task, object values)

@@ -26,22 +26,11 @@ if not cython.compiled:
     LAUNCH, COPY, FILL, CALL, KEEP, CAPTURED, RUN, VARIED = 0, 1, 2, 3, 4, 5, 6, 7
 
 
+@cython.freelist(8)
+@cython.final
+@cython.cclass
 class Launch:
     """One launch of a recording, or of a routine made of several: `values` are those of its parameters."""
-
-    def __init__(self, engine, task, values):
-        self.engine = engine
-        self.port = engine.root
-        self.task = task
-        self.values = values
-        self.slot = -1
-        self.outcome = None
-        self.inputs = None
-        self.failure = None
-        self.is_once = False
-        self.marks = None
-        self.unread = ()
-        self.rebinding = self.binding = None
 
     def failed(self):
         """The failure because of which the bodies that are left are skipped; None as far as is known."""
@@ -157,7 +146,7 @@ class Launch:
     def run_apart(self, operation: tuple):
         """Run what has an outcome of its own, in a program that is launched once; return the slot after it."""
         routine, outcome = operation[1], cython.cast(Outcome, operation[3])
-        inner = Launch(self.engine, self.task, self.values)
+        inner = make_launch(self.engine, self.task, self.values)
         inner.outcome, inner.inputs = outcome, operation[4]
         try:
             inner.slot = routine.run(inner, self.slot)
@@ -338,6 +327,23 @@ class Launch:
             finally:
                 engine.gate.leave()
         return 0
+
+
+if not cython.compiled:
+    Launch.outcome = Launch.inputs = Launch.failure = Launch.marks = Launch.rebinding = Launch.binding = None
+    Launch.is_once = False
+
+
+def make_launch(engine, task, values):
+    """A launch that has not begun."""
+    launch: Launch = Launch.__new__(Launch)
+    launch.engine = engine
+    launch.port = engine.root
+    launch.task = task
+    launch.values = values
+    launch.slot = -1
+    launch.unread = ()
+    return launch
 
 
 def bound(given, outer):

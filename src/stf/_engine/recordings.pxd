@@ -11,6 +11,20 @@ from stf._engine.submit cimport Engine
 from stf._engine.task cimport TaskCore
 from stf._sync cimport PyThread_get_thread_ident
 
+cdef class Scope:
+    cdef readonly Engine engine
+    cdef readonly bint once
+    cdef public list parts
+    cdef readonly object port
+    cdef readonly Scope parent
+    cdef readonly Port outer_port
+    cdef readonly unsigned long thread
+    cdef readonly object story
+    cdef readonly list touched
+    cdef readonly list held
+    cdef readonly EventSet after
+    cdef readonly list temporaries
+
 cdef class Use:
     cdef readonly Data data
     cdef public int mode
@@ -30,7 +44,7 @@ cdef class Routine:
     cdef public bint is_part
     cdef readonly bint closed
     cdef public EventSet last
-    cdef public tuple needed
+    cdef public object needed
     cdef public DriverGraph graph
     cpdef int run(self, Launch launch, int slot) except -1
     cpdef int put(self, Launch launch, int slot) except -1

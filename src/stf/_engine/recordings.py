@@ -35,6 +35,8 @@ if not cython.compiled:
 NOTHING = EventSet()
 
 
+@cython.final
+@cython.cclass
 class Scope:
     """A region whose tasks are recorded.
 
@@ -149,7 +151,7 @@ def enter_scope(engine: Engine, scope, port):
 
 def check_thread(engine: Engine, task: TaskCore):
     """Tasks of other threads are no part of a recording, and cannot begin while it is open."""
-    scope = engine.scope
+    scope: Scope = engine.scope
     if scope.thread and scope.thread != PyThread_get_thread_ident():
         raise TaskStateError(
             f"task {task.label()} ({task.call_site}) cannot begin while another thread has {scope.story} open; let it "

@@ -32,7 +32,7 @@ class Routine:
     is_part: bool
     closed: bool
     last: Any
-    needed: tuple[Any, ...] | None
+    needed: Any
     graph: Any
     def __init__(self, engine: Any, parts: list[Any], once: bool) -> None: ...
     def run(self, launch: Any, slot: int) -> int: ...

@@ -21,6 +21,7 @@ cdef class Kernel:
 
 cdef class Config:
     cdef int gx, gy, gz, bx, by, bz, shared
+    cdef object origin  # what users wrote first for it
 
 cdef class LaunchBlock:
     cdef unsigned char data[4096]
@@ -47,5 +48,7 @@ cpdef int put_value(Kernel kernel, int index, object value, LaunchBlock block) e
 cdef int put_launch(Task task, Kernel kernel, Config config, tuple args) except -1
 cdef list spare_blocks
 cdef dict known_configs
+cdef dict known_kernels
+cdef Config last_config
 cpdef Config config_of(object config)
 cdef Kernel kernel_of(ContextCore context, object thing, int where)

@@ -75,6 +75,7 @@ class Config:
         self.gx, self.gy, self.gz = extents(grid, "grid")
         self.bx, self.by, self.bz = extents(block, "block")
         self.shared = shared
+        self.origin = None
 
 
 class LaunchBlock:
@@ -116,6 +117,7 @@ TWO_63, TWO_64 = 1 << 63, 1 << 64
 NO_ARGUMENTS = ()
 spare_blocks: list = []
 known_configs: dict = {}
+known_kernels: dict = foreign.known  # by the identity of what users call their kernel
 
 
 class Launching(ContextCore):
@@ -395,9 +397,9 @@ def kernel_of(context: ContextCore, thing, where):
     """What we know of a kernel, found out once."""
     if type(thing) is Kernel:
         return thing
-    kernel = foreign.known.get(id(thing))
-    if kernel is not None and kernel.origin is thing:
-        return kernel
+    known: Kernel = known_kernels.get(id(thing))
+    if known is not None and known.origin is thing:
+        return known
     number = context.engine.place_numbers[where]
     if number < 0 or not context.engine.port.enqueues(where):
         raise PlaceError(
@@ -413,15 +415,21 @@ def kernel_of(context: ContextCore, thing, where):
 
 def config_of(config):
     """A configuration from what users write, remembered where it can be."""
+    global last_config
     if type(config) is Config:
         return config
-    known = known_configs.get(config) if type(config) is tuple else None
-    if known is not None:
-        return known
-    made = make_config(config)
-    if type(config) is tuple and len(known_configs) < 1024:
-        known_configs[config] = made
-    return made
+    if type(config) is not tuple:
+        return make_config(config)
+    if last_config.origin is config:  # as in a loop
+        return last_config
+    known: Config = known_configs.get(config)
+    if known is None:
+        known = make_config(config)
+        known.origin = config
+        if len(known_configs) < 1024:
+            known_configs[config] = known
+    last_config = known
+    return known
 
 
 def make_config(config):
@@ -485,3 +493,6 @@ class KernelTask:
     def stream(self):
         """The stream that the launches go to."""
         return self.task.stream
+
+
+last_config = Config(1, 1, 0)
