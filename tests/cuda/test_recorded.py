@@ -224,6 +224,28 @@ def test_a_graph_with_other_data(ctx):
         assert all(np.allclose(known.numpy(), mine) for known, mine in zip(data, model, strict=True)), (i, k)
 
 
+def test_loops_and_branches_in_a_graph_that_a_caller_captures():
+    x, y, sums = cupy.full(64, 64.0), cupy.ones(64), cupy.asarray(np.array(1e9))
+    stream = cupy.cuda.Stream(non_blocking=True)
+    stream.begin_capture()
+    with stf.context(stream=stream) as filling:
+        lx, ly, s = (filling.logical_data(array) for array in (x, y, sums))
+        with filling.while_loop(s > 64.0, max_iterations=100) as loop:
+            halve(lx)
+            total(s, lx)
+            with filling.if_(s > 1024.0) as branch:
+                halve(ly, 2.0)
+            with branch.else_():
+                halve(ly, 3.0)
+    graph = stream.end_capture()
+    assert x.get().tolist() == [64.0] * 64
+    for iterations in (6, 0):  # the second launch finds nothing to do
+        graph.launch(stream)
+        stream.synchronize()
+        assert loop.iterations == iterations and float(sums.get()) == 64.0
+        assert x.get().tolist() == [1.0] * 64 and y.get().tolist() == [486.0] * 64
+
+
 def test_a_callers_graph_is_filled(ctx):
     from cuda.bindings import driver
 

@@ -309,6 +309,46 @@ def test_a_callers_graph_is_filled_and_its_owner_launches_it(run):
         assert x.tolist() == [3.875] * 4
 
 
+def test_loops_and_branches_in_a_callers_graph(run):
+    @run
+    def body():
+        graph, sums = Graph(), cupy.asarray(np.array(1e9))
+        x, y, z = (cupy.asarray(np.full(4, value)) for value in (64.0, 1.0, 1.0))
+        with stf.context(graph=graph) as ctx:
+            lx, ly, lz, s = (ctx.logical_data(array) for array in (x, y, z, sums))
+            g = ctx.task_graph()
+            with g, ctx.if_(s > 1.0) as branch:
+                scale(ly, 2.0)
+            with ctx.while_loop(s > 1.0, max_iterations=50) as loop:
+                scale(lx)
+                total(s, lx)
+                g.launch()
+                with ctx.if_(s > 16.0) as branch:
+                    scale(lz, 3.0)
+                with branch.else_():
+                    scale(lz, 5.0)
+            with ctx.while_loop(max_iterations=4) as again:
+                scale(lx, 2.0)
+                again.continue_while(s > 0.0)
+            with ctx.repeat(2):
+                scale(lx, 0.5)
+            with ctx.while_loop(s > 0.0, max_iterations=0):
+                scale(lx, 100.0)
+        with stf.context(graph=Graph(), devices="cuda:0,1") as ctx:
+            s = ctx.logical_data(sums)
+            with pytest.raises(stf.CaptureError, match="while_loop cannot be part of a graph of yours: .* device"):
+                with ctx.while_loop(s > 1.0):
+                    scale.on(ctx.devices[1])(s)
+        assert x.get().tolist() == [64.0] * 4 and float(sums.get()) == 1e9  # nothing ran
+        graph.launch()
+        assert x.get().tolist() == [1.0] * 4 and float(sums.get()) == 1.0
+        assert (loop.iterations, again.iterations) == (8, 4)
+        assert y.get().tolist() == [2.0**7] * 4 and z.get().tolist() == [27.0 * 5**5] * 4
+        graph.launch()  # the first loop is over before it begins
+        assert x.get().tolist() == [4.0] * 4 and (loop.iterations, again.iterations) == (0, 4)
+        graph.destroy()
+
+
 def test_the_handle_of_a_graph(run):
     @run
     def body():

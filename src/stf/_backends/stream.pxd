@@ -11,7 +11,6 @@ cdef class StreamBackend(LanePort):
     cdef list devices
     cdef dict origins
     cdef readonly bint is_lent
-    cdef readonly bint captured
     cpdef int start_after(self, int place, int64_t pointer, bint captured) except -1
     cdef int make_lane(self, Lane lane) except -1
     cdef int make_stream(self, int place) except -1

@@ -10,6 +10,7 @@ cdef enum:
 
 cdef class Port:
     cdef readonly str name
+    cdef readonly bint captured  # all is recorded in a caller's graph: nothing runs yet, and nothing can be waited for
     cdef int begin(self, int place, EventSet waits, int kind) except -1
     cdef int join(self, int slot, EventSet waits) except -1
     cdef int64_t end(self, int slot) except -1

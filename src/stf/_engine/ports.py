@@ -7,9 +7,17 @@ the event at which that work is complete. Data places and execution places are s
 
 from __future__ import annotations
 
+try:
+    import cython
+except ImportError:
+    from stf import _cython as cython  # type: ignore[no-redef]
+
 
 class Port:
     """Base of the backends; a backend answers every verb it declares."""
+
+    if not cython.compiled:
+        captured = False
 
     def begin(self, place, waits, kind):
         """Open a slot of `kind` at `place` that starts after `waits`; return its number."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from stf._engine.captured import DriverGraph
 from stf._engine.recordings import Recording, Routine, joined_uses
+from stf.errors import CaptureError
 
 UNROLLED = 1024  # nodes of a repetition that stand one after the other in a graph; more are a loop
 NO_LIMIT = (1 << 63) - 1
@@ -53,6 +54,15 @@ class Several(Routine):
         """Why it cannot be part of one graph of the driver's; see `Recording.refusal`."""
         reasons = (part.refusal(where, memory, True, unread) for part in self.parts)
         return next((reason for reason in reasons if reason is not None), None)
+
+    def run_captured(self, launch: Any, slot: int) -> int:
+        """Let the graph of a caller's do it, which is being filled."""
+        where = launch.task.where
+        launch.unread = frozenset(self.flags())
+        reason = self.refusal(where, launch.engine.affine[where], False, launch.unread)
+        if reason is not None:
+            raise CaptureError(f"{self.story} cannot be part of a graph of yours: {reason}")
+        return int(self.put(launch, slot))
 
     def flags(self) -> list[Any]:
         """The data that decisions in it look at: those of the host, if that decides, and else nobody does."""
@@ -130,6 +140,8 @@ class While(Several):
 
     def run(self, launch: Any, slot: int) -> int:
         """Test and run until the condition does not hold."""
+        if launch.engine.root.captured and self.limit != 0:
+            return self.run_captured(launch, slot)
         if self.start is not None and self.limit != 0:
             done = self.graph.launch(launch, self, slot)
             if done >= 0:
@@ -185,6 +197,8 @@ class Branch(Several):
 
     def run(self, launch: Any, slot: int) -> int:
         """Test, and run it or not."""
+        if launch.engine.root.captured:
+            return self.run_captured(launch, slot)
         done = self.graph.launch(launch, self, slot)
         if done >= 0:
             return done
