@@ -65,6 +65,7 @@ class Stream:
     On a CPU there is no stream to enqueue on: the body itself is the work.
     """
 
+    __slots__ = ("__weakref__", "handle", "place")
     _stf_injected = "stream"
 
     def __init__(self, place: str, handle: Any = None) -> None:

@@ -44,8 +44,7 @@ cdef class BodyCapture(Recaptured):
     cdef Body body
     cdef int where
     cdef int ordinal
-    cdef object values
-    cdef object captured
+    cdef tuple last  # values, addresses, and what was captured for them
     cdef capture(self, Body body)
 
 cdef Body make_body(TaskCore task, object fn, object args, list written, list kinds=*, list late=*, list origins=*)

@@ -508,8 +508,7 @@ class BodyCapture(Recaptured):
         self.body = body
         self.where = where
         self.ordinal = ordinal
-        self.values = None
-        self.first = self.captured = None
+        self.first = self.last = None
 
     def refuses(self, data):
         """Whether it works on some of the data, by number, and cannot on others in their place."""
@@ -524,9 +523,10 @@ class BodyCapture(Recaptured):
         others = [] if rebinding is None else rebinding.addresses([origin[1] for origin in body.origins or ()])
         if not others and are_same(wanted, defaults):
             return self.first
-        if self.values is None or others != self.values[1] or not are_same(wanted, self.values[0]):
-            self.captured, self.values = self.capture(body.again(values, rebinding)), (wanted, others)
-        return self.captured
+        last: tuple = self.last
+        if last is None or others != last[1] or not are_same(wanted, last[0]):
+            last = self.last = (wanted, others, self.capture(body.again(values, rebinding)))
+        return last[2]
 
     def capture(self, body: Body):
         root: Port = self.root

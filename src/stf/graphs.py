@@ -56,7 +56,7 @@ class Graphs:
             What pictures and messages call its launches.
         """
         self._must_be_open()
-        return TaskGraph(self._as_context(), options.name_of(name) or "graph")
+        return TaskGraph(cast("Context", self), "graph" if name is None else options.name_of(name) or "graph")
 
     def repeat(self, count: int) -> RepeatBlock:
         """Return a with-block whose tasks are recorded and run `count` times.
@@ -181,10 +181,11 @@ class TaskGraph(GraphCore):
         return param
 
     def __enter__(self) -> TaskGraph:
-        self._must_not_be_closed()
+        if self._closed:
+            self._must_not_be_closed()
         if self._recording is not None:
             raise TaskStateError(f"graph '{self.name}' is recorded already; make another one with ctx.task_graph()")
-        context = self._context
+        context = self._context_ref() or self._context
         context._must_be_open()
         recorder = RecordingBuilder(context, f"graph '{self.name}'")
         recorder.launch_before()
@@ -203,7 +204,8 @@ class TaskGraph(GraphCore):
             return
         if error is None:
             self._recording = recorder.close()
-            self._in_kernels = [number for param in self._params.values() for number in param.in_kernels]
+            if self._params:
+                self._in_kernels = [number for param in self._params.values() for number in param.in_kernels]
         else:
             recorder.discard()
 

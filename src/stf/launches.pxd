@@ -5,10 +5,10 @@ from stf._engine.submit cimport Engine
 from stf._engine.task cimport TaskCore
 from stf.tasks cimport ContextCore
 
-cpdef int submit_routine(ContextCore context, Routine routine, str name, object values=*, object rebinding=*) except -1
+cpdef int submit_routine(ContextCore context, Routine routine, object name, object values=*, object rebinding=*) except -1
 
 cdef class GraphCore:
-    cdef public str name
+    cdef public object name
     cdef public int64_t launches
     cdef public object _context_ref
     cdef public Routine _recording

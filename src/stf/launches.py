@@ -43,6 +43,7 @@ class GraphCore:
         self._params = {}
         self._in_kernels = []  # parameters that kernels take, as such or computed from them
 
+    @cython.binding(True)
     def launch(self, data=None, /, **values):
         """Run the graph once, after and before all other tasks that use its data.
 
@@ -82,15 +83,16 @@ class GraphCore:
 
     def launch_with(self, context, values, rebinding=None):
         """Launch what is recorded, in its context, with values of parameters that there are; private."""
-        if self._recording is None:
+        recording: Routine = self._recording  # which another thread may close
+        if recording is None:
             self._must_be_recorded()
         if not self._in_kernels:
-            submit_routine(context, self._recording, self.name, values, rebinding)
+            submit_routine(context, recording, self.name, values, rebinding)
         else:
             try:
                 for param in self._in_kernels:
                     param.number_in(values)
-                submit_routine(context, self._recording, self.name, values, rebinding)
+                submit_routine(context, recording, self.name, values, rebinding)
             finally:
                 for param in self._in_kernels:
                     param.asked = UNASKED

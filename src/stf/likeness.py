@@ -9,6 +9,7 @@ try:
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
+from stf import config
 from stf._engine.access import DataHandle
 from stf.errors import ContextClosedError
 
@@ -61,7 +62,7 @@ class Likeness:
         if len(args) != len(self.values) or context is None:
             return None
         engine = context.engine
-        if engine.closed is not None or engine.validate or (engine.scope is not None and engine.scope.thread):
+        if engine.closed is not None or (engine.scope is not None and engine.scope.thread):
             return None
         numbers: dict = self.numbers.copy()
         for i in range(len(args)):
@@ -95,7 +96,7 @@ class ReplayCore:
 
     def __call__(self, *args, **kwargs):
         i: cython.Py_ssize_t
-        if not kwargs:
+        if not kwargs and not config.validate:
             likenesses = self._likenesses
             for i in range(len(likenesses)):
                 like = cython.cast(Likeness, likenesses[i])

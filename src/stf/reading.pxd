@@ -2,5 +2,6 @@ from stf._engine.access cimport READ, DataHandle, make_access
 from stf._engine.instances cimport Layout, Replica
 from stf.tasks cimport ContextCore, Task
 
+cpdef object read_if_quiet(ContextCore context, object data)
 cpdef object read_on_host(ContextCore context, DataHandle data)
 cdef object content_of(Replica replica)

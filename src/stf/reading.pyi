@@ -2,4 +2,7 @@
 
 from typing import Any
 
+NOT_QUIET: object
+
+def read_if_quiet(context: Any, data: Any) -> Any: ...
 def read_on_host(context: Any, data: Any) -> Any: ...

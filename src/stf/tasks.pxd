@@ -18,7 +18,7 @@ cdef class ContextCore:
     cdef public str arrays
     cdef object __weakref__
     cpdef Task make_task(self, object args, object symbol)
-    cpdef Task make_launch(self, str name)
+    cpdef Task make_launch(self, object name)
 
 @cython.no_gc
 cdef class Task(TaskCore):

@@ -36,6 +36,7 @@ if not cython.compiled:
 
 FOLDER = os.path.dirname(__file__) + os.sep  # code there submits no tasks of its own
 TOKEN: object = adapters.TOKEN
+STREAM_OF: object = Stream.__new__  # without a call of Python's
 active_places: list = adapters.active_places
 
 
@@ -275,7 +276,7 @@ class Task(TaskCore):
             if self.partials is not None:
                 for op, partial in fresh_views(self):
                     op.fill(partial)
-            if engine.validate:
+            if engine.validate and engine.scope is None:  # what is recorded runs later
                 self.restore = adapters.watch(self)
         except BaseException:
             if self.borrowed is not None:
@@ -576,7 +577,10 @@ class Task(TaskCore):
     def stream(self):
         """The stream that the task's work goes to."""
         engine: Engine = self.engine
-        return Stream(self.place_name, engine.port.stream(self.slot) if self.state == OPEN else None)
+        stream = STREAM_OF(Stream)
+        stream.place = engine.place_names[self.where]
+        stream.handle = engine.port.stream(self.slot) if self.state == OPEN else None
+        return stream
 
     def get_stream(self):
         """Return `stream`."""

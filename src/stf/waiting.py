@@ -56,14 +56,14 @@ class Waiting:
         TaskFailedError
             A task failed that was to write it, or another one whose failure was not told yet.
         """
+        if data_place is None and arrays is None:
+            result = reading.read_if_quiet(self, data)
+            if result is not reading.NOT_QUIET:
+                if self.engine.failures:
+                    self.check_errors()
+                return result
         if not isinstance(data, (LogicalData, CompositeData)):
             raise TypeError(f"wait takes logical data, got {type(data).__name__}")
-        if type(data) is LogicalData and data_place is None and arrays is None and self.engine.is_quiet():
-            self._check_mine(data)
-            result = reading.read_on_host(self, data)
-            if self.engine.failures:
-                self.check_errors()
-            return result
         whole = isinstance(data, CompositeData)
         parts = data.parts if isinstance(data, CompositeData) else [data]
         for part in parts:

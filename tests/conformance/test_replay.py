@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import weakref
 
 import numpy as np
@@ -51,6 +52,29 @@ def test_numbers_are_parameters_of_a_replay(ctx, lX, lY):
     assert len(calls) == before + 2
     step(lX, lY, 1.0)
     assert lX.numpy()[1] == total + 4 and len(calls) == before + 2
+
+
+def test_validation_finds_a_function_that_submits_other_tasks(ctx, lX, monkeypatch):
+    count = [1]
+
+    @stf.replay
+    def step(x):
+        for _ in range(count[0]):
+            increment(x)
+
+    for _ in range(4):
+        step(lX)
+    monkeypatch.setattr(stf.config, "validate", True)
+    step(lX)
+    count[0] = 2
+    with pytest.raises(stf.TaskStateError, match="'step' submits other tasks than when it was recorded"):
+        step(lX)
+    assert lX.numpy().tolist() == [5.0] * 4
+
+
+def test_a_graph_tells_how_it_is_launched():
+    parameters = inspect.signature(stf.TaskGraph.launch).parameters
+    assert list(parameters) == ["self", "data", "values"] and parameters["data"].default is None
 
 
 def test_other_data_and_closures_are_recorded_anew(ctx, lX, lY):

@@ -222,6 +222,142 @@ def test_threads_launch_one_graph_with_values_of_their_own(run):
             assert y.numpy().tolist() == [10.0, 20.0, 5.0, 0.0]
 
 
+def test_graphs_of_other_data_keep_their_memory_until_they_are_done(run):
+    def body():
+        @stf.task
+        def add(x: stf.Read, y: stf.ReadWrite, a):
+            y += a * x  # which is allocated
+
+        n = 1 << 14
+        with stf.context(devices="cuda:0") as ctx:
+            x, y = ctx.logical_data(np.ones(n)), ctx.logical_data(np.zeros(n))
+            others = [ctx.logical_data(np.zeros(n)) for _ in range(8)]  # more than are kept
+            g = ctx.task_graph()
+            a = g.param("a", 1.0)
+            with g:
+                for _ in range(6):
+                    add(x, y, a)
+            totals = np.zeros(8)
+            for k in range(40):
+                for i, other in enumerate(others):
+                    value = float((k * 7 + i * 3) % 5 + 2)
+                    g.launch({y: other}, a=value)
+                    totals[i] += 6 * value
+            assert [np.unique(other.numpy()).tolist() for other in others] == [[total] for total in totals]
+
+    run(body, FAKECUDA_SEED="2")  # orders that CUDA allows
+
+
+def test_threads_make_one_graph_ready(run):
+    @run
+    def body():
+        import threading
+
+        with stf.context(devices="cuda:0") as ctx:
+            x, y = ctx.logical_data(np.ones(1)), ctx.logical_data(np.zeros(2))
+            with ctx.task(y.rw()) as t:
+                address = t.get_arg(0)
+            for _ in range(100):
+                g = ctx.task_graph()
+                a, where = g.param("a", 5.0), g.param("where", address)
+                with g:
+                    ctx.launch_kernel(axpy, (1, 1), a, x.read(), where, 1)
+                g.launch(a=1.0, where=address + 8)
+                gate = threading.Barrier(2)
+
+                def launch():
+                    gate.wait()
+                    g.launch(a=1.0, where=address + 8)
+
+                threads = [threading.Thread(target=launch) for _ in range(2)]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+                ctx.synchronize()
+                assert y.numpy()[0] == 0.0  # nobody asked for the defaults
+                with ctx.task(y.rw()):
+                    pass
+                g.close()
+
+
+def test_a_graph_that_is_closed_during_a_launch_goes_after_it(run):
+    @run
+    def body():
+        import threading, time
+
+        with stf.context(devices="cuda:0") as ctx:
+            x, s = ctx.logical_data(np.full(4, 4.0)), ctx.logical_data(np.zeros(()))
+            g = ctx.task_graph()
+            a = g.param("a", 1.0)
+            with g:
+                scale(x, a)
+                temporary = ctx.logical_data_empty((4,), np.float64)
+                ctx.fill(temporary, 2.0)
+                ctx.launch_kernel(axpy, (1, 1), 1.0, temporary.read(), x.rw(), 4)
+            for _ in range(2):
+                g.launch()
+            with ctx.task(x.rw()):
+                other = threading.Thread(target=lambda: g.launch(a=2.0))
+                other.start()
+                time.sleep(0.2)
+                g.close()
+            other.join()
+            assert x.numpy().tolist() == [18.0] * 4
+
+            class Value:  # stands for a thread that closes it just then
+                def __float__(self):
+                    g.close()
+                    return 2.0
+
+                def __eq__(self, other):
+                    return True
+
+            g = ctx.task_graph("gone")
+            a = g.param("a", 1.0)
+            with g:
+                ctx.launch_kernel(axpy, (1, 1), a, x.read(), x.rw(), 4)
+            with pytest.raises(stf.TaskStateError, match="graph 'gone' was closed before it could be launched"):
+                g.launch(a=Value())
+
+
+def test_recorded_with_blocks_are_not_watched(run):
+    def body():
+        for settings in ({}, {"use_graph": True}):
+            with stf.context(devices="cuda:0", **settings) as ctx:
+                x = ctx.logical_data(np.ones(4))
+                g = ctx.task_graph()
+                with g, ctx.task(x.rw()) as t:
+                    (array,) = t.cupy()
+                    array *= 2
+                for _ in range(3):
+                    g.launch()
+                assert x.numpy().tolist() == [8.0] * 4
+
+    run(body, STF_VALIDATE="1")
+
+
+def test_a_body_that_puts_nothing_on_its_stream_for_some_values(run):
+    @run
+    def body():
+        @stf.task
+        def maybe(x: stf.ReadWrite, a):
+            if a:
+                x += a
+
+        with stf.context(devices="cuda:0") as ctx:
+            x, n = ctx.logical_data(np.zeros(4)), ctypes.c_size_t()
+            g = ctx.task_graph()
+            a = g.param("a", 1.0)
+            with g:
+                maybe(x, a)
+            for value in (1.0, 1.0, 0.0, 2.0):
+                g.launch(a=value)
+                shown = g.handle
+            assert x.numpy().tolist() == [4.0] * 4 and g._recording.graph.refusal is None
+            assert not driver.cuGraphGetNodes(ctypes.c_void_p(shown), None, ctypes.byref(n))
+
+
 def test_a_value_that_no_kernel_takes_is_refused_before_anything_runs(run):
     @run
     def body():

@@ -401,7 +401,7 @@ cdef class CallersDriver(CudaDriver):
             return self.hear()
         self.flush()
         graph.launch(lane.handle, lane.captured or lane.foreign)
-        graph.proven = not lane.captured
+        graph.proven = not lane.captured and graph.executable is not None
         return 0
 
     def condition(self, int64_t pointer, int device, loops):

@@ -259,9 +259,11 @@ cdef class Captured:
         with nogil:  # it may wait for the device, which may wait for a body on the host
             code = cu.cuGraphInstantiate(&handle, self.graph, 0)
         check(code, "cuGraphInstantiate", self.where)
-        self.executable = Executable()
-        self.executable.handle, self.executable.shape, self.executable.nodes = handle, self.shape, self.node_count
-        self.store.made += 1
+        executable = Executable()
+        executable.handle, executable.shape, executable.nodes = handle, self.shape, self.node_count
+        if self.executable is None:  # else another thread has made one meanwhile
+            self.executable = executable
+            self.store.made += 1
         return 0
 
     def __del__(self):

@@ -18,6 +18,10 @@ NO_GRAPHS = "its device has no graphs"
 log = logging.getLogger("stf")
 
 
+class EmptyBody(Exception):
+    """A body puts nothing on its stream for the values of a launch, which a node of a graph cannot be."""
+
+
 @cython.final
 @cython.cclass
 class DriverGraph:
@@ -46,16 +50,14 @@ class DriverGraph:
         `thing` has a `story`, ``refusal(place, memory, looped, unread)``, ``flags()`` and ``put(launch, slot)``.
         """
         root, where = launch.engine.root, launch.task.where
-        if not root.enqueues(where):
-            self.refusal = NO_GRAPHS
-        if self.refusal is not None or not root.takes_graph(slot, where):
+        if self.refusal is not None or not root.enqueues(where) or not root.takes_graph(slot, where):
             return -1
         if self.own is None and launch.rebinding is None and self.runs_left:
             self.runs_left -= 1
             return -1
         launch.slot = slot
         entered: cython.bint = False
-        while True:
+        while self.refusal is None:
             try:
                 variant = self.own
                 if variant is None or launch.rebinding is not None or not variant.is_ready:
@@ -63,7 +65,7 @@ class DriverGraph:
                 contents = None
                 if variant.marks is not None and not is_as_before(launch.values, variant.values):
                     contents = contents_for(launch.values, variant.marks)
-            except (TaskFailedError, TaskStateError):  # of a body of the user's: played, it says so again
+            except (TaskFailedError, TaskStateError, EmptyBody):  # of a user's body: played, it says so again
                 return -1
             except Exception as error:  # whatever libraries and drivers say; what is played tells what is really wrong
                 self.refuse(launch, thing, str(error) or type(error).__name__)
@@ -73,15 +75,12 @@ class DriverGraph:
                     waits.enter(root, launch.task, slot)
                 entered = True
                 if submit(launch, variant, contents):
-                    break
+                    return slot
             except TaskStateError:  # the wait would never end; what is played may not have to wait
                 return -1
             except CaptureError as error:
                 self.refuse(launch, thing, str(error))
-                return -1
-        if variant is not self.own and variant not in self.others.values():
-            root.deliver()  # another thread has given it up: the launch is not on its way any more
-        return slot
+        return -1
 
     def made_for(self, launch, thing):
         """The graph for the data of a launch, ready to be launched."""
@@ -110,8 +109,7 @@ class DriverGraph:
             known = self.captured(launch, thing)
         known = self.others[key] = self.others.pop(key, known)  # it may be another thread's
         if len(self.others) > OTHERS:
-            launch.engine.root.deliver()  # no launch of it is on its way any more
-            del self.others[next(iter(self.others))]
+            self.others.pop(next(iter(self.others)))  # launches keep what they are of
         return known
 
     def captured(self, launch, thing):
@@ -129,10 +127,8 @@ class DriverGraph:
         return Variant(graph, marks)
 
     def refuse(self, launch, thing, reason):
-        """Play it from now on."""
-        launch.engine.root.deliver()  # no launch of what is dropped here is on its way any more
-        self.own, self.refusal = None, reason
-        self.others.clear()
+        """Play it from now on; graphs that there are may be running, or have been shown."""
+        self.refusal = reason
         log.info("%s is not one graph of the device's, but driven from the host: %s", thing.story, reason)
 
 
@@ -195,7 +191,7 @@ def contents_for(values, marks: list):
         else:
             content = make(values)
         if content is None:
-            raise CaptureError("a body puts nothing on its stream for some values of its parameters")
+            raise EmptyBody
         contents.append(content)
     return contents
 
@@ -213,6 +209,8 @@ def submit(launch, variant, contents):
         elif variant.marks is not None and not is_as_before(launch.values, variant.values):
             return False
         engine.root.play_captured(launch.slot, variant.graph)
+        if launch.rebinding is not None:  # others may take its place before it is done
+            engine.root.keep(launch.slot, variant)
     finally:
         engine.gate.leave()
     return True

@@ -32,4 +32,5 @@ cdef int take_writers(Use of) except -1
 cdef int set_finals(Data data, list places) except -1
 
 cdef bint has_content(Version version) noexcept
+cdef int submit_held(Engine engine, TaskCore task, Routine routine, object values, object rebinding) except -1
 cpdef int submit(Engine engine, TaskCore task, Routine routine, object values=*, object rebinding=*) except -1

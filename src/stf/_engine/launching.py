@@ -17,6 +17,7 @@ from stf._engine.deps import EventSet
 from stf._engine.failures import Failure
 from stf._engine.recordings import Use
 from stf._engine.scopes import Version
+from stf.errors import TaskStateError
 
 if not cython.compiled:
     from stf._engine.playing import make_launch
@@ -100,7 +101,32 @@ def submit(engine: Engine, task: TaskCore, routine, values=None, rebinding=None)
     """Launch a routine as one task, perhaps with other data than those that it was recorded with.
 
     `values` are those of the parameters that are not as they are by default.
+
+    Raises
+    ------
+    TaskStateError
+        It was closed.
     """
+    engine.gate.enter()
+    try:
+        if routine.closed:
+            raise TaskStateError(f"{routine.story} was closed before it could be launched")
+        routine.owners += 1  # closed meanwhile, it goes with this launch
+    finally:
+        engine.gate.leave()
+    try:
+        submit_held(engine, task, routine, values, rebinding)
+    finally:
+        engine.gate.enter()
+        try:
+            routine.close_inside()
+        finally:
+            engine.gate.leave()
+    return 0
+
+
+def submit_held(engine: Engine, task: TaskCore, routine, values, rebinding):
+    """Launch a routine that lives until then."""
     i: cython.Py_ssize_t
     needs = needs_of(routine, rebinding)
     uses = needs.uses
@@ -134,7 +160,7 @@ def submit(engine: Engine, task: TaskCore, routine, values=None, rebinding=None)
             follow_last(engine, task, routine)
         run_at_root(engine, task, routine, values, late, rebinding)
     engine.end(task)
-    if plain:
+    if plain and routine.last is None:
         return 0
     engine.gate.enter()
     try:
