@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import mmap
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -144,6 +148,41 @@ def halve(x: stf.ReadWrite, factor=0.5):
 @stf.task
 def total(s: stf.Write, x: stf.Read):
     s[...] = x.sum()
+
+
+def test_ten_thousand_recordings_leave_nothing_behind(ctx):
+    x, s = ctx.logical_data(np.ones(64)), ctx.logical_data(np.array(0.0))
+
+    def record():
+        g = ctx.task_graph()
+        a = g.param("a", -1.0)
+        with g:
+            with ctx.while_loop(s < 1e9, max_iterations=2):
+                total(s, x)
+            halve(x, a)
+            with ctx.task(x.rw()) as t:
+                (array,) = t.cupy()
+                array *= -1.0
+        for value in (-1.0, -1.0, 1.0, -1.0):
+            g.launch(a=value)
+        g.close()
+
+    def used():
+        ctx.synchronize()
+        gc.collect()
+        ctx.token()
+        ctx.synchronize()
+        resident = int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
+        return resident, cupy.cuda.runtime.memGetInfo()[0], ctx._driver.live_allocations
+
+    for _ in range(1000):
+        record()
+    before = used()
+    for _ in range(9000):
+        record()
+    after = used()
+    assert after[0] - before[0] < 32 << 20 and before[1] - after[1] < 64 << 20, (before, after)
+    assert after[2] <= before[2] + 10 and np.abs(x.numpy()).tolist() == [1.0] * 64
 
 
 def test_loops_and_branches_are_decided_on_the_device(ctx, caplog):

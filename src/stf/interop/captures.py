@@ -6,6 +6,11 @@ import sys
 from typing import Any
 
 
+# Torch's pools by device, for later recordings: while anything is captured into a pool, torch ends the process if
+# another one is destroyed (``captures_underway.empty()`` in its CUDACachingAllocator.cpp), and a graph may go at any time.
+spare_pools: dict[int, list[Any]] = {}
+
+
 class PrivatePools:
     """Pools of CuPy's and torch's for one recording; a with-block puts them in place of the common ones.
 
@@ -14,7 +19,7 @@ class PrivatePools:
     """
 
     def __init__(self) -> None:
-        self._pools: list[Any] = []
+        self._pools: list[tuple[int, Any]] = []  # of torch's, by device
         self._blocks: list[Any] = []
         self._entered: list[Any] = []
 
@@ -26,12 +31,20 @@ class PrivatePools:
             self._entered.append(manager)
         torch = sys.modules.get("torch")
         if torch is not None and getattr(torch, "cuda", None) is not None and torch.cuda.is_initialized():
-            pool = torch.cuda.MemPool()
-            self._pools.append(pool)
+            device = torch.cuda.current_device()
+            try:
+                pool = spare_pools[device].pop()
+            except (KeyError, IndexError):
+                pool = torch.cuda.MemPool()
+            self._pools.append((device, pool))
             manager = torch.cuda.use_mem_pool(pool)
             manager.__enter__()
             self._entered.append(manager)
         return self
+
+    def __del__(self) -> None:
+        for device, pool in self._pools:
+            spare_pools.setdefault(device, []).append(pool)
 
     def __exit__(self, *exception: Any) -> None:
         while self._entered:
