@@ -58,7 +58,7 @@ def poisson(n: int) -> scipy.sparse.csr_matrix:
 def solve(A: scipy.sparse.csr_matrix, B: np.ndarray, tolerance: float = 1e-10) -> tuple[np.ndarray, int]:
     """Return the solution of A x = B and the number of iterations."""
     X = np.zeros_like(B)
-    with stf.context() as ctx:
+    with stf.context(devices="cpu") as ctx:
         matrix, x = ctx.logical_data(A, name="A", readonly=True), ctx.logical_data(X, name="x")
         r, p = ctx.logical_data(B.copy(), name="r"), ctx.logical_data(B.copy(), name="p")
         product = ctx.logical_data_empty(B.shape, B.dtype, name="Ap")

@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-
 # Torch's pools by device, for later recordings: while anything is captured into a pool, torch ends the process if
-# another one is destroyed (``captures_underway.empty()`` in its CUDACachingAllocator.cpp), and a graph may go at any time.
+# another one is destroyed (``captures_underway.empty()`` in its CUDACachingAllocator.cpp), and graphs go at any time.
 spare_pools: dict[int, list[Any]] = {}
 
 
