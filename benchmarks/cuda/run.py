@@ -210,14 +210,8 @@ def graph_rows(raw: dict[str, float]) -> list[dict[str, Any]]:
                     touch_by_hand(t.stream.handle)
 
         for n in (100, 1000, 10_000, 100_000):
-            times = []
-            for _ in range(REPEAT if n < 100_000 else 2):
-                start = time.perf_counter()
-                graph = recorded(n)
-                times.append((time.perf_counter() - start) / n * 1e6)
-                graph.close()
-            cost = Cost(statistics.median(times), statistics.median(times))
-            add(rows, f"graph_record_{n}", cost, beside=raw["graph_add"], budget_us=1.0)
+            cost = recording_cost(recorded, n)
+            add(rows, f"graph_record_{n}", Cost(cost, cost), beside=raw["graph_add"], budget_us=1.0)
         touch_by_hand = launcher_of(touch)
         add(rows, "graph_record_captured", capture_cost(ctx, blocks, touch_by_hand), beside=raw["capture"], budget_us=3)
         for case, cost in making_costs(ctx, recorded).items():
@@ -312,6 +306,20 @@ def making_costs(ctx: Any, recorded: Callable[[int], Any]) -> dict[str, float]:
     made, updated, _ = ctx._driver.graph_statistics()
     assert made >= REPEAT and updated >= REPEAT, (made, updated)
     return {case: statistics.median(costs) for case, costs in times.items()}
+
+
+def recording_cost(recorded: Callable[[int], Any], n: int) -> float:
+    """Microseconds per task to record graphs of `n`, as many of them as make N tasks a repetition."""
+    costs = []
+    for _ in range(REPEAT if n < 100_000 else 2):
+        rounds, spent = max(N // n, 1), 0.0
+        for _ in range(rounds):
+            start = time.perf_counter()
+            graph = recorded(n)
+            spent += time.perf_counter() - start
+            graph.close()
+        costs.append(spent / rounds / n * 1e6)
+    return statistics.median(costs)
 
 
 def launch_costs(ctx: Any, launch: Callable[[], Any]) -> tuple[Cost, Cost]:
