@@ -228,7 +228,7 @@ def test_graphs_of_other_data_keep_their_memory_until_they_are_done(run):
         def add(x: stf.Read, y: stf.ReadWrite, a):
             y += a * x  # which is allocated
 
-        n = 1 << 14
+        n = 1 << 11
         with stf.context(devices="cuda:0") as ctx:
             x, y = ctx.logical_data(np.ones(n)), ctx.logical_data(np.zeros(n))
             others = [ctx.logical_data(np.zeros(n)) for _ in range(8)]  # more than are kept
