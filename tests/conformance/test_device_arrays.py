@@ -179,6 +179,26 @@ def test_dlpack_out_orders_the_stream_of_whoever_takes_it(ctx, cupy):
     assert float(total) == 2 * N
 
 
+def test_dlpack_out_while_the_body_uses_another_device(ctx, cupy):
+    """JAX leaves the last device current when it begins to use them; so may a body."""
+    if len(ctx.devices) < 2:
+        pytest.skip("one device")
+    lX = ctx.logical_data(np.ones(N))
+    other = cupy.cuda.Stream(non_blocking=True)
+    with ctx.task(stf.exec_place.device(0), lX.rw()) as t:
+        (x,) = t.cupy()
+        x += 1
+        memory = t.get_arg_cai(0)
+        with cupy.cuda.Device(1):
+            memory.__dlpack__(stream=other.ptr)
+            memory.__dlpack__()
+            assert cupy.cuda.runtime.getDevice() == 1
+        with other:
+            total = x.sum()
+        other.synchronize()
+    assert float(total) == 2 * N
+
+
 def test_dlpack_out_refuses_what_it_cannot_do(ctx):
     lX, lS = ctx.logical_data(np.zeros(3)), ctx.logical_data(np.zeros(3, "S2"))
     with ctx.task(lX.read(), lS.read()) as t:

@@ -96,12 +96,19 @@ def make_wait(stream: int, other: int) -> None:
         return
     from cuda.bindings import driver
 
-    code, event = driver.cuEventCreate(driver.CUevent_flags.CU_EVENT_DISABLE_TIMING)
-    if not code:
-        (code,) = driver.cuEventRecord(event, stream)
-    if not code:
-        (code,) = driver.cuStreamWaitEvent(other, event, 0)
-    driver.cuEventDestroy(event)  # which CUDA does when it is done
+    from stf._drivers.cuda_places import context_of_stream, current_context, make_current
+
+    before = current_context()
+    make_current(context_of_stream(stream))  # a body may have made another device current, or a library that it loads
+    try:
+        code, event = driver.cuEventCreate(driver.CUevent_flags.CU_EVENT_DISABLE_TIMING)
+        if not code:
+            (code,) = driver.cuEventRecord(event, stream)
+        if not code:
+            (code,) = driver.cuStreamWaitEvent(other, event, 0)
+        driver.cuEventDestroy(event)  # which CUDA does when it is done
+    finally:
+        make_current(before)
     if code:
         raise DriverError(code.name, int(code), "cuStreamWaitEvent", f"stream {other:#x}")
 
