@@ -444,7 +444,7 @@ def uncapturable(task, error):
 def record_body(engine, body):
     """Run a body whose work is captured: what it allocates is the graph's."""
     run_body = cython.cast(Body, body.again(None, None))
-    with adapters.private_pools(engine.port):
+    with adapters.kept_pools(engine.port):
         run_body.execute()
     task = cython.cast(TaskCore, body.task)
     if not engine.scope.once:

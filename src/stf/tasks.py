@@ -470,7 +470,7 @@ class Task(TaskCore):
             if pointer is not None:
                 self.borrowed = borrow(pointer, engine.place_numbers[self.where])
                 if engine.scope is not None:
-                    self.pools = adapters.private_pools(engine.port)
+                    self.pools = adapters.kept_pools(engine.port)
                     self.pools.__enter__()
         return 0
 

@@ -42,7 +42,7 @@ class GraphBackend(Port):
         self.spare = []
         self.captures = {}
         self.recaptures = {}
-        self.pools = None
+        self.pools = []
 
     def node_of(self, event):
         """The number of the node that ends with `event`."""

@@ -36,7 +36,7 @@ cdef class Engine:
     cdef int64_t withdrawn
     cdef int64_t serial
     cdef EventSet waits
-    cdef list claim_queue
+    cdef readonly list claim_queue
     cdef EventSet backlog
     cdef int since_look
     cdef int64_t queued

@@ -24,17 +24,16 @@ INSTALL = {
 }
 
 
-def private_pools(port: Any) -> PrivatePools:
-    """The pools for what the bodies of a recording allocate."""
-    if port.pools is None:
-        port.pools = PrivatePools()
-    pools: PrivatePools = port.pools
-    return pools
-
-
 def new_pools() -> PrivatePools:
     """Pools for what one body allocates."""
     return PrivatePools()
+
+
+def kept_pools(port: Any) -> PrivatePools:
+    """Pools for what one body of a recording allocates, which the recording keeps."""
+    pools = PrivatePools()
+    port.pools.append(pools)
+    return pools
 
 
 def view(replica: Any, writeable: bool, lib: str | None) -> Any:

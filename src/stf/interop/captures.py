@@ -11,14 +11,16 @@ spare_pools: dict[int, list[Any]] = {}
 
 
 class PrivatePools:
-    """Pools of CuPy's and torch's for one recording; a with-block puts them in place of the common ones.
+    """Pools of CuPy's and torch's for one recorded body; a with-block puts them in place of the common ones.
 
-    What a body allocates is at the same addresses in every launch. Freed while it is recorded, it is given to later
-    bodies of the same recording alone, which come after it, or not: so nothing is given back before all is recorded.
+    What a body allocates is at the same addresses in every launch, and other bodies may run beside it there: so nothing
+    is given back as long as the graph keeps these pools. Bodies of several threads each have their own.
     """
 
+    __slots__ = ("_blocks", "_entered", "_torch")
+
     def __init__(self) -> None:
-        self._pools: list[tuple[int, Any]] = []  # of torch's, by device
+        self._torch: tuple[int, Any] | None = None  # the device and torch's pool
         self._blocks: list[Any] = []
         self._entered: list[Any] = []
 
@@ -35,14 +37,15 @@ class PrivatePools:
                 pool = spare_pools[device].pop()
             except (KeyError, IndexError):
                 pool = torch.cuda.MemPool()
-            self._pools.append((device, pool))
+            self._torch = (device, pool)
             manager = torch.cuda.use_mem_pool(pool)
             manager.__enter__()
             self._entered.append(manager)
         return self
 
     def __del__(self) -> None:
-        for device, pool in self._pools:
+        if self._torch is not None:
+            device, pool = self._torch
             spare_pools.setdefault(device, []).append(pool)
 
     def __exit__(self, *exception: Any) -> None:

@@ -1,0 +1,144 @@
+"""Graphs that callers own, on the stand-in: filled by stf, or made of a recording by its handle."""
+
+# ruff: noqa: F821
+from __future__ import annotations
+
+PRELUDE = "from graph_tools import *\n"
+
+
+def test_a_callers_graph_is_filled_and_its_owner_launches_it(run):
+    @run
+    def body():
+        graph, x = Graph(), np.full(4, 64.0)
+        device = cupy.asarray(np.ones(4))
+        with stf.context(graph=graph) as ctx:
+            lx, ly = ctx.logical_data(x), ctx.logical_data(device)
+            scale(lx)
+            ctx.launch_kernel(axpy, (1, 1), 2.0, ly.read(), lx.rw(), 4)
+            with pytest.raises(stf.CaptureError):
+                lx.numpy()
+        assert x.tolist() == [64] * 4  # nothing ran
+        graph.launch()
+        assert x.tolist() == [34] * 4
+        graph.launch(2)
+        assert x.tolist() == [11.5] * 4
+        with stf.context(graph=graph.handle, devices="cuda:0,1") as ctx:  # there may be more in it
+            other = ctx.logical_data(np.ones(3))
+            scale.on(ctx.devices[1])(other)
+        graph.launch()
+        assert x.tolist() == [7.75] * 4
+        graph.destroy()
+        with pytest.raises(ValueError, match="is no CUDA graph that can be filled"):
+            stf.context(graph=graph)
+        with pytest.raises(stf.CaptureError, match="leave resources out"):
+            again = Graph()
+            stf.context(graph=again, resources=stf.Resources())
+        with stf.context(graph=again) as ctx:
+            scale(ctx.logical_data(x))
+        again.launch()
+        assert x.tolist() == [3.875] * 4
+
+
+def test_loops_and_branches_in_a_callers_graph(run):
+    @run
+    def body():
+        graph, sums = Graph(), cupy.asarray(np.array(1e9))
+        x, y, z = (cupy.asarray(np.full(4, value)) for value in (64.0, 1.0, 1.0))
+        with stf.context(graph=graph) as ctx:
+            lx, ly, lz, s = (ctx.logical_data(array) for array in (x, y, z, sums))
+            g = ctx.task_graph()
+            with g, ctx.if_(s > 1.0) as branch:
+                scale(ly, 2.0)
+            with ctx.while_loop(s > 1.0, max_iterations=50) as loop:
+                scale(lx)
+                total(s, lx)
+                g.launch()
+                with ctx.if_(s > 16.0) as branch:
+                    scale(lz, 3.0)
+                with branch.else_():
+                    scale(lz, 5.0)
+            with ctx.while_loop(max_iterations=4) as again:
+                scale(lx, 2.0)
+                again.continue_while(s > 0.0)
+            with ctx.repeat(2):
+                scale(lx, 0.5)
+            with ctx.while_loop(s > 0.0, max_iterations=0):
+                scale(lx, 100.0)
+        with stf.context(graph=Graph(), devices="cuda:0,1") as ctx:
+            s = ctx.logical_data(sums)
+            with pytest.raises(stf.CaptureError, match="while_loop cannot be part of a graph of yours: .* device"):
+                with ctx.while_loop(s > 1.0):
+                    scale.on(ctx.devices[1])(s)
+        assert x.get().tolist() == [64.0] * 4 and float(sums.get()) == 1e9  # nothing ran
+        graph.launch()
+        assert x.get().tolist() == [1.0] * 4 and float(sums.get()) == 1.0
+        assert (loop.iterations, again.iterations) == (8, 4)
+        assert y.get().tolist() == [2.0**7] * 4 and z.get().tolist() == [27.0 * 5**5] * 4
+        graph.launch()  # the first loop is over before it begins
+        assert x.get().tolist() == [4.0] * 4 and (loop.iterations, again.iterations) == (0, 4)
+        graph.destroy()
+
+
+def test_the_handle_of_a_graph(run):
+    @run
+    def body():
+        with stf.context(devices="cuda:0") as ctx:
+            x = ctx.logical_data(np.full(4, 8.0))
+            g = ctx.task_graph("halves")
+            with pytest.raises(stf.TaskStateError, match="graph 'halves' is not recorded"):
+                g.handle
+            with g:
+                scale(x)
+                scale(x)
+            g.launch()
+            ctx.synchronize()
+            graph, n = Graph(), ctypes.c_size_t()
+            child, parent = ctypes.c_void_p(g.handle), ctypes.c_void_p(graph.handle)
+            assert not driver.cuGraphGetNodes(child, None, ctypes.byref(n)) and n.value == 2
+            node = ctypes.c_void_p()
+            assert not driver.cuGraphAddChildGraphNode(ctypes.byref(node), parent, None, 0, child)
+            graph.launch()
+            assert x.numpy().tolist() == [0.5] * 4
+            g.launch()
+            assert x.numpy().tolist() == [0.125] * 4 and g.handle == child.value
+            graph.destroy()
+            g = ctx.task_graph("told")
+            with g:
+                ctx.host_launch(x.read())(lambda a: None)
+            with pytest.raises(stf.CaptureError, match="graph 'told' is no CUDA graph: it has tasks on the host"):
+                g.handle
+        with stf.context(devices="cpu") as ctx:
+            g = ctx.task_graph()
+            with g:
+                scale(ctx.logical_data(np.ones(3)))
+            with pytest.raises(stf.CaptureError, match="is no CUDA graph: its device has no graphs"):
+                g.handle
+
+
+def test_the_handle_has_the_default_values_and_launches_have_theirs(run):
+    @run
+    def body():
+        with stf.context(devices="cuda:0") as ctx:
+            x, y = ctx.logical_data(np.ones(4)), ctx.logical_data(np.zeros(4))
+            for order in ("launched", "asked"):
+                ctx.fill(y, 0.0)
+                g = ctx.task_graph()
+                a = g.param("a", 1.0)
+                with g:
+                    ctx.launch_kernel(axpy, (1, 1), a, x.read(), y.rw(), 4)
+                if order == "launched":
+                    g.launch(a=5.0)
+                    g.launch(a=5.0)
+                graph, node = Graph(), ctypes.c_void_p()
+                child = ctypes.c_void_p(g.handle)
+                parent = ctypes.c_void_p(graph.handle)
+                assert not driver.cuGraphAddChildGraphNode(ctypes.byref(node), parent, None, 0, child)
+                before = y.numpy()[0]
+                with ctx.task(y.rw()):  # where launches leave it: on the device alone
+                    pass
+                ctx.synchronize()
+                graph.launch()
+                assert y.numpy()[0] == before + 1
+                g.launch(a=7.0)
+                assert y.numpy()[0] == before + 8
+                graph.destroy()
