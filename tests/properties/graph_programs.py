@@ -68,6 +68,12 @@ class Model:
     def reset(self, _, i, c):
         self.arrays[i][...] = c
 
+    def host(self, _, i, j, c):
+        self.mix(_, i, j, c)
+
+    def call(self, _, i, j, c):
+        self.arrays[i][...] = (self.arrays[i] + self.arrays[j] + c) % MODULUS
+
     def count(self, _, i, j):
         self.arrays[i][...] = ((self.arrays[i] + 2 * self.arrays[j]) * 3) % MODULUS
 
@@ -117,6 +123,15 @@ class Emitter:
     def reset(self, p, i, c):
         reset.on(self.place(p))(self.data[i], c)
 
+    def host(self, _, i, j, c):
+        mix.on(stf.exec_place.host())(self.data[i], self.data[j], c * self.factor)
+
+    def call(self, _, i, j, c):
+        def body(x, y):
+            x[...] = (x + y + c) % MODULUS
+
+        self.ctx.host_launch(self.data[i].rw(), self.data[j].read())(body)
+
     def count(self, p, i, j):
         count.on(self.place(p))(self.data[i], self.data[j])
         count.on(self.place(p + 1))(self.data[i], self.data[j])
@@ -146,31 +161,37 @@ class Emitter:
             self.do(body)
 
 
-def tree(rng, arrays, scalars, depth, used):
-    """Statements; a loop inside another counts in a scalar of its own."""
+def tree(rng, arrays, scalars, depth, used, host):
+    """Statements; a loop inside another counts in a scalar of its own. `host`: some are done on the host."""
     statements = []
     for _ in range(rng.randint(1, 5)):
         kinds = {"mix": 8, "blend": 5, "reset": 2, "count": 2}
+        if host:
+            kinds |= {"host": 2, "call": 1}
         if depth:
             kinds |= {"repeat": 2, "branch": 2, "scope": 1, "loop": 2 if len(used) < scalars else 0}
         kind = rng.choices(list(kinds), list(kinds.values()))[0]
         i, j, k = rng.sample(range(arrays), 3)
         p, c = rng.randrange(3), rng.randrange(7)
-        if kind in ("mix", "blend", "reset", "count"):
-            parts = {"mix": (p, i, j, c), "blend": (p, i, j, k, c), "reset": (p, i, c), "count": (p, i, j)}
+        if kind in ("mix", "host", "call"):
+            statements.append((kind, p, i, j, c))
+        elif kind in ("blend", "reset", "count"):
+            parts = {"blend": (p, i, j, k, c), "reset": (p, i, c), "count": (p, i, j)}
             statements.append((kind, *parts[kind]))
         elif kind == "repeat":
-            statements.append((kind, rng.randint(0, 3), tree(rng, arrays, scalars, depth - 1, used)))
+            statements.append((kind, rng.randint(0, 3), tree(rng, arrays, scalars, depth - 1, used, host)))
         elif kind == "scope":
-            statements.append((kind, tree(rng, arrays, scalars, depth - 1, used)))
+            statements.append((kind, tree(rng, arrays, scalars, depth - 1, used, host)))
         elif kind == "branch":
             s = rng.randrange(scalars)
-            bodies = [tree(rng, arrays, scalars, depth - 1, used) for _ in range(2)]
+            bodies = [tree(rng, arrays, scalars, depth - 1, used, host) for _ in range(2)]
             statements.append((kind, s, rng.randint(-1, 3), *bodies))
         else:
             s = next(n for n in range(scalars) if n not in used)
             first = rng.random() < 0.3
-            statements.append((kind, s, rng.randint(0, 3), first, tree(rng, arrays, scalars, depth - 1, {*used, s})))
+            statements.append(
+                (kind, s, rng.randint(0, 3), first, tree(rng, arrays, scalars, depth - 1, {*used, s}, host))
+            )
     return statements
 
 
@@ -182,7 +203,8 @@ def run_program(seed):
     start = [np.arange(4) * (n + 1) % MODULUS for n in range(arrays)]
     model = Model([a.copy() for a in start], [0] * scalars)
     mine = [a.copy() for a in start]
-    program = tree(rng, arrays, scalars, 3, frozenset())
+    host = rng.random() < 0.4
+    program = tree(rng, arrays, scalars, 3, frozenset(), host)
     way = rng.choice(["graph", "graph", "plain", "scope", "replay"])
     with stf.context(devices=devices, use_graph=rng.random() < 0.3) as ctx:
         data = [ctx.logical_data(a) for a in mine]
@@ -216,7 +238,7 @@ def run_program(seed):
             model.do(program)
             model.arrays = before
             emitter.factor = model.factor = 1
-            between = tree(rng, arrays, scalars, 0, frozenset())
+            between = tree(rng, arrays, scalars, 0, frozenset(), host)
             emitter.do(between)
             model.do(between)
             if rng.random() < 0.5:

@@ -33,6 +33,8 @@ cdef class StreamBackend(LanePort):
     cdef int launch(self, int slot, int64_t function, int gx, int gy, int gz, int bx, int by, int bz, int shared, int64_t block, int nbytes) except -1
     cdef object begin_capture(self, int place)
     cdef int play_captured(self, int slot, object captured) except -1
+    cdef bint defers(self, int slot, object captured) except -1
+    cdef int queue_captured(self, int slot, object captured, list changes) except -1
     cpdef bint takes_graph(self, int slot, int place) except -1
     cdef int call(self, int slot, object body) except -1
     cdef object stream(self, int slot)

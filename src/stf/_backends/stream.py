@@ -157,6 +157,14 @@ class StreamBackend(LanePort):
         self.driver.play_captured(lane.stream, captured)
         return 0
 
+    def defers(self, slot, captured):
+        lane = cython.cast(Lane, self.lanes[slot])
+        return self.driver.defers(lane.stream, captured)
+
+    def queue_captured(self, slot, captured, changes):
+        lane = cython.cast(Lane, self.lanes[slot])
+        return self.driver.queue_captured(lane.stream, captured, changes)
+
     def capture(self, place, play):
         """What ``play(port)`` puts on the lanes of a captured stream, as a graph; it returns the last slot."""
         return self.fill_capture(place, self.driver.begin_capture(self.devices[place]), play)

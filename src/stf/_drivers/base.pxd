@@ -32,6 +32,8 @@ cdef class Driver:
     cpdef int launch(self, int stream, int64_t function, int gx, int gy, int gz, int bx, int by, int bz, int shared, int64_t block, int nbytes) except -1
     cpdef object begin_capture(self, int device)
     cpdef int play_captured(self, int stream, object captured) except -1
+    cpdef bint defers(self, int stream, object captured) except -1
+    cpdef int queue_captured(self, int stream, object captured, list changes) except -1
     cpdef int lead(self, int stream, int64_t pointer) except -1
     cpdef int entrust(self, int stream, bint captured) except -1
     cpdef int keep(self, int stream, object what) except -1

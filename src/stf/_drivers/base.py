@@ -139,6 +139,14 @@ class Driver:
         """Put what was captured on a stream; CUDA may still be busy with an earlier launch of it."""
         raise NotImplementedError
 
+    def defers(self, stream, captured):
+        """Whether CUDA would get it later: the stream waits for the host, or launches of it do."""
+        return False
+
+    def queue_captured(self, stream, captured, changes):
+        """Put it on a stream by the stream's queue, after these changes of all that `renew` may change; None: none."""
+        raise NotImplementedError
+
     def condition(self, pointer, device, loops):
         """A condition in the graph that the stream `pointer` is captured into; see `StreamBackend.condition`."""
         raise NotImplementedError

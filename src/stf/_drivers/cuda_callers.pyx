@@ -17,13 +17,13 @@ from cuda.bindings cimport cydriver as cu
 
 from stf._drivers.base cimport MANAGED
 from stf._drivers.cuda cimport CudaDriver
-from stf._drivers.cuda_graphs cimport Captured, GraphStore
+from stf._drivers.cuda_graphs cimport Captured, GraphStore, graph_of
 from stf._drivers.cuda_submitter cimport LAUNCH_GRAPH
 from stf._drivers.cuda_devices cimport FAR, Device, check, pop, push
 from stf._drivers.cuda_memory cimport is_cudas
 from stf._drivers.cuda_places cimport adopt_stream, make_stream
 from stf._drivers.cuda_streams cimport RING, DeviceStream, HostStream, destroy_events, destroy_stream, leave, refresh
-from stf._drivers.queues cimport CALL, KEEP, Op, QueueDriver, Stream, make_op
+from stf._drivers.queues cimport CALL, GRAPH, KEEP, Op, QueueDriver, Stream, make_op
 
 import threading
 
@@ -184,12 +184,14 @@ cdef class CallersDriver(CudaDriver):
     cdef list graphs
     cdef list stages
     cdef GraphStore store
+    cdef set late  # memory of the host, not pinned, that graphs may still be writing
     cdef bint conditions  # whether graphs may have conditional nodes
 
     def __init__(self, ordinals, workers=4, capacity=None, submit_thread=None, graph_cache=GRAPH_CACHE, conditions=True):
         self.store = GraphStore(graph_cache)
         self.conditions = conditions
         self.lingering, self.ends, self.captured, self.graphs, self.stages = [], [], [], [], []
+        self.late = set()
         check(cu.cuInit(0), "cuInit", "this machine")
         mode = relax()
         try:
@@ -297,10 +299,31 @@ cdef class CallersDriver(CudaDriver):
         return 0
 
     cdef bint issue(self, Stream stream, Op op) except -1:
-        if op.kind != KEEP:
+        if op.kind == KEEP:
+            (<DeviceStream>stream).keeps.append((stream.completed + 1, op.body))
+        elif op.kind == GRAPH:
+            try:
+                self.issue_captured(<DeviceStream>stream, op.body)
+            except BaseException as error:
+                self.errors.append(error)
+        else:
             return CudaDriver.issue(self, stream, op)
-        (<DeviceStream>stream).keeps.append((stream.completed + 1, op.body))
         return True
+
+    cdef int issue_captured(self, DeviceStream lane, tuple what) except -1:
+        """Launch a graph that was queued, as it was to be then."""
+        cdef Captured graph = what[0]
+        cdef list changes = what[1]
+        graph.queued -= 1
+        if self.lost is not None:
+            raise self.lost
+        self.flush()
+        if changes is not None:
+            graph.renew(changes)
+        graph.launch(lane.handle, lane.captured or lane.foreign)
+        if graph.late is not None:
+            self.late.update(graph.late)
+        return 0
 
     cpdef object look(self):
         self.sweep()
@@ -396,13 +419,27 @@ cdef class CallersDriver(CudaDriver):
         """Launch a graph; the caller keeps it until the stream has done it."""
         cdef DeviceStream lane = <DeviceStream>self.streams[stream]
         cdef Captured graph = captured
+        if self.defers(stream, graph):
+            return self.queue_captured(stream, graph, None)
         if graph.proven and not (lane.captured or lane.foreign) and graph.context == lane.context and self.submitter.takes():
             self.submitter.put(LAUNCH_GRAPH, lane.context, lane.handle, <int64_t><uintptr_t>graph.executable.handle, lane.device)
             return self.hear()
         self.flush()
         graph.launch(lane.handle, lane.captured or lane.foreign)
-        graph.proven = not lane.captured and graph.executable is not None
+        if graph.late is not None:
+            self.late.update(graph.late)
+        graph.proven = not lane.captured and graph.executable is not None and graph.late is None
         return 0
+
+    cpdef bint defers(self, int stream, object captured) except -1:
+        cdef DeviceStream lane = <DeviceStream>self.streams[stream]
+        if (<Captured>captured).queued and not lane.captured:
+            return True
+        return (lane.head is not None or (lane.busy and not lane.held)) and not (lane.adopted and self.is_ready(lane))
+
+    cpdef int queue_captured(self, int stream, object captured, list changes) except -1:
+        (<Captured>captured).queued += 1
+        return self.queue(<DeviceStream>self.streams[stream], GRAPH, (captured, changes))
 
     def condition(self, int64_t pointer, int device, loops):
         cdef Device gpu = <Device>self.devices[device]
@@ -454,6 +491,12 @@ cdef class CallersDriver(CudaDriver):
                 if target_strides == source_strides == packed_strides(shape, itemsize):
                     return self.copy_staged(lane, target, source, nbytes, outwards, keep)
                 self.drain_stream(lane)  # what the array was given before must be there
+        elif lane.captured:
+            if keep[0] is not None and self.store.captures and not is_cudas(target):
+                self.store.late.setdefault(graph_of(lane.handle), []).append(target)
+        elif self.late and keep[1] is not None and source in self.late:
+            self.drain_stream(lane)  # which comes after that graph; CUDA reads such memory at once
+            self.late.discard(source)
         return CudaDriver.issue_copy(self, lane, target, target_strides, source, source_strides, shape, itemsize, keep)
 
     cdef int copy_staged(self, DeviceStream lane, int64_t target, int64_t source, int64_t nbytes, bint outwards, object keep) except -1:

@@ -12,6 +12,8 @@ cdef class GraphStore:
     cdef readonly int64_t made
     cdef readonly int64_t updated
     cdef dict streams
+    cdef int captures
+    cdef dict late
     cdef object executables
     cdef cu.CUstream take_stream(self, int64_t context, str where) except *
     cdef int give_stream(self, int64_t context, cu.CUstream stream) except -1
@@ -29,8 +31,12 @@ cdef class Captured:
     cdef public bint is_own
     cdef public object memory  # of what was captured: lives as long as this
     cdef bint proven  # CUDA launched it, and will not refuse it
+    cdef int queued  # launches that CUDA was not given yet
+    cdef list late  # memory of the host, not pinned, that it writes; None for none
     cdef int launch(self, cu.CUstream stream, bint may_be_captured) except -1
     cdef int prepare(self) except -1
     cdef int add_to(self, cu.CUstream stream) except -1
     cdef int renew(self, list changes) except -1
     cdef int renew_launch(self, cu.CUgraphNode node, tuple shape, bytes arguments) except -1
+
+cdef int64_t graph_of(cu.CUstream stream) except -1

@@ -45,6 +45,11 @@ cdef int go_on_after(cu.CUstream stream, cu.CUgraphNode node) except -1:
     return check(code, "cuStreamUpdateCaptureDependencies", STREAM)
 
 
+cdef int64_t graph_of(cu.CUstream stream) except -1:
+    """The address of the graph that a stream is captured into."""
+    return <int64_t><uintptr_t>tail_of(stream).graph
+
+
 def last_node(int64_t pointer):
     """The address of the node that a captured stream had last."""
     cdef Tail tail = tail_of(<cu.CUstream><uintptr_t>pointer)
@@ -74,11 +79,16 @@ cdef class GraphStore:
     ----------
     made, updated : int
         How many executables were made, and how many were updated instead.
+    captures : int
+        How many captures have not ended.
+    late : dict of int to list of int
+        The memory of the host, not pinned, that graphs which are being captured write.
     """
 
     def __init__(self, int64_t limit):
         self.limit = limit
         self.streams = {}
+        self.late = {}
         self.executables = OrderedDict()
 
     cdef cu.CUstream take_stream(self, int64_t context, str where) except *:
@@ -167,6 +177,7 @@ cdef class Capture:
             pop(self.before)
             raise
         self.pointer = <int64_t><uintptr_t>self.stream
+        store.captures += 1
 
     def end(self):
         """Return what was captured; None for nothing, and of a part.
@@ -183,6 +194,7 @@ cdef class Capture:
             return None
         stream = self.stream
         self.stream = NULL
+        self.store.captures -= 1
         try:
             code = cu.cuStreamEndCapture(stream, &graph)
             if code != cu.CUDA_SUCCESS or graph == NULL:
@@ -210,6 +222,10 @@ cdef Captured captured_of(GraphStore store, cu.CUgraph graph, cu.CUcontext conte
     captured.store, captured.graph, captured.context, captured.where = store, graph, context, where
     captured.node_count = nodes
     captured.shape = (<int64_t><uintptr_t>context, nodes, edges)
+    if store.late:
+        captured.late = store.late.pop(<int64_t><uintptr_t>graph, None)
+        if store.captures == 0:
+            store.late.clear()  # of what was given up
     return captured
 
 

@@ -14,6 +14,7 @@ cdef enum:
     STAMP = 7
     FILL = 8
     KEEP = 9
+    GRAPH = 10
 
 @cython.no_gc
 cdef class Op:

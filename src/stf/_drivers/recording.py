@@ -168,6 +168,10 @@ class RecordingDriver(WrappingDriver):
         self.recording.note("launch", stream)
         return int(self.inner.play_captured(stream, captured))
 
+    def queue_captured(self, stream: int, captured: Any, changes: list[Any] | None) -> int:
+        self.recording.note("launch", stream)
+        return int(self.inner.queue_captured(stream, captured, changes))
+
     def launch(self, stream: int, function: int, *config_and_block: int) -> int:
         self.recording.note("launch", stream)
         return int(self.inner.launch(stream, function, *config_and_block))

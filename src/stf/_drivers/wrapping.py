@@ -110,6 +110,12 @@ class WrappingDriver(Driver):
     def play_captured(self, stream: int, captured: Any) -> int:
         return int(self.inner.play_captured(stream, captured))
 
+    def defers(self, stream: int, captured: Any) -> bool:
+        return bool(self.inner.defers(stream, captured))
+
+    def queue_captured(self, stream: int, captured: Any, changes: list[Any] | None) -> int:
+        return int(self.inner.queue_captured(stream, captured, changes))
+
     def lead(self, stream: int, pointer: int) -> int:
         return int(self.inner.lead(stream, pointer))
 

@@ -23,6 +23,7 @@ cdef class Variant:
     cdef list marks
     cdef object values
     cdef bint is_ready
+    cdef bint takes_graphs(self) except -1
 
 cdef class Mark:
     cdef readonly object node
@@ -38,5 +39,6 @@ cdef class Variation:
     cdef Arguments arguments
 
 cdef list contents_for(object values, list marks)
-cdef bint submit(Launch launch, Variant variant, list contents) except -1
+cdef bint submit(Launch launch, Variant variant, list contents, bint later) except -1
+cdef int put_later(Launch launch, Variant variant, list contents) except -1
 cdef int renew(Launch launch, Variant variant, list contents) except -1

@@ -56,14 +56,19 @@ class DriverGraph:
             self.runs_left -= 1
             return -1
         launch.slot = slot
-        entered: cython.bint = False
         while self.refusal is None:
             try:
                 variant = self.own
                 if variant is None or launch.rebinding is not None or not variant.is_ready:
                     variant = self.made_for(launch, thing)
+                later: cython.bint = root.defers(slot, variant.graph)
+                if later and variant.takes_graphs():  # CUDA may refuse them, which would be told too late
+                    waits.enter(root, launch.task, slot)
+                    if root.defers(slot, variant.graph):
+                        return -1
+                    later = False
                 contents = None
-                if variant.marks is not None and not is_as_before(launch.values, variant.values):
+                if variant.marks is not None and (later or not is_as_before(launch.values, variant.values)):
                     contents = contents_for(launch.values, variant.marks)
             except (TaskFailedError, TaskStateError, EmptyBody):  # of a user's body: played, it says so again
                 return -1
@@ -71,13 +76,8 @@ class DriverGraph:
                 self.refuse(launch, thing, str(error) or type(error).__name__)
                 return -1
             try:
-                if not entered:
-                    waits.enter(root, launch.task, slot)
-                entered = True
-                if submit(launch, variant, contents):
+                if submit(launch, variant, contents, later):
                     return slot
-            except TaskStateError:  # the wait would never end; what is played may not have to wait
-                return -1
             except CaptureError as error:
                 self.refuse(launch, thing, str(error))
         return -1
@@ -143,6 +143,10 @@ class Variant:
         self.values = UNKNOWN
         self.is_ready = False
 
+    def takes_graphs(self):
+        """Whether some of those nodes are graphs: bodies that were captured."""
+        return self.marks is not None and any([cython.cast(Mark, mark).shape is None for mark in self.marks])
+
 
 @cython.cclass
 class Mark:
@@ -196,14 +200,19 @@ def contents_for(values, marks: list):
     return contents
 
 
-def submit(launch, variant, contents):
+def submit(launch, variant, contents, later):
     """Put a graph on the slot of a launch, with its nodes as the values have them; False if they changed meanwhile.
 
-    What the nodes are and the launch are one to other threads.
+    What the nodes are and the launch are one to other threads. `later`, the driver does both when the slot gets there.
     """
     engine = launch.engine
     engine.gate.enter()
     try:
+        if later:
+            put_later(launch, variant, contents)
+            return True
+        if engine.root.defers(launch.slot, variant.graph):
+            return False
         if contents is not None:
             renew(launch, variant, contents)
         elif variant.marks is not None and not is_as_before(launch.values, variant.values):
@@ -214,6 +223,24 @@ def submit(launch, variant, contents):
     finally:
         engine.gate.leave()
     return True
+
+
+def put_later(launch, variant, contents):
+    """Let the driver renew all nodes of a graph that depend on parameters, and launch it, when a slot gets there."""
+    i: cython.Py_ssize_t
+    changes = None
+    if contents is not None:
+        changes = []
+        variant.values = UNKNOWN
+        for i in range(len(contents)):
+            mark = cython.cast(Mark, variant.marks[i])
+            mark.content = None  # as of who knows which launch
+            changes.append((mark.node, mark.shape, contents[i]))
+    root = launch.engine.root
+    root.queue_captured(launch.slot, variant.graph, changes)
+    if launch.rebinding is not None:  # others may take its place before it is done
+        root.keep(launch.slot, variant)
+    return 0
 
 
 def renew(launch, variant, contents):

@@ -57,5 +57,7 @@ cdef class Program:
     cdef int vary_launch(self, OpenNode node, object arguments) except -1
     cdef int forget(self, OpenNode node) except -1
     cdef bint has_launch(self, OpenNode node)
+    cpdef Program sharing(self, bint adds)
+    cpdef int64_t take(self, Program other, object chosen, object needs) except -1
     cpdef tuple operation(self, int64_t position)
     cpdef bint is_last(self, int64_t index)

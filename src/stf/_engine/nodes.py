@@ -222,6 +222,27 @@ class Program:
         captured = [operation[3] for operation in known if operation[0] == CAPTURED and operation[3] is not None]
         return called + captured + self.blocks
 
+    def needs_of(self, node):
+        """The nodes that one comes after."""
+        return [self.needs.items[i] for i in range(self.first_need.items[node], self.first_need.items[node + 1])]
+
+    def routines(self):
+        """The nested programs of each node; None where bodies run on the host."""
+        i: cython.longlong
+        node: cython.longlong
+        found = []
+        for node in range(self.count):
+            parts: list = []
+            for i in range(self.first_work.items[node], self.first_work.items[node + 1]):
+                kind: cython.longlong = self.work.items[i] & 7
+                if kind == CALL:
+                    parts = None
+                    break
+                if kind == RUN:
+                    parts.append(self.operation(i)[1])
+            found.append(parts)
+        return found
+
     def has_launch(self, node):
         """Whether a node that is open has the launch of a kernel."""
         return any([node.work.items[i] & 7 in (LAUNCH, VARIED) for i in range(node.work.count)])
@@ -233,6 +254,35 @@ class Program:
     def has_captures(self):
         """Whether bodies were captured."""
         return any([operation is not None and operation[0] == CAPTURED for operation in self.objects])
+
+    def sharing(self, adds):
+        """A program without nodes, which may take nodes of this one; it `adds` operations of its own, or does not."""
+        other = Program()
+        other.objects = list(self.objects) if adds else self.objects  # this one must not hold those
+        other.replicas, other.blocks, other.launches = self.replicas, self.blocks, self.launches
+        return other
+
+    def take(self, other: Program, chosen, needs):
+        """Take a node of a program that this one shares its operations with, after nodes of its own; its number here.
+
+        With a tuple `chosen`, it is (place, an operation to do there); else the node's number in `other`.
+        """
+        i: cython.longlong
+        node = OpenNode()
+        if isinstance(chosen, tuple):
+            node.begin(chosen[0], 0)
+            self.put(node, chosen[1])
+        else:
+            number: cython.longlong = chosen
+            node.begin(other.kinds.items[number] >> 2, other.kinds.items[number] & 3)
+            for i in range(other.first_work.items[number], other.first_work.items[number + 1]):
+                word: cython.longlong = other.work.items[i]
+                node.work.add(word)
+                self.calls += word & 7 == CALL
+                self.runs += word & 7 == RUN
+        for need in needs:
+            node.need(need)
+        return self.add(node)
 
     def stays_at(self, place, memory, unread):
         """Whether all is done at one execution place, in its memory; copies of the data `unread` do not count."""

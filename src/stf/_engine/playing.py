@@ -176,7 +176,7 @@ class Launch:
         return 0
 
     def play_captured(self, operation: tuple):
-        """Put a body that was captured on the open slot, for which the host may have to wait."""
+        """Put a body that was captured on the open slot, perhaps captured anew, for which the gate is left."""
         engine = self.engine
         captured = operation[1]
         engine.gate.leave()
@@ -184,9 +184,7 @@ class Launch:
             again = operation[3]
             if again is not None and (again.varies or self.rebinding is not None):
                 captured = again(self.values, self.rebinding)
-            if self.marks is None:
-                waits.enter(self.port, self.task, self.slot)
-            elif captured is None:
+            if self.marks is not None and captured is None:
                 raise CaptureError("a body puts nothing on its stream for some values of its parameters")
         finally:
             engine.gate.enter()

@@ -29,6 +29,8 @@ cdef class Port:
     cdef int put_pointer(self, int slot, int offset, Replica replica) except -1
     cdef object begin_capture(self, int place)
     cdef int play_captured(self, int slot, object captured) except -1
+    cdef bint defers(self, int slot, object captured) except -1
+    cdef int queue_captured(self, int slot, object captured, list changes) except -1
     cpdef bint takes_graph(self, int slot, int place) except -1
     cdef int call(self, int slot, object body) except -1
     cdef object stream(self, int slot)

@@ -95,6 +95,14 @@ class Port:
         """Put on the slot what such a recording has."""
         raise NotImplementedError
 
+    def defers(self, slot, captured):
+        """Whether the device would get it later: the slot waits for a body on the host, or launches of it do."""
+        return False
+
+    def queue_captured(self, slot, captured, changes):
+        """Put it on the slot for later, after changes of all its nodes that may change; None: none may."""
+        raise NotImplementedError
+
     def takes_graph(self, slot, place):
         """Whether a graph for a place can be launched on a slot."""
         return False

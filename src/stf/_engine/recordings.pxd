@@ -60,6 +60,9 @@ cdef class Recording(Routine):
     cdef readonly list touched
     cdef readonly list held
     cdef list temporaries
+    cdef readonly Program outline  # the program in pieces; None as far as is known
+    cdef bint was_outlined
+    cdef bint is_piecemeal(self, Launch launch) except -1
 
 cpdef int check_thread(Engine engine, TaskCore task) except -1
 cpdef Version import_version(Engine engine, Data data)

@@ -16,7 +16,7 @@ try:
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
-from stf._engine import reductions
+from stf._engine import pieces, reductions
 from stf._engine.access import Data
 from stf._engine.captured import DriverGraph
 from stf._engine.deps import EventSet
@@ -475,6 +475,8 @@ class Recording(Routine):
         self.after = scope.after
         self.temporaries = scope.temporaries
         self.graph = DriverGraph(0 if scope.once else 1)
+        self.outline = None
+        self.was_outlined = False
 
     def has_calls(self):
         return self.program.calls > 0 or Routine.has_calls(self)
@@ -482,7 +484,25 @@ class Recording(Routine):
     def run(self, launch, slot):
         """Do it: node by node at first, as one graph of the driver's where there are such and it comes again."""
         done: cython.int = self.graph.launch(launch, self, slot)
-        return self.put(launch, slot) if done < 0 else done
+        if done >= 0:
+            return done
+        if self.graph.refusal is not None and self.is_piecemeal(launch):
+            return launch.play(self.outline, slot, self.once)
+        return self.put(launch, slot)
+
+    def is_piecemeal(self, launch):
+        """Whether some of it can be graphs; found out once."""
+        root = launch.engine.root
+        if root.captured or not root.enqueues(launch.task.where):
+            return False
+        if not self.was_outlined:
+            where: cython.int = launch.task.where
+            outline = pieces.in_pieces(self, where, launch.engine.affine[where])
+            launch.engine.gate.enter()
+            if not self.was_outlined:  # else another thread did so meanwhile
+                self.outline, self.was_outlined = outline, True
+            launch.engine.gate.leave()
+        return self.outline is not None
 
     def put(self, launch, slot):
         return launch.play(self.program, slot, self.once)
@@ -509,8 +529,8 @@ class Recording(Routine):
         for item in self.held:
             replica: Replica = item[1]
             replica.pins -= 1
-        if self.graph.is_captured() or self.program.has_captures():
-            outlive(engine, (self.program, self.graph))
+        if self.graph.is_captured() or self.program.has_captures() or self.outline is not None:
+            outlive(engine, (self.program, self.graph, self.outline))
         if engine.closed is None:
             for item in self.temporaries:
                 self.free(engine, item)

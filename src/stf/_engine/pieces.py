@@ -1,0 +1,119 @@
+"""Pieces: a recording that is no one graph of the driver's is several, with what the host does between them.
+
+The host runs bodies, and drives loops that a device cannot decide. Nodes that come after the same number of these on
+their longest way, and before the same one first, are a piece::
+
+    scale ─▶ sum ─▶ [print] ─▶ shift          the pieces {scale, sum}, {blur, edge} and {shift}: the second is done
+      └────▶ blur ─▶ edge                     while the host prints
+
+A piece never waits for what comes after it: both numbers only grow along edges.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from stf._engine.captured import DriverGraph
+from stf._engine.nodes import Program
+
+NEVER = 1 << 62  # later than anything that the host does
+CALL, RUN = 3, 6
+log = logging.getLogger("stf")
+
+
+class Piece:
+    """Nodes of a recording that are one graph of the driver's, if the driver takes them.
+
+    `read` are the data that the host looks at between pieces.
+    """
+
+    def __init__(self, around: Any, program: Program, parts: list[Any], read: set[Any]) -> None:
+        self.story = f"a piece of {around.story}"
+        self.program = program
+        self.parts = parts
+        self.read = read
+        self.once = around.once
+        self.graph = DriverGraph(0)
+
+    def run(self, launch: Any, slot: int) -> int:
+        """Do it after what is on a slot; return the slot after it."""
+        done = int(self.graph.launch(launch, self, slot))
+        return int(launch.play(self.program, slot, self.once)) if done < 0 else done
+
+    def put(self, launch: Any, slot: int) -> int:
+        """Let a graph do it, of which this becomes a part."""
+        return int(launch.play(self.program, slot, self.once))
+
+    def refusal(self, where: int, memory: int, looped: bool, unread: frozenset[Any]) -> None:
+        """Why it cannot be one graph of the driver's: nothing says so, since its parts were asked before."""
+
+    def flags(self) -> list[Any]:
+        """The data that decisions in it look at, and nobody reads on the host."""
+        return [flag for part in self.parts for flag in part.flags() if flag not in self.read]
+
+
+def in_pieces(recording: Any, where: int, memory: int) -> Program | None:
+    """What a recording does, with graphs for its pieces; None where that is no better, or all is one piece."""
+    program: Program = recording.program
+    routines = program.routines()
+    hosts = {
+        node
+        for node, parts in enumerate(routines)
+        if parts is None or any(_is_the_hosts(part, where, memory) for part in parts)
+    }
+    if not hosts or len(hosts) == program.count:
+        return None
+    read = {flag for node in hosts for part in routines[node] or () for flag in part.flags()}
+    before, after = _host_steps(program, hosts)
+    groups: dict[tuple[int, int], list[int]] = {}
+    for node in range(program.count):
+        key = (2 * before[node] + 1, node) if node in hosts else (2 * before[node], after[node])
+        groups.setdefault(key, []).append(node)
+    outline, place_of, graphs = program.sharing(True), {}, 0
+    for key in sorted(groups):
+        nodes = groups[key]
+        needs = {place_of[need] for node in nodes for need in program.needs_of(node) if need in place_of}
+        if len(nodes) > 1:
+            parts = [part for node in nodes for part in routines[node] or ()]
+            piece = Piece(recording, _part_of(program, nodes), parts, read)
+            number = outline.take(program, (where, (RUN, piece, None, None, None)), needs)
+            graphs += 1
+        else:
+            number = outline.take(program, nodes[0], needs)
+        place_of.update(dict.fromkeys(nodes, number))
+    if not graphs:
+        return None
+    log.info(
+        "%s is, in pieces, %s of the device's and %s of the host",
+        recording.story,
+        f"{graphs} graph{'s' if graphs > 1 else ''}",
+        f"{len(hosts)} step{'s' if len(hosts) > 1 else ''}",
+    )
+    return outline
+
+
+def _is_the_hosts(part: Any, where: int, memory: int) -> bool:
+    """Whether the host drives what is nested."""
+    return part.has_calls() or part.refusal(where, memory, False, frozenset(part.flags())) is not None
+
+
+def _host_steps(program: Program, hosts: set[int]) -> tuple[list[int], list[int]]:
+    """Of each node, how many steps of the host come before it, and the number of the first step after it."""
+    before, after = [0] * program.count, [NEVER] * program.count
+    for node in range(program.count):
+        for need in program.needs_of(node):
+            before[node] = max(before[node], before[need] + (need in hosts))
+    for node in reversed(range(program.count)):
+        step = before[node] if node in hosts else after[node]
+        for need in program.needs_of(node):
+            after[need] = min(after[need], step)
+    return before, after
+
+
+def _part_of(program: Program, nodes: list[int]) -> Program:
+    """A program of some nodes; what they need beyond these is done before."""
+    part, place_of = program.sharing(False), {}
+    for node in nodes:
+        place_of[node] = part.take(program, node, [place_of[n] for n in program.needs_of(node) if n in place_of])
+    return part
