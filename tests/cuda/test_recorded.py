@@ -120,6 +120,37 @@ def test_host_bodies_in_a_graph(ctx):
     assert seen == [1, 3, 5, 7] and x.numpy().tolist() == [8] * 8
 
 
+def test_pieces_between_host_bodies_are_graphs(ctx, caplog):
+    """Copies from and to memory of the host, which is not pinned, are nodes of them."""
+    caplog.set_level("INFO", logger="stf")
+    kernel = cupy.RawKernel(SCALE, "scale")
+    x, seen = ctx.logical_data(np.ones(8)), []
+
+    def look(x):
+        seen.append(float(x[0]))
+        x += 1
+
+    g = ctx.task_graph("three")
+    a = g.param("a", 2.0)
+    with g:
+        for _ in range(2):
+            halve(x, 2.0)
+            halve(x, 2.0)
+            ctx.host_launch(x.rw())(look)
+        ctx.launch_kernel(kernel, (1, 8), x.rw(), a, np.int32(8))
+        halve(x)
+    expected, mine = [], 1.0
+    for factor in (2.0, 2.0, 3.0, 5.0, 0.5, 0.5):
+        g.launch(a=factor)
+        for _ in range(2):
+            expected.append(mine * 4)
+            mine = mine * 4 + 1
+        mine *= factor / 2
+    assert x.numpy().tolist() == [mine] * 8 and seen == expected
+    told = [message for message in caplog.messages if "three" in message]
+    assert told[1:] == ["graph 'three' is, in pieces, 3 graphs of the device's and 2 steps of the host"]
+
+
 def test_memory_comes_back(ctx):
     x = ctx.logical_data(np.zeros(1 << 16))
     pool, used = cupy.get_default_memory_pool(), []
