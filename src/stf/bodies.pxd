@@ -1,6 +1,7 @@
 cimport cython
 from libc.stdint cimport int64_t
 from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data, DataHandle
+from stf._engine.deps cimport EventSet
 from stf._engine.instances cimport Replica
 from stf._engine.late cimport LateCall
 from stf.closures cimport snapshot
@@ -46,6 +47,8 @@ cdef class BodyCapture(Recaptured):
     cdef int ordinal
     cdef tuple last  # values, addresses, and what was captured for them
     cdef capture(self, Body body)
+    cdef capture_patiently(self, object values, object rebinding)
+    cdef bint outlast_launches(self) except -1
 
 cdef Body make_body(TaskCore task, object fn, object args, list written, list kinds=*, list late=*, list origins=*)
 cdef int begin_body(TaskCore task) except -1

@@ -9,12 +9,13 @@ except ImportError:
 
 from stf._engine import outcomes, waits
 from stf._engine.access import Access
+from stf._engine.deps import EventSet
 from stf._engine.failures import Failure, site_text
 from stf._engine.late import LateCall
 from stf._engine.values import is_same
 from stf.annotations import Stream
 from stf.closures import check_globals, injections
-from stf.errors import CaptureError, PlaceError
+from stf.errors import CaptureError, PlaceError, TaskFailedError
 from stf.interop import adapters
 from stf.interop.current import Borrowed
 from stf.interop.jax_arrays import JaxCopy
@@ -525,8 +526,31 @@ class BodyCapture(Recaptured):
             return self.first
         last: tuple = self.last
         if last is None or others != last[1] or not are_same(wanted, last[0]):
-            last = self.last = (wanted, others, self.capture(body.again(values, rebinding)))
+            self.last = None
+            last = self.last = (wanted, others, self.capture_patiently(values, rebinding))
         return last[2]
+
+    def capture_patiently(self, values, rebinding):
+        """Capture it; if memory runs out, again when the launches before are done, which keep what bodies allocated."""
+        body: Body = self.body
+        try:
+            return self.capture(body.again(values, rebinding))
+        except TaskFailedError as error:
+            if not is_out_of_memory(error.__cause__) or not self.outlast_launches():
+                raise
+        return self.capture(body.again(values, rebinding))
+
+    def outlast_launches(self):
+        """Wait for all that was submitted; False if that would never end."""
+        task: TaskCore = self.body.task
+        engine: Engine = task.engine
+        events = EventSet()
+        engine.gate.enter()
+        try:
+            engine.root.tails(events)
+        finally:
+            engine.gate.leave()
+        return waits.settles(engine.root, events)
 
     def capture(self, body: Body):
         root: Port = self.root
@@ -548,6 +572,11 @@ class BodyCapture(Recaptured):
         if captured is not None:
             captured.memory = pools  # what the body allocated, for these values
         return captured
+
+
+def is_out_of_memory(error):
+    """Whether a library says that there is no more memory of its device; CuPy and torch have types of that name."""
+    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
 
 
 def are_same(values, others):

@@ -67,6 +67,37 @@ def test_graphs_of_other_data_keep_their_memory_until_they_are_done(run):
     run(body, FAKECUDA_SEED="2")  # orders that CUDA allows
 
 
+def test_launches_ahead_wait_where_memory_runs_out(run):
+    """Each keeps what its bodies allocated until it is done; the next ones wait for that rather than fail."""
+
+    def body():
+        import threading
+
+        @stf.task
+        def add(x: stf.Read, y: stf.ReadWrite, a):
+            y += a * x  # 256 KiB are allocated
+
+        n = 1 << 15
+        gate = threading.Event()
+        with stf.context(devices="cuda:0") as ctx:
+            x, y = ctx.logical_data(np.ones(n)), ctx.logical_data(np.zeros(n))
+            g = ctx.task_graph()
+            a = g.param("a", 1.0)
+            with g:
+                add(x, y, a)
+            for value in (1.0, 2.0):
+                g.launch(a=value)
+            ctx.synchronize()
+            ctx.host_launch(y.rw())(lambda _: gate.wait(30) and None)
+            threading.Timer(1, gate.set).start()
+            values = [float(value) for value in range(1, 41)]
+            for value in values:
+                g.launch(a=value)
+            assert np.unique(y.numpy()).tolist() == [3.0 + sum(values)]
+
+    run(body, FAKECUDA_MEMORY=str(4 << 20))
+
+
 def test_threads_make_one_graph_ready(run):
     @run
     def body():

@@ -13,10 +13,15 @@ _driver = ctypes.CDLL("libcuda.so.1")
 _local = threading.local()
 
 MEMORY_TYPE = 2  # CU_POINTER_ATTRIBUTE_MEMORY_TYPE
+OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 
 
 class CUDARuntimeError(RuntimeError):
     """A call of the driver that failed."""
+
+
+class OutOfMemoryError(MemoryError):
+    """The pool cannot have more memory."""
 
 
 def _check(code: int, call: str) -> None:
@@ -256,7 +261,13 @@ class _Block:
             self.ptr = self.free.pop()
         except IndexError:
             address = ctypes.c_uint64()
-            _check(_driver.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(size)), "cuMemAlloc")
+            code = _driver.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(size))
+            if code == OUT_OF_MEMORY:
+                _pool.free_all_blocks()
+                code = _driver.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(size))
+            if code == OUT_OF_MEMORY:
+                raise OutOfMemoryError(f"Out of memory allocating {size:,} bytes.")
+            _check(code, "cuMemAlloc")
             self.ptr = address.value
             _pool.n_blocks += 1
 
