@@ -67,6 +67,40 @@ def test_graphs_of_other_data_keep_their_memory_until_they_are_done(run):
     run(body, FAKECUDA_SEED="2")  # orders that CUDA allows
 
 
+def test_threads_launch_one_graph_with_data_of_their_own(run):
+    """Partial results are memory of the program's, which all launches use."""
+
+    def body():
+        import threading
+
+        @stf.task
+        def count(x: stf.Accumulate[stf.reducer.sum], y: stf.Read):
+            x += y
+
+        with stf.context(devices="cuda:0") as ctx:
+            one = ctx.logical_data(np.ones(4, int))
+            counts = [ctx.logical_data(np.zeros(4, int)) for _ in range(4)]
+            g = ctx.task_graph()
+            with g:
+                for _ in range(4):
+                    count(counts[0], one)
+                    count(counts[0], one)
+
+            def work(mine):
+                for _ in range(60):
+                    g.launch({counts[0]: mine} if mine is not counts[0] else {})
+
+            threads = [threading.Thread(target=work, args=(mine,)) for mine in counts]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert [mine.numpy().tolist() for mine in counts] == [[480] * 4] * 4
+
+    for seed in "345":
+        run(body, FAKECUDA_SEED=seed)
+
+
 def test_launches_ahead_wait_where_memory_runs_out(run):
     """Each keeps what its bodies allocated until it is done; the next ones wait for that rather than fail."""
 

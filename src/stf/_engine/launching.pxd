@@ -1,4 +1,5 @@
 from stf._engine.access cimport AFFINE, READ, RW, WRITE, Access, Data
+from stf._engine cimport waits
 from stf._engine.deps cimport EventSet
 from stf._engine.instances cimport INVALID, MODIFIED, SHARED, Replica
 from stf._engine.nodes cimport RUN
@@ -7,6 +8,7 @@ from stf._engine.recordings cimport Routine, Use
 from stf._engine.scopes cimport Version
 from stf._engine.submit cimport Engine
 from stf._engine.task cimport OPEN, TaskCore
+from stf._sync cimport PyThread_get_thread_ident
 
 cdef class Needed:
     cdef Use use
@@ -25,6 +27,8 @@ cdef class Needs:
     cdef bint plain
 
 cdef Needs needs_of(Routine routine, object rebinding)
+cdef int submit_begun(Engine engine, TaskCore task, Routine routine, Needs needs, object values, object rebinding, bint plain) except -1
+cdef bint take_turn(TaskCore task, Routine routine) except -1
 cdef int follow_last(Engine engine, TaskCore task, Routine routine) except -1
 cdef int bring_entries(Engine engine, TaskCore task, Routine routine, list uses, object rebinding) except -1
 cdef int run_at_root(Engine engine, TaskCore task, Routine routine, object values, bint late, object rebinding) except -1

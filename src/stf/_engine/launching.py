@@ -11,7 +11,7 @@ try:
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
-from stf._engine import outcomes
+from stf._engine import outcomes, waits
 from stf._engine.access import Access, Data
 from stf._engine.deps import EventSet
 from stf._engine.failures import Failure
@@ -21,6 +21,7 @@ from stf.errors import TaskStateError
 
 if not cython.compiled:
     from stf._engine.playing import make_launch
+    from stf._sync import PyThread_get_thread_ident
 
     INVALID, SHARED, MODIFIED = 0, 1, 2
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
@@ -127,9 +128,7 @@ def submit(engine: Engine, task: TaskCore, routine, values=None, rebinding=None)
 
 def submit_held(engine: Engine, task: TaskCore, routine, values, rebinding):
     """Launch a routine that lives until then."""
-    i: cython.Py_ssize_t
     needs = needs_of(routine, rebinding)
-    uses = needs.uses
     task.accesses = needs.accesses
     task.is_launch_once = routine.once
     late: cython.bint = needs.late
@@ -137,19 +136,38 @@ def submit_held(engine: Engine, task: TaskCore, routine, values, rebinding):
         engine.begin_late(task)
     else:
         engine.begin(task)
-    apart: cython.bint = late and engine.scope is not None and engine.scope.once  # an epoch may have opened it just now
     plain: cython.bint = needs.plain and engine.scope is None and rebinding is None and not routine.once
     plain = plain and routine.last is None
+    turn: cython.bint = False
+    around: cython.bint = False
     try:
         if not plain or routine.after.count > 0:
-            bring_entries(engine, task, routine, uses, rebinding)
+            bring_entries(engine, task, routine, needs.uses, rebinding)
         if engine.scope is None and not late and task.inputs is not None:
             outcomes.check_inputs(engine, task)
+        if engine.scope is None and routine.turn is not None:
+            around = take_turn(task, routine)
+            turn = True
     except BaseException:
         if task.state == OPEN:
             engine.withdraw(task)
         raise
+    try:
+        submit_begun(engine, task, routine, needs, values, rebinding, plain)
+    finally:
+        if turn:
+            if not around:
+                routine.holder = 0
+            routine.turn.release()
+    return 0
+
+
+def submit_begun(engine: Engine, task: TaskCore, routine, needs, values, rebinding, plain):
+    """Do a launch that has what it needs, and say where its data are valid then."""
+    i: cython.Py_ssize_t
+    uses, late = needs.uses, needs.late
     if engine.scope is not None:
+        apart: cython.bint = late and engine.scope.once  # an epoch may have opened it just now
         engine.port.run(task.slot, (RUN, routine, values, task.outcome if apart else None, task.inputs))
         engine.scope.parts.append(routine)
         routine.is_part = True
@@ -179,6 +197,36 @@ def submit_held(engine: Engine, task: TaskCore, routine, values, rebinding):
     finally:
         engine.gate.leave()
     return 0
+
+
+class TurnWait:
+    """A wait for a launch of another thread."""
+
+    def __init__(self, routine):
+        self.routine = routine
+
+    def threads(self):
+        """The thread whose launch it is."""
+        return [self.routine.holder] if self.routine.holder else []
+
+
+def take_turn(task: TaskCore, routine):
+    """Wait for the launches of other threads that have begun; say whether one of this thread is around it.
+
+    What a program allocates is used by one launch after the other. Those with the recorded data are ordered by these;
+    those with other data are not.
+    """
+    thread = PyThread_get_thread_ident()
+    if not routine.turn.acquire(False):
+        waits.note(thread, TurnWait(routine), f"task {task.label()}")
+        try:
+            routine.turn.acquire()
+        finally:
+            waits.BLOCKED.pop(thread, None)
+    if routine.holder:
+        return True
+    routine.holder = thread
+    return False
 
 
 def follow_last(engine: Engine, task: TaskCore, routine):

@@ -70,7 +70,8 @@ def in_pieces(recording: Any, where: int, memory: int) -> Program | None:
     for node in range(program.count):
         key = (2 * before[node] + 1, node) if node in hosts else (2 * before[node], after[node])
         groups.setdefault(key, []).append(node)
-    outline, place_of, graphs = program.sharing(True), {}, 0
+    outline, graphs = program.sharing(True), 0
+    place_of: dict[int, int] = {}
     for key in sorted(groups):
         nodes = groups[key]
         needs = {place_of[need] for node in nodes for need in program.needs_of(node) if need in place_of}
@@ -113,7 +114,8 @@ def _host_steps(program: Program, hosts: set[int]) -> tuple[list[int], list[int]
 
 def _part_of(program: Program, nodes: list[int]) -> Program:
     """A program of some nodes; what they need beyond these is done before."""
-    part, place_of = program.sharing(False), {}
+    part = program.sharing(False)
+    place_of: dict[int, int] = {}
     for node in nodes:
         place_of[node] = part.take(program, node, [place_of[n] for n in program.needs_of(node) if n in place_of])
     return part

@@ -11,6 +11,8 @@ pinned as long as the recording lives, since the program knows their addresses.
 
 from __future__ import annotations
 
+import threading
+
 try:
     import cython
 except ImportError:
@@ -413,6 +415,8 @@ class Routine:
         self.closed = False
         self.last = None  # the end of the last launch, once one had other data
         self.needed = None  # what a launch with its own data needs
+        self.turn = None  # of the launches of several threads, where they use memory of the program's
+        self.holder = 0  # the thread whose turn it is
         self.graph = None
 
     def run(self, launch, slot):
@@ -475,6 +479,8 @@ class Recording(Routine):
         self.after = scope.after
         self.temporaries = scope.temporaries
         self.graph = DriverGraph(0 if scope.once else 1)
+        if not scope.once and (self.temporaries or self.program.has_captures()):
+            self.turn = threading.RLock()
         self.outline = None
         self.was_outlined = False
 

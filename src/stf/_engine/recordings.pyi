@@ -33,6 +33,8 @@ class Routine:
     closed: bool
     last: Any
     needed: Any
+    turn: Any
+    holder: int
     graph: Any
     def __init__(self, engine: Any, parts: list[Any], once: bool) -> None: ...
     def run(self, launch: Any, slot: int) -> int: ...

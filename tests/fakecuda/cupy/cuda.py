@@ -266,7 +266,7 @@ class _Block:
                 _pool.free_all_blocks()
                 code = _driver.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(size))
             if code == OUT_OF_MEMORY:
-                raise OutOfMemoryError(f"Out of memory allocating {size:,} bytes.")
+                raise OutOfMemoryError(f"Out of memory allocating {size:,} bytes.") from None
             _check(code, "cuMemAlloc")
             self.ptr = address.value
             _pool.n_blocks += 1
