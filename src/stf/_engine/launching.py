@@ -145,7 +145,7 @@ def submit_held(engine: Engine, task: TaskCore, routine, values, rebinding):
             bring_entries(engine, task, routine, needs.uses, rebinding)
         if engine.scope is None and not late and task.inputs is not None:
             outcomes.check_inputs(engine, task)
-        if engine.scope is None and routine.turn is not None:
+        if engine.scope is None and (routine.is_shared or rebinding is not None or routine.last is not None):
             around = take_turn(task, routine)
             turn = True
     except BaseException:
@@ -213,8 +213,7 @@ class TurnWait:
 def take_turn(task: TaskCore, routine):
     """Wait for the launches of other threads that have begun; say whether one of this thread is around it.
 
-    What a program allocates is used by one launch after the other. Those with the recorded data are ordered by these;
-    those with other data are not.
+    Launches with other data are not ordered by their data, but all use partial results that are the program's.
     """
     thread = PyThread_get_thread_ident()
     if not routine.turn.acquire(False):

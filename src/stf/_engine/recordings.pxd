@@ -45,7 +45,8 @@ cdef class Routine:
     cdef readonly bint closed
     cdef public EventSet last
     cdef public object needed
-    cdef public object turn
+    cdef public bint is_shared
+    cdef readonly object turn
     cdef public unsigned long holder
     cdef public DriverGraph graph
     cpdef int run(self, Launch launch, int slot) except -1

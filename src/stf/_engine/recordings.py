@@ -415,7 +415,8 @@ class Routine:
         self.closed = False
         self.last = None  # the end of the last launch, once one had other data
         self.needed = None  # what a launch with its own data needs
-        self.turn = None  # of the launches of several threads, where they use memory of the program's
+        self.is_shared = False  # it has memory that all launches use, whatever their data
+        self.turn = threading.RLock()  # of the launches of several threads, where that matters
         self.holder = 0  # the thread whose turn it is
         self.graph = None
 
@@ -479,8 +480,7 @@ class Recording(Routine):
         self.after = scope.after
         self.temporaries = scope.temporaries
         self.graph = DriverGraph(0 if scope.once else 1)
-        if not scope.once and (self.temporaries or self.program.has_captures()):
-            self.turn = threading.RLock()
+        self.is_shared = len(self.temporaries) > 0 and not scope.once
         self.outline = None
         self.was_outlined = False
 

@@ -33,6 +33,7 @@ class Routine:
     closed: bool
     last: Any
     needed: Any
+    is_shared: bool
     turn: Any
     holder: int
     graph: Any

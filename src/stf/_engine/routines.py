@@ -6,7 +6,6 @@ A device decides itself where its driver can, as a part of one graph (`put`); el
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 from stf._engine.captured import DriverGraph
@@ -48,8 +47,7 @@ class Several(Routine):
         super().__init__(parts[0].engine, parts, False)
         self.uses = joined_uses(parts, may_not_run)
         self.graph = DriverGraph(0)
-        if any(part.turn is not None for part in parts):
-            self.turn = threading.RLock()
+        self.is_shared = any(part.is_shared for part in parts)
         for part in parts:
             self.after.update(part.after)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -96,21 +98,34 @@ def make_wait(stream: int, other: int) -> None:
         return
     from cuda.bindings import driver
 
-    from stf._drivers.cuda_places import context_of_stream, current_context, make_current
-
-    before = current_context()
-    make_current(context_of_stream(stream))  # a body may have made another device current, or a library that it loads
-    try:
+    with context_of(stream):
         code, event = driver.cuEventCreate(driver.CUevent_flags.CU_EVENT_DISABLE_TIMING)
         if not code:
             (code,) = driver.cuEventRecord(event, stream)
         if not code:
             (code,) = driver.cuStreamWaitEvent(other, event, 0)
         driver.cuEventDestroy(event)  # which CUDA does when it is done
-    finally:
-        make_current(before)
     if code:
         raise DriverError(code.name, int(code), "cuStreamWaitEvent", f"stream {other:#x}")
+
+
+@contextlib.contextmanager
+def context_of(stream: int) -> Iterator[None]:
+    """Let the context of a stream be current: a body may have made another one so, or a library that it loads."""
+    from cuda.bindings import driver
+
+    code, before = driver.cuCtxGetCurrent()
+    context = before
+    if not code and stream > dlpack.PER_THREAD_STREAM:  # the default streams are of any
+        code, context, *_ = driver.cuStreamGetCtx(stream)
+    if not code:
+        (code,) = driver.cuCtxSetCurrent(context)
+    if code:
+        raise DriverError(code.name, int(code), "cuStreamGetCtx", f"stream {stream:#x}")
+    try:
+        yield
+    finally:
+        driver.cuCtxSetCurrent(before)
 
 
 def is_c_packed(layout: Any) -> bool:
@@ -263,7 +278,7 @@ def stream_address(stream: Any) -> int:
 def numba_stream() -> int:
     """The stream on which Numba runs what is given none."""
     per_thread = os.environ.get("NUMBA_CUDA_PER_THREAD_DEFAULT_STREAM", "0")
-    return dlpack.LEGACY_STREAM if per_thread in ("", "0") else 2
+    return dlpack.LEGACY_STREAM if per_thread in ("", "0") else dlpack.PER_THREAD_STREAM
 
 
 def current_stream(library: str, ordinal: int) -> int:

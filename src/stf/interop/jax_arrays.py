@@ -108,16 +108,11 @@ def array_of(memory: Any) -> Any:
 
 def copy_of_device(memory: Any) -> Any:
     """A copy of memory of a device, which the memory's stream waits for."""
-    from stf._drivers.cuda_places import current_context, make_current
-
     jax = library()
     if not memory.layout.nbytes:
         return array_of(np.empty(memory.layout.shape, memory.dtype))
-    before = current_context()
-    try:
+    with cuda_arrays.context_of(memory.stream):  # JAX, when it begins to use the devices, leaves its last one
         seen = jax.dlpack.from_dlpack(memory)
-    finally:
-        make_current(before)  # JAX, when it begins to use the devices, leaves its last one
     must_keep_type(seen, memory.dtype)
     array = jax.numpy.array(seen, copy=True)
     dlpack.export(array, stream=memory.stream)
