@@ -26,7 +26,7 @@ cdef class Captured:
     cdef Executable executable
     cdef cu.CUcontext context
     cdef str where
-    cdef tuple shape
+    cdef tuple shape  # once it was made ready
     cdef readonly int64_t node_count
     cdef public bint is_own
     cdef public object memory  # of what was captured: lives as long as this

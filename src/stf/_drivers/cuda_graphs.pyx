@@ -189,7 +189,6 @@ cdef class Capture:
         """
         cdef cu.CUgraph graph = NULL
         cdef size_t nodes = 0
-        cdef size_t edges = 0
         if self.stream == NULL:
             return None
         stream = self.stream
@@ -205,7 +204,6 @@ cdef class Capture:
                 return None
             try:
                 check(cu.cuGraphGetNodes(graph, NULL, &nodes), "cuGraphGetNodes", self.where)
-                check(cu.cuGraphGetEdges(graph, NULL, NULL, NULL, &edges), "cuGraphGetEdges", self.where)
             except BaseException:
                 cu.cuGraphDestroy(graph)
                 raise
@@ -214,14 +212,13 @@ cdef class Capture:
         if nodes == 0:
             cu.cuGraphDestroy(graph)
             return None
-        return captured_of(self.store, graph, self.context, self.where, nodes, edges)
+        return captured_of(self.store, graph, self.context, self.where, nodes)
 
 
-cdef Captured captured_of(GraphStore store, cu.CUgraph graph, cu.CUcontext context, str where, size_t nodes, size_t edges):
+cdef Captured captured_of(GraphStore store, cu.CUgraph graph, cu.CUcontext context, str where, size_t nodes):
     cdef Captured captured = Captured()
     captured.store, captured.graph, captured.context, captured.where = store, graph, context, where
     captured.node_count = nodes
-    captured.shape = (<int64_t><uintptr_t>context, nodes, edges)
     if store.late:
         captured.late = store.late.pop(<int64_t><uintptr_t>graph, None)
         if store.captures == 0:
@@ -262,8 +259,12 @@ cdef class Captured:
         cdef cu.CUgraphExec handle = NULL
         cdef Executable executable = None
         cdef cu.CUresult code
+        cdef size_t edges = 0
         if self.executable is not None:
             return 0
+        if self.shape is None:
+            check(cu.cuGraphGetEdges(self.graph, NULL, NULL, NULL, &edges), "cuGraphGetEdges", self.where)
+            self.shape = (<int64_t><uintptr_t>self.context, self.node_count, edges)
         if not self.is_own:
             executable = self.store.take(self.shape)
         if executable is not None:
