@@ -226,3 +226,81 @@ def test_recordings_in_pieces_leave_nothing_behind(run):
             for _ in range(100):
                 after = left()
             assert after == before
+
+
+def test_a_queued_graph_that_fails_is_told(run):
+    """Its launch was accepted long ago: all that is left is to say that the context is lost."""
+
+    @run
+    def body():
+        import contextlib
+        import threading
+
+        gate, home = threading.Event(), np.full(4, 1.0)
+        ctx = stf.context(devices="cuda:0")
+        x = ctx.logical_data(home)
+        g = ctx.task_graph()
+        with g:
+            scale(x, 2.0)
+            scale(x, 2.0)
+        for _ in range(2):
+            g.launch()
+        ctx.host_launch(x.rw())(lambda v: gate.wait(30) and None)
+        g.launch()
+        fakecuda.reset_calls("cuGraphLaunch:1")
+        gate.set()
+        with pytest.raises(stf.Error, match="cuGraphLaunch failed .* contexts there are lost.* 'graph'"):
+            x.numpy()
+            ctx.synchronize()
+        with contextlib.suppress(stf.Error):  # it may say so again
+            ctx.finalize()
+        assert home.tolist() == [1.0] * 4  # as it was
+
+
+def test_graphs_of_contexts_that_are_over_are_gone(run):
+    @run
+    def body():
+        def one():
+            with stf.context(devices="cuda:0") as ctx:
+                x, z = ctx.logical_data(np.ones(4)), ctx.logical_data(np.ones(4))
+                g = ctx.task_graph()
+                with g:
+                    scale(x, 2.0)
+                    scale(x, 2.0)
+                    ctx.host_launch(x.rw())(lambda _: None)
+                    scale(x, 2.0)
+                    scale(x, 2.0)
+                for _ in range(3):
+                    g.launch({x: z})
+
+        one()
+        before = counts()
+        for _ in range(5):
+            one()
+        assert counts() == before and before["graphs"] <= 4  # CUDA says later that the last ones are
+
+
+def test_a_part_of_what_a_graph_writes_is_read_afterwards(run):
+    def body():
+        with stf.context(devices="cuda:0") as ctx:
+            for _ in range(10):
+                big, x = ctx.logical_data(np.zeros(200_000)), ctx.logical_data(np.full(8, 1.0))
+                part = list(x.tiles(4))[1]
+                g = ctx.task_graph()
+                with g:
+                    for _ in range(6):
+                        scale(big, 2.0)
+                    scale(part, 3.0)
+                    ctx.launch_kernel(axpy, (1, 1), 0.0, big.read(), part.rw(), 1)
+                    ctx.prefetch(part, stf.data_place.host())
+                for _ in range(3):
+                    g.launch()
+                g.close()
+                del g, part
+                out = ctx.logical_data(np.zeros(8))
+                with ctx.task(out.write(), x.read()) as t:
+                    there, here = t.cupy()
+                    there[...] = here
+                assert out.numpy().tolist() == [1.0] * 4 + [27.0] * 4
+
+    run(body, FAKECUDA_SEED="3")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import stf
+from stf._engine.pieces import Piece, cut
 from stf._engine.rebinding import all_parts
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -67,7 +68,7 @@ def recorded(seed, devices):
     graph = ctx.task_graph()
     with graph:
         for _ in range(3):
-            emitter.do(tree(rng, 4, 3, 2, frozenset()))
+            emitter.do(tree(rng, 4, 3, 2, frozenset(), True))
     return ctx, graph
 
 
@@ -83,6 +84,42 @@ def test_all_conflicts_are_ordered(devices):
                 conflicts += len(unordered(part.program, []))
             graph.close()
     assert conflicts > 5000  # that would be there without edges
+
+
+@pytest.mark.parametrize("share", [0.03, 0.3])
+def test_pieces_keep_that_order(share):
+    """Whatever nodes the host does, the others in pieces are done once, and after what they need."""
+    rng, cuts, joined = random.Random(1), 0, 0
+    for seed in range(60):
+        ctx, graph = recorded(seed, "cpu:3")
+        with ctx:
+            for part in all_parts(graph._recording):
+                program = part.program
+                hosts = {node for node in range(program.count) if rng.random() < share}
+                outline, graphs = cut(part, [[] for _ in range(program.count)], hosts, 1)
+                numbers = {id(program.work_of(node)[0]): node for node in range(program.count) if program.work_of(node)}
+                done, edges = [], []
+                for number in range(outline.count):
+                    done.append(nodes_in(outline, number, numbers, edges))
+                edges += [(a, b) for first, then in outline.edges() for a in done[first] for b in done[then]]
+                assert sorted(node for nodes in done for node in nodes) == sorted(numbers.values())
+                assert unordered(program, edges) == [], (seed, part.story)
+                cuts, joined = cuts + (graphs > 1), joined + max(map(len, done), default=0)
+            graph.close()
+    assert cuts > 50 and joined > 500
+
+
+def nodes_in(outline, number, numbers, edges):
+    """The nodes of a program, by `numbers`, in a node of its outline; the edges inside of a piece are added."""
+    (operation, *_) = outline.work_of(number) or [None]
+    if operation is None:
+        return []
+    if operation[0] != RUN or not isinstance(operation[1], Piece):
+        return [numbers[id(operation)]]
+    piece = operation[1].program
+    mine = [numbers[id(piece.work_of(node)[0])] if piece.work_of(node) else None for node in range(piece.count)]
+    edges += [(mine[a], mine[b]) for a, b in piece.edges() if mine[a] is not None and mine[b] is not None]
+    return [node for node in mine if node is not None]
 
 
 def test_an_edge_that_lacks_is_found():

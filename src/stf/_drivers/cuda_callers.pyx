@@ -163,6 +163,20 @@ cdef cu.CUresult copy_in(Store* store, int64_t target, cu.CUstream stream) noexc
     return code
 
 
+cdef tuple extent(int64_t address, tuple strides, tuple shape, int64_t itemsize):
+    """The first address of an array, and the one behind it."""
+    cdef int64_t first = address, end = address + itemsize
+    for n, stride in zip(shape, strides):
+        if n == 0:
+            return address, address
+        reach = (n - 1) * stride
+        if reach < 0:
+            first += reach
+        else:
+            end += reach
+    return first, end
+
+
 cdef tuple packed_strides(tuple shape, int64_t itemsize):
     """Strides in bytes of an array without gaps, in C order."""
     strides = []
@@ -184,7 +198,7 @@ cdef class CallersDriver(CudaDriver):
     cdef list graphs
     cdef list stages
     cdef GraphStore store
-    cdef set late  # memory of the host, not pinned, that graphs may still be writing
+    cdef set late  # (first, end) of memory of the host, not pinned, that graphs may still be writing
     cdef bint conditions  # whether graphs may have conditional nodes
 
     def __init__(self, ordinals, workers=4, capacity=None, submit_thread=None, graph_cache=GRAPH_CACHE, conditions=True):
@@ -305,7 +319,7 @@ cdef class CallersDriver(CudaDriver):
             try:
                 self.issue_captured(<DeviceStream>stream, op.body)
             except BaseException as error:
-                self.errors.append(error)
+                self.failed(stream, error)
         else:
             return CudaDriver.issue(self, stream, op)
         return True
@@ -314,12 +328,19 @@ cdef class CallersDriver(CudaDriver):
         """Launch a graph that was queued, as it was to be then."""
         cdef Captured graph = what[0]
         cdef list changes = what[1]
-        graph.queued -= 1
-        if self.lost is not None:
-            raise self.lost
-        self.flush()
-        if changes is not None:
-            graph.renew(changes)
+        try:
+            if self.lost is not None:
+                raise self.lost
+            self.flush()
+            if changes is not None:
+                graph.renew(changes)
+            self.launch_captured(lane, graph)
+        finally:
+            graph.queued -= 1  # until here others of it are queued too
+        return 0
+
+    cdef int launch_captured(self, DeviceStream lane, Captured graph) except -1:
+        """Launch a graph; note what it writes of the host's memory."""
         graph.launch(lane.handle, lane.captured or lane.foreign)
         if graph.late is not None:
             self.late.update(graph.late)
@@ -400,7 +421,11 @@ cdef class CallersDriver(CudaDriver):
                 self.wait_done(<DeviceStream>item, (<DeviceStream>item).completed)
             for end in self.ends:
                 end.acquire()
+            for item in self.streams:  # all is done, and what was kept for it goes, with its graphs
+                if isinstance(item, DeviceStream) and not (<DeviceStream>item).captured:
+                    (<DeviceStream>item).keeps = []
             self.sweep()
+            unfinished[:] = [item for item in unfinished if not isinstance(item, GraphKeep) or not (<GraphKeep>item).gone[0]]
             unfinished.extend(self.graphs)
             before = push((<Device>self.devices[0]).context)
             for item in self.stages:
@@ -425,9 +450,7 @@ cdef class CallersDriver(CudaDriver):
             self.submitter.put(LAUNCH_GRAPH, lane.context, lane.handle, <int64_t><uintptr_t>graph.executable.handle, lane.device)
             return self.hear()
         self.flush()
-        graph.launch(lane.handle, lane.captured or lane.foreign)
-        if graph.late is not None:
-            self.late.update(graph.late)
+        self.launch_captured(lane, graph)
         graph.proven = not lane.captured and graph.executable is not None and graph.late is None
         return 0
 
@@ -493,10 +516,14 @@ cdef class CallersDriver(CudaDriver):
                 self.drain_stream(lane)  # what the array was given before must be there
         elif lane.captured:
             if keep[0] is not None and self.store.captures and not is_cudas(target):
-                self.store.late.setdefault(graph_of(lane.handle), []).append(target)
-        elif self.late and keep[1] is not None and source in self.late:
-            self.drain_stream(lane)  # which comes after that graph; CUDA reads such memory at once
-            self.late.discard(source)
+                written = extent(target, target_strides, shape, itemsize)
+                self.store.late.setdefault(graph_of(lane.handle), []).append(written)
+        elif self.late and keep[1] is not None:
+            first, end = extent(source, source_strides, shape, itemsize)
+            awaited = [known for known in self.late if known[0] < end and first < known[1]]
+            if awaited:
+                self.drain_stream(lane)  # which comes after those graphs; CUDA reads such memory at once
+                self.late.difference_update(awaited)
         return CudaDriver.issue_copy(self, lane, target, target_strides, source, source_strides, shape, itemsize, keep)
 
     cdef int copy_staged(self, DeviceStream lane, int64_t target, int64_t source, int64_t nbytes, bint outwards, object keep) except -1:

@@ -32,7 +32,7 @@ cdef class Captured:
     cdef public object memory  # of what was captured: lives as long as this
     cdef bint proven  # CUDA launched it, and will not refuse it
     cdef int queued  # launches that CUDA was not given yet
-    cdef list late  # memory of the host, not pinned, that it writes; None for none
+    cdef list late  # (first, end) of memory of the host, not pinned, that it writes; None for none
     cdef int launch(self, cu.CUstream stream, bint may_be_captured) except -1
     cdef int prepare(self) except -1
     cdef int add_to(self, cu.CUstream stream) except -1

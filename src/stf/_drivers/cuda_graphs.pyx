@@ -81,8 +81,8 @@ cdef class GraphStore:
         How many executables were made, and how many were updated instead.
     captures : int
         How many captures have not ended.
-    late : dict of int to list of int
-        The memory of the host, not pinned, that graphs which are being captured write.
+    late : dict of int to list of tuple
+        The memory of the host, not pinned, that graphs which are being captured write: (first, end) by the graph.
     """
 
     def __init__(self, int64_t limit):

@@ -75,5 +75,6 @@ cdef class QueueDriver(Driver):
     cdef Stream take(self)
     cdef int execute(self, Stream stream, Op op) except -1
     cdef int perform(self, Stream stream, Op op) except -1
+    cdef int failed(self, Stream stream, object error) except -1
 
 cdef Op make_op(int kind, object body)

@@ -423,9 +423,14 @@ class QueueDriver(Driver):
             else:
                 self.perform(stream, op)
         except BaseException as error:
-            self.errors.append(error)
+            self.failed(stream, error)
         stream.runner = 0
         op.body = None
+        return 0
+
+    def failed(self, stream, error):
+        """Remember what an operation raised that nobody waits for."""
+        self.errors.append(error)
         return 0
 
     def perform(self, stream, op):

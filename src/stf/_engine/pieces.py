@@ -64,6 +64,24 @@ def in_pieces(recording: Any, where: int, memory: int) -> Program | None:
     }
     if not hosts or len(hosts) == program.count:
         return None
+    outline, graphs = cut(recording, routines, hosts, where)
+    if not graphs:
+        return None
+    log.info(
+        "%s is, in pieces, %s of the device's and %s of the host",
+        recording.story,
+        f"{graphs} graph{'s' if graphs > 1 else ''}",
+        f"{len(hosts)} step{'s' if len(hosts) > 1 else ''}",
+    )
+    return outline
+
+
+def cut(recording: Any, routines: list[Any], hosts: set[int], where: int) -> tuple[Program, int]:
+    """A program of the pieces of a recording and its nodes `hosts`; and how many pieces that are graphs, for `where`.
+
+    `routines` are the nested programs of each node.
+    """
+    program: Program = recording.program
     read = {flag for node in hosts for part in routines[node] or () for flag in part.flags()}
     before, after = _host_steps(program, hosts)
     groups: dict[tuple[int, int], list[int]] = {}
@@ -74,7 +92,8 @@ def in_pieces(recording: Any, where: int, memory: int) -> Program | None:
     place_of: dict[int, int] = {}
     for key in sorted(groups):
         nodes = groups[key]
-        needs = {place_of[need] for node in nodes for need in program.needs_of(node) if need in place_of}
+        inside = set(nodes)
+        needs = {place_of[need] for node in nodes for need in program.needs_of(node) if need not in inside}
         if len(nodes) > 1:
             parts = [part for node in nodes for part in routines[node] or ()]
             piece = Piece(recording, _part_of(program, nodes), parts, read)
@@ -83,15 +102,7 @@ def in_pieces(recording: Any, where: int, memory: int) -> Program | None:
         else:
             number = outline.take(program, nodes[0], needs)
         place_of.update(dict.fromkeys(nodes, number))
-    if not graphs:
-        return None
-    log.info(
-        "%s is, in pieces, %s of the device's and %s of the host",
-        recording.story,
-        f"{graphs} graph{'s' if graphs > 1 else ''}",
-        f"{len(hosts)} step{'s' if len(hosts) > 1 else ''}",
-    )
-    return outline
+    return outline, graphs
 
 
 def _is_the_hosts(part: Any, where: int, memory: int) -> bool:
