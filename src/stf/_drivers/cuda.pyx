@@ -34,7 +34,6 @@ from stf._drivers.copyplan import plan_copy
 from stf._drivers.cuda_devices import function_on, parameters_of
 from stf._drivers.cuda_places import function_in
 from stf._drivers.fillplan import plan_fill
-from stf.errors import DriverError
 
 
 cdef class CudaDriver(QueueDriver):
@@ -414,14 +413,6 @@ cdef class CudaDriver(QueueDriver):
         except BaseException as error:
             self.failed(stream, error)
         return True
-
-    cdef int failed(self, Stream stream, object error) except -1:
-        """What CUDA was given later than it was asked for did not work, and is missing: all is lost."""
-        if self.lost is None and isinstance(error, DriverError):
-            self.lost = told(self.loss_watchers, error, stream.device)
-        elif error is not self.lost:
-            QueueDriver.failed(self, stream, error)
-        return 0
 
     cpdef int launch(self, int stream, int64_t function, int gx, int gy, int gz, int bx, int by, int bz, int shared, int64_t block, int nbytes) except -1:
         cdef DeviceStream lane = <DeviceStream>self.streams[stream]

@@ -19,10 +19,11 @@ from stf._drivers.base cimport MANAGED
 from stf._drivers.cuda cimport CudaDriver
 from stf._drivers.cuda_graphs cimport Captured, GraphStore, graph_of
 from stf._drivers.cuda_submitter cimport LAUNCH_GRAPH
-from stf._drivers.cuda_devices cimport FAR, Device, check, pop, push
+from stf._drivers.cuda_devices cimport FAR, Device, check, pop, push, told
 from stf._drivers.cuda_memory cimport is_cudas
 from stf._drivers.cuda_places cimport adopt_stream, make_stream
 from stf._drivers.cuda_streams cimport RING, DeviceStream, HostStream, destroy_events, destroy_stream, leave, refresh
+from stf._drivers.cuda_work cimport extent, packed_strides
 from stf._drivers.queues cimport CALL, GRAPH, KEEP, Op, QueueDriver, Stream, make_op
 
 import threading
@@ -30,7 +31,7 @@ import threading
 from stf._drivers.cuda_devices import current_ordinal
 from stf._drivers.cuda_graphs import Capture, Condition, last_node
 from stf._drivers.base import Registered
-from stf.errors import CaptureError
+from stf.errors import CaptureError, DriverError
 
 LAST_DEFAULT = 2  # CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are 1 and 2; 0 is the default stream too
 
@@ -161,29 +162,6 @@ cdef cu.CUresult copy_in(Store* store, int64_t target, cu.CUstream stream) noexc
     if code == cu.CUDA_SUCCESS:
         code = cu.cuLaunchHostFunc(stream, end_store, store)
     return code
-
-
-cdef tuple extent(int64_t address, tuple strides, tuple shape, int64_t itemsize):
-    """The first address of an array, and the one behind it."""
-    cdef int64_t first = address, end = address + itemsize
-    for n, stride in zip(shape, strides):
-        if n == 0:
-            return address, address
-        reach = (n - 1) * stride
-        if reach < 0:
-            first += reach
-        else:
-            end += reach
-    return first, end
-
-
-cdef tuple packed_strides(tuple shape, int64_t itemsize):
-    """Strides in bytes of an array without gaps, in C order."""
-    strides = []
-    for n in reversed(shape):
-        strides.append(itemsize)
-        itemsize *= n
-    return tuple(reversed(strides))
 
 
 # -- the driver ----------------------------------------------------------------------------------------------------
@@ -323,6 +301,14 @@ cdef class CallersDriver(CudaDriver):
         else:
             return CudaDriver.issue(self, stream, op)
         return True
+
+    cdef int failed(self, Stream stream, object error) except -1:
+        """What CUDA was given later than it was asked for did not work, and is missing: all is lost."""
+        if self.lost is None and isinstance(error, DriverError):
+            self.lost = told(self.loss_watchers, error, stream.device)
+        elif error is not self.lost:
+            QueueDriver.failed(self, stream, error)
+        return 0
 
     cdef int issue_captured(self, DeviceStream lane, tuple what) except -1:
         """Launch a graph that was queued, as it was to be then."""

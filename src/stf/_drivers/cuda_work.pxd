@@ -7,3 +7,5 @@ cdef cu.CUresult launch_function(int64_t function, int gx, int gy, int gz, int b
 cdef cu.CUresult order_streams(cu.CUstream first, cu.CUstream second, cu.CUevent passing) noexcept
 cdef cu.CUresult copy_run(int64_t target, int64_t source, int64_t width, cu.CUstream stream, bint may_block) noexcept
 cdef cu.CUresult copy_planned(object plan, int64_t target, int64_t source, cu.CUstream stream, bint may_block)
+cdef tuple extent(int64_t address, tuple strides, tuple shape, int64_t itemsize)
+cdef tuple packed_strides(tuple shape, int64_t itemsize)
