@@ -434,10 +434,12 @@ cdef class CallersDriver(CudaDriver):
             return self.queue_captured(stream, graph, None)
         if graph.proven and not (lane.captured or lane.foreign) and graph.context == lane.context and self.submitter.takes():
             self.submitter.put(LAUNCH_GRAPH, lane.context, lane.handle, <int64_t><uintptr_t>graph.executable.handle, lane.device)
+            if graph.late is not None:  # CUDA may take until they are written to launch it
+                self.late.update(graph.late)
             return self.hear()
         self.flush()
         self.launch_captured(lane, graph)
-        graph.proven = not lane.captured and graph.executable is not None and graph.late is None
+        graph.proven = not lane.captured and graph.executable is not None
         return 0
 
     cpdef bint defers(self, int stream, object captured) except -1:
