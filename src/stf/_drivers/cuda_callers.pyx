@@ -432,9 +432,10 @@ cdef class CallersDriver(CudaDriver):
         cdef Captured graph = captured
         if self.defers(stream, graph):
             return self.queue_captured(stream, graph, None)
-        if graph.proven and not (lane.captured or lane.foreign) and graph.context == lane.context and self.submitter.takes():
+        cdef bint may_help = graph.proven and not (lane.captured or lane.foreign) and graph.context == lane.context
+        if may_help and (self.submitter.takes() if graph.late is None else self.submitter.takes_slow()):
             self.submitter.put(LAUNCH_GRAPH, lane.context, lane.handle, <int64_t><uintptr_t>graph.executable.handle, lane.device)
-            if graph.late is not None:  # CUDA may take until they are written to launch it
+            if graph.late is not None:  # CUDA launches it no sooner than these are written
                 self.late.update(graph.late)
             return self.hear()
         self.flush()

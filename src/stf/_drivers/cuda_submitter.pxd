@@ -48,6 +48,7 @@ cdef class Submitter:
     cdef atomic[int] failed  # what CUDA said, and of which call and device: one number
 
     cdef bint takes(self) except -1
+    cdef bint takes_slow(self) except -1
     cdef bint takes_launch(self, int64_t function, int gy, int gz, int bx, int by, int bz, int shared, int nbytes) except -1
     cdef int prove(self, int64_t function, int bx, int by, int bz, int shared) noexcept
     cdef Submission* slot(self) noexcept

@@ -44,6 +44,7 @@ cdef extern from "pythread.h":
 
 CALLS = ("cuLaunchKernel", "cuEventRecord", "cuStreamWaitEvent", "cuMemFreeAsync", "cuGraphLaunch")  # by kind
 EAGER = 24  # submissions in a row before the thread helps
+cdef int NEVER = 1 << 30
 cdef enum:
     LOOKS = 4000  # for work, before the thread goes to sleep: some hundred microseconds
     LAST_LOOKS = 400
@@ -58,7 +59,7 @@ cdef class Submitter:
         self.ring = <Submission*>calloc(CAPACITY, sizeof(Submission))
         if self.ring == NULL:
             raise MemoryError
-        self.eager = 0 if enabled else EAGER if enabled is None else 1 << 30
+        self.eager = 0 if enabled else EAGER if enabled is None else NEVER
         self.bell = <void*>PyThread_allocate_lock()
         self.end = <void*>PyThread_allocate_lock()
         PyThread_acquire_lock(<PyThread_type_lock>self.bell, 1)
@@ -79,6 +80,13 @@ cdef class Submitter:
         if not self.running:
             self.start()
         return True
+
+    cdef bint takes_slow(self) except -1:
+        """Whether the next submission does, for which CUDA takes long: wherever the thread may help."""
+        if self.eager == NEVER:
+            return False
+        self.streak = self.eager
+        return self.takes()
 
     cdef bint takes_launch(self, int64_t function, int gy, int gz, int bx, int by, int bz, int shared, int nbytes) except -1:
         """Whether a launch does: if the same block was launched before, so that CUDA will not refuse it."""
