@@ -18,7 +18,7 @@ from stf._engine.captured import DriverGraph
 from stf._engine.nodes import Program
 
 NEVER = 1 << 62  # later than anything that the host does
-CALL, RUN = 3, 6
+RUN = 6
 log = logging.getLogger("stf")
 
 
