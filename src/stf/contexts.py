@@ -29,6 +29,7 @@ from stf.filling import Filling
 from stf.foreign import ForeignPlace
 from stf.functions import TaskFunction
 from stf.graphs import Graphs, close_graphs
+from stf.host_launches import HostLaunch
 from stf.interop import adapters
 from stf.interop.kernels import function_key
 from stf.kernels.launching import KernelTask, Launching
@@ -36,7 +37,6 @@ from stf.loans import Lending
 from stf.observing import Observing, observes_times
 from stf.places import DataPlace, ExecPlace, Grid, as_exec_place
 from stf.registry import Registry
-from stf.tasks import HostLaunch
 from stf.waiting import Waiting
 
 __all__ = [
@@ -127,6 +127,26 @@ def context(
 
 class Context(Launching, Creation, Filling, Lending, Waiting, Observing, Graphs):
     """Data, tasks and what orders them. Made by `stf.context`."""
+
+    __slots__ = (  # with a dict, Python 3.12 would look every method up twice
+        "_caller",
+        "_device_times",
+        "_dot",
+        "_driver",
+        "_finished",
+        "_graphs",
+        "_loans",
+        "_more_places",
+        "_observers",
+        "_resources",
+        "_sections",
+        "_spec",
+        "_suspects",
+        "_trace",
+        "name",
+        "on_cuda",
+        "registry",
+    )
 
     def __init__(
         self,
@@ -381,7 +401,7 @@ class Context(Launching, Creation, Filling, Lending, Waiting, Observing, Graphs)
         name : str, optional
             What pictures and messages call the task.
         """
-        task = self.make_task(args, options.name_of(name))
+        task = self.make_task_at(args, options.name_of(name))
         if task.where < 0:
             raise PlaceError("kernels of ctx.cuda_kernel run at one place, got a grid; use ctx.task(grid, ...).streams")
         task.find_site_outside()
@@ -404,7 +424,7 @@ class Context(Launching, Creation, Filling, Lending, Waiting, Observing, Graphs)
         function = fn if isinstance(fn, TaskFunction) else TaskFunction(fn)
         function = function.named(name) if name is not None else function
         function = function.on(place) if place is not None else function
-        task = self.make_task((), None)
+        task = self.make_task_at((), None)
         task.find_site_outside()
         function.call(self, task, args, {})
 

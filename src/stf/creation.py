@@ -25,6 +25,8 @@ FLOAT64 = np.dtype(np.float64)
 class Creation:
     """What of a context makes data."""
 
+    __slots__ = ()
+
     engine: Any
     on_cuda: bool
     place_of_memory: Callable[..., int]

@@ -120,7 +120,7 @@ class Epoch:
         context = self._context()
         if context is None:  # it was dropped, and is being finalized
             return self.engine.new_task("graph", 1)
-        return context.make_launch("graph")
+        return context.make_launch_at("graph")
 
     def discard(self) -> None:
         """Forget what was recorded."""

@@ -19,6 +19,8 @@ from stf.places import DataPlace
 class Filling:
     """What of a context fills and copies data."""
 
+    __slots__ = ()
+
     engine: Any
     _check_array: Callable[[Any], None]
     _check_mine: Callable[[Any], None]

@@ -117,7 +117,7 @@ class TaskFunction:
         """Turn arguments into accesses; return the shapes of containers by parameter, or None."""
         i: cython.int
         shapes = None
-        task.accesses = accesses = []
+        accesses = []
         for i in range(len(args)):
             parameter: Parameter = self.parameters[i]
             value = args[i]
@@ -128,7 +128,7 @@ class TaskFunction:
                     else:
                         accesses.append(make_access(value, parameter.mode, None))
                 else:
-                    shape = self.add_container(task, parameter, value)
+                    shape = self.add_container(accesses, parameter, value)
                     if shape is not None:
                         if shapes is None:
                             shapes = {}
@@ -138,6 +138,7 @@ class TaskFunction:
                     f"parameter '{parameter.name}' of task '{self.symbol}' has no access mode, got {value!r}; annotate "
                     "it stf.Read, stf.Write or stf.ReadWrite"
                 )
+        task.accesses = tuple(accesses)
         return shapes
 
     def make_body(self, task, fn, args, shapes):
@@ -177,16 +178,16 @@ class TaskFunction:
                     origins = None  # which a body may ask for its data
         return make_body(task, fn, args, written, self.kinds, late, origins)
 
-    def add(self, task: Task, parameter, value):
+    def add(self, accesses: list, parameter, value):
         if parameter.mode == ACCUMULATE:
-            task.accesses.append(accumulate_access(value, parameter.op))
+            accesses.append(accumulate_access(value, parameter.op))
         else:
-            task.accesses.append(make_access(value, parameter.mode, None))
+            accesses.append(make_access(value, parameter.mode, None))
 
-    def add_container(self, task: Task, parameter, value):
+    def add_container(self, accesses: list, parameter, value):
         """Accesses for a list, tuple, dict or dataclass of data; the shape tells how to build it again."""
         if isinstance(value, DataHandle):
-            self.add(task, parameter, value)
+            self.add(accesses, parameter, value)
             return None
         if isinstance(value, Access):
             if value.mode & ~parameter.mode:
@@ -194,31 +195,35 @@ class TaskFunction:
                     f"parameter '{parameter.name}' of task '{self.symbol}' is opened for less than the access passed: "
                     f"{value!r}"
                 )
-            task.accesses.append(value)
+            accesses.append(value)
             return None
         if hasattr(value, "expand_mode"):
             parts = value.expand_mode(parameter.mode)
-            task.accesses.extend(parts)
+            accesses.extend(parts)
             return ("parts", len(parts), value.rebuild)
         if isinstance(value, (list, tuple)):
             kind = type(value)
-            return ("sequence", kind, [self.add_container(task, parameter, item) for item in value])
+            return ("sequence", kind, [self.add_container(accesses, parameter, item) for item in value])
         if isinstance(value, dict):
-            return ("dict", list(value), [self.add_container(task, parameter, item) for item in value.values()])
+            return ("dict", list(value), [self.add_container(accesses, parameter, item) for item in value.values()])
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             names = [field.name for field in dataclasses.fields(value)]
-            return ("dataclass", (value, names), [self.add_field(task, parameter, getattr(value, n)) for n in names])
+            return (
+                "dataclass",
+                (value, names),
+                [self.add_field(accesses, parameter, getattr(value, n)) for n in names],
+            )
         if hasattr(value, "ravel") and getattr(value, "dtype", None) == "O":
-            return ("object array", value.shape, [self.add_container(task, parameter, v) for v in value.ravel()])
+            return ("object array", value.shape, [self.add_container(accesses, parameter, v) for v in value.ravel()])
         raise TypeError(
             f"parameter '{parameter.name}' of task '{self.symbol}' takes logical data (or a list, tuple, dict or "
             f"dataclass of them), got {type(value).__name__}; register the array with ctx.logical_data"
         )
 
-    def add_field(self, task: Task, parameter, value):
+    def add_field(self, accesses: list, parameter, value):
         """A dataclass may mix data and plain values."""
         if isinstance(value, (DataHandle, Access, list, tuple, dict)) or hasattr(value, "expand_mode"):
-            return self.add_container(task, parameter, value)
+            return self.add_container(accesses, parameter, value)
         return ("plain", value, None)
 
     def adopt(self, task, context):

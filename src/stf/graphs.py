@@ -30,6 +30,8 @@ __all__ = ["TaskGraph"]
 class Graphs:
     """What of a context records."""
 
+    __slots__ = ()
+
     engine: Any
     _must_be_open: Any
     _graphs: Any
@@ -291,7 +293,9 @@ class TaskGraph(GraphCore):
         reason = graph.refusal
         if graph.graph is None and reason is None:
             try:
-                graph.make(playing.make_launch(context.engine, context.make_launch(self.name), None), self._recording)
+                graph.make(
+                    playing.make_launch(context.engine, context.make_launch_at(self.name), None), self._recording
+                )
             except CaptureError as error:
                 reason = error
         if graph.graph is None:

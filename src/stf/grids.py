@@ -55,7 +55,7 @@ class GridTask:
         return self
 
     def _open_lane(self, place: Any, main: int | None) -> None:
-        member = self.context.make_task((place,), self.task.symbol)
+        member = self.context.make_task_at((place,), self.task.symbol)
         member.kind = "lane"
         member.apart = True
         member.find_site_outside()

@@ -23,6 +23,8 @@ __all__ = ["Frozen", "Lending"]
 class Lending:
     """What of a context lends data."""
 
+    __slots__ = ()
+
     engine: Any
     arrays: str | None
     on_cuda: bool

@@ -16,6 +16,7 @@ from stf.tasks import Task
 
 log = logging.getLogger("stf")
 
+NO_SLOTS: tuple[str, ...] = ()
 DOT_OPTIONS = (
     "ignore_prereqs",
     "color_by_device",
@@ -32,18 +33,23 @@ DOT_OPTIONS = (
 class Observing:
     """What of a context is for looking at it."""
 
+    __slots__ = NO_SLOTS  # `Context` has them
+
     engine: Any
     name: str | None
     _driver: Any
     _spec: Any
     _finished: bool
+    _dot: Any
+    _trace: Any
+    _device_times: Any
+    _sections: int
+    _loans: int
 
     def _setup_observers(self, observe: str | bool) -> None:
         if observe not in (False, True, "dot", "trace", None):
             raise ValueError(f"observe is 'dot', 'trace', True or False, got {observe!r}")
-        self._dot: Any = None
-        self._trace: Any = None
-        self._device_times: Any = None
+        self._dot = self._trace = self._device_times = None
         self._sections = 0
         self._loans = 0
         if observe in (True, "dot") or config.dot_file:

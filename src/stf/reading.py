@@ -44,7 +44,7 @@ def read_on_host(context, data):
     access = make_access(data, READ, None)
     if not data.core.token:
         access.place = 0
-    task.accesses = [access]
+    task.accesses = (access,)
     task.kind = "wait"
     task.where = 0
     task.find_site_outside()

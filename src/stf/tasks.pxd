@@ -17,8 +17,9 @@ cdef class ContextCore:
     cdef public int default_code
     cdef public str arrays
     cdef object __weakref__
-    cpdef Task make_task(self, object args, object symbol)
-    cpdef Task make_launch(self, object name)
+    cdef Task make_task(self, tuple args, object symbol)
+    cdef Task make_launch(self, object name)
+    cdef int sort_arguments(self, Task task, tuple args) except -1
 
 @cython.no_gc
 cdef class Task(TaskCore):
@@ -31,7 +32,3 @@ cdef class Task(TaskCore):
 
 cdef class EngineEntry:
     cdef Engine engine
-
-cdef class HostLaunch:
-    cdef Task task
-    cdef tuple extra

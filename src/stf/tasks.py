@@ -15,6 +15,7 @@ try:
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
+from stf._blocks import bind_lightly
 from stf._engine import outcomes, waits
 from stf._engine.access import Access, DataHandle
 from stf._engine.failures import Failure
@@ -85,8 +86,12 @@ class ContextCore:
         return task
 
     def make_task_at(self, accesses, symbol):
-        """A task of the context's own."""
-        return self.make_task(accesses, symbol)
+        """A task of the context's own, for modules that are not compiled."""
+        return self.make_task(tuple(accesses), symbol)
+
+    def make_launch_at(self, name):
+        """As `make_launch`, for modules that are not compiled."""
+        return self.make_launch(name)
 
     def make_launch(self, name):
         """A task of the context's own that launches what was recorded."""
@@ -111,8 +116,8 @@ class ContextCore:
             refuse_name(symbol)
         task.symbol = symbol
         task.where = self.default_code
-        task.accesses = accesses = list(args)
-        for arg in accesses:
+        task.accesses = args
+        for arg in args:
             if not isinstance(arg, Access):
                 self.sort_arguments(task, args)
                 return task
@@ -140,9 +145,10 @@ class ContextCore:
                 continue
             if task.groups is not None:
                 task.groups.append((len(accesses) - 1, 1, None))
-        task.accesses = accesses
+        task.accesses = tuple(accesses)
         if not placed and active_places[0]:
             task.where = self.current_place_code()
+        return 0
 
     def place_code(self, place):
         """The engine's number of an execution place; `Context` knows."""
@@ -178,34 +184,6 @@ class EngineEntry:
         self.engine.gate.leave()
 
 
-class HostLaunch:
-    """A builder of a host function's task: call it with the function, or decorate one."""
-
-    def __init__(self, task, extra):
-        self.task = task
-        self.extra = extra
-
-    def __call__(self, fn):
-        self.task.must_be_new("host_launch")
-        if not callable(fn):
-            raise TypeError(f"host_launch takes a function, got {type(fn).__name__}")
-        if self.task.symbol is None:
-            self.task.symbol = getattr(fn, "__name__", None)
-        submit_body(self.task, fn, self.extra)
-        return fn
-
-    def on(self, place):
-        """Say where it runs: the host, and nothing else. Return the builder."""
-        if self.task.context.place_code(place) != 0:
-            raise PlaceError(f"host_launch runs on the host, got {place!r}; use ctx.task(place, ...) for a device")
-        return self
-
-    def set_symbol(self, symbol):
-        """Name the task; return the builder."""
-        self.task.symbol = name_of(symbol)
-        return self
-
-
 @cython.no_gc
 @cython.cclass
 class Task(TaskCore):
@@ -221,15 +199,17 @@ class Task(TaskCore):
     def add_deps(self, *accesses):
         """Add accesses; before the task starts. Returns the task."""
         self.must_be_new("add_deps")
+        joined = list(self.accesses)
         for access in accesses:
             if hasattr(access, "expand"):
-                add_group(self, self.accesses, access)
+                add_group(self, joined, access)
                 continue
             if not isinstance(access, Access):
                 raise TypeError(f"add_deps takes accesses such as lX.read(), got {type(access).__name__}")
-            self.accesses.append(access)
+            joined.append(access)
             if self.groups is not None:
-                self.groups.append((len(self.accesses) - 1, 1, None))
+                self.groups.append((len(joined) - 1, 1, None))
+        self.accesses = tuple(joined)
         return self
 
     add_dep = add_deps
@@ -629,6 +609,8 @@ if not cython.compiled:
     Task.context = Task.groups = Task.restore = Task.borrowed = None
     Task.bare = False
     Task.__del__ = Task.__dealloc__
+
+bind_lightly(Task)
 
 
 def add_group(task: Task, accesses, several):

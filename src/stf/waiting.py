@@ -19,6 +19,8 @@ from stf.places import DataPlace
 class Waiting:
     """What of a context waits."""
 
+    __slots__ = ()
+
     engine: Any
     on_cuda: bool
     _caller: Any

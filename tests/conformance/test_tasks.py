@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import sys
 import threading
 
 import numpy as np
@@ -31,6 +33,45 @@ def test_views_of_a_with_block(ctx):
                 x[0] = 1
     assert repr(t) == "<task 'mine' at device(0), ended>"
     assert lY.numpy().tolist() == [0, 2, 4]
+
+
+def test_the_methods_of_a_with_block_are_methods(ctx):
+    token = ctx.token()
+    with contextlib.ExitStack() as stack:
+        task = stack.enter_context(ctx.task(token.rw(), name="stacked"))
+        assert repr(task) == "<task 'stacked' at device(0), open>"
+    assert repr(task) == "<task 'stacked' at device(0), ended>"
+    task = ctx.task(token.rw())
+    enter, leave = task.__enter__, task.__exit__
+    assert enter() is task and leave(None, None, None) is None
+    with pytest.raises(TypeError):
+        enter(1)
+    with pytest.raises(TypeError):
+        leave(None)
+    with pytest.raises(TypeError):
+        leave(None, None, None, None)
+    with pytest.raises(TypeError):
+        leave(None, None, other=None)
+    with pytest.raises((TypeError, AttributeError)):
+        type(task).__enter__(token)
+    assert type(task).__exit__(task, None, None, None) is None
+    many = [ctx.task(token.read()) for _ in range(20)]
+    leaves = [task.__exit__ for task in many if task.__enter__() is task]
+    for leave in reversed(leaves):
+        leave(kind=None, error=None, trace=None)
+    assert len(leaves) == 20 and all("ended" in repr(task) for task in many)
+
+
+def test_a_with_block_lets_go_of_its_task(ctx):
+    token = ctx.token()
+    for _ in range(3):
+        with ctx.task(token.rw()):
+            pass
+    count = sys.getrefcount(token)
+    for _ in range(40):
+        with ctx.task(token.rw()), ctx.task(), ctx.task(), contextlib.suppress(KeyError):
+            raise KeyError
+    assert sys.getrefcount(token) == count
 
 
 def test_place_may_stand_anywhere(ctx):

@@ -114,7 +114,8 @@ def open_at_exit():
     resources = stf.Resources()
     atexit.register(lambda: None)
     one, two = stf.context(devices="cuda:0"), stf.context(devices="cuda:0", resources=resources)
-    two.me = [two]
+    circle = [two]
+    circle.append(circle)
     lX, lY = one.logical_data(X), two.logical_data(Y)
     add(lX), add(lY)
     one.host_launch(lX.rw())(lambda x: np.add(x, 1, out=x))

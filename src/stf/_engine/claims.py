@@ -132,7 +132,7 @@ def join_duplicates(engine: Engine, task: TaskCore):
                 )
             merged: Access = make_access_like(access, known.mode | access.mode)
             joined[access.core.id] = merged
-    task.uses = list(joined.values())
+    task.uses = tuple(joined.values())
     return 0
 
 

@@ -16,6 +16,11 @@ cdef class Layout:
     cdef Layout packed_form
     cpdef Layout packed(self)
 
+cdef class SpareLists:
+    cdef list lists
+    cdef list take(self, int count)
+    cdef int give(self, list items) except -1
+
 cdef class Replica:
     cdef readonly int place
     cdef public int64_t address

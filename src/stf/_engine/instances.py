@@ -68,6 +68,31 @@ def packed_strides(shape, strides, itemsize):
     return tuple(packed)
 
 
+@cython.final
+@cython.cclass
+class SpareLists:
+    """Lists that tasks kept their replicas in, cleared: one per length modulo 8."""
+
+    def __init__(self):
+        self.lists = [None] * 8
+
+    def take(self, count):
+        """A list of as many times None."""
+        found: list = self.lists[count & 7]
+        if found is None or len(found) != count:
+            return [None] * count
+        self.lists[count & 7] = None
+        return found
+
+    def give(self, items):
+        """Keep a list that nobody else has."""
+        i: cython.Py_ssize_t
+        for i in range(len(items)):
+            items[i] = None
+        self.lists[len(items) & 7] = items
+        return 0
+
+
 class Replica:
     """One copy of a data at one data place."""
 

@@ -22,7 +22,7 @@ cdef class Needed:
 
 cdef class Needs:
     cdef list uses
-    cdef list accesses
+    cdef tuple accesses
     cdef bint late
     cdef bint plain
 

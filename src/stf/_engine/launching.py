@@ -77,7 +77,7 @@ class Needs:
 
     def __init__(self, uses, late):
         self.uses = uses
-        self.accesses = [cython.cast(Needed, needed).access() for needed in uses]
+        self.accesses = tuple([cython.cast(Needed, needed).access() for needed in uses])
         self.late = late
         self.plain = all([cython.cast(Needed, needed).is_plain() for needed in uses])
 

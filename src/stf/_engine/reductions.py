@@ -199,7 +199,7 @@ def combining_task(engine: Engine, data: Data, data_place):
     use.place = AFFINE
     use.op = None
     task: TaskCore = engine.new_task("combine", place_of_replica(engine, data_place))
-    task.accesses = task.uses = [use]
+    task.accesses = task.uses = (use,)
     task.symbol = "combine"
     task.code = data.version.wrote_code
     task.lasti = data.version.wrote_lasti

@@ -4,7 +4,7 @@ from stf._engine cimport waits
 from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data, DataHandle, make_access
 from stf._engine.coherency cimport Coherency, Pool
 from stf._engine.deps cimport EventSet
-from stf._engine.instances cimport INVALID, MODIFIED, SHARED, Layout, Replica
+from stf._engine.instances cimport INVALID, MODIFIED, SHARED, Layout, Replica, SpareLists
 from stf._engine.ports cimport COMPUTE, COPY_IN, COPY_OUT, HOST, Port
 from stf._engine.scopes cimport Outcome, Version
 from stf._engine.task cimport ENDED, NEW, OPEN, TaskCore
@@ -36,6 +36,7 @@ cdef class Engine:
     cdef int64_t withdrawn
     cdef int64_t serial
     cdef EventSet waits
+    cdef SpareLists spare
     cdef readonly list claim_queue
     cdef EventSet backlog
     cdef int since_look

@@ -16,7 +16,7 @@ from stf._engine.access import Access, Data
 from stf._engine.coherency import Coherency
 from stf._engine.deps import EventSet
 from stf._engine.failures import raise_failures
-from stf._engine.instances import Replica
+from stf._engine.instances import Replica, SpareLists
 from stf._engine.scopes import Outcome, Version
 from stf._engine.task import TaskCore
 from stf._sync import Gate
@@ -61,6 +61,7 @@ class Engine:
         self.kinds = {}
         self.next_data = self.next_task = self.withdrawn = self.serial = 0
         self.waits = EventSet()
+        self.spare = SpareLists()
         self.claim_queue = []
         self.backlog = EventSet()
         self.since_look = 0
@@ -480,7 +481,7 @@ class Engine:
         count: cython.int = len(task.uses)
         waits = self.waits
         waits.clear()
-        task.replicas = replicas = [None] * count
+        task.replicas = replicas = self.spare.take(count)
         for i in range(count):
             use = cython.cast(Access, task.uses[i])
             version = use.core.version
@@ -642,5 +643,7 @@ class Engine:
                 task.cores[i] = use.core
                 if use.mode != READ or i > 61:
                     task.written_mask |= cython.cast(cython.longlong, 1) << min(i, 62)
+        else:
+            self.spare.give(task.replicas)
         task.accesses = task.uses = task.replicas = task.partials = None
         return 0

@@ -30,8 +30,8 @@ cdef class TaskCore:
     cdef readonly object engine
     cdef readonly int64_t id
     cdef public int where
-    cdef public list accesses
-    cdef list uses
+    cdef public tuple accesses
+    cdef tuple uses
     cdef list replicas
     cdef readonly list cores
     cdef int64_t written_mask

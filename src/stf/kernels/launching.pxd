@@ -41,6 +41,7 @@ cdef class KernelTask:
 cdef class Launching(ContextCore):
     pass
 
+cdef tuple accesses_in(tuple args)
 cdef int submit_launch(ContextCore context, object kernel, object config, tuple args, object where) except -1
 cdef int64_t integer_of(Kernel kernel, int index, object value, int size) except? -1
 cdef int put_number(Kernel kernel, int index, object value, LaunchBlock block) except -1

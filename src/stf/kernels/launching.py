@@ -157,9 +157,7 @@ def submit_launch(context, kernel, config, args, where):
     task.symbol = mine.name
     if len(args) != mine.count:
         raise TypeError(f"kernel '{mine.name}' has {mine.count} parameters, got {len(args)} arguments")
-    for argument in args:
-        if type(argument) is Access:
-            task.accesses.append(argument)
+    task.accesses = accesses_in(args)
     engine: Engine = context.engine
     engine.begin(task)
     try:
@@ -169,6 +167,14 @@ def submit_launch(context, kernel, config, args, where):
         raise
     engine.end(task)
     return 0
+
+
+def accesses_in(args):
+    """The accesses among the arguments of a launch."""
+    for argument in args:
+        if type(argument) is not Access:
+            return tuple([access for access in args if type(access) is Access])
+    return args
 
 
 def put_launch(task, kernel, config, args):

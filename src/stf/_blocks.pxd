@@ -1,0 +1,105 @@
+cdef extern from *:
+    """
+    /* A method and its object, to be called: what a descriptor below gives, and what a with-block holds until it ends. */
+    typedef struct {
+        PyObject_HEAD
+        PyObject *method;  /* the descriptor's, which lives as long as the type */
+        PyObject *self;
+        vectorcallfunc call;
+    } stf_Bound;
+
+    typedef struct {
+        PyObject_HEAD
+        PyObject *method;
+    } stf_Binder;
+
+    enum { STF_SPARE_BOUNDS = 8, STF_BOUND_ARGUMENTS = 3 };
+    static stf_Bound *stf_spare_bounds[STF_SPARE_BOUNDS];
+    static int stf_spare_bound_count = 0;
+
+    static PyObject *stf_call_bound(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *names) {
+        stf_Bound *bound = (stf_Bound *)callable;
+        Py_ssize_t count = PyVectorcall_NARGS(nargsf);
+        PyObject *all[STF_BOUND_ARGUMENTS + 1], *whole, *result;
+        if (names == NULL && count <= STF_BOUND_ARGUMENTS) {
+            all[0] = bound->self;
+            for (Py_ssize_t i = 0; i < count; i++) all[i + 1] = args[i];
+            return PyObject_Vectorcall(bound->method, all, count + 1, NULL);
+        }
+        whole = PyMethod_New(bound->method, bound->self);
+        if (whole == NULL) return NULL;
+        result = PyObject_Vectorcall(whole, args, nargsf, names);
+        Py_DECREF(whole);
+        return result;
+    }
+
+    static void stf_drop_bound(PyObject *object) {
+        PyObject *self = ((stf_Bound *)object)->self;
+        if (stf_spare_bound_count < STF_SPARE_BOUNDS) stf_spare_bounds[stf_spare_bound_count++] = (stf_Bound *)object;
+        else PyObject_Free(object);
+        Py_DECREF(self);
+    }
+
+    static PyTypeObject stf_BoundType = {
+        PyVarObject_HEAD_INIT(NULL, 0)
+        .tp_name = "stf.bound_method",
+        .tp_basicsize = sizeof(stf_Bound),
+        .tp_dealloc = stf_drop_bound,
+        .tp_vectorcall_offset = offsetof(stf_Bound, call),
+        .tp_call = PyVectorcall_Call,
+        .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL,
+    };
+
+    static PyObject *stf_bind(PyObject *binder, PyObject *self, PyObject *type) {
+        PyObject *method = ((stf_Binder *)binder)->method;
+        stf_Bound *bound;
+        (void)type;
+        if (self == NULL) {  /* of the type */
+            Py_INCREF(method);
+            return method;
+        }
+        if (stf_spare_bound_count > 0) {
+            bound = stf_spare_bounds[--stf_spare_bound_count];
+            PyObject_Init((PyObject *)bound, &stf_BoundType);
+        } else {
+            bound = PyObject_New(stf_Bound, &stf_BoundType);
+            if (bound == NULL) return NULL;
+        }
+        Py_INCREF(self);
+        bound->method = method;
+        bound->self = self;
+        bound->call = stf_call_bound;
+        return (PyObject *)bound;
+    }
+
+    static PyTypeObject stf_BinderType = {
+        PyVarObject_HEAD_INIT(NULL, 0)
+        .tp_name = "stf.method",
+        .tp_basicsize = sizeof(stf_Binder),
+        .tp_descr_get = stf_bind,
+        .tp_flags = Py_TPFLAGS_DEFAULT,
+    };
+
+    /* Put a binder of a method in the method's place; it is never dropped, as little as the type. */
+    static int stf_bind_lightly(PyTypeObject *type, PyObject *name) {
+    #if PY_VERSION_HEX < 0x030E0000 && !defined(Py_GIL_DISABLED)
+        PyObject *method = PyDict_GetItemWithError(type->tp_dict, name);
+        stf_Binder *binder;
+        if (method == NULL) {
+            if (!PyErr_Occurred()) PyErr_SetObject(PyExc_AttributeError, name);
+            return -1;
+        }
+        if (PyType_Ready(&stf_BoundType) < 0 || PyType_Ready(&stf_BinderType) < 0) return -1;
+        binder = PyObject_New(stf_Binder, &stf_BinderType);
+        if (binder == NULL) return -1;
+        Py_INCREF(method);
+        binder->method = method;
+        if (PyDict_SetItem(type->tp_dict, name, (PyObject *)binder) < 0) return -1;
+        PyType_Modified(type);
+    #else
+        (void)type, (void)name;
+    #endif
+        return 0;
+    }
+    """
+    int stf_bind_lightly(type kind, str name) except -1

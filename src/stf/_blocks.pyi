@@ -1,0 +1,3 @@
+"""Compiled and private."""
+
+def bind_lightly(kind: type) -> None: ...

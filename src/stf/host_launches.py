@@ -1,0 +1,35 @@
+"""Builders of tasks on the host, as `Context.host_launch` returns them."""
+
+from __future__ import annotations
+
+from stf.bodies import submit_body
+from stf.errors import PlaceError
+from stf.options import name_of
+
+
+class HostLaunch:
+    """A builder of a host function's task: call it with the function, or decorate one."""
+
+    def __init__(self, task, extra):
+        self.task = task
+        self.extra = extra
+
+    def __call__(self, fn):
+        self.task.must_be_new("host_launch")
+        if not callable(fn):
+            raise TypeError(f"host_launch takes a function, got {type(fn).__name__}")
+        if self.task.symbol is None:
+            self.task.symbol = getattr(fn, "__name__", None)
+        submit_body(self.task, fn, self.extra)
+        return fn
+
+    def on(self, place):
+        """Say where it runs: the host, and nothing else. Return the builder."""
+        if self.task.context.place_code(place) != 0:
+            raise PlaceError(f"host_launch runs on the host, got {place!r}; use ctx.task(place, ...) for a device")
+        return self
+
+    def set_symbol(self, symbol):
+        """Name the task; return the builder."""
+        self.task.symbol = name_of(symbol)
+        return self

@@ -1,0 +1,16 @@
+"""Builders of tasks on the host; compiled."""
+
+from collections.abc import Callable
+from typing import Any, Self, TypeVar
+
+from stf.tasks import Task
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+class HostLaunch:
+    """A builder of a host function's task."""
+
+    def __init__(self, task: Task, extra: tuple[Any, ...]) -> None: ...
+    def __call__(self, fn: _F) -> _F: ...
+    def on(self, place: Any) -> Self: ...
+    def set_symbol(self, symbol: str) -> Self: ...
