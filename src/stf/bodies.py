@@ -196,7 +196,7 @@ def view_of(task: TaskCore, index, lib):
     return adapters.TOKEN if replica is None else view_at(task, replica, task.joined_mode(index) != READ, lib)
 
 
-def view_at(task: TaskCore, replica, writeable, lib):
+def view_at(task, replica, writeable, lib):
     """The array of a replica that a task works on."""
     if lib is None and task.context is not None:
         lib = task.context.arrays

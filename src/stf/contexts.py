@@ -104,7 +104,8 @@ def context(
     """
     config.check()
     options.check_graphs(use_graph, graph, stream)
-    options.check_resources(resources)
+    if resources is not None:
+        options.check_resources(resources)
     if arrays is not None:
         adapters.check_library(arrays)
     if graph is None:
@@ -119,7 +120,7 @@ def context(
         memory_limit=limit,
         max_pending=options.pending_limit(max_pending if max_pending is not None else config.max_pending),
         observe=observe,
-        name=options.name_of(name),
+        name=None if name is None else options.name_of(name),
         caller=caller,
         use_graph=bool(use_graph) and graph is None,
     )
@@ -177,10 +178,11 @@ class Context(Launching, Creation, Filling, Lending, Waiting, Observing, Graphs)
         self._driver = driver
         backend = TimedBackend if driver.stamps is not None and observes_times(observe) else StreamBackend
         port = backend(self._driver, LANES_PER_PLACE, resources is None)
-        limits = [0, *([options.memory_bound(memory_limit, spec)] * spec.count)]
+        bound = 0 if memory_limit is None else options.memory_bound(memory_limit, spec)
+        limits = [0, *([bound] * spec.count)]
         engine = Engine(port, spec.place_names, spec.affine, limits, self._driver.max_workers, max_pending)
         engine.place_numbers = [-1, *spec.numbers]
-        engine.function_keys = [0, *(function_key(("device", i)) for i in spec.numbers)]
+        engine.function_keys = list(spec.function_keys)
         self._more_places: dict[Any, int] = {}
         engine.context = weakref.ref(self)
         engine.make_graph_port = functools.partial(GraphBackend, port)
@@ -192,7 +194,7 @@ class Context(Launching, Creation, Filling, Lending, Waiting, Observing, Graphs)
         if caller is not None:
             self._start_after(caller)
         self.registry = Registry()
-        self._graphs: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._graphs: weakref.WeakSet[Any] | None = None
         if use_graph:
             engine.epoch = Epoch(self, True, "the graph of this context")
         self._observers = None
@@ -497,7 +499,8 @@ class Context(Launching, Creation, Filling, Lending, Waiting, Observing, Graphs)
             if engine.epoch.scope is not None:
                 release.abandon_open_tasks(engine)
             engine.epoch.flush()
-        close_graphs(self._graphs)
+        if self._graphs is not None:
+            close_graphs(self._graphs)
         while engine.scope is not None:
             recordings.discard_scope(engine, engine.scope)
         engine.epoch = None
@@ -600,4 +603,4 @@ class Context(Launching, Creation, Filling, Lending, Waiting, Observing, Graphs)
             self.engine.epoch.step_out()
 
     def __repr__(self) -> str:
-        return f"<stf.Context{f' {self.name!r}' if self.name else ''} on {self._spec}>"
+        return f"<stf.Context{f' {self.name!r}' if self.name else ''} on {self._spec.text}>"

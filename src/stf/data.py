@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stf._engine.access import DataHandle, accumulate_access
-from stf._engine.failures import site_text
 from stf.conditions import Arithmetic, Condition, Expression, Value, is_operand
 from stf.errors import ContextClosedError
 from stf.interop import adapters
@@ -221,9 +220,7 @@ class LogicalData(Arithmetic, DataHandle):
         for replica in core.version.replicas:
             home = ", the user's array" if replica.home else ""
             lines.append(f"  {names[replica.place]}: {states[replica.state]}{home}")
-        for source, target, asked in core.log or ():
-            who = f" for task {asked[0]} at {site_text(asked[1], asked[2])}" if asked else ""
-            lines.append(f"  copied {names[source]} -> {names[target]}{who}")
+        lines += [f"  {copy.story(names)}" for copy in core.log or ()]
         outcome = core.version.outcome
         if outcome is not None and outcome.failed() is not None:
             lines.append(f"  poisoned: {outcome.failed().story()}")

@@ -12,6 +12,7 @@ from typing import Any
 
 from stf import lifetime
 from stf.errors import PlaceError
+from stf.interop.kernels import function_key
 from stf.observe.statistics import DriverStatistics, ResourceStatistics
 
 __all__ = ["DeviceSpec", "Resources", "parse_devices"]
@@ -44,6 +45,11 @@ class DeviceSpec:
     def affine(self) -> tuple[int, ...]:
         """The engine's numbers of the places in whose memory tasks on the host and the devices work."""
         return (0, *(0 if self.shares_host else i + 1 for i in range(self.count)))
+
+    @cached_property
+    def function_keys(self) -> tuple[int, ...]:
+        """By which numbers kernels know the host and the devices; see `function_key`."""
+        return (0, *(function_key(("device", i)) for i in self.numbers))
 
     @cached_property
     def text(self) -> str:
@@ -145,23 +151,30 @@ class Resources:
 
     def __init__(self) -> None:
         self._drivers: dict[DeviceSpec, Any] = {}
+        self._last: tuple[Any, Any] = None, None  # a spec and its driver
         self._process = os.getpid()
         lifetime.watch_resources(self)
 
     def driver(self, spec: DeviceSpec) -> Any:
         """The shared driver for `spec`; the child of a fork has none of its parent's threads, and starts anew."""
-        self._forget_parent()
+        if self._process != os.getpid():
+            self._forget_parent()
+        known, driver = self._last
+        if known is spec:
+            return driver
         driver = self._drivers.get(spec)
         if driver is None:
             from stf.drivers import make_driver
 
             driver = self._drivers[spec] = make_driver(spec)
+        self._last = spec, driver
         return driver
 
     def _forget_parent(self) -> None:
         if self._process != os.getpid():
             self._process = os.getpid()
             self._drivers = {}
+            self._last = None, None
 
     def statistics(self) -> ResourceStatistics:
         """Return what the contexts share now: streams, workers, allocations and bytes, by driver.
@@ -185,6 +198,7 @@ class Resources:
         """Stop the workers; contexts that still use them must be finalized first."""
         self._forget_parent()
         drivers, self._drivers = self._drivers, {}
+        self._last = None, None
         for driver in drivers.values():
             driver.close()
 

@@ -163,6 +163,8 @@ class TaskGraph(GraphCore):
         super().__init__(name, weakref.ref(context))
         self._recorder: RecordingBuilder | None = None
         self._closed = False
+        if context._graphs is None:
+            context._graphs = weakref.WeakSet()
         context._graphs.add(self)
 
     def param(self, name: str, default: Any) -> Param:

@@ -13,7 +13,7 @@ from typing import Any
 
 from stf._engine.waits import is_waited_for
 
-_live: weakref.WeakSet[Any] = weakref.WeakSet()
+_live: dict[int, weakref.ref[Any]] = {}  # by id: what is finalized takes itself out
 _resources: weakref.WeakSet[Any] = weakref.WeakSet()
 _orphans: list[Any] = []
 _unclosed: list[Any] = []
@@ -22,7 +22,7 @@ _collecting = [False]
 
 def watch(context: Any) -> None:
     """Remember a context that must be finalized in the end; finalize those that a collection left."""
-    _live.add(context)
+    _live[id(context)] = weakref.ref(context)
     if (_orphans or _unclosed) and not is_waited_for(threading.get_ident()):
         _end_orphans()
 
@@ -34,7 +34,7 @@ def watch_resources(resources: Any) -> None:
 
 def forget(context: Any) -> None:
     """A context was finalized."""
-    _live.discard(context)
+    _live.pop(id(context), None)
 
 
 def collected(context: Any) -> None:
@@ -82,7 +82,7 @@ def _on_collection(phase: str, info: dict[str, int]) -> None:
 
 
 def _at_exit() -> None:
-    for context in {*_orphans, *_live}:
+    for context in _unfinished():
         try:
             warnings.warn(f"{context!r} was open at exit; finalize it", ResourceWarning, stacklevel=1)
         except ResourceWarning as error:  # warnings are errors, and that must not cost the data
@@ -92,8 +92,14 @@ def _at_exit() -> None:
         resources.close()
 
 
+def _unfinished() -> set[Any]:
+    """The contexts that nobody finalized."""
+    living = [reference() for reference in list(_live.values())]
+    return {*_orphans, *(context for context in living if context is not None)}
+
+
 def _after_fork() -> None:
-    for context in {*_orphans, *_live}:
+    for context in _unfinished():
         context.abandon_after_fork()
     _live.clear()
     _orphans.clear()

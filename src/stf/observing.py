@@ -183,11 +183,12 @@ class Observing:
         kinds = {kind: n for kind, n in engine.kinds.items() if n}
         counted = sum(kinds.values())
         pools = engine.coherency.pools
+        copied = engine.coherency.copy_counts()
         return Statistics(
             tasks={"task": engine.task_count() - counted} | kinds,
             tasks_by_place={names[p.place]: p.tasks for p in pools},
-            copies={(names[s], names[t]): c[0] for (s, t), c in engine.coherency.copies.items()},
-            copied_bytes={(names[s], names[t]): c[1] for (s, t), c in engine.coherency.copies.items()},
+            copies={(names[s], names[t]): count for (s, t), (count, _) in copied.items()},
+            copied_bytes={(names[s], names[t]): nbytes for (s, t), (_, nbytes) in copied.items()},
             allocations={names[p.place]: p.allocations for p in pools},
             allocated_bytes={names[p.place]: p.allocated_bytes for p in pools},
             peak_bytes={names[p.place]: p.peak for p in pools},

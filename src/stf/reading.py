@@ -23,6 +23,7 @@ if not cython.compiled:
 
 NO_ARGUMENTS = ()
 NOT_QUIET = object()
+ITEM = "item"  # among a replica's views: what reads a scalar
 
 
 def read_if_quiet(context, data):
@@ -62,8 +63,13 @@ def content_of(replica):
     """A copy of a host replica; None for a token."""
     if replica is None:
         return None
+    if replica.views is not None:
+        item = replica.views.get(ITEM)
+        if item is not None:
+            return item()
     layout = replica.layout
     if layout.shape == () and layout.dtype.kind in "biufc":
-        view = replica.views.get(False) if replica.views is not None else None
-        return (adapters.view(replica, False, "numpy") if view is None else view).item()
+        item = adapters.view(replica, False, "numpy").item
+        replica.views[ITEM] = item
+        return item()
     return view_for_host(replica, None)

@@ -6,8 +6,8 @@ Compiled, since programs register arrays by the thousand.
 from __future__ import annotations
 
 import itertools
-import threading
 import weakref
+from _thread import RLock  # threading's is a function
 
 import numpy as np
 
@@ -87,7 +87,7 @@ class Registry:
         self.sorted = []  # entries, by (low, ident)
         self.entries = {}
         self.longest = 0
-        self.lock = threading.RLock()
+        self.lock = RLock()
         self.leaving = {}  # data id: the last events on memory that is given up
 
     def position(self, low, ident):

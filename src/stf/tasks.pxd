@@ -3,7 +3,7 @@ from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Dat
 from stf._engine.instances cimport Replica
 from stf._engine cimport waits
 from stf._engine.submit cimport Engine
-from stf._engine.task cimport ENDED, NEW, OPEN, TaskCore
+from stf._engine.task cimport ENDED, NEW, OPEN, TaskCore, stf_call_site_outside
 
 from stf.interop.current cimport Borrowed, borrow
 from stf.bodies cimport end_recorded, must_reach, submit_body, values_of, view_of, without_tokens
@@ -25,7 +25,7 @@ cdef class ContextCore:
 cdef class Task(TaskCore):
     cdef int open(self) except -1
     cdef tuple arrays_in(self, object lib)
-    cpdef find_site_outside(self)
+    cpdef int find_site_outside(self) except -1
     cdef int close(self) except -1
     cpdef int borrow(self) except -1
     cdef int give_back(self) except -1

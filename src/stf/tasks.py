@@ -373,13 +373,14 @@ class Task(TaskCore):
 
     def find_site_outside(self):
         """The innermost line outside stf submits this task."""
-        self.find_site()
-        if self.code is None or not cython.cast(str, self.code.co_filename).startswith(FOLDER):
-            return
-        frame = sys._getframe(0)
-        while frame.f_back is not None and cython.cast(str, frame.f_code.co_filename).startswith(FOLDER):
-            frame = frame.f_back
-        self.set_site(frame)
+        if cython.compiled:
+            self.code = stf_call_site_outside(FOLDER, cython.address(self.lasti))
+        else:
+            frame = sys._getframe(0)
+            while frame.f_back is not None and frame.f_code.co_filename.startswith(FOLDER):
+                frame = frame.f_back
+            self.set_site(frame)
+        return 0
 
     # -- as a builder ------------------------------------------------------------------------------------------
 

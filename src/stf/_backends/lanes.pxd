@@ -26,12 +26,14 @@ cdef class LanePool:
 
 cdef class LanePort(Port):
     cdef readonly list lanes
+    cdef list widths
     cdef list pools
     cdef int width
     cdef readonly int64_t origin  # the event that every lane starts after; 0 for none
     cdef int start_at_origin(self, Lane lane) except -1
     cdef int copy_width
     cdef int add_pools(self, int width) except -1
+    cdef LanePool add_pool(self, int place, int kind)
     cpdef int add_place(self, int device, object origin) except -1
     cdef Lane pick(self, int place, int kind, EventSet waits)
     cdef Lane next_lane(self, int place, int kind)

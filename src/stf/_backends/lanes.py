@@ -19,6 +19,7 @@ if not cython.compiled:
     COMPUTE, COPY_IN, COPY_OUT, HOST = 0, 1, 2, 3
 
 KINDS = 4
+NO_POOLS: list = [None] * KINDS
 
 
 class Lane:
@@ -84,16 +85,25 @@ class LanePort(Port):
         self.origin = 0
         self.width = width
         self.copy_width = copy_width
+        self.widths = []
         self.pools = []
         for _ in range(places):
             self.add_pools(width)
 
     def add_pools(self, width):
-        """The pools of one more place; return its number."""
-        place: cython.int = len(self.pools) // KINDS
-        widths = [width, self.copy_width, self.copy_width, width if place == 0 else 1]  # by kind
-        self.pools += [LanePool(each) for each in widths]
-        return place
+        """Room for the pools of one more place, made when they are needed; return its number."""
+        self.widths.append(width)
+        self.pools += NO_POOLS
+        return len(self.widths) - 1
+
+    def add_pool(self, place, kind):
+        width: cython.int = self.widths[place]
+        if kind in (COPY_IN, COPY_OUT):
+            width = self.copy_width
+        elif kind == HOST and place != 0:
+            width = 1
+        self.pools[place * KINDS + kind] = pool = LanePool(width)
+        return pool
 
     def add_place(self, device, origin):
         return self.add_pools(self.width)
@@ -190,8 +200,11 @@ class LanePort(Port):
     def next_lane(self, place, kind):
         """An idle lane if the next one is, a new one while there are few, else the next that is not open."""
         pool: LanePool = self.pools[place * KINDS + kind]
+        if pool is None:
+            pool = self.add_pool(place, kind)
+        i: cython.int
         count: cython.int = len(pool.lanes)
-        for _ in range(count):
+        for i in range(count):  # noqa: B007, an int of C
             if pool.next >= count:
                 pool.next = 0
             lane: Lane = pool.lanes[pool.next]

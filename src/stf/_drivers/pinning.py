@@ -84,6 +84,8 @@ class Pins:
 
     def forget_unused(self) -> int:
         """Undo the registration of what nobody uses."""
+        if not self.table:
+            return 0
         for start in [start for start, pin in self.table.items() if pin.users == 0]:
             self.unregister(start)
             del self.table[start]

@@ -26,7 +26,7 @@ cdef class Data:
     cdef public int recorded  # how many living recordings use it
     cdef public bint is_dropped  # by the user, while they do
     cdef public Data parent
-    cdef public object log
+    cdef public list log
     cdef public object on_removed
     cdef int64_t mark
     cdef int position

@@ -1,9 +1,11 @@
+cimport cython
 from libc.stdint cimport int64_t
 from stf._engine.access cimport Data, READ, WRITE
 from stf._engine.deps cimport EventSet
 from stf._engine.instances cimport INVALID, MODIFIED, SHARED, Layout, Replica
 from stf._engine.ports cimport COMPUTE, COPY_IN, COPY_OUT, HOST, Port
 from stf._engine.scopes cimport Version
+from stf._engine.task cimport TaskCore
 
 cdef class Pool:
     cdef readonly int place
@@ -23,18 +25,34 @@ cdef class Coherency:
     cdef readonly dict data
     cdef public object observer
     cdef readonly list place_names
-    cdef readonly dict copies
+    cdef dict copies
     cdef readonly int64_t write_backs
     cdef int64_t tick
     cdef EventSet waits
-    cdef readonly object asking
+    cdef readonly TaskCore asking
     cdef int pauses
     cdef list failures
     cdef Replica provide(self, Data data, Version version, int place, int mode, int slot)
     cdef int fetch(self, Data data, Version version, Replica target) except -1
     cdef int transfer(self, Data data, Version version, Replica source, Replica target) except -1
+    cdef int count_copy(self, Data data, Replica source, Replica target) except -1
     cdef int allocate(self, Data data, Replica replica, int slot) except -1
     cdef int64_t discard(self, Version version, Replica replica, bint want_event) except -1
     cdef Replica cheapest(self, Version version, int place)
     cdef int write_home(self, Data data) except -1
     cdef int drop_replicas(self, Data data) except -1
+
+cdef class CopyCount:
+    cdef int64_t copies
+    cdef int64_t nbytes
+
+@cython.no_gc
+cdef class LoggedCopy:
+    cdef int source
+    cdef int target
+    cdef int64_t number  # of the task; 0 for none
+    cdef object symbol
+    cdef object code
+    cdef int lasti
+
+cdef LoggedCopy logged(Replica source, Replica target, TaskCore asked)

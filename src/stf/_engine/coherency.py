@@ -14,7 +14,7 @@ except ImportError:
 
 from stf._engine import waits
 from stf._engine.deps import EventSet
-from stf._engine.failures import Failure
+from stf._engine.failures import Failure, site_text
 from stf._engine.instances import Replica
 from stf._engine.scopes import Outcome
 from stf.errors import OutOfMemoryError
@@ -147,11 +147,30 @@ class Coherency:
         site = "" if asked is None else asked.call_site
         return InterfaceCopy(data, source.instance, target.instance, outcome, site, self.failures)
 
-    def count_copy(self, data: Data, source: Replica, target: Replica):
-        counter = self.copies.setdefault((source.place, target.place), [0, 0])
-        counter[0] += 1
-        counter[1] += target.layout.nbytes
-        self.note("copy", data, source.place, target.place, target.layout.nbytes)
+    def count_copy(self, data, source, target):
+        """Count a copy, note it in the data's own log, and tell the observer."""
+        pair: cython.int = source.place << 16 | target.place
+        count: CopyCount = self.copies.get(pair)
+        if count is None:
+            self.copies[pair] = count = CopyCount()
+        count.copies += 1
+        count.nbytes += target.layout.nbytes
+        if data.log is None:
+            data.log = []
+        elif len(data.log) >= LOG_LENGTH:
+            del data.log[: LOG_LENGTH // 2]
+        data.log.append(logged(source, target, self.asking))
+        if self.observer is not None:
+            self.note("copy", data, source.place, target.place, target.layout.nbytes)
+        return 0
+
+    def copy_counts(self):
+        """How many copies there were, and of how many bytes, by (source, target)."""
+        found = {}
+        for pair, item in self.copies.items():
+            count: CopyCount = item
+            found[(pair >> 16, pair & 0xFFFF)] = (count.copies, count.nbytes)
+        return found
 
     def allocate(self, data, replica, slot):
         """Give `replica` memory, usable on `slot`; evict others if need be."""
@@ -371,22 +390,52 @@ class Coherency:
         return ", ".join(names) or "a copy"
 
     def note(self, kind, data: Data, source, target, nbytes):
-        """Tell the observer, and the data's own log, about an internal operation."""
-        if kind == "copy":
-            self.log_copy(data, source, target)
+        """Tell the observer about an internal operation."""
         if self.observer is not None:
             task_id = self.asking.id if self.asking is not None else 0
             names = self.place_names
             name = data.name or f"data{data.id}"
             self.observer.operation(kind, data.id, name, names[source], names[target], nbytes, task_id)
 
-    def log_copy(self, data: Data, source, target):
-        if data.log is None:
-            data.log = []
-        elif len(data.log) >= LOG_LENGTH:
-            del data.log[: LOG_LENGTH // 2]
-        asked = self.asking
-        data.log.append((source, target, None if asked is None else (asked.label(), asked.code, asked.lasti)))
+
+class CopyCount:
+    """Copies between two places."""
+
+    def __init__(self):
+        self.copies = 0
+        self.nbytes = 0
+
+
+@cython.freelist(64)
+@cython.no_gc
+@cython.cclass
+class LoggedCopy:
+    """A copy in a data's log: between which places, and which task asked for it, if one did."""
+
+    if not cython.compiled:
+        symbol = code = None
+        lasti = 0
+
+    def story(self, names):
+        """What `LogicalData.history` says of it."""
+        story = f"copied {names[self.source]} -> {names[self.target]}"
+        if self.number == 0:
+            return story
+        task = f"'{self.symbol}'" if self.symbol else f"#{self.number}"
+        return f"{story} for task {task} at {site_text(self.code, self.lasti)}"
+
+
+def logged(source: Replica, target: Replica, asked: TaskCore):
+    copy: LoggedCopy = LoggedCopy.__new__(LoggedCopy)
+    copy.source = source.place
+    copy.target = target.place
+    copy.number = 0
+    if asked is not None:
+        copy.number = asked.id
+        copy.symbol = asked.symbol
+        copy.code = asked.code
+        copy.lasti = asked.lasti
+    return copy
 
 
 class InterfaceCopy:

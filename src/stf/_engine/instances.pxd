@@ -33,7 +33,7 @@ cdef class Replica:
     cdef readonly EventSet ready
     cdef public object instance
     cdef public object owner
-    cdef public object views
+    cdef public dict views
     cdef readonly object data
     cdef readonly Replica origin  # whose shadow this is
     cdef int number  # of a shadow, in the program of its recording; -1 for none

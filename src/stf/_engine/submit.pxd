@@ -65,6 +65,7 @@ cdef class Engine:
     cdef Version claim(self, TaskCore task, Access use)
     cdef int unclaim(self, TaskCore task, int count) except -1
     cdef int start(self, TaskCore task) except -1
+    cdef int provide_all(self, TaskCore task) except -1
     cdef int count_kind(self, TaskCore task) except -1
     cdef int finish(self, TaskCore task, int64_t event) except -1
     cdef int put_call(self, int slot, object call) except -1

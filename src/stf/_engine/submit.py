@@ -69,11 +69,10 @@ class Engine:
         self.max_pending = max_pending
         self.max_partials = max_partials
         self.context = None
-        waits.ENGINES[id(self)] = self
-        waits.live_engines += 1
+        waits.enlist(self)
 
     def __del__(self):
-        waits.live_engines -= 1
+        waits.delist(self)
 
     # -- data --------------------------------------------------------------------------------------------------
 
@@ -523,26 +522,25 @@ class Engine:
             self.observer.task(task)
         return 0
 
-    def provide_all(self, task: TaskCore):
+    def provide_all(self, task):
         """Give every access that lacks one a replica: allocations, copies, partials."""
+        i: cython.int
         self.coherency.asking = task
         try:
             for i in range(len(task.uses)):
                 use = cython.cast(Access, task.uses[i])
                 if task.replicas[i] is None and not use.core.token:
-                    place: cython.int = use.place
-                    if place == AFFINE:
-                        place = self.affine[task.where]
+                    place: cython.int = self.affine[task.where] if use.place == AFFINE else use.place
                     if use.mode == ACCUMULATE:
                         task.replicas[i] = reductions.provide_partial(self, task, i, use, place)
                     else:
-                        task.replicas[i] = self.coherency.provide(
-                            use.core, use.core.version, place, use.mode, task.slot
-                        )
+                        version = use.core.version
+                        task.replicas[i] = self.coherency.provide(use.core, version, place, use.mode, task.slot)
                         if use.core.layout.interface is not None and use.core.version.outcome is not None:
                             outcomes.inherit(self, task, use.core.version, use.core)
         finally:
             self.coherency.asking = None
+        return 0
 
     def cancel(self, task: TaskCore):
         """A task that could not start: its claims go back; return the event of what it already caused."""

@@ -1,7 +1,6 @@
 cimport cython
 from libc.stdint cimport int64_t
 from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data, DataHandle, make_access
-from stf._engine.coherency cimport Coherency, Pool
 from stf._engine.deps cimport EventSet
 from stf._engine.instances cimport INVALID, MODIFIED, SHARED, Layout, Replica
 from stf._engine.ports cimport COMPUTE, COPY_IN, COPY_OUT, HOST, Port
@@ -17,8 +16,29 @@ cdef extern from *:
         *lasti = PyFrame_GetLasti(frame);
         return (PyObject *)PyFrame_GetCode(frame);
     }
+
+    /* The same of the innermost code whose file is not in a folder, or of the outermost. */
+    static PyObject *stf_call_site_outside(PyObject *folder, int *lasti) {
+        PyFrameObject *frame = PyEval_GetFrame(), *back;
+        PyCodeObject *code;
+        if (frame == NULL) { *lasti = 0; Py_INCREF(Py_None); return Py_None; }
+        Py_INCREF(frame);
+        for (;;) {
+            code = PyFrame_GetCode(frame);
+            back = NULL;
+            if (PyUnicode_Tailmatch(code->co_filename, folder, 0, PY_SSIZE_T_MAX, -1) == 1) back = PyFrame_GetBack(frame);
+            if (back == NULL) break;
+            Py_DECREF(code);
+            Py_DECREF(frame);
+            frame = back;
+        }
+        *lasti = PyFrame_GetLasti(frame);
+        Py_DECREF(frame);
+        return (PyObject *)code;
+    }
     """
     object stf_call_site(int* lasti)
+    object stf_call_site_outside(str folder, int* lasti)
 
 cdef enum:
     NEW = 0
@@ -66,6 +86,7 @@ cdef class TaskCore:
     cdef int find_site(self) except -1
     cdef int position_of(self, int index) except -2
     cdef Replica replica_at(self, int index)
+    cpdef int joined_mode(self, int index) except -1
 
 cdef int references(TaskCore task) except -1
 cdef Access make_access_like(Access access, int mode)

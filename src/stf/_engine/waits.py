@@ -22,10 +22,24 @@ if not cython.compiled:
 
 RUNNING: dict = {}  # thread -> the late task whose body it runs, of whatever context
 BLOCKED: dict = {}  # thread -> what it waits for
-ENGINES = weakref.WeakValueDictionary()  # id -> engine
+ENGINES: dict = {}  # id -> a weak reference to the engine; it takes itself out
 
 live_engines = 0
 running_bodies = 0
+
+
+def enlist(engine):
+    """There is one more engine."""
+    global live_engines
+    ENGINES[id(engine)] = weakref.ref(engine)
+    live_engines += 1
+
+
+def delist(engine):
+    """An engine goes."""
+    global live_engines
+    ENGINES.pop(id(engine), None)
+    live_engines -= 1
 
 
 class Pause(Exception):
@@ -163,7 +177,7 @@ def is_waited_for(thread):
 
 def held_by(thread):
     """The tasks that a thread holds open, in whatever context."""
-    engines = [reference() for reference in ENGINES.valuerefs()]
+    engines = [reference() for reference in list(ENGINES.values())]
     return [task for engine in engines if engine is not None for task in engine.opened() if task.thread == thread]
 
 

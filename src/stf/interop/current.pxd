@@ -1,7 +1,8 @@
 cimport cython
 from stf._sync cimport PyThread_get_thread_ident
 
-cdef object modules
+cdef dict modules
+cdef list torch_calls
 cdef dict cupy_streams
 cdef dict torch_streams
 
@@ -22,6 +23,7 @@ cdef class Borrowed:
     cdef object torch_before
     cdef bint grad_before
     cpdef give_back(self)
-    cdef int turn_grad_off(self, torch) except -1
+    cdef int turn_grad_off(self, object is_on, object turn) except -1
 
+cdef bint has_cuda() except -1
 cdef Borrowed borrow(object pointer, object ordinal)

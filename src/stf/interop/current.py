@@ -13,11 +13,12 @@ except ImportError:
 if not cython.compiled:
     from stf._sync import PyThread_get_thread_ident
 
-modules = sys.modules
+modules: dict = sys.modules
 innermost: list = [None]  # the end of the chain
 latest: list = [None]  # whose stream was made current last
 cupy_streams: dict = {}
 torch_streams: dict = {}
+torch_calls: list = []  # from when torch uses CUDA: the current stream, set it, whether autograd is on, set it
 
 
 @cython.freelist(16)
@@ -58,14 +59,13 @@ class Borrowed:
                 stream = cupy_streams[pointer] = cupy_stream(cupy, pointer, ordinal)
             self.cupy_before = stream[1](ordinal)
             stream[0]()
-        torch = modules.get("torch")
-        if torch is not None and has_cuda(torch):
+        if torch_calls or has_cuda():
             stream = torch_streams.get(pointer)
             if stream is None:
-                stream = torch_streams[pointer] = torch_stream(torch, pointer, ordinal)
-            self.torch_before = stream[1](ordinal)
-            stream[0](*stream[2])
-            self.turn_grad_off(torch)
+                stream = torch_streams[pointer] = torch_stream(modules["torch"], pointer, ordinal)
+            self.torch_before = torch_calls[0](ordinal)
+            torch_calls[1](stream[0], stream[1], stream[2])
+            self.turn_grad_off(torch_calls[2], torch_calls[3])
         return 0
 
     def renew(self):
@@ -110,13 +110,13 @@ class Borrowed:
         if self.cupy_before is not None:
             self.cupy_before.use()
         if self.torch_before is not None:
-            modules["torch"]._C._cuda_setStream(*self.torch_before)
+            torch_calls[1](*self.torch_before)
 
-    def turn_grad_off(self, torch):
+    def turn_grad_off(self, is_on, turn):
         """Turn torch's autograd off in this thread."""
-        self.grad_before = torch.is_grad_enabled()
+        self.grad_before = is_on()
         if self.grad_before:
-            torch._C._set_grad_enabled(False)
+            turn(False)
         return 0
 
 
@@ -132,16 +132,27 @@ def without_grad():
     borrowed: Borrowed = Borrowed.__new__(Borrowed)
     borrowed.cupy_before = borrowed.torch_before = borrowed.below = None
     borrowed.thread = PyThread_get_thread_ident()
-    borrowed.turn_grad_off(modules["torch"])
+    torch = modules["torch"]
+    borrowed.turn_grad_off(torch.is_grad_enabled, torch._C._set_grad_enabled)
     return borrowed
 
 
-def has_cuda(torch):
-    """Whether torch uses CUDA; not while another thread is still importing it."""
+def has_cuda():
+    """Whether torch uses CUDA, which it goes on to do; not while another thread is still importing it."""
+    torch = modules.get("torch")
     try:
-        return torch.cuda.is_initialized()
+        if torch is None or not torch.cuda.is_initialized():
+            return False
+        core = torch._C
+        torch_calls[:] = [
+            core._cuda_getCurrentStream,
+            core._cuda_setStream,
+            torch.is_grad_enabled,
+            core._set_grad_enabled,
+        ]
     except AttributeError:
         return False
+    return True
 
 
 class StreamPointer:
@@ -165,7 +176,6 @@ def cupy_stream(cupy, pointer, ordinal):
 
 
 def torch_stream(torch, pointer, ordinal):
-    """(make it current, what is current, arguments of the former); ``torch.cuda.set_stream`` costs six microseconds."""
+    """How torch says which stream is current; its ``set_stream``, which takes the stream, costs six microseconds."""
     stream = torch.cuda.ExternalStream(pointer, f"cuda:{ordinal}")
-    settings = (stream.stream_id, stream.device_index, stream.device_type)
-    return torch._C._cuda_setStream, torch._C._cuda_getCurrentStream, settings
+    return stream.stream_id, stream.device_index, stream.device_type
