@@ -13,19 +13,20 @@ cdef extern from *:
         PyObject *method;
     } stf_Binder;
 
-    enum { STF_SPARE_BOUNDS = 8, STF_BOUND_ARGUMENTS = 3 };
+    typedef PyObject *(*stf_fast_method)(PyObject *, PyObject *const *, Py_ssize_t, PyObject *);
+    enum { STF_SPARE_BOUNDS = 8 };
     static stf_Bound *stf_spare_bounds[STF_SPARE_BOUNDS];
     static int stf_spare_bound_count = 0;
 
     static PyObject *stf_call_bound(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *names) {
         stf_Bound *bound = (stf_Bound *)callable;
+        PyMethodDef *method = ((PyMethodDescrObject *)bound->method)->d_method;
         Py_ssize_t count = PyVectorcall_NARGS(nargsf);
-        PyObject *all[STF_BOUND_ARGUMENTS + 1], *whole, *result;
-        if (names == NULL && count <= STF_BOUND_ARGUMENTS) {
-            all[0] = bound->self;
-            for (Py_ssize_t i = 0; i < count; i++) all[i + 1] = args[i];
-            return PyObject_Vectorcall(bound->method, all, count + 1, NULL);
-        }
+        PyObject *whole, *result;
+        if (method->ml_flags == (METH_FASTCALL | METH_KEYWORDS))
+            return ((stf_fast_method)(void (*)(void))method->ml_meth)(bound->self, args, count, names);
+        if (method->ml_flags == METH_NOARGS && count == 0 && names == NULL)
+            return method->ml_meth(bound->self, NULL);
         whole = PyMethod_New(bound->method, bound->self);
         if (whole == NULL) return NULL;
         result = PyObject_Vectorcall(whole, args, nargsf, names);
@@ -53,11 +54,8 @@ cdef extern from *:
     static PyObject *stf_bind(PyObject *binder, PyObject *self, PyObject *type) {
         PyObject *method = ((stf_Binder *)binder)->method;
         stf_Bound *bound;
-        (void)type;
-        if (self == NULL) {  /* of the type */
-            Py_INCREF(method);
-            return method;
-        }
+        if (self == NULL || !PyObject_TypeCheck(self, ((PyMethodDescrObject *)method)->d_common.d_type))
+            return Py_TYPE(method)->tp_descr_get(method, self, type);  /* of the type, or an error */
         if (stf_spare_bound_count > 0) {
             bound = stf_spare_bounds[--stf_spare_bound_count];
             PyObject_Init((PyObject *)bound, &stf_BoundType);
@@ -85,7 +83,7 @@ cdef extern from *:
     #if PY_VERSION_HEX < 0x030E0000 && !defined(Py_GIL_DISABLED)
         PyObject *method = PyDict_GetItemWithError(type->tp_dict, name);
         stf_Binder *binder;
-        if (method == NULL) {
+        if (method == NULL || !Py_IS_TYPE(method, &PyMethodDescr_Type)) {
             if (!PyErr_Occurred()) PyErr_SetObject(PyExc_AttributeError, name);
             return -1;
         }

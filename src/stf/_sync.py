@@ -1,3 +1,4 @@
+# cython: nonecheck=False
 """A gate lets one thread at a time into a piece of state.
 
 Compiled, it is a flag: the GIL makes test-and-set atomic, since no Python runs in between. The GIL alone would not

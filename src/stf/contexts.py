@@ -32,10 +32,11 @@ from stf.graphs import Graphs, close_graphs
 from stf.host_launches import HostLaunch
 from stf.interop import adapters
 from stf.interop.kernels import function_key
-from stf.kernels.launching import KernelTask, Launching
+from stf.kernels.launching import KernelTask
 from stf.loans import Lending
 from stf.observing import Observing, observes_times
 from stf.places import DataPlace, ExecPlace, Grid, as_exec_place
+from stf.reading import Reading
 from stf.registry import Registry
 from stf.waiting import Waiting
 
@@ -126,7 +127,7 @@ def context(
     )
 
 
-class Context(Launching, Creation, Filling, Lending, Waiting, Observing, Graphs):
+class Context(Reading, Creation, Filling, Lending, Waiting, Observing, Graphs):
     """Data, tasks and what orders them. Made by `stf.context`."""
 
     __slots__ = (  # with a dict, Python 3.12 would look every method up twice

@@ -1,6 +1,10 @@
 from stf._engine.access cimport READ, DataHandle, make_access
 from stf._engine.instances cimport Layout, Replica
+from stf.kernels.launching cimport Launching
 from stf.tasks cimport ContextCore, Task
+
+cdef class Reading(Launching):
+    pass
 
 cpdef object read_if_quiet(ContextCore context, object data)
 cpdef object read_on_host(ContextCore context, DataHandle data)

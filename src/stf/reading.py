@@ -14,6 +14,7 @@ except ImportError:
 from stf._engine.access import DataHandle
 from stf.data import LogicalData, view_for_host
 from stf.interop import adapters
+from stf.kernels.launching import Launching
 from stf.tasks import Task
 
 if not cython.compiled:
@@ -24,6 +25,42 @@ if not cython.compiled:
 NO_ARGUMENTS = ()
 NOT_QUIET = object()
 ITEM = "item"  # among a replica's views: what reads a scalar
+
+
+class Reading(Launching):
+    """What of a context waits for one data."""
+
+    def wait(self, data, *, data_place=None, arrays=None):
+        """Block until the data is there and return its content.
+
+        Parameters
+        ----------
+        data : LogicalData or CompositeData
+            What to wait for; nothing else is waited for.
+        data_place : DataPlace, optional
+            Where to read it; host memory by default.
+        arrays : str, optional
+            Library of the result.
+
+        Returns
+        -------
+        numpy.ndarray, scalar or None
+            A copy; a Python scalar for zero-dimensional data; None for a token; an object made of copies for data made
+            of several arrays.
+
+        Raises
+        ------
+        TaskFailedError
+            A task failed that was to write it, or another one whose failure was not told yet.
+        """
+        if data_place is not None or arrays is not None:
+            return self._wait_for(data, data_place, arrays)
+        result = read_if_quiet(self, data)
+        if result is NOT_QUIET:
+            return self._wait_for(data, None, None)
+        if self.engine.failures:
+            self.check_errors()
+        return result
 
 
 def read_if_quiet(context, data):

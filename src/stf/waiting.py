@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from stf import options, reading
+from stf import options
 from stf._engine import handover, outcomes
 from stf._engine.failures import raise_failures
 from stf.annotations import Stream
@@ -35,35 +35,8 @@ class Waiting:
     default_code: Any
     data_place_code: Any
 
-    def wait(self, data: Any, *, data_place: DataPlace | None = None, arrays: str | None = None) -> Any:
-        """Block until the data is there and return its content.
-
-        Parameters
-        ----------
-        data : LogicalData or CompositeData
-            What to wait for; nothing else is waited for.
-        data_place : DataPlace, optional
-            Where to read it; host memory by default.
-        arrays : str, optional
-            Library of the result.
-
-        Returns
-        -------
-        numpy.ndarray, scalar or None
-            A copy; a Python scalar for zero-dimensional data; None for a token; an object made of copies for data made
-            of several arrays.
-
-        Raises
-        ------
-        TaskFailedError
-            A task failed that was to write it, or another one whose failure was not told yet.
-        """
-        if data_place is None and arrays is None:
-            result = reading.read_if_quiet(self, data)
-            if result is not reading.NOT_QUIET:
-                if self.engine.failures:
-                    self.check_errors()
-                return result
+    def _wait_for(self, data: Any, data_place: DataPlace | None, arrays: str | None) -> Any:
+        """What `wait` does where it is not as simple as it mostly is."""
         if not isinstance(data, (LogicalData, CompositeData)):
             raise TypeError(f"wait takes logical data, got {type(data).__name__}")
         whole = isinstance(data, CompositeData)

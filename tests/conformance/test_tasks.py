@@ -54,6 +54,8 @@ def test_the_methods_of_a_with_block_are_methods(ctx):
         leave(None, None, other=None)
     with pytest.raises((TypeError, AttributeError)):
         type(task).__enter__(token)
+    with pytest.raises((TypeError, AttributeError)):
+        vars(type(task))["__enter__"].__get__(token)()
     assert type(task).__exit__(task, None, None, None) is None
     many = [ctx.task(token.read()) for _ in range(20)]
     leaves = [task.__exit__ for task in many if task.__enter__() is task]

@@ -277,8 +277,16 @@ struct State {
     long dropped = 0;  // objects that went with their context
 };
 
+State &state();
+
+// A fork waits until no thread is inside, so that the child finds the mutex free.
+State &make_state() {
+    pthread_atfork([] { state().mutex.lock(); }, [] { state().mutex.unlock(); }, [] { state().mutex.unlock(); });
+    return *new State;  // never destroyed: stream threads may outlive main
+}
+
 State &state() {
-    static State &only = *new State;  // never destroyed: stream threads may outlive main
+    static State &only = make_state();
     return only;
 }
 

@@ -5,6 +5,9 @@ from stf._engine.deps cimport EventSet, LANE_SHIFT
 from stf._engine.instances cimport Replica
 from stf._engine.ports cimport Port, COMPUTE, COPY_IN, COPY_OUT, HOST
 
+cdef enum:
+    KINDS = 4
+
 cdef class Lane:
     cdef readonly int index
     cdef readonly int place

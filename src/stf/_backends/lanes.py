@@ -1,3 +1,4 @@
+# cython: nonecheck=False
 """Lanes: which one a slot takes, and which waits it still needs.
 
 A slot follows its first predecessor at the same place when that one is its lane's tail; else it takes the next lane.
@@ -17,8 +18,8 @@ from stf._engine.ports import Port
 if not cython.compiled:
     LANE_SHIFT = 44
     COMPUTE, COPY_IN, COPY_OUT, HOST = 0, 1, 2, 3
+    KINDS = 4
 
-KINDS = 4
 NO_POOLS: list = [None] * KINDS
 
 

@@ -1,3 +1,4 @@
+# cython: nonecheck=False
 """The stream backend: a lane is a driver's stream."""
 
 from __future__ import annotations

@@ -7,6 +7,9 @@ from stf._engine.ports cimport COMPUTE, COPY_IN, COPY_OUT, HOST, Port
 from stf._engine.scopes cimport Version
 from stf._engine.task cimport TaskCore
 
+cdef enum:
+    SHORT_COPY = 65536  # bytes: its transfer takes less than one lane's wait for another
+
 cdef class Pool:
     cdef readonly int place
     cdef public int64_t limit

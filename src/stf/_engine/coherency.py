@@ -23,9 +23,9 @@ if not cython.compiled:
     INVALID, SHARED, MODIFIED = 0, 1, 2
     READ, WRITE = 1, 2
     COMPUTE, COPY_IN, COPY_OUT, HOST = 0, 1, 2, 3
+    SHORT_COPY = 1 << 16
 
 LOG_LENGTH = 64
-SHORT_COPY = 1 << 16  # bytes: its transfer takes less than one lane's wait for another
 
 
 class Pool:

@@ -1,3 +1,4 @@
+# cython: nonecheck=False
 """Events and the dependency rule.
 
 An event is one integer, ``lane << LANE_SHIFT | sequence number``; 0 is no event. Of two events on a lane the later

@@ -1,3 +1,4 @@
+# cython: nonecheck=False
 """The engine's entry: a task begins, ends or fails; nothing else changes the state.
 
 A begin joins double accesses, claims the data, collects the events to wait for, opens a slot on the port and provides
@@ -391,6 +392,7 @@ class Engine:
 
     # -- claims ------------------------------------------------------------------------------------------------
 
+    @cython.nonecheck(True)  # of users' accesses
     def admit(self, task):
         """Check and claim every access; return the version in conflict, or None."""
         i: cython.int
