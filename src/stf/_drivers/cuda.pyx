@@ -378,12 +378,11 @@ cdef class CudaDriver(QueueDriver):
         cdef bint internal = keep[0] is None and keep[1] is None
         cdef cu.CUcontext before = push(lane.context)
         cdef bint simple = len(shape) == 0 or (len(shape) == 1 and target_strides[0] == itemsize == source_strides[0])
-        cdef int64_t nbytes = itemsize * <int64_t>shape[0] if len(shape) == 1 else itemsize
         plan = None if simple else plan_copy(shape, target_strides, source_strides, itemsize)
         self.flush()
         try:
             if simple:
-                code = copy_run(target, source, nbytes, lane.handle, not internal)
+                code = copy_run(target, source, itemsize * <int64_t>shape[0] if shape else itemsize, lane.handle, not internal)
             else:
                 code = copy_planned(plan, target, source, lane.handle, not internal)
         finally:
