@@ -11,6 +11,9 @@ from stf._engine.submit cimport Engine
 from stf._engine.ports cimport Port
 from stf._engine.task cimport OPEN, TaskCore
 
+cdef object TOKEN
+cdef list tensors_made
+
 @cython.no_gc
 cdef class Body(LateCall):
     cdef object fn

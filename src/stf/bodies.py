@@ -21,7 +21,8 @@ from stf.interop.current import Borrowed
 from stf.interop.jax_arrays import JaxCopy
 from stf.params import Param
 
-tensors_made = adapters.tensors_made
+TOKEN: object = adapters.TOKEN
+tensors_made: list = adapters.tensors_made
 SIGNS_OF_CAPTURE = (  # in errors of CUDA, CuPy, torch and Numba
     "is capturing",
     "stream capture",
@@ -191,9 +192,9 @@ def fresh_views(task: TaskCore):
 
 
 def view_of(task: TaskCore, index, lib):
-    """The array of one access; `adapters.TOKEN` for a token."""
+    """The array of one access; `TOKEN` for a token."""
     replica = task.replica_at(index)
-    return adapters.TOKEN if replica is None else view_at(task, replica, task.joined_mode(index) != READ, lib)
+    return TOKEN if replica is None else view_at(task, replica, task.joined_mode(index) != READ, lib)
 
 
 def view_at(task, replica, writeable, lib):
@@ -201,7 +202,7 @@ def view_at(task, replica, writeable, lib):
     if lib is None and task.context is not None:
         lib = task.context.arrays
     engine: Engine = task.engine
-    if lib == "jax" and replica.layout.interface is None:
+    if lib is not None and lib == "jax" and replica.layout.interface is None:
         return jax_copy_of(task, replica)
     if task.remote and replica.place != engine.affine[task.where] and engine.port.enqueues(1):
         return remote_view(task, replica, writeable, lib)
@@ -278,8 +279,8 @@ def views_of(task, lib):
 def without_tokens(views):
     """What a body gets: a token is nothing."""
     for view in views:
-        if view is adapters.TOKEN:
-            return tuple([each for each in views if each is not adapters.TOKEN])
+        if view is TOKEN:
+            return tuple([each for each in views if each is not TOKEN])
     return tuple(views)
 
 
@@ -315,7 +316,7 @@ def submit_body(task: TaskCore, fn, extra, lib=None):
         values = views_of(task, lib)
         if task.groups is not None:
             values = group(task.groups, values)
-        values = [v for v in values if v is not adapters.TOKEN]
+        values = [v for v in values if v is not TOKEN]
         late = [i for i, v in enumerate(values) if type(v) is Parts or type(v) is JaxCopy]
         kinds = None
         written = written_values(task, values)

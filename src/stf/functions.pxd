@@ -5,6 +5,10 @@ from stf.bodies cimport Body, begin_body, make_body, origin_of, submit, view_of
 from stf.closures cimport snapshot
 from stf.tasks cimport ContextCore, Task
 
+cdef object TOKEN
+cdef list active_places
+cdef object JAX_COPY
+
 cdef class TaskFunction:
     cdef readonly object fn
     cdef public object symbol

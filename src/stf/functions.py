@@ -24,7 +24,9 @@ if not cython.compiled:
 
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
 
-active_places = adapters.active_places
+active_places: list = adapters.active_places
+TOKEN: object = adapters.TOKEN
+JAX_COPY: object = JaxCopy
 
 
 class Parameter:
@@ -155,12 +157,12 @@ class TaskFunction:
                 lib = parameter.library or self.arrays_of
                 if shapes is None or i not in shapes:
                     value = view_of(task, first, lib)
-                    if origins is not None and value is not adapters.TOKEN:
+                    if origins is not None and value is not TOKEN:
                         origins.append(origin_of(task, i, first, lib))
                     first += 1
-                    if value is adapters.TOKEN:
+                    if value is TOKEN:
                         value = None
-                    elif type(value) is JaxCopy:
+                    elif type(value) is JAX_COPY:
                         late = [i] if late is None else [*late, i]
                 else:
                     count = leaves(shapes[i])

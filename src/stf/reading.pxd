@@ -3,6 +3,11 @@ from stf._engine.instances cimport Layout, Replica
 from stf.kernels.launching cimport Launching
 from stf.tasks cimport ContextCore, Task
 
+cdef tuple NO_ARGUMENTS
+cdef object NOT_QUIET
+cdef object LOGICAL_DATA
+cdef object ITEM
+
 cdef class Reading(Launching):
     pass
 

@@ -22,9 +22,10 @@ if not cython.compiled:
 
     READ = 1
 
-NO_ARGUMENTS = ()
-NOT_QUIET = object()
-ITEM = "item"  # among a replica's views: what reads a scalar
+NO_ARGUMENTS: tuple = ()
+NOT_QUIET: object = object()
+LOGICAL_DATA: object = LogicalData
+ITEM: object = "item"  # among a replica's views: what reads a scalar
 
 
 class Reading(Launching):
@@ -66,7 +67,7 @@ class Reading(Launching):
 def read_if_quiet(context, data):
     """What `read_on_host` returns, if this is one array, and nobody is inside of anything; else NOT_QUIET."""
     engine = context.engine
-    if type(data) is not LogicalData or not engine.is_quiet():
+    if type(data) is not LOGICAL_DATA or not engine.is_quiet():
         return NOT_QUIET
     if cython.cast(DataHandle, data).core.engine is not engine:
         context._check_mine(data)

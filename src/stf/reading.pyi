@@ -5,8 +5,6 @@ from typing import Any
 from stf.kernels.launching import Launching
 from stf.places import DataPlace
 
-NOT_QUIET: object
-
 class Reading(Launching):
     def wait(self, data: Any, *, data_place: DataPlace | None = None, arrays: str | None = None) -> Any: ...
 
