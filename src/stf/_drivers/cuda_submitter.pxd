@@ -6,6 +6,8 @@ cdef enum:
     CAPACITY = 1024  # submissions that may wait
     ARGUMENT_BYTES = 192  # a kernel with more is launched by the caller
     PROVEN = 64
+    LINE = 64  # bytes that cores exchange at a time
+    APART = 128  # they fetch pairs of lines
 
 cdef enum Kind:
     LAUNCH_KERNEL = 0
@@ -14,14 +16,13 @@ cdef enum Kind:
     FREE_MEMORY = 3
     LAUNCH_GRAPH = 4
 
-cdef struct Submission:
+cdef struct Submission:  # of four cache lines; what is not a launch needs the first of them
     int kind
-    int nbytes
+    int device
     cu.CUcontext context
     cu.CUstream stream
     int64_t target  # a function, an event, an address, or an executable graph
-    int gx, gy, gz, bx, by, bz, shared
-    int device
+    int nbytes, gx, gy, gz, bx, by, bz, shared
     char arguments[ARGUMENT_BYTES]
 
 cdef struct Proof:
@@ -29,6 +30,7 @@ cdef struct Proof:
     int bx, by, bz, shared
 
 cdef class Submitter:
+    cdef void* block  # of memory, in which the ring begins with a cache line
     cdef Submission* ring
     cdef Proof[PROVEN] proofs
     cdef int64_t pushed  # by whoever has the GIL
@@ -38,11 +40,12 @@ cdef class Submitter:
     cdef readonly bint running
     cdef void* bell
     cdef void* end
-    cdef char[64] apart
+    cdef char[APART] apart
     cdef atomic[int64_t] shown
-    cdef char[64] apart_too
+    cdef char[APART] apart_too
     cdef atomic[int64_t] issued
-    cdef char[64] and_too
+    cdef char[APART] and_too
+    cdef atomic[int] hurry  # how many threads wait for `issued`
     cdef atomic[int] asleep
     cdef atomic[int] stopping
     cdef atomic[int] failed  # what CUDA said, and of which call and device: one number
@@ -59,4 +62,5 @@ cdef class Submitter:
     cdef int start(self) except -1
     cdef int stop(self) except -1
     cdef void serve(self) noexcept nogil
+    cdef void rest(self, int pauses) noexcept nogil
     cdef int take_failure(self, int* kind, int* device) noexcept

@@ -1,14 +1,16 @@
 """A thread that gives work to CUDA, so that who submits tasks does not wait for the driver.
 
 A launch takes the driver two microseconds, a task takes us half of one. So in a burst of submissions the launches,
-event records, waits between streams, frees and launches of graphs go through a ring to a thread that does nothing else, in the order in
-which they were put there. Everything else goes to CUDA at once, after `flush`.
+event records, waits between streams, frees and launches of graphs go through a ring to a thread that does nothing
+else, in the order in which they were put there. Everything else goes to CUDA at once, after `flush`.
 
     direct ──`eager` submissions in a row──▶ through the ring ──flush──▶ direct
 
 One producer at a time (whoever has the GIL), one consumer (without it). The consumer looks for work for a while before
 it sleeps, and is woken by the next submission. A producer that did not see it fall asleep has made its submission
-visible long before the consumer's last look; should that ever not be so, the bounded sleep ends the wait.
+visible long before the consumer's last look; should that ever not be so, the bounded sleep ends the wait. Each look
+takes a cache line away from the producer, which then waits for it: so a consumer that finds little rests the longer
+between two looks, unless somebody waits for it (`hurry`).
 """
 
 from cpython.pythread cimport (
@@ -36,8 +38,14 @@ cdef extern from *:
     #else
     #define stf_relax() ((void)0)
     #endif
+    #if defined(__GNUC__)
+    #define stf_will_write(address) __builtin_prefetch(address, 1)
+    #else
+    #define stf_will_write(address) ((void)0)
+    #endif
     """
     void stf_relax() noexcept nogil
+    void stf_will_write(void* address) noexcept nogil
 
 cdef extern from "pythread.h":
     int PyThread_acquire_lock_timed(PyThread_type_lock lock, long long timeout_us, int interruptible) noexcept nogil
@@ -46,8 +54,12 @@ CALLS = ("cuLaunchKernel", "cuEventRecord", "cuStreamWaitEvent", "cuMemFreeAsync
 EAGER = 24  # submissions in a row before the thread helps
 cdef int NEVER = 1 << 30
 cdef enum:
-    LOOKS = 4000  # for work, before the thread goes to sleep: some hundred microseconds
-    LAST_LOOKS = 400
+    LOOKING = 8000  # pauses, some hundred microseconds: so long the thread looks for work before it goes to sleep
+    LOOKING_LAST = 800
+    SHORT_REST = 4  # pauses between two looks
+    LONG_REST = 128
+    FEW = 4  # submissions at a look: the next one may be later
+    MANY = 16
     ROOM = 128  # that a full ring is waited for
     SLEEP_US = 100000
 
@@ -56,9 +68,10 @@ cdef class Submitter:
     """The ring and its thread; `enabled` is None where the number of submissions decides, True for all of them."""
 
     def __cinit__(self, enabled):
-        self.ring = <Submission*>calloc(CAPACITY, sizeof(Submission))
-        if self.ring == NULL:
+        self.block = calloc(CAPACITY + 1, sizeof(Submission))
+        if self.block == NULL:
             raise MemoryError
+        self.ring = <Submission*>((<uintptr_t>self.block + LINE - 1) & ~<uintptr_t>(LINE - 1))
         self.eager = 0 if enabled else EAGER if enabled is None else NEVER
         self.bell = <void*>PyThread_allocate_lock()
         self.end = <void*>PyThread_allocate_lock()
@@ -66,7 +79,7 @@ cdef class Submitter:
         PyThread_acquire_lock(<PyThread_type_lock>self.end, 1)
 
     def __dealloc__(self):
-        free(self.ring)
+        free(self.block)
         PyThread_free_lock(<PyThread_type_lock>self.bell)
         PyThread_free_lock(<PyThread_type_lock>self.end)
 
@@ -112,6 +125,7 @@ cdef class Submitter:
         """The next free place; while there is none, the consumer has more than enough to do."""
         while self.pushed - self.seen >= CAPACITY:
             self.reach(self.pushed - CAPACITY + ROOM)
+        stf_will_write(&self.ring[(self.pushed + 1) % CAPACITY])
         return &self.ring[self.pushed % CAPACITY]
 
     cdef int64_t show(self) noexcept:
@@ -143,9 +157,11 @@ cdef class Submitter:
             return 0
         self.seen = self.issued.load(memory_order_acquire)
         if self.seen < ticket:
+            self.hurry.fetch_add(1)
             with nogil:
                 while self.issued.load(memory_order_acquire) < ticket:
                     stf_relax()
+            self.hurry.fetch_sub(1)
             self.seen = self.issued.load(memory_order_acquire)
         return 0
 
@@ -200,35 +216,51 @@ cdef class Submitter:
 
     cdef void serve(self) noexcept nogil:
         cdef int64_t count = self.issued.load(memory_order_relaxed)
-        cdef int looks = 0
+        cdef int64_t shown
+        cdef int idle = 0
+        cdef int rest = SHORT_REST
         cdef cu.CUcontext current = NULL
         cdef Submission* item
         cdef int code
         while True:
-            if self.shown.load(memory_order_acquire) > count:
-                item = &self.ring[count % CAPACITY]
-                if item.context != current:
-                    current = item.context
-                    cu.cuCtxSetCurrent(current)
-                code = <int>perform(item)
-                if code != 0 and self.failed.load(memory_order_relaxed) == 0:
-                    self.failed.store((code << 11) | (item.device << 3) | item.kind)
-                count += 1
-                self.issued.store(count, memory_order_release)
-                if looks > LOOKS:
+            shown = self.shown.load(memory_order_acquire)
+            if shown > count:
+                if shown - count < FEW:
+                    rest = min(2 * rest, <int>LONG_REST)
+                elif shown - count > MANY:
+                    rest = max(rest >> 1, <int>SHORT_REST)
+                while count < shown:
+                    item = &self.ring[count % CAPACITY]
+                    if item.context != current:
+                        current = item.context
+                        cu.cuCtxSetCurrent(current)
+                    code = <int>perform(item)
+                    if code != 0 and self.failed.load(memory_order_relaxed) == 0:
+                        self.failed.store((code << 11) | (item.device << 3) | item.kind)
+                    count += 1
+                    self.issued.store(count, memory_order_release)
+                if idle >= LOOKING:
                     self.asleep.store(0)
-                looks = 0
-            elif looks < LOOKS + LAST_LOOKS:
+                idle = 0
+            elif idle < LOOKING + LOOKING_LAST:
                 if self.stopping.load(memory_order_relaxed):
                     return
-                if looks == LOOKS:
+                if idle < LOOKING <= idle + rest:
                     self.asleep.store(1)
-                looks += 1
-                stf_relax()
+                idle += rest
+                self.rest(rest)
             elif PyThread_acquire_lock_timed(<PyThread_type_lock>self.bell, SLEEP_US, 0) == 1 or not self.asleep.load():
-                looks = 0  # it rang, or is about to
+                idle = 0  # it rang, or is about to
             else:
-                looks = LOOKS + LAST_LOOKS - 1
+                idle = LOOKING + LOOKING_LAST - 1
+
+    cdef void rest(self, int pauses) noexcept nogil:
+        """Leave `shown` to the producer for a while, unless it waits."""
+        cdef int i
+        for i in range(pauses):
+            if self.hurry.load(memory_order_relaxed):
+                return
+            stf_relax()
 
 
 cdef cu.CUresult perform(Submission* item) noexcept nogil:
