@@ -41,6 +41,49 @@ cdef extern from *:
         Py_DECREF(self);
     }
 
+    /* All but calls is done by the bound method that Python would have made. */
+    static PyObject *stf_whole_bound(PyObject *object) {
+        PyObject *method = ((stf_Bound *)object)->method, *self = ((stf_Bound *)object)->self;
+        return Py_TYPE(method)->tp_descr_get(method, self, (PyObject *)Py_TYPE(self));
+    }
+
+    static PyObject *stf_bound_attribute(PyObject *object, PyObject *name) {
+        PyObject *whole = stf_whole_bound(object), *found;
+        if (whole == NULL) return NULL;
+        found = PyObject_GetAttr(whole, name);
+        Py_DECREF(whole);
+        return found;
+    }
+
+    static PyObject *stf_bound_repr(PyObject *object) {
+        PyObject *whole = stf_whole_bound(object), *text;
+        if (whole == NULL) return NULL;
+        text = PyObject_Repr(whole);
+        Py_DECREF(whole);
+        return text;
+    }
+
+    static Py_hash_t stf_bound_hash(PyObject *object) {
+        PyObject *whole = stf_whole_bound(object);
+        Py_hash_t hash;
+        if (whole == NULL) return -1;
+        hash = PyObject_Hash(whole);
+        Py_DECREF(whole);
+        return hash;
+    }
+
+    static PyObject *stf_bound_compare(PyObject *one, PyObject *other, int how) {
+        PyObject *first, *second, *answer;
+        if (Py_TYPE(one) != Py_TYPE(other)) Py_RETURN_NOTIMPLEMENTED;
+        first = stf_whole_bound(one);
+        if (first == NULL) return NULL;
+        second = stf_whole_bound(other);
+        answer = second == NULL ? NULL : PyObject_RichCompare(first, second, how);
+        Py_DECREF(first);
+        Py_XDECREF(second);
+        return answer;
+    }
+
     static PyTypeObject stf_BoundType = {
         PyVarObject_HEAD_INIT(NULL, 0)
         .tp_name = "stf.bound_method",
@@ -48,6 +91,10 @@ cdef extern from *:
         .tp_dealloc = stf_drop_bound,
         .tp_vectorcall_offset = offsetof(stf_Bound, call),
         .tp_call = PyVectorcall_Call,
+        .tp_getattro = stf_bound_attribute,
+        .tp_repr = stf_bound_repr,
+        .tp_hash = stf_bound_hash,
+        .tp_richcompare = stf_bound_compare,
         .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL,
     };
 
@@ -70,11 +117,21 @@ cdef extern from *:
         return (PyObject *)bound;
     }
 
+    static PyObject *stf_call_binder(PyObject *binder, PyObject *args, PyObject *names) {
+        return PyObject_Call(((stf_Binder *)binder)->method, args, names);
+    }
+
+    static PyObject *stf_binder_attribute(PyObject *binder, PyObject *name) {
+        return PyObject_GetAttr(((stf_Binder *)binder)->method, name);
+    }
+
     static PyTypeObject stf_BinderType = {
         PyVarObject_HEAD_INIT(NULL, 0)
         .tp_name = "stf.method",
         .tp_basicsize = sizeof(stf_Binder),
         .tp_descr_get = stf_bind,
+        .tp_call = stf_call_binder,
+        .tp_getattro = stf_binder_attribute,
         .tp_flags = Py_TPFLAGS_DEFAULT,
     };
 

@@ -195,7 +195,7 @@ class Context(Reading, Creation, Filling, Lending, Waiting, Observing, Graphs):
         if caller is not None:
             self._start_after(caller)
         self.registry = Registry()
-        self._graphs: weakref.WeakSet[Any] | None = None
+        self._graphs: dict[int, weakref.ref[Any]] = {}  # by id; they take themselves out
         if use_graph:
             engine.epoch = Epoch(self, True, "the graph of this context")
         self._observers = None
@@ -500,7 +500,7 @@ class Context(Reading, Creation, Filling, Lending, Waiting, Observing, Graphs):
             if engine.epoch.scope is not None:
                 release.abandon_open_tasks(engine)
             engine.epoch.flush()
-        if self._graphs is not None:
+        if self._graphs:
             close_graphs(self._graphs)
         while engine.scope is not None:
             recordings.discard_scope(engine, engine.scope)

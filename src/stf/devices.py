@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -151,7 +152,8 @@ class Resources:
 
     def __init__(self) -> None:
         self._drivers: dict[DeviceSpec, Any] = {}
-        self._last: tuple[Any, Any] = None, None  # a spec and its driver
+        self._last: tuple[Any, Any, Any] = None, None, None  # a spec, among which drivers, and its driver
+        self._lock = threading.Lock()
         self._process = os.getpid()
         lifetime.watch_resources(self)
 
@@ -159,22 +161,23 @@ class Resources:
         """The shared driver for `spec`; the child of a fork has none of its parent's threads, and starts anew."""
         if self._process != os.getpid():
             self._forget_parent()
-        known, driver = self._last
-        if known is spec:
+        known, drivers, driver = self._last
+        if known is spec and drivers is self._drivers:
             return driver
-        driver = self._drivers.get(spec)
-        if driver is None:
-            from stf.drivers import make_driver
+        with self._lock:
+            driver = self._drivers.get(spec)
+            if driver is None:
+                from stf.drivers import make_driver
 
-            driver = self._drivers[spec] = make_driver(spec)
-        self._last = spec, driver
+                driver = self._drivers[spec] = make_driver(spec)
+            self._last = spec, self._drivers, driver
         return driver
 
     def _forget_parent(self) -> None:
         if self._process != os.getpid():
             self._process = os.getpid()
             self._drivers = {}
-            self._last = None, None
+            self._lock = threading.Lock()
 
     def statistics(self) -> ResourceStatistics:
         """Return what the contexts share now: streams, workers, allocations and bytes, by driver.
@@ -197,8 +200,9 @@ class Resources:
     def close(self) -> None:
         """Stop the workers; contexts that still use them must be finalized first."""
         self._forget_parent()
-        drivers, self._drivers = self._drivers, {}
-        self._last = None, None
+        with self._lock:
+            drivers, self._drivers = self._drivers, {}
+            self._last = None, None, None
         for driver in drivers.values():
             driver.close()
 

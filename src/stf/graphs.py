@@ -163,9 +163,7 @@ class TaskGraph(GraphCore):
         super().__init__(name, weakref.ref(context))
         self._recorder: RecordingBuilder | None = None
         self._closed = False
-        if context._graphs is None:
-            context._graphs = weakref.WeakSet()
-        context._graphs.add(self)
+        context._graphs[id(self)] = weakref.ref(self)
 
     def param(self, name: str, default: Any) -> Param:
         """Return a value that tasks take when they are recorded, and that each launch may give anew.
@@ -326,6 +324,10 @@ class TaskGraph(GraphCore):
             recording.close()
 
     def __del__(self) -> None:
+        reference = getattr(self, "_context_ref", None)
+        context = None if reference is None else reference()
+        if context is not None:
+            context._graphs.pop(id(self), None)
         recording = getattr(self, "_recording", None)
         if recording is not None:  # a finalizer does nothing but say so
             recording.engine.dropped.append(recording)
@@ -335,9 +337,12 @@ class TaskGraph(GraphCore):
         return f"<stf.TaskGraph '{self.name}', {state}, launched {self.launches} times>"
 
 
-def close_graphs(graphs: weakref.WeakSet[TaskGraph]) -> None:
+def close_graphs(graphs: dict[int, weakref.ref[TaskGraph]]) -> None:
     """For a context that ends."""
-    for graph in list(graphs):
+    for reference in list(graphs.values()):
+        graph = reference()
+        if graph is None:
+            continue
         if graph._recorder is not None:
             graph._recorder.discard()
             graph._recorder = None

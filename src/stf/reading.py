@@ -31,6 +31,7 @@ ITEM: object = "item"  # among a replica's views: what reads a scalar
 class Reading(Launching):
     """What of a context waits for one data."""
 
+    @cython.binding(True)
     def wait(self, data, *, data_place=None, arrays=None):
         """Block until the data is there and return its content.
 

@@ -210,6 +210,7 @@ class Task(TaskCore):
             if self.groups is not None:
                 self.groups.append((len(joined) - 1, 1, None))
         self.accesses = tuple(joined)
+        self.uses = None  # what it was to begin with, if it tried to
         return self
 
     add_dep = add_deps

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import threading
 import time
 
@@ -11,6 +12,7 @@ import pytest
 from helpers import is_cuda, put, queued, told
 
 import stf
+from stf.devices import parse_devices
 from stf.observe import ResourceStatistics
 
 
@@ -394,3 +396,30 @@ def test_an_interrupted_finalize_can_be_repeated(ctx_factory, monkeypatch):
             ctx.finalize()
     ctx.finalize()
     assert X.tolist() == [7, 7, 7]
+
+
+def test_resources_make_one_driver_for_threads_that_ask_at_once():
+    resources = stf.Resources()
+    spec = parse_devices("cpu:2")
+    for _ in range(50):
+        barrier, found = threading.Barrier(3), []
+
+        def ask(barrier=barrier, found=found):
+            barrier.wait(30)
+            found.append(resources.driver(spec))
+
+        threads = [threading.Thread(target=ask) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(set(map(id, found))) == 1
+        before = found[0]
+        resources.close()
+        assert resources.driver(spec) is not before
+        resources.close()
+
+
+def test_wait_says_what_it_takes(ctx):
+    assert str(inspect.signature(ctx.wait)).startswith("(data")
+    assert list(inspect.signature(ctx.wait).parameters) == ["data", "data_place", "arrays"]

@@ -410,3 +410,30 @@ def test_the_page_of_settings_may_be_cut_short():
     told = page.stderr.read()
     page.stderr.close()
     assert (page.wait(60), told) == (0, b"")
+
+
+def test_what_is_left_at_exit_is_silent(run):
+    done = run(
+        """
+import sys
+ctx = stf.context()
+lX = ctx.logical_data(np.zeros(2))
+access, kept = lX.read(), [ctx]
+def use():
+    with ctx.task(access):
+        pass
+    task = ctx.task(lX.rw())
+    with task:
+        pass
+    try:
+        with task:
+            pass
+    except stf.TaskStateError as error:
+        print("told")
+use()
+kept.append(kept)
+sys.kept = kept
+ctx.finalize()
+"""
+    )
+    assert output(done) == ["told"] and done.stderr == ""

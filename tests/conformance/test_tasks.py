@@ -64,6 +64,31 @@ def test_the_methods_of_a_with_block_are_methods(ctx):
     assert len(leaves) == 20 and all("ended" in repr(task) for task in many)
 
 
+def test_bound_methods_of_a_task_tell_what_they_are(ctx):
+    task = ctx.task(ctx.token().rw(), name="mine")
+    enter = task.__enter__
+    assert enter == task.__enter__ and hash(enter) == hash(task.__enter__) and enter != task.__exit__
+    assert (
+        enter.__self__ is task and enter.__name__ == "__enter__" and "__enter__ of" in repr(enter).replace("Task.", "")
+    )
+    vars(type(task))["__enter__"](task)
+    assert vars(type(task))["__exit__"].__name__ == "__exit__"
+    task.end()
+
+
+def test_a_task_that_could_not_start_takes_more_accesses(ctx):
+    lX, lY, lZ = ctx.logical_data(np.arange(4.0)), ctx.logical_data(np.zeros(4)), ctx.logical_data_empty(4)
+    task = ctx.task(lX.rw(), lZ.read(), lZ.read())
+    with pytest.raises(stf.UninitializedDataError):
+        task.start()
+    with ctx.task(lZ.write()) as t:
+        t.arrays()[0][:] = 7
+    with task.add_deps(lY.rw()) as t:
+        assert t.holds(lY.core) and len(t) == 4
+        t[3][:] = t[0] + t[2]
+    assert lY.numpy().tolist() == [7, 8, 9, 10] and lX.numpy().tolist() == [0, 1, 2, 3]
+
+
 def test_a_with_block_lets_go_of_its_task(ctx):
     token = ctx.token()
     for _ in range(3):

@@ -50,7 +50,7 @@ cdef class TaskCore:
     cdef readonly object engine
     cdef readonly int64_t id
     cdef public int where
-    cdef public tuple accesses
+    cdef readonly tuple accesses
     cdef tuple uses
     cdef list replicas
     cdef readonly list cores

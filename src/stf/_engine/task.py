@@ -89,7 +89,7 @@ class TaskCore:
             use: Access = item
             if use.core is access.core:
                 return i
-        return -1
+        raise IndexError(f"task {self.label()} was not given access {index}")
 
     def replica_at(self, index):
         """The replica that access `index` was given."""

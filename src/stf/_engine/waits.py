@@ -33,6 +33,7 @@ def enlist(engine):
     global live_engines
     ENGINES[id(engine)] = weakref.ref(engine)
     live_engines += 1
+    return 0
 
 
 def delist(engine):
@@ -40,6 +41,7 @@ def delist(engine):
     global live_engines
     ENGINES.pop(id(engine), None)
     live_engines -= 1
+    return 0
 
 
 class Pause(Exception):
