@@ -200,17 +200,19 @@ class Task(TaskCore):
         """Add accesses; before the task starts. Returns the task."""
         self.must_be_new("add_deps")
         joined = list(self.accesses)
-        for access in accesses:
-            if hasattr(access, "expand"):
-                add_group(self, joined, access)
-                continue
-            if not isinstance(access, Access):
-                raise TypeError(f"add_deps takes accesses such as lX.read(), got {type(access).__name__}")
-            joined.append(access)
-            if self.groups is not None:
-                self.groups.append((len(joined) - 1, 1, None))
-        self.accesses = tuple(joined)
-        self.uses = None  # what it was to begin with, if it tried to
+        try:
+            for access in accesses:
+                if hasattr(access, "expand"):
+                    add_group(self, joined, access)
+                    continue
+                if not isinstance(access, Access):
+                    raise TypeError(f"add_deps takes accesses such as lX.read(), got {type(access).__name__}")
+                joined.append(access)
+                if self.groups is not None:
+                    self.groups.append((len(joined) - 1, 1, None))
+        finally:  # what stands before a mistake was added, and `groups` knows it
+            self.accesses = tuple(joined)
+            self.uses = None  # what it was to begin with, if it tried to
         return self
 
     add_dep = add_deps

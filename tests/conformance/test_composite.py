@@ -257,3 +257,14 @@ def test_an_array_that_is_two_parts_is_frozen_once(ctx):
         left += 1
         assert right.tolist() == [1, 2, 3]
     assert lP.numpy().right.tolist() == [1, 2, 3]
+
+
+def test_what_stands_before_a_mistake_is_added(ctx, csr):
+    lA, lX = ctx.logical_data(csr), ctx.logical_data(np.ones(3))
+    task = ctx.task(lA.read())
+    with pytest.raises(TypeError, match="add_deps takes accesses"):
+        task.add_deps(lX.read(), "y")
+    with task:
+        assert len(task) == 2
+        matrix, vector = task.arrays()
+        assert matrix.shape == (2, 3) and vector.shape == (3,)

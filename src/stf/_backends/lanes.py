@@ -203,9 +203,9 @@ class LanePort(Port):
         pool: LanePool = self.pools[place * KINDS + kind]
         if pool is None:
             pool = self.add_pool(place, kind)
-        i: cython.int
+        _: cython.int
         count: cython.int = len(pool.lanes)
-        for i in range(count):  # noqa: B007, an int of C
+        for _ in range(count):
             if pool.next >= count:
                 pool.next = 0
             lane: Lane = pool.lanes[pool.next]
