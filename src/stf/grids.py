@@ -8,7 +8,7 @@ from typing import Any
 from stf._engine.access import AFFINE_PLACE
 from stf.annotations import Stream
 from stf.errors import DriverError, PlaceError, TaskStateError
-from stf.interop import adapters
+from stf.interop import adapters, current
 from stf.places import Grid
 
 
@@ -41,6 +41,7 @@ class GridTask:
         self.task.apart = True
         self.members: list[Any] = []
         self.pointers: list[int | None] = []
+        self.borrowed: list[current.Borrowed] = []
 
     def start(self) -> GridTask:
         """Claim the data and open a lane per place; return the task."""
@@ -73,6 +74,8 @@ class GridTask:
         self._close(None)
 
     def _close(self, error: BaseException | None) -> None:
+        while self.borrowed:
+            self.borrowed.pop().give_back()
         members, self.members = self.members, []
         pointers, self.pointers = self.pointers, []
         for member, pointer in zip(reversed(members), reversed(pointers), strict=True):
@@ -118,7 +121,10 @@ class GridTask:
         return self.streams[0]
 
     def arrays(self, lib: str | None = None) -> tuple[Any, ...]:
-        """Return the task's data, tokens skipped, each as an array of the device where it lies."""
+        """Return the task's data, tokens skipped, each as an array of the device where it lies.
+
+        Until the task ends, the current stream of each device in CuPy and torch is that of the first place on it.
+        """
         self._must_be_open("arrays")
         engine = self.context.engine
         found = []
@@ -129,7 +135,16 @@ class GridTask:
             on_device = engine.port_enqueues(replica.place) and number >= 0
             view = adapters.device_view(replica, lib or self.context.arrays, number) if on_device else None
             found.append(adapters.view(replica, True, "numpy") if view is None else view)
+        if not self.borrowed:
+            self._borrow()
         return tuple(found)
+
+    def _borrow(self) -> None:
+        """Make the streams current, that of the first place on a device last."""
+        for member, pointer in zip(reversed(self.members), reversed(self.pointers), strict=True):
+            if pointer is not None:
+                ordinal = self.context.engine.place_numbers[member.where]
+                self.borrowed.append(current.Borrowed(pointer, ordinal, True))
 
     def get_arg(self, index: int) -> int:
         """Return the address of access `index` (tokens counted); which places may use it is for you to say."""

@@ -28,6 +28,7 @@ cdef class Task(TaskCore):
     cpdef int find_site_outside(self) except -1
     cdef int close(self) except -1
     cpdef int borrow(self) except -1
+    cdef int renew(self, Borrowed borrowed) except -1
     cdef int give_back(self) except -1
 
 cdef class EngineEntry:

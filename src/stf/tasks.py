@@ -448,7 +448,8 @@ class Task(TaskCore):
         engine: Engine = self.engine
         if self.borrowed is not None:
             borrowed: Borrowed = self.borrowed
-            borrowed.renew()
+            if not borrowed.is_current():
+                self.renew(borrowed)
         elif self.state == OPEN and engine.port.enqueues(self.where):
             pointer = engine.port.stream(self.slot)
             if pointer is not None:
@@ -456,6 +457,15 @@ class Task(TaskCore):
                 if engine.scope is not None:
                     self.pools = adapters.kept_pools(engine.port)
                     self.pools.__enter__()
+        return 0
+
+    def renew(self, borrowed):
+        """Do again what `borrow` did, for the same device: another task, or thread, may have come between."""
+        engine: Engine = self.engine
+        if self.state == OPEN and engine.port.stream(self.slot) is not None:
+            borrowed.renew()
+            if self.pools is not None:
+                self.pools.renew()
         return 0
 
     def give_back(self):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import random
 import threading
 
 import numpy as np
 import pytest
-from helpers import library, queued, told
+from helpers import is_cuda, library, queued, told
 
 import stf
 
@@ -240,3 +241,44 @@ def test_an_attribute_may_be_named_like_global_data(ctx, vec, monkeypatch):
 
     f(x)
     assert x.numpy()[0] == 1
+
+
+# -- bodies that overlap ---------------------------------------------------------------------------------------------
+
+
+def currents(count):
+    """The current device, and the current stream of each, as CuPy knows them."""
+    import cupy
+
+    return cupy.cuda.Device().id, [cupy.cuda.get_current_stream(i).ptr for i in range(count)]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_tasks_on_several_devices_that_are_started_and_ended_by_hand(ctx, seed):
+    """Whoever asks for arrays finds the streams and the device of the task current; at the end all is as it was."""
+    chance = random.Random(seed)
+    data = [ctx.logical_data(np.zeros(300)) for _ in range(6)]
+    counts, opened = [0] * len(data), {}
+    on_cuda, count = is_cuda(ctx), 1 + max(place.index for place in ctx.devices)
+    ctx.synchronize()
+    before = currents(count) if on_cuda else None
+    for _ in range(60):
+        i = chance.randrange(len(data))
+        if i not in opened:
+            opened[i] = ctx.task(chance.choice(list(ctx.devices)), data[i].rw())
+            opened[i].start()
+        elif chance.random() < 0.6:
+            (x,) = opened[i].arrays()
+            if on_cuda:
+                ordinal = opened[i].place.index
+                device, streams = currents(count)
+                assert (device, streams[ordinal]) == (ordinal, opened[i].stream_ptr())
+            x += 1
+            counts[i] += 1
+        else:
+            opened.pop(i).end()
+    for task in opened.values():
+        task.end()
+    if on_cuda:
+        assert currents(count) == before
+    assert [lX.numpy()[-1] for lX in data] == counts

@@ -547,3 +547,41 @@ def test_a_copy_comes_from_the_nearest_device(program):
         nothing_left()
 
     program(body, FAKECUDA_DEVICES="4")
+
+
+# -- several places ------------------------------------------------------------------------------------------------
+
+
+def test_the_streams_of_a_grid_are_current_once_it_gives_its_arrays(program):
+    def body():
+        def streams():
+            return [cupy.cuda.get_current_stream(i).ptr for i in range(2)]
+
+        outside = streams()
+        with stf.context(devices="cuda:0,1") as ctx:
+            places = [stf.data_place.device(i) for i in range(2)]
+            halves = [ctx.logical_data(np.zeros(1000), name=f"half {i}") for i in range(2)]
+            for _ in range(50):
+                with ctx.task(ctx.devices, *(h.rw(p) for h, p in zip(halves, places, strict=True))) as t:
+                    arrays = t.arrays()
+                    assert streams() == t.stream_ptrs()
+                    for i, x in enumerate(arrays):
+                        with cupy.cuda.Device(i):
+                            x += 1 + i  # on the task's stream there
+                assert streams() == outside
+                for i, h in enumerate(halves):
+                    add.on(1 - i)(h)
+            twice = stf.exec_place.grid([ctx.devices[1], ctx.devices[1]])
+            with ctx.task(twice, halves[1].rw(places[1])) as t:
+                t.arrays()
+                assert streams() == [outside[0], t.stream_ptrs()[0]]  # that of the first place on a device
+            with pytest.raises(ZeroDivisionError), ctx.task(ctx.devices, halves[0].rw(places[0])) as t:
+                t.arrays()
+                1 / 0
+            assert streams() == outside
+            halves[0].accept()
+            got = [ctx.wait(h)[0] for h in halves]
+            assert got == [100, 150], got
+        nothing_left()
+
+    program(body, FAKECUDA_SEED="4")

@@ -188,9 +188,12 @@ class GraphBackend(Port):
         node: OpenNode = self.slots[slot]
         if not self.root.enqueues(node.place):
             return None
-        if slot not in self.captures:
-            self.captures[slot] = self.root.begin_capture(node.place)
-        return self.captures[slot].pointer
+        capture = self.captures.get(slot)
+        if capture is None:
+            capture = self.captures[slot] = self.root.begin_capture(node.place)
+        else:
+            capture.make_current()
+        return capture.pointer
 
     def end_capture(self, slot, node):
         """Make a node's operation of what a body put on its stream."""

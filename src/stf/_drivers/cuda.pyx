@@ -17,12 +17,12 @@ from cuda.bindings cimport cydriver as cu
 
 from stf._drivers.base cimport MANAGED
 from stf._drivers.cuda_devices cimport FAR, HOST, Device, check, close_device, connect, error_of, is_sticky, open_device
-from stf._drivers.cuda_devices cimport open_host_pool, pop, push, told
+from stf._drivers.cuda_devices cimport begin_body, end_body, open_host_pool, pop, push, told
 from stf._drivers.cuda_fill cimport fill_planned
 from stf._drivers.cuda_memory cimport alloc_unpooled, free_unpooled, make_pins
 from stf._drivers.cuda_stamps cimport Stamps
 from stf._drivers.cuda_streams cimport KEEPS, RING, DeviceStream, HostStream, copy_through, destroy_stream, forget_keeps
-from stf._drivers.cuda_streams cimport end_body, leave, make_event, refresh
+from stf._drivers.cuda_streams cimport leave, make_event, refresh
 from stf._drivers.cuda_submitter cimport FREE_MEMORY, LAUNCH_KERNEL, RECORD_EVENT, WAIT_FOR_EVENT, Submission, Submitter
 from stf._drivers.cuda_work cimport copy_and_settle, copy_planned, copy_run, launch_function, order_streams
 from stf._drivers.cuda_submitter import CALLS
@@ -136,19 +136,16 @@ cdef class CudaDriver(QueueDriver):
 
     cdef int make_current(self, DeviceStream lane) except -1:
         """Make the device current for a body on this thread, until `record`."""
-        cdef cu.CUcontext current = NULL
-        cu.cuCtxGetCurrent(&current)
-        if current != lane.context:
-            lane.saved = current
-            lane.runner = PyThread_get_thread_ident()
-            self.demand(cu.cuCtxSetCurrent(lane.context), "cuCtxSetCurrent", lane.device)
-        return 0
+        code = begin_body(&lane.body, lane.context)
+        lane.runner = lane.body.thread
+        return self.demand(code, "cuCtxSetCurrent", lane.device)
 
     cpdef int record(self, int stream, int64_t sequence) except -1:
         cdef Stream lane = <Stream>self.streams[stream]
         if lane.device >= 0:
             if lane.runner:
-                end_body(<DeviceStream>lane)
+                end_body(&(<DeviceStream>lane).body, (<DeviceStream>lane).foreign)
+                lane.runner = 0
             if lane.head is None and not lane.busy and not lane.waiters:
                 self.mark(<DeviceStream>lane, sequence, (<DeviceStream>lane).handle)
                 lane.completed = sequence

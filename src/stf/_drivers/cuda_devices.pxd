@@ -14,6 +14,13 @@ cdef class Device:
     cdef public int ordinal
     cdef public list spare
 
+cdef struct Body:  # what was current in the thread that made the context of a body current
+    unsigned long thread  # 0: none did
+    cu.CUcontext saved
+    Body* below  # whose body was begun before
+
+cdef cu.CUresult begin_body(Body* body, cu.CUcontext context) noexcept
+cdef int end_body(Body* body, bint foreign) noexcept
 cdef int check(cu.CUresult code, str call, str place) except -1
 cdef object error_of(cu.CUresult code, str call, str place)
 cdef object told(object watchers, object error, int device)

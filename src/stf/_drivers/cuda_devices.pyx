@@ -1,5 +1,6 @@
 """CUDA devices: what there is, their contexts and memory pools, and errors as exceptions."""
 
+from cpython.pythread cimport PyThread_get_thread_ident
 from libc.stdint cimport uintptr_t
 from libc.string cimport memset
 
@@ -245,4 +246,50 @@ cdef int pop(cu.CUcontext before) except -1:
         cu.cuCtxGetCurrent(&current)
         if current != before:
             cu.cuCtxSetCurrent(before)
+    return 0
+
+
+cdef Body* innermost = NULL
+
+
+cdef cu.CUresult begin_body(Body* body, cu.CUcontext context) noexcept:
+    """Make a context current for a body on this thread, until `end_body`."""
+    global innermost
+    cdef cu.CUcontext current = NULL
+    cu.cuCtxGetCurrent(&current)
+    if current == context:
+        return cu.CUDA_SUCCESS
+    if body.thread != PyThread_get_thread_ident():
+        end_body(body, False)  # another thread's, which this one goes on with
+        body.saved, body.thread = current, PyThread_get_thread_ident()
+        body.below, innermost = innermost, body
+    return cu.cuCtxSetCurrent(context)
+
+
+cdef int end_body(Body* body, bint foreign) noexcept:
+    """Make current in this thread what was; bodies may overlap, and the next of them keeps what was before.
+
+    The context of a `foreign` body stays current with nobody else.
+    """
+    global innermost
+    cdef Body* other = innermost
+    cdef Body* heir = NULL
+    if not body.thread:
+        return 0
+    if other == body:
+        innermost = body.below
+    while other != NULL and other != body:
+        if other.thread == body.thread:
+            heir = other
+        if other.below == body:
+            other.below = body.below
+            break
+        other = other.below
+    if heir != NULL:
+        heir.saved = body.saved
+    elif body.thread == PyThread_get_thread_ident() and (body.saved != NULL or foreign):
+        cu.cuCtxSetCurrent(body.saved)
+    body.thread = 0
+    body.saved = NULL
+    body.below = NULL
     return 0

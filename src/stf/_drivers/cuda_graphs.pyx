@@ -12,7 +12,7 @@ from libc.string cimport memset
 
 from cuda.bindings cimport cydriver as cu
 
-from stf._drivers.cuda_devices cimport check, pop, push
+from stf._drivers.cuda_devices cimport Body, begin_body, end_body, check, pop, push
 from stf.errors import CaptureError
 
 from collections import OrderedDict
@@ -152,7 +152,7 @@ cdef class Capture:
     cdef cu.CUstream stream
     cdef cu.CUgraph part
     cdef cu.CUcontext context
-    cdef cu.CUcontext before
+    cdef Body body
     cdef GraphStore store
     cdef str where
 
@@ -161,7 +161,7 @@ cdef class Capture:
         self.context = <cu.CUcontext><uintptr_t>context
         self.part = <cu.CUgraph><uintptr_t>part
         self.where = where
-        self.before = push(self.context)
+        self.make_current()
         mode = cu.CU_STREAM_CAPTURE_MODE_RELAXED
         try:
             self.stream = store.take_stream(context, where)
@@ -174,10 +174,14 @@ cdef class Capture:
             if self.stream != NULL:
                 cu.cuStreamDestroy(self.stream)
                 self.stream = NULL
-            pop(self.before)
+            end_body(&self.body, False)
             raise
         self.pointer = <int64_t><uintptr_t>self.stream
         store.captures += 1
+
+    def make_current(self):
+        """Make the device current in this thread, until the end, for who puts something on the stream."""
+        check(begin_body(&self.body, self.context), "cuCtxSetCurrent", self.where)
 
     def end(self):
         """Return what was captured; None for nothing, and of a part.
@@ -208,11 +212,14 @@ cdef class Capture:
                 cu.cuGraphDestroy(graph)
                 raise
         finally:
-            pop(self.before)
+            end_body(&self.body, False)
         if nodes == 0:
             cu.cuGraphDestroy(graph)
             return None
         return captured_of(self.store, graph, self.context, self.where, nodes)
+
+    def __dealloc__(self):
+        end_body(&self.body, False)
 
 
 cdef Captured captured_of(GraphStore store, cu.CUgraph graph, cu.CUcontext context, str where, size_t nodes):

@@ -1,5 +1,6 @@
 from cuda.bindings cimport cydriver as cu
 from libc.stdint cimport int64_t
+from stf._drivers.cuda_devices cimport Body
 from stf._drivers.queues cimport Stream
 
 cdef enum:
@@ -9,7 +10,7 @@ cdef enum:
 cdef class DeviceStream(Stream):
     cdef cu.CUstream handle
     cdef cu.CUcontext context
-    cdef cu.CUcontext saved  # of the thread whose body is on the stream
+    cdef Body body
     cdef cu.CUevent ring[RING]
     cdef int64_t tickets[RING]  # of the submitter, by which CUDA is told to record them
     cdef int64_t done
@@ -23,7 +24,6 @@ cdef class HostStream(Stream):
     cdef list pending
 
 cdef cu.CUresult make_event(DeviceStream lane, int slot) noexcept
-cdef int end_body(DeviceStream lane) noexcept
 cdef int leave(DeviceStream lane, cu.CUcontext before) except -1
 cdef cu.CUresult copy_through(DeviceStream lane, int64_t target, int64_t source, int64_t nbytes)
 cdef int destroy_stream(DeviceStream lane) except -1

@@ -1,11 +1,10 @@
 """The two kinds of streams of the CUDA driver: a device's, with its ring of events, and the host's."""
 
-from cpython.pythread cimport PyThread_get_thread_ident
 from libc.stdint cimport int64_t, uintptr_t
 
 from cuda.bindings cimport cydriver as cu
 
-from stf._drivers.cuda_devices cimport pop, push
+from stf._drivers.cuda_devices cimport end_body, pop, push
 from stf._drivers.queues cimport QueueDriver, Stream
 
 
@@ -22,6 +21,9 @@ cdef class DeviceStream(Stream):
     def __init__(self, index, device):
         Stream.__init__(self, index, device)
         self.keeps = []
+
+    def __dealloc__(self):
+        end_body(&self.body, self.foreign)  # of a body that nobody ended
 
 
 cdef class HostStream(Stream):
@@ -45,15 +47,6 @@ cdef int leave(DeviceStream lane, cu.CUcontext before) except -1:
     if before == NULL and lane.foreign:
         cu.cuCtxSetCurrent(NULL)
     return pop(before)
-
-
-cdef int end_body(DeviceStream lane) noexcept:
-    """Make current in this thread what was before the body on a stream; another thread's body is not asked."""
-    if lane.runner == PyThread_get_thread_ident() and (lane.saved != NULL or lane.foreign):
-        cu.cuCtxSetCurrent(lane.saved)
-    lane.saved = NULL
-    lane.runner = 0
-    return 0
 
 
 cdef cu.CUresult copy_through(DeviceStream lane, int64_t target, int64_t source, int64_t nbytes):

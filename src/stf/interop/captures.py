@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from typing import Any
 
 # Torch's pools by device, for later recordings: while anything is captured into a pool, torch ends the process if
@@ -10,26 +11,33 @@ from typing import Any
 spare_pools: dict[int, list[Any]] = {}
 
 
+_thread = threading.local()  # its `entered` pools, the last of which CuPy allocates from; its `manager` of CuPy's
+
+
 class PrivatePools:
     """Pools of CuPy's and torch's for one recorded body; a with-block puts them in place of the common ones.
 
     What a body allocates is at the same addresses in every launch, and other bodies may run beside it there: so nothing
-    is given back as long as the graph keeps these pools. Bodies of several threads each have their own.
+    is given back as long as the graph keeps these pools. Bodies of several threads each have their own; those that are
+    open in one thread at a time, too.
     """
 
-    __slots__ = ("_blocks", "_entered", "_torch")
+    __slots__ = ("_blocks", "_torch", "_torch_manager", "is_open")
 
     def __init__(self) -> None:
         self._torch: tuple[int, Any] | None = None  # the device and torch's pool
+        self._torch_manager: Any = None
         self._blocks: list[Any] = []
-        self._entered: list[Any] = []
+        self.is_open = False
 
     def __enter__(self) -> PrivatePools:
+        entered = vars(_thread).setdefault("entered", [])
         cupy = sys.modules.get("cupy")
-        if cupy is not None and hasattr(cupy.cuda, "using_allocator"):
-            manager = cupy.cuda.using_allocator(self._allocate_cupy)
-            manager.__enter__()
-            self._entered.append(manager)
+        if not entered and cupy is not None and hasattr(cupy.cuda, "using_allocator"):
+            _thread.manager = cupy.cuda.using_allocator(_allocate_cupy)
+            _thread.manager.__enter__()
+        entered.append(self)
+        self.is_open = True
         torch = sys.modules.get("torch")
         if torch is not None and getattr(torch, "cuda", None) is not None and torch.cuda.is_initialized():
             device = torch.cuda.current_device()
@@ -38,10 +46,16 @@ class PrivatePools:
             except (KeyError, IndexError):
                 pool = torch.cuda.MemPool()
             self._torch = (device, pool)
-            manager = torch.cuda.use_mem_pool(pool)
-            manager.__enter__()
-            self._entered.append(manager)
+            self._torch_manager = torch.cuda.use_mem_pool(pool)
+            self._torch_manager.__enter__()
         return self
+
+    def renew(self) -> None:
+        """Another body came between: CuPy allocates from these again."""
+        entered = vars(_thread).get("entered", [])
+        if self in entered:
+            entered.remove(self)
+            entered.append(self)
 
     def __del__(self) -> None:
         if self._torch is not None:
@@ -49,13 +63,30 @@ class PrivatePools:
             spare_pools.setdefault(device, []).append(pool)
 
     def __exit__(self, *exception: Any) -> None:
-        while self._entered:
-            self._entered.pop().__exit__(None, None, None)
+        manager, self._torch_manager = self._torch_manager, None
+        if manager is not None:
+            manager.__exit__(None, None, None)
+        self.is_open = False
+        entered = vars(_thread).get("entered", [])
+        if self in entered:  # else they were opened by another thread
+            entered.remove(self)
+        manager = None if entered else vars(_thread).pop("manager", None)
+        if manager is not None:
+            manager.__exit__(None, None, None)
 
-    def _allocate_cupy(self, size: int) -> Any:
+    def allocate_cupy(self, size: int) -> Any:
         """Memory of CuPy's own pool that stays allocated as long as the graph lives."""
         import cupy
 
         block = cupy.get_default_memory_pool().malloc(size)
         self._blocks.append(block)
         return block
+
+
+def _allocate_cupy(size: int) -> Any:
+    import cupy
+
+    entered = _thread.entered
+    while entered and not entered[-1].is_open:  # closed by another thread
+        entered.pop()
+    return entered[-1].allocate_cupy(size) if entered else cupy.get_default_memory_pool().malloc(size)

@@ -17,8 +17,11 @@ cdef class Borrowed:
     cdef Borrowed below
     cdef int begin(self, object pointer, object ordinal) except -1
     cdef int take(self) except -1
+    cdef bint is_current(self) noexcept
     cdef int renew(self) except -1
-    cdef Borrowed leave_chain(self)
+    cdef int leave_chain(self) except -1
+    cdef int put_back(self) except -1
+    cdef bint apart
     cdef object cupy_before
     cdef object torch_before
     cdef bint grad_before

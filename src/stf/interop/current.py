@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
 
@@ -28,10 +29,12 @@ class Borrowed:
     """The streams that were current in CuPy and torch before a task's was.
 
     Those that are borrowed now form a chain, since tasks that are started and ended by hand may overlap: who gives back
-    out of turn leaves what it found to the one that borrowed after it.
+    out of turn leaves what it found to the one that borrowed after it. One that stands `apart` is for a device that
+    need not be the current one, as it must be for CuPy.
     """
 
-    def __init__(self, pointer, ordinal):
+    def __init__(self, pointer, ordinal, apart=False):
+        self.apart = apart
         self.begin(pointer, ordinal)
 
     def begin(self, pointer, ordinal):
@@ -39,7 +42,11 @@ class Borrowed:
         self.pointer = pointer
         self.ordinal = ordinal
         self.grad_before = False
-        self.take()
+        if self.apart:
+            with on_device(ordinal):
+                self.take()
+        else:
+            self.take()
         self.below = innermost[0]
         innermost[0] = self
         return 0
@@ -68,10 +75,12 @@ class Borrowed:
             self.turn_grad_off(torch_calls[2], torch_calls[3])
         return 0
 
+    def is_current(self):
+        """Whether the stream is current in this thread, as far as is known."""
+        return latest[0] is self and self.thread == PyThread_get_thread_ident()
+
     def renew(self):
-        """Make the stream current again, after another task's or for another thread."""
-        if latest[0] is self and self.thread == PyThread_get_thread_ident():
-            return 0
+        """Make the stream current again, after another task's or for another thread; its device is the current one."""
         cupy_before, torch_before, grad_before = self.cupy_before, self.torch_before, self.grad_before
         is_here = self.thread == PyThread_get_thread_ident()
         self.take()
@@ -80,37 +89,57 @@ class Borrowed:
         return 0
 
     def leave_chain(self):
-        """Go from the chain; return who borrowed after this in the same thread, and so keeps what was before."""
-        heir: Borrowed = None
+        """Go from the chain; whoever borrowed after this in the same thread keeps what was before.
+
+        That is autograd's state; and the streams, which the next on the same device keeps.
+        """
         other: Borrowed = innermost[0]
+        next_here: Borrowed = None
+        next_on_device: Borrowed = None
         if other is self:
             innermost[0] = self.below
-            return None
-        while other is not None and other.below is not self:
+            return 0
+        while other is not None:
             if other.thread == self.thread:
-                heir = other
+                next_here = other
+                if other.ordinal == self.ordinal:
+                    next_on_device = other
+            if other.below is self:
+                other.below = self.below
+                break
             other = other.below
-        if other is None:
-            return None
-        other.below = self.below
-        return other if other.thread == self.thread else heir
+        if other is None:  # it borrowed no stream
+            return 0
+        if next_here is not None:
+            next_here.grad_before = self.grad_before
+            self.grad_before = False
+        if next_on_device is not None:
+            next_on_device.cupy_before, next_on_device.torch_before = self.cupy_before, self.torch_before
+            self.cupy_before = self.torch_before = None
+        return 0
 
     def give_back(self):
         """Make current what was."""
+        elsewhere: cython.bint = self.apart or latest[0] is not self  # another device may be the current one
         latest[0] = None
-        heir: Borrowed = self.leave_chain()
+        self.leave_chain()
         if self.thread != PyThread_get_thread_ident():
             return  # what is current in another thread is that thread's
-        if heir is not None:
-            heir.cupy_before, heir.torch_before = self.cupy_before, self.torch_before
-            heir.grad_before = self.grad_before
-            return
         if self.grad_before:
             modules["torch"]._C._set_grad_enabled(True)
+        if elsewhere and (self.cupy_before is not None or self.torch_before is not None):
+            with on_device(self.ordinal):
+                self.put_back()
+        else:
+            self.put_back()
+
+    def put_back(self):
+        """Make current the streams that were."""
         if self.cupy_before is not None:
             self.cupy_before.use()
         if self.torch_before is not None:
             torch_calls[1](*self.torch_before)
+        return 0
 
     def turn_grad_off(self, is_on, turn):
         """Turn torch's autograd off in this thread."""
@@ -118,6 +147,14 @@ class Borrowed:
         if self.grad_before:
             turn(False)
         return 0
+
+
+def on_device(ordinal):
+    """A with-block in which a device is the current one."""
+    cupy = modules.get("cupy")
+    if cupy is not None:
+        return cupy.cuda.Device(ordinal)
+    return modules["torch"].cuda.device(ordinal) if torch_calls or has_cuda() else contextlib.nullcontext()
 
 
 def borrow(pointer, ordinal):

@@ -185,8 +185,11 @@ class Stream:
         return stream
 
     def use(self) -> Stream:
-        """Make this the current stream of its device, for this thread."""
-        _streams()[self.device_id if self.device_id >= 0 else _current_ordinal()] = self
+        """Make this the current stream of its device, which must be the current one, for this thread."""
+        ordinal = _current_ordinal()
+        if self.device_id not in (-1, ordinal):
+            raise RuntimeError(f"a stream of device {self.device_id} does not match the current device ({ordinal})")
+        _streams()[ordinal] = self
         return self
 
     def __enter__(self) -> Stream:
