@@ -290,17 +290,11 @@ class TaskGraph(GraphCore):
         self._must_be_recorded()
         context, graph = self._context, self._recording.graph
         context._must_be_open()
-        reason = graph.refusal
-        if graph.graph is None and reason is None:
-            try:
-                graph.make(
-                    playing.make_launch(context.engine, context.make_launch_at(self.name), None), self._recording
-                )
-            except CaptureError as error:
-                reason = error
-        if graph.graph is None:
-            raise CaptureError(f"graph '{self.name}' is no CUDA graph: {reason}")
-        return int(graph.graph.handle)
+        try:
+            launch = playing.make_launch(context.engine, context.make_launch_at(self.name), None)
+            return int(graph.export(launch, self._recording).handle)
+        except CaptureError as reason:
+            raise CaptureError(f"graph '{self.name}' is no CUDA graph: {reason}") from None
 
     def _must_be_recorded(self) -> None:
         if self._recording is None:

@@ -3,7 +3,7 @@ from stf._backends.lanes cimport Lane, LanePort
 from stf._drivers.base cimport Driver
 from stf._engine.deps cimport EventSet, LANE_SHIFT
 from stf._engine.instances cimport Replica
-from stf._engine.ports cimport COMPUTE
+from stf._engine.ports cimport COMPUTE, HOST
 
 cdef class StreamBackend(LanePort):
     cdef readonly Driver driver
