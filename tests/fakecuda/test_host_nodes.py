@@ -97,7 +97,7 @@ def test_a_captured_stream_calls_bodies(run, mode):
             for _ in range(3):
                 y, z = y + 1, z + 1
                 want += 1 + 10 * y + 8 * z
-            assert (X == want).all() and (Y == y).all() and (x.get() == z).all()
+            assert (want == X).all() and (y == Y).all() and (x.get() == z).all()
         assert threading.get_ident() not in threads and codes == [NOT_PERMITTED] * 9
         graph.destroy()
         del s, x, lx, lX, lY, graph, ctx
@@ -128,7 +128,9 @@ def test_recordings_and_scopes_with_bodies_in_a_callers_graph(run):
                 on_host.on("host")(lx, lx2)
             ctx.host_launch(lx2.read())(lambda a: seen.append(a[0]))
             flag = ctx.logical_data(np.array(1.0))
-            with pytest.raises(stf.CaptureError, match="while_loop cannot be part of a graph of yours: it has tasks on"):
+            with pytest.raises(
+                stf.CaptureError, match="while_loop cannot be part of a graph of yours: it has tasks on"
+            ):
                 with ctx.while_loop(flag > 0.0):
                     ctx.host_launch(flag.rw())(lambda a: None)
         graph.launch()
@@ -136,6 +138,28 @@ def test_recordings_and_scopes_with_bodies_in_a_callers_graph(run):
         graph.launch()
         assert seen[3:] == [2.0, 3.0, 3 * 4 * 190], seen
         assert cuda_host_nodes.count() == 6, cuda_host_nodes.count()
+        graph.destroy()
+
+
+def test_a_reduction_that_the_host_folds_in_a_callers_graph(run):
+    @run
+    def body():
+        @stf.task
+        def add_up(x: stf.Read, s: stf.Accumulate[stf.reducer.sum]):
+            s += x.sum()
+
+        graph, x, total = Graph(), np.full(4, 1.0), np.array(100.0)
+        with stf.context(graph=graph, devices="cuda:0,1") as ctx:
+            lx, s = ctx.logical_data(x), ctx.logical_data(total)
+            for k in range(4):
+                add_up.on(ctx.devices[k % 2])(lx, s)
+                add_up.on("host")(lx, s)
+            scale(lx, 2.0)
+        want = 100.0
+        for k in range(3):
+            graph.launch()
+            want += 8 * 4 * 2**k
+            assert total == want and x.tolist() == [2.0 ** (k + 1)] * 4
         graph.destroy()
 
 
@@ -242,7 +266,10 @@ def test_what_a_body_needs_lives_as_long_as_what_may_call_it(run):
                 thing.total += t.sum()
 
             ctx.host_launch(ctx.logical_data(x).rw(), lt.rw(), args=(thing,))(body)
-        total = lambda: gone[0]().total
+
+        def total():
+            return gone[0]().total
+
         del ctx, lt, x, thing, body
         gc.collect()
         graph.launch()

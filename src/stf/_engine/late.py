@@ -100,8 +100,8 @@ class LateCall:
         if failure is None:
             return None
         failure.written = []  # nothing is poisoned
-        known = [one for one in engine.failures if one is not failure and (one.label, one.site) == (self.label, self.site)]
-        if engine.closed is None and not known:
+        others = [one for one in engine.failures if one is not failure]
+        if engine.closed is None and (self.label, self.site) not in [(one.label, one.site) for one in others]:
             return None
         if failure in engine.failures:
             engine.failures.remove(failure)
