@@ -332,7 +332,8 @@ cdef class CallersDriver(CudaDriver):
     cdef int sweep_lingering(self) except -1:
         cdef DeviceStream lane
         working, done = [], []
-        for item in self.lingering:
+        waiting, self.lingering = self.lingering, []  # others may add some meanwhile
+        for item in waiting:
             lane = item
             code = cu.CUDA_SUCCESS
             if self.lost is None:
@@ -342,7 +343,7 @@ cdef class CallersDriver(CudaDriver):
             else:
                 self.note(code, "cuEventQuery", lane.device)
                 done.append(lane)
-        self.lingering = working
+        self.lingering += working
         for item in done:
             lane = item
             lane.done = lane.completed

@@ -209,6 +209,8 @@ cdef class Stamps:
         """Read what a device has passed; keep the rest, in order."""
         cdef cu.CUevent event
         for _ in range(len(clock.marks)):
+            if not clock.marks:
+                break  # another thread reads them too
             mark = clock.marks.popleft()
             event = <cu.CUevent><uintptr_t>mark[1]
             if call(host_nodes, cu.cuEventQuery, event) == cu.CUDA_ERROR_NOT_READY:
