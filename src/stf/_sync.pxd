@@ -10,3 +10,8 @@ cdef class Gate:
     cdef int enter(self) except -1
     cdef int enter_slow(self) except -1
     cdef int leave(self) except -1
+
+cdef class NestingGate(Gate):
+    cdef int depth
+    cdef int enter(self) except -1
+    cdef int leave(self) except -1

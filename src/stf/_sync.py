@@ -70,3 +70,21 @@ class Gate:
         else:
             self.mutex.release()
         return 0
+
+
+class NestingGate(Gate):
+    """A gate that the thread inside may enter again: a garbage collection may run its finalizers anywhere."""
+
+    def __init__(self) -> None:
+        Gate.__init__(self)
+        self.depth = 0
+
+    def enter(self):
+        if self.owner != PyThread_get_thread_ident():
+            Gate.enter(self)
+        self.depth += 1
+        return 0
+
+    def leave(self):
+        self.depth -= 1
+        return Gate.leave(self) if self.depth == 0 else 0

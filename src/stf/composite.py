@@ -53,9 +53,10 @@ def register_data_interface(
 
 def find_interface(obj: Any) -> tuple[str, Any, Any] | None:
     """What was registered for the type of `obj`, or for a base of it."""
-    for kind in type(obj).__mro__:
-        if kind in _interfaces:
-            return _interfaces[kind]
+    if _interfaces:
+        for kind in type(obj).__mro__:
+            if kind in _interfaces:
+                return _interfaces[kind]
     return None
 
 

@@ -76,13 +76,14 @@ class Creation:
         ValueError
             Its memory overlaps that of another live data.
         """
-        self._must_be_open()
+        if self.engine.closed is not None:
+            self._must_be_open()
         custom = find_interface(obj)
         if custom is not None:
             return self._custom_data(obj, custom, name_of(name, symbol), write_back, readonly)
         if isinstance(obj, LogicalData):
             raise TypeError(f"{obj!r} is logical data already")
-        return register(self, obj, name_of(name, symbol), data_place, bool(write_back), bool(readonly))
+        return register(self, obj, data_place, name, symbol, bool(write_back), bool(readonly))
 
     def check_memory_is_at(self, obj: Any, memory: Memory, data_place: DataPlace) -> None:
         """Raise if memory is elsewhere than the user says."""

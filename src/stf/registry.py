@@ -6,8 +6,7 @@ Compiled, since programs register arrays by the thousand.
 from __future__ import annotations
 
 import itertools
-import weakref
-from _thread import RLock  # threading's is a function
+from weakref import ref
 
 import numpy as np
 
@@ -18,28 +17,43 @@ except ImportError:
 
 from stf import config
 from stf._engine import release
-from stf._engine.instances import Layout
+from stf._engine.access import Keeper
+from stf._sync import NestingGate
 from stf.data import LogicalData
-from stf.interop.arrays import describe
+from stf.interop.arrays import describe, describers
 from stf.interop.memory import view_at
+from stf.options import name_of
+
+if not cython.compiled:
+    from stf._engine.instances import layout_of
+
+    # of what `describe` returns
+    ADDRESS, SHAPE, STRIDES, DTYPE, READONLY, OWNER, ON_DEVICE, STREAM, ORDINAL = range(9)
 
 MAX_WORK = 100_000  # of NumPy's search for a byte that two arrays share
 SWEPT = 64  # at most so many are forgotten per registration
+NOTHING: dict = {}
 EMPTY = 64  # the address of an array without elements, for those that have none
 
 
+@cython.freelist(64)
+@cython.cclass
 class Entry:
     """The memory of one data, from the byte `low` up to `high`, and a weak reference to its handle."""
 
-    def __init__(self, ident, memory, handle):
-        self.ident = ident
-        self.shape = memory.shape
-        self.strides = memory.strides
-        self.dtype = memory.dtype
-        self.readonly = memory.readonly
-        self.handle = None if handle is None else weakref.ref(handle)
-        self.address = memory.address or -id(memory.owner)  # empty arrays on devices are all at 0
-        self.find_bounds(memory.dtype.itemsize)
+    if not cython.compiled:
+        ident = 0
+        handle = None
+
+    def describe(self, memory):
+        """Say what memory it is, by what `interop` says of an array."""
+        self.address = memory[ADDRESS] or -id(memory[OWNER])  # empty arrays on devices are all at 0
+        self.shape = memory[SHAPE]
+        self.strides = memory[STRIDES]
+        self.dtype = memory[DTYPE]
+        self.readonly = memory[READONLY]
+        self.find_bounds(self.dtype.itemsize)
+        return 0
 
     def find_bounds(self, itemsize):
         """Lowest address and the one past the highest; equal for empty arrays."""
@@ -76,7 +90,7 @@ class Entry:
         return None if handle is None or handle.core.released else handle
 
 
-class Registry:
+class Registry(Keeper):
     """The registered memory of one context.
 
     Its lock is taken inside the engine's gate, where data are given up; so nothing here enters the engine. It may be
@@ -87,7 +101,8 @@ class Registry:
         self.sorted = []  # entries, by (low, ident)
         self.entries = {}
         self.longest = 0
-        self.lock = RLock()
+        self.gate = NestingGate()
+        self.added = 0  # how often
         self.leaving = {}  # data id: the last events on memory that is given up
 
     def position(self, low, ident):
@@ -105,7 +120,8 @@ class Registry:
 
     def find(self, wanted):
         """The handle of the data that has exactly this memory, or None."""
-        with self.lock:
+        self.gate.enter()
+        try:
             i: cython.Py_ssize_t = self.position(wanted.low, -1)
             while i < len(self.sorted):
                 entry = cython.cast(Entry, self.sorted[i])
@@ -116,14 +132,32 @@ class Registry:
                     if handle is not None:
                         return handle
                 i += 1
+        finally:
+            self.gate.leave()
         return None
+
+    def is_free(self, wanted):
+        """Whether no memory that is known may overlap, nor is the very same."""
+        self.gate.enter()
+        free: cython.bint = len(self.leaving) == 0
+        if free and len(self.sorted) > 0:
+            i: cython.Py_ssize_t = self.position(wanted.low - self.longest, -1)
+            while free and i < len(self.sorted):
+                entry = cython.cast(Entry, self.sorted[i])
+                if entry.low > wanted.high:
+                    break
+                free = entry.high <= wanted.low and entry.low != wanted.low
+                i += 1
+        self.gate.leave()
+        return free
 
     def overlapping(self, wanted):
         """The ids of data whose memory overlaps, in the order of their addresses."""
         found = []
         if wanted.low == wanted.high:
             return found
-        with self.lock:
+        self.gate.enter()
+        try:
             i: cython.Py_ssize_t = self.position(wanted.low - self.longest, -1)
             while i < len(self.sorted):
                 entry = cython.cast(Entry, self.sorted[i])
@@ -132,21 +166,31 @@ class Registry:
                 if entry.high > wanted.low and shares_memory(wanted, entry):
                     found.append(entry.ident)
                 i += 1
+        finally:
+            self.gate.leave()
         return found
 
-    def add(self, entry, known):
-        """Remember the memory of a data; False if memory overlaps that is not `known`: another thread was first."""
-        with self.lock:
-            if entry.low == entry.high:
-                if self.find(entry) is not None:
-                    return False
-            elif self.sorted:
-                for ident in self.overlapping(entry):
-                    if ident not in known:
+    def add(self, entry, known, seen):
+        """Remember the memory of a data; False if memory overlaps that is not `known`: another thread was first.
+
+        That was looked for when `seen` had been added.
+        """
+        self.gate.enter()
+        try:
+            if self.added != seen:
+                if entry.low == entry.high:
+                    if self.find(entry) is not None:
                         return False
+                else:
+                    for ident in self.overlapping(entry):
+                        if ident not in known:
+                            return False
             self.entries[entry.ident] = entry
             self.sorted.insert(self.position(entry.low, entry.ident), entry)
             self.longest = max(self.longest, entry.high - entry.low)
+            self.added += 1
+        finally:
+            self.gate.leave()
         return True
 
     def is_dropping(self, ident):
@@ -154,25 +198,33 @@ class Registry:
         entry: Entry = self.entries.get(ident)
         return entry is not None and entry.handle is not None and entry.handle() is None
 
-    def leave(self, ident, last):
+    def give_up(self, ident, last):
         """A data is given up; whoever registers its memory comes after the events `last`."""
-        with self.lock:
+        self.gate.enter()
+        try:
             if last.count and ident in self.entries:
                 self.leaving[ident] = last
             else:
                 self.remove(ident)
+        finally:
+            self.gate.leave()
+        return 0
 
     def sweep(self, is_done):
         """Forget what was given up and is not in use any more, the oldest first."""
-        with self.lock:
+        self.gate.enter()
+        try:
             for ident, last in list(itertools.islice(self.leaving.items(), SWEPT)):
                 if not is_done(last):
                     break
                 self.remove(ident)
+        finally:
+            self.gate.leave()
 
     def remove(self, ident):
         """Forget a data."""
-        self.leaving.pop(ident, None)
+        if self.leaving:
+            self.leaving.pop(ident, None)
         found = self.entries.pop(ident, None)
         if found is not None:
             entry: Entry = found
@@ -191,39 +243,53 @@ def shares_memory(one: Entry, other: Entry):
 # -- registering -----------------------------------------------------------------------------------------------------
 
 
-def register(context, obj, name, data_place, write_back, readonly):
+def register(context, obj, data_place, name, symbol, write_back, readonly):
     """The data of an array: the one that it is already, or a new one."""
     owner: ContextCore = context
     engine: Engine = owner.engine
     registry: Registry = context.registry
+    label = None if name is None and symbol is None else name_of(name, symbol)
     while True:
-        memory = describe(obj, context.on_cuda)
-        described_readonly = memory.readonly
+        describer = describers.get(type(obj), describe)
+        memory = cython.cast(tuple, describer(obj, context.on_cuda))  # a subclass, unchecked
+        described_readonly = memory[READONLY]
         if data_place is not None:
             context.check_memory_is_at(obj, memory, data_place)
         if config.validate:
-            memory = unprotected(registry, memory)
+            memory = cython.cast(tuple, unprotected(registry, memory))
         if engine.epoch is not None and engine.dropped:
             engine.epoch.step_out()
         engine.enter()  # what the user dropped is released, before memory is compared
         engine.gate.leave()
-        entry: Entry = Entry(0, memory, None)
-        known = registry.find(entry)
-        if known is not None:
-            return check_same(known, readonly, write_back)
-        before = last_uses(engine, registry, entry, name)
+        entry: Entry = entry_of(memory)
+        seen: cython.longlong = registry.added
+        before = NOTHING
+        if not registry.is_free(entry):
+            known = registry.find(entry)
+            if known is not None:
+                return check_same(known, readonly, write_back)
+            before = last_uses(engine, registry, entry, label)
         if before is None or (config.validate and describe(obj, context.on_cuda).readonly != described_readonly):
             continue
-        handle = new_data(context, engine, registry, entry, memory, name, before, write_back, readonly, data_place)
+        handle = new_data(
+            context, engine, registry, entry, memory, label, before, seen, write_back, readonly, data_place
+        )
         if handle is not None:
             return handle
+
+
+def entry_of(memory):
+    """What is compared of the memory of an array."""
+    entry: Entry = Entry.__new__(Entry)
+    entry.describe(memory)
+    return entry
 
 
 def unprotected(registry: Registry, memory):
     """What an array was before its registration made it read-only (STF_VALIDATE)."""
     if memory.readonly:
         writeable = memory._replace(readonly=False)
-        known = registry.find(Entry(0, writeable, None))
+        known = registry.find(entry_of(cython.cast(tuple, writeable)))
         if known is not None and isinstance(known.core.owner, Protected):
             return writeable
     return memory
@@ -268,39 +334,63 @@ def is_live(engine: Engine, data: Data):
 
 
 def new_data(
-    context, engine: Engine, registry: Registry, entry: Entry, memory, name, before, write_back, readonly, data_place
+    context,
+    engine: Engine,
+    registry: Registry,
+    entry: Entry,
+    memory,
+    name,
+    before,
+    seen,
+    write_back,
+    readonly,
+    data_place,
 ):
     """New data with its home in `memory`; None if another thread was first."""
     place: cython.int = 0
-    if memory.address_of_device or data_place is not None:
-        place = context.place_of_memory(memory, data_place)
-    core: Data = engine.new_data(Layout(memory.shape, memory.strides, memory.dtype, memory.dtype.itemsize), name, False)
-    handle = LogicalData(core)
-    core.readonly = bool(readonly or memory.readonly)
+    owner = memory[OWNER]
+    if data_place is not None or memory[ON_DEVICE]:
+        place = place_of(context, engine, memory, data_place)
     protection = None
-    if config.validate and not memory.address_of_device and memory.owner.flags.writeable:
-        protection = Protected(memory.owner)
-    core.owner = memory.owner if protection is None else protection
-    engine.set_home(core, place, memory.address or EMPTY, memory.owner)
-    if memory.stream is not None:
-        engine.enter()
-        try:
-            release.follow(engine, core, place, memory.stream)
-        finally:
-            engine.gate.leave()
+    if config.validate and not memory[ON_DEVICE] and owner.flags.writeable:
+        protection = Protected(owner)
+    engine.enter()
+    try:
+        layout = layout_of(entry.shape, entry.strides, entry.dtype, entry.dtype.itemsize)
+        core: Data = engine.add_data(layout, name, False)
+        handle = LogicalData(core)
+        core.write_back = False  # until all is well
+        if memory[STREAM] is not None:
+            release.follow(engine, core, place, memory[STREAM])
+    finally:
+        engine.gate.leave()
+    core.readonly = bool(readonly or memory[READONLY])
+    core.owner = owner if protection is None else protection
+    engine.set_home(core, place, memory[ADDRESS] or EMPTY, owner)
     for last in before.values():
         if last is not None:
-            engine.order_after(core, last)
-    core.write_back = bool(write_back) and not core.readonly
-    core.on_removed = registry.leave
+            core.version.writers.update(last)  # somebody else had the memory before
     entry.ident = core.id
-    entry.handle = weakref.ref(handle)
-    if not registry.add(entry, before):
-        core.write_back, core.on_removed = False, None
+    entry.handle = ref(handle)
+    if not registry.add(entry, before, seen):
         return None
+    core.write_back = write_back and not core.readonly
+    core.keeper = registry
     if protection is not None:
         protection.begin()
     return handle
+
+
+def place_of(context, engine: Engine, memory, data_place):
+    """The engine's number of the place of an array on a device, or of one that the user says where it is."""
+    i: cython.Py_ssize_t
+    if data_place is None:
+        number: cython.int = memory[ORDINAL]
+        if number >= 0:
+            for i in range(1, len(engine.place_numbers)):
+                if cython.cast(cython.int, engine.place_numbers[i]) == number:
+                    return i
+    return context.place_of_memory(memory, data_place)
 
 
 def check_same(known, readonly, write_back):

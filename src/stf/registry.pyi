@@ -7,4 +7,12 @@ class Registry: ...
 class Protected:
     def __init__(self, array: Any) -> None: ...
 
-def register(context: Any, obj: Any, name: str | None, data_place: Any, write_back: bool, readonly: bool) -> Any: ...
+def register(
+    context: Any,
+    obj: Any,
+    data_place: Any,
+    name: str | None,
+    symbol: str | None,
+    write_back: bool,
+    readonly: bool,
+) -> Any: ...

@@ -20,6 +20,8 @@ if not cython.compiled:
     COMPUTE, COPY_IN, COPY_OUT, HOST = 0, 1, 2, 3
 
 
+NOTHING = EventSet()
+LEGACY_STREAM = 1  # CUDA's name for the default stream, of which there is one per device
 COPY_LANES = 8  # a way and device: a copy that waits for a body must not hold up those behind it
 
 
@@ -118,6 +120,21 @@ class StreamBackend(LanePort):
 
     def enqueues(self, place):
         return place > 0 and not self.driver.runs_inline
+
+    def arrive(self, place, pointer):
+        """A lane that does nothing else stands for the legacy default stream, whose device `place` is the memory of."""
+        lane: Lane
+        if pointer != LEGACY_STREAM or self.is_lent:
+            slot = self.begin(place, NOTHING, COMPUTE)
+            try:
+                self.follow(slot, pointer)
+            finally:
+                event = self.end(slot)
+            return event
+        lane = self.next_lane(place, HOST)
+        self.driver.record_on(lane.stream, lane.issued + 1, pointer)
+        lane.issued += 1
+        return (cython.cast(cython.longlong, lane.index) << LANE_SHIFT) | lane.issued
 
     def follow(self, slot, pointer):
         lane: Lane = self.lanes[slot]

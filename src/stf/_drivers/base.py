@@ -68,6 +68,10 @@ class Driver:
         """Mark this point of `stream` with `sequence`."""
         raise NotImplementedError
 
+    def record_on(self, stream, sequence, pointer):
+        """Mark a point of the caller's CUDA stream `pointer`, the present one, with `sequence` of an idle `stream`."""
+        raise NotImplementedError
+
     def wait_event(self, stream, other, sequence):
         """What follows on `stream` starts after `other` passed `sequence`."""
         raise NotImplementedError

@@ -25,7 +25,8 @@ cdef class CudaDriver(QueueDriver):
     cdef int enter_host(self, HostStream lane) except -1
     cdef int make_current(self, DeviceStream lane) except -1
     cpdef int record(self, int stream, int64_t sequence) except -1
-    cdef int mark(self, DeviceStream lane, int64_t sequence) except -1
+    cpdef int record_on(self, int stream, int64_t sequence, int64_t pointer) except -1
+    cdef int mark(self, DeviceStream lane, int64_t sequence, cu.CUstream handle) except -1
     cdef int hear(self) except -1
     cdef int flush(self) except -1
     cdef int catch_up(self, DeviceStream lane, int64_t sequence) except -1

@@ -23,9 +23,9 @@ from stf._drivers.cuda_host_nodes cimport call, host_nodes
 from stf._drivers.cuda_memory cimport alloc_unpooled, free_unpooled, make_pins
 from stf._drivers.cuda_stamps cimport Stamps
 from stf._drivers.cuda_streams cimport KEEPS, RING, DeviceStream, HostStream, copy_through, destroy_stream, forget_keeps
-from stf._drivers.cuda_streams cimport leave, refresh
+from stf._drivers.cuda_streams cimport end_body, leave, make_event, refresh
 from stf._drivers.cuda_submitter cimport FREE_MEMORY, LAUNCH_KERNEL, RECORD_EVENT, WAIT_FOR_EVENT, Submission, Submitter
-from stf._drivers.cuda_work cimport copy_planned, copy_run, launch_function, order_streams
+from stf._drivers.cuda_work cimport copy_and_settle, copy_planned, copy_run, launch_function, order_streams
 from stf._drivers.cuda_submitter import CALLS
 from stf._drivers.queues cimport CALL, COPY, FILL, FREE, LAUNCH, RECORD, STAMP, Op, QueueDriver, Stream, make_op
 
@@ -149,39 +149,45 @@ cdef class CudaDriver(QueueDriver):
         cdef Stream lane = <Stream>self.streams[stream]
         if lane.device >= 0:
             if lane.runner:
-                if lane.runner == PyThread_get_thread_ident() and ((<DeviceStream>lane).saved != NULL or (<DeviceStream>lane).foreign):
-                    cu.cuCtxSetCurrent((<DeviceStream>lane).saved)
-                (<DeviceStream>lane).saved = NULL
-                lane.runner = 0
+                end_body(<DeviceStream>lane)
             if lane.head is None and not lane.busy and not lane.waiters:
-                self.mark(<DeviceStream>lane, sequence)
+                self.mark(<DeviceStream>lane, sequence, (<DeviceStream>lane).handle)
                 lane.completed = sequence
                 return 0
         return QueueDriver.record(self, stream, sequence)
 
-    cdef int mark(self, DeviceStream lane, int64_t sequence) except -1:
+    cpdef int record_on(self, int stream, int64_t sequence, int64_t pointer) except -1:
+        cdef DeviceStream lane = <DeviceStream>self.streams[stream]
+        if self.lost is not None:
+            raise self.lost
+        before = push(lane.context)  # whose default stream is meant
+        try:
+            self.mark(lane, sequence, <cu.CUstream><uintptr_t>pointer)
+            lane.completed = sequence
+        finally:
+            pop(before)
+        return 0
+
+    cdef int mark(self, DeviceStream lane, int64_t sequence, cu.CUstream handle) except -1:
         """Record the event of `sequence`. Its place in the ring was that of a task long done; else wait for that."""
         cdef int slot = sequence % RING
-        cdef cu.CUcontext before
         if self.lost is not None:
             return 0
         if lane.ring[slot] == NULL:
-            before = push(lane.context)
-            code = call(host_nodes, cu.cuEventCreate, &lane.ring[slot], cu.CU_EVENT_DISABLE_TIMING)
-            leave(lane, before)
+            code = make_event(lane, slot)
             self.note(code, "cuEventCreate", lane.device)  # the engine, which ends a task, cannot have it raised
-            if code == cu.CUDA_SUCCESS:
-                self.live_events += 1
+            self.live_events += code == cu.CUDA_SUCCESS
         elif sequence - RING > lane.done:
             self.catch_up(lane, sequence - RING)
         if self.lost is not None:
             return 0
+        if handle != lane.handle:
+            return self.demand(call(host_nodes, cu.cuEventRecord, lane.ring[slot], handle), "cuEventRecord", lane.device)
         if not (lane.captured or lane.foreign) and self.submitter.takes():
-            lane.tickets[slot] = self.submitter.put(
-                RECORD_EVENT, lane.context, lane.handle, <int64_t><uintptr_t>lane.ring[slot], lane.device
-            )
+            event = <int64_t><uintptr_t>lane.ring[slot]
+            lane.tickets[slot] = self.submitter.put(RECORD_EVENT, lane.context, handle, event, lane.device)
             return self.hear()
-        return self.note(call(host_nodes, cu.cuEventRecord, lane.ring[slot], lane.handle), "cuEventRecord", lane.device)
+        return self.note(call(host_nodes, cu.cuEventRecord, lane.ring[slot], handle), "cuEventRecord", lane.device)
 
     cdef int hear(self) except -1:
         """Note what CUDA said to the submitter."""
@@ -251,7 +257,7 @@ cdef class CudaDriver(QueueDriver):
 
     cdef bint reach(self, Stream stream, int64_t sequence) except -1:
         if stream.device >= 0:
-            self.mark(<DeviceStream>stream, sequence)
+            self.mark(<DeviceStream>stream, sequence, (<DeviceStream>stream).handle)
         elif (<HostStream>stream).pending:
             return False  # a worker waits for the devices first
         return QueueDriver.reach(self, stream, sequence)
@@ -477,15 +483,9 @@ cdef class CudaDriver(QueueDriver):
     cdef int copy_now(self, what) except -1:
         """A copy on a host's stream, of memory of whatever place: a worker waits until it is done."""
         cdef Device gpu = <Device>self.devices[0]
-        cdef cu.CUstream utility = gpu.utility
-        cdef cu.CUresult code
         target, target_strides, source, source_strides, shape, itemsize, _ = what
-        before = push(gpu.context)
-        code = copy_planned(plan_copy(shape, target_strides, source_strides, itemsize), target, source, utility, True)
-        if code == cu.CUDA_SUCCESS:
-            with nogil:
-                code = cu.cuStreamSynchronize(utility)
-        pop(before)
+        plan = plan_copy(shape, target_strides, source_strides, itemsize)
+        code = copy_and_settle(plan, target, source, gpu.context, gpu.utility)
         return self.demand(code, "cuMemcpyAsync", gpu.ordinal)
 
     cdef int settle_pending(self, HostStream stream) except -1:
@@ -603,9 +603,9 @@ cdef class CudaDriver(QueueDriver):
     # -- errors ------------------------------------------------------------------------------------------------
 
     def where(self, int device):
-        if device < 0:
-            return "managed memory" if device == MANAGED else "the host"
-        return f"cuda:{(<Device>self.devices[device]).ordinal}"
+        if device >= 0:
+            return f"cuda:{(<Device>self.devices[device]).ordinal}"
+        return "managed memory" if device == MANAGED else "the host"
 
     cdef int demand(self, cu.CUresult code, str call, int device) except -1:
         """Raise what a call said, where it can be raised."""

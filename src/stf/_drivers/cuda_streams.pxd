@@ -22,6 +22,8 @@ cdef class DeviceStream(Stream):
 cdef class HostStream(Stream):
     cdef list pending
 
+cdef cu.CUresult make_event(DeviceStream lane, int slot) noexcept
+cdef int end_body(DeviceStream lane) noexcept
 cdef int leave(DeviceStream lane, cu.CUcontext before) except -1
 cdef cu.CUresult copy_through(DeviceStream lane, int64_t target, int64_t source, int64_t nbytes)
 cdef int destroy_stream(DeviceStream lane) except -1

@@ -1,5 +1,6 @@
 """The two kinds of streams of the CUDA driver: a device's, with its ring of events, and the host's."""
 
+from cpython.pythread cimport PyThread_get_thread_ident
 from libc.stdint cimport int64_t, uintptr_t
 
 from cuda.bindings cimport cydriver as cu
@@ -32,11 +33,28 @@ cdef class HostStream(Stream):
         self.pending = []
 
 
+cdef cu.CUresult make_event(DeviceStream lane, int slot) noexcept:
+    """Make the event of one place of a stream's ring."""
+    cdef cu.CUcontext before = push(lane.context)
+    code = call(host_nodes, cu.cuEventCreate, &lane.ring[slot], cu.CU_EVENT_DISABLE_TIMING)
+    leave(lane, before)
+    return code
+
+
 cdef int leave(DeviceStream lane, cu.CUcontext before) except -1:
     """Make current what was before a call in the context of a stream; one that is the user's stays with nobody else."""
     if before == NULL and lane.foreign:
         cu.cuCtxSetCurrent(NULL)
     return pop(before)
+
+
+cdef int end_body(DeviceStream lane) noexcept:
+    """Make current in this thread what was before the body on a stream; another thread's body is not asked."""
+    if lane.runner == PyThread_get_thread_ident() and (lane.saved != NULL or lane.foreign):
+        cu.cuCtxSetCurrent(lane.saved)
+    lane.saved = NULL
+    lane.runner = 0
+    return 0
 
 
 cdef cu.CUresult copy_through(DeviceStream lane, int64_t target, int64_t source, int64_t nbytes):

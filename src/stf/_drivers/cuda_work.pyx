@@ -5,6 +5,7 @@ from libc.string cimport memset
 
 from cuda.bindings cimport cydriver as cu
 
+from stf._drivers.cuda_devices cimport pop, push
 from stf._drivers.cuda_host_nodes cimport call, host_nodes
 
 
@@ -13,6 +14,17 @@ cdef cu.CUresult copy_planned(object plan, int64_t target, int64_t source, cu.CU
     if plan.rows.extent == 1:
         return copy_runs(plan, target, source, stream, may_block)
     return copy_blocks(plan, target, source, stream)
+
+
+cdef cu.CUresult copy_and_settle(object plan, int64_t target, int64_t source, cu.CUcontext context, cu.CUstream stream):
+    """Copy as planned on a stream of a context, and wait until the stream has done all that it was given."""
+    before = push(context)
+    code = copy_planned(plan, target, source, stream, True)
+    if code == cu.CUDA_SUCCESS:
+        with nogil:
+            code = cu.cuStreamSynchronize(stream)
+    pop(before)
+    return code
 
 
 cdef cu.CUresult copy_runs(object plan, int64_t target, int64_t source, cu.CUstream stream, bint may_block):

@@ -104,14 +104,24 @@ class HostileDriver(WrappingDriver):
         return int(self.inner.stream_enter(stream))
 
     def record(self, stream: int, sequence: int) -> int:
-        self.check_stream("record", stream)
+        self.note_record("record", stream, sequence)
+        return int(self.inner.record(stream, sequence))
+
+    def record_on(self, stream: int, sequence: int, pointer: int) -> int:
+        if stream in self.unrecorded:
+            self.refuse(INVALID_HANDLE, "record_on", f"stream {stream} does other work")
+        self.note_record("record_on", stream, sequence)
+        return int(self.inner.record_on(stream, sequence, pointer))
+
+    def note_record(self, verb: str, stream: int, sequence: int) -> None:
+        """The sequence numbers of a stream increase."""
+        self.check_stream(verb, stream)
         if sequence <= self.issued[stream]:
             self.refuse(
-                INVALID_VALUE, "record", f"stream {stream}: {sequence} after {self.issued[stream]} does not increase"
+                INVALID_VALUE, verb, f"stream {stream}: {sequence} after {self.issued[stream]} does not increase"
             )
         self.issued[stream] = sequence
         self.unrecorded.discard(stream)
-        return int(self.inner.record(stream, sequence))
 
     def wait_event(self, stream: int, other: int, sequence: int) -> int:
         self.check_stream("wait_event", stream)

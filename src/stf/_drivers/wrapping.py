@@ -98,6 +98,9 @@ class WrappingDriver(Driver):
     def unpin_unused(self) -> int:
         return int(self.inner.unpin_unused())
 
+    def record_on(self, stream: int, sequence: int, pointer: int) -> int:
+        return int(self.inner.record_on(stream, sequence, pointer))
+
     def follow(self, stream: int, pointer: int) -> int:
         return int(self.inner.follow(stream, pointer))
 

@@ -1,5 +1,6 @@
 cimport cython
 from libc.stdint cimport int64_t
+from stf._engine.deps cimport EventSet
 from stf._engine.instances cimport Layout, Replica
 from stf._engine.scopes cimport Version
 
@@ -27,9 +28,12 @@ cdef class Data:
     cdef public bint is_dropped  # by the user, while they do
     cdef public Data parent
     cdef public list log
-    cdef public object on_removed
+    cdef public Keeper keeper
     cdef int64_t mark
     cdef int position
+
+cdef class Keeper:
+    cdef int give_up(self, int64_t ident, EventSet last) except -1
 
 cdef class DataHandle:
     cdef readonly Data core

@@ -21,8 +21,15 @@ AFFINE_PLACE = -1
 MODE_NAMES = {1: "read", 2: "write", 3: "rw", 4: "accumulate"}
 
 
+@cython.freelist(64)
+@cython.cclass
 class Data:
     """The engine's record of one logical data: its layout, its home and its current version."""
+
+    if not cython.compiled:
+        readonly = released = is_dropped = False
+        home = owner = parent = log = keeper = None
+        tiles = recorded = mark = position = 0
 
     def __init__(self, engine, ident, layout, name, token=False):
         self.engine = engine
@@ -30,20 +37,8 @@ class Data:
         self.layout = layout
         self.name = name
         self.token = token
-        self.readonly = False
         self.write_back = True
-        self.released = False
         self.version = Version()
-        self.home = None
-        self.owner = None
-        self.tiles = 0
-        self.recorded = 0
-        self.is_dropped = False
-        self.parent = None
-        self.log = None
-        self.on_removed = None
-        self.mark = 0
-        self.position = 0
 
     def label(self):
         """What messages call it: ``'X'`` or ``data 3``."""
@@ -54,6 +49,14 @@ class Data:
         if self.token:
             return f"token {self.label()}"
         return f"logical data {self.label()} ({self.layout.dtype}, shape {self.layout.shape})"
+
+
+class Keeper:
+    """Who knows what memory the data are in."""
+
+    def give_up(self, ident, last):
+        """A data is given up; what used it last ends with the events `last`."""
+        return 0
 
 
 class DataHandle:

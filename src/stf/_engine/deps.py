@@ -19,6 +19,7 @@ if not cython.compiled:
     INLINE_EVENTS = 8
 
 
+@cython.freelist(256)
 @cython.final
 @cython.cclass
 class EventSet:

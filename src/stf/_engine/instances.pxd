@@ -13,8 +13,11 @@ cdef class Layout:
     cdef readonly Py_ssize_t itemsize
     cdef readonly Py_ssize_t nbytes
     cdef readonly object interface
+    cdef bint is_packed
     cdef Layout packed_form
     cpdef Layout packed(self)
+
+cdef Layout layout_of(tuple shape, tuple strides, object dtype, Py_ssize_t itemsize)
 
 cdef class SpareLists:
     cdef list lists

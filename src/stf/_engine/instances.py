@@ -23,11 +23,17 @@ if not cython.compiled:
     INVALID, SHARED, MODIFIED = 0, 1, 2
 
 
+@cython.freelist(64)
+@cython.cclass
 class Layout:
     """How an array lies in memory: shape, strides in bytes, item size. Never changes.
 
     `interface`, where given, allocates and copies instances that are no plain memory.
     """
+
+    if not cython.compiled:
+        interface = packed_form = None
+        is_packed = False
 
     def __init__(self, shape, strides, dtype, itemsize, interface=None, nbytes=None):
         self.shape = tuple(shape)
@@ -35,7 +41,6 @@ class Layout:
         self.dtype = dtype
         self.itemsize = itemsize
         self.interface = interface
-        self.packed_form = None
         if nbytes is None:
             nbytes = itemsize
             for n in self.shape:
@@ -44,16 +49,33 @@ class Layout:
 
     def packed(self):
         """The same array without gaps, its axes in the same order of strides."""
+        if self.is_packed:
+            return self
         if self.packed_form is None:
             strides = packed_strides(self.shape, self.strides, self.itemsize)
             if strides == self.strides or self.interface is not None:
-                self.packed_form = self
-            else:
-                self.packed_form = Layout(self.shape, strides, self.dtype, self.itemsize)
+                self.is_packed = True  # no reference to itself, which only the garbage collector would find
+                return self
+            self.packed_form = Layout(self.shape, strides, self.dtype, self.itemsize)
         return self.packed_form
 
     def __repr__(self):
         return f"Layout({self.shape}, {self.strides}, {self.dtype})"
+
+
+def layout_of(shape, strides, dtype, itemsize):
+    """The layout of an array, as its library tells it."""
+    layout: Layout = Layout.__new__(Layout)
+    layout.shape = shape
+    layout.strides = strides
+    layout.dtype = dtype
+    layout.itemsize = itemsize
+    nbytes: cython.longlong = itemsize
+    i: cython.Py_ssize_t
+    for i in range(len(layout.shape)):
+        nbytes *= cython.cast(cython.longlong, layout.shape[i])
+    layout.nbytes = nbytes
+    return layout
 
 
 def packed_strides(shape, strides, itemsize):
@@ -93,24 +115,22 @@ class SpareLists:
         return 0
 
 
+@cython.freelist(64)
+@cython.cclass
 class Replica:
     """One copy of a data at one data place."""
+
+    if not cython.compiled:
+        pinned = False
+        state = address = pins = last_use = 0
+        instance = owner = views = origin = None
 
     def __init__(self, data, place, layout, home=False):
         self.data = data
         self.place = place
         self.layout = layout
         self.home = home
-        self.pinned = False
-        self.state = INVALID
-        self.address = 0
-        self.instance = None
-        self.owner = None
-        self.pins = 0
-        self.last_use = 0
         self.ready = EventSet()
-        self.views = None
-        self.origin = None
         self.number = -1
 
     def shadow(self):

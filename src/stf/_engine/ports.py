@@ -39,6 +39,10 @@ class Port:
         """Whether bodies at an execution place only enqueue work on a stream; else they are the work."""
         return False
 
+    def arrive(self, place, pointer):
+        """The event at which all is done that is on a caller's stream now; `place` is on its device."""
+        raise NotImplementedError
+
     def follow(self, slot, pointer):
         """Make what comes on `slot` start after all that is on a caller's stream now."""
         raise NotImplementedError

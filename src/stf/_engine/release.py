@@ -30,7 +30,6 @@ if not cython.compiled:
 
 MAX_DEFERRED = 256
 BODY_STEP_S = 0.0005  # how often a context that ends looks whether a body of another one still uses it
-LEGACY_STREAM = 1  # CUDA's name for it
 
 
 def drain(engine: Engine):
@@ -111,14 +110,17 @@ def forget(engine: Engine, data: Data):
         note_tile(engine, data, True)
     last = EventSet()
     version = data.version
+    home = data.home
     if not version.is_untouched():
         last.update(version.writers)
         last.update(version.readers)
     engine.coherency.drop_replicas(data)
     engine.coherency.data.pop(data.id, None)
     data.owner = None
-    if data.on_removed is not None:
-        data.on_removed(data.id, last)
+    if home is not None:
+        home.data = None  # no cycle, which would be left to the garbage collector
+    if data.keeper is not None:
+        data.keeper.give_up(data.id, last)
     if engine.observer is not None:
         engine.observer.data_removed(data.id)
 
@@ -219,21 +221,18 @@ def raise_if_poisoned(data: Data):
 
 
 def follow(engine: Engine, data: Data, place, producer):
-    """New data, whose content is being made: on a caller's stream, or `producer` makes a stream wait for it.
-
-    What comes from the legacy default stream, which most does, has a lane of its own: tasks on others need not wait.
-    """
+    """New data, whose content is being made: on a caller's stream, or `producer` makes a stream wait for it."""
     port = engine.root
-    slot = port.begin(place, EventSet(), HOST if producer == LEGACY_STREAM else COMPUTE)
-    try:
-        if isinstance(producer, int):
-            port.follow(slot, producer)
-        else:
-            producer(port.stream(slot))
-    finally:
-        event = port.end(slot)
     version = data.version
-    version.writers.add(event)
+    if isinstance(producer, int):
+        version.writers.add(port.arrive(place, producer))
+        return 0
+    slot = port.begin(place, EventSet(), COMPUTE)
+    try:
+        producer(port.stream(slot))
+    finally:
+        version.writers.add(port.end(slot))
+    return 0
 
 
 def accept(engine: Engine, data: Data):

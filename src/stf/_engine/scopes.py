@@ -88,6 +88,8 @@ def writer_text(name, code, lasti):
     return "its registration" if code is None else f"task '{name or 'task'}' at {site_text(code, lasti)}"
 
 
+@cython.freelist(64)
+@cython.cclass
 class Version:
     """Writers, readers, replicas, claims and outcome of one data in one scope.
 
@@ -95,34 +97,19 @@ class Version:
     content though no replica has it yet.
     """
 
+    if not cython.compiled:
+        valid = claims = accumulators = frozen = joined = wrote_lasti = good_lasti = 0
+        unwritten_tiles = was_valid = phantom = conditional = False
+        outcome = partials = op = entries = None
+        wrote = wrote_code = wrote_outcome = earlier = good = good_code = None
+
     def __init__(self, scope=None, parent=None):
         self.scope = scope
         self.parent = parent
         self.writers = EventSet()
         self.readers = EventSet()
         self.replicas = []
-        self.valid = 0
-        self.claims = 0
-        self.accumulators = 0
-        self.frozen = 0
-        self.outcome = None
-        self.partials = None
-        self.op = None
-        self.joined = 0
-        self.wrote = None
-        self.wrote_code = None
-        self.wrote_lasti = 0
-        self.wrote_outcome = None
-        self.earlier = None
         self.prune_at = PRUNE_AT
-        self.good = None
-        self.good_code = None
-        self.good_lasti = 0
-        self.unwritten_tiles = False
-        self.was_valid = False
-        self.phantom = False
-        self.conditional = False
-        self.entries = None
 
     def is_untouched(self):
         """Whether no task, loan or copy of this context used the data: there is nothing to wait for at its end."""

@@ -57,8 +57,8 @@ cdef class Engine:
     cdef int enter(self) except -1
     cpdef TaskCore new_task(self, str kind, int place)
     cpdef Data new_data(self, Layout layout, object name=*, bint token=*)
+    cdef Data add_data(self, Layout layout, object name, bint token)
     cpdef int set_home(self, Data data, int place, int64_t address, object owner, bint valid=*) except -1
-    cpdef int order_after(self, Data data, EventSet events) except -1
     cdef Version admit(self, TaskCore task)
     cdef int list_open(self, TaskCore task) except -1
     cdef int unlist_open(self, TaskCore task) except -1

@@ -81,11 +81,15 @@ class Engine:
         """Record a data; it has no replica yet."""
         self.enter()
         try:
-            self.next_data += 1
-            data = Data(self, self.next_data, layout, name, token)
-            self.coherency.data[data.id] = data
+            return self.add_data(layout, name, token)
         finally:
             self.gate.leave()
+
+    def add_data(self, layout, name, token):
+        """What `new_data` does, for who is inside."""
+        self.next_data += 1
+        data = Data(self, self.next_data, layout, name, token)
+        self.coherency.data[data.id] = data
         return data
 
     def set_home(self, data: Data, place, address, owner, valid=True):
@@ -98,10 +102,6 @@ class Engine:
         if valid:
             version: Version = data.version
             version.own(replica)
-
-    def order_after(self, data: Data, events: EventSet):
-        """Let the uses of new data come after `events`: somebody else had its memory before."""
-        data.version.writers.update(events)
 
     def all_done(self, events: EventSet):
         """Whether all of `events` are complete."""
