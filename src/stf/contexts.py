@@ -74,10 +74,13 @@ def context(
         own); by default that of `stream`, else ``STF_DEVICES``, else this CPU.
     stream : int or object with ``__cuda_stream__``, optional
         A caller's CUDA stream: work starts after what is on it now, and what comes there after `Context.finalize` comes
-        after all the work; the host waits for neither. May be one that is being captured.
+        after all the work; the host waits for neither. May be one that is being captured; tasks on the host are host
+        nodes of the graph then, as with `graph`.
     graph : int or object with ``handle``, optional
         A caller's CUDA graph (CUgraph): the tasks become nodes of it, after none that it has, until
-        `Context.finalize`. Nothing runs before its owner launches it; what the tasks need lives as long as it.
+        `Context.finalize`. Nothing runs before its owner launches it; what the tasks need lives as long as it. Bodies
+        on the host are called by CUDA in each launch, and may use no CUDA; what they raise goes to
+        ``sys.unraisablehook`` once the context is finalized.
     resources : Resources, optional
         Workers and memory shared with other contexts.
     arrays : str, optional

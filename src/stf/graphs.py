@@ -277,8 +277,12 @@ class TaskGraph(GraphCore):
     def handle(self) -> int:
         """The address of a CUDA graph (CUgraph) that does what a launch does with default values, while this lives.
 
-        To look at (``cuGraphDebugDotPrint``), or to make a child of a graph of yours. stf knows nothing of launches
-        that are not its own: the data must be where its launches leave them, and unused meanwhile.
+        To look at (``cuGraphDebugDotPrint``), to instantiate, or to make a child of a graph of yours. stf knows nothing
+        of launches that are not its own: the data must be where its launches leave them, and unused meanwhile.
+
+        Tasks on the host are host nodes of it. Their bodies may use Python and NumPy but no CUDA, which refuses its
+        calls there; those that `launch` runs may. What they raise is told by the context, as ever, or given to
+        ``sys.unraisablehook`` once it is finalized; the rest of such a launch cannot be skipped.
 
         Raises
         ------
@@ -290,17 +294,11 @@ class TaskGraph(GraphCore):
         self._must_be_recorded()
         context, graph = self._context, self._recording.graph
         context._must_be_open()
-        reason = graph.refusal
-        if graph.graph is None and reason is None:
-            try:
-                graph.make(
-                    playing.make_launch(context.engine, context.make_launch_at(self.name), None), self._recording
-                )
-            except CaptureError as error:
-                reason = error
-        if graph.graph is None:
-            raise CaptureError(f"graph '{self.name}' is no CUDA graph: {reason}")
-        return int(graph.graph.handle)
+        try:
+            launch = playing.make_launch(context.engine, context.make_launch_at(self.name), None)
+            return int(graph.export(launch, self._recording).handle)
+        except CaptureError as reason:
+            raise CaptureError(f"graph '{self.name}' is no CUDA graph: {reason}") from None
 
     def _must_be_recorded(self) -> None:
         if self._recording is None:

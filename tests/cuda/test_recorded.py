@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import mmap
+import time
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -347,3 +349,146 @@ def test_a_callers_graph_is_filled(ctx):
         halve(ctx.logical_data(np.ones(4)))
     _, count = driver.cuGraphGetNodes(driver.CUgraph(g.handle))[1:]
     assert count >= 1
+
+
+# -- bodies on the host in graphs that others launch ------------------------------------------------------------------
+
+
+def done(result):
+    assert int(result[0]) == 0, result[0]
+    return result[1] if len(result) > 1 else None
+
+
+class Launched:
+    """A graph of the caller's, instantiated and launched by cuda.bindings."""
+
+    def __init__(self, graph):
+        from cuda.bindings import driver
+
+        self.driver = driver
+        self.executable = done(driver.cuGraphInstantiate(driver.CUgraph(int(graph)), 0))
+        self.stream = cupy.cuda.Stream(non_blocking=True)
+
+    def launch(self, times=1):
+        for _ in range(times):
+            done(self.driver.cuGraphLaunch(self.executable, self.stream.ptr))
+        self.stream.synchronize()
+
+    def destroy(self):
+        done(self.driver.cuGraphExecDestroy(self.executable))
+
+
+def test_cuda_calls_bodies_of_a_handle(ctx):
+    from cuda.bindings import driver
+
+    x, codes = ctx.logical_data(np.full(1 << 16, 8.0)), []
+
+    def step(a, by):
+        codes.append(int(driver.cuStreamQuery(0)[0]))
+        a += by
+
+    g = ctx.task_graph()
+    by = g.param("by", 1.0)
+    with g:
+        halve(x)
+        ctx.host_launch(x.rw(), args=(by,))(step)
+        halve(x)
+    g.launch()
+    with ctx.task(x.rw()):  # where launches leave it: on the device alone
+        pass
+    ctx.synchronize()
+    launched, want = Launched(g.handle), 2.5
+    for _ in range(3):
+        launched.launch(2)
+        for _ in range(2):
+            want = (want / 2 + 1) / 2
+    assert (x.numpy() == want).all() and len(codes) == 7
+    not_permitted = int(driver.CUresult.CUDA_ERROR_NOT_PERMITTED)
+    assert codes[0] != not_permitted and codes[1:] == [not_permitted] * 6
+    g.launch(by=2.0)
+    assert (x.numpy() == (want / 2 + 2) / 2).all() and codes[-1] != not_permitted
+    launched.destroy()
+
+
+def test_cuda_calls_bodies_of_a_callers_graph_as_long_as_it_lives():
+    from cuda.bindings import driver
+
+    class Thing:
+        total = 0.0
+
+    thing, x, field = Thing(), np.full(1 << 16, 8.0), cupy.ones(1 << 16)
+    gone = weakref.ref(thing)
+    graph = done(driver.cuGraphCreate(0))
+    with stf.context(graph=int(graph)) as filling:
+        host, device, fresh = filling.logical_data(x), filling.logical_data(field), filling.logical_data_empty(1 << 17)
+
+        def body(a, d, t, thing):
+            d += a
+            t[:] = d[0]
+            thing.total += float(t.sum())
+
+        halve(host)
+        filling.host_launch(host.read(), device.rw(), fresh.write(), args=(thing,))(body)
+        halve(device)
+    launched = Launched(graph)
+    done(driver.cuGraphDestroy(graph))
+    del thing, body, filling, host, device, fresh
+    gc.collect()
+    f, total = 1.0, 0.0
+    for value in (4.0, 2.0, 1.0):
+        launched.launch()
+        total += (f + value) * (1 << 17)
+        f = (f + value) / 2
+        assert (x == value).all() and (field.get() == f).all() and gone().total == total
+    launched.destroy()
+    cupy.cuda.Device().synchronize()
+    for _ in range(100):  # CUDA says when, on a thread of its own
+        gc.collect()
+        if gone() is None:
+            break
+        cupy.zeros(1).get()
+    assert gone() is None
+
+
+def test_a_body_that_raises_in_a_launch_of_the_callers(ctx):
+    x = ctx.logical_data(np.zeros(64), name="x")
+    g = ctx.task_graph()
+
+    def breaks(a):
+        raise ZeroDivisionError("no")
+
+    with g:
+        ctx.host_launch(x.rw(), name="breaks")(breaks)
+        halve(x)
+    launched = Launched(g.handle)
+    for _ in range(2):
+        launched.launch(2)
+        with pytest.raises(stf.TaskFailedError, match="task 'breaks' .*no$"):
+            ctx.synchronize()
+    ctx.check_errors()
+    launched.destroy()
+
+
+def test_a_body_gets_the_gil_while_the_launch_queue_is_full():
+    stream, x, ran = cupy.cuda.Stream(non_blocking=True), cupy.ones(64), []
+
+    def sleeps(a):
+        time.sleep(0.3)  # while the others fill their queue
+        ran.append(1)
+
+    kernel = cupy.RawKernel(SCALE, "scale")
+    with stf.context(stream=stream) as warm:  # what is loaded once
+        warm.launch_kernel(kernel, (1, 64), warm.logical_data(x).rw(), 1.0, np.int32(64))
+    stream.synchronize()
+    stream.begin_capture()
+    with stf.context(stream=stream) as filling:
+        filling.host_launch(filling.logical_data(np.zeros(4)).rw())(sleeps)
+    graph = stream.end_capture()
+    for _ in range(2):
+        graph.launch(stream)
+        with stf.context(stream=stream) as behind:
+            lx = behind.logical_data(x)
+            for _ in range(3000):
+                behind.launch_kernel(kernel, (1, 64), lx.rw(), 1.0, np.int32(64))
+        stream.synchronize()
+    assert len(ran) == 2

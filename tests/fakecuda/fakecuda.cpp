@@ -11,6 +11,7 @@
 //   FAKECUDA_SEED=n         random small delays in the streams
 //   FAKECUDA_FAIL=plan      "cuMemAlloc:3,cuMemcpyAsync:5:CUDA_ERROR_ILLEGAL_ADDRESS"; "3+" is the third and later
 //                           calls; "work" as the name counts the work that streams execute
+//   FAKECUDA_QUEUE=n        how much a stream takes; who gives it more waits
 //   FAKECUDA_TRACE=1        name what is called and not supported; 2: every call, and what is asked for and not there
 
 #include <cuda.h>
@@ -248,7 +249,7 @@ struct State {
     CUresult error = CUDA_SUCCESS;  // sticky: what the work did wrong
     string story;                   // and how, for those who search
 
-    std::size_t capacity = 0;
+    std::size_t capacity = 0, queue_limit = 0;
     bool has_peers = true;
     bool is_shuffled = false;
     unsigned seed = 0;
@@ -446,6 +447,7 @@ Device make_device(int ordinal) {
 void read_settings() {
     State &s = state();
     s.capacity = std::size_t(setting("FAKECUDA_MEMORY", 256 << 20));
+    s.queue_limit = std::size_t(setting("FAKECUDA_QUEUE", 0));
     s.has_peers = setting("FAKECUDA_PEER", 1) != 0;
     s.is_shuffled = getenv("FAKECUDA_SEED") && *getenv("FAKECUDA_SEED");
     s.seed = unsigned(setting("FAKECUDA_SEED", 0));
@@ -634,6 +636,8 @@ void submit(Lock &lock, const shared_ptr<Stream> &stream, Work work) {
     if (stream->capture) return add_node(*stream, std::move(work));
     if (stream->is_legacy) wait_for_all(lock, blocking_streams(stream->context));
     if (!stream->is_served) start_thread(stream);
+    auto limit = state().queue_limit;
+    if (limit) state().progress.wait(lock, [&] { return stream->submitted - stream->completed < limit; });
     stream->queue.push_back(std::move(work));
     ++stream->submitted;
     stream->wake.notify_one();

@@ -102,9 +102,9 @@ def test_the_handle_of_a_graph(run):
             g.launch()
             assert x.numpy().tolist() == [0.125] * 4 and g.handle == child.value
             graph.destroy()
-            g = ctx.task_graph("told")
-            with g:
-                ctx.host_launch(x.read())(lambda a: None)
+            g, s = ctx.task_graph("told"), ctx.logical_data(np.array(2.0))
+            with g, ctx.while_loop(s > 1.0):
+                ctx.host_launch(s.rw())(lambda a: a.__isub__(1) and None)
             with pytest.raises(stf.CaptureError, match="graph 'told' is no CUDA graph: it has tasks on the host"):
                 g.handle
         with stf.context(devices="cpu") as ctx:

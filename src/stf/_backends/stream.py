@@ -66,7 +66,7 @@ class StreamBackend(LanePort):
         return 0
 
     def make_lane(self, lane):
-        if self.captured and lane.place == 0:
+        if self.captured and lane.place == 0 and lane.kind == HOST:
             raise CaptureError("it runs on the host")
         lane.stream = self.make_stream(lane.place)
         if self.is_lent:
@@ -76,6 +76,9 @@ class StreamBackend(LanePort):
     def make_stream(self, place):
         """A new stream of the driver's, or the caller's own."""
         device: cython.int = self.devices[place]
+        if self.captured and place == 0:  # for nodes of the graph; the device is that of its first stream
+            first: Lane = self.lanes[self.origin >> LANE_SHIFT]
+            return self.driver.stream_create(max(self.devices[first.place], 0))
         if place not in self.origins:
             return self.driver.stream_create(max(device, 0) if place else -1)
         kind, pointer = self.origins[place]
@@ -248,7 +251,10 @@ class StreamBackend(LanePort):
 
     def call(self, slot, body):
         lane: Lane = self.lanes[slot]
-        self.driver.call(lane.stream, body)
+        if self.captured and lane.place == 0:
+            self.driver.call_in_graph(lane.stream, body)
+        else:
+            self.driver.call(lane.stream, body)
         return 0
 
     def stream(self, slot):

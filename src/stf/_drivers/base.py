@@ -193,6 +193,10 @@ class Driver:
         """Call `body()` on the host when `stream` gets here."""
         raise NotImplementedError
 
+    def call_in_graph(self, stream, body):
+        """Call `body()` on the host whenever the graph that `stream` is captured into gets here."""
+        raise NotImplementedError
+
     def drain(self, stream):
         """Block until `stream` has done all it was given; its driver does not run bodies on it."""
         return 0

@@ -19,6 +19,7 @@ from stf._drivers.base cimport MANAGED
 from stf._drivers.cuda_devices cimport FAR, HOST, Device, check, close_device, connect, error_of, is_sticky, open_device
 from stf._drivers.cuda_devices cimport begin_body, end_body, open_host_pool, pop, push, told
 from stf._drivers.cuda_fill cimport fill_planned
+from stf._drivers.cuda_host_nodes cimport call, host_nodes
 from stf._drivers.cuda_memory cimport alloc_unpooled, free_unpooled, make_pins
 from stf._drivers.cuda_stamps cimport Stamps
 from stf._drivers.cuda_streams cimport KEEPS, RING, DeviceStream, HostStream, copy_through, destroy_stream, forget_keeps
@@ -84,7 +85,7 @@ cdef class CudaDriver(QueueDriver):
             stream = DeviceStream(len(self.streams), device)
             stream.context = gpu.context
             before = push(gpu.context)
-            code = cu.cuStreamCreateWithPriority(&stream.handle, cu.CU_STREAM_NON_BLOCKING, 0)
+            code = call(host_nodes, cu.cuStreamCreateWithPriority, &stream.handle, cu.CU_STREAM_NON_BLOCKING, 0)
             pop(before)
             self.demand(code, "cuStreamCreateWithPriority", device)
             self.streams.append(stream)
@@ -178,20 +179,19 @@ cdef class CudaDriver(QueueDriver):
         if self.lost is not None:
             return 0
         if handle != lane.handle:
-            return self.demand(cu.cuEventRecord(lane.ring[slot], handle), "cuEventRecord", lane.device)
+            return self.demand(call(host_nodes, cu.cuEventRecord, lane.ring[slot], handle), "cuEventRecord", lane.device)
         if not (lane.captured or lane.foreign) and self.submitter.takes():
             event = <int64_t><uintptr_t>lane.ring[slot]
             lane.tickets[slot] = self.submitter.put(RECORD_EVENT, lane.context, handle, event, lane.device)
             return self.hear()
-        return self.note(cu.cuEventRecord(lane.ring[slot], handle), "cuEventRecord", lane.device)
+        return self.note(call(host_nodes, cu.cuEventRecord, lane.ring[slot], handle), "cuEventRecord", lane.device)
 
     cdef int hear(self) except -1:
         """Note what CUDA said to the submitter."""
         cdef int kind = 0, device = 0
         cdef int code = self.submitter.take_failure(&kind, &device)
         if code:
-            call = CALLS[kind]
-            self.note(<cu.CUresult>code, call, device)
+            self.note(<cu.CUresult>code, CALLS[kind], device)
         return 0
 
     cdef int flush(self) except -1:
@@ -203,7 +203,7 @@ cdef class CudaDriver(QueueDriver):
         """Wait until the device has done `sequence`, and half a ring more if it is that far already."""
         cdef int64_t further = min(sequence + RING // 2, lane.completed)
         self.submitter.reach(lane.tickets[further % RING])
-        if further > sequence and cu.cuEventQuery(lane.ring[further % RING]) == cu.CUDA_SUCCESS:
+        if further > sequence and call(host_nodes, cu.cuEventQuery, lane.ring[further % RING]) == cu.CUDA_SUCCESS:
             lane.done = further
         else:
             self.wait_done(lane, sequence)
@@ -218,7 +218,7 @@ cdef class CudaDriver(QueueDriver):
         if sequence <= lane.done or self.lost is not None:
             return 0
         event = lane.ring[sequence % RING]
-        code = cu.cuEventQuery(event)
+        code = call(host_nodes, cu.cuEventQuery, event)
         if code == cu.CUDA_ERROR_NOT_READY:
             with nogil:
                 code = cu.cuEventSynchronize(event)
@@ -250,7 +250,7 @@ cdef class CudaDriver(QueueDriver):
         elif not gpu.captured and self.submitter.takes():
             self.submitter.put(WAIT_FOR_EVENT, gpu.context, gpu.handle, <int64_t><uintptr_t>event, gpu.device)
             return 0
-        return self.note(cu.cuStreamWaitEvent(gpu.handle, event, 0), "cuStreamWaitEvent", gpu.device)
+        return self.note(call(host_nodes, cu.cuStreamWaitEvent, gpu.handle, event, 0), "cuStreamWaitEvent", gpu.device)
 
     cdef bint reach(self, Stream stream, int64_t sequence) except -1:
         if stream.device >= 0:
@@ -292,7 +292,7 @@ cdef class CudaDriver(QueueDriver):
         cdef double deadline = time.monotonic() + timeout_s
         self.flush()
         while sequence > lane.done and self.lost is None:
-            code = cu.cuEventQuery(lane.ring[sequence % RING])
+            code = call(host_nodes, cu.cuEventQuery, lane.ring[sequence % RING])
             if code == cu.CUDA_ERROR_NOT_READY:
                 if time.monotonic() >= deadline:
                     return False
@@ -638,7 +638,7 @@ cdef class CudaDriver(QueueDriver):
         for device in self.devices:
             close_device(device)
         if self.has_host_pool:
-            cu.cuMemPoolDestroy(self.host_pool)
+            call(host_nodes, cu.cuMemPoolDestroy, self.host_pool)
         return 0
 
     def leaks(self):

@@ -20,6 +20,7 @@ from stf._drivers.cuda cimport CudaDriver
 from stf._drivers.cuda_graphs cimport Captured, GraphStore, graph_of
 from stf._drivers.cuda_submitter cimport LAUNCH_GRAPH
 from stf._drivers.cuda_devices cimport FAR, Device, check, pop, push, told
+from stf._drivers.cuda_host_nodes cimport GraphKeep, HostMemory, add_host_node, call, forget_gone, host_nodes, keep_in_graph
 from stf._drivers.cuda_memory cimport is_cudas
 from stf._drivers.cuda_places cimport adopt_stream, make_stream
 from stf._drivers.cuda_streams cimport RING, DeviceStream, HostStream, destroy_events, destroy_stream, leave, refresh
@@ -51,7 +52,7 @@ def device_of(int64_t pointer):
     if pointer <= LAST_DEFAULT:
         return max(current_ordinal(), 0)
     check(cu.cuInit(0), "cuInit", "this machine")
-    check(cu.cuStreamGetCtx(<cu.CUstream><uintptr_t>pointer, &context), "cuStreamGetCtx", f"stream {pointer:#x}")
+    check(call(host_nodes, cu.cuStreamGetCtx, <cu.CUstream><uintptr_t>pointer, &context), "cuStreamGetCtx", f"stream {pointer:#x}")
     before = push(context)
     code = cu.cuCtxGetDevice(&device)
     pop(before)
@@ -64,7 +65,7 @@ def is_capturing(int64_t pointer):
     cdef cu.CUstreamCaptureStatus status = cu.CU_STREAM_CAPTURE_STATUS_NONE
     if pointer in (0, 1):
         return False
-    code = cu.cuStreamIsCapturing(<cu.CUstream><uintptr_t>pointer, &status)
+    code = call(host_nodes, cu.cuStreamIsCapturing, <cu.CUstream><uintptr_t>pointer, &status)
     check(code, "cuStreamIsCapturing", f"stream {pointer:#x}")
     return status != cu.CU_STREAM_CAPTURE_STATUS_NONE
 
@@ -79,29 +80,6 @@ cdef cu.CUstreamCaptureMode relax() noexcept:
 cdef int give_back(cu.CUstreamCaptureMode mode) noexcept:
     cu.cuThreadExchangeStreamCaptureMode(&mode)
     return 0
-
-
-# -- what a caller's graph needs -----------------------------------------------------------------------------------
-
-
-cdef class GraphKeep:
-    """Objects that a graph needs. `gone` is set by CUDA, on a thread of its own, when nothing of the graph is left."""
-
-    cdef int* gone
-    cdef list what
-
-    def __cinit__(self, what):
-        self.gone = <int*>calloc(1, sizeof(int))
-        self.what = what
-        if self.gone == NULL:
-            raise MemoryError
-
-    def __dealloc__(self):
-        free(self.gone)
-
-
-cdef void mark_gone(void* gone) noexcept nogil:
-    (<int*>gone)[0] = 1
 
 
 # -- copies of pageable memory -------------------------------------------------------------------------------------
@@ -147,20 +125,18 @@ cdef void end_store(void* what) noexcept nogil:
 
 
 cdef cu.CUresult copy_out(Store* store, int64_t source, cu.CUstream stream) noexcept:
-    code = cu.cuMemcpyAsync(<cu.CUdeviceptr><uintptr_t>store.pinned, <cu.CUdeviceptr>source, store.nbytes, stream)
+    code = call(host_nodes, cu.cuMemcpyAsync, <cu.CUdeviceptr><uintptr_t>store.pinned, <cu.CUdeviceptr>source, store.nbytes, stream)
     if code == cu.CUDA_SUCCESS:
-        store.busy = 1
-        code = cu.cuLaunchHostFunc(stream, write_user, store)
+        code = call(host_nodes, cu.cuLaunchHostFunc, stream, write_user, store)
     return code
 
 
 cdef cu.CUresult copy_in(Store* store, int64_t target, cu.CUstream stream) noexcept:
-    store.busy = 1
-    code = cu.cuLaunchHostFunc(stream, read_user, store)
+    code = call(host_nodes, cu.cuLaunchHostFunc, stream, read_user, store)
     if code == cu.CUDA_SUCCESS:
-        code = cu.cuMemcpyAsync(<cu.CUdeviceptr>target, <cu.CUdeviceptr><uintptr_t>store.pinned, store.nbytes, stream)
+        code = call(host_nodes, cu.cuMemcpyAsync, <cu.CUdeviceptr>target, <cu.CUdeviceptr><uintptr_t>store.pinned, store.nbytes, stream)
     if code == cu.CUDA_SUCCESS:
-        code = cu.cuLaunchHostFunc(stream, end_store, store)
+        code = call(host_nodes, cu.cuLaunchHostFunc, stream, end_store, store)
     return code
 
 
@@ -175,6 +151,7 @@ cdef class CallersDriver(CudaDriver):
     cdef list captured  # numbers of the streams that are part of a capture, and of no context any more
     cdef list graphs
     cdef list stages
+    cdef dict fresh  # memory of the host's that a graph keeps, by address, until somebody asks for its owner
     cdef GraphStore store
     cdef set late  # (first, end) of memory of the host, not pinned, that graphs may still be writing
     cdef bint conditions  # whether graphs may have conditional nodes
@@ -183,7 +160,7 @@ cdef class CallersDriver(CudaDriver):
         self.store = GraphStore(graph_cache)
         self.conditions = conditions
         self.lingering, self.ends, self.captured, self.graphs, self.stages = [], [], [], [], []
-        self.late = set()
+        self.late, self.fresh = set(), {}
         check(cu.cuInit(0), "cuInit", "this machine")
         mode = relax()
         try:
@@ -355,17 +332,18 @@ cdef class CallersDriver(CudaDriver):
     cdef int sweep_lingering(self) except -1:
         cdef DeviceStream lane
         working, done = [], []
-        for item in self.lingering:
+        waiting, self.lingering = self.lingering, []  # others may add some meanwhile
+        for item in waiting:
             lane = item
             code = cu.CUDA_SUCCESS
             if self.lost is None:
-                code = cu.cuEventQuery(lane.ring[lane.completed % RING])
+                code = call(host_nodes, cu.cuEventQuery, lane.ring[lane.completed % RING])
             if code == cu.CUDA_ERROR_NOT_READY:
                 working.append(lane)
             else:
                 self.note(code, "cuEventQuery", lane.device)
                 done.append(lane)
-        self.lingering = working
+        self.lingering += working
         for item in done:
             lane = item
             lane.done = lane.completed
@@ -380,7 +358,7 @@ cdef class CallersDriver(CudaDriver):
         waiting, self.captured = self.captured, []
         for stream in waiting:
             lane = self.streams[stream]
-            code = cu.cuStreamIsCapturing(lane.handle, &status)
+            code = call(host_nodes, cu.cuStreamIsCapturing, lane.handle, &status)
             if code == cu.CUDA_SUCCESS and status != cu.CU_STREAM_CAPTURE_STATUS_NONE:
                 self.captured.append(stream)
             else:
@@ -390,6 +368,7 @@ cdef class CallersDriver(CudaDriver):
 
     cdef int sweep_graphs(self) except -1:
         cdef GraphKeep keep
+        forget_gone()
         kept, self.graphs = self.graphs, []
         for item in kept:
             keep = item
@@ -418,7 +397,7 @@ cdef class CallersDriver(CudaDriver):
                 if (<Stage>item).store.busy:
                     unfinished.append(item)  # the device is lost, or captures
                 else:
-                    cu.cuMemFreeHost((<Stage>item).store.pinned)
+                    call(host_nodes, cu.cuMemFreeHost, (<Stage>item).store.pinned)
             pop(before)
             self.store.close()
         return CudaDriver.close(self)
@@ -519,8 +498,8 @@ cdef class CallersDriver(CudaDriver):
         """Copy from or to pageable memory when the stream gets there."""
         cdef Stage stage = self.free_stage(lane, nbytes)
         cdef Store* store = stage.store
+        store.user, store.nbytes, store.busy = <void*><uintptr_t>(target if outwards else source), nbytes, 1
         self.flush()
-        store.user, store.nbytes = <void*><uintptr_t>(target if outwards else source), nbytes
         before = push(lane.context)
         code = copy_out(store, source, lane.handle) if outwards else copy_in(store, target, lane.handle)
         leave(lane, before)
@@ -537,7 +516,7 @@ cdef class CallersDriver(CudaDriver):
         stage = Stage(max(STAGE_BYTES, nbytes))
         mode = relax()
         before = push(lane.context)
-        code = cu.cuMemHostAlloc(&stage.store.pinned, stage.size, cu.CU_MEMHOSTALLOC_PORTABLE)
+        code = call(host_nodes, cu.cuMemHostAlloc, &stage.store.pinned, stage.size, cu.CU_MEMHOSTALLOC_PORTABLE)
         leave(lane, before)
         give_back(mode)
         self.demand(code, "cuMemHostAlloc", -1)
@@ -549,20 +528,17 @@ cdef class CallersDriver(CudaDriver):
     cdef int hold_in_graph(self, DeviceStream lane) except -1:
         """Let the graph that a stream is captured into keep what its work needs."""
         cdef cu.CUgraph graph = NULL
-        cdef cu.CUuserObject thing = NULL
         cdef cu.CUstreamCaptureStatus status = cu.CU_STREAM_CAPTURE_STATUS_NONE
         cdef GraphKeep keep
         if not lane.keeps or self.lost is not None:
             return 0
-        code = cu.cuStreamGetCaptureInfo(lane.handle, &status, NULL, &graph, NULL, NULL, NULL)
+        code = call(host_nodes, cu.cuStreamGetCaptureInfo, lane.handle, &status, NULL, &graph, NULL, NULL, NULL)
         if code != cu.CUDA_SUCCESS or status != cu.CU_STREAM_CAPTURE_STATUS_ACTIVE:
             return 0  # it was given up: no graph will ever need this
         keep = GraphKeep(lane.keeps)
         lane.keeps = []
         self.graphs.append(keep)
-        code = cu.cuUserObjectCreate(&thing, keep.gone, mark_gone, 1, cu.CU_USER_OBJECT_NO_DESTRUCTOR_SYNC)
-        if code == cu.CUDA_SUCCESS:
-            code = cu.cuGraphRetainUserObject(graph, thing, 1, cu.CU_GRAPH_USER_OBJECT_MOVE)
+        code = keep_in_graph(graph, keep)
         return self.note(code, "cuGraphRetainUserObject", lane.device)
 
     cpdef int pin(self, int64_t address, int64_t nbytes, object owner) except -1:
@@ -594,12 +570,14 @@ cdef class CallersDriver(CudaDriver):
     cdef int64_t alloc_in_graph(self, int device, int64_t nbytes, DeviceStream lane) except -1:
         """A node of the caller's graph; its memory is there whenever the graph runs, at the same address."""
         cdef cu.CUdeviceptr address = 0
+        if device == MANAGED:
+            raise CaptureError("it needs managed memory, which a captured graph cannot allocate")
         if device < 0:
-            raise CaptureError("it needs memory on the host, which a captured graph cannot allocate")
+            return self.alloc_for_graph(nbytes, lane)
         if self.lost is not None:
             raise self.lost
         pool = (<Device>self.devices[device]).pool
-        code = cu.cuMemAllocFromPoolAsync(&address, max(nbytes, 1), pool, lane.handle)
+        code = call(host_nodes, cu.cuMemAllocFromPoolAsync, &address, max(nbytes, 1), pool, lane.handle)
         if code == cu.CUDA_ERROR_OUT_OF_MEMORY:
             raise MemoryError(f"{nbytes} bytes asked on {self.where(device)}")
         self.demand(code, "cuMemAllocFromPoolAsync", device)
@@ -607,11 +585,25 @@ cdef class CallersDriver(CudaDriver):
         self.live_allocations += 1
         return <int64_t>address
 
+    cdef int64_t alloc_for_graph(self, int64_t nbytes, DeviceStream lane) except -1:
+        """Memory of the host's that the graph keeps."""
+        cdef HostMemory memory = HostMemory(nbytes)
+        address = <int64_t><uintptr_t>memory.start
+        is_pinned = self.pin(address, nbytes, memory)
+        lane.keeps.append((lane.completed + 1, Registered(address, nbytes, memory) if is_pinned else memory))
+        self.fresh[address] = memory
+        self.used[0] += nbytes
+        self.live_allocations += 1
+        return address
+
+    cpdef object owner(self, int64_t address):
+        return self.fresh.pop(address, None)
+
     cdef int free_in_order(self, DeviceStream lane, what) except -1:
-        if lane.captured and not is_capturing(<int64_t><uintptr_t>lane.handle):
+        if lane.captured and (<int>what[0] < 0 or not is_capturing(<int64_t><uintptr_t>lane.handle)):
             self.used[<int>what[0] + 1] -= what[2]
             self.live_allocations -= 1
-            return 0  # the capture was given up, and with it what it allocated
+            return 0  # the graph keeps it, or the capture was given up, and with it what it allocated
         return CudaDriver.free_in_order(self, lane, what)
 
     cpdef int call(self, int stream, object body) except -1:
@@ -619,6 +611,15 @@ cdef class CallersDriver(CudaDriver):
         if lane.device >= 0 and (<DeviceStream>lane).captured:
             raise CaptureError("it copies by a function of the data's own interface, which a graph cannot hold")
         return QueueDriver.call(self, stream, body)
+
+    def call_in_graph(self, int stream, body):
+        cdef DeviceStream lane = <DeviceStream>self.streams[stream]
+        before = push(lane.context)
+        try:
+            code = add_host_node(lane.handle, body)
+        finally:
+            leave(lane, before)
+        self.demand(code, "cuLaunchHostFunc", lane.device)
 
     cdef int catch_up(self, DeviceStream lane, int64_t sequence) except -1:
         return 0 if lane.captured else CudaDriver.catch_up(self, lane, sequence)

@@ -157,9 +157,13 @@ cdef Device open_device(int ordinal):
 
 cdef int close_device(Device device) except -1:
     before = push(device.context)
-    cu.cuEventDestroy(device.passing)
-    cu.cuStreamDestroy(device.utility)
-    cu.cuMemPoolDestroy(device.pool)
+    cdef cu.CUevent passing = device.passing
+    cdef cu.CUstream utility = device.utility
+    cdef cu.CUmemoryPool pool = device.pool
+    with nogil:  # which may wait for a body on the host
+        cu.cuEventDestroy(passing)
+        cu.cuStreamDestroy(utility)
+        cu.cuMemPoolDestroy(pool)
     pop(before)
     cu.cuDevicePrimaryCtxRelease(device.device)
     return 0

@@ -13,6 +13,7 @@ from libc.string cimport memset
 from cuda.bindings cimport cydriver as cu
 
 from stf._drivers.cuda_devices cimport Body, begin_body, end_body, check, pop, push
+from stf._drivers.cuda_host_nodes cimport call, host_nodes
 from stf.errors import CaptureError
 
 from collections import OrderedDict
@@ -32,7 +33,7 @@ cdef Tail tail_of(cu.CUstream stream) except *:
     """The graph that a stream is captured into, and what comes next there comes after."""
     cdef cu.CUstreamCaptureStatus status
     cdef Tail tail
-    code = cu.cuStreamGetCaptureInfo(stream, &status, NULL, &tail.graph, &tail.needs, NULL, &tail.count)
+    code = call(host_nodes, cu.cuStreamGetCaptureInfo, stream, &status, NULL, &tail.graph, &tail.needs, NULL, &tail.count)
     check(code, "cuStreamGetCaptureInfo", STREAM)
     if status != cu.CU_STREAM_CAPTURE_STATUS_ACTIVE:
         raise CaptureError(SPOILT)
@@ -41,7 +42,7 @@ cdef Tail tail_of(cu.CUstream stream) except *:
 
 cdef int go_on_after(cu.CUstream stream, cu.CUgraphNode node) except -1:
     """Let what comes next on a captured stream come after a node."""
-    code = cu.cuStreamUpdateCaptureDependencies(stream, &node, NULL, 1, cu.CU_STREAM_SET_CAPTURE_DEPENDENCIES)
+    code = call(host_nodes, cu.cuStreamUpdateCaptureDependencies, stream, &node, NULL, 1, cu.CU_STREAM_SET_CAPTURE_DEPENDENCIES)
     return check(code, "cuStreamUpdateCaptureDependencies", STREAM)
 
 
@@ -66,7 +67,7 @@ cdef class Executable:
 
     def __dealloc__(self):
         if self.handle != NULL:
-            cu.cuGraphExecDestroy(self.handle)
+            call(host_nodes, cu.cuGraphExecDestroy, self.handle)
 
 
 cdef class GraphStore:
@@ -97,7 +98,7 @@ cdef class GraphStore:
         spare = self.streams.get(context)
         if spare:
             return <cu.CUstream><uintptr_t>spare.pop()
-        check(cu.cuStreamCreate(&stream, cu.CU_STREAM_NON_BLOCKING), "cuStreamCreate", where)
+        check(call(host_nodes, cu.cuStreamCreate, &stream, cu.CU_STREAM_NON_BLOCKING), "cuStreamCreate", where)
         return stream
 
     cdef int give_stream(self, int64_t context, cu.CUstream stream) except -1:
@@ -140,7 +141,7 @@ cdef class GraphStore:
         for context, spare in self.streams.items():
             before = push(<cu.CUcontext><uintptr_t><int64_t>context)
             for stream in spare:
-                cu.cuStreamDestroy(<cu.CUstream><uintptr_t>stream)
+                call(host_nodes, cu.cuStreamDestroy, <cu.CUstream><uintptr_t>stream)
             pop(before)
         self.streams.clear()
 
@@ -166,13 +167,13 @@ cdef class Capture:
         try:
             self.stream = store.take_stream(context, where)
             if part:
-                code = cu.cuStreamBeginCaptureToGraph(self.stream, self.part, NULL, NULL, 0, mode)
+                code = call(host_nodes, cu.cuStreamBeginCaptureToGraph, self.stream, self.part, NULL, NULL, 0, mode)
             else:
-                code = cu.cuStreamBeginCapture(self.stream, mode)
+                code = call(host_nodes, cu.cuStreamBeginCapture, self.stream, mode)
             check(code, "cuStreamBeginCapture", where)
         except BaseException:
             if self.stream != NULL:
-                cu.cuStreamDestroy(self.stream)
+                call(host_nodes, cu.cuStreamDestroy, self.stream)
                 self.stream = NULL
             end_body(&self.body, False)
             raise
@@ -199,22 +200,22 @@ cdef class Capture:
         self.stream = NULL
         self.store.captures -= 1
         try:
-            code = cu.cuStreamEndCapture(stream, &graph)
+            code = call(host_nodes, cu.cuStreamEndCapture, stream, &graph)
             if code != cu.CUDA_SUCCESS or graph == NULL:
-                cu.cuStreamDestroy(stream)
+                call(host_nodes, cu.cuStreamDestroy, stream)
                 raise CaptureError(SPOILT)
             self.store.give_stream(<int64_t><uintptr_t>self.context, stream)
             if self.part != NULL:
                 return None
             try:
-                check(cu.cuGraphGetNodes(graph, NULL, &nodes), "cuGraphGetNodes", self.where)
+                check(call(host_nodes, cu.cuGraphGetNodes, graph, NULL, &nodes), "cuGraphGetNodes", self.where)
             except BaseException:
-                cu.cuGraphDestroy(graph)
+                call(host_nodes, cu.cuGraphDestroy, graph)
                 raise
         finally:
             end_body(&self.body, False)
         if nodes == 0:
-            cu.cuGraphDestroy(graph)
+            call(host_nodes, cu.cuGraphDestroy, graph)
             return None
         return captured_of(self.store, graph, self.context, self.where, nodes)
 
@@ -249,13 +250,13 @@ cdef class Captured:
         cdef cu.CUstreamCaptureStatus status = cu.CU_STREAM_CAPTURE_STATUS_NONE
         cdef cu.CUcontext before = push(self.context)
         try:
-            if may_be_captured and cu.cuStreamIsCapturing(stream, &status) != cu.CUDA_SUCCESS:
+            if may_be_captured and call(host_nodes, cu.cuStreamIsCapturing, stream, &status) != cu.CUDA_SUCCESS:
                 status = cu.CU_STREAM_CAPTURE_STATUS_NONE  # the legacy stream cannot be captured
             if status != cu.CU_STREAM_CAPTURE_STATUS_NONE:
                 self.add_to(stream)
             else:
                 self.prepare()
-                check(cu.cuGraphLaunch(self.executable.handle, stream), "cuGraphLaunch", self.where)
+                check(call(host_nodes, cu.cuGraphLaunch, self.executable.handle, stream), "cuGraphLaunch", self.where)
         finally:
             pop(before)
         return 0
@@ -270,15 +271,18 @@ cdef class Captured:
         if self.executable is not None:
             return 0
         if self.shape is None:
-            check(cu.cuGraphGetEdges(self.graph, NULL, NULL, NULL, &edges), "cuGraphGetEdges", self.where)
+            check(call(host_nodes, cu.cuGraphGetEdges, self.graph, NULL, NULL, NULL, &edges), "cuGraphGetEdges", self.where)
             self.shape = (<int64_t><uintptr_t>self.context, self.node_count, edges)
         if not self.is_own:
             executable = self.store.take(self.shape)
         if executable is not None:
             handle = executable.handle
-            if cu.cuGraphExecUpdate(handle, self.graph, &info) == cu.CUDA_SUCCESS:
+            if call(host_nodes, cu.cuGraphExecUpdate, handle, self.graph, &info) == cu.CUDA_SUCCESS:
                 self.store.updated += 1
-                self.executable = executable
+                if self.executable is None:  # else another thread has made one meanwhile
+                    self.executable = executable
+                else:
+                    self.store.give(executable)
                 return 0
         with nogil:  # it may wait for the device, which may wait for a body on the host
             code = cu.cuGraphInstantiate(&handle, self.graph, 0)
@@ -298,7 +302,7 @@ cdef class Captured:
         """Become a child of the graph that a stream captures."""
         cdef Tail tail = tail_of(stream)
         cdef cu.CUgraphNode node = NULL
-        code = cu.cuGraphAddChildGraphNode(&node, tail.graph, tail.needs, tail.count, self.graph)
+        code = call(host_nodes, cu.cuGraphAddChildGraphNode, &node, tail.graph, tail.needs, tail.count, self.graph)
         check(code, "cuGraphAddChildGraphNode", self.where)
         return go_on_after(stream, node)
 
@@ -311,7 +315,7 @@ cdef class Captured:
             for change in changes:
                 node = <cu.CUgraphNode><uintptr_t>change[0]
                 if change[1] is None:
-                    code = cu.cuGraphExecChildGraphNodeSetParams(self.executable.handle, node, (<Captured?>change[2]).graph)
+                    code = call(host_nodes, cu.cuGraphExecChildGraphNodeSetParams, self.executable.handle, node, (<Captured?>change[2]).graph)
                     check(code, "cuGraphExecChildGraphNodeSetParams", self.where)
                 else:
                     self.renew_launch(node, change[1], change[2])
@@ -330,12 +334,12 @@ cdef class Captured:
         launch.gridDimX, launch.gridDimY, launch.gridDimZ = shape[1], shape[2], shape[3]
         launch.blockDimX, launch.blockDimY, launch.blockDimZ, launch.sharedMemBytes = shape[4], shape[5], shape[6], shape[7]
         launch.extra = extra
-        code = cu.cuGraphExecKernelNodeSetParams(self.executable.handle, node, &launch)
+        code = call(host_nodes, cu.cuGraphExecKernelNodeSetParams, self.executable.handle, node, &launch)
         return check(code, "cuGraphExecKernelNodeSetParams", self.where)
 
     def __dealloc__(self):
         if self.graph != NULL:
-            cu.cuGraphDestroy(self.graph)
+            call(host_nodes, cu.cuGraphDestroy, self.graph)
 
 
 # -- conditions ----------------------------------------------------------------------------------------------------
@@ -410,7 +414,7 @@ cdef int64_t decider_of(cu.CUcontext context, str where) except -1:
         with nogil:  # it may wait for the device, which may wait for a body on the host
             code = cu.cuModuleLoadData(&module, image)
         check(code, "cuModuleLoadData", where)
-        check(cu.cuModuleGetFunction(&function, module, b"stf_decide"), "cuModuleGetFunction", where)
+        check(call(host_nodes, cu.cuModuleGetFunction, &function, module, b"stf_decide"), "cuModuleGetFunction", where)
         deciders[identifier] = <int64_t><uintptr_t>function
     return deciders[identifier]
 
@@ -433,7 +437,7 @@ cdef class Condition:
         self.where = where
         self.loops = loops
         cdef Tail tail = tail_of(<cu.CUstream><uintptr_t>pointer)
-        code = cu.cuGraphConditionalHandleCreate(&self.handle, tail.graph, self.context, 0, 0)
+        code = call(host_nodes, cu.cuGraphConditionalHandleCreate, &self.handle, tail.graph, self.context, 0, 0)
         check(code, "cuGraphConditionalHandleCreate", where)
 
     def decide(self, int64_t pointer, uint64_t flag, uint64_t count, uint64_t limit, uint64_t wanted):
@@ -446,7 +450,7 @@ cdef class Condition:
         cdef cu.CUcontext before = push(self.context)
         try:
             kernel = <cu.CUfunction><uintptr_t>decider_of(self.context, self.where)
-            code = cu.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, arguments, NULL)
+            code = call(host_nodes, cu.cuLaunchKernel, kernel, 1, 1, 1, 1, 1, 1, 0, stream, arguments, NULL)
             check(code, "cuLaunchKernel", self.where)
         finally:
             pop(before)
@@ -463,7 +467,7 @@ cdef class Condition:
         what.conditional.type = cu.CU_GRAPH_COND_TYPE_WHILE if self.loops else cu.CU_GRAPH_COND_TYPE_IF
         what.conditional.size = 1
         what.conditional.ctx = self.context
-        code = cu.cuGraphAddNode(&node, tail.graph, tail.needs, NULL, tail.count, &what)
+        code = call(host_nodes, cu.cuGraphAddNode, &node, tail.graph, tail.needs, NULL, tail.count, &what)
         check(code, "cuGraphAddNode", self.where)
         go_on_after(stream, node)
         part = <int64_t><uintptr_t>what.conditional.phGraph_out[0]
@@ -491,9 +495,9 @@ cdef class Filling:
         self.fills = fills
         before = push(self.context)
         try:
-            check(cu.cuStreamCreate(&self.stream, cu.CU_STREAM_NON_BLOCKING), "cuStreamCreate", where)
+            check(call(host_nodes, cu.cuStreamCreate, &self.stream, cu.CU_STREAM_NON_BLOCKING), "cuStreamCreate", where)
             mode = cu.CU_STREAM_CAPTURE_MODE_RELAXED
-            code = cu.cuStreamBeginCaptureToGraph(self.stream, target, NULL, NULL, 0, mode)
+            code = call(host_nodes, cu.cuStreamBeginCaptureToGraph, self.stream, target, NULL, NULL, 0, mode)
             if code == cu.CUDA_ERROR_INVALID_VALUE or code == cu.CUDA_ERROR_INVALID_HANDLE:
                 raise ValueError(f"graph={fills!r} is no CUDA graph that can be filled; give one that is alive")
             check(code, "cuStreamBeginCaptureToGraph", where)
@@ -506,13 +510,13 @@ cdef class Filling:
         cdef cu.CUgraph graph = NULL
         if self.pointer:
             self.pointer = 0
-            cu.cuStreamEndCapture(self.stream, &graph)
+            call(host_nodes, cu.cuStreamEndCapture, self.stream, &graph)
 
     def __dealloc__(self):
         cdef cu.CUgraph graph = NULL
         if self.pointer:
-            cu.cuStreamEndCapture(self.stream, &graph)
+            call(host_nodes, cu.cuStreamEndCapture, self.stream, &graph)
         if self.stream != NULL:
-            cu.cuStreamDestroy(self.stream)
+            call(host_nodes, cu.cuStreamDestroy, self.stream)
         if self.context != NULL:
             cu.cuDevicePrimaryCtxRelease(self.device)

@@ -5,6 +5,7 @@ from libc.stdint cimport int64_t, uintptr_t
 from cuda.bindings cimport cydriver as cu
 
 from stf._drivers.cuda_devices cimport Device, pop, push
+from stf._drivers.cuda_host_nodes cimport call, host_nodes
 
 from stf._drivers.pinning import Pins
 
@@ -12,7 +13,7 @@ from stf._drivers.pinning import Pins
 def is_managed(uintptr_t address):
     """Return whether an address is of managed memory."""
     cdef unsigned int managed = 0
-    code = cu.cuPointerGetAttribute(&managed, cu.CU_POINTER_ATTRIBUTE_IS_MANAGED, <cu.CUdeviceptr>address)
+    code = call(host_nodes, cu.cuPointerGetAttribute, &managed, cu.CU_POINTER_ATTRIBUTE_IS_MANAGED, <cu.CUdeviceptr>address)
     return code == cu.CUDA_SUCCESS and managed != 0
 
 
@@ -47,7 +48,7 @@ cdef cu.CUresult free_unpooled(Device gpu, bint managed, cu.CUdeviceptr address,
 cdef bint is_cudas(int64_t address) noexcept:
     """Whether CUDA knows memory: as its own, or as registered."""
     cdef unsigned int kind = 0
-    known = cu.cuPointerGetAttribute(&kind, cu.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, <cu.CUdeviceptr>address)
+    known = call(host_nodes, cu.cuPointerGetAttribute, &kind, cu.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, <cu.CUdeviceptr>address)
     return known == cu.CUDA_SUCCESS and kind != 0
 
 

@@ -5,6 +5,7 @@ from libc.stdint cimport int64_t, uintptr_t
 from cuda.bindings cimport cydriver as cu
 
 from stf._drivers.cuda_devices cimport check, pop, push
+from stf._drivers.cuda_host_nodes cimport call, host_nodes
 from stf._drivers.cuda_streams cimport DeviceStream
 
 
@@ -12,7 +13,7 @@ def context_of_stream(uintptr_t pointer):
     """Return the address of the context that a stream is of; `DriverError` if it is none."""
     cdef cu.CUcontext context = NULL
     check(cu.cuInit(0), "cuInit", "this machine")
-    check(cu.cuStreamGetCtx(<cu.CUstream>pointer, &context), "cuStreamGetCtx", "this machine")
+    check(call(host_nodes, cu.cuStreamGetCtx, <cu.CUstream>pointer, &context), "cuStreamGetCtx", "this machine")
     return <uintptr_t>context
 
 
@@ -50,7 +51,7 @@ def function_in(uintptr_t kernel, uintptr_t context):
     cdef cu.CUcontext before = NULL
     cu.cuCtxGetCurrent(&before)
     check(cu.cuCtxSetCurrent(<cu.CUcontext>context), "cuCtxSetCurrent", "a context of the caller's")
-    code = cu.cuKernelGetFunction(&function, <cu.CUkernel>kernel)
+    code = call(host_nodes, cu.cuKernelGetFunction, &function, <cu.CUkernel>kernel)
     cu.cuCtxSetCurrent(before)
     check(code, "cuKernelGetFunction", "a context of the caller's")
     return <uintptr_t>function
@@ -61,7 +62,7 @@ cdef DeviceStream adopt_stream(int index, int device, int64_t pointer, str place
     cdef DeviceStream stream = DeviceStream(index, device)
     stream.handle = <cu.CUstream><uintptr_t>pointer
     stream.foreign = stream.adopted = True
-    check(cu.cuStreamGetCtx(stream.handle, &stream.context), "cuStreamGetCtx", place)
+    check(call(host_nodes, cu.cuStreamGetCtx, stream.handle, &stream.context), "cuStreamGetCtx", place)
     return stream
 
 
@@ -73,7 +74,7 @@ cdef DeviceStream make_stream(int index, int device, cu.CUcontext context, str p
     stream.foreign = True
     cu.cuCtxGetCurrent(&before)
     check(cu.cuCtxSetCurrent(context), "cuCtxSetCurrent", place)
-    code = cu.cuStreamCreateWithPriority(&stream.handle, cu.CU_STREAM_NON_BLOCKING, 0)
+    code = call(host_nodes, cu.cuStreamCreateWithPriority, &stream.handle, cu.CU_STREAM_NON_BLOCKING, 0)
     cu.cuCtxSetCurrent(before)
     check(code, "cuStreamCreateWithPriority", place)
     return stream

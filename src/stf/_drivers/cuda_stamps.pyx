@@ -17,6 +17,7 @@ from libcpp.vector cimport vector
 from cuda.bindings cimport cydriver as cu
 
 from stf._drivers.cuda_devices cimport push
+from stf._drivers.cuda_host_nodes cimport call, host_nodes
 from stf._drivers.cuda_streams cimport DeviceStream
 from stf._drivers.queues cimport STAMP, Op, QueueDriver, Stream, make_op
 
@@ -33,7 +34,7 @@ cdef class Anchor:
 
     def __dealloc__(self):
         if self.event != NULL:
-            cu.cuEventDestroy(self.event)
+            call(host_nodes, cu.cuEventDestroy, self.event)
 
 
 cdef class Clock:
@@ -48,7 +49,7 @@ cdef class Clock:
         self.marks = deque()
         self.anchors = []
         before = push(self.context)
-        code = cu.cuStreamCreateWithPriority(&self.stream, cu.CU_STREAM_NON_BLOCKING, 0)
+        code = call(host_nodes, cu.cuStreamCreateWithPriority, &self.stream, cu.CU_STREAM_NON_BLOCKING, 0)
         cu.cuCtxSetCurrent(before)
         if code == cu.CUDA_SUCCESS:
             self.calibrate()
@@ -65,7 +66,7 @@ cdef class Clock:
             anchor = Anchor()
             anchor.event = self.new_event()
             start_ns = perf_counter_ns()
-            code = cu.cuEventRecord(anchor.event, self.stream)
+            code = call(host_nodes, cu.cuEventRecord, anchor.event, self.stream)
             if code == cu.CUDA_SUCCESS:
                 with nogil:
                     code = cu.cuEventSynchronize(anchor.event)
@@ -78,7 +79,7 @@ cdef class Clock:
         if best is None:
             return 0
         if self.anchor is not None:
-            if cu.cuEventElapsedTime(&elapsed_ms, self.anchor.event, best.event) != cu.CUDA_SUCCESS:
+            if call(host_nodes, cu.cuEventElapsedTime, &elapsed_ms, self.anchor.event, best.event) != cu.CUDA_SUCCESS:
                 return 0
             best.gpu_ns = self.anchor.gpu_ns + elapsed_ms * 1e6
         self.anchor = best
@@ -88,20 +89,20 @@ cdef class Clock:
     cdef cu.CUevent new_event(self) except? NULL:
         cdef cu.CUevent event = NULL
         before = push(self.context)
-        code = cu.cuEventCreate(&event, cu.CU_EVENT_DEFAULT)
+        code = call(host_nodes, cu.cuEventCreate, &event, cu.CU_EVENT_DEFAULT)
         cu.cuCtxSetCurrent(before)
         return event if code == cu.CUDA_SUCCESS else NULL
 
     cdef int close(self) except -1:
         for _, event, _ in self.marks:
-            cu.cuEventDestroy(<cu.CUevent><uintptr_t>event)
+            call(host_nodes, cu.cuEventDestroy, <cu.CUevent><uintptr_t>event)
         for handle in self.spare:
-            cu.cuEventDestroy(handle)
+            call(host_nodes, cu.cuEventDestroy, handle)
         self.spare.clear()
         self.marks.clear()
         self.anchor = None
         if self.stream != NULL:
-            cu.cuStreamDestroy(self.stream)
+            call(host_nodes, cu.cuStreamDestroy, self.stream)
             self.stream = NULL
         return 0
 
@@ -177,7 +178,7 @@ cdef class Stamps:
         self.submitter.flush()
         if event == NULL or clock.anchor is None:
             return 0
-        if cu.cuEventRecord(event, lane.handle) == cu.CUDA_SUCCESS:
+        if call(host_nodes, cu.cuEventRecord, event, lane.handle) == cu.CUDA_SUCCESS:
             clock.marks.append((stamp, <uintptr_t>event, clock.anchor))
         else:
             clock.spare.push_back(event)
@@ -208,9 +209,11 @@ cdef class Stamps:
         """Read what a device has passed; keep the rest, in order."""
         cdef cu.CUevent event
         for _ in range(len(clock.marks)):
+            if not clock.marks:
+                break  # another thread reads them too
             mark = clock.marks.popleft()
             event = <cu.CUevent><uintptr_t>mark[1]
-            if cu.cuEventQuery(event) == cu.CUDA_ERROR_NOT_READY:
+            if call(host_nodes, cu.cuEventQuery, event) == cu.CUDA_ERROR_NOT_READY:
                 clock.marks.append(mark)
             else:
                 self.read(clock, mark[0], event, mark[2])
@@ -218,7 +221,7 @@ cdef class Stamps:
 
     cdef int read(self, Clock clock, int64_t stamp, cu.CUevent event, Anchor anchor) except -1:
         cdef float elapsed_ms = 0
-        if cu.cuEventElapsedTime(&elapsed_ms, anchor.event, event) == cu.CUDA_SUCCESS:
+        if call(host_nodes, cu.cuEventElapsedTime, &elapsed_ms, anchor.event, event) == cu.CUDA_SUCCESS:
             self.times[stamp] = anchor.gpu_ns + elapsed_ms * 1e6
         clock.spare.push_back(event)
         return 0

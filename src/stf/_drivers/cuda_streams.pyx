@@ -5,6 +5,7 @@ from libc.stdint cimport int64_t, uintptr_t
 from cuda.bindings cimport cydriver as cu
 
 from stf._drivers.cuda_devices cimport end_body, pop, push
+from stf._drivers.cuda_host_nodes cimport call, host_nodes
 from stf._drivers.queues cimport QueueDriver, Stream
 
 
@@ -37,7 +38,7 @@ cdef class HostStream(Stream):
 cdef cu.CUresult make_event(DeviceStream lane, int slot) noexcept:
     """Make the event of one place of a stream's ring."""
     cdef cu.CUcontext before = push(lane.context)
-    code = cu.cuEventCreate(&lane.ring[slot], cu.CU_EVENT_DISABLE_TIMING)
+    code = call(host_nodes, cu.cuEventCreate, &lane.ring[slot], cu.CU_EVENT_DISABLE_TIMING)
     leave(lane, before)
     return code
 
@@ -65,7 +66,7 @@ cdef int destroy_stream(DeviceStream lane) except -1:
     """Give stream and events back to CUDA; return how many events there were."""
     count = destroy_events(lane)
     if not lane.adopted:
-        cu.cuStreamDestroy(lane.handle)
+        call(host_nodes, cu.cuStreamDestroy, lane.handle)
     return count
 
 
@@ -74,7 +75,7 @@ cdef int destroy_events(DeviceStream lane) except -1:
     count = 0
     for i in range(RING):
         if lane.ring[i] != NULL:
-            cu.cuEventDestroy(lane.ring[i])
+            call(host_nodes, cu.cuEventDestroy, lane.ring[i])
             lane.ring[i] = NULL
             count += 1
     return count
@@ -90,7 +91,7 @@ cdef int forget_keeps(DeviceStream lane) except -1:
 cdef int refresh(DeviceStream lane) except -1:
     """Look how far a stream is; under capture nobody may ask."""
     cdef int64_t last = lane.completed
-    if last > lane.done and not lane.captured and cu.cuEventQuery(lane.ring[last % RING]) == cu.CUDA_SUCCESS:
+    if last > lane.done and not lane.captured and call(host_nodes, cu.cuEventQuery, lane.ring[last % RING]) == cu.CUDA_SUCCESS:
         lane.done = last
     return forget_keeps(lane)
 

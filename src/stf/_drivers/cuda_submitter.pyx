@@ -26,6 +26,8 @@ from libcpp.atomic cimport memory_order_acquire, memory_order_relaxed, memory_or
 
 from cuda.bindings cimport cydriver as cu
 
+from stf._drivers.cuda_host_nodes cimport host_nodes
+
 import _thread
 
 cdef extern from *:
@@ -86,8 +88,8 @@ cdef class Submitter:
     # -- the producer ------------------------------------------------------------------------------------------
 
     cdef bint takes(self) except -1:
-        """Whether the next submission goes through the ring."""
-        if self.streak < self.eager:
+        """Whether the next submission goes through the ring: all do while CUDA may wait for a body of a host node."""
+        if self.streak < self.eager and not host_nodes:
             self.streak += 1
             return False
         if not self.running:
@@ -96,7 +98,7 @@ cdef class Submitter:
 
     cdef bint takes_slow(self) except -1:
         """Whether the next submission does, for which CUDA takes long: wherever the thread may help."""
-        if self.eager == NEVER:
+        if self.eager == NEVER and not host_nodes:
             return False
         self.streak = self.eager
         return self.takes()

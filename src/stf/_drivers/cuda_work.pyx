@@ -6,6 +6,7 @@ from libc.string cimport memset
 from cuda.bindings cimport cydriver as cu
 
 from stf._drivers.cuda_devices cimport pop, push
+from stf._drivers.cuda_host_nodes cimport call, host_nodes
 
 
 cdef cu.CUresult copy_planned(object plan, int64_t target, int64_t source, cu.CUstream stream, bint may_block):
@@ -45,7 +46,7 @@ cdef cu.CUresult copy_run(int64_t target, int64_t source, int64_t width, cu.CUst
     if width == 0:
         return cu.CUDA_SUCCESS
     if not may_block:
-        return cu.cuMemcpyAsync(there, here, width, stream)
+        return call(host_nodes, cu.cuMemcpyAsync, there, here, width, stream)
     with nogil:
         code = cu.cuMemcpyAsync(there, here, width, stream)
     return code
@@ -94,11 +95,11 @@ cdef cu.CUcontext context_of(int64_t address) noexcept:
     cdef cu.CUdevice device
     cdef cu.CUcontext context = NULL
     cdef cu.CUdeviceptr pointer = <cu.CUdeviceptr>address
-    if cu.cuPointerGetAttribute(&kind, cu.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, pointer) != cu.CUDA_SUCCESS:
+    if call(host_nodes, cu.cuPointerGetAttribute, &kind, cu.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, pointer) != cu.CUDA_SUCCESS:
         return NULL
     if kind != cu.CU_MEMORYTYPE_DEVICE:
         return NULL
-    cu.cuPointerGetAttribute(&ordinal, cu.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, pointer)
+    call(host_nodes, cu.cuPointerGetAttribute, &ordinal, cu.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, pointer)
     if cu.cuDeviceGet(&device, ordinal) == cu.CUDA_SUCCESS:
         if cu.cuDevicePrimaryCtxRetain(&context, device) == cu.CUDA_SUCCESS:
             cu.cuDevicePrimaryCtxRelease(device)  # whoever gave the memory holds it
@@ -114,7 +115,7 @@ cdef cu.CUresult launch_function(int64_t function, int gx, int gy, int gz, int b
     extra[2] = <void*>2  # CU_LAUNCH_PARAM_BUFFER_SIZE
     extra[3] = <void*>&size
     extra[4] = NULL  # CU_LAUNCH_PARAM_END
-    return cu.cuLaunchKernel(<cu.CUfunction><uintptr_t>function, gx, gy, gz, bx, by, bz, shared, stream, NULL, extra)
+    return call(host_nodes, cu.cuLaunchKernel, <cu.CUfunction><uintptr_t>function, gx, gy, gz, bx, by, bz, shared, stream, NULL, extra)
 
 
 cdef cu.CUresult order_streams(cu.CUstream first, cu.CUstream second, cu.CUevent passing) noexcept:
@@ -127,26 +128,26 @@ cdef cu.CUresult order_streams(cu.CUstream first, cu.CUstream second, cu.CUevent
     cdef cu.CUcontext before = NULL
     cdef cu.CUcontext context = NULL
     cdef cu.CUresult code
-    if passing != NULL and first == <cu.CUstream><uintptr_t>1:
-        code = cu.cuEventRecord(passing, first)
-        return cu.cuStreamWaitEvent(second, passing, 0) if code == cu.CUDA_SUCCESS else code
+    if passing != NULL and not host_nodes and first == <cu.CUstream><uintptr_t>1:  # else others may use it meanwhile
+        code = call(host_nodes, cu.cuEventRecord, passing, first)
+        return call(host_nodes, cu.cuStreamWaitEvent, second, passing, 0) if code == cu.CUDA_SUCCESS else code
     cu.cuCtxGetCurrent(&before)
     if <uintptr_t>first > <uintptr_t>cu.CU_STREAM_PER_THREAD:
-        code = cu.cuStreamGetCtx(first, &context)
+        code = call(host_nodes, cu.cuStreamGetCtx, first, &context)
         if code != cu.CUDA_SUCCESS:
             return code
         if context != before:
             cu.cuCtxSetCurrent(context)
-    code = cu.cuEventCreate(&event, cu.CU_EVENT_DISABLE_TIMING)
+    code = call(host_nodes, cu.cuEventCreate, &event, cu.CU_EVENT_DISABLE_TIMING)
     if code == cu.CUDA_SUCCESS:
-        code = cu.cuEventRecord(event, first)
+        code = call(host_nodes, cu.cuEventRecord, event, first)
     if context != NULL and context != before:
         cu.cuCtxSetCurrent(before)
     if event == NULL:
         return code
     if code == cu.CUDA_SUCCESS:
-        code = cu.cuStreamWaitEvent(second, event, 0)
-    cu.cuEventDestroy(event)  # which CUDA does when it is done
+        code = call(host_nodes, cu.cuStreamWaitEvent, second, event, 0)
+    call(host_nodes, cu.cuEventDestroy, event)  # which CUDA does when it is done
     return code
 
 

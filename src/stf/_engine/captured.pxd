@@ -7,6 +7,7 @@ from stf._engine.values cimport are_fixed, is_as_before
 
 cdef class DriverGraph:
     cdef Variant own
+    cdef Variant exported  # with bodies on the host as nodes
     cdef readonly object refusal
     cdef readonly dict others
     cdef int runs_left
@@ -15,7 +16,8 @@ cdef class DriverGraph:
     cdef Variant made_for(self, Launch launch, object thing)
     cpdef int make(self, Launch launch, object thing) except -1
     cdef Variant made_for_other_data(self, Launch launch, object thing)
-    cdef Variant captured(self, Launch launch, object thing)
+    cpdef object export(self, Launch launch, object thing)
+    cdef Variant captured(self, Launch launch, object thing, object hosts=*)
     cdef int refuse(self, Launch launch, object thing, object reason) except -1
 
 cdef class Variant:

@@ -32,7 +32,7 @@ class DriverGraph:
 
     def __init__(self, runs_before):
         self.runs_left = runs_before
-        self.own = self.refusal = None
+        self.own = self.refusal = self.exported = None
         self.others = {}
 
     @property
@@ -42,7 +42,7 @@ class DriverGraph:
 
     def is_captured(self):
         """Whether there are graphs, which may be running."""
-        return self.own is not None or len(self.others) > 0
+        return self.own is not None or self.exported is not None or len(self.others) > 0
 
     def launch(self, launch, thing, slot):
         """Launch `thing` as one graph behind what is on a slot; return the slot, or -1 if it is to be played.
@@ -101,6 +101,23 @@ class DriverGraph:
         if self.own is None:  # else another thread did so meanwhile
             self.own = made
 
+    def export(self, launch, thing):
+        """A graph that others may launch: bodies on the host are nodes of it, and of no graph that is launched here.
+
+        CaptureError if there can be none.
+        """
+        if self.own is not None:
+            return self.own.graph
+        if self.exported is None and thing.has_calls():
+            made = self.captured(launch, thing, True)
+            self.exported = made if self.exported is None else self.exported
+        elif self.exported is None and self.refusal is not None:
+            raise CaptureError(self.refusal)
+        elif self.exported is None:
+            self.make(launch, thing)
+            return self.own.graph
+        return self.exported.graph
+
     def made_for_other_data(self, launch, thing):
         """The graph for a launch with other data than those that were recorded; the last ones are kept."""
         key = launch.rebinding.key()
@@ -112,10 +129,10 @@ class DriverGraph:
             self.others.pop(next(iter(self.others)))  # launches keep what they are of
         return known
 
-    def captured(self, launch, thing):
-        """A new graph. CaptureError if there can be none."""
+    def captured(self, launch, thing, hosts=False):
+        """A new graph, which may have bodies on the `hosts`. CaptureError if there can be none."""
         engine, where = launch.engine, launch.task.where
-        reason = thing.refusal(where, engine.affine[where], False, frozenset(thing.flags()))
+        reason = thing.refusal(where, engine.affine[where], False, frozenset(thing.flags()), hosts)
         if not engine.root.enqueues(where):
             reason = NO_GRAPHS
         if reason is not None:

@@ -66,11 +66,11 @@ def retire_everything(engine: Engine):
 
 
 def device_tails(engine: Engine):
-    """The last events of all devices."""
+    """The last events of all devices, and of nodes of a graph that the host is called by."""
     tails = EventSet()
     engine.gate.enter()
     try:
-        for place in range(1, len(engine.place_names)):
+        for place in range(0 if engine.root.captured else 1, len(engine.place_names)):
             engine.root.tails_at(place, tails)
     finally:
         engine.gate.leave()

@@ -10,7 +10,8 @@ cdef class LateCall:
     cdef Engine engine
     cdef public object body
     cdef public object make  # ``make(rebinding)``: the body for other data; None if it knows none
-    cdef Outcome outcome
+    cdef Outcome outcome  # None: it is a node of a graph that others launch
+    cdef public object graph  # the life of what that was made of, whose memory it uses; None if the graph has its own
     cdef list inputs
     cdef TaskCore task
     cdef bint watched
@@ -20,3 +21,4 @@ cdef class LateCall:
     cdef int prepare(self) except -1
     cdef object execute(self)
     cdef object run(self)
+    cdef object run_in_graph(self)

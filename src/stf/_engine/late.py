@@ -11,6 +11,7 @@ except ImportError:
 
 from stf._engine import waits
 from stf._engine.failures import Failure
+from stf.errors import TaskStateError
 
 if not cython.compiled:
     from stf._sync import PyThread_get_thread_ident
@@ -22,7 +23,7 @@ class LateCall:
     """A body that runs later, on a worker: it checks its inputs, runs, and says how it went."""
 
     if not cython.compiled:
-        make = None
+        make = graph = outcome = None
 
     def adopt(self, task):
         """Take over what the call needs of an open task."""
@@ -64,6 +65,8 @@ class LateCall:
         return self.body()
 
     def __call__(self):
+        if self.outcome is None:
+            return self.run_in_graph()
         outcome = self.outcome
         failure = None
         if self.inputs is not None:
@@ -81,6 +84,30 @@ class LateCall:
         if failure is not None and self.watched:
             self.engine.observer.failed(self.task.id, failure.story())
         self.engine.ran += 1
+
+    def run_in_graph(self):
+        """Run the body once more: others launch the graph that it is a node of.
+
+        The first failure is told by the context, if that is open; else it is raised, where nobody catches it.
+        """
+        engine: Engine = self.engine
+        if self.graph is not None and self.graph.closed:
+            raise TaskStateError(
+                f"task {self.label} ({self.site}) was not run: {self.graph.story} was closed, and with it its memory"
+            )
+        call = self.again(None, None)
+        failure = call.run()
+        if failure is None:
+            return None
+        failure.written = []  # nothing is poisoned
+        others = [one for one in engine.failures if one is not failure]
+        if engine.closed is None and (self.label, self.site) not in [(one.label, one.site) for one in others]:
+            return None
+        if failure in engine.failures:
+            engine.failures.remove(failure)
+        if engine.closed is not None:
+            raise failure.error()
+        return None
 
     def run(self):
         """Run the body; return its failure, or None."""

@@ -79,7 +79,11 @@ def poisoned_inputs(task: TaskCore, failure):
 
 def refuse_capture(task: TaskCore, reason):
     """Raise, for a task that a caller's capture cannot hold, with what to do."""
-    hint = "read the data after the graph was launched" if task.kind == "wait" else "run it on a device"
+    hint = "run it on a device"
+    if task.kind == "wait":
+        hint = "read the data after the graph was launched"
+    elif task.where == 0:
+        hint = "give its body as a function (@stf.task, ctx.host_launch)"
     raise CaptureError(
         f"task {task.label()} ({task.call_site}) cannot be captured: {reason}; {hint}, or use a stream that is not "
         "being captured"

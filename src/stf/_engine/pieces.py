@@ -45,7 +45,7 @@ class Piece:
         """Let a graph do it, of which this becomes a part."""
         return int(launch.play(self.program, slot, self.once))
 
-    def refusal(self, where: int, memory: int, looped: bool, unread: frozenset[Any]) -> None:
+    def refusal(self, where: int, memory: int, looped: bool, unread: frozenset[Any], hosts: bool = False) -> None:
         """Why it cannot be one graph of the driver's: nothing says so, since its parts were asked before."""
 
     def flags(self) -> list[Any]:

@@ -21,6 +21,7 @@ cdef class Launch:
     cdef public object failure
     cdef bint is_once
     cdef public list marks  # of the graph that the launch is captured into; None if it is played
+    cdef object whole  # the life of what is captured, and has the memory; None if it is played
     cdef public object unread  # data that nobody looks at, whose copies are left out
     cdef object failed(self)
     cpdef int play(self, Program program, int slot, bint once) except -1

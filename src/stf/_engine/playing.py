@@ -169,6 +169,13 @@ class Launch:
             port.copy(self.slot, self.now(operation[1]), self.now(operation[2]))
         elif kind == FILL:
             port.fill(self.slot, self.now(operation[1]), operation[2])
+        elif kind == CALL and port.captured:
+            body = operation[1]
+            if isinstance(body, LateCall):
+                late: LateCall = body
+                body = late.again(self.values, self.rebinding)
+                cython.cast(LateCall, body).graph = self.whole
+            port.call(self.slot, body)
         elif kind == CALL:
             body = operation[1] if self.is_once else Call(self, operation[1])
             port.call(self.slot, body)
@@ -201,6 +208,7 @@ class Launch:
         before = self.marks, self.values, self.binding
         self.marks = marks = []
         self.values = self.binding = None
+        self.whole = getattr(thing, "life", None)
         self.unread = frozenset(thing.flags())
         try:
             return self.engine.root.capture(self.task.where, lambda port: self.play_on(port, [thing])), marks
@@ -296,7 +304,9 @@ class Launch:
         self.failed()
 
     def finish_calls(self):
-        """After the last body: say how the launch went."""
+        """After the last body: say how the launch went; of a launch that is captured nobody asks."""
+        if self.outcome is None:
+            return 0
         engine = self.engine
         engine.gate.enter()
         try:
@@ -329,6 +339,7 @@ class Launch:
 
 if not cython.compiled:
     Launch.outcome = Launch.inputs = Launch.failure = Launch.marks = Launch.rebinding = Launch.binding = None
+    Launch.whole = None
     Launch.is_once = False
 
 

@@ -60,6 +60,7 @@ cdef class Routine:
 cdef class Recording(Routine):
     cdef readonly Program program
     cdef readonly str story
+    cdef readonly object life
     cdef readonly list touched
     cdef readonly list held
     cdef list temporaries

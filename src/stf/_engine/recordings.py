@@ -465,6 +465,14 @@ class Routine:
             outlive(self.engine, self.graph)
 
 
+class Life:
+    """Whether a recording was closed, for those who must not keep it alive."""
+
+    def __init__(self, story):
+        self.story = story
+        self.closed = False
+
+
 @cython.final
 @cython.cclass
 class Recording(Routine):
@@ -474,6 +482,7 @@ class Recording(Routine):
         Routine.__init__(self, engine, scope.parts, scope.once)
         self.program = scope.port.program
         self.story = scope.story
+        self.life = Life(scope.story)
         self.uses = [use for use in map(use_of, scope.touched) if use is not None]
         self.touched = scope.touched
         self.held = scope.held
@@ -513,25 +522,27 @@ class Recording(Routine):
     def put(self, launch, slot):
         return launch.play(self.program, slot, self.once)
 
-    def refusal(self, where, memory, looped, unread):
+    def refusal(self, where, memory, looped, unread, hosts=False):
         """Why it cannot be one graph of the driver's at a place; None if it may be.
 
         What is done again and again there stays on one device, but for copies of the data `unread`, and is the same.
+        With `hosts`, what is done once may have bodies on the host.
         """
-        if self.program.calls:
+        if self.program.calls and (looped or not hosts):
             return "it has tasks on the host"
         if looped and self.program.variants:
             return "its tasks take parameters"
         if looped and not self.program.stays_at(where, memory, unread):
             return "it uses another device, or memory of the host"
         for part in self.parts:
-            reason = part.refusal(where, memory, looped, unread)
+            reason = part.refusal(where, memory, looped, unread, hosts)
             if reason is not None:
                 return reason
         return None
 
     def give_up(self):
         engine: Engine = self.engine
+        self.life.closed = True
         for item in self.held:
             replica: Replica = item[1]
             replica.pins -= 1

@@ -203,7 +203,7 @@ def combining_task(engine: Engine, data: Data, data_place):
     task.symbol = "combine"
     task.code = data.version.wrote_code
     task.lasti = data.version.wrote_lasti
-    if engine.scope is None or engine.scope.once:
+    if not engine.root.captured and (engine.scope is None or engine.scope.once):
         task.outcome = Outcome(True)
     if data.version.outcome is not None:
         task.inputs = [data.version.outcome]

@@ -51,7 +51,7 @@ class Several(Routine):
         for part in parts:
             self.after.update(part.after)
 
-    def refusal(self, where: int, memory: int, looped: bool, unread: frozenset[Any]) -> str | None:
+    def refusal(self, where: int, memory: int, looped: bool, unread: frozenset[Any], hosts: bool = False) -> str | None:
         """Why it cannot be part of one graph of the driver's; see `Recording.refusal`."""
         reasons = (part.refusal(where, memory, True, unread) for part in self.parts)
         return next((reason for reason in reasons if reason is not None), None)
@@ -92,11 +92,11 @@ class Repeat(Several):
         """Whether it is a loop of the device's rather than a long graph."""
         return self.start is not None and self.count * max(self.body.program.count, 1) > UNROLLED
 
-    def refusal(self, where: int, memory: int, looped: bool, unread: frozenset[Any]) -> str | None:
+    def refusal(self, where: int, memory: int, looped: bool, unread: frozenset[Any], hosts: bool = False) -> str | None:
         """Why it cannot be part of one graph of the driver's; see `Recording.refusal`."""
         if not self.is_loop() and self.count * max(self.body.program.count, 1) > UNROLLED:
             return f"it repeats {self.body.program.count} nodes {self.count} times"
-        return self.body.refusal(where, memory, looped or self.is_loop(), unread)
+        return self.body.refusal(where, memory, looped or self.is_loop(), unread, hosts)
 
     def put(self, launch: Any, slot: int) -> int:
         """Let a graph do it, of which this becomes a part."""
@@ -164,11 +164,11 @@ class While(Several):
         self.told(count)
         return slot
 
-    def refusal(self, where: int, memory: int, looped: bool, unread: frozenset[Any]) -> str | None:
+    def refusal(self, where: int, memory: int, looped: bool, unread: frozenset[Any], hosts: bool = False) -> str | None:
         """Why it cannot be part of one graph of the driver's; see `Recording.refusal`."""
         if self.start is None or self.limit == 0:
             return "there is nothing to decide on the device"
-        return super().refusal(where, memory, looped, unread)
+        return super().refusal(where, memory, looped, unread, hosts)
 
     def put(self, launch: Any, slot: int) -> int:
         """Let a graph do it, of which this becomes a part."""

@@ -197,7 +197,7 @@ class Engine:
 
     def begin_late(self, task):
         """Begin a task whose body runs later: its outcome is open until then."""
-        if self.scope is not None and not self.scope.once:
+        if self.root.captured or (self.scope is not None and not self.scope.once):  # it runs in every launch
             return self.begin(task)
         task.outcome = Outcome.__new__(Outcome)
         task.outcome.pending = True
@@ -222,7 +222,7 @@ class Engine:
     def put_call(self, slot, call):
         """Put a late body on a slot; one that is recorded is counted when it is played."""
         self.port.call(slot, call)
-        if self.scope is None:
+        if self.scope is None and not self.root.captured:
             self.queued += 1
         return 0
 
@@ -506,7 +506,7 @@ class Engine:
                 waits.update(replica.ready)
                 replicas[i] = replica
         task.id = self.next_task + 1
-        task.slot = self.port.begin(task.where, waits, COMPUTE)
+        task.slot = self.port.begin(task.where, waits, HOST if task.in_place and self.root.captured else COMPUTE)
         self.next_task += 1
         if missing:
             self.provide_all(task)

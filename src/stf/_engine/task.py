@@ -173,7 +173,7 @@ if not cython.compiled:
 def cores_of(task: TaskCore):
     """The joined accesses of a task (for cold paths)."""
     result = []
-    for item in task.uses or task.accesses:
+    for item in task.uses or task.accesses or ():
         use: Access = item
         result.append(UseView(use.core, use.mode))
     return result

@@ -1,0 +1,201 @@
+"""Host nodes: bodies in graphs that others launch, which CUDA calls on a thread of its own.
+
+A node has a user object of its graph, which CUDA destroys when neither the graph nor anything made of it is left. Its
+destructor, on a thread of CUDA's too, sets a flag; the body goes when somebody looks at the flag.
+
+A thread that holds the GIL while CUDA makes it wait would hold up the bodies, and so CUDA. So `host_nodes` counts the
+nodes that there are: while there are any, calls into CUDA that may wait are done by the submitting thread, or let go of
+the GIL (`call`).
+"""
+
+from libc.stdlib cimport calloc, free
+
+from cuda.bindings cimport cydriver as cu
+
+import atexit
+import gc
+
+cdef extern from *:
+    """
+    #include <atomic>
+    #include <chrono>
+    #include <thread>
+
+    static std::atomic<int> stf_running(0), stf_is_over(0), stf_gone(0);
+
+    static inline void stf_add(int *where, int n) { reinterpret_cast<std::atomic<int> *>(where)->fetch_add(n); }
+
+    /* Whether a body may begin; `stf_leave` follows in any case. */
+    static inline int stf_enter(void) { ++stf_running; return !stf_is_over; }
+    static inline void stf_leave(void) { --stf_running; }
+
+    /* Let no body begin from now on; wait for those that run, for some seconds. */
+    static inline void stf_stop(int limit_ms) {
+        stf_is_over = 1;
+        for (int i = 0; i < limit_ms && stf_running; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+
+    /* The destructor of a node's user object: no CUDA here, and no Python. */
+    static inline void stf_note_gone(int *gone, int *nodes) {
+        stf_add(nodes, -1);
+        reinterpret_cast<std::atomic<int> *>(gone)->store(1);
+        ++stf_gone;
+    }
+    static inline int stf_take_gone(void) { return stf_gone.exchange(0); }
+    static inline int stf_has_gone(void) { return stf_gone; }
+    """
+    void add "stf_add"(int* where, int n) noexcept nogil
+    bint enter "stf_enter"() noexcept nogil
+    void leave "stf_leave"() noexcept nogil
+    void stop_bodies "stf_stop"(int limit_ms) noexcept nogil
+    void note_gone "stf_note_gone"(int* gone, int* nodes) noexcept nogil
+    int take_gone "stf_take_gone"() noexcept nogil
+    bint has_gone "stf_has_gone"() noexcept nogil
+
+cdef enum:
+    PATIENCE_MS = 5000  # for bodies that run when the interpreter ends
+
+host_nodes = 0
+living = []  # nodes that a graph may get to
+
+
+# -- what a graph needs ---------------------------------------------------------------------------------------------
+
+
+cdef class GraphKeep:
+    """Objects that a graph needs. `gone` is set by CUDA, on a thread of its own, when nothing of the graph is left."""
+
+    def __cinit__(self, what):
+        self.gone = <int*>calloc(1, sizeof(int))
+        self.what = what
+        if self.gone == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        if self.gone != NULL and self.gone[0]:
+            free(self.gone)  # else CUDA may write there yet
+
+
+cdef void mark_keep_gone(void* gone) noexcept nogil:
+    (<int*>gone)[0] = 1
+
+
+cdef cu.CUresult keep_in_graph(cu.CUgraph graph, GraphKeep keep) noexcept:
+    """Let a graph keep objects until neither it, nor anything that is made of it, is left."""
+    cdef cu.CUuserObject thing = NULL
+    code = cu.cuUserObjectCreate(&thing, keep.gone, mark_keep_gone, 1, cu.CU_USER_OBJECT_NO_DESTRUCTOR_SYNC)
+    if code == cu.CUDA_SUCCESS:
+        code = call(host_nodes, cu.cuGraphRetainUserObject, graph, thing, 1, cu.CU_GRAPH_USER_OBJECT_MOVE)
+    return code
+
+
+cdef class HostMemory:
+    """Memory of the host's that a graph works on, as long as somebody holds it."""
+
+    def __cinit__(self, size_t nbytes):
+        self.start = calloc(nbytes + 1, 1)
+        if self.start == NULL:
+            raise MemoryError(f"{nbytes} bytes asked on the host")
+
+    def __dealloc__(self):
+        free(self.start)
+
+
+# -- bodies ---------------------------------------------------------------------------------------------------------
+
+
+cdef struct Entry:
+    void* body
+    int gone
+
+
+cdef class HostNode:
+    """A body that a graph calls; `entry` is what CUDA knows of it."""
+
+    cdef Entry* entry
+    cdef object body
+
+    def __cinit__(self, body):
+        self.entry = <Entry*>calloc(1, sizeof(Entry))
+        if self.entry == NULL:
+            raise MemoryError
+        self.body = body
+        self.entry.body = <void*>body
+
+    def __dealloc__(self):
+        if self.entry != NULL and self.entry.gone:
+            free(self.entry)  # else CUDA may write there yet
+
+
+cdef void run_node(void* entry) noexcept nogil:
+    """What CUDA calls; once the interpreter ends, nothing is done."""
+    if enter():
+        run_body((<Entry*>entry).body)
+    leave()
+
+
+cdef void run_body(void* body) noexcept with gil:
+    """An exception goes to `sys.unraisablehook`."""
+    (<object>body)()
+
+
+cdef void mark_gone(void* entry) noexcept nogil:
+    note_gone(&(<Entry*>entry).gone, &host_nodes)
+
+
+cdef cu.CUresult add_host_node(cu.CUstream stream, object body) except *:
+    """Let the graph that a stream is captured into call ``body()`` there; it lives as long as that, and what it makes."""
+    cdef cu.CUgraph graph = NULL
+    cdef cu.CUuserObject thing = NULL
+    cdef cu.CUstreamCaptureStatus status = cu.CU_STREAM_CAPTURE_STATUS_NONE
+    cdef HostNode node = HostNode(body)
+    forget_gone()
+    code = call(host_nodes, cu.cuStreamGetCaptureInfo, stream, &status, NULL, &graph, NULL, NULL, NULL)
+    if code == cu.CUDA_SUCCESS and status != cu.CU_STREAM_CAPTURE_STATUS_ACTIVE:
+        code = cu.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
+    if code == cu.CUDA_SUCCESS:
+        code = cu.cuUserObjectCreate(&thing, node.entry, mark_gone, 1, cu.CU_USER_OBJECT_NO_DESTRUCTOR_SYNC)
+    if code != cu.CUDA_SUCCESS:
+        return code
+    living.append(node)
+    add(&host_nodes, 1)
+    code = call(host_nodes, cu.cuGraphRetainUserObject, graph, thing, 1, cu.CU_GRAPH_USER_OBJECT_MOVE)
+    if code == cu.CUDA_SUCCESS:
+        code = call(host_nodes, cu.cuLaunchHostFunc, stream, run_node, node.entry)
+    return code
+
+
+cdef int forget_gone() except -1:
+    """Let go the bodies of graphs that are gone."""
+    cdef HostNode node
+    if not take_gone():
+        return 0
+    kept = []
+    gone = []
+    for item in living:
+        node = item
+        (gone if node.entry.gone else kept).append(node)
+    living[:] = kept
+    gone.clear()  # what they hold goes when the list is whole again
+    return 0
+
+
+def count():
+    """How many host nodes there are in graphs that others launch, for tests."""
+    return host_nodes
+
+
+def on_collection(phase, info):
+    """With a collection of garbage go the bodies of graphs that are gone."""
+    if phase == "stop" and has_gone():
+        forget_gone()
+
+
+def stop():
+    """From now on bodies are not run: the interpreter ends."""
+    with nogil:
+        stop_bodies(PATIENCE_MS)
+
+
+gc.callbacks.append(on_collection)
+atexit.register(stop)
