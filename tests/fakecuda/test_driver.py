@@ -259,6 +259,32 @@ def test_a_sticky_error_loses_the_context_and_nothing_else(run, call):
 
 
 def test_validation_watches_what_is_on_devices(run):
+    def tools():
+        from graph_tools import axpy
+
+        def check_kernels(ctx):
+            """``axpy(a, x, y, n)`` writes n elements of y."""
+            lA, lB = ctx.logical_data(np.arange(4.0), name="A"), ctx.logical_data(np.ones(4), name="B")
+            ctx.launch_kernel(axpy, (1, 1), 2.0, lA.read(), lB.rw(), 4)
+            assert lB.numpy().tolist() == [1, 3, 5, 7]
+            with pytest.raises(
+                stf.AccessError, match="task 'kernel' changed logical data 'B' .written by task 'kernel'"
+            ):
+                ctx.launch_kernel(axpy, (1, 1), 2.0, lA.read(), lB.read(), 4)
+            with pytest.raises(TypeError, match="has 4 parameters, got 3"):
+                ctx.launch_kernel(axpy, (1, 1), 2.0, lA.read(), lB.write())
+            with pytest.raises(TypeError, match="parameter 0"):
+                ctx.launch_kernel(axpy, (1, 1), None, lA.read(), lB.write(), 4)  # refused before anything is filled
+            lC = ctx.logical_data(np.ones(4), name="C")
+            with pytest.raises(stf.AccessError, match="'C' with write.. and left .* of 32 bytes untouched"):
+                ctx.launch_kernel(axpy, (1, 1), 2.0, lA.read(), lC.write(), 2)
+            with pytest.raises(stf.TaskFailedError):
+                lC.numpy()
+            ctx.fill(lC, 0.0)  # which heals
+            with pytest.raises(stf.AccessError, match="changed logical data 'C'"):
+                with ctx.cuda_kernel(lA.read(), lC.read()) as k:
+                    k.launch(axpy, 1, 1, (1.0, k.get_arg(0), k.get_arg(1), 4))
+
     def body():
         def told(ctx, name, *accesses):
             def decorate(body):
@@ -284,6 +310,7 @@ def test_validation_watches_what_is_on_devices(run):
                 for array in t.cupy():
                     array += 1
             assert lX.numpy().tolist() == [1, 2, 3, 4]
+            check_kernels(ctx)
         cupy.get_default_memory_pool()
         del whole, t, array, lX, lY, lZ, lW
         import gc
@@ -291,7 +318,7 @@ def test_validation_watches_what_is_on_devices(run):
         gc.collect()
         nothing_left()
 
-    run(body, STF_VALIDATE="1", FAKECUDA_SEED="2")
+    run(body, tools, STF_VALIDATE="1", FAKECUDA_SEED="2")
 
 
 @pytest.mark.parametrize("thread", ["0", "1"])

@@ -488,3 +488,29 @@ def test_an_executable_that_cannot_be_made_is_done_without(run):
                     assert x.numpy().tolist() == [64] * 4
                     continue
                 assert loop.iterations == 3 and x.numpy().tolist() == [8] * 4, plan
+
+
+def test_host_memory_levels_off_over_ten_thousand_recordings(run):
+    @run
+    def body():
+        import mmap
+
+        def resident():
+            ctx.synchronize()
+            gc.collect()
+            return int(open("/proc/self/statm").read().split()[1]) * mmap.PAGESIZE
+
+        used = []
+        with stf.context(devices="cuda:0") as ctx:
+            a, b = (ctx.logical_data(np.zeros(64)) for _ in range(2))
+            for k in range(1, 10_001):
+                with ctx.task_graph() as g:
+                    ctx.fill(a, 2.0)
+                    ctx.copy(a, b)
+                g.launch()
+                g.launch()
+                g.close()
+                if k % 2000 == 0:
+                    used.append(resident())
+            assert b.numpy().tolist() == [2.0] * 64
+        assert used[-1] - used[-2] < 200_000, used  # 20 bytes a recording would be 40,000

@@ -21,6 +21,7 @@ from stf._engine.captured import Arguments
 from stf._engine.submit import Engine
 from stf._engine.values import Asked
 from stf.errors import PlaceError, TaskStateError
+from stf.interop import adapters
 from stf.interop import kernels as foreign
 from stf.params import Param
 from stf.tasks import ContextCore, Task
@@ -162,11 +163,15 @@ def submit_launch(context, kernel, config, args, where):
     engine.begin(task)
     try:
         put_launch(task, mine, shape, args)
-    except BaseException:
-        engine.withdraw(task)
+    except BaseException as error:
+        if task.restore is None:
+            engine.withdraw(task)
+        else:
+            task.abandon(error)  # what it was to write was filled with a pattern
         raise
-    engine.end(task)
-    return 0
+    if task.restore is not None:
+        return task.close()
+    return engine.end(task)
 
 
 def accesses_in(args):
@@ -216,6 +221,8 @@ def put_launch(task, kernel, config, args):
         function = kernel.function_at(task.context, task.where)
     if not cython.compiled:
         raise PlaceError("kernels need the compiled form of stf; unset STF_PURE, or install it with a C compiler")
+    if engine.validate and engine.scope is None and task.restore is None:
+        task.restore = adapters.watch(task)
     engine.port.launch(
         task.slot,
         function,
