@@ -241,8 +241,7 @@ cdef class CudaDriver(QueueDriver):
         if source.device < 0 or sequence <= (<DeviceStream>source).done or self.lost is not None:
             return 0
         if lane.device < 0:
-            (<HostStream>lane).pending.append((source, sequence))
-            return 0
+            return (<HostStream>lane).wait_for(<DeviceStream>source, sequence)
         event = (<DeviceStream>source).ring[sequence % RING]
         gpu = <DeviceStream>lane
         if gpu.foreign:

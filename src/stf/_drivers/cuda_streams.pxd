@@ -22,6 +22,7 @@ cdef class DeviceStream(Stream):
 
 cdef class HostStream(Stream):
     cdef list pending
+    cdef int wait_for(self, DeviceStream source, int64_t sequence) except -1
 
 cdef cu.CUresult make_event(DeviceStream lane, int slot) noexcept
 cdef int leave(DeviceStream lane, cu.CUcontext before) except -1

@@ -34,6 +34,16 @@ cdef class HostStream(Stream):
         Stream.__init__(self, index, device)
         self.pending = []
 
+    cdef int wait_for(self, DeviceStream source, int64_t sequence) except -1:
+        """Let the next work wait for a device's stream, once for each."""
+        cdef Py_ssize_t i
+        for i in range(len(self.pending)):
+            if (<tuple>self.pending[i])[0] is source:
+                self.pending[i] = (source, max(sequence, <int64_t>(<tuple>self.pending[i])[1]))
+                return 0
+        self.pending.append((source, sequence))
+        return 0
+
 
 cdef cu.CUresult make_event(DeviceStream lane, int slot) noexcept:
     """Make the event of one place of a stream's ring."""
