@@ -78,13 +78,21 @@ class NestingGate(Gate):
     def __init__(self) -> None:
         Gate.__init__(self)
         self.depth = 0
+        if not cython.compiled:
+            self.mutex = threading.RLock()
 
     def enter(self):
+        if not cython.compiled:
+            self.mutex.acquire()
+            return 0
         if self.owner != PyThread_get_thread_ident():
             Gate.enter(self)
         self.depth += 1
         return 0
 
     def leave(self):
+        if not cython.compiled:
+            self.mutex.release()
+            return 0
         self.depth -= 1
         return Gate.leave(self) if self.depth == 0 else 0

@@ -59,6 +59,8 @@ cdef int submit(TaskCore task, Body body) except -1
 cdef int record_body(Engine engine, Body body) except -1
 cpdef int end_recorded(Engine engine, TaskCore task) except -1
 cdef int run_now(Engine engine, TaskCore task, Body body) except -1
+cdef int fail_body(Engine engine, TaskCore task, object error) except -1
+cdef int queue_body(Engine engine, TaskCore task, Body body) except -1
 cdef object view_of(TaskCore task, int index, object lib)
 cdef object view_at(TaskCore task, Replica replica, bint writeable, object lib)
 cdef tuple origin_of(TaskCore task, int position, int index, object lib)

@@ -371,15 +371,14 @@ def submit(task, body):
     if engine.port.enqueues(task.where):
         run_now(engine, task, body)
     else:
-        engine.queue(task, body)
+        queue_body(engine, task, body)
     return 0
 
 
 def run_now(engine, task, body):
     """Run a body that enqueues work on the task's stream, which is current in the array libraries meanwhile."""
-    failure = None
+    error: BaseException = None
     borrowed: Borrowed = None
-    inner: Borrowed = None
     try:
         if engine.scope is not None:
             body.prepare()  # a node before that of the body
@@ -389,33 +388,47 @@ def run_now(engine, task, body):
             body.execute()
         else:
             record_body(engine, body)
-    except Exception as exception:
-        failure = Failure(task.label(), task.call_site, exception, task.written(), True)
-        if is_uncapturable(task, exception):
-            engine.fail(task, failure)
-            raise uncapturable(task, exception) from exception
     except BaseException as exception:
-        failure = Failure(task.label(), task.call_site, exception, task.written(), True)
-        failure.forget_frames()
-        engine.fail(task, failure)
-        raise
-    finally:
-        if task.borrowed is not None:  # by a body that asked for its task
-            inner = task.borrowed
-            task.borrowed = None
-            inner.give_back()
-        if borrowed is not None:
-            borrowed.give_back()
-    if failure is not None:
-        engine.fail(task, failure)
-        error = failure.error()
-        failure.forget_frames()
-        raise error
-    if engine.scope is None:
+        error = exception
+    if task.borrowed is not None:  # by a body that asked for its task
+        inner: Borrowed = task.borrowed
+        task.borrowed = None
+        inner.give_back()
+    if borrowed is not None:
+        borrowed.give_back()  # before the task ends: its device is the current one until then
+    if error is not None:
+        fail_body(engine, task, error)
+    elif engine.scope is None:
         engine.end(task)
     else:
         end_recorded(engine, task)
     return 0
+
+
+def fail_body(engine, task, error):
+    """End the task of a body that raised; say so."""
+    refused = isinstance(error, Exception) and is_uncapturable(task, error)
+    failure = Failure(task.label(), task.call_site, error, task.written(), True)
+    if not isinstance(error, Exception):
+        failure.forget_frames()
+    engine.fail(task, failure)
+    if refused:
+        raise uncapturable(task, error) from error
+    if not isinstance(error, Exception):
+        raise error
+    told = failure.error()
+    failure.forget_frames()
+    raise told
+
+
+def queue_body(engine, task, body):
+    """Put a body on the task's slot, which runs later."""
+    try:
+        engine.queue(task, body)
+    except BaseException as error:
+        if task.state == OPEN:
+            engine.fail(task, Failure(task.label(), task.call_site, error, task.written(), True))
+        raise
 
 
 def is_uncapturable(task, error):

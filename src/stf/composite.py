@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CompositeData", "register_data_interface"]
 
-_interfaces: dict[type, tuple[str, Any, Any]] = {}
+interfaces: dict[type, tuple[str, Any, Any]] = {}
 
 
 def register_data_interface(
@@ -48,15 +48,15 @@ def register_data_interface(
     """
     if (interface is None) == (flatten is None or unflatten is None):
         raise TypeError("register_data_interface takes flatten= and unflatten=, or interface=; got both or neither")
-    _interfaces[kind] = ("full", interface, None) if interface is not None else ("simple", flatten, unflatten)
+    interfaces[kind] = ("full", interface, None) if interface is not None else ("simple", flatten, unflatten)
 
 
 def find_interface(obj: Any) -> tuple[str, Any, Any] | None:
     """What was registered for the type of `obj`, or for a base of it."""
-    if _interfaces:
+    if interfaces:
         for kind in type(obj).__mro__:
-            if kind in _interfaces:
-                return _interfaces[kind]
+            if kind in interfaces:
+                return interfaces[kind]
     return None
 
 

@@ -36,8 +36,7 @@ from stf.kernels.launching import KernelTask
 from stf.loans import Lending
 from stf.observing import Observing, observes_times
 from stf.places import DataPlace, ExecPlace, Grid, as_exec_place
-from stf.reading import Reading
-from stf.registry import Registry
+from stf.registry import Registering, Registry
 from stf.waiting import Waiting
 
 __all__ = [
@@ -130,7 +129,7 @@ def context(
     )
 
 
-class Context(Reading, Creation, Filling, Lending, Waiting, Observing, Graphs):
+class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graphs):
     """Data, tasks and what orders them. Made by `stf.context`."""
 
     __slots__ = (  # with a dict, Python 3.12 would look every method up twice
@@ -149,8 +148,6 @@ class Context(Reading, Creation, Filling, Lending, Waiting, Observing, Graphs):
         "_suspects",
         "_trace",
         "name",
-        "on_cuda",
-        "registry",
     )
 
     def __init__(

@@ -9,7 +9,7 @@ import numpy as np
 
 from stf._engine import release
 from stf._engine.instances import Layout
-from stf.composite import CompositeData, find_interface
+from stf.composite import CompositeData
 from stf.data import LogicalData
 from stf.drivers import cuda_is_managed
 from stf.errors import PlaceError
@@ -17,7 +17,6 @@ from stf.interop.dtypes import dtype_of
 from stf.interop.memory import Memory, c_strides
 from stf.options import name_of
 from stf.places import DataPlace
-from stf.registry import register
 
 FLOAT64 = np.dtype(np.float64)
 
@@ -32,58 +31,10 @@ class Creation:
     place_of_memory: Callable[..., int]
     place_of_code: Callable[[int], Any]
     data_place_code: Callable[[Any], int]
+    logical_data: Callable[..., Any]
     _must_be_open: Callable[[], None]
     _check_mine: Callable[[Any], None]
     _fill: Callable[..., None]
-
-    def logical_data(
-        self,
-        obj: Any,
-        data_place: DataPlace | None = None,
-        *,
-        name: str | None = None,
-        symbol: str | None = None,
-        write_back: bool = True,
-        readonly: bool = False,
-    ) -> Any:
-        """Register an array; from now on it belongs to the tasks, until the end of the context.
-
-        Parameters
-        ----------
-        obj : array
-            An array of NumPy, CuPy, torch, Numba or JAX, a ``cuda.core`` Buffer or StridedMemoryView, anything with
-            ``__cuda_array_interface__``, DLPack or the buffer protocol, a scalar, or a registered type. Any strides,
-            any number of axes, any dtype without Python objects. It is kept alive, and never copied. Tasks wait for
-            what its library's current stream is given so far; an object that tells no stream must be ready.
-        data_place : DataPlace, optional
-            Where it is; found out by itself, but for ``data_place.managed()``.
-        name : str, optional
-            For messages and pictures.
-        write_back : bool
-            Refresh the array when the data is released or the context finalized.
-        readonly : bool
-            Refuse accesses that write.
-
-        Returns
-        -------
-        LogicalData
-            The same object for the same memory, while it lives.
-
-        Raises
-        ------
-        TypeError
-            `obj` is no array.
-        ValueError
-            Its memory overlaps that of another live data.
-        """
-        if self.engine.closed is not None:
-            self._must_be_open()
-        custom = find_interface(obj)
-        if custom is not None:
-            return self._custom_data(obj, custom, name_of(name, symbol), write_back, readonly)
-        if isinstance(obj, LogicalData):
-            raise TypeError(f"{obj!r} is logical data already")
-        return register(self, obj, data_place, name, symbol, bool(write_back), bool(readonly))
 
     def check_memory_is_at(self, obj: Any, memory: Memory, data_place: DataPlace) -> None:
         """Raise if memory is elsewhere than the user says."""

@@ -5,7 +5,7 @@ from stf._engine.deps cimport EventSet
 from stf._engine.instances cimport Layout, layout_of
 from stf._engine.submit cimport Engine
 from stf._sync cimport NestingGate
-from stf.tasks cimport ContextCore
+from stf.reading cimport Reading
 
 cdef class Entry:
     cdef int64_t ident
@@ -50,7 +50,11 @@ cdef enum:
     STREAM = 7
     ORDINAL = 8
 
-cpdef object register(object context, object obj, object data_place, object name, object symbol, bint write_back, bint readonly)
+cdef class Registering(Reading):
+    cdef public Registry registry
+    cdef public bint on_cuda
+
+cdef object register(Registering context, object obj, object data_place, object label, bint write_back, bint readonly)
 cdef Entry entry_of(tuple memory)
 cdef int place_of(object context, Engine engine, tuple memory, object data_place) except -1
 cdef dict last_uses(Engine engine, Registry registry, Entry entry, object name)

@@ -17,12 +17,14 @@ except ImportError:
 
 from stf import config
 from stf._engine import release
-from stf._engine.access import Keeper
+from stf._engine.access import DataHandle, Keeper
 from stf._sync import NestingGate
+from stf.composite import find_interface, interfaces
 from stf.data import LogicalData
 from stf.interop.arrays import describe, describers
 from stf.interop.memory import view_at
 from stf.options import name_of
+from stf.reading import Reading
 
 if not cython.compiled:
     from stf._engine.instances import layout_of
@@ -243,19 +245,72 @@ def shares_memory(one: Entry, other: Entry):
 # -- registering -----------------------------------------------------------------------------------------------------
 
 
-def register(context, obj, data_place, name, symbol, write_back, readonly):
+class Registering(Reading):
+    """What of a context registers arrays."""
+
+    @cython.binding(True)
+    def logical_data(
+        self,
+        obj,
+        data_place=None,
+        *,
+        name=None,
+        symbol=None,
+        write_back=True,
+        readonly=False,
+    ):
+        """Register an array; from now on it belongs to the tasks, until the end of the context.
+
+        Parameters
+        ----------
+        obj : array
+            An array of NumPy, CuPy, torch, Numba or JAX, a ``cuda.core`` Buffer or StridedMemoryView, anything with
+            ``__cuda_array_interface__``, DLPack or the buffer protocol, a scalar, or a registered type. Any strides,
+            any number of axes, any dtype without Python objects. It is kept alive, and never copied. Tasks wait for
+            what its library's current stream is given so far; an object that tells no stream must be ready.
+        data_place : DataPlace, optional
+            Where it is; found out by itself, but for ``data_place.managed()``.
+        name : str, optional
+            For messages and pictures.
+        write_back : bool
+            Refresh the array when the data is released or the context finalized.
+        readonly : bool
+            Refuse accesses that write.
+
+        Returns
+        -------
+        LogicalData
+            The same object for the same memory, while it lives.
+
+        Raises
+        ------
+        TypeError
+            `obj` is no array.
+        ValueError
+            Its memory overlaps that of another live data.
+        """
+        if self.engine.closed is not None:
+            self._must_be_open()
+        label = None if name is None and symbol is None else name_of(name, symbol)
+        custom = find_interface(obj) if interfaces else None
+        if custom is not None:
+            return self._custom_data(obj, custom, label, bool(write_back), bool(readonly))
+        if isinstance(obj, DataHandle):
+            raise TypeError(f"{obj!r} is logical data already")
+        return register(self, obj, data_place, label, bool(write_back), bool(readonly))
+
+
+def register(context: Registering, obj, data_place, label, write_back, readonly):
     """The data of an array: the one that it is already, or a new one."""
-    owner: ContextCore = context
-    engine: Engine = owner.engine
+    engine: Engine = context.engine
     registry: Registry = context.registry
-    label = None if name is None and symbol is None else name_of(name, symbol)
     while True:
         describer = describers.get(type(obj), describe)
         memory = cython.cast(tuple, describer(obj, context.on_cuda))  # a subclass, unchecked
         described_readonly = memory[READONLY]
         if data_place is not None:
             context.check_memory_is_at(obj, memory, data_place)
-        if config.validate:
+        if engine.validate and config.validate:
             memory = cython.cast(tuple, unprotected(registry, memory))
         if engine.epoch is not None and engine.dropped:
             engine.epoch.step_out()
@@ -269,7 +324,9 @@ def register(context, obj, data_place, name, symbol, write_back, readonly):
             if known is not None:
                 return check_same(known, readonly, write_back)
             before = last_uses(engine, registry, entry, label)
-        if before is None or (config.validate and describe(obj, context.on_cuda).readonly != described_readonly):
+        if before is None or (
+            engine.validate and config.validate and describe(obj, context.on_cuda).readonly != described_readonly
+        ):
             continue
         handle = new_data(
             context, engine, registry, entry, memory, label, before, seen, write_back, readonly, data_place
@@ -352,7 +409,7 @@ def new_data(
     if data_place is not None or memory[ON_DEVICE]:
         place = place_of(context, engine, memory, data_place)
     protection = None
-    if config.validate and not memory[ON_DEVICE] and owner.flags.writeable:
+    if engine.validate and config.validate and not memory[ON_DEVICE] and owner.flags.writeable:
         protection = Protected(owner)
     engine.enter()
     try:

@@ -2,17 +2,24 @@
 
 from typing import Any
 
+from stf.places import DataPlace
+from stf.reading import Reading
+
 class Registry: ...
 
 class Protected:
     def __init__(self, array: Any) -> None: ...
 
-def register(
-    context: Any,
-    obj: Any,
-    data_place: Any,
-    name: str | None,
-    symbol: str | None,
-    write_back: bool,
-    readonly: bool,
-) -> Any: ...
+class Registering(Reading):
+    registry: Registry
+    on_cuda: bool
+    def logical_data(
+        self,
+        obj: Any,
+        data_place: DataPlace | None = None,
+        *,
+        name: str | None = None,
+        symbol: str | None = None,
+        write_back: bool = True,
+        readonly: bool = False,
+    ) -> Any: ...

@@ -604,7 +604,9 @@ class Task(TaskCore):
         return self.place
 
     def __dealloc__(self):
-        if self.borrowed is not None:  # it was never ended
+        if self.borrowed is not None:  # it was never ended, and its device is not the current one
+            borrowed: Borrowed = self.borrowed
+            borrowed.apart = True
             self.give_back()
         if self.bare and self.state == NEW and self.uses is None:
             warn_bare(self.label(), self.call_site)

@@ -24,7 +24,7 @@ class Pair(NamedTuple):
 @pytest.fixture(autouse=True)
 def interfaces():
     """What a test registers is gone after it."""
-    before = dict(composite._interfaces)
+    before = dict(composite.interfaces)
     stf.register_data_interface(
         scipy.sparse.csr_array,
         flatten=lambda a: (a.data, a.indices, a.indptr),
@@ -32,8 +32,8 @@ def interfaces():
     )
     stf.register_data_interface(Pair, flatten=tuple, unflatten=lambda a, parts: Pair(*parts))
     yield
-    composite._interfaces.clear()
-    composite._interfaces.update(before)
+    composite.interfaces.clear()
+    composite.interfaces.update(before)
 
 
 @pytest.fixture

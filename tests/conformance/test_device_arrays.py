@@ -297,3 +297,15 @@ def test_temporaries_of_bodies_on_many_streams(ctx, cupy):
         expected = expected + (expected + 1) - 7
     for i, x in enumerate(data):
         assert x.numpy().tolist() == [expected[i]] * N
+
+
+def test_arrays_larger_than_any_memory(ctx, cupy):
+    """Strides of zero make much of little."""
+    place = stf.data_place.device(ctx.devices[0].index)
+    with cupy.cuda.Device(ctx.devices[0].index):
+        x = cupy.ones(4)
+    for shape in ((2**31, 2**31), (2**61,)):
+        huge = stf.view(x.data.ptr, shape, np.float64, (0,) * len(shape), data_place=place, owner=x)
+        with pytest.raises(OverflowError, match="is too large for memory"):
+            ctx.logical_data(huge)
+    assert ctx.logical_data(x).numpy().tolist() == [1.0] * 4

@@ -18,10 +18,10 @@ from stf.observe import Observer
 @pytest.fixture(autouse=True)
 def own_interfaces():
     """What a test registers is gone after it."""
-    before = dict(registered._interfaces)
+    before = dict(registered.interfaces)
     yield
-    registered._interfaces.clear()
-    registered._interfaces.update(before)
+    registered.interfaces.clear()
+    registered.interfaces.update(before)
 
 
 # -- flatten and unflatten: two lines for CSR ------------------------------------------------------------------------

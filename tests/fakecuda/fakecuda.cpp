@@ -2430,6 +2430,14 @@ CUresult CUDAAPI cuUserObjectCreate(CUuserObject *handle, void *data, CUhostFn d
     return CUDA_SUCCESS;
 }
 
+CUresult CUDAAPI cuUserObjectRelease(CUuserObject handle, unsigned count) {
+    ENTER(cuUserObjectRelease, HEALTHY);
+    auto object = state().objects.find(handle);
+    REQUIRE(object && count == 1, CUDA_ERROR_INVALID_VALUE);
+    state().objects.live.erase(handle);
+    return CUDA_SUCCESS;
+}
+
 // The graph takes over the caller's reference.
 CUresult CUDAAPI cuGraphRetainUserObject(CUgraph graph_handle, CUuserObject handle, unsigned count, unsigned flags) {
     ENTER(cuGraphRetainUserObject, HEALTHY);

@@ -362,3 +362,69 @@ def test_at_exit_bodies_are_not_called_any_more(run):
 
     for _ in range(3):
         assert "ran" in run(body)
+
+
+@pytest.mark.parametrize("call", ["cuLaunchHostFunc", "cuGraphRetainUserObject", "cuUserObjectCreate"])
+def test_a_node_that_cuda_refuses_leaves_nothing(run, call):
+    def body():
+        graph = Graph()
+        with stf.context(graph=graph) as ctx:
+            lX = ctx.logical_data(np.zeros(4))
+            fakecuda.reset_calls(os.environ["REFUSED"] + ":1:CUDA_ERROR_OUT_OF_MEMORY")
+            with pytest.raises(stf.DriverError, match="CUDA_ERROR_OUT_OF_MEMORY"):
+                ctx.host_launch(lX.rw(), fn=lambda x: None)
+            fakecuda.reset_calls("")
+            lX.accept()
+            ctx.fill(lX, 1.0)
+        graph.destroy()
+        del ctx, lX
+        gc.collect()
+        assert cuda_host_nodes.count() == 0
+
+    run(body, REFUSED=call)
+
+
+def test_captures_that_are_given_up_with_bodies_in_them(run):
+    @run
+    def body():
+        stream = new_stream()
+        for _ in range(4):
+            ok(driver.cuStreamBeginCapture_v2(ctypes.c_void_p(stream.ptr), 0))
+            ctx = stf.context(stream=stream)
+            ctx.host_launch(ctx.logical_data_zeros(300_000).rw(), fn=lambda x: None)
+            (captured,) = handle("graph")
+            assert driver.cuStreamEndCapture(ctypes.c_void_p(stream.ptr), ctypes.byref(captured)) == 904  # not joined
+            with pytest.raises(stf.CaptureError, match="the capture ended first"):
+                ctx.finalize()
+            del ctx
+            gc.collect()
+        with stf.context(stream=stream) as ctx:
+            lX = ctx.logical_data(np.zeros(4))
+            ctx.fill(lX, 3.0)
+        stream.synchronize()
+        assert fakecuda.counts()["registrations"] == 0 and cuda_host_nodes.count() == 0
+
+
+def test_a_child_of_a_fork_does_not_wait_for_the_parents_bodies(run):
+    @run
+    def body():
+        started, x, graph = threading.Event(), np.zeros(4), Graph()
+
+        with stf.context(graph=graph) as ctx:
+
+            @ctx.host_launch(ctx.logical_data(x).rw())
+            def slow(x):
+                started.set()
+                time.sleep(1.0)
+                x += 1
+
+        executable, stream = as_exec(int(graph.handle)), new_stream()
+        ok(driver.cuGraphLaunch(executable, ctypes.c_void_p(stream.ptr)))
+        assert started.wait(10)
+        begin = time.monotonic()
+        child = os.fork()
+        if child == 0:
+            sys.exit(0)
+        assert os.waitpid(child, 0)[1] == 0 and time.monotonic() - begin < 3
+        stream.synchronize()
+        assert x.tolist() == [1.0] * 4

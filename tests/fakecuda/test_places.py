@@ -585,3 +585,59 @@ def test_the_streams_of_a_grid_are_current_once_it_gives_its_arrays(program):
         nothing_left()
 
     program(body, FAKECUDA_SEED="4")
+
+
+def test_a_task_that_ends_leaves_another_one_on_its_device_as_it_is(program):
+    def body():
+        cupy.cuda.Device(1).use()
+        with stf.context(devices="cuda:0,1") as ctx:
+            for _ in range(20):
+                lX, lY = (ctx.logical_data(np.zeros(4)) for _ in range(2))
+                first = ctx.task(stf.exec_place.device(0), lX.rw()).start()
+                first.arrays()
+                second = ctx.task(stf.exec_place.device(0), lY.rw()).start()
+                (y,) = second.arrays()
+                first.end()
+                assert cupy.cuda.Device().id == 0 and cupy.cuda.get_current_stream().ptr == second.stream_ptr()
+                for _ in range(5):
+                    y += 1
+                second.end()
+                assert cupy.cuda.Device().id == 1
+                assert lY.numpy().tolist() == [5.0] * 4
+
+    program(body, FAKECUDA_SEED="5")
+
+
+def test_streams_after_bodies_that_end_badly_elsewhere(program):
+    """A body on a device that is not the current one is interrupted; a task there is dropped while it is open."""
+
+    def body():
+        def streams():
+            return [cupy.cuda.get_current_stream(i).ptr for i in range(2)]
+
+        @stf.task
+        def interrupted(x: stf.ReadWrite):
+            raise KeyboardInterrupt
+
+        cupy.cuda.Device(0).use()
+        mine = cupy.cuda.Stream(non_blocking=True)
+        mine.use()
+        before = streams()
+        with stf.context(devices="cuda:0,1") as ctx:
+            lX, lY = (ctx.logical_data(np.zeros(4)) for _ in range(2))
+            with pytest.raises(KeyboardInterrupt):
+                interrupted.on(1)(lX)
+            assert streams() == before and cupy.cuda.Device().id == 0
+            with pytest.raises(stf.TaskFailedError), ctx.task_graph(), pytest.raises(KeyboardInterrupt):
+                interrupted.on(1)(lY)
+            assert streams() == before and cupy.cuda.Device().id == 0
+            task = ctx.task(stf.exec_place.device(1), lY.write()).start()
+            task.arrays()
+            del task
+            ctx.token()
+            with pytest.raises(stf.Error):
+                ctx.synchronize()
+            assert streams() == before and cupy.cuda.Device().id == 0
+            lX.accept(), lY.accept()
+
+    program(body)

@@ -124,7 +124,7 @@ class StreamBackend(LanePort):
     def arrive(self, place, pointer):
         """A lane that does nothing else stands for the legacy default stream, whose device `place` is the memory of."""
         lane: Lane
-        if pointer != LEGACY_STREAM or self.is_lent:
+        if pointer != LEGACY_STREAM or self.captured:
             slot = self.begin(place, NOTHING, COMPUTE)
             try:
                 self.follow(slot, pointer)

@@ -137,16 +137,13 @@ cdef class CudaDriver(QueueDriver):
 
     cdef int make_current(self, DeviceStream lane) except -1:
         """Make the device current for a body on this thread, until `record`."""
-        code = begin_body(&lane.body, lane.context)
-        lane.runner = lane.body.thread
-        return self.demand(code, "cuCtxSetCurrent", lane.device)
+        return self.demand(begin_body(&lane.body, lane.context), "cuCtxSetCurrent", lane.device)
 
     cpdef int record(self, int stream, int64_t sequence) except -1:
         cdef Stream lane = <Stream>self.streams[stream]
         if lane.device >= 0:
-            if lane.runner:
+            if (<DeviceStream>lane).body.thread:
                 end_body(&(<DeviceStream>lane).body, (<DeviceStream>lane).foreign)
-                lane.runner = 0
             if lane.head is None and not lane.busy and not lane.waiters:
                 self.mark(<DeviceStream>lane, sequence, (<DeviceStream>lane).handle)
                 lane.completed = sequence

@@ -10,8 +10,6 @@ here does. What is about other streams is done with this thread's capture mode r
 """
 
 from libc.stdint cimport int64_t, uintptr_t
-from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcpy
 
 from cuda.bindings cimport cydriver as cu
 
@@ -20,6 +18,7 @@ from stf._drivers.cuda cimport CudaDriver
 from stf._drivers.cuda_graphs cimport Captured, GraphStore, graph_of
 from stf._drivers.cuda_submitter cimport LAUNCH_GRAPH
 from stf._drivers.cuda_devices cimport FAR, Device, check, pop, push, told
+from stf._drivers.cuda_stages cimport STAGE_BYTES, Stage, Store, copy_in, copy_out
 from stf._drivers.cuda_host_nodes cimport GraphKeep, HostMemory, add_host_node, call, forget_gone, host_nodes, keep_in_graph
 from stf._drivers.cuda_memory cimport is_cudas
 from stf._drivers.cuda_places cimport adopt_stream, make_stream
@@ -36,7 +35,6 @@ from stf.errors import CaptureError, DriverError
 
 LAST_DEFAULT = 2  # CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are 1 and 2; 0 is the default stream too
 
-STAGE_BYTES = 1 << 12
 GRAPH_CACHE = 512 << 20  # bytes of executable graphs that wait for another graph
 
 unfinished = []  # of drivers that are closed: CUDA may yet write there
@@ -80,64 +78,6 @@ cdef cu.CUstreamCaptureMode relax() noexcept:
 cdef int give_back(cu.CUstreamCaptureMode mode) noexcept:
     cu.cuThreadExchangeStreamCaptureMode(&mode)
     return 0
-
-
-# -- copies of pageable memory -------------------------------------------------------------------------------------
-
-# CUDA reads such memory when it is asked to copy it, and waits until it has written there; we want neither. So the
-# copies go by way of pinned memory, and functions on CUDA's own thread do the rest, when the stream gets there.
-
-
-cdef struct Store:
-    void* pinned
-    void* user
-    size_t nbytes
-    int busy
-
-
-cdef class Stage:
-    """Pinned memory for one copy at a time."""
-
-    cdef Store* store
-    cdef int64_t size
-
-    def __cinit__(self, size):
-        self.size = size
-        self.store = <Store*>calloc(1, sizeof(Store))
-        if self.store == NULL:
-            raise MemoryError
-
-    def __dealloc__(self):
-        free(self.store)
-
-
-cdef void read_user(void* what) noexcept nogil:
-    memcpy((<Store*>what).pinned, (<Store*>what).user, (<Store*>what).nbytes)
-
-
-cdef void write_user(void* what) noexcept nogil:
-    memcpy((<Store*>what).user, (<Store*>what).pinned, (<Store*>what).nbytes)
-    (<Store*>what).busy = 0
-
-
-cdef void end_store(void* what) noexcept nogil:
-    (<Store*>what).busy = 0
-
-
-cdef cu.CUresult copy_out(Store* store, int64_t source, cu.CUstream stream) noexcept:
-    code = call(host_nodes, cu.cuMemcpyAsync, <cu.CUdeviceptr><uintptr_t>store.pinned, <cu.CUdeviceptr>source, store.nbytes, stream)
-    if code == cu.CUDA_SUCCESS:
-        code = call(host_nodes, cu.cuLaunchHostFunc, stream, write_user, store)
-    return code
-
-
-cdef cu.CUresult copy_in(Store* store, int64_t target, cu.CUstream stream) noexcept:
-    code = call(host_nodes, cu.cuLaunchHostFunc, stream, read_user, store)
-    if code == cu.CUDA_SUCCESS:
-        code = call(host_nodes, cu.cuMemcpyAsync, <cu.CUdeviceptr>target, <cu.CUdeviceptr><uintptr_t>store.pinned, store.nbytes, stream)
-    if code == cu.CUDA_SUCCESS:
-        code = call(host_nodes, cu.cuLaunchHostFunc, stream, end_store, store)
-    return code
 
 
 # -- the driver ----------------------------------------------------------------------------------------------------
@@ -247,6 +187,13 @@ cdef class CallersDriver(CudaDriver):
             self.gate.leave()
         return 0
 
+    cpdef int wait_event(self, int stream, int other, int64_t sequence) except -1:
+        source = <Stream>self.streams[other]
+        if source.device >= 0 and (<DeviceStream>source).captured:
+            if not is_capturing(<int64_t><uintptr_t>(<DeviceStream>source).handle):
+                return 0  # the capture was given up, and nothing of it runs
+        return CudaDriver.wait_event(self, stream, other, sequence)
+
     cpdef int entrust(self, int stream, bint captured) except -1:
         cdef Stream lane = <Stream>self.streams[stream]
         if lane.device >= 0:
@@ -331,19 +278,17 @@ cdef class CallersDriver(CudaDriver):
 
     cdef int sweep_lingering(self) except -1:
         cdef DeviceStream lane
-        working, done = [], []
-        waiting, self.lingering = self.lingering, []  # others may add some meanwhile
-        for item in waiting:
+        done = []
+        for item in list(self.lingering):
             lane = item
             code = cu.CUDA_SUCCESS
             if self.lost is None:
                 code = call(host_nodes, cu.cuEventQuery, lane.ring[lane.completed % RING])
-            if code == cu.CUDA_ERROR_NOT_READY:
-                working.append(lane)
-            else:
+            if code != cu.CUDA_ERROR_NOT_READY:
                 self.note(code, "cuEventQuery", lane.device)
                 done.append(lane)
-        self.lingering += working
+        done = [item for item in done if item in self.lingering]  # others may have come between
+        self.lingering = [item for item in self.lingering if item not in done]
         for item in done:
             lane = item
             lane.done = lane.completed
@@ -375,9 +320,13 @@ cdef class CallersDriver(CudaDriver):
             if not keep.gone[0]:
                 self.graphs.append(keep)
                 continue
-            for _, what in keep.what:
-                if isinstance(what, Registered):
-                    self.pins.let_go(what.address, what.nbytes, what.owner)
+            self.let_go_of(keep.what)
+        return 0
+
+    cdef int let_go_of(self, list keeps) except -1:
+        for _, what in keeps:
+            if isinstance(what, Registered):
+                self.pins.let_go(what.address, what.nbytes, what.owner)
         return 0
 
     cpdef int close(self) except -1:
@@ -534,7 +483,9 @@ cdef class CallersDriver(CudaDriver):
             return 0
         code = call(host_nodes, cu.cuStreamGetCaptureInfo, lane.handle, &status, NULL, &graph, NULL, NULL, NULL)
         if code != cu.CUDA_SUCCESS or status != cu.CU_STREAM_CAPTURE_STATUS_ACTIVE:
-            return 0  # it was given up: no graph will ever need this
+            self.let_go_of(lane.keeps)  # it was given up: no graph will ever need this
+            lane.keeps = []
+            return 0
         keep = GraphKeep(lane.keeps)
         lane.keeps = []
         self.graphs.append(keep)
@@ -619,6 +570,8 @@ cdef class CallersDriver(CudaDriver):
             code = add_host_node(lane.handle, body)
         finally:
             leave(lane, before)
+        if code == cu.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED or not is_capturing(<int64_t><uintptr_t>lane.handle):
+            raise CaptureError("the capture has ended, or was spoilt by a call that CUDA does not capture")
         self.demand(code, "cuLaunchHostFunc", lane.device)
 
     cdef int catch_up(self, DeviceStream lane, int64_t sequence) except -1:

@@ -16,6 +16,7 @@ cdef class Device:
 
 cdef struct Body:  # what was current in the thread that made the context of a body current
     unsigned long thread  # 0: none did
+    cu.CUcontext context
     cu.CUcontext saved
     Body* below  # whose body was begun before
 

@@ -6,6 +6,8 @@ from libc.string cimport memset
 
 from cuda.bindings cimport cydriver as cu
 
+from stf._drivers.cuda_host_nodes cimport call, host_nodes
+
 from stf.errors import DriverError
 
 # what only a new process can do something about (cuda.h, "This leaves the process in an inconsistent state")
@@ -64,7 +66,7 @@ def current_ordinal():
 def ordinal_of(uintptr_t address):
     """Return the ordinal of the device whose memory an address is in; -1 if it is none's."""
     cdef int ordinal = -1
-    code = cu.cuPointerGetAttribute(&ordinal, cu.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, <cu.CUdeviceptr>address)
+    code = call(host_nodes, cu.cuPointerGetAttribute, &ordinal, cu.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, <cu.CUdeviceptr>address)
     return ordinal if code == cu.CUDA_SUCCESS else -1
 
 
@@ -75,11 +77,11 @@ def function_on(uintptr_t kernel, int ordinal):
     cdef cu.CUcontext context
     place = f"cuda:{ordinal}"
     check(cu.cuDeviceGet(&device, ordinal), "cuDeviceGet", place)
-    check(cu.cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain", place)
+    check(call(host_nodes, cu.cuDevicePrimaryCtxRetain, &context, device), "cuDevicePrimaryCtxRetain", place)
     before = push(context)
-    code = cu.cuKernelGetFunction(&function, <cu.CUkernel>kernel)
+    code = call(host_nodes, cu.cuKernelGetFunction, &function, <cu.CUkernel>kernel)
     pop(before)
-    cu.cuDevicePrimaryCtxRelease(device)  # whoever launches holds it
+    call(host_nodes, cu.cuDevicePrimaryCtxRelease, device)  # whoever launches holds it
     check(code, "cuKernelGetFunction", place)
     return <uintptr_t>function
 
@@ -89,7 +91,7 @@ def parameters_of(uintptr_t function):
     cdef size_t offset = 0
     cdef size_t size = 0
     found = []
-    while cu.cuFuncGetParamInfo(<cu.CUfunction>function, len(found), &offset, &size) == cu.CUDA_SUCCESS:
+    while call(host_nodes, cu.cuFuncGetParamInfo, <cu.CUfunction>function, len(found), &offset, &size) == cu.CUDA_SUCCESS:
         found.append((offset, size))
     return found
 
@@ -139,17 +141,17 @@ cdef Device open_device(int ordinal):
     cdef cu.CUmemPoolProps properties
     cdef str place = f"cuda:{ordinal}"
     check(cu.cuDeviceGet(&device.device, ordinal), "cuDeviceGet", place)
-    check(cu.cuDevicePrimaryCtxRetain(&device.context, device.device), "cuDevicePrimaryCtxRetain", place)
+    check(call(host_nodes, cu.cuDevicePrimaryCtxRetain, &device.context, device.device), "cuDevicePrimaryCtxRetain", place)
     memset(&properties, 0, sizeof(properties))
     properties.allocType = cu.CU_MEM_ALLOCATION_TYPE_PINNED
     properties.location.type = cu.CU_MEM_LOCATION_TYPE_DEVICE
     properties.location.id = ordinal
     before = push(device.context)
     try:
-        check(cu.cuMemPoolCreate(&device.pool, &properties), "cuMemPoolCreate", place)
+        check(call(host_nodes, cu.cuMemPoolCreate, &device.pool, &properties), "cuMemPoolCreate", place)
         tune_pool(device.pool, False)
-        check(cu.cuStreamCreateWithPriority(&device.utility, cu.CU_STREAM_NON_BLOCKING, 0), "cuStreamCreate", place)
-        check(cu.cuEventCreate(&device.passing, cu.CU_EVENT_DISABLE_TIMING), "cuEventCreate", place)
+        check(call(host_nodes, cu.cuStreamCreateWithPriority, &device.utility, cu.CU_STREAM_NON_BLOCKING, 0), "cuStreamCreate", place)
+        check(call(host_nodes, cu.cuEventCreate, &device.passing, cu.CU_EVENT_DISABLE_TIMING), "cuEventCreate", place)
     finally:
         pop(before)
     return device
@@ -165,7 +167,7 @@ cdef int close_device(Device device) except -1:
         cu.cuStreamDestroy(utility)
         cu.cuMemPoolDestroy(pool)
     pop(before)
-    cu.cuDevicePrimaryCtxRelease(device.device)
+    call(host_nodes, cu.cuDevicePrimaryCtxRelease, device.device)
     return 0
 
 
@@ -173,9 +175,9 @@ cdef int tune_pool(cu.CUmemoryPool pool, bint host) except -1:
     """Keep what was freed. Host memory is given out again only when it is free already: the host does not wait for it."""
     cdef cu.cuuint64_t threshold = <cu.cuuint64_t>-1
     cdef int no = 0
-    cu.cuMemPoolSetAttribute(pool, cu.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold)
+    call(host_nodes, cu.cuMemPoolSetAttribute, pool, cu.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold)
     if host:
-        cu.cuMemPoolSetAttribute(pool, cu.CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, &no)
+        call(host_nodes, cu.cuMemPoolSetAttribute, pool, cu.CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, &no)
     return 0
 
 
@@ -186,7 +188,7 @@ cdef int allow(cu.CUmemoryPool pool, Device device) except -1:
     access.location.type = cu.CU_MEM_LOCATION_TYPE_DEVICE
     access.location.id = device.ordinal
     access.flags = cu.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-    return check(cu.cuMemPoolSetAccess(pool, &access, 1), "cuMemPoolSetAccess", place_of(device))
+    return check(call(host_nodes, cu.cuMemPoolSetAccess, pool, &access, 1), "cuMemPoolSetAccess", place_of(device))
 
 
 cdef bint open_host_pool(cu.CUmemoryPool* pool, list devices) except -1:
@@ -195,7 +197,7 @@ cdef bint open_host_pool(cu.CUmemoryPool* pool, list devices) except -1:
     memset(&properties, 0, sizeof(properties))
     properties.allocType = cu.CU_MEM_ALLOCATION_TYPE_PINNED
     properties.location.type = cu.CU_MEM_LOCATION_TYPE_HOST
-    if cu.cuMemPoolCreate(pool, &properties) != cu.CUDA_SUCCESS:
+    if call(host_nodes, cu.cuMemPoolCreate, pool, &properties) != cu.CUDA_SUCCESS:
         return False
     tune_pool(pool[0], True)
     for device in devices:
@@ -222,7 +224,7 @@ cdef int open_peer(Device one, Device other) except -1:
     if not able:
         return FAR
     before = push(one.context)
-    code = cu.cuCtxEnablePeerAccess(other.context, 0)
+    code = call(host_nodes, cu.cuCtxEnablePeerAccess, other.context, 0)
     pop(before)
     if code != cu.CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED:
         check(code, "cuCtxEnablePeerAccess", place_of(one))
@@ -261,23 +263,22 @@ cdef cu.CUresult begin_body(Body* body, cu.CUcontext context) noexcept:
     global innermost
     cdef cu.CUcontext current = NULL
     cu.cuCtxGetCurrent(&current)
-    if current == context:
-        return cu.CUDA_SUCCESS
     if body.thread != PyThread_get_thread_ident():
         end_body(body, False)  # another thread's, which this one goes on with
-        body.saved, body.thread = current, PyThread_get_thread_ident()
+        body.context, body.saved, body.thread = context, current, PyThread_get_thread_ident()
         body.below, innermost = innermost, body
-    return cu.cuCtxSetCurrent(context)
+    return cu.CUDA_SUCCESS if current == context else cu.cuCtxSetCurrent(context)
 
 
 cdef int end_body(Body* body, bint foreign) noexcept:
-    """Make current in this thread what was; bodies may overlap, and the next of them keeps what was before.
+    """Make current in this thread what was. Bodies may overlap: the next of them keeps what was before this one.
 
     The context of a `foreign` body stays current with nobody else.
     """
     global innermost
     cdef Body* other = innermost
     cdef Body* heir = NULL
+    cdef cu.CUcontext current = NULL
     if not body.thread:
         return 0
     if other == body:
@@ -291,8 +292,15 @@ cdef int end_body(Body* body, bint foreign) noexcept:
         other = other.below
     if heir != NULL:
         heir.saved = body.saved
-    elif body.thread == PyThread_get_thread_ident() and (body.saved != NULL or foreign):
-        cu.cuCtxSetCurrent(body.saved)
+    if body.thread == PyThread_get_thread_ident():
+        cu.cuCtxGetCurrent(&current)
+        if heir != NULL and current == body.context:  # for the last one that is left
+            other = innermost
+            while other.thread != body.thread:
+                other = other.below
+            body.saved = other.context
+        if current != body.saved and (heir == NULL or current == body.context) and (body.saved != NULL or foreign):
+            cu.cuCtxSetCurrent(body.saved)
     body.thread = 0
     body.saved = NULL
     body.below = NULL

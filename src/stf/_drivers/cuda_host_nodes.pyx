@@ -14,6 +14,7 @@ from cuda.bindings cimport cydriver as cu
 
 import atexit
 import gc
+import os
 
 cdef extern from *:
     """
@@ -41,6 +42,7 @@ cdef extern from *:
         reinterpret_cast<std::atomic<int> *>(gone)->store(1);
         ++stf_gone;
     }
+    static inline void stf_begin_anew(void) { stf_running = 0; }
     static inline int stf_take_gone(void) { return stf_gone.exchange(0); }
     static inline int stf_has_gone(void) { return stf_gone; }
     """
@@ -49,6 +51,7 @@ cdef extern from *:
     void leave "stf_leave"() noexcept nogil
     void stop_bodies "stf_stop"(int limit_ms) noexcept nogil
     void note_gone "stf_note_gone"(int* gone, int* nodes) noexcept nogil
+    void begin_anew "stf_begin_anew"() noexcept nogil
     int take_gone "stf_take_gone"() noexcept nogil
     bint has_gone "stf_has_gone"() noexcept nogil
 
@@ -85,7 +88,15 @@ cdef cu.CUresult keep_in_graph(cu.CUgraph graph, GraphKeep keep) noexcept:
     cdef cu.CUuserObject thing = NULL
     code = cu.cuUserObjectCreate(&thing, keep.gone, mark_keep_gone, 1, cu.CU_USER_OBJECT_NO_DESTRUCTOR_SYNC)
     if code == cu.CUDA_SUCCESS:
-        code = call(host_nodes, cu.cuGraphRetainUserObject, graph, thing, 1, cu.CU_GRAPH_USER_OBJECT_MOVE)
+        code = retain(graph, thing)
+    return code
+
+
+cdef cu.CUresult retain(cu.CUgraph graph, cu.CUuserObject thing) noexcept:
+    """Let a graph have a user object, which is destroyed if it cannot."""
+    code = call(host_nodes, cu.cuGraphRetainUserObject, graph, thing, 1, cu.CU_GRAPH_USER_OBJECT_MOVE)
+    if code != cu.CUDA_SUCCESS:
+        call(host_nodes, cu.cuUserObjectRelease, thing, 1)
     return code
 
 
@@ -159,7 +170,7 @@ cdef cu.CUresult add_host_node(cu.CUstream stream, object body) except *:
         return code
     living.append(node)
     add(&host_nodes, 1)
-    code = call(host_nodes, cu.cuGraphRetainUserObject, graph, thing, 1, cu.CU_GRAPH_USER_OBJECT_MOVE)
+    code = retain(graph, thing)
     if code == cu.CUDA_SUCCESS:
         code = call(host_nodes, cu.cuLaunchHostFunc, stream, run_node, node.entry)
     return code
@@ -197,5 +208,11 @@ def stop():
         stop_bodies(PATIENCE_MS)
 
 
+def forked():
+    """In the child of a fork: the bodies that were running run in the parent."""
+    begin_anew()
+
+
 gc.callbacks.append(on_collection)
+os.register_at_fork(after_in_child=forked)
 atexit.register(stop)

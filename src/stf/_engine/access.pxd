@@ -2,7 +2,7 @@ cimport cython
 from libc.stdint cimport int64_t
 from stf._engine.deps cimport EventSet
 from stf._engine.instances cimport Layout, Replica
-from stf._engine.scopes cimport Version
+from stf._engine.scopes cimport Version, first_version
 
 cdef enum:
     READ = 1
@@ -31,6 +31,8 @@ cdef class Data:
     cdef public Keeper keeper
     cdef int64_t mark
     cdef int position
+
+cdef Data make_data(object engine, int64_t ident, Layout layout, str name, bint token)
 
 cdef class Keeper:
     cdef int give_up(self, int64_t ident, EventSet last) except -1

@@ -11,10 +11,11 @@ try:
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
-from stf._engine.scopes import Version
 from stf.errors import AccessError
 
 if not cython.compiled:
+    from stf._engine.scopes import first_version
+
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
 
 AFFINE_PLACE = -1
@@ -31,15 +32,6 @@ class Data:
         home = owner = parent = log = keeper = None
         tiles = recorded = mark = position = 0
 
-    def __init__(self, engine, ident, layout, name, token=False):
-        self.engine = engine
-        self.id = ident
-        self.layout = layout
-        self.name = name
-        self.token = token
-        self.write_back = True
-        self.version = Version()
-
     def label(self):
         """What messages call it: ``'X'`` or ``data 3``."""
         return f"'{self.name}'" if self.name else f"data{self.id}"
@@ -49,6 +41,19 @@ class Data:
         if self.token:
             return f"token {self.label()}"
         return f"logical data {self.label()} ({self.layout.dtype}, shape {self.layout.shape})"
+
+
+def make_data(engine, ident, layout, name, token):
+    """A data that has no replica yet."""
+    data: Data = Data.__new__(Data)
+    data.engine = engine
+    data.id = ident
+    data.layout = layout
+    data.name = name
+    data.token = token
+    data.write_back = True
+    data.version = first_version()
+    return data
 
 
 class Keeper:

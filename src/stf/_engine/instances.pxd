@@ -42,3 +42,5 @@ cdef class Replica:
     cdef int number  # of a shadow, in the program of its recording; -1 for none
     cdef Replica shadow(self)
     cdef bint has_memory(self) noexcept
+
+cdef Replica home_of(object data, int place, Layout layout)

@@ -23,6 +23,9 @@ if not cython.compiled:
     INVALID, SHARED, MODIFIED = 0, 1, 2
 
 
+LARGEST = (1 << 63) - 1  # bytes
+
+
 @cython.freelist(64)
 @cython.cclass
 class Layout:
@@ -71,11 +74,27 @@ def layout_of(shape, strides, dtype, itemsize):
     layout.dtype = dtype
     layout.itemsize = itemsize
     nbytes: cython.longlong = itemsize
+    most: cython.longlong = LARGEST
     i: cython.Py_ssize_t
     for i in range(len(layout.shape)):
-        nbytes *= cython.cast(cython.longlong, layout.shape[i])
+        extent: cython.longlong = layout.shape[i]
+        if extent and nbytes > most // extent:
+            raise OverflowError(f"an array of shape {shape} and {itemsize} bytes an element is too large for memory")
+        nbytes *= extent
     layout.nbytes = nbytes
     return layout
+
+
+def home_of(data, place, layout):
+    """The user's memory of a data, as a replica."""
+    replica: Replica = Replica.__new__(Replica)
+    replica.data = data
+    replica.place = place
+    replica.layout = layout
+    replica.home = True
+    replica.ready = EventSet.__new__(EventSet) if cython.compiled else EventSet()
+    replica.number = -1
+    return replica
 
 
 def packed_strides(shape, strides, itemsize):

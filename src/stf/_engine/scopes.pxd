@@ -49,3 +49,5 @@ cdef class Version:
     cdef int own(self, Replica replica) except -1
     cdef int share(self, Replica source, Replica target) except -1
     cdef int forget_content(self) except -1
+
+cdef Version first_version()

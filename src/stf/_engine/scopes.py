@@ -202,3 +202,16 @@ class Version:
         self.wrote_outcome, self.earlier = inner.wrote_outcome, inner.earlier
         self.good, self.good_code, self.good_lasti = inner.good, inner.good_code, inner.good_lasti
         return 0
+
+
+def first_version():
+    """The version of a new data outside of recordings."""
+    version: Version = Version.__new__(Version)
+    if not cython.compiled:
+        Version.__init__(version)
+        return version
+    version.writers = EventSet.__new__(EventSet)
+    version.readers = EventSet.__new__(EventSet)
+    version.replicas = []
+    version.prune_at = PRUNE_AT
+    return version

@@ -1,10 +1,10 @@
 from libc.stdint cimport int64_t
 from stf._sync cimport Gate, PyThread_get_thread_ident
 from stf._engine cimport waits
-from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data, DataHandle, make_access
+from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data, DataHandle, make_access, make_data
 from stf._engine.coherency cimport Coherency, Pool
 from stf._engine.deps cimport EventSet
-from stf._engine.instances cimport INVALID, MODIFIED, SHARED, Layout, Replica, SpareLists
+from stf._engine.instances cimport INVALID, MODIFIED, SHARED, Layout, Replica, SpareLists, home_of
 from stf._engine.ports cimport COMPUTE, COPY_IN, COPY_OUT, HOST, Port
 from stf._engine.scopes cimport Outcome, Version
 from stf._engine.task cimport ENDED, NEW, OPEN, TaskCore

@@ -18,7 +18,7 @@ from stf._engine.coherency import Coherency
 from stf._engine.deps import EventSet
 from stf._engine.failures import raise_failures
 from stf._engine.instances import Replica, SpareLists
-from stf._engine.scopes import Outcome, Version
+from stf._engine.scopes import Outcome
 from stf._engine.task import TaskCore
 from stf._sync import Gate
 from stf.errors import (
@@ -30,6 +30,8 @@ from stf.errors import (
 )
 
 if not cython.compiled:
+    from stf._engine.access import make_data
+    from stf._engine.instances import home_of
     from stf._sync import PyThread_get_thread_ident
 
     INVALID, SHARED, MODIFIED = 0, 1, 2
@@ -88,20 +90,18 @@ class Engine:
     def add_data(self, layout, name, token):
         """What `new_data` does, for who is inside."""
         self.next_data += 1
-        data = Data(self, self.next_data, layout, name, token)
-        self.coherency.data[data.id] = data
+        data = self.coherency.data[self.next_data] = make_data(self, self.next_data, layout, name, token)
         return data
 
     def set_home(self, data: Data, place, address, owner, valid=True):
         """Say where the user's memory of `data` is."""
-        replica = Replica(data, place, data.layout, True)
+        replica = home_of(data, place, data.layout)
         replica.address = address or data.layout.nbytes == 0  # an empty array on a device is at 0, which means nowhere
         replica.owner = owner
         data.home = replica
         data.version.replicas.append(replica)
         if valid:
-            version: Version = data.version
-            version.own(replica)
+            data.version.own(replica)
 
     def all_done(self, events: EventSet):
         """Whether all of `events` are complete."""

@@ -89,4 +89,7 @@ def _allocate_cupy(size: int) -> Any:
     entered = _thread.entered
     while entered and not entered[-1].is_open:  # closed by another thread
         entered.pop()
-    return entered[-1].allocate_cupy(size) if entered else cupy.get_default_memory_pool().malloc(size)
+    if entered:
+        return entered[-1].allocate_cupy(size)
+    vars(_thread).pop("manager").__exit__(None, None, None)
+    return cupy.cuda.alloc(size)

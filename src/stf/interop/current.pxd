@@ -20,6 +20,7 @@ cdef class Borrowed:
     cdef bint is_current(self) noexcept
     cdef int renew(self) except -1
     cdef int leave_chain(self) except -1
+    cdef tuple streams(self)
     cdef int put_back(self) except -1
     cdef bint apart
     cdef object cupy_before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import logging
 import sys
 
 try:
@@ -19,6 +20,7 @@ innermost: list = [None]  # the end of the chain
 latest: list = [None]  # whose stream was made current last
 cupy_streams: dict = {}
 torch_streams: dict = {}
+log = logging.getLogger("stf")
 torch_calls: list = []  # from when torch uses CUDA: the current stream, set it, whether autograd is on, set it
 
 
@@ -32,6 +34,11 @@ class Borrowed:
     out of turn leaves what it found to the one that borrowed after it. One that stands `apart` is for a device that
     need not be the current one, as it must be for CuPy.
     """
+
+    if not cython.compiled:
+        pointer = cupy_before = torch_before = below = None
+        apart = grad_before = False
+        ordinal = -1
 
     def __init__(self, pointer, ordinal, apart=False):
         self.apart = apart
@@ -115,11 +122,18 @@ class Borrowed:
             self.grad_before = False
         if next_on_device is not None:
             next_on_device.cupy_before, next_on_device.torch_before = self.cupy_before, self.torch_before
-            self.cupy_before = self.torch_before = None
+            self.cupy_before, self.torch_before = next_on_device.streams()
         return 0
 
+    def streams(self):
+        """The task's own stream, as `put_back` makes it current: (CuPy's, torch's)."""
+        torch = None
+        if self.torch_before is not None:
+            torch = torch_streams.get(self.pointer)
+        return (None if self.cupy_before is None else cupy_streams[self.pointer][2]), torch
+
     def give_back(self):
-        """Make current what was."""
+        """Make current what was; where CUDA failed, whoever uses it next is told."""
         elsewhere: cython.bint = self.apart or latest[0] is not self  # another device may be the current one
         latest[0] = None
         self.leave_chain()
@@ -127,11 +141,14 @@ class Borrowed:
             return  # what is current in another thread is that thread's
         if self.grad_before:
             modules["torch"]._C._set_grad_enabled(True)
-        if elsewhere and (self.cupy_before is not None or self.torch_before is not None):
-            with on_device(self.ordinal):
+        try:
+            if elsewhere and (self.cupy_before is not None or self.torch_before is not None):
+                with on_device(self.ordinal):
+                    self.put_back()
+            else:
                 self.put_back()
-        else:
-            self.put_back()
+        except Exception as error:
+            log.debug("the current stream of device %d stays what it is: %s", self.ordinal, error)
 
     def put_back(self):
         """Make current the streams that were."""
@@ -151,8 +168,10 @@ class Borrowed:
 
 def on_device(ordinal):
     """A with-block in which a device is the current one."""
-    cupy = modules.get("cupy")
-    if cupy is not None:
+    if "cupy" in modules:
+        cupy = importlib.import_module("cupy")  # another thread may be in the middle of it
+        if cupy.cuda.runtime.getDevice() == ordinal:
+            return contextlib.nullcontext()  # perhaps by a context that is not the primary one
         return cupy.cuda.Device(ordinal)
     return modules["torch"].cuda.device(ordinal) if torch_calls or has_cuda() else contextlib.nullcontext()
 
@@ -203,13 +222,13 @@ class StreamPointer:
 
 
 def cupy_stream(cupy, pointer, ordinal):
-    """(make it current, what is current) for a CUDA stream in CuPy; before CuPy 14 there is no `from_external`."""
+    """(make it current, what is current, it) for a CUDA stream in CuPy; before CuPy 14 there is no `from_external`."""
     if hasattr(cupy.cuda.Stream, "from_external"):
         with cupy.cuda.Device(ordinal):
             stream = cupy.cuda.Stream.from_external(StreamPointer(pointer))
     else:
         stream = cupy.cuda.ExternalStream(pointer, ordinal)
-    return stream.use, cupy.cuda.get_current_stream
+    return stream.use, cupy.cuda.get_current_stream, stream
 
 
 def torch_stream(torch, pointer, ordinal):
