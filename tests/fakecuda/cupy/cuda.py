@@ -92,6 +92,7 @@ def _current_ordinal() -> int:
     if _driver.cuCtxGetDevice(ctypes.byref(ordinal)):
         _check(_driver.cuCtxSetCurrent(_primary(0)), "cuCtxSetCurrent")
         return 0
+    _primary(ordinal.value)  # which may be kept by somebody else alone, who lets it go
     return ordinal.value
 
 
