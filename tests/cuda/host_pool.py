@@ -44,7 +44,7 @@ def main() -> None:
     address = int(ok(driver.cuMemAllocManaged(8 * N, 1))) if sys.argv[1:] == ["managed"] else pinned()
     ctypes.memmove(address, np.arange(float(N)).ctypes.data, 8 * N)
     memory = cupy.cuda.UnownedMemory(address, 8 * N, None, 0)
-    target[:] = cupy.ndarray(N, float, cupy.cuda.MemoryPointer(memory, 0))
+    cupy.add(cupy.ndarray(N, float, cupy.cuda.MemoryPointer(memory, 0)), 0.0, out=target)  # a kernel reads it
     assert target.get().tolist() == list(range(N))
     print("the values are right")
 
