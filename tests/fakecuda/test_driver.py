@@ -111,6 +111,26 @@ def test_a_full_device_evicts_and_tries_again(run):
     run(body, FAKECUDA_MEMORY=str(3 << 20), FAKECUDA_SEED="3")
 
 
+def test_what_copies_need_is_let_go_by_whoever_sees_them_done(run):
+    def body():
+        import gc, weakref
+
+        for timeout in (None, 20.0):
+            with stf.context(devices="cuda:0") as ctx:
+                X, Y = np.ones(1000), np.zeros(1)
+                lX, lY = ctx.logical_data(X), ctx.logical_data(Y)
+                add(lX)
+                add(lY)
+                ctx.synchronize(timeout=timeout)
+                gone = weakref.ref(X)
+                del lX, X
+                ctx.synchronize(timeout=timeout)
+                gc.collect()
+                assert gone() is None, timeout
+
+    run(body)
+
+
 def test_what_does_not_fit_is_an_error_and_the_context_lives(run):
     def body():
         with stf.context(devices="cuda:0") as ctx:

@@ -296,6 +296,7 @@ cdef class CudaDriver(QueueDriver):
                 continue
             self.note(code, "cuEventQuery", lane.device)
             lane.done = max(lane.done, sequence)
+            forget_keeps(lane)
         return True
 
     cpdef int drain(self, int stream) except -1:
