@@ -131,6 +131,34 @@ def test_what_copies_need_is_let_go_by_whoever_sees_them_done(run):
     run(body)
 
 
+def test_what_goes_may_keep_something_itself(run):
+    """What a stream keeps may let others run when it goes: they find the list as it is then."""
+
+    def body():
+        class Noisy:
+            def __init__(self, more):
+                self.more = more
+
+            def __del__(self):
+                gone.append(self.more)
+                if self.more:
+                    driver.keep(stream, Noisy(self.more - 1))
+
+        gone = []
+        with stf.context(devices="cuda:0") as ctx:
+            driver = ctx._driver
+            stream = driver.stream_create(0)
+            for k in range(3):
+                driver.keep(stream, Noisy(k))
+            for sequence in range(1, 5):
+                driver.record(stream, sequence)
+                driver.synchronize(stream, sequence, -1.0)
+            assert sorted(gone) == [0, 0, 0, 1, 1, 2], gone
+            driver.stream_destroy(stream)
+
+    run(body)
+
+
 def test_what_does_not_fit_is_an_error_and_the_context_lives(run):
     def body():
         with stf.context(devices="cuda:0") as ctx:

@@ -22,7 +22,8 @@ from stf._drivers.cuda_stages cimport STAGE_BYTES, Stage, Store, copy_in, copy_o
 from stf._drivers.cuda_host_nodes cimport GraphKeep, HostMemory, add_host_node, call, forget_gone, host_nodes, keep_in_graph
 from stf._drivers.cuda_memory cimport is_cudas
 from stf._drivers.cuda_places cimport adopt_stream, make_stream
-from stf._drivers.cuda_streams cimport RING, DeviceStream, HostStream, destroy_events, destroy_stream, leave, refresh
+from stf._drivers.cuda_streams cimport RING, DeviceStream, HostStream, destroy_events, destroy_stream, forget_keeps, leave
+from stf._drivers.cuda_streams cimport refresh
 from stf._drivers.cuda_work cimport extent, packed_strides
 from stf._drivers.queues cimport CALL, GRAPH, KEEP, Op, QueueDriver, Stream, make_op
 
@@ -293,7 +294,7 @@ cdef class CallersDriver(CudaDriver):
             lane = item
             lane.done = lane.completed
             self.live_events -= destroy_events(lane)
-            lane.keeps = []
+            forget_keeps(lane)
         self.ends = [end for end in self.ends if end.locked()]
         return 0
 
@@ -337,7 +338,7 @@ cdef class CallersDriver(CudaDriver):
                 end.acquire()
             for item in self.streams:  # all is done, and what was kept for it goes, with its graphs
                 if isinstance(item, DeviceStream) and not (<DeviceStream>item).captured:
-                    (<DeviceStream>item).keeps = []
+                    (<DeviceStream>item).keeps.clear()
             self.sweep()
             unfinished[:] = [item for item in unfinished if not isinstance(item, GraphKeep) or not (<GraphKeep>item).gone[0]]
             unfinished.extend(self.graphs)
@@ -484,7 +485,7 @@ cdef class CallersDriver(CudaDriver):
         code = call(host_nodes, cu.cuStreamGetCaptureInfo, lane.handle, &status, NULL, &graph, NULL, NULL, NULL)
         if code != cu.CUDA_SUCCESS or status != cu.CU_STREAM_CAPTURE_STATUS_ACTIVE:
             self.let_go_of(lane.keeps)  # it was given up: no graph will ever need this
-            lane.keeps = []
+            lane.keeps.clear()
             return 0
         keep = GraphKeep(lane.keeps)
         lane.keeps = []

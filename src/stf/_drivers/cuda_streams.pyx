@@ -93,8 +93,10 @@ cdef int destroy_events(DeviceStream lane) except -1:
 
 cdef int forget_keeps(DeviceStream lane) except -1:
     """Let go what copies needed that are done."""
+    cdef list before
     if lane.keeps:
-        lane.keeps = [item for item in lane.keeps if item[0] > lane.done]
+        before = lane.keeps  # what goes may let others run, who must find the new list
+        lane.keeps = [item for item in before if item[0] > lane.done]
     return 0
 
 
