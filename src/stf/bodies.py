@@ -154,6 +154,7 @@ def make_body(task: TaskCore, fn, args, written, kinds=None, late=None, origins=
     body.kinds = kinds
     body.late = late
     body.tensors = tensors_made[0] and uses_tensors(args)
+    body.in_graphs = task.in_graphs
     body.ignores = not written and task.kind == "host_launch"  # its result goes nowhere, as in C++
     if task.partials is not None:
         body.fresh = fresh_views(task)
@@ -161,6 +162,7 @@ def make_body(task: TaskCore, fn, args, written, kinds=None, late=None, origins=
     if engine.scope is not None:
         body.data = [access.data_id for access in task.accesses]
         body.origins = origins if late is None else None
+        body.targets = [recorded_replica(task, i) for i in range(len(task.accesses)) if is_target(task, i)]
     elif engine.validate:
         body.check = adapters.watch(task)
     return body
@@ -337,9 +339,18 @@ def submit_body(task: TaskCore, fn, extra, lib=None):
 
 def origin_of(task: TaskCore, position, index, lib):
     """What an argument of a recorded body is made of: (position, replica, whether it is written, library)."""
+    return (position, recorded_replica(task, index), task.joined_mode(index) != READ, lib)
+
+
+def recorded_replica(task: TaskCore, index):
+    """What a recorded body knows of the memory of an access: a partial result is dropped soon."""
     replica: Replica = task.replica_at(index)
-    origin = replica.shadow() if replica.origin is None else replica.origin  # a partial result is dropped soon
-    return (position, origin, task.joined_mode(index) != READ, lib)
+    return replica.shadow() if replica.origin is None else replica.origin
+
+
+def is_target(task: TaskCore, index):
+    """Whether a body may write the memory of an access."""
+    return task.replica_at(index) is not None and task.joined_mode(index) != READ
 
 
 def begin_body(task):
@@ -541,7 +552,8 @@ class BodyCapture(Recaptured):
         last: tuple = self.last
         if last is None or others != last[1] or not are_same(wanted, last[0]):
             self.last = None
-            last = self.last = (wanted, others, self.capture_patiently(values, rebinding))
+            last = (wanted, others, self.capture_patiently(values, rebinding))
+            before, self.last = self.last, last  # another thread's, if any, goes when this one is there
         return last[2]
 
     def capture_patiently(self, values, rebinding):

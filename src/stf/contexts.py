@@ -372,7 +372,13 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
     # -- tasks that the context itself submits -----------------------------------------------------------------
 
     def host_launch(
-        self, *args: Any, fn: Any = None, name: str | None = None, symbol: str | None = None, **others: Any
+        self,
+        *args: Any,
+        fn: Any = None,
+        name: str | None = None,
+        symbol: str | None = None,
+        uses_cuda: bool = True,
+        **others: Any,
     ) -> Any:
         """Run a function on the host when its data are there, without blocking.
 
@@ -386,11 +392,14 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
             Further arguments for `fn`, as keyword ``args=``.
         name : str, optional
             What pictures and messages call the task.
+        uses_cuda : bool, optional
+            Whether the function may call CUDA, or a library that does. A graph can have a function that does not as a
+            node of its own, so that it is launched as one; for others the host steps in between two graphs.
         """
         extra = tuple(others.pop("args", ()))
         if others:
             raise TypeError(f"host_launch got unknown arguments: {', '.join(others)}")
-        task = self.make_host_task(args, name or symbol)
+        task = self.make_host_task(args, name or symbol, options.truth("uses_cuda", uses_cuda))
         launch = HostLaunch(task, extra)
         return launch(fn) if fn is not None else launch
 

@@ -6,11 +6,14 @@ from typing import Any
 
 from stf.contexts import Context, context
 from stf.functions import TaskFunction
+from stf.options import truth
 
 __all__ = ["graph_ctx", "stream_ctx", "task"]
 
 
-def task(fn: Any = None, *, arrays: str | None = None, name: str | None = None) -> Any:
+def task(
+    fn: Any = None, *, arrays: str | None = None, name: str | None = None, uses_cuda: bool = True
+) -> Any:
     """Make a function whose calls are tasks.
 
     Parameters
@@ -23,6 +26,8 @@ def task(fn: Any = None, *, arrays: str | None = None, name: str | None = None) 
         Library of the arrays that the function gets.
     name : str, optional
         What pictures and messages call the tasks; the function's name by default.
+    uses_cuda : bool, optional
+        Whether the function, on the host, may call CUDA, or a library that does; see `Context.host_launch`.
 
     Returns
     -------
@@ -41,9 +46,10 @@ def task(fn: Any = None, *, arrays: str | None = None, name: str | None = None) 
     >>> Y
     array([2., 2., 2., 2.])
     """
+    in_graphs = not truth("uses_cuda", uses_cuda)
     if fn is None:
-        return lambda function: TaskFunction(function, name, arrays)
-    return TaskFunction(fn, name, arrays)
+        return lambda function: TaskFunction(function, name, arrays, in_graphs=in_graphs)
+    return TaskFunction(fn, name, arrays, in_graphs=in_graphs)
 
 
 def stream_ctx(**options: Any) -> Context:

@@ -14,6 +14,7 @@ cdef class TaskFunction:
     cdef public object symbol
     cdef object arrays_of
     cdef object where
+    cdef bint in_graphs
     cdef list parameters
     cdef object signature
     cdef bint closes

@@ -43,7 +43,7 @@ class Parameter:
 class TaskFunction:
     """A function whose calls are tasks; made by ``@stf.task``."""
 
-    def __init__(self, fn, symbol=None, arrays=None, where=None):
+    def __init__(self, fn, symbol=None, arrays=None, where=None, in_graphs=False):
         if not callable(fn):
             raise TypeError(f"@stf.task decorates a function, got {type(fn).__name__}")
         if inspect.iscoroutinefunction(fn) or inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
@@ -52,6 +52,7 @@ class TaskFunction:
         self.symbol = name_of(symbol) or getattr(fn, "__name__", "task")
         self.arrays_of = arrays
         self.where = where
+        self.in_graphs = in_graphs  # on the host it uses no CUDA
         self.parameters = None
         self.signature = None
         self.kinds = None
@@ -83,7 +84,7 @@ class TaskFunction:
         return copy
 
     def copy(self):
-        copy: TaskFunction = TaskFunction(self.fn, self.symbol, self.arrays_of, self.where)
+        copy: TaskFunction = TaskFunction(self.fn, self.symbol, self.arrays_of, self.where, self.in_graphs)
         copy.parameters = self.parameters
         copy.signature = self.signature
         copy.kinds = self.kinds
@@ -102,6 +103,7 @@ class TaskFunction:
         if kwargs or not self.positional or len(args) != len(self.parameters):
             args = self.bind(args, kwargs)
         task.symbol = self.symbol
+        task.in_graphs = self.in_graphs
         shapes = self.walk(task, args)
         self.adopt(task, context)
         fn = snapshot(self.fn, task) if self.closes else self.fn

@@ -99,6 +99,13 @@ def refuse_name(name: Any) -> None:
     raise TypeError(f"a name is text, got {name!r}; use name={str(name)!r}")
 
 
+def truth(name: str, value: Any) -> bool:
+    """An option that is True or False."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name} is True or False, got {value!r}")
+    return bool(value)
+
+
 def is_integer(value: Any) -> bool:
     """Whether a value counts something; True and False do not."""
     return hasattr(value, "__index__") and not isinstance(value, bool)

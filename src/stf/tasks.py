@@ -76,11 +76,12 @@ class ContextCore:
         self.engine = engine
         self.default_code = default_code
 
-    def make_host_task(self, args, symbol):
+    def make_host_task(self, args, symbol, uses_cuda):
         """A task on the host, for `host_launch`."""
         task: Task = self.make_task(args, symbol)
         task.where = 0
         task.kind = "host_launch"
+        task.in_graphs = not uses_cuda
         task.bare = True
         task.set_site(sys._getframe(1 if cython.compiled else 2))
         return task

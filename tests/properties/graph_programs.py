@@ -28,6 +28,11 @@ def mix(x: stf.ReadWrite, y: stf.Read, c):
     x %= MODULUS
 
 
+@stf.task(uses_cuda=False)
+def mix_in_graphs(x: stf.ReadWrite, y: stf.Read, c):
+    mix.fn(x, y, c)
+
+
 @stf.task
 def blend(x: stf.Write, y: stf.Read, z: stf.Read, c):
     x[...] = (y + z * c) % MODULUS
@@ -98,9 +103,10 @@ class Model:
 class Emitter:
     """The statements as tasks."""
 
-    def __init__(self, ctx, data, scalars, spread):
+    def __init__(self, ctx, data, scalars, spread, nodes):
         self.ctx, self.data, self.scalars = ctx, data, scalars
         self.spread = spread  # over all devices; else a device may decide about loops itself
+        self.nodes = nodes  # which bodies on the host may be nodes of graphs, by their constant
         self.factor = 1
 
     def do(self, tree):
@@ -124,13 +130,15 @@ class Emitter:
         reset.on(self.place(p))(self.data[i], c)
 
     def host(self, _, i, j, c):
-        mix.on(stf.exec_place.host())(self.data[i], self.data[j], c * self.factor)
+        function = mix_in_graphs if c in self.nodes else mix
+        function.on(stf.exec_place.host())(self.data[i], self.data[j], c * self.factor)
 
     def call(self, _, i, j, c):
         def body(x, y):
             x[...] = (x + y + c) % MODULUS
 
-        self.ctx.host_launch(self.data[i].rw(), self.data[j].read())(body)
+        uses_cuda = c not in self.nodes
+        self.ctx.host_launch(self.data[i].rw(), self.data[j].read(), uses_cuda=uses_cuda)(body)
 
     def count(self, p, i, j):
         count.on(self.place(p))(self.data[i], self.data[j])
@@ -208,7 +216,9 @@ def run_program(seed):
     way = rng.choice(["graph", "graph", "plain", "scope", "replay"])
     with stf.context(devices=devices, use_graph=rng.random() < 0.3) as ctx:
         data = [ctx.logical_data(a) for a in mine]
-        emitter = Emitter(ctx, data, [ctx.logical_data_zeros((), np.int64) for _ in range(scalars)], rng.random() < 0.5)
+        counters = [ctx.logical_data_zeros((), np.int64) for _ in range(scalars)]
+        nodes = rng.choice([range(0), range(3), range(7), range(7)])
+        emitter = Emitter(ctx, data, counters, rng.random() < 0.5, nodes)
         graph = None
         if way == "graph":
             graph = ctx.task_graph(f"program {seed}")

@@ -257,6 +257,16 @@ class StreamBackend(LanePort):
             self.driver.call(lane.stream, body)
         return 0
 
+    def call_here(self, slot, body, targets):
+        lane: Lane = self.lanes[slot]
+        written = []
+        for item in targets:
+            replica: Replica = item
+            layout = replica.layout
+            written.append((replica.address, layout.strides, layout.shape, layout.itemsize))
+        self.driver.call_in_graph(lane.stream, body, written)
+        return 0
+
     def stream(self, slot):
         lane: Lane = self.lanes[slot]
         return self.driver.handle(lane.stream)

@@ -193,8 +193,12 @@ class Driver:
         """Call `body()` on the host when `stream` gets here."""
         raise NotImplementedError
 
-    def call_in_graph(self, stream, body):
-        """Call `body()` on the host whenever the graph that `stream` is captured into gets here."""
+    def call_in_graph(self, stream, body, written=None):
+        """Call `body()` on the host whenever the graph that `stream` is captured into gets here.
+
+        Others launch that graph; or, with the arrays that the body may write, (address, strides, shape, bytes of an
+        item) each, who captures it.
+        """
         raise NotImplementedError
 
     def drain(self, stream):

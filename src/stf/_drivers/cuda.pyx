@@ -19,7 +19,7 @@ from stf._drivers.base cimport MANAGED
 from stf._drivers.cuda_devices cimport FAR, HOST, Device, check, close_device, connect, error_of, is_sticky, open_device
 from stf._drivers.cuda_devices cimport begin_body, end_body, open_host_pool, pop, push, told
 from stf._drivers.cuda_fill cimport fill_planned
-from stf._drivers.cuda_host_nodes cimport call, host_nodes
+from stf._drivers.cuda_gil cimport call, host_nodes
 from stf._drivers.cuda_memory cimport alloc_unpooled, free_unpooled, make_pins
 from stf._drivers.cuda_stamps cimport Stamps
 from stf._drivers.cuda_streams cimport KEEPS, RING, DeviceStream, HostStream, copy_through, destroy_stream, forget_keeps

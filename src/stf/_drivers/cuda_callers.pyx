@@ -19,7 +19,8 @@ from stf._drivers.cuda_graphs cimport Captured, GraphStore, graph_of
 from stf._drivers.cuda_submitter cimport LAUNCH_GRAPH
 from stf._drivers.cuda_devices cimport FAR, Device, check, pop, push, told
 from stf._drivers.cuda_stages cimport STAGE_BYTES, Stage, Store, copy_in, copy_out
-from stf._drivers.cuda_host_nodes cimport GraphKeep, HostMemory, add_host_node, call, forget_gone, host_nodes, keep_in_graph
+from stf._drivers.cuda_gil cimport call, host_nodes
+from stf._drivers.cuda_host_nodes cimport GraphKeep, HostMemory, add_host_node, forget_gone, keep_in_graph
 from stf._drivers.cuda_memory cimport is_cudas
 from stf._drivers.cuda_places cimport adopt_stream, make_stream
 from stf._drivers.cuda_streams cimport RING, DeviceStream, HostStream, destroy_events, destroy_stream, forget_keeps, leave
@@ -433,9 +434,8 @@ cdef class CallersDriver(CudaDriver):
                     return self.copy_staged(lane, target, source, nbytes, outwards, keep)
                 self.drain_stream(lane)  # what the array was given before must be there
         elif lane.captured:
-            if keep[0] is not None and self.store.captures and not is_cudas(target):
-                written = extent(target, target_strides, shape, itemsize)
-                self.store.late.setdefault(graph_of(lane.handle), []).append(written)
+            if keep[0] is not None and self.store.captures:
+                self.note_late(lane, target, target_strides, shape, itemsize)
         elif self.late and keep[1] is not None:
             first, end = extent(source, source_strides, shape, itemsize)
             awaited = [known for known in self.late if known[0] < end and first < known[1]]
@@ -443,6 +443,12 @@ cdef class CallersDriver(CudaDriver):
                 self.drain_stream(lane)  # which comes after those graphs; CUDA reads such memory at once
                 self.late.difference_update(awaited)
         return CudaDriver.issue_copy(self, lane, target, target_strides, source, source_strides, shape, itemsize, keep)
+
+    cdef int note_late(self, DeviceStream lane, int64_t target, tuple strides, tuple shape, int64_t itemsize) except -1:
+        """Remember of a graph that is being captured that it writes memory of the host, unless that is pinned."""
+        if not is_cudas(target):
+            self.store.late.setdefault(graph_of(lane.handle), []).append(extent(target, strides, shape, itemsize))
+        return 0
 
     cdef int copy_staged(self, DeviceStream lane, int64_t target, int64_t source, int64_t nbytes, bint outwards, object keep) except -1:
         """Copy from or to pageable memory when the stream gets there."""
@@ -564,11 +570,16 @@ cdef class CallersDriver(CudaDriver):
             raise CaptureError("it copies by a function of the data's own interface, which a graph cannot hold")
         return QueueDriver.call(self, stream, body)
 
-    def call_in_graph(self, int stream, body):
+    def call_in_graph(self, int stream, body, list written=None):
         cdef DeviceStream lane = <DeviceStream>self.streams[stream]
         before = push(lane.context)
         try:
-            code = add_host_node(lane.handle, body)
+            if written is None:
+                code = add_host_node(lane.handle, body)
+            else:
+                code = self.store.add_call(lane.handle, body)
+                for target, strides, shape, itemsize in written:
+                    self.note_late(lane, target, strides, shape, itemsize)
         finally:
             leave(lane, before)
         if code == cu.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED or not is_capturing(<int64_t><uintptr_t>lane.handle):

@@ -6,7 +6,7 @@ from libc.string cimport memset
 
 from cuda.bindings cimport cydriver as cu
 
-from stf._drivers.cuda_host_nodes cimport call, host_nodes
+from stf._drivers.cuda_gil cimport call, host_nodes
 
 from stf.errors import DriverError
 

@@ -13,7 +13,8 @@ from libc.string cimport memset
 from cuda.bindings cimport cydriver as cu
 
 from stf._drivers.cuda_devices cimport Body, begin_body, end_body, check, pop, push
-from stf._drivers.cuda_host_nodes cimport call, host_nodes
+from stf._drivers.cuda_gil cimport call, host_nodes
+from stf._drivers.cuda_host_nodes cimport OwnNode, put_own_node
 from stf.errors import CaptureError
 
 from collections import OrderedDict
@@ -84,12 +85,15 @@ cdef class GraphStore:
         How many captures have not ended.
     late : dict of int to list of tuple
         The memory of the host, not pinned, that graphs which are being captured write: (first, end) by the graph.
+    bodies : dict of int to list of OwnNode
+        What graphs that are being captured call on the host, by the graph.
     """
 
     def __init__(self, int64_t limit):
         self.limit = limit
         self.streams = {}
         self.late = {}
+        self.bodies = {}
         self.executables = OrderedDict()
 
     cdef cu.CUstream take_stream(self, int64_t context, str where) except *:
@@ -126,6 +130,19 @@ cdef class GraphStore:
                 self.nodes -= (<Executable>known.pop(0)).nodes
             if not known:
                 del self.executables[oldest]
+        return 0
+
+    cdef cu.CUresult add_call(self, cu.CUstream stream, object body) except *:
+        """Let a graph that is launched here, and that a stream is captured into, call ``body()``."""
+        node = OwnNode(body)
+        self.bodies.setdefault(graph_of(stream), []).append(node)
+        return put_own_node(stream, node)
+
+    cdef int forget_given_up(self) except -1:
+        """Forget what is known of graphs whose capture was given up."""
+        if self.captures == 0:
+            self.late.clear()
+            self.bodies.clear()
         return 0
 
     @property
@@ -203,6 +220,7 @@ cdef class Capture:
             code = call(host_nodes, cu.cuStreamEndCapture, stream, &graph)
             if code != cu.CUDA_SUCCESS or graph == NULL:
                 call(host_nodes, cu.cuStreamDestroy, stream)
+                self.store.forget_given_up()
                 raise CaptureError(SPOILT)
             self.store.give_stream(<int64_t><uintptr_t>self.context, stream)
             if self.part != NULL:
@@ -227,10 +245,10 @@ cdef Captured captured_of(GraphStore store, cu.CUgraph graph, cu.CUcontext conte
     cdef Captured captured = Captured()
     captured.store, captured.graph, captured.context, captured.where = store, graph, context, where
     captured.node_count = nodes
-    if store.late:
+    if store.late or store.bodies:
         captured.late = store.late.pop(<int64_t><uintptr_t>graph, None)
-        if store.captures == 0:
-            store.late.clear()  # of what was given up
+        captured.bodies = store.bodies.pop(<int64_t><uintptr_t>graph, None)
+        store.forget_given_up()
     return captured
 
 

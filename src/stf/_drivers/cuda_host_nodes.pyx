@@ -1,16 +1,15 @@
-"""Host nodes: bodies in graphs that others launch, which CUDA calls on a thread of its own.
+"""Host nodes: bodies in graphs, which CUDA calls on a thread of its own.
 
-A node has a user object of its graph, which CUDA destroys when neither the graph nor anything made of it is left. Its
-destructor, on a thread of CUDA's too, sets a flag; the body goes when somebody looks at the flag.
-
-A thread that holds the GIL while CUDA makes it wait would hold up the bodies, and so CUDA. So `host_nodes` counts the
-nodes that there are: while there are any, calls into CUDA that may wait are done by the submitting thread, or let go of
-the GIL (`call`).
+A node of a graph that others launch has a user object of the graph, which CUDA destroys when neither the graph nor
+anything made of it is left. Its destructor, on a thread of CUDA's too, sets a flag; the body goes when somebody looks at
+the flag. A node of a graph that is launched here (`OwnNode`) is kept by who keeps the graph.
 """
 
 from libc.stdlib cimport calloc, free
 
 from cuda.bindings cimport cydriver as cu
+
+from stf._drivers.cuda_gil cimport call, host_nodes
 
 import atexit
 import gc
@@ -58,7 +57,6 @@ cdef extern from *:
 cdef enum:
     PATIENCE_MS = 5000  # for bodies that run when the interpreter ends
 
-host_nodes = 0
 living = []  # nodes that a graph may get to
 
 
@@ -176,6 +174,27 @@ cdef cu.CUresult add_host_node(cu.CUstream stream, object body) except *:
     return code
 
 
+cdef class OwnNode:
+    """A body that a graph calls which is launched here: it lives as long as that, which outlasts its launches."""
+
+    def __cinit__(self, body):
+        self.body = body
+        add(&host_nodes, 1)
+
+    def __dealloc__(self):
+        add(&host_nodes, -1)
+
+
+cdef void run_own(void* body) noexcept nogil:
+    """What CUDA calls; contexts wait for their graphs, also when the interpreter ends."""
+    run_body(body)
+
+
+cdef cu.CUresult put_own_node(cu.CUstream stream, OwnNode node) noexcept:
+    """Let the graph that a stream is captured into call a body there."""
+    return call(host_nodes, cu.cuLaunchHostFunc, stream, run_own, <void*>node.body)
+
+
 cdef int forget_gone() except -1:
     """Let go the bodies of graphs that are gone."""
     cdef HostNode node
@@ -192,7 +211,7 @@ cdef int forget_gone() except -1:
 
 
 def count():
-    """How many host nodes there are in graphs that others launch, for tests."""
+    """How many host nodes there are, for tests."""
     return host_nodes
 
 

@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t, uintptr_t
 from cuda.bindings cimport cydriver as cu
 
 from stf._drivers.cuda_devices cimport Device, pop, push
-from stf._drivers.cuda_host_nodes cimport call, host_nodes
+from stf._drivers.cuda_gil cimport call, host_nodes
 
 from stf._drivers.pinning import Pins
 

@@ -10,7 +10,7 @@ from libc.string cimport memcpy
 
 from cuda.bindings cimport cydriver as cu
 
-from stf._drivers.cuda_host_nodes cimport call, host_nodes
+from stf._drivers.cuda_gil cimport call, host_nodes
 
 
 cdef class Stage:

@@ -17,7 +17,7 @@ from libcpp.vector cimport vector
 from cuda.bindings cimport cydriver as cu
 
 from stf._drivers.cuda_devices cimport push
-from stf._drivers.cuda_host_nodes cimport call, host_nodes
+from stf._drivers.cuda_gil cimport call, host_nodes
 from stf._drivers.cuda_streams cimport DeviceStream
 from stf._drivers.queues cimport STAMP, Op, QueueDriver, Stream, make_op
 

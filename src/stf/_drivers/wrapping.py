@@ -134,8 +134,8 @@ class WrappingDriver(Driver):
     def call(self, stream: int, body: Any) -> int:
         return int(self.inner.call(stream, body))
 
-    def call_in_graph(self, stream: int, body: Any) -> None:
-        self.inner.call_in_graph(stream, body)
+    def call_in_graph(self, stream: int, body: Any, written: list[Any] | None = None) -> None:
+        self.inner.call_in_graph(stream, body, written)
 
     def drain(self, stream: int) -> int:
         return int(self.inner.drain(stream))

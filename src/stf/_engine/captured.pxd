@@ -7,7 +7,7 @@ from stf._engine.values cimport are_fixed, is_as_before
 
 cdef class DriverGraph:
     cdef Variant own
-    cdef Variant exported  # with bodies on the host as nodes
+    cdef Variant exported  # for others to launch, where there are bodies on the host
     cdef readonly object refusal
     cdef readonly dict others
     cdef int runs_left
@@ -23,6 +23,7 @@ cdef class DriverGraph:
 cdef class Variant:
     cdef readonly object graph
     cdef list marks
+    cdef object calls
     cdef object values
     cdef bint is_ready
     cdef bint takes_graphs(self) except -1

@@ -102,21 +102,20 @@ class DriverGraph:
             self.own = made
 
     def export(self, launch, thing):
-        """A graph that others may launch: bodies on the host are nodes of it, and of no graph that is launched here.
+        """A graph that others may launch: its bodies on the host belong to no launch of ours, and may use no CUDA.
 
         CaptureError if there can be none.
         """
-        if self.own is not None:
-            return self.own.graph
-        if self.exported is None and thing.has_calls():
-            made = self.captured(launch, thing, True)
-            self.exported = made if self.exported is None else self.exported
-        elif self.exported is None and self.refusal is not None:
-            raise CaptureError(self.refusal)
-        elif self.exported is None:
+        if thing.has_calls():
+            if self.exported is None:
+                made = self.captured(launch, thing, True)
+                self.exported = made if self.exported is None else self.exported
+            return self.exported.graph
+        if self.own is None:
+            if self.refusal is not None:
+                raise CaptureError(self.refusal)
             self.make(launch, thing)
-            return self.own.graph
-        return self.exported.graph
+        return self.own.graph
 
     def made_for_other_data(self, launch, thing):
         """The graph for a launch with other data than those that were recorded; the last ones are kept."""
@@ -130,18 +129,18 @@ class DriverGraph:
         return known
 
     def captured(self, launch, thing, hosts=False):
-        """A new graph, which may have bodies on the `hosts`. CaptureError if there can be none."""
+        """A new graph, or with `hosts` one that others launch. CaptureError if there can be none."""
         engine, where = launch.engine, launch.task.where
         reason = thing.refusal(where, engine.affine[where], False, frozenset(thing.flags()), hosts)
         if not engine.root.enqueues(where):
             reason = NO_GRAPHS
         if reason is not None:
             raise CaptureError(reason)
-        graph, marks = launch.capture(thing)
+        graph, marks, calls = launch.capture(thing, hosts)
         if graph is None:
             raise CaptureError("there is nothing to do")
         graph.is_own = bool(marks)
-        return Variant(graph, marks)
+        return Variant(graph, marks, calls)
 
     def refuse(self, launch, thing, reason):
         """Play it from now on; graphs that there are may be running, or have been shown."""
@@ -152,11 +151,15 @@ class DriverGraph:
 @cython.final
 @cython.cclass
 class Variant:
-    """A driver's graph for certain data: its nodes that depend on parameters, if any, and the last launch's values."""
+    """A driver's graph for certain data: its nodes that depend on parameters, if any, and the last launch's values.
 
-    def __init__(self, graph, marks):
+    `calls` are its bodies on the host; None if it has none.
+    """
+
+    def __init__(self, graph, marks, calls):
         self.graph = graph
         self.marks = marks or None
+        self.calls = calls
         self.values = UNKNOWN
         self.is_ready = False
 
@@ -225,16 +228,24 @@ def submit(launch, variant, contents, later):
     engine = launch.engine
     engine.gate.enter()
     try:
-        if later:
-            put_later(launch, variant, contents)
-            return True
-        if engine.root.defers(launch.slot, variant.graph):
-            return False
-        if contents is not None:
-            renew(launch, variant, contents)
-        elif variant.marks is not None and not is_as_before(launch.values, variant.values):
-            return False
-        engine.root.play_captured(launch.slot, variant.graph)
+        if not later:
+            if engine.root.defers(launch.slot, variant.graph):
+                return False
+            if contents is not None:
+                renew(launch, variant, contents)
+            elif variant.marks is not None and not is_as_before(launch.values, variant.values):
+                return False
+        if variant.calls is not None:
+            variant.calls.expect(launch)
+        try:
+            if later:
+                put_later(launch, variant, contents)
+            else:
+                engine.root.play_captured(launch.slot, variant.graph)
+        except BaseException:
+            if variant.calls is not None:
+                variant.calls.take_back(launch)
+            raise
         if launch.rebinding is not None:  # others may take its place before it is done
             engine.root.keep(launch.slot, variant)
     finally:
@@ -253,10 +264,7 @@ def put_later(launch, variant, contents):
             mark = cython.cast(Mark, variant.marks[i])
             mark.content = None  # as of who knows which launch
             changes.append((mark.node, mark.shape, contents[i]))
-    root = launch.engine.root
-    root.queue_captured(launch.slot, variant.graph, changes)
-    if launch.rebinding is not None:  # others may take its place before it is done
-        root.keep(launch.slot, variant)
+    launch.engine.root.queue_captured(launch.slot, variant.graph, changes)
     return 0
 
 

@@ -12,6 +12,8 @@ cdef class LateCall:
     cdef public object make  # ``make(rebinding)``: the body for other data; None if it knows none
     cdef Outcome outcome  # None: it is a node of a graph that others launch
     cdef public object graph  # the life of what that was made of, whose memory it uses; None if the graph has its own
+    cdef public bint in_graphs  # it uses no CUDA, and can be a node of a graph of the driver's
+    cdef public object targets  # the replicas that it may write, where it is recorded
     cdef list inputs
     cdef TaskCore task
     cdef bint watched

@@ -24,6 +24,8 @@ class LateCall:
 
     if not cython.compiled:
         make = graph = outcome = None
+        in_graphs = False
+        targets = ()
 
     def adopt(self, task):
         """Take over what the call needs of an open task."""

@@ -48,6 +48,7 @@ cdef class Program:
     cdef Numbers launches
     cdef Numbers pointers
     cdef public int calls
+    cdef public int steps
     cdef public int runs
     cdef public int variants
     cdef int64_t add(self, OpenNode node) except -1
@@ -61,3 +62,5 @@ cdef class Program:
     cpdef int64_t take(self, Program other, object chosen, object needs) except -1
     cpdef tuple operation(self, int64_t position)
     cpdef bint is_last(self, int64_t index)
+
+cdef bint is_step(object body) except -1

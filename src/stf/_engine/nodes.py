@@ -109,6 +109,8 @@ class Program:
         How many nodes.
     calls : int
         How many bodies run on the host.
+    steps : int
+        How many of these may use CUDA, so that no graph of the driver's can have them.
     runs : int
         How many nested programs there are.
     variants : int
@@ -129,6 +131,7 @@ class Program:
         self.pointers = Numbers()  # of the next launch
         self.count = 0
         self.calls = 0
+        self.steps = 0
         self.runs = 0
         self.variants = 0
         self.first_need.add(0)
@@ -153,6 +156,7 @@ class Program:
         """Put an operation, whose first item is its kind, on a node that is open."""
         kind: cython.int = operation[0]
         self.calls += kind == CALL
+        self.steps += kind == CALL and is_step(operation[1])
         self.runs += kind == RUN
         node.work.add(8 * len(self.objects) + kind)
         self.objects.append(operation)
@@ -199,6 +203,7 @@ class Program:
             self.runs -= kind == RUN
             if kind != LAUNCH:
                 position: cython.longlong = node.work.items[i] >> 3
+                self.steps -= kind == CALL and is_step(self.objects[position][1])
                 again = self.objects[position][3] if kind == CAPTURED else None
                 if kind == RUN and self.objects[position][2] is not None:
                     self.variants -= any([hasattr(v, "value_in") for v in self.objects[position][2].values()])
@@ -227,7 +232,7 @@ class Program:
         return [self.needs.items[i] for i in range(self.first_need.items[node], self.first_need.items[node + 1])]
 
     def routines(self):
-        """The nested programs of each node; None where bodies run on the host."""
+        """The nested programs of each node; None where the host has a step."""
         i: cython.longlong
         node: cython.longlong
         found = []
@@ -235,7 +240,7 @@ class Program:
             parts: list = []
             for i in range(self.first_work.items[node], self.first_work.items[node + 1]):
                 kind: cython.longlong = self.work.items[i] & 7
-                if kind == CALL:
+                if kind == CALL and is_step(self.operation(i)[1]):
                     parts = None
                     break
                 if kind == RUN:
@@ -279,6 +284,7 @@ class Program:
                 word: cython.longlong = other.work.items[i]
                 node.work.add(word)
                 self.calls += word & 7 == CALL
+                self.steps += word & 7 == CALL and is_step(other.operation(i)[1])
                 self.runs += word & 7 == RUN
         for need in needs:
             node.need(need)
@@ -314,3 +320,8 @@ class Program:
         """The operations of every node by name, for people and tests."""
         first, work = self.first_work.tolist(), self.work.tolist()
         return [[NAMES[item & 7] for item in work[first[node] : first[node + 1]]] for node in range(self.count)]
+
+
+def is_step(body):
+    """Whether a body on the host may use CUDA, so that it is a step between graphs of the driver's."""
+    return not getattr(body, "in_graphs", False)

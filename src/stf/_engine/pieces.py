@@ -107,7 +107,7 @@ def cut(recording: Any, routines: list[Any], hosts: set[int], where: int) -> tup
 
 def _is_the_hosts(part: Any, where: int, memory: int) -> bool:
     """Whether the host drives what is nested."""
-    return part.has_calls() or part.refusal(where, memory, False, frozenset(part.flags())) is not None
+    return part.refusal(where, memory, False, frozenset(part.flags())) is not None
 
 
 def _host_steps(program: Program, hosts: set[int]) -> tuple[list[int], list[int]]:

@@ -21,6 +21,11 @@ cdef class Launch:
     cdef public object failure
     cdef bint is_once
     cdef public list marks  # of the graph that the launch is captured into; None if it is played
+    cdef public int left  # those that call bodies of it, and have not called all: graphs, and who submits it
+    cdef public bint called  # bodies were put on the host's queue
+    cdef public bint expected  # graphs call bodies
+    cdef object calls  # of the graph that the launch is captured into, and that is launched here
+    cdef object apart  # the launch of what has an outcome of its own in it
     cdef object whole  # the life of what is captured, and has the memory; None if it is played
     cdef public object unread  # data that nobody looks at, whose copies are left out
     cdef object failed(self)
@@ -40,6 +45,9 @@ cdef class Launch:
     cdef int launch_kernel(self, int64_t* words, char* content, int nbytes) except -1
     cdef int put_varied(self, Program program, tuple operation) except -1
     cdef int finish_calls(self) except -1
+    cpdef int one_done(self) except -1
+    cdef int put_apart(self, tuple operation) except -1
+    cdef int put_call(self, object body) except -1
     cpdef int wait(self) except -1
 
 cpdef Launch make_launch(Engine engine, TaskCore task, object values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 
 try:
@@ -132,8 +133,10 @@ class Launch:
             self.values = bound(given, self.values)
         engine.gate.leave()
         try:
-            if operation[3] is not None:
+            if operation[3] is not None and self.marks is None:
                 self.slot = self.run_apart(operation)
+            elif operation[3] is not None:
+                self.slot = self.put_apart(operation)
             elif self.marks is None:
                 self.slot = routine.run(self, self.slot)
             else:
@@ -158,6 +161,22 @@ class Launch:
             raise
         return inner.slot
 
+    def put_apart(self, operation: tuple):
+        """Let a graph that is launched once do what has an outcome of its own; return the slot after it."""
+        inner = make_launch(self.engine, self.task, None)
+        inner.outcome, inner.inputs = cython.cast(Outcome, operation[3]), operation[4]
+        before, self.apart = self.apart, inner
+        try:
+            self.slot = operation[1].put(self, self.slot)
+            self.engine.gate.enter()
+            try:
+                self.put_call(Last(inner))
+            finally:
+                self.engine.gate.leave()
+        finally:
+            self.apart = before
+        return self.slot
+
     def put(self, operation):
         """Put one operation on the open slot."""
         port = self.port
@@ -169,6 +188,8 @@ class Launch:
             port.copy(self.slot, self.now(operation[1]), self.now(operation[2]))
         elif kind == FILL:
             port.fill(self.slot, self.now(operation[1]), operation[2])
+        elif kind == CALL and self.calls is not None:
+            self.put_call(operation[1])
         elif kind == CALL and port.captured:
             body = operation[1]
             if isinstance(body, LateCall):
@@ -177,9 +198,20 @@ class Launch:
                 cython.cast(LateCall, body).graph = self.whole
             port.call(self.slot, body)
         elif kind == CALL:
-            body = operation[1] if self.is_once else Call(self, operation[1])
+            body = operation[1] if self.is_once else Call(self, operation[1], self.values)
             port.call(self.slot, body)
             self.engine.queued += isinstance(body, (Call, LateCall))
+            self.called = True
+        return 0
+
+    def put_call(self, body):
+        """Let the graph that the launch is captured into call a body."""
+        calls = self.calls
+        targets: list = []
+        if isinstance(body, LateCall):
+            targets = [self.now(replica) for replica in cython.cast(LateCall, body).targets]
+        self.port.call_here(self.slot, GraphCall(calls, body, self.binding, self.apart, self.is_once), targets)
+        calls.count += 1
         return 0
 
     def play_captured(self, operation: tuple):
@@ -203,18 +235,27 @@ class Launch:
                 self.mark(functools.partial(again, rebinding=self.rebinding), captured, None)
         return 0
 
-    def capture(self, thing):
-        """What a recording or a routine does, as a graph of the driver's, and its nodes that depend on parameters."""
+    def capture(self, thing, for_others):
+        """What a recording or a routine does, as a graph of the driver's.
+
+        Also its nodes that depend on parameters; and its bodies on the host, if any, unless others launch it.
+        """
         before = self.marks, self.values, self.binding
         self.marks = marks = []
         self.values = self.binding = None
         self.whole = getattr(thing, "life", None)
         self.unread = frozenset(thing.flags())
+        self.calls = calls = None if for_others else GraphCalls()
         try:
-            return self.engine.root.capture(self.task.where, lambda port: self.play_on(port, [thing])), marks
+            graph = self.engine.root.capture(self.task.where, lambda port: self.play_on(port, [thing]))
         finally:
             self.unread = ()
+            self.calls = None
             self.marks, self.values, self.binding = before
+        if calls is None or calls.count == 0:
+            return graph, marks, None
+        calls.left = calls.count
+        return graph, marks, calls
 
     def play_on(self, port, things):
         """Do things on a port whose work is captured, and whose first event is its origin; return the slot after it."""
@@ -307,6 +348,8 @@ class Launch:
         """After the last body: say how the launch went; of a launch that is captured nobody asks."""
         if self.outcome is None:
             return 0
+        if self.expected and not self.called:  # all bodies are of graphs, which call them when the inputs are there
+            return self.one_done()
         engine = self.engine
         engine.gate.enter()
         try:
@@ -314,6 +357,14 @@ class Launch:
             engine.queued += 1
         finally:
             engine.gate.leave()
+        return 0
+
+    def one_done(self):
+        """One of those that call bodies has called all of its own; after the last one, say how the launch went."""
+        self.left -= 1
+        if self.left == 0:
+            self.outcome.failure = self.failed()
+            self.outcome.pending = False
         return 0
 
     def wait(self):
@@ -339,8 +390,8 @@ class Launch:
 
 if not cython.compiled:
     Launch.outcome = Launch.inputs = Launch.failure = Launch.marks = Launch.rebinding = Launch.binding = None
-    Launch.whole = None
-    Launch.is_once = False
+    Launch.whole = Launch.calls = Launch.apart = None
+    Launch.is_once = Launch.called = Launch.expected = False
 
 
 def make_launch(engine, task, values):
@@ -351,6 +402,7 @@ def make_launch(engine, task, values):
     launch.task = task
     launch.values = values
     launch.slot = -1
+    launch.left = 1
     launch.unread = ()
     return launch
 
@@ -379,10 +431,10 @@ def make_bound(make, binding, values):
 class Call:
     """A recorded body, to be called in one launch."""
 
-    def __init__(self, launch, body):
+    def __init__(self, launch, body, values):
         self.launch = launch
         self.body = body
-        self.values = launch.values  # those of a graph in another one are its own
+        self.values = values  # those of a graph in another one are its own
 
     def __call__(self):
         launch: Launch = self.launch
@@ -412,7 +464,65 @@ class Last:
 
     def __call__(self):
         launch: Launch = self.launch
-        outcome = launch.outcome
-        outcome.failure = launch.failed()
-        outcome.pending = False
+        launch.one_done()
         launch.engine.ran += 1
+
+
+class GraphCalls:
+    """The bodies on the host that a graph calls, and its launches that have not called them all.
+
+    The driver does one launch of a graph after the other, so it is the first of `launches` that calls: (launch, values of
+    parameters), which nested launches change meanwhile.
+    """
+
+    def __init__(self):
+        self.count = 0
+        self.left = 0  # that the first launch has not called yet
+        self.launches = collections.deque()
+
+    def expect(self, launch: Launch):
+        """The driver is about to get one more launch."""
+        self.launches.append((launch, launch.values))
+        launch.left += 1
+        launch.expected = True
+        launch.engine.queued += self.count
+
+    def take_back(self, launch: Launch):
+        """It did not get it."""
+        self.launches.pop()
+        launch.left -= 1
+        launch.engine.queued -= self.count
+
+    def one_done(self):
+        """A body was called."""
+        self.left -= 1
+        if self.left == 0:
+            self.left = self.count
+            launch: Launch = self.launches.popleft()[0]
+            launch.one_done()
+
+
+class GraphCall:
+    """A recorded body, as a node of a graph: to be called in each of its launches.
+
+    `binding` are the values of a graph in the graph; `apart` is what has an outcome of its own there. A body that runs
+    `once` says itself how it went.
+    """
+
+    def __init__(self, calls, body, binding, apart, once):
+        self.calls = calls
+        self.body = body
+        self.binding = binding
+        self.apart = apart
+        self.once = once
+
+    def __call__(self):
+        launch, values = self.calls.launches[0]
+        try:
+            if self.once or isinstance(self.body, Last):
+                self.body()
+            else:
+                values = values if self.binding is None else self.binding(values)
+                Call(launch if self.apart is None else self.apart, self.body, values)()
+        finally:
+            self.calls.one_done()

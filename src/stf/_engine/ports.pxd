@@ -34,6 +34,7 @@ cdef class Port:
     cdef int queue_captured(self, int slot, object captured, list changes) except -1
     cpdef bint takes_graph(self, int slot, int place) except -1
     cdef int call(self, int slot, object body) except -1
+    cdef int call_here(self, int slot, object body, list targets) except -1
     cdef object stream(self, int slot)
     cdef int alloc(self, int slot, Replica replica) except -1
     cdef int64_t free(self, Replica replica, EventSet waits, bint want_event) except -1

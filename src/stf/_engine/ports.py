@@ -115,6 +115,13 @@ class Port:
         """Call `body()` on the host when the slot gets there."""
         raise NotImplementedError
 
+    def call_here(self, slot, body, targets):
+        """Call `body()` on the host whenever the graph gets there that is captured, and launched here.
+
+        It may write the replicas `targets`.
+        """
+        raise NotImplementedError
+
     def stream(self, slot):
         """The driver's stream of a slot."""
         raise NotImplementedError

@@ -526,10 +526,12 @@ class Recording(Routine):
         """Why it cannot be one graph of the driver's at a place; None if it may be.
 
         What is done again and again there stays on one device, but for copies of the data `unread`, and is the same.
-        With `hosts`, what is done once may have bodies on the host.
+        What is done once may have bodies on the host that use no CUDA; with `hosts`, any.
         """
-        if self.program.calls and (looped or not hosts):
+        if self.program.calls and looped:
             return "it has tasks on the host"
+        if self.program.steps and not hosts:
+            return "it has tasks on the host, which may use CUDA"
         if looped and self.program.variants:
             return "its tasks take parameters"
         if looped and not self.program.stays_at(where, memory, unread):

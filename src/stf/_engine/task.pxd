@@ -78,6 +78,7 @@ cdef class TaskCore:
     cdef readonly object context
     cdef list groups
     cdef bint bare
+    cdef public bint in_graphs  # its body on the host uses no CUDA
     cdef bint inline  # its body runs in the submitting call
     cdef object restore
     cdef object borrowed

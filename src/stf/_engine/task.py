@@ -165,7 +165,7 @@ if not cython.compiled:
         "inputs",
     ):
         setattr(TaskCore, _name, None)
-    TaskCore.inline = TaskCore.remote = False
+    TaskCore.inline = TaskCore.remote = TaskCore.in_graphs = False
     TaskCore.patience = TaskCore.id = TaskCore.opened_ns = TaskCore.where = TaskCore.thread = TaskCore.claimed = 0
     TaskCore.__cinit__(TaskCore)
 

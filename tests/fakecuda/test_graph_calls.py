@@ -1,0 +1,366 @@
+"""Bodies on the host that use no CUDA, on the stand-in: nodes of the graphs that are launched here."""
+
+# The bodies below run elsewhere, with the names of the prelude.
+# ruff: noqa: F821
+from __future__ import annotations
+
+import pytest
+
+PRELUDE = """
+from graph_tools import *
+import threading, time
+from stf._drivers import cuda_host_nodes
+
+NOT_PERMITTED = 800
+
+def cuda_says():
+    return driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int()))
+
+def launches():
+    return fakecuda.calls("cuGraphLaunch"), fakecuda.calls("cuLaunchKernel"), fakecuda.calls("cuLaunchHostFunc")
+
+def grow(a, n):
+    a += n
+
+@stf.task(uses_cuda=False)
+def shift(x: stf.ReadWrite, y: stf.Read, n=1.0):
+    x += y * n
+"""
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_graph_with_bodies_is_launched_as_one(run, seed):
+    def body():
+        told, codes, threads = Told(), [], set()
+        X, Y = np.full(4, 8.0), np.ones(100000)
+        with stf.context(devices="cuda:0") as ctx:
+            x, y = ctx.logical_data(X), ctx.logical_data(Y)
+            g = ctx.task_graph("calls")
+            step = g.param("step", 1.0)
+            with g:
+                scale(x)
+
+                @ctx.host_launch(x.rw(), args=(step,), uses_cuda=False)
+                def add_step(a, b):
+                    codes.append(cuda_says())
+                    threads.add(threading.get_ident())
+                    a += b
+
+                scale(y, 2.0)
+                shift.on("host")(x, ctx.logical_data(np.ones(4)), n=step)
+                scale(x)
+            want, other = 8.0, 1.0
+            for k in range(6):
+                if k == 2:
+                    ctx.synchronize()
+                    fakecuda.reset_calls()
+                g.launch(step=float(k + 1))  # none waits for the ones before
+                want = (want / 2 + 2 * (k + 1)) / 2
+                other *= 2
+            assert x.numpy().tolist() == [want] * 4 and (y.numpy() == other).all()
+            assert launches() == (4, 0, 0), launches()
+            assert codes == [0] + [NOT_PERMITTED] * 5 and threading.get_ident() not in threads
+            assert cuda_host_nodes.count() == 2
+            g.close()
+            ctx.synchronize()
+        gc.collect()
+        assert cuda_host_nodes.count() == 0 and X.tolist() == [want] * 4
+        assert not any("in pieces" in line or "driven from the host" in line for line in told.lines), told.lines
+        assert fakecuda.leaks() == {}, fakecuda.leaks()
+
+    run(body, FAKECUDA_SEED=str(seed))
+
+
+def test_graph_contexts_and_scopes_have_bodies_as_nodes(run):
+    @run
+    def body():
+        X, seen = np.full(4, 64.0), []
+        with stf.context(devices="cuda:0", use_graph=True) as ctx:
+            x = ctx.logical_data(X)
+            for k in range(5):
+                scale(x)
+                ctx.host_launch(x.rw(), args=(k,), uses_cuda=False)(grow)
+                scale(x)
+                ctx.synchronize()
+            assert fakecuda.calls("cuGraphLaunch") == 5
+            assert ctx._driver.graph_statistics()[1] == 4
+        want = 64.0
+        for k in range(5):
+            want = (want / 2 + k) / 2
+        assert X.tolist() == [want] * 4
+        with stf.context(devices="cuda:0") as ctx:
+            x = ctx.logical_data(X)
+            with ctx.graph_scope():
+                scale(x, 2.0)
+                shift.on("host")(x, ctx.logical_data(np.ones(4)))
+                with ctx.graph_scope():
+                    ctx.host_launch(x.read(), uses_cuda=False)(lambda a: seen.append((cuda_says(), a[0])))
+                scale(x, 2.0)
+        assert seen == [(NOT_PERMITTED, 2 * want + 1)] and X.tolist() == [4 * want + 2] * 4
+        gc.collect()
+        assert cuda_host_nodes.count() == 0
+
+
+def test_a_recording_in_a_graph_that_is_launched_once(run):
+    @run
+    def body():
+        seen = []
+        with stf.context(devices="cuda:0") as ctx:
+            x = ctx.logical_data(np.full(4, 64.0))
+            g = ctx.task_graph("inner")
+            n = g.param("n", 1.0)
+            with g:
+                scale(x)
+                ctx.host_launch(x.rw(), args=(n,), uses_cuda=False, fn=grow)
+                ctx.host_launch(x.read(), uses_cuda=False)(lambda a: seen.append(cuda_says()))
+            want = 64.0
+            for k in range(3):
+                with ctx.graph_scope():
+                    scale(x)
+                    g.launch(n=float(k))
+                    g.launch()
+                want = ((want / 2) / 2 + k) / 2 + 1
+            assert x.numpy().tolist() == [want] * 4
+            ctx.synchronize()
+            assert seen == [NOT_PERMITTED] * 6, seen
+
+
+def test_what_cannot_be_a_node_is_a_step_between_graphs(run):
+    @run
+    def body():
+        told, seen = Told(), []
+        with stf.context(devices="cuda:0") as ctx:
+            x, y = ctx.logical_data(np.full(4, 64.0)), ctx.logical_data(np.ones(4))
+            g = ctx.task_graph("both")
+            with g:
+                scale(x)
+                shift.on("host")(x, y)
+                scale(x)
+                ctx.host_launch(x.read())(lambda a: seen.append((cuda_says(), float(a[0]))))
+                scale(x)
+                shift.on("host")(x, y, 2.0)
+                scale(x)
+            want, values = 64.0, []
+            for _ in range(4):
+                g.launch()
+                values.append((0, (want / 2 + 1) / 2))
+                want = (values[-1][1] / 2 + 2) / 2
+            assert x.numpy().tolist() == [want] * 4 and seen == values
+            assert "graph 'both' is, in pieces, 2 graphs of the device's and 1 step of the host" in told.lines
+            with ctx.repeat(3000):  # a loop of the device's takes no bodies
+                shift.on("host")(x, y)
+            assert x.numpy().tolist() == [want + 3000] * 4
+
+
+def test_a_body_that_fails_spoils_its_launch_and_no_other(run):
+    @run
+    def body():
+        N = 1 << 14  # memory that is pinned: CUDA launches a graph that writes other memory only when that is written
+        seen, gate = [], threading.Event()
+
+        def check(a, k):
+            seen.append(k)
+            if k < 0:
+                assert gate.wait(30)
+                raise ValueError(f"no {k}")
+            a += k
+
+        with stf.context(devices="cuda:0") as ctx:
+            x, y = ctx.logical_data(np.zeros(N)), ctx.logical_data(np.zeros(N))
+            g = ctx.task_graph("checked")
+            k = g.param("k", 1.0)
+            with g:
+                ctx.fill(x, 0.0)
+                ctx.host_launch(x.rw(), args=(k,), uses_cuda=False, name="check")(check)
+                ctx.host_launch(x.rw(), args=(k,), uses_cuda=False, name="again")(check)
+                scale(x, 2.0)
+            for value in (1.0, 2.0):
+                g.launch(k=value)
+                ctx.launch_kernel(axpy, (1, 1), 1.0, x.read(), y.rw(), N)
+            ctx.synchronize()
+            assert seen == [1.0, 1.0, 2.0, 2.0] and x.numpy().tolist() == [8.0] * N
+            for value in (3.0, -1.0):
+                g.launch(k=value)
+            ctx.launch_kernel(axpy, (1, 1), 1.0, y.read(), x.rw(), N)  # runs behind the graph, on what nobody may read
+            gate.set()
+            with pytest.raises(stf.TaskFailedError, match="no -1") as caught:
+                ctx.synchronize()
+            assert isinstance(caught.value.__cause__, ValueError) and seen[4:] == [3.0, 3.0, -1.0]
+            with pytest.raises(stf.TaskFailedError, match="x|data"):
+                x.numpy()
+            for value in (5.0, 6.0):
+                g.launch(k=value)  # which writes it anew
+            assert x.numpy().tolist() == [24.0] * N and seen[7:] == [5.0, 5.0, 6.0, 6.0]
+            ctx.host_launch(y.rw())(lambda a: 1 / 0)  # an input that failed
+            h = ctx.task_graph("reader")
+            with h:
+                ctx.host_launch(y.read(), x.rw(), args=(7.0,), uses_cuda=False)(lambda b, a, k: check(a, k))
+                scale(x)
+            with pytest.raises(stf.TaskFailedError, match="division by zero"):
+                for _ in range(3):
+                    h.launch()
+                ctx.synchronize()
+            assert 7.0 not in seen
+            y.accept()
+            x.accept()
+            before = x.numpy().tolist()
+            for _ in range(2):
+                h.launch()
+            ctx.synchronize()
+            assert seen[11:] == [7.0, 7.0]
+            assert x.numpy().tolist() == [((before[0] + 7) / 2 + 7) / 2] * N
+
+
+def test_other_data_and_others_graphs(run):
+    @run
+    def body():
+        with stf.context(devices="cuda:0") as ctx:
+            x, y, z = (ctx.logical_data(np.full(4, float(k))) for k in (1, 2, 3))
+            g = ctx.task_graph("rebound")
+            n = g.param("n", 1.0)
+            with g:
+                scale(x, 2.0)
+                shift.on("host")(x, y, n)
+            fakecuda.reset_calls()
+            want = [1.0, 2.0, 3.0]
+            for k in range(8):
+                g.launch({x: z} if k % 2 else {}, n=float(k))
+                want[2 if k % 2 else 0] = want[2 if k % 2 else 0] * 2 + 2 * k
+            assert [d.numpy()[0] for d in (x, y, z)] == want
+            for d in (x, y):
+                with ctx.task(d.rw()):
+                    pass
+            ctx.synchronize()
+            before = cuda_host_nodes.count()
+            pointer = g.handle
+            assert cuda_host_nodes.count() == before + 1 and g.handle == pointer
+            g.launch(n=1.0)
+            g.close()
+            ctx.synchronize()
+        gc.collect()
+        assert cuda_host_nodes.count() == 0
+
+
+def test_a_replayed_function_with_a_body_is_one_launch(run):
+    @run
+    def body():
+        X, seen = np.full(4, 64.0), []
+
+        @stf.replay
+        def step(x, factor):
+            scale(x, factor)
+            ctx.host_launch(x.read(), uses_cuda=False)(lambda a: seen.append(float(a[0])))
+            scale(x, 2.0)
+
+        with stf.context(devices="cuda:0") as ctx:
+            x, want, values = ctx.logical_data(X), 64.0, []
+            for k in range(9):
+                if k == 6:
+                    ctx.synchronize()
+                    fakecuda.reset_calls()
+                step(x, 1.0 + k)
+                values.append(want * (1.0 + k))
+                want = values[-1] * 2
+            ctx.synchronize()
+            assert launches()[::2] == (3, 0) and seen == values and x.numpy().tolist() == [want] * 4
+
+
+def test_contexts_that_are_open_at_exit_have_their_bodies_called(run):
+    out = run(at_exit)
+    assert [line for line in out.splitlines() if line.startswith("called")] == ["called 65.0", "called 33.5", "called 17.75"]
+
+
+def at_exit():
+    X = np.full(4, 64.0)
+    ctx = stf.context(devices="cuda:0")
+    x = ctx.logical_data(X)
+    g = ctx.task_graph("late")
+    with g:
+
+        @ctx.host_launch(x.rw(), uses_cuda=False)
+        def tell(a):
+            time.sleep(0.2)
+            a += 1
+            print("called", a[0])
+
+        scale(x)
+    for _ in range(3):
+        g.launch()
+
+
+def test_python_goes_on_beside_bodies(run):
+    """Neither who has the GIL nor a full queue hold up what waits for a body."""
+
+    @run
+    def body():
+        stop, count = threading.Event(), [0]
+
+        def spin():
+            while not stop.is_set():
+                count[0] += 1
+
+        busy = threading.Thread(target=spin)
+        busy.start()
+        with stf.context(devices="cuda:0") as ctx:
+            x, y = ctx.logical_data(np.zeros(4)), ctx.logical_data(np.zeros(4))
+            g = ctx.task_graph("often")
+            with g:
+                shift.on("host")(x, y)
+                scale(y)
+            for _ in range(300):
+                g.launch()
+                scale(y)
+            ctx.synchronize()
+        stop.set()
+        busy.join()
+        assert count[0] > 0
+
+
+def test_what_a_body_writes_is_there_for_copies_behind_the_graph(run):
+    """CUDA reads memory that is not pinned when it is told to copy it; the body may not have run then."""
+
+    @run
+    def body():
+        def slow(a, n):
+            time.sleep(0.05)
+            a[...] = n
+
+        with stf.context(devices="cuda:0") as ctx:
+            x, y = ctx.logical_data(np.zeros(4)), ctx.logical_data(np.zeros(40000))
+            g = ctx.task_graph("slow")
+            n = g.param("n", 1.0)
+            with g:
+                ctx.host_launch(x.write(), args=(n,), uses_cuda=False)(slow)
+                ctx.host_launch(y.write(), args=(n,), uses_cuda=False)(slow)
+            for k in range(4):
+                g.launch(n=float(k))
+                scale(x, 2.0)
+                scale(y, 2.0)
+                assert x.numpy().tolist() == [2.0 * k] * 4 and (y.numpy() == 2.0 * k).all()
+
+
+def test_a_body_has_the_values_of_its_launch_while_the_next_piece_is_captured(run):
+    @run
+    def body():
+        seen = []
+
+        @stf.task
+        def slow(x: stf.ReadWrite):
+            time.sleep(0.3)
+            x += 1
+
+        with stf.context(devices="cuda:0") as ctx:
+            x, y, z = (ctx.logical_data(np.zeros(4)) for _ in range(3))
+            g = ctx.task_graph("pieces")
+            n = g.param("n", 1.0)
+            with g:
+                ctx.host_launch(y.rw(), uses_cuda=False)(lambda a: time.sleep(0.1))
+                ctx.host_launch(y.rw(), args=(n,), uses_cuda=False)(lambda a, n: seen.append(n))
+                ctx.host_launch(z.rw())(lambda a: None)
+                slow(z)
+                scale(z)
+            x2, y2, z2 = (ctx.logical_data(np.zeros(4)) for _ in range(3))
+            g.launch({y: y2, z: z2}, n=7.0)  # whose pieces are captured now
+            g.launch({y: y2, z: z2}, n=8.0)
+            ctx.synchronize()
+            assert seen == [7.0, 8.0]
