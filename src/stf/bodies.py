@@ -553,7 +553,9 @@ class BodyCapture(Recaptured):
         if last is None or others != last[1] or not are_same(wanted, last[0]):
             self.last = None
             last = (wanted, others, self.capture_patiently(values, rebinding))
-            before, self.last = self.last, last  # another thread's, if any, goes when this one is there
+            others_last = self.last
+            self.last = last
+            del others_last  # another thread's goes when this one is there
         return last[2]
 
     def capture_patiently(self, values, rebinding):

@@ -11,9 +11,7 @@ from stf.options import truth
 __all__ = ["graph_ctx", "stream_ctx", "task"]
 
 
-def task(
-    fn: Any = None, *, arrays: str | None = None, name: str | None = None, uses_cuda: bool = True
-) -> Any:
+def task(fn: Any = None, *, arrays: str | None = None, name: str | None = None, uses_cuda: bool = True) -> Any:
     """Make a function whose calls are tasks.
 
     Parameters

@@ -113,7 +113,8 @@ def test_a_full_device_evicts_and_tries_again(run):
 
 def test_what_copies_need_is_let_go_by_whoever_sees_them_done(run):
     def body():
-        import gc, weakref
+        import gc
+        import weakref
 
         for timeout in (None, 20.0):
             with stf.context(devices="cuda:0") as ctx:

@@ -267,7 +267,11 @@ def test_a_replayed_function_with_a_body_is_one_launch(run):
 
 def test_contexts_that_are_open_at_exit_have_their_bodies_called(run):
     out = run(at_exit)
-    assert [line for line in out.splitlines() if line.startswith("called")] == ["called 65.0", "called 33.5", "called 17.75"]
+    assert [line for line in out.splitlines() if line.startswith("called")] == [
+        "called 65.0",
+        "called 33.5",
+        "called 17.75",
+    ]
 
 
 def at_exit():
@@ -350,7 +354,7 @@ def test_a_body_has_the_values_of_its_launch_while_the_next_piece_is_captured(ru
             x += 1
 
         with stf.context(devices="cuda:0") as ctx:
-            x, y, z = (ctx.logical_data(np.zeros(4)) for _ in range(3))
+            y, z = (ctx.logical_data(np.zeros(4)) for _ in range(2))
             g = ctx.task_graph("pieces")
             n = g.param("n", 1.0)
             with g:
@@ -359,7 +363,7 @@ def test_a_body_has_the_values_of_its_launch_while_the_next_piece_is_captured(ru
                 ctx.host_launch(z.rw())(lambda a: None)
                 slow(z)
                 scale(z)
-            x2, y2, z2 = (ctx.logical_data(np.zeros(4)) for _ in range(3))
+            y2, z2 = (ctx.logical_data(np.zeros(4)) for _ in range(2))
             g.launch({y: y2, z: z2}, n=7.0)  # whose pieces are captured now
             g.launch({y: y2, z: z2}, n=8.0)
             ctx.synchronize()

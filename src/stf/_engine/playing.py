@@ -471,8 +471,8 @@ class Last:
 class GraphCalls:
     """The bodies on the host that a graph calls, and its launches that have not called them all.
 
-    The driver does one launch of a graph after the other, so it is the first of `launches` that calls: (launch, values of
-    parameters), which nested launches change meanwhile.
+    The driver does one launch of a graph after the other, so it is the first of `launches` that calls: (launch, values
+    of its parameters), which change in it while nested graphs are launched or captured.
     """
 
     def __init__(self):
