@@ -239,13 +239,16 @@ def graph_rows(raw: dict[str, float]) -> list[dict[str, Any]]:
         add(rows, "graph_renewed_node", renewal_cost(ctx, touch, data), beside=raw["graph_renew"], budget_us=0.5)
         if importlib.util.find_spec("cupy"):  # which computes conditions
             add(rows, "loop_iteration", iteration_cost(ctx, touch, data))
-        around = ctx.task_graph()
-        with around:
-            submit(n // 2)
-            ctx.host_launch(data.rw())(lambda _: None)
-            submit(n // 2)
-        add(rows, "graph_around_host", launch_costs(ctx, around.launch)[0])
-        around.close()
+        for case, uses_cuda in (("graph_around_host", True), ("graph_around_node", False)):
+            around = ctx.task_graph()
+            with around:
+                submit(n // 2)
+                ctx.host_launch(data.rw(), uses_cuda=uses_cuda)(lambda _: None)
+                submit(n // 2)
+            cost, row = launch_costs(ctx, around.launch)
+            add(rows, case, cost)
+            add(rows, f"{case}_row", row)
+            around.close()
         streams = []
         for _ in range(REPEAT):
             start = time.perf_counter()

@@ -1,5 +1,5 @@
 from libc.stdint cimport int64_t
-from stf._engine.access cimport Data, DataHandle, Keeper
+from stf._engine.access cimport Data, DataHandle, AddressBook
 from stf._engine cimport release
 from stf._engine.deps cimport EventSet
 from stf._engine.instances cimport Layout, layout_of
@@ -22,7 +22,7 @@ cdef class Entry:
     cdef bint is_same(self, Entry other) except -1
     cdef object living(self)
 
-cdef class Registry(Keeper):
+cdef class Registry(AddressBook):
     cdef list sorted
     cdef dict entries
     cdef int64_t longest

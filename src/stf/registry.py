@@ -17,7 +17,7 @@ except ImportError:
 
 from stf import config
 from stf._engine import release
-from stf._engine.access import DataHandle, Keeper
+from stf._engine.access import AddressBook, DataHandle
 from stf._sync import NestingGate
 from stf.composite import find_interface, interfaces
 from stf.data import LogicalData
@@ -92,7 +92,7 @@ class Entry:
         return None if handle is None or handle.core.released else handle
 
 
-class Registry(Keeper):
+class Registry(AddressBook):
     """The registered memory of one context.
 
     Its lock is taken inside the engine's gate, where data are given up; so nothing here enters the engine. It may be
@@ -288,6 +288,8 @@ class Registering(Reading):
             `obj` is no array.
         ValueError
             Its memory overlaps that of another live data.
+        OverflowError
+            By its shape it has more bytes than any memory.
         """
         if self.engine.closed is not None:
             self._must_be_open()
@@ -432,7 +434,7 @@ def new_data(
     if not registry.add(entry, before, seen):
         return None
     core.write_back = write_back and not core.readonly
-    core.keeper = registry
+    core.address_book = registry
     if protection is not None:
         protection.begin()
     return handle

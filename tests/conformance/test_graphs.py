@@ -150,6 +150,41 @@ def test_a_body_that_fails_in_a_launch_poisons_what_the_graph_writes(ctx, lX, lY
     lY.accept()
 
 
+@pytest.mark.parametrize("uses_cuda", [True, False])
+def test_bodies_on_the_host_of_a_graph(ctx, uses_cuda):
+    """Values, other data, failures and their end are the same whether they are nodes of the driver's graph or not."""
+    x, y = (ctx.logical_data(np.full(4, value)) for value in (1.0, 2.0))
+    divided = stf.task(divide.fn, uses_cuda=uses_cuda)
+    seen = []
+    g = ctx.task_graph("bodies")
+    by = g.param("by", 2.0)
+    with g:
+        increment(x)
+        divided.on("host")(x, by)
+        ctx.host_launch(x.read(), args=(by * 2,), uses_cuda=uses_cuda)(lambda a, n: seen.append((float(a[0]), n)))
+        increment(x)
+    mine, others, told = 1.0, 2.0, []
+    for value in (2.0, 4.0, 0.5):
+        g.launch(by=value)
+        g.launch({x: y}, by=value)
+        for before in (mine, others):
+            told.append(((before + 1) / value, 2 * value))
+        mine, others = (mine + 1) / value + 1, (others + 1) / value + 1
+    assert x.numpy().tolist() == [mine] * 4 and y.numpy().tolist() == [others] * 4
+    ctx.synchronize()
+    assert sorted(seen) == sorted(told)
+    del seen[:]
+    g.launch(by=0)
+    with pytest.raises(stf.TaskFailedError, match="ZeroDivisionError: by zero"):
+        ctx.synchronize()
+    assert seen == []  # what comes after it in that launch
+    set_to(x, 3.0)
+    g.launch(by=8.0)
+    assert x.numpy().tolist() == [1.5] * 4
+    ctx.synchronize()
+    assert seen == [(0.5, 16.0)]
+
+
 def test_waiting_inside_a_recording_is_refused(ctx, lX, lY):
     g = ctx.task_graph("steps")
     with pytest.raises(stf.TaskStateError, match="wait inside graph 'steps'"), g:

@@ -345,6 +345,9 @@ def test_host_launch_in_all_its_forms(ctx):
     assert ctx.statistics().tasks["host_launch"] == 4
     with pytest.raises(TypeError, match="host_launch got unknown arguments: wrong"):
         ctx.host_launch(lX.read(), wrong=1)
+    for make in (lambda **options: ctx.host_launch(lX.read(), **options), stf.task):
+        with pytest.raises(TypeError, match="uses_cuda is True or False, got 'no'"):
+            make(uses_cuda="no")
 
 
 def test_host_launch_does_not_block(ctx):

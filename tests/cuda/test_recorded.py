@@ -378,6 +378,58 @@ class Launched:
         done(self.driver.cuGraphExecDestroy(self.executable))
 
 
+@pytest.mark.parametrize("size", [8, 1 << 16])  # small memory of the host is not pinned
+def test_bodies_that_use_no_cuda_are_nodes_of_a_graph(ctx, size, caplog):
+    from cuda.bindings import driver
+
+    caplog.set_level("INFO", logger="stf")
+    x, seen, codes = ctx.logical_data(np.full(size, 8.0)), [], []
+
+    def look(a):
+        seen.append(float(a[-1]))
+
+    def step(a, by):
+        codes.append(int(driver.cuStreamQuery(0)[0]))
+        a += by
+
+    g = ctx.task_graph()
+    by = g.param("by", 1.0)
+    with g:
+        halve(x)
+        ctx.host_launch(x.rw(), args=(by,), uses_cuda=False)(step)
+        halve(x, 3.0)
+        ctx.host_launch(x.read(), uses_cuda=False)(look)
+        halve(x)
+    values, want = [], 8.0
+    for k in range(30):
+        g.launch(by=float(k))
+        values.append((want / 2 + k) * 3)
+        want = values[-1] / 2
+        if k % 3 == 0:
+            halve(x)  # which copies what a body has written
+            want /= 2
+    assert (x.numpy() == want).all() and seen == values
+    not_permitted = int(driver.CUresult.CUDA_ERROR_NOT_PERMITTED)
+    assert codes[0] != not_permitted and codes[1:] == [not_permitted] * 29
+    assert g._recording.graph.graph.node_count >= 5
+    assert not [line for line in caplog.messages if "driven from the host" in line]
+    g.close()
+
+    @stf.replay
+    def fails(x, by):
+        halve(x)
+        ctx.host_launch(x.rw(), args=(by,), uses_cuda=False, name="breaks")(lambda a, by: by and 1 / 0)
+
+    for _ in range(4):
+        fails(x, 0)
+    with pytest.raises(stf.TaskFailedError, match="'breaks'"):
+        for _ in range(4):
+            fails(x, 1)
+        ctx.synchronize()
+    x.accept()
+    ctx.synchronize()
+
+
 def test_cuda_calls_bodies_of_a_handle(ctx):
     from cuda.bindings import driver
 

@@ -103,7 +103,7 @@ class Model:
 class Emitter:
     """The statements as tasks."""
 
-    def __init__(self, ctx, data, scalars, spread, nodes):
+    def __init__(self, ctx, data, scalars, spread, nodes=range(0)):
         self.ctx, self.data, self.scalars = ctx, data, scalars
         self.spread = spread  # over all devices; else a device may decide about loops itself
         self.nodes = nodes  # which bodies on the host may be nodes of graphs, by their constant

@@ -28,13 +28,13 @@ cdef class Data:
     cdef public bint is_dropped  # by the user, while they do
     cdef public Data parent
     cdef public list log
-    cdef public Keeper keeper
+    cdef public AddressBook address_book
     cdef int64_t mark
     cdef int position
 
 cdef Data make_data(object engine, int64_t ident, Layout layout, str name, bint token)
 
-cdef class Keeper:
+cdef class AddressBook:
     cdef int give_up(self, int64_t ident, EventSet last) except -1
 
 cdef class DataHandle:

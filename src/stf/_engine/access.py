@@ -29,7 +29,7 @@ class Data:
 
     if not cython.compiled:
         readonly = released = is_dropped = False
-        home = owner = parent = log = keeper = None
+        home = owner = parent = log = address_book = None
         tiles = recorded = mark = position = 0
 
     def label(self):
@@ -56,8 +56,8 @@ def make_data(engine, ident, layout, name, token):
     return data
 
 
-class Keeper:
-    """Who knows what memory the data are in."""
+class AddressBook:
+    """Knows in which memory which data are; the API has it."""
 
     def give_up(self, ident, last):
         """A data is given up; what used it last ends with the events `last`."""

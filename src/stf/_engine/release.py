@@ -119,8 +119,8 @@ def forget(engine: Engine, data: Data):
     data.owner = None
     if home is not None:
         home.data = None  # no cycle, which would be left to the garbage collector
-    if data.keeper is not None:
-        data.keeper.give_up(data.id, last)
+    if data.address_book is not None:
+        data.address_book.give_up(data.id, last)
     if engine.observer is not None:
         engine.observer.data_removed(data.id)
 
