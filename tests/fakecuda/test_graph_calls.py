@@ -368,3 +368,36 @@ def test_a_body_has_the_values_of_its_launch_while_the_next_piece_is_captured(ru
             g.launch({y: y2, z: z2}, n=8.0)
             ctx.synchronize()
             assert seen == [7.0, 8.0]
+
+
+@pytest.mark.parametrize("thread", ["0", "1"])
+@pytest.mark.parametrize("call", ["work:20", "work:35", "cuGraphLaunch:1", "cuGraphLaunch:4", "cuLaunchHostFunc:1"])
+def test_a_device_that_is_lost_calls_no_bodies(run, call, thread):
+    def body():
+        told, seen = [], []
+        ctx = stf.context(devices="cuda:0")
+        x = ctx.logical_data(np.zeros(1 << 14))
+        g = ctx.task_graph("lost")
+        try:
+            with g:
+                scale(x)
+                ctx.host_launch(x.rw(), uses_cuda=False)(lambda a: seen.append(a[0]))
+                scale(x)
+            for _ in range(12):
+                g.launch()
+            ctx.synchronize()
+        except BaseException as error:
+            told.append(error)
+        for _ in range(2):
+            try:
+                ctx.finalize()
+            except BaseException as error:
+                told.append(error)
+        text = " ".join(f"{type(e).__name__} {e} {e.__cause__!r}" for e in told)
+        assert "DriverError" in text and "CUDA_ERROR_ILLEGAL_ADDRESS" in text, (text, seen)
+        assert len(seen) < 13 and ctx._driver.leaks()[:2] == (0, 0)
+        del ctx, x, g, told
+        gc.collect()
+        assert cuda_host_nodes.count() == 0
+
+    run(body, FAKECUDA_FAIL=f"{call}:CUDA_ERROR_ILLEGAL_ADDRESS", STF_SUBMIT_THREAD=thread)

@@ -360,6 +360,8 @@ cdef class CallersDriver(CudaDriver):
         """Launch a graph; the caller keeps it until the stream has done it."""
         cdef DeviceStream lane = <DeviceStream>self.streams[stream]
         cdef Captured graph = captured
+        if self.lost is not None:
+            raise self.lost
         if self.defers(stream, graph):
             return self.queue_captured(stream, graph, None)
         cdef bint may_help = graph.proven and not (lane.captured or lane.foreign) and graph.context == lane.context
@@ -380,6 +382,8 @@ cdef class CallersDriver(CudaDriver):
         return (lane.head is not None or (lane.busy and not lane.held)) and not (lane.adopted and self.is_ready(lane))
 
     cpdef int queue_captured(self, int stream, object captured, list changes) except -1:
+        if self.lost is not None:
+            raise self.lost
         (<Captured>captured).queued += 1
         return self.queue(<DeviceStream>self.streams[stream], GRAPH, (captured, changes))
 

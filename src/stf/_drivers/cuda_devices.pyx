@@ -125,6 +125,8 @@ cdef object told(object watchers, object error, int device):
     """The error that lost a device, with the tasks that may have caused it."""
     if error.code != cu.CUDA_ERROR_DEINITIALIZED:
         error.accuse([name for watcher in list(watchers) for name in watcher.on(device)])
+    for watcher in list(watchers):
+        watcher.give_up()
     return error
 
 

@@ -210,8 +210,9 @@ class Launch:
         targets: list = []
         if isinstance(body, LateCall):
             targets = [self.now(replica) for replica in cython.cast(LateCall, body).targets]
-        self.port.call_here(self.slot, GraphCall(calls, body, self.binding, self.apart, self.is_once), targets)
-        calls.count += 1
+        call = GraphCall(calls, body, self.binding, self.apart, self.is_once)
+        self.port.call_here(self.slot, call, targets)
+        calls.all.append(call)
         return 0
 
     def play_captured(self, operation: tuple):
@@ -252,9 +253,9 @@ class Launch:
             self.unread = ()
             self.calls = None
             self.marks, self.values, self.binding = before
-        if calls is None or calls.count == 0:
+        if calls is None or not calls.all:
             return graph, marks, None
-        calls.left = calls.count
+        calls.left = len(calls.all)
         return graph, marks, calls
 
     def play_on(self, port, things):
@@ -476,7 +477,7 @@ class GraphCalls:
     """
 
     def __init__(self):
-        self.count = 0
+        self.all = []
         self.left = 0  # that the first launch has not called yet
         self.launches = collections.deque()
 
@@ -485,21 +486,40 @@ class GraphCalls:
         self.launches.append((launch, launch.values))
         launch.left += 1
         launch.expected = True
-        launch.engine.queued += self.count
+        launch.engine.queued += len(self.all)
+        launch.engine.calling[id(self)] = self
 
     def take_back(self, launch: Launch):
         """It did not get it."""
-        self.launches.pop()
-        launch.left -= 1
-        launch.engine.queued -= self.count
+        if launch in [known[0] for known in self.launches]:  # else the driver lost its device over it
+            self.launches.pop()
+            launch.left -= 1
+            launch.engine.queued -= len(self.all)
 
-    def one_done(self):
-        """A body was called."""
+    def one_done(self, launch: Launch):
+        """A body of a launch was called."""
+        if not self.launches or self.launches[0][0] is not launch:
+            return  # nobody waits for it any more
         self.left -= 1
         if self.left == 0:
-            self.left = self.count
-            launch: Launch = self.launches.popleft()[0]
-            launch.one_done()
+            self.end_first()
+
+    def end_first(self):
+        """All that the first launch calls was called."""
+        self.left = len(self.all)
+        launch: Launch = self.launches.popleft()[0]
+        if not self.launches:
+            launch.engine.calling.pop(id(self), None)
+        launch.one_done()
+
+    def give_up(self):
+        """The driver has lost its device, and calls nothing any more; it says so whoever asks."""
+        while self.launches:
+            launch: Launch = self.launches[0][0]
+            for call in self.all:
+                call.give_up()
+            launch.engine.ran += self.left
+            self.end_first()
 
 
 class GraphCall:
@@ -516,7 +536,20 @@ class GraphCall:
         self.apart = apart
         self.once = once
 
+    def give_up(self):
+        """It will not be called: nobody waits for what it would say."""
+        if isinstance(self.body, Last):
+            inner: Launch = self.body.launch
+            if inner.left:
+                inner.one_done()
+        elif self.once:
+            late: LateCall = self.body
+            if late.outcome is not None:
+                late.outcome.pending = False
+
     def __call__(self):
+        if not self.calls.launches:
+            return
         launch, values = self.calls.launches[0]
         try:
             if self.once or isinstance(self.body, Last):
@@ -525,4 +558,4 @@ class GraphCall:
                 values = values if self.binding is None else self.binding(values)
                 Call(launch if self.apart is None else self.apart, self.body, values)()
         finally:
-            self.calls.one_done()
+            self.calls.one_done(launch)

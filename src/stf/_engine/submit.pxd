@@ -41,6 +41,7 @@ cdef class Engine:
     cdef EventSet backlog
     cdef int since_look
     cdef int64_t queued
+    cdef readonly dict calling  # by id: the bodies of graphs that the driver was given, and that it has not called
     cdef int64_t ran
     cdef public object context
     cdef object __weakref__

@@ -68,7 +68,7 @@ class Engine:
         self.claim_queue = []
         self.backlog = EventSet()
         self.since_look = 0
-        self.queued = self.ran = 0
+        self.queued, self.ran, self.calling = 0, 0, {}
         self.max_pending = max_pending
         self.max_partials = max_partials
         self.context = None
