@@ -401,3 +401,89 @@ def test_a_device_that_is_lost_calls_no_bodies(run, call, thread):
         assert cuda_host_nodes.count() == 0
 
     run(body, FAKECUDA_FAIL=f"{call}:CUDA_ERROR_ILLEGAL_ADDRESS", STF_SUBMIT_THREAD=thread)
+
+
+def test_threads_that_capture_at_once_keep_their_bodies(run):
+    @run
+    def body():
+        import sys
+
+        sys.setswitchinterval(1e-6)
+        lock, barrier, wrong = threading.Lock(), threading.Barrier(2), []
+
+        def work(ctx):
+            x = ctx.logical_data(np.zeros(4))
+            for k in range(60):
+                g = ctx.task_graph()
+                with lock, g:
+                    scale(x, 1.0)
+                    ctx.host_launch(x.rw(), args=(1.0,), uses_cuda=False)(lambda a, n: grow(a, n))
+                    scale(x, 1.0)
+                barrier.wait()
+                for _ in range(3):
+                    g.launch()
+                if x.numpy().tolist() != [3.0 * (k + 1)] * 4:
+                    wrong.append((k, x.numpy().tolist()))
+                barrier.wait()
+                g.close()
+
+        with stf.context(devices="cuda:0") as ctx:
+            threads = [threading.Thread(target=work, args=(ctx,)) for _ in range(2)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        gc.collect()
+        assert not wrong and cuda_host_nodes.count() == 0
+
+
+def test_a_value_that_cannot_be_computed_fails_the_launch(run):
+    @run
+    def body():
+        with stf.context(devices="cuda:0") as ctx:
+            x = ctx.logical_data(np.full(4, 64.0))
+            g = ctx.task_graph("inner")
+            m = g.param("m", 1.0)
+            with g:
+                ctx.host_launch(x.rw(), args=(m,), uses_cuda=False, fn=grow)
+                scale(x, 1.0)
+            o = ctx.task_graph("outer")
+            n = o.param("n", 1.0)
+            with o:
+                scale(x, 1.0)
+                g.launch(m=1.0 / n)
+            for value in (1.0, 2.0, 4.0):
+                o.launch(n=value)
+            assert x.numpy().tolist() == [65.75] * 4
+            with pytest.raises(stf.TaskFailedError, match="division by zero"):
+                o.launch(n=0.0)
+                ctx.synchronize()
+            assert ctx.engine.pending() == 0
+            x.accept()
+            o.launch(n=2.0)
+            assert x.numpy().tolist() == [66.25] * 4
+
+
+def test_a_graph_launched_at_a_stream_of_the_callers_is_played(run):
+    @run
+    def body():
+        told, s = Told(), cupy.cuda.Stream(non_blocking=True)
+        with stf.context(devices="cuda:0") as ctx:
+            x, place = ctx.logical_data(np.ones(4)), stf.exec_place.cuda_stream(s.ptr)
+            with place:
+                scale(x, 2.0)
+                g = ctx.task_graph("there")
+                with g:
+                    scale(x, 2.0)
+                for _ in range(3):
+                    g.launch()
+            h = ctx.task_graph("here")
+            with h:
+                scale(x, 2.0)
+                scale.on(place)(x, 0.5)
+            for _ in range(3):
+                h.launch()
+            assert x.numpy().tolist() == [16.0] * 4
+        assert any(
+            "'here' is not one graph" in line and "a stream, or in a context, of yours" in line for line in told.lines
+        )

@@ -53,6 +53,7 @@ class StreamBackend(LanePort):
         self.owns_driver = owns_driver
         self.name = "stream"
         self.is_lent = self.captured = False
+        self.capturable = 1 << 30
 
     def start_after(self, place, pointer, captured):
         """Let all work start after what is on a caller's stream now, which may be captured."""
@@ -68,6 +69,8 @@ class StreamBackend(LanePort):
     def make_lane(self, lane):
         if self.captured and lane.place == 0 and lane.kind == HOST:
             raise CaptureError("it runs on the host")
+        if lane.place >= self.capturable:
+            raise CaptureError("it runs on a stream, or in a context, of yours")
         lane.stream = self.make_stream(lane.place)
         if self.is_lent:
             self.driver.entrust(lane.stream, self.captured)
@@ -193,6 +196,9 @@ class StreamBackend(LanePort):
     def fill_capture(self, place, capture, play):
         try:
             inner = StreamBackend(self.driver, self.width, False)
+            inner.capturable = len(inner.devices)
+            for device in self.devices[inner.capturable :]:
+                inner.add_place(device, None)
             try:
                 inner.start_after(place, capture.pointer, True)
                 slot = play(inner)
@@ -235,7 +241,7 @@ class StreamBackend(LanePort):
     def takes_graph(self, slot, place):
         """Whether a graph for a place can be launched on a slot: it is there, and not captured by a caller."""
         lane = cython.cast(Lane, self.lanes[slot])
-        return lane.place == place and not self.captured
+        return lane.place == place <= self.driver.device_count and not self.captured
 
     def prepare(self, graph):
         """Let a captured graph be ready to be launched."""

@@ -209,18 +209,23 @@ cdef class Capture:
         CaptureError
             The capture was spoilt.
         """
-        cdef cu.CUgraph graph = NULL
-        cdef size_t nodes = 0
         if self.stream == NULL:
             return None
         stream = self.stream
         self.stream = NULL
-        self.store.captures -= 1
+        try:
+            return self.ended(stream)
+        finally:
+            self.store.captures -= 1  # others may have ended meanwhile, and have left what is known of this one
+            self.store.forget_given_up()
+
+    cdef Captured ended(self, cu.CUstream stream):
+        cdef cu.CUgraph graph = NULL
+        cdef size_t nodes = 0
         try:
             code = call(host_nodes, cu.cuStreamEndCapture, stream, &graph)
             if code != cu.CUDA_SUCCESS or graph == NULL:
                 call(host_nodes, cu.cuStreamDestroy, stream)
-                self.store.forget_given_up()
                 raise CaptureError(SPOILT)
             self.store.give_stream(<int64_t><uintptr_t>self.context, stream)
             if self.part != NULL:
@@ -248,7 +253,6 @@ cdef Captured captured_of(GraphStore store, cu.CUgraph graph, cu.CUcontext conte
     if store.late or store.bodies:
         captured.late = store.late.pop(<int64_t><uintptr_t>graph, None)
         captured.bodies = store.bodies.pop(<int64_t><uintptr_t>graph, None)
-        store.forget_given_up()
     return captured
 
 

@@ -310,6 +310,8 @@ class QueueDriver(Driver):
             elif not self.issue(stream, op):
                 stream.busy = True
                 return self.offer(stream)
+            else:
+                op.body = None  # the last operation stays
             stream.head = op.next
         return 0
 

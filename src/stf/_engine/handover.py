@@ -35,7 +35,7 @@ def hand_over(engine: Engine, place, pointer):
         finally:
             engine.coherency.pauses = 0
             engine.gate.leave()
-        release.wait_outside(engine, events)
+        release.wait_outside(engine, events, patience)
         patience += 1
     lead(engine, place, device_tails(engine), pointer, owners)
 

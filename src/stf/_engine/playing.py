@@ -430,19 +430,21 @@ def make_bound(make, binding, values):
 
 
 class Call:
-    """A recorded body, to be called in one launch."""
+    """A recorded body, to be called in one launch: with those `values`, or with what `binding` makes of them."""
 
-    def __init__(self, launch, body, values):
+    def __init__(self, launch, body, values, binding=None):
         self.launch = launch
         self.body = body
         self.values = values  # those of a graph in another one are its own
+        self.binding = binding
 
     def __call__(self):
         launch: Launch = self.launch
         try:
             if isinstance(self.body, LateCall):
                 body: LateCall = self.body
-                body = body.again(self.values, launch.rebinding)
+                values = self.values if self.binding is None else self.binding(self.values)
+                body = body.again(values, launch.rebinding)
                 if launch.failed() is None:
                     launch.failure = body.run()
                 else:
@@ -555,7 +557,6 @@ class GraphCall:
             if self.once or isinstance(self.body, Last):
                 self.body()
             else:
-                values = values if self.binding is None else self.binding(values)
-                Call(launch if self.apart is None else self.apart, self.body, values)()
+                Call(launch if self.apart is None else self.apart, self.body, values, self.binding)()
         finally:
             self.calls.one_done(launch)

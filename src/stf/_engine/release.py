@@ -30,6 +30,7 @@ if not cython.compiled:
 
 MAX_DEFERRED = 256
 BODY_STEP_S = 0.0005  # how often a context that ends looks whether a body of another one still uses it
+PATIENT = 16  # pauses without a sleep
 
 
 def drain(engine: Engine):
@@ -415,7 +416,7 @@ def retire_all(engine: Engine):
         finally:
             engine.coherency.pauses = 0
             engine.gate.leave()
-        wait_outside(engine, events)
+        wait_outside(engine, events, patience)
         patience += 1
 
 
@@ -471,11 +472,14 @@ def pause_for(engine: Engine, pending: EventSet):
         raise Pause(pending)
 
 
-def wait_outside(engine: Engine, events: EventSet):
-    """Wait for what a pause was for; no gate may be held."""
+def wait_outside(engine: Engine, events: EventSet, patience):
+    """Wait for what a pause was for; no gate may be held.
+
+    On a device that is lost no wait takes time, and bodies on other threads need some to end.
+    """
     if events.count:
         waits.wait(engine.root, events)
-    else:
+    if events.count == 0 or patience >= PATIENT:
         time.sleep(BODY_STEP_S)
 
 
