@@ -162,7 +162,7 @@ def make_body(task: TaskCore, fn, args, written, kinds=None, late=None, origins=
     if engine.scope is not None:
         body.data = [access.data_id for access in task.accesses]
         body.origins = origins if late is None else None
-        body.targets = [recorded_replica(task, i) for i in range(len(task.accesses)) if is_target(task, i)]
+        body.targets = task.targets()
     elif engine.validate:
         body.check = adapters.watch(task)
     return body
@@ -339,18 +339,7 @@ def submit_body(task: TaskCore, fn, extra, lib=None):
 
 def origin_of(task: TaskCore, position, index, lib):
     """What an argument of a recorded body is made of: (position, replica, whether it is written, library)."""
-    return (position, recorded_replica(task, index), task.joined_mode(index) != READ, lib)
-
-
-def recorded_replica(task: TaskCore, index):
-    """What a recorded body knows of the memory of an access: a partial result is dropped soon."""
-    replica: Replica = task.replica_at(index)
-    return replica.shadow() if replica.origin is None else replica.origin
-
-
-def is_target(task: TaskCore, index):
-    """Whether a body may write the memory of an access."""
-    return task.replica_at(index) is not None and task.joined_mode(index) != READ
+    return (position, task.recorded_replica(index), task.joined_mode(index) != READ, lib)
 
 
 def begin_body(task):

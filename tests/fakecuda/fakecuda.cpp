@@ -116,6 +116,7 @@ struct Work {
     Ranges ranges = {};                        // must be alive while the body runs; null: an illegal address
     std::function<Ranges()> find_ranges = {};  // for addresses that are looked at only then, as by kernels
     std::function<void()> finish = {};         // runs with the lock, in any case
+    std::function<std::function<void()>()> at_launch = {};  // makes the body when the graph is launched that it is part of
 };
 
 struct Stream {
@@ -1056,6 +1057,11 @@ CUresult copy(Call &call, const Box &to, const Box &from, const Extent &extent, 
         work.body = [=] { copy_rows(to, taken->box, extent); };
     } else {
         work.body = [=] { copy_rows(to, from, extent); };
+        if (to_range && !from_range)  // in a graph it is read when that is launched
+            work.at_launch = [=] {
+                auto taken = snapshot(from, extent);
+                return std::function<void()>([=] { copy_rows(to, taken->box, extent); });
+            };
     }
     submit(call.lock, stream, std::move(work));
     if (stream->capture) return CUDA_SUCCESS;
@@ -1228,6 +1234,14 @@ shared_ptr<Graph> copy_of(const shared_ptr<Graph> &graph) {
     for (auto &node : copy->nodes)
         if (node.inner) node.inner = copy_of(node.inner);
     return copy;
+}
+
+// What copies of a graph that is launched read of pageable memory, they read now.
+void read_pageable(Graph &graph) {
+    for (auto &node : graph.nodes) {
+        if (node.work.at_launch) node.work.body = node.work.at_launch();
+        if (node.inner) read_pageable(*node.inner);
+    }
 }
 
 // Whether graphs have the same nodes and edges, but for what the nodes work on.
@@ -2407,7 +2421,9 @@ CUresult CUDAAPI cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
         };
         submit(call.lock, stream, std::move(work));
     }
-    submit_graph(call.lock, stream, copy_of(graph), random);  // which later updates do not change
+    graph = copy_of(graph);  // which later updates do not change
+    read_pageable(*graph);
+    submit_graph(call.lock, stream, graph, random);
     return CUDA_SUCCESS;
 }
 

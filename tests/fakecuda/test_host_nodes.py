@@ -177,7 +177,7 @@ def test_the_handle_of_a_graph_with_bodies(run):
             n, s = ctypes.c_size_t(), new_stream()
             pointer = g.handle
             assert g.handle == pointer and not driver.cuGraphGetNodes(ctypes.c_void_p(pointer), None, ctypes.byref(n))
-            assert n.value == 5  # two kernels, a host node, two copies
+            assert n.value == 7  # two kernels, a body, two copies by way of pinned memory, of two nodes each
             g.launch()
             assert x.numpy().tolist() == [2.5] * 4 and codes == [0]  # in pieces: where it may use CUDA
             with ctx.task(x.rw()):  # where launches leave it: on the device alone

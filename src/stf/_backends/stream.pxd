@@ -12,7 +12,8 @@ cdef class StreamBackend(LanePort):
     cdef dict origins
     cdef readonly bint is_lent
     cdef public int capturable  # places from here on are streams and contexts of the user's, where nothing is captured
-    cpdef int start_after(self, int place, int64_t pointer, bint captured) except -1
+    cdef int staged
+    cpdef int start_after(self, int place, int64_t pointer, bint captured, int staged) except -1
     cdef int make_lane(self, Lane lane) except -1
     cdef int make_stream(self, int place) except -1
     cdef int make_wait(self, Lane lane, Lane other, int64_t sequence) except -1

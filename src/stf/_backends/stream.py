@@ -53,12 +53,18 @@ class StreamBackend(LanePort):
         self.owns_driver = owns_driver
         self.name = "stream"
         self.is_lent = self.captured = False
+        self.staged = 0
         self.capturable = 1 << 30
 
-    def start_after(self, place, pointer, captured):
-        """Let all work start after what is on a caller's stream now, which may be captured."""
+    def start_after(self, place, pointer, captured, staged):
+        """Let all work start after what is on a caller's stream now, which may be captured.
+
+        What is captured may have bodies on the host; then copies of memory that is not pinned are `staged`: 1 in a
+        graph that is launched here, 2 in one that others launch.
+        """
         self.is_lent = True
         self.captured = captured
+        self.staged = staged
         slot = self.begin(place, EventSet(), COMPUTE)
         try:
             self.follow(slot, pointer)
@@ -73,7 +79,7 @@ class StreamBackend(LanePort):
             raise CaptureError("it runs on a stream, or in a context, of yours")
         lane.stream = self.make_stream(lane.place)
         if self.is_lent:
-            self.driver.entrust(lane.stream, self.captured)
+            self.driver.entrust(lane.stream, self.captured, self.staged)
         return 0
 
     def make_stream(self, place):
@@ -189,18 +195,18 @@ class StreamBackend(LanePort):
         lane = cython.cast(Lane, self.lanes[slot])
         return self.driver.queue_captured(lane.stream, captured, changes)
 
-    def capture(self, place, play):
+    def capture(self, place, play, staged):
         """What ``play(port)`` puts on the lanes of a captured stream, as a graph; it returns the last slot."""
-        return self.fill_capture(place, self.driver.begin_capture(self.devices[place]), play)
+        return self.fill_capture(place, self.driver.begin_capture(self.devices[place]), play, staged)
 
-    def fill_capture(self, place, capture, play):
+    def fill_capture(self, place, capture, play, staged=0):
         try:
             inner = StreamBackend(self.driver, self.width, False)
             inner.capturable = len(inner.devices)
             for device in self.devices[inner.capturable :]:
                 inner.add_place(device, None)
             try:
-                inner.start_after(place, capture.pointer, True)
+                inner.start_after(place, capture.pointer, True, staged)
                 slot = play(inner)
                 inner.lead(slot, capture.pointer)
                 inner.end(slot)

@@ -1,6 +1,8 @@
 from libc.stdint cimport int64_t
 
 cdef enum:
+    STAGED_HERE = 1  # for a graph that is launched here, and kept by who has it
+    STAGED = 2  # for one that others launch
     MANAGED = -2
 
 cdef class Driver:
@@ -36,7 +38,7 @@ cdef class Driver:
     cpdef bint defers(self, int stream, object captured) except -1
     cpdef int queue_captured(self, int stream, object captured, list changes) except -1
     cpdef int lead(self, int stream, int64_t pointer) except -1
-    cpdef int entrust(self, int stream, bint captured) except -1
+    cpdef int entrust(self, int stream, bint captured, int staged=*) except -1
     cpdef int keep(self, int stream, object what) except -1
     cpdef object look(self)
     cpdef int call(self, int stream, object body) except -1

@@ -13,12 +13,12 @@ from libc.stdint cimport int64_t, uintptr_t
 
 from cuda.bindings cimport cydriver as cu
 
-from stf._drivers.base cimport MANAGED
+from stf._drivers.base cimport MANAGED, STAGED_HERE
 from stf._drivers.cuda cimport CudaDriver
 from stf._drivers.cuda_graphs cimport Captured, GraphStore, graph_of
 from stf._drivers.cuda_submitter cimport LAUNCH_GRAPH
 from stf._drivers.cuda_devices cimport FAR, Device, check, pop, push, told
-from stf._drivers.cuda_stages cimport STAGE_BYTES, Stage, Store, copy_in, copy_out
+from stf._drivers.cuda_stages cimport STAGE_BYTES, Stage, StageHold, Store, copy_in, copy_out
 from stf._drivers.cuda_gil cimport call, host_nodes
 from stf._drivers.cuda_host_nodes cimport GraphKeep, HostMemory, add_host_node, forget_gone, keep_in_graph
 from stf._drivers.cuda_memory cimport is_cudas
@@ -196,12 +196,13 @@ cdef class CallersDriver(CudaDriver):
                 return 0  # the capture was given up, and nothing of it runs
         return CudaDriver.wait_event(self, stream, other, sequence)
 
-    cpdef int entrust(self, int stream, bint captured) except -1:
+    cpdef int entrust(self, int stream, bint captured, int staged=0) except -1:
         cdef Stream lane = <Stream>self.streams[stream]
         if lane.device >= 0:
             self.flush()
             (<DeviceStream>lane).lent = True
             (<DeviceStream>lane).captured = captured
+            (<DeviceStream>lane).staged = staged
         return 0
 
     cpdef int keep(self, int stream, object what) except -1:
@@ -343,10 +344,12 @@ cdef class CallersDriver(CudaDriver):
             self.sweep()
             unfinished[:] = [item for item in unfinished if not isinstance(item, GraphKeep) or not (<GraphKeep>item).gone[0]]
             unfinished.extend(self.graphs)
+            self.stages += [item for item in unfinished if isinstance(item, Stage)]
+            unfinished[:] = [item for item in unfinished if not isinstance(item, Stage)]
             before = push((<Device>self.devices[0]).context)
             for item in self.stages:
                 if (<Stage>item).store.busy:
-                    unfinished.append(item)  # the device is lost, or captures
+                    unfinished.append(item)  # the device is lost, or captures, or others have a graph with it
                 else:
                     call(host_nodes, cu.cuMemFreeHost, (<Stage>item).store.pinned)
             pop(before)
@@ -427,12 +430,14 @@ cdef class CallersDriver(CudaDriver):
 
     cdef int issue_copy(self, DeviceStream lane, int64_t target, tuple target_strides, int64_t source, tuple source_strides, tuple shape, int64_t itemsize, object keep) except -1:
         cdef int64_t nbytes = itemsize
-        cdef bint outwards, inwards
-        if lane.lent and not lane.captured:
+        cdef bint outwards = False, inwards = False
+        cdef StageHold hold
+        if lane.lent and (lane.staged or not lane.captured):
             outwards = keep[0] is not None and not is_cudas(target)
             inwards = keep[1] is not None and not is_cudas(source)
             for n in shape:
                 nbytes *= n
+        if lane.lent and not lane.captured:
             if (outwards or inwards) and nbytes:
                 if target_strides == source_strides == packed_strides(shape, itemsize):
                     return self.copy_staged(lane, target, source, nbytes, outwards, keep)
@@ -440,6 +445,12 @@ cdef class CallersDriver(CudaDriver):
         elif lane.captured:
             if keep[0] is not None and self.store.captures:
                 self.note_late(lane, target, target_strides, shape, itemsize)
+            if outwards != inwards and nbytes:
+                address, strides = (source, source_strides) if outwards else (target, target_strides)
+                if extent(address, strides, shape, itemsize) == (address, address + nbytes):
+                    hold = StageHold(self.free_stage(lane, nbytes))
+                    hold.describe(nbytes, itemsize, shape, target_strides if outwards else source_strides, strides)
+                    return self.copy_in_graph(lane, target, source, hold, outwards, keep)
         elif self.late and keep[1] is not None:
             first, end = extent(source, source_strides, shape, itemsize)
             awaited = [known for known in self.late if known[0] < end and first < known[1]]
@@ -459,11 +470,25 @@ cdef class CallersDriver(CudaDriver):
         cdef Stage stage = self.free_stage(lane, nbytes)
         cdef Store* store = stage.store
         store.user, store.nbytes, store.busy = <void*><uintptr_t>(target if outwards else source), nbytes, 1
+        store.bytes, store.rank, store.held = nbytes, 0, 0
         self.flush()
         before = push(lane.context)
         code = copy_out(store, source, lane.handle) if outwards else copy_in(store, target, lane.handle)
         leave(lane, before)
         lane.keeps.append((lane.completed + 1, keep))
+        return self.demand(code, "cuMemcpyAsync", lane.device)
+
+    cdef int copy_in_graph(self, DeviceStream lane, int64_t target, int64_t source, StageHold hold, bint outwards, object keep) except -1:
+        """Let a graph copy from or to pageable memory when it gets there; CUDA would look at that in the launch."""
+        cdef Store* store = hold.stage.store
+        store.user = <void*><uintptr_t>(target if outwards else source)
+        before = push(lane.context)
+        code = copy_out(store, source, lane.handle) if outwards else copy_in(store, target, lane.handle)
+        leave(lane, before)
+        if lane.staged == STAGED_HERE:
+            self.store.bodies.setdefault(graph_of(lane.handle), []).append((keep, hold))
+        else:
+            lane.keeps.append((lane.completed + 1, (keep, hold)))
         return self.demand(code, "cuMemcpyAsync", lane.device)
 
     cdef Stage free_stage(self, DeviceStream lane, int64_t nbytes):

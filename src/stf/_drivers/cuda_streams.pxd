@@ -17,6 +17,7 @@ cdef class DeviceStream(Stream):
     cdef list keeps
     cdef bint lent
     cdef bint captured
+    cdef int staged  # under capture: whether copies of memory that is not pinned go by way of some that is
     cdef bint foreign  # of a context that is not ours
     cdef bint adopted  # the caller's own
 

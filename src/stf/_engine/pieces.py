@@ -45,6 +45,10 @@ class Piece:
         """Let a graph do it, of which this becomes a part."""
         return int(launch.play(self.program, slot, self.once))
 
+    def has_calls(self) -> bool:
+        """Whether bodies run on the host."""
+        return self.program.calls > 0 or any(part.has_calls() for part in self.parts)
+
     def refusal(self, where: int, memory: int, looped: bool, unread: frozenset[Any], hosts: bool = False) -> None:
         """Why it cannot be one graph of the driver's: nothing says so, since its parts were asked before."""
 

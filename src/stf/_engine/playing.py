@@ -248,7 +248,8 @@ class Launch:
         self.unread = frozenset(thing.flags())
         self.calls = calls = None if for_others else GraphCalls()
         try:
-            graph = self.engine.root.capture(self.task.where, lambda port: self.play_on(port, [thing]))
+            staged = 0 if not thing.has_calls() else 2 if for_others else 1
+            graph = self.engine.root.capture(self.task.where, lambda port: self.play_on(port, [thing]), staged)
         finally:
             self.unread = ()
             self.calls = None

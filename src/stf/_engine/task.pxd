@@ -87,6 +87,8 @@ cdef class TaskCore:
     cdef int find_site(self) except -1
     cdef int position_of(self, int index) except -2
     cdef Replica replica_at(self, int index)
+    cdef Replica recorded_replica(self, int index)
+    cdef list targets(self)
     cpdef int joined_mode(self, int index) except -1
 
 cdef int references(TaskCore task) except -1

@@ -91,6 +91,17 @@ class TaskCore:
                 return i
         raise IndexError(f"task {self.label()} was not given access {index}")
 
+    def recorded_replica(self, index):
+        """What a recorded body knows of the memory of an access: a partial result is dropped soon."""
+        replica: Replica = self.replica_at(index)
+        return replica.shadow() if replica.origin is None else replica.origin
+
+    def targets(self):
+        """The memory that a recorded body may write."""
+        accesses = range(len(self.accesses))
+        written = [i for i in accesses if self.replica_at(i) is not None and self.joined_mode(i) != READ]
+        return [self.recorded_replica(i) for i in written]
+
     def replica_at(self, index):
         """The replica that access `index` was given."""
         return self.replicas[self.position_of(index)]
