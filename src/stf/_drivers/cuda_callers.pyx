@@ -254,6 +254,8 @@ cdef class CallersDriver(CudaDriver):
 
     cdef int launch_captured(self, DeviceStream lane, Captured graph) except -1:
         """Launch a graph; note what it writes of the host's memory."""
+        if self.late and graph.early is not None:
+            self.settle_late(lane, graph.early)
         graph.launch(lane.handle, lane.captured or lane.foreign)
         if graph.late is not None:
             self.late.update(graph.late)
@@ -367,6 +369,8 @@ cdef class CallersDriver(CudaDriver):
             raise self.lost
         if self.defers(stream, graph):
             return self.queue_captured(stream, graph, None)
+        if self.late and graph.early is not None:
+            self.settle_late(lane, graph.early)
         cdef bint may_help = graph.proven and not (lane.captured or lane.foreign) and graph.context == lane.context
         if may_help and (self.submitter.takes() if graph.late is None else self.submitter.takes_slow()):
             self.submitter.put(LAUNCH_GRAPH, lane.context, lane.handle, <int64_t><uintptr_t>graph.executable.handle, lane.device)
@@ -451,13 +455,20 @@ cdef class CallersDriver(CudaDriver):
                     hold = StageHold(self.free_stage(lane, nbytes))
                     hold.describe(nbytes, itemsize, shape, target_strides if outwards else source_strides, strides)
                     return self.copy_in_graph(lane, target, source, hold, outwards, keep)
+            if keep[1] is not None and self.store.captures and not is_cudas(source):
+                read = extent(source, source_strides, shape, itemsize)
+                self.store.early.setdefault(graph_of(lane.handle), []).append(read)
         elif self.late and keep[1] is not None:
-            first, end = extent(source, source_strides, shape, itemsize)
-            awaited = [known for known in self.late if known[0] < end and first < known[1]]
-            if awaited:
-                self.drain_stream(lane)  # which comes after those graphs; CUDA reads such memory at once
-                self.late.difference_update(awaited)
+            self.settle_late(lane, [extent(source, source_strides, shape, itemsize)])
         return CudaDriver.issue_copy(self, lane, target, target_strides, source, source_strides, shape, itemsize, keep)
+
+    cdef int settle_late(self, DeviceStream lane, list spans) except -1:
+        """Wait for graphs that write memory which CUDA is about to read at once; the stream comes after these."""
+        awaited = [known for known in self.late if any([known[0] < end and first < known[1] for first, end in spans])]
+        if awaited:
+            self.drain_stream(lane)
+            self.late.difference_update(awaited)
+        return 0
 
     cdef int note_late(self, DeviceStream lane, int64_t target, tuple strides, tuple shape, int64_t itemsize) except -1:
         """Remember of a graph that is being captured that it writes memory of the host, unless that is pinned."""

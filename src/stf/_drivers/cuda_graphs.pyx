@@ -85,8 +85,10 @@ cdef class GraphStore:
         How many captures have not ended.
     late : dict of int to list of tuple
         The memory of the host, not pinned, that graphs which are being captured write: (first, end) by the graph.
-    bodies : dict of int to list of OwnNode
-        What graphs that are being captured call on the host, by the graph.
+    early : dict of int to list of tuple
+        The memory of the host, not pinned, that they read when they are launched.
+    bodies : dict of int to list
+        What they have on the host: `OwnNode`, and pinned memory of copies.
     """
 
     def __init__(self, int64_t limit):
@@ -94,6 +96,7 @@ cdef class GraphStore:
         self.streams = {}
         self.late = {}
         self.bodies = {}
+        self.early = {}
         self.executables = OrderedDict()
 
     cdef cu.CUstream take_stream(self, int64_t context, str where) except *:
@@ -142,6 +145,7 @@ cdef class GraphStore:
         """Forget what is known of graphs whose capture was given up."""
         if self.captures == 0:
             self.late.clear()
+            self.early.clear()
             self.bodies.clear()
         return 0
 
@@ -250,8 +254,9 @@ cdef Captured captured_of(GraphStore store, cu.CUgraph graph, cu.CUcontext conte
     cdef Captured captured = Captured()
     captured.store, captured.graph, captured.context, captured.where = store, graph, context, where
     captured.node_count = nodes
-    if store.late or store.bodies:
+    if store.late or store.bodies or store.early:
         captured.late = store.late.pop(<int64_t><uintptr_t>graph, None)
+        captured.early = store.early.pop(<int64_t><uintptr_t>graph, None)
         captured.bodies = store.bodies.pop(<int64_t><uintptr_t>graph, None)
     return captured
 
