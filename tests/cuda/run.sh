@@ -16,10 +16,11 @@ run() {
 export -f run
 export OUT
 ls tests/cuda/test_*.py tests/multigpu/test_*.py tests/conformance/test_*.py tests/errors/test_*.py 2>/dev/null |
-    grep -v 'tests/cuda/test_\(memory\|times\).py\|tests/multigpu/test_cholesky_on_two.py' |
+    grep -v 'tests/cuda/test_\(gil\|memory\|times\).py\|tests/multigpu/test_cholesky_on_two.py' |
     xargs -P "${JOBS:-8}" -I{} bash -c 'run "$1"' run {}
 status=$?
 run tests/cuda/test_memory.py || status=1 # fills the device: alone
+run tests/cuda/test_gil.py || status=1    # measures what tasks cost: alone
 run tests/cuda/test_times.py || status=1  # measures kernels: alone
 run tests/multigpu/test_cholesky_on_two.py || status=1 # cuSOLVERMg is inaccurate now and then beside other work: alone
 cat "$OUT"/test_*.log >"$OUT/gpu-test.log"

@@ -204,6 +204,7 @@ def test_recordings_leave_nothing_behind(run):
                 g.launch(a=-1.0)
                 g.launch(a=-1.0)
                 g.close()
+                ctx.synchronize()  # else executables are kept for as many recordings as were alive at once
 
             for _ in range(20):
                 record()
