@@ -12,7 +12,7 @@ from stf._engine.access import Access
 from stf._engine.deps import EventSet
 from stf._engine.failures import Failure, site_text
 from stf._engine.late import LateCall
-from stf._engine.values import is_same
+from stf._engine.values import are_same
 from stf.annotations import Stream
 from stf.closures import check_globals, injections
 from stf.errors import CaptureError, PlaceError, TaskFailedError
@@ -594,11 +594,6 @@ class BodyCapture(Recaptured):
 def is_out_of_memory(error):
     """Whether a library says that there is no more memory of its device; CuPy and torch have types of that name."""
     return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
-
-
-def are_same(values, others):
-    """Whether values of parameters are the same: numbers by value, other objects by identity."""
-    return all([one is other or is_same(one, other) for one, other in zip(values, others, strict=True)])
 
 
 def end_recorded(engine, task):

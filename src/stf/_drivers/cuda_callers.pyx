@@ -15,7 +15,7 @@ from cuda.bindings cimport cydriver as cu
 
 from stf._drivers.base cimport MANAGED, STAGED_HERE
 from stf._drivers.cuda cimport CudaDriver
-from stf._drivers.cuda_graphs cimport Captured, GraphStore, graph_of
+from stf._drivers.cuda_graphs cimport Captured, GraphStore, graph_of, refuse_wait
 from stf._drivers.cuda_submitter cimport LAUNCH_GRAPH
 from stf._drivers.cuda_devices cimport FAR, Device, check, pop, push, told
 from stf._drivers.cuda_stages cimport STAGE_BYTES, Stage, StageHold, Store, copy_in, copy_out
@@ -645,10 +645,3 @@ cdef class CallersDriver(CudaDriver):
 
     cdef int drain_stream(self, DeviceStream stream) except -1:
         return refuse_wait() if stream.captured else CudaDriver.drain_stream(self, stream)
-
-
-cdef int refuse_wait() except -1:
-    raise CaptureError(
-        "the host waits for work that is being captured, and that runs only when the graph is launched; wait for the "
-        "caller's stream after a launch"
-    )

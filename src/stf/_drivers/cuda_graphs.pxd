@@ -46,3 +46,4 @@ cdef class Captured:
     cdef int renew_launch(self, cu.CUgraphNode node, tuple shape, bytes arguments) except -1
 
 cdef int64_t graph_of(cu.CUstream stream) except -1
+cdef int refuse_wait() except -1

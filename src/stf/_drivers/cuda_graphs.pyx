@@ -52,6 +52,13 @@ cdef int64_t graph_of(cu.CUstream stream) except -1:
     return <int64_t><uintptr_t>tail_of(stream).graph
 
 
+cdef int refuse_wait() except -1:
+    raise CaptureError(
+        "the host waits for work that is being captured, and that runs only when the graph is launched; wait for the "
+        "caller's stream after a launch"
+    )
+
+
 def last_node(int64_t pointer):
     """The address of the node that a captured stream had last."""
     cdef Tail tail = tail_of(<cu.CUstream><uintptr_t>pointer)

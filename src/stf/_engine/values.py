@@ -30,6 +30,11 @@ def is_same(value, other):
     return type(value) in PLAIN and value == other
 
 
+def are_same(values, others):
+    """Whether values of parameters are the same: numbers by value, other objects by identity."""
+    return all([one is other or is_same(one, other) for one, other in zip(values, others, strict=True)])
+
+
 def are_fixed(values):
     """Whether no value of a launch can change in place."""
     return values is not None and all([type(value) in PLAIN or type(value) in INEXACT for value in values.values()])
