@@ -207,7 +207,7 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
         """Begin on a caller's stream; its device is the default place."""
         self.attach(self.engine, self._spec.numbers.index(caller.ordinal) + 1)
         try:
-            self.engine.port.start_after(self.default_code, caller.pointer, caller.captured, 2 * caller.captured)
+            self.engine.port.start_after(self.default_code, caller.pointer, caller.captured)
         except BaseException:
             self.engine.port.shutdown()
             raise

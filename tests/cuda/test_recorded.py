@@ -462,6 +462,35 @@ def test_cuda_calls_bodies_of_a_handle(ctx):
     launched.destroy()
 
 
+def test_small_memory_in_a_callers_graph_with_bodies():
+    """CUDA would read it when the graph is launched, before the bodies have written it."""
+    from cuda.bindings import driver
+
+    wholes = [np.full(8, 3.0), np.full((6, 8), 3.0), np.array(3.0)]
+    views = [wholes[0], wholes[1][::2, ::-3], wholes[2]]
+    graph, want = done(driver.cuGraphCreate(0)), 3.0
+    with stf.context(graph=int(graph)) as filling:
+
+        def grow(a):
+            a += 1
+
+        for view in views:
+            item = filling.logical_data(view)
+            halve(item)
+            filling.host_launch(item.rw())(grow)
+            halve(item, 3.0)
+    launched = Launched(graph)
+    done(driver.cuGraphDestroy(graph))
+    launched.launch(3)
+    for _ in range(3):
+        want = (want / 2 + 1) * 3
+    for view, whole in zip(views, wholes, strict=True):
+        assert (view == want).all()
+        view[...] = 3.0
+        assert (whole == 3.0).all()
+    launched.destroy()
+
+
 def test_cuda_calls_bodies_of_a_callers_graph_as_long_as_it_lives():
     from cuda.bindings import driver
 

@@ -487,3 +487,56 @@ def test_a_graph_launched_at_a_stream_of_the_callers_is_played(run):
         assert any(
             "'here' is not one graph" in line and "a stream, or in a context, of yours" in line for line in told.lines
         )
+
+
+@pytest.mark.parametrize("whose", ["ours", "callers"])
+def test_small_arrays_with_gaps_in_a_graph_with_bodies(run, whose):
+    """What is copied from and to them goes by way of pinned memory, and what is between their items stays."""
+
+    def body():
+        whose = os.environ["WHOSE"]
+        wholes = [np.full((6, 8), 3.0), np.full((6, 8), 3.0), np.full((4, 3, 5), 3.0), np.array(3.0)]
+        views = [wholes[0][::2, ::-3], wholes[1].T[1:5], wholes[2][::-1, 1, ::2], wholes[3]]
+        model, graph = [view.copy() for view in views], Graph()
+        with stf.context(**({"graph": graph} if whose == "callers" else {"devices": "cuda:0"})) as ctx:
+            data = [ctx.logical_data(view) for view in views]
+
+            def program():
+                for k, item in enumerate(data):
+                    scale(item, 2.0)
+                    ctx.host_launch(item.rw(), args=(k + 1,), uses_cuda=False)(grow)
+                    scale(item, 3.0)
+                    shift.on("host")(item, item)
+
+            if whose == "callers":
+                program()
+            else:
+                g = ctx.task_graph()
+                with g:
+                    program()
+                for _ in range(3):
+                    g.launch()
+        if whose == "callers":
+            graph.launch(3)
+        for _ in range(3):
+            for k, array in enumerate(model):
+                array[...] = (array * 2 + k + 1) * 3 * 2
+        for view, array, whole in zip(views, model, wholes, strict=True):
+            assert (view == array).all(), (view, array)
+            view[...] = 3.0
+            assert (whole == 3.0).all()
+        graph.destroy()
+
+    run(body, WHOSE=whose)
+
+
+def test_the_stand_in_reads_memory_that_is_not_pinned_as_cuda_does(run):
+    lines = [line for line in run(pageable_node).splitlines() if "bytes, " in line]
+    assert len(lines) == 12
+    assert ["copied 3" in line for line in lines] == ["pageable source" in line for line in lines]
+
+
+def pageable_node():
+    import runpy
+
+    runpy.run_path(os.environ["PYTHONPATH"].split(os.pathsep)[0] + "/../cuda/pageable_node.py", run_name="__main__")

@@ -3,7 +3,7 @@ from stf._backends.lanes cimport Lane, LanePort
 from stf._drivers.base cimport Driver
 from stf._engine.deps cimport EventSet, LANE_SHIFT
 from stf._engine.instances cimport Replica
-from stf._engine.ports cimport COMPUTE, HOST
+from stf._engine.ports cimport COMPUTE, DIRECT, HOST, STAGED
 
 cdef class StreamBackend(LanePort):
     cdef readonly Driver driver
@@ -13,7 +13,7 @@ cdef class StreamBackend(LanePort):
     cdef readonly bint is_lent
     cdef public int capturable  # places from here on are streams and contexts of the user's, where nothing is captured
     cdef int staged
-    cpdef int start_after(self, int place, int64_t pointer, bint captured, int staged) except -1
+    cpdef int start_after(self, int place, int64_t pointer, bint captured, int staged=*) except -1
     cdef int make_lane(self, Lane lane) except -1
     cdef int make_stream(self, int place) except -1
     cdef int make_wait(self, Lane lane, Lane other, int64_t sequence) except -1

@@ -18,6 +18,7 @@ from stf.errors import CaptureError
 if not cython.compiled:
     LANE_SHIFT = 44
     COMPUTE, COPY_IN, COPY_OUT, HOST = 0, 1, 2, 3
+    DIRECT, STAGED = 0, 2
 
 
 NOTHING = EventSet()
@@ -53,15 +54,11 @@ class StreamBackend(LanePort):
         self.owns_driver = owns_driver
         self.name = "stream"
         self.is_lent = self.captured = False
-        self.staged = 0
+        self.staged = DIRECT
         self.capturable = 1 << 30
 
-    def start_after(self, place, pointer, captured, staged):
-        """Let all work start after what is on a caller's stream now, which may be captured.
-
-        What is captured may have bodies on the host; then copies of memory that is not pinned are `staged`: 1 in a
-        graph that is launched here, 2 in one that others launch.
-        """
+    def start_after(self, place, pointer, captured, staged=STAGED):
+        """Let all work start after what is on a caller's stream now, which may be captured with its copies `staged`."""
         self.is_lent = True
         self.captured = captured
         self.staged = staged
@@ -199,7 +196,7 @@ class StreamBackend(LanePort):
         """What ``play(port)`` puts on the lanes of a captured stream, as a graph; it returns the last slot."""
         return self.fill_capture(place, self.driver.begin_capture(self.devices[place]), play, staged)
 
-    def fill_capture(self, place, capture, play, staged=0):
+    def fill_capture(self, place, capture, play, staged=DIRECT):
         try:
             inner = StreamBackend(self.driver, self.width, False)
             inner.capturable = len(inner.devices)

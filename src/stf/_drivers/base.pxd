@@ -1,8 +1,7 @@
 from libc.stdint cimport int64_t
 
 cdef enum:
-    STAGED_HERE = 1  # for a graph that is launched here, and kept by who has it
-    STAGED = 2  # for one that others launch
+    STAGED_HERE = 1  # as the port has it
     MANAGED = -2
 
 cdef class Driver:

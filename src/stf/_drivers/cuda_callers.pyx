@@ -455,6 +455,8 @@ cdef class CallersDriver(CudaDriver):
                     hold = StageHold(self.free_stage(lane, nbytes))
                     hold.describe(nbytes, itemsize, shape, target_strides if outwards else source_strides, strides)
                     return self.copy_in_graph(lane, target, source, hold, outwards, keep)
+            if lane.staged == STAGED_HERE and (outwards or inwards) and nbytes:
+                raise CaptureError("it copies between memory of the host that is not pinned and memory with gaps")
             if keep[1] is not None and self.store.captures and not is_cudas(source):
                 read = extent(source, source_strides, shape, itemsize)
                 self.store.early.setdefault(graph_of(lane.handle), []).append(read)
@@ -497,7 +499,7 @@ cdef class CallersDriver(CudaDriver):
         code = copy_out(store, source, lane.handle) if outwards else copy_in(store, target, lane.handle)
         leave(lane, before)
         if lane.staged == STAGED_HERE:
-            self.store.bodies.setdefault(graph_of(lane.handle), []).append((keep, hold))
+            self.store.host_parts.setdefault(graph_of(lane.handle), []).append((keep, hold))
         else:
             lane.keeps.append((lane.completed + 1, (keep, hold)))
         return self.demand(code, "cuMemcpyAsync", lane.device)

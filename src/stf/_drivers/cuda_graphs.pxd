@@ -14,7 +14,7 @@ cdef class GraphStore:
     cdef dict streams
     cdef int captures
     cdef dict late
-    cdef dict bodies
+    cdef dict host_parts
     cdef dict early
     cdef object executables
     cdef cu.CUstream take_stream(self, int64_t context, str where) except *
@@ -36,7 +36,7 @@ cdef class Captured:
     cdef public object memory  # of what was captured: lives as long as this
     cdef bint proven  # CUDA launched it, and will not refuse it
     cdef int queued  # launches that CUDA was not given yet
-    cdef list bodies  # and pinned memory that it has on the host, where it is launched here; None for none
+    cdef list host_parts  # and pinned memory that it has on the host, where it is launched here; None for none
     cdef list early  # (first, end) of memory of the host, not pinned, that CUDA reads in the launch; None for none
     cdef list late  # (first, end) of memory of the host, not pinned, that it writes; None for none
     cdef int launch(self, cu.CUstream stream, bint may_be_captured) except -1

@@ -94,7 +94,7 @@ cdef class GraphStore:
         The memory of the host, not pinned, that graphs which are being captured write: (first, end) by the graph.
     early : dict of int to list of tuple
         The memory of the host, not pinned, that they read when they are launched.
-    bodies : dict of int to list
+    host_parts : dict of int to list
         What they have on the host: `OwnNode`, and pinned memory of copies.
     """
 
@@ -102,7 +102,7 @@ cdef class GraphStore:
         self.limit = limit
         self.streams = {}
         self.late = {}
-        self.bodies = {}
+        self.host_parts = {}
         self.early = {}
         self.executables = OrderedDict()
 
@@ -145,7 +145,7 @@ cdef class GraphStore:
     cdef cu.CUresult add_call(self, cu.CUstream stream, object body) except *:
         """Let a graph that is launched here, and that a stream is captured into, call ``body()``."""
         node = OwnNode(body)
-        self.bodies.setdefault(graph_of(stream), []).append(node)
+        self.host_parts.setdefault(graph_of(stream), []).append(node)
         return put_own_node(stream, node)
 
     cdef int forget_given_up(self) except -1:
@@ -153,7 +153,7 @@ cdef class GraphStore:
         if self.captures == 0:
             self.late.clear()
             self.early.clear()
-            self.bodies.clear()
+            self.host_parts.clear()
         return 0
 
     @property
@@ -261,10 +261,10 @@ cdef Captured captured_of(GraphStore store, cu.CUgraph graph, cu.CUcontext conte
     cdef Captured captured = Captured()
     captured.store, captured.graph, captured.context, captured.where = store, graph, context, where
     captured.node_count = nodes
-    if store.late or store.bodies or store.early:
+    if store.late or store.host_parts or store.early:
         captured.late = store.late.pop(<int64_t><uintptr_t>graph, None)
         captured.early = store.early.pop(<int64_t><uintptr_t>graph, None)
-        captured.bodies = store.bodies.pop(<int64_t><uintptr_t>graph, None)
+        captured.host_parts = store.host_parts.pop(<int64_t><uintptr_t>graph, None)
     return captured
 
 

@@ -40,7 +40,8 @@ cdef class Stage:
             raise MemoryError
 
     def __dealloc__(self):
-        free(self.store.axes)
+        if self.store != NULL:
+            free(self.store.axes)
         free(self.store)
 
 

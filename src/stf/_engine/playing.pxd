@@ -4,7 +4,7 @@ from stf._engine.instances cimport INVALID, MODIFIED, SHARED, Replica
 from stf._engine.late cimport LateCall
 from stf._engine.nodes cimport CALL, CAPTURED, COPY, FILL, BYTES, HEADER, POINTERS, KEEP, LAUNCH, RUN, VARIED, Numbers, Program
 from stf._engine cimport waits
-from stf._engine.ports cimport COMPUTE, COPY_IN, COPY_OUT, HOST, Port
+from stf._engine.ports cimport COMPUTE, COPY_IN, COPY_OUT, DIRECT, HOST, STAGED, STAGED_HERE, Port
 from stf._engine.scopes cimport Outcome
 from stf._engine.submit cimport Engine
 from stf._engine.task cimport ENDED, NEW, OPEN, TaskCore

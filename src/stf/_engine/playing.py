@@ -23,6 +23,7 @@ if not cython.compiled:
     INVALID, SHARED, MODIFIED = 0, 1, 2
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
     COMPUTE, COPY_IN, COPY_OUT, HOST = 0, 1, 2, 3
+    DIRECT, STAGED_HERE, STAGED = 0, 1, 2
     NEW, OPEN, ENDED = 0, 1, 2
     LAUNCH, COPY, FILL, CALL, KEEP, CAPTURED, RUN, VARIED = 0, 1, 2, 3, 4, 5, 6, 7
 
@@ -248,7 +249,7 @@ class Launch:
         self.unread = frozenset(thing.flags())
         self.calls = calls = None if for_others else GraphCalls()
         try:
-            staged = 0 if not thing.has_calls() else 2 if for_others else 1
+            staged: cython.int = DIRECT if not thing.has_calls() else STAGED if for_others else STAGED_HERE
             graph = self.engine.root.capture(self.task.where, lambda port: self.play_on(port, [thing]), staged)
         finally:
             self.unread = ()

@@ -8,6 +8,11 @@ cdef enum:
     COPY_OUT = 2
     HOST = 3
 
+cdef enum:  # how copies of memory that is not pinned are captured: as such, or by way of pinned memory,
+    DIRECT = 0
+    STAGED_HERE = 1  # for a graph that is launched here, and kept by who has it
+    STAGED = 2  # for one that others launch
+
 cdef class Port:
     cdef readonly str name
     cdef readonly bint captured  # all is recorded in a caller's graph: nothing runs yet, and nothing can be waited for
