@@ -8,7 +8,7 @@ import pytest
 
 PRELUDE = """
 from graph_tools import *
-import threading, time
+import os, threading, time
 from stf._drivers import cuda_host_nodes
 
 NOT_PERMITTED = 800
