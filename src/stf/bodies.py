@@ -19,18 +19,11 @@ from stf.errors import CaptureError, PlaceError, TaskFailedError
 from stf.interop import adapters
 from stf.interop.current import Borrowed
 from stf.interop.jax_arrays import JaxCopy
+from stf.library_errors import is_out_of_memory, is_uncapturable, uncapturable
 from stf.params import Param
 
 TOKEN: object = adapters.TOKEN
 tensors_made: list = adapters.tensors_made
-SIGNS_OF_CAPTURE = (  # in errors of CUDA, CuPy, torch and Numba
-    "is capturing",
-    "stream capture",
-    "streamcapture",
-    "cuda graph capture",
-    "captures underway",
-)
-LIBRARIES_THAT_CAPTURE = ("cupy", "cupy_backends", "torch", "numba", "cuda", "triton")
 
 if not cython.compiled:
     from stf.closures import snapshot
@@ -201,18 +194,19 @@ def view_of(task: TaskCore, index, lib):
 
 def view_at(task, replica, writeable, lib):
     """The array of a replica that a task works on."""
-    if lib is None and task.context is not None:
-        lib = task.context.arrays
     engine: Engine = task.engine
+    if lib is None and task.context is not None:
+        lib = engine.arrays
+    on_device: cython.bint = replica.place != 0 and engine.port.enqueues(replica.place)
+    if on_device and replica.views is not None and not task.remote:
+        view = replica.views.get("cupy" if lib is None else lib)
+        if view is not None:
+            return view
     if lib is not None and lib == "jax" and replica.layout.interface is None:
         return jax_copy_of(task, replica)
     if task.remote and replica.place != engine.affine[task.where] and engine.port.enqueues(1):
         return remote_view(task, replica, writeable, lib)
-    if replica.place != 0 and engine.port.enqueues(replica.place):
-        if replica.views is not None:
-            view = replica.views.get("cupy" if lib is None else lib)
-            if view is not None:
-                return view
+    if on_device:
         return adapters.device_view(replica, lib, engine.place_numbers[replica.place])
     if lib is None and task.context is not None and replica.views is not None:
         view = replica.views.get(writeable)
@@ -390,6 +384,37 @@ def run_now(engine, task, body):
             record_body(engine, body)
     except BaseException as exception:
         error = exception
+    return end_now(engine, task, borrowed, error)
+
+
+def runs_plainly(task, args):
+    """Whether a task's body is no more than a call: it runs now, and nothing is recorded, checked or filled first."""
+    engine: Engine = task.engine
+    return (
+        task.inline
+        and engine.scope is None
+        and not engine.validate
+        and task.partials is None
+        and not (tensors_made[0] and uses_tensors(args))
+    )
+
+
+def run_plainly(engine, task, fn, args, written):
+    """As `run_now`, for such a body: without a record of it."""
+    error: BaseException = None
+    borrowed: Borrowed = None
+    try:
+        borrowed = borrow(engine.port.stream(task.slot), engine.place_numbers[task.where])
+        result = fn(*args)
+        if result is not None:
+            store_results(result, written, fn)
+    except BaseException as exception:
+        error = exception
+    return end_now(engine, task, borrowed, error)
+
+
+def end_now(engine, task, borrowed, error):
+    """End the task of a body that has run; one that raised fails."""
     if task.borrowed is not None:  # by a body that asked for its task
         inner: Borrowed = task.borrowed
         task.borrowed = None
@@ -429,31 +454,6 @@ def queue_body(engine, task, body):
         if task.state == OPEN:
             engine.fail(task, Failure(task.label(), task.call_site, error, task.written(), True))
         raise
-
-
-def is_uncapturable(task, error):
-    """Whether an error of a body says that a call cannot be captured, as CUDA and libraries put it."""
-    mine: TaskCore = task
-    engine: Engine = mine.engine
-    if engine.scope is None or not engine.port_enqueues(mine.where):
-        return False
-    library = type(error).__module__.partition(".")[0]
-    if type(error) is not RuntimeError and library not in LIBRARIES_THAT_CAPTURE:
-        return False
-    try:
-        story = str(error).lower().replace("_", " ")
-    except Exception:  # an error of someone's that cannot say what it is
-        return False
-    return any([sign in story for sign in SIGNS_OF_CAPTURE])
-
-
-def uncapturable(task, error):
-    """What is raised for such an error of a task's body."""
-    return CaptureError(
-        f"task {task.label()} ({task.call_site}) cannot be recorded: it waits for the device, moves data to or from "
-        f"the host, or calls what its library does not capture ({error}). Leave it out of the graph, or let it enqueue "
-        "all its work on the task's stream"
-    )
 
 
 def record_body(engine, body):
@@ -589,11 +589,6 @@ class BodyCapture(Recaptured):
         if captured is not None:
             captured.memory = pools  # what the body allocated, for these values
         return captured
-
-
-def is_out_of_memory(error):
-    """Whether a library says that there is no more memory of its device; CuPy and torch have types of that name."""
-    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
 
 
 def end_recorded(engine, task):

@@ -173,7 +173,6 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
         if caller is not None and resources is None:
             resources = callers.shared
         self._resources = resources
-        self.arrays = arrays
         if driver is None:
             driver = resources.driver(spec) if resources is not None else make_driver(spec)
         self._driver = driver
@@ -185,7 +184,7 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
         engine.place_numbers = [-1, *spec.numbers]
         engine.function_keys = list(spec.function_keys)
         self._more_places: dict[Any, int] = {}
-        engine.context = weakref.ref(self)
+        engine.context, engine.arrays = weakref.ref(self), arrays
         engine.make_graph_port = functools.partial(GraphBackend, port)
         engine.validate = config.validate or config.hostile is not None
         engine.blocking = config.blocking and not (caller is not None and caller.captured)

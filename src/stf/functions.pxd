@@ -1,7 +1,7 @@
 from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data, DataHandle, make_access
 from stf._engine.submit cimport Engine
 from stf._engine.task cimport TaskCore
-from stf.bodies cimport Body, begin_body, make_body, origin_of, submit, view_of
+from stf.bodies cimport Body, begin_body, make_body, origin_of, run_plainly, runs_plainly, submit, view_of
 from stf.closures cimport snapshot
 from stf.tasks cimport ContextCore, Task
 
@@ -19,10 +19,11 @@ cdef class TaskFunction:
     cdef object signature
     cdef bint closes
     cdef bint positional
+    cdef bint takes_task
     cdef list kinds
     cpdef int call(self, object context, Task task, object args, dict kwargs) except -1
     cdef dict walk(self, Task task, object args)
-    cdef Body make_body(self, Task task, object fn, list args, dict shapes)
+    cdef list put_arrays(self, Task task, list args, dict shapes, list written, list origins)
     cdef int adopt(self, Task task, object context) except -1
 
 cdef class BoundTaskFunction:

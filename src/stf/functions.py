@@ -20,7 +20,7 @@ from stf.tasks import ContextCore, Task
 
 if not cython.compiled:
     from stf._engine.access import make_access
-    from stf.bodies import begin_body, make_body, origin_of, submit, view_of
+    from stf.bodies import begin_body, make_body, origin_of, run_plainly, runs_plainly, submit, view_of
 
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
 
@@ -56,7 +56,7 @@ class TaskFunction:
         self.parameters = None
         self.signature = None
         self.kinds = None
-        self.positional = False
+        self.positional = self.takes_task = False
         self.closes = getattr(fn, "__closure__", None) is not None
 
     def __getattr__(self, name):
@@ -89,6 +89,7 @@ class TaskFunction:
         copy.signature = self.signature
         copy.kinds = self.kinds
         copy.positional = self.positional
+        copy.takes_task = self.takes_task
         return copy
 
     def __call__(self, *args, **kwargs):
@@ -108,13 +109,22 @@ class TaskFunction:
         self.adopt(task, context)
         fn = snapshot(self.fn, task) if self.closes else self.fn
         engine: Engine = task.engine
+        values = list(args)
+        written = []
+        body = None
         begin_body(task)
         try:
-            body = self.make_body(task, fn, list(args), shapes)
+            origins = None if engine.scope is None else []
+            late = self.put_arrays(task, values, shapes, written, origins)
+            if late is not None or self.kinds is not None or not runs_plainly(task, values):
+                body = make_body(task, fn, values, written, self.kinds, late, None if self.takes_task else origins)
         except BaseException:
             engine.withdraw(task)
             raise
-        submit(task, body)
+        if body is None:
+            run_plainly(engine, task, fn, values, written)
+        else:
+            submit(task, body)
         return 0
 
     def walk(self, task, args):
@@ -145,14 +155,15 @@ class TaskFunction:
         task.accesses = tuple(accesses)
         return shapes
 
-    def make_body(self, task, fn, args, shapes):
-        """The body with the task's arrays in place of its data."""
+    def put_arrays(self, task, args, shapes, written, origins):
+        """Put the task's arrays in place of its data, and append those that results go to.
+
+        Return the positions of what is built when the body runs, or None.
+        """
         i: cython.int
         first: cython.int = 0
-        written = []
         late = None
         engine: Engine = task.engine
-        origins = None if engine.scope is None else []
         for i in range(len(args)):
             parameter: Parameter = self.parameters[i]
             if parameter.mode:
@@ -168,7 +179,7 @@ class TaskFunction:
                         late = [i] if late is None else [*late, i]
                 else:
                     count = leaves(shapes[i])
-                    if parameter.mode != READ and (lib or task.context.arrays) == "jax":
+                    if parameter.mode != READ and (lib or engine.arrays) == "jax":
                         refuse_container(self.symbol, parameter.name)
                     value = Rebuild([view_of(task, first + k, lib) for k in range(count)], shapes[i])
                     first += count
@@ -178,9 +189,7 @@ class TaskFunction:
                     written.append(value)
             elif parameter.kind == "stream" or parameter.kind == "task":
                 args[i] = adapters.inject(parameter.kind, task)
-                if parameter.kind == "task":
-                    origins = None  # which a body may ask for its data
-        return make_body(task, fn, args, written, self.kinds, late, origins)
+        return late
 
     def add(self, accesses: list, parameter, value):
         if parameter.mode == ACCUMULATE:
@@ -275,6 +284,7 @@ class TaskFunction:
         self.signature = self.signature.replace(parameters=passed)
         self.kinds = kinds if any(kind in ("*", "**", "keyword") for _, kind in kinds) else None
         self.positional = all(kind == "plain" for _, kind in kinds)
+        self.takes_task = any(kind == "task" for _, kind in kinds)  # which a body may ask for its data
         self.parameters = parameters
 
     def bind(self, args, kwargs):

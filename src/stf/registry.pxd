@@ -1,30 +1,31 @@
+from cpython.weakref cimport PyWeakref_NewRef
 from libc.stdint cimport int64_t
-from stf._engine.access cimport Data, DataHandle, AddressBook
+from stf._engine.access cimport AddressBook, Data, DataHandle, Span
 from stf._engine cimport release
 from stf._engine.deps cimport EventSet
 from stf._engine.instances cimport Layout, layout_of
 from stf._engine.submit cimport Engine
 from stf._sync cimport NestingGate
+from stf.interop.known_arrays cimport cupy_memory, numpy_memory
 from stf.reading cimport Reading
 
-cdef class Entry:
-    cdef int64_t ident
-    cdef int64_t address
-    cdef int64_t low
-    cdef int64_t high
-    cdef tuple shape
-    cdef tuple strides
-    cdef object dtype
-    cdef bint readonly
-    cdef object handle
+cdef extern from *:
+    """
+    /* What __new__ of a type makes, without looking for it. */
+    static PyObject *stf_new(PyObject *type, PyObject *nothing) {
+        return ((PyTypeObject *)type)->tp_new((PyTypeObject *)type, nothing, NULL);
+    }
+    """
+    object stf_new(type kind, tuple nothing)
+
+cdef class Entry(Span):
     cdef int describe(self, tuple memory) except -1
-    cdef int find_bounds(self, int64_t itemsize) except -1
+    cdef int find_bounds(self, Layout layout) except -1
     cdef bint is_same(self, Entry other) except -1
     cdef object living(self)
 
 cdef class Registry(AddressBook):
     cdef list sorted
-    cdef dict entries
     cdef int64_t longest
     cdef NestingGate gate
     cdef int64_t added
@@ -34,10 +35,16 @@ cdef class Registry(AddressBook):
     cpdef list overlapping(self, Entry wanted)
     cdef bint is_free(self, Entry wanted) except -1
     cdef bint add(self, Entry entry, dict known, int64_t seen) except -1
-    cdef int give_up(self, int64_t ident, EventSet last) except -1
-    cdef int remove(self, int64_t ident) except -1
+    cdef int give_up(self, Span span, EventSet last) except -1
+    cdef EventSet last_use(self, int64_t ident)
+    cdef int remove(self, Span span) except -1
 
 cdef dict NOTHING
+cdef dict KNOWN
+cdef tuple NO_ARGUMENTS
+cdef object OF_CUPY
+cdef object OF_NUMPY
+cdef type LOGICAL_DATA
 
 cdef enum:
     ADDRESS = 0
@@ -56,6 +63,8 @@ cdef class Registering(Reading):
 
 cdef object register(Registering context, object obj, object data_place, object label, bint write_back, bint readonly)
 cdef Entry entry_of(tuple memory)
+cdef bint is_dropping(Data data) except -1
+cdef object new_handle(Data core)
 cdef int place_of(object context, Engine engine, tuple memory, object data_place) except -1
 cdef dict last_uses(Engine engine, Registry registry, Entry entry, object name)
 cdef bint is_live(Engine engine, Data data) except -1

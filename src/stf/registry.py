@@ -17,17 +17,19 @@ except ImportError:
 
 from stf import config
 from stf._engine import release
-from stf._engine.access import AddressBook, DataHandle
+from stf._engine.access import AddressBook, DataHandle, Span
 from stf._sync import NestingGate
 from stf.composite import find_interface, interfaces
 from stf.data import LogicalData
 from stf.interop.arrays import describe, describers
-from stf.interop.memory import view_at
+from stf.interop.known_arrays import describe_cupy, describe_numpy
+from stf.interop.memory import Memory, view_at
 from stf.options import name_of
 from stf.reading import Reading
 
 if not cython.compiled:
     from stf._engine.instances import layout_of
+    from stf.interop.known_arrays import cupy_memory, numpy_memory
 
     # of what `describe` returns
     ADDRESS, SHAPE, STRIDES, DTYPE, READONLY, OWNER, ON_DEVICE, STREAM, ORDINAL = range(9)
@@ -35,36 +37,35 @@ if not cython.compiled:
 MAX_WORK = 100_000  # of NumPy's search for a byte that two arrays share
 SWEPT = 64  # at most so many are forgotten per registration
 NOTHING: dict = {}
+OF_CUPY: object = describe_cupy
+OF_NUMPY: object = describe_numpy
+LOGICAL_DATA: type = LogicalData
+KNOWN: dict = describers
+NO_ARGUMENTS: tuple = ()
 EMPTY = 64  # the address of an array without elements, for those that have none
 
 
-@cython.freelist(64)
 @cython.cclass
-class Entry:
-    """The memory of one data, from the byte `low` up to `high`, and a weak reference to its handle."""
-
-    if not cython.compiled:
-        ident = 0
-        handle = None
+class Entry(Span):
+    """A span in the registry. It has no fields of its own, so that the freelist of spans keeps it."""
 
     def describe(self, memory):
         """Say what memory it is, by what `interop` says of an array."""
+        dtype = memory[DTYPE]
         self.address = memory[ADDRESS] or -id(memory[OWNER])  # empty arrays on devices are all at 0
-        self.shape = memory[SHAPE]
-        self.strides = memory[STRIDES]
-        self.dtype = memory[DTYPE]
+        self.layout = layout_of(memory[SHAPE], memory[STRIDES], dtype, dtype.itemsize)
         self.readonly = memory[READONLY]
-        self.find_bounds(self.dtype.itemsize)
+        self.find_bounds(self.layout)
         return 0
 
-    def find_bounds(self, itemsize):
+    def find_bounds(self, layout):
         """Lowest address and the one past the highest; equal for empty arrays."""
         i: cython.int
         low: cython.longlong = self.address
         high: cython.longlong = self.address
-        for i in range(len(self.shape)):
-            extent: cython.longlong = self.shape[i]
-            step: cython.longlong = self.strides[i]
+        for i in range(len(layout.shape)):
+            extent: cython.longlong = layout.shape[i]
+            step: cython.longlong = layout.strides[i]
             if extent == 0:
                 self.low = self.high = self.address
                 return 0
@@ -73,17 +74,18 @@ class Entry:
             else:
                 high += (extent - 1) * step
         self.low = low
-        self.high = high + itemsize
+        self.high = high + layout.itemsize
         return 0
 
     def is_same(self, other):
         """Whether two arrays are the same one."""
+        mine, its = self.layout, other.layout
         return (
             self.address == other.address
             and self.readonly == other.readonly
-            and self.shape == other.shape
-            and self.strides == other.strides
-            and (self.dtype is other.dtype or self.dtype == other.dtype)
+            and mine.shape == its.shape
+            and mine.strides == its.strides
+            and (mine.dtype is its.dtype or mine.dtype == its.dtype)
         )
 
     def living(self):
@@ -101,11 +103,10 @@ class Registry(AddressBook):
 
     def __init__(self):
         self.sorted = []  # entries, by (low, ident)
-        self.entries = {}
         self.longest = 0
         self.gate = NestingGate()
         self.added = 0  # how often
-        self.leaving = {}  # data id: the last events on memory that is given up
+        self.leaving = {}  # data id: (entry, the last events on its memory), for what is given up
 
     def position(self, low, ident):
         """Where an entry is, or would be."""
@@ -187,7 +188,7 @@ class Registry(AddressBook):
                     for ident in self.overlapping(entry):
                         if ident not in known:
                             return False
-            self.entries[entry.ident] = entry
+            entry.book = self
             self.sorted.insert(self.position(entry.low, entry.ident), entry)
             self.longest = max(self.longest, entry.high - entry.low)
             self.added += 1
@@ -195,49 +196,57 @@ class Registry(AddressBook):
             self.gate.leave()
         return True
 
-    def is_dropping(self, ident):
-        """Whether the handle of a data is gone, so that it will be given up."""
-        entry: Entry = self.entries.get(ident)
-        return entry is not None and entry.handle is not None and entry.handle() is None
-
-    def give_up(self, ident, last):
+    def give_up(self, span, last):
         """A data is given up; whoever registers its memory comes after the events `last`."""
         self.gate.enter()
         try:
-            if last.count and ident in self.entries:
-                self.leaving[ident] = last
+            if last.count:
+                self.leaving[span.ident] = (span, last)
             else:
-                self.remove(ident)
+                self.remove(span)
         finally:
             self.gate.leave()
         return 0
+
+    def last_use(self, ident):
+        """The last events on memory that is given up; None if it is not."""
+        found = self.leaving.get(ident)
+        return None if found is None else found[1]
 
     def sweep(self, is_done):
         """Forget what was given up and is not in use any more, the oldest first."""
         self.gate.enter()
         try:
-            for ident, last in list(itertools.islice(self.leaving.items(), SWEPT)):
+            for ident, (entry, last) in list(itertools.islice(self.leaving.items(), SWEPT)):
                 if not is_done(last):
                     break
-                self.remove(ident)
+                if self.leaving.pop(ident, None) is not None:
+                    self.remove(entry)
         finally:
             self.gate.leave()
 
-    def remove(self, ident):
-        """Forget a data."""
-        if self.leaving:
-            self.leaving.pop(ident, None)
-        found = self.entries.pop(ident, None)
-        if found is not None:
-            entry: Entry = found
-            del self.sorted[self.position(entry.low, entry.ident)]
+    def remove(self, span):
+        """Forget the memory of a data."""
+        del self.sorted[self.position(span.low, span.ident)]
+        return 0
+
+
+def is_dropping(data: Data):
+    """Whether the handle of a data is gone, so that it will be given up."""
+    entry: Entry = data.span
+    return entry is not None and entry.handle is not None and entry.handle() is None
+
+
+def array_over(entry: Entry):
+    """A NumPy array over memory, for its address alone."""
+    layout = entry.layout
+    return view_at(entry.address, layout.shape, layout.strides, layout.dtype, None, True)
 
 
 def shares_memory(one: Entry, other: Entry):
     """Whether two arrays have a byte in common; True where that is too hard to say."""
-    first, second = [view_at(e.address, e.shape, e.strides, e.dtype, None, True) for e in (one, other)]
     try:
-        return np.shares_memory(first, second, max_work=MAX_WORK)
+        return np.shares_memory(array_over(one), array_over(other), max_work=MAX_WORK)
     except np.exceptions.TooHardError:
         return True
 
@@ -307,13 +316,18 @@ def register(context: Registering, obj, data_place, label, write_back, readonly)
     engine: Engine = context.engine
     registry: Registry = context.registry
     while True:
-        describer = describers.get(type(obj), describe)
-        memory = cython.cast(tuple, describer(obj, context.on_cuda))  # a subclass, unchecked
+        describer = KNOWN.get(type(obj))
+        if describer is OF_CUPY:
+            memory = cupy_memory(obj, context.on_cuda)
+        elif describer is OF_NUMPY:
+            memory = numpy_memory(obj)
+        else:
+            memory = cython.cast(tuple, describe(obj, context.on_cuda))  # a subclass, unchecked
         described_readonly = memory[READONLY]
         if data_place is not None:
-            context.check_memory_is_at(obj, memory, data_place)
+            context.check_memory_is_at(obj, Memory(*memory), data_place)
         if engine.validate and config.validate:
-            memory = cython.cast(tuple, unprotected(registry, memory))
+            memory = cython.cast(tuple, unprotected(registry, Memory(*memory)))
         if engine.epoch is not None and engine.dropped:
             engine.epoch.step_out()
         engine.enter()  # what the user dropped is released, before memory is compared
@@ -367,17 +381,17 @@ def last_uses(engine: Engine, registry: Registry, entry: Entry, name):
         if clash is not None and is_live(engine, clash):
             if registry.find(entry) is not None:
                 return None
-            if engine.epoch is not None and registry.is_dropping(ident):
+            if engine.epoch is not None and is_dropping(clash):
                 engine.epoch.step_out()  # it goes when what was gathered is launched
                 if not clash.recorded:
                     return None
             raise ValueError(
-                f"the memory of {name or 'this array'} ({entry.dtype}, shape {entry.shape}) overlaps that of "
-                f"{clash.describe()}; register one array and split it with tiles(), or release the other first"
+                f"the memory of {name or 'this array'} ({entry.layout.dtype}, shape {entry.layout.shape}) overlaps "
+                f"that of {clash.describe()}; register one array and split it with tiles(), or release the other first"
             )
         if clash is not None:
             engine.patiently(release.settle, [clash])  # its content may still turn out poisoned
-        events[ident] = registry.leaving.get(ident)
+        events[ident] = registry.last_use(ident)
     return events
 
 
@@ -415,9 +429,8 @@ def new_data(
         protection = Protected(owner)
     engine.enter()
     try:
-        layout = layout_of(entry.shape, entry.strides, entry.dtype, entry.dtype.itemsize)
-        core: Data = engine.add_data(layout, name, False)
-        handle = LogicalData(core)
+        core: Data = engine.add_data(entry.layout, name, False)
+        handle = new_handle(core)
         core.write_back = False  # until all is well
         if memory[STREAM] is not None:
             release.follow(engine, core, place, memory[STREAM])
@@ -426,17 +439,25 @@ def new_data(
     core.readonly = bool(readonly or memory[READONLY])
     core.owner = owner if protection is None else protection
     engine.set_home(core, place, memory[ADDRESS] or EMPTY, owner)
-    for last in before.values():
-        if last is not None:
-            core.version.writers.update(last)  # somebody else had the memory before
+    if before is not NOTHING:
+        for last in before.values():
+            if last is not None:
+                core.version.writers.update(last)  # somebody else had the memory before
     entry.ident = core.id
-    entry.handle = ref(handle)
+    entry.handle = PyWeakref_NewRef(handle, None) if cython.compiled else ref(handle)
     if not registry.add(entry, before, seen):
         return None
     core.write_back = write_back and not core.readonly
-    core.address_book = registry
+    core.span = entry
     if protection is not None:
         protection.begin()
+    return handle
+
+
+def new_handle(core):
+    """What the user holds of a data."""
+    handle: DataHandle = stf_new(LOGICAL_DATA, NO_ARGUMENTS) if cython.compiled else LogicalData.__new__(LogicalData)
+    handle.core = core
     return handle
 
 
@@ -449,7 +470,7 @@ def place_of(context, engine: Engine, memory, data_place):
             for i in range(1, len(engine.place_numbers)):
                 if cython.cast(cython.int, engine.place_numbers[i]) == number:
                     return i
-    return context.place_of_memory(memory, data_place)
+    return context.place_of_memory(Memory(*memory), data_place)
 
 
 def check_same(known, readonly, write_back):

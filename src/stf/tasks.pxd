@@ -15,7 +15,6 @@ cdef list active_places
 cdef class ContextCore:
     cdef readonly Engine engine
     cdef public int default_code
-    cdef public str arrays
     cdef object __weakref__
     cdef Task make_task(self, tuple args, object symbol)
     cdef Task make_launch(self, object name)
@@ -25,11 +24,9 @@ cdef class ContextCore:
 cdef class Task(TaskCore):
     cdef int open(self) except -1
     cdef tuple arrays_in(self, object lib)
+    cdef tuple views_in(self, object lib)
     cpdef int find_site_outside(self) except -1
     cdef int close(self) except -1
     cpdef int borrow(self) except -1
     cdef int renew(self, Borrowed borrowed) except -1
     cdef int give_back(self) except -1
-
-cdef class EngineEntry:
-    cdef Engine engine

@@ -22,10 +22,11 @@ from stf._engine.failures import Failure
 from stf._engine.submit import Engine
 from stf._engine.task import TaskCore
 from stf.annotations import Stream
-from stf.bodies import fresh_views, is_uncapturable, submit_body, uncapturable, values_of
+from stf.bodies import fresh_views, submit_body, values_of
 from stf.errors import PlaceError, TaskStateError
 from stf.interop import adapters
 from stf.interop.current import Borrowed, without_grad
+from stf.library_errors import is_uncapturable, uncapturable
 from stf.options import name_of, refuse_name
 
 if not cython.compiled:
@@ -71,6 +72,11 @@ class ContextCore:
         task.bare = True
         return task
 
+    @property
+    def arrays(self):
+        """The library of bodies' arrays that the user chose; None for NumPy's on a CPU and CuPy's on a device."""
+        return self.engine.arrays
+
     def attach(self, engine, default_code):
         """Give the context its engine."""
         self.engine = engine
@@ -104,10 +110,6 @@ class ContextCore:
         task.kind = "graph"
         task.find_site_outside()
         return task
-
-    def engine_entry(self):
-        """A with-block that enters the engine once, so that what was dropped is released."""
-        return EngineEntry(self.engine)
 
     def make_task(self, args, symbol):
         task: Task = Task.__new__(Task)
@@ -166,23 +168,6 @@ class ContextCore:
     def current_place_code(self):
         """The default place of this thread."""
         return self.default_code
-
-
-if not cython.compiled:
-    ContextCore.arrays = None
-
-
-class EngineEntry:
-    """One entry to the engine."""
-
-    def __init__(self, engine):
-        self.engine = engine
-
-    def __enter__(self):
-        self.engine.enter()
-
-    def __exit__(self, *exception):
-        self.engine.gate.leave()
 
 
 @cython.no_gc
@@ -350,7 +335,7 @@ class Task(TaskCore):
 
     def run_late(self, fn, extra, lib=None):
         """Submit with a late body (for tasks of the context's own)."""
-        if lib is None and self.context.arrays == "jax":  # which cannot be written into
+        if lib is None and self.engine.arrays == "jax":  # which cannot be written into
             lib = "cupy" if self.engine.port_enqueues(self.where) else "numpy"
         submit_body(self, fn, extra, lib)
 
@@ -422,14 +407,20 @@ class Task(TaskCore):
 
     def arrays_in(self, lib):
         """What `arrays` returns."""
+        values = self.views_in(lib)
+        if lib is None and self.context is not None:  # a late body's task has ended and knows its arrays
+            engine: Engine = self.engine
+            lib = engine.arrays
+        return self.adapt(values, lib) if lib == "jax" or lib == "torch" else values
+
+    def views_in(self, lib):
+        """The task's arrays, tokens skipped; its stream is the current one from here on."""
         if self.state != OPEN:
             self.must_be_open("arrays")
         views: list = self.views if self.views is not None else values_of(self, lib)
         values = without_tokens(views)
         self.borrow()
-        if lib is None and self.context is not None:  # a late body's task has ended and knows its arrays
-            lib = self.context.arrays
-        return self.adapt(values, lib) if lib == "jax" or lib == "torch" else values
+        return values
 
     def adapt(self, values, library):
         """What two libraries want of a with-block: copies for JAX; for torch, autograd off on a CPU too."""
@@ -485,7 +476,7 @@ class Task(TaskCore):
 
     def cupy(self):
         """Return the task's data as CuPy arrays; see `arrays`."""
-        return self.arrays_in("cupy")
+        return self.views_in("cupy")
 
     def torch(self):
         """Return the task's data as tensors; see `arrays`."""

@@ -141,9 +141,7 @@ def forked():
     inside.wait()
 
     def hold_the_gate():
-        with ctx.engine_entry():
-            held.set()
-            go.wait()
+        ctx.engine.patiently(lambda engine: (held.set(), go.wait()))
 
     thread = threading.Thread(target=hold_the_gate)
     thread.start()

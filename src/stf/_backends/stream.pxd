@@ -5,6 +5,8 @@ from stf._engine.deps cimport EventSet, LANE_SHIFT
 from stf._engine.instances cimport Replica
 from stf._engine.ports cimport COMPUTE, DIRECT, HOST, STAGED
 
+cdef int LEGACY_STREAM
+
 cdef class StreamBackend(LanePort):
     cdef readonly Driver driver
     cdef bint owns_driver

@@ -22,7 +22,7 @@ if not cython.compiled:
 
 
 NOTHING = EventSet()
-LEGACY_STREAM = 1  # CUDA's name for the default stream, of which there is one per device
+LEGACY_STREAM: cython.int = 1  # CUDA's name for the default stream, of which there is one per device
 COPY_LANES = 8  # a way and device: a copy that waits for a body must not hold up those behind it
 
 

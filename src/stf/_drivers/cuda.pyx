@@ -22,7 +22,7 @@ from stf._drivers.cuda_fill cimport fill_planned
 from stf._drivers.cuda_gil cimport call, host_nodes
 from stf._drivers.cuda_memory cimport alloc_unpooled, free_unpooled, make_pins
 from stf._drivers.cuda_stamps cimport Stamps
-from stf._drivers.cuda_streams cimport KEEPS, RING, DeviceStream, HostStream, copy_through, destroy_stream, forget_keeps
+from stf._drivers.cuda_streams cimport KEEPS, RING, SHORT, DeviceStream, HostStream, copy_through, destroy_stream, forget_keeps
 from stf._drivers.cuda_streams cimport leave, make_event, refresh
 from stf._drivers.cuda_submitter cimport FREE_MEMORY, LAUNCH_KERNEL, RECORD_EVENT, WAIT_FOR_EVENT, Submission, Submitter
 from stf._drivers.cuda_work cimport copy_and_settle, copy_planned, copy_run, launch_function, order_streams
@@ -102,7 +102,7 @@ cdef class CudaDriver(QueueDriver):
                 self.spare.append(stream)
                 return 0
             lane = self.streams[stream]
-            lane.completed = lane.done = 0
+            lane.completed = lane.done = lane.fresh = 0
             lane.keeps.clear()
             (<Device>self.devices[lane.device]).spare.append(stream)
         finally:
@@ -125,12 +125,11 @@ cdef class CudaDriver(QueueDriver):
             lane.busy = lane.held = True
         else:
             QueueDriver.stream_enter(self, lane.index)
-        pending, lane.pending = lane.pending, []
         try:
-            for item, sequence in pending:
-                self.wait_done(<DeviceStream>item, sequence)
+            while lane.awaited is not None:
+                self.wait_done(lane.awaited, lane.until)
+                lane.pass_one()
         except BaseException:
-            lane.pending = pending + lane.pending
             self.forsake(lane, make_op(CALL, None))
             raise
         return 0
@@ -215,7 +214,7 @@ cdef class CudaDriver(QueueDriver):
         if sequence <= lane.done or self.lost is not None:
             return 0
         event = lane.ring[sequence % RING]
-        code = call(host_nodes, cu.cuEventQuery, event)
+        code = cu.CUDA_ERROR_NOT_READY if sequence == lane.fresh else call(host_nodes, cu.cuEventQuery, event)
         if code == cu.CUDA_ERROR_NOT_READY:
             with nogil:
                 code = cu.cuEventSynchronize(event)
@@ -251,7 +250,7 @@ cdef class CudaDriver(QueueDriver):
     cdef bint reach(self, Stream stream, int64_t sequence) except -1:
         if stream.device >= 0:
             self.mark(<DeviceStream>stream, sequence, (<DeviceStream>stream).handle)
-        elif (<HostStream>stream).pending:
+        elif (<HostStream>stream).awaited is not None:
             return False  # a worker waits for the devices first
         return QueueDriver.reach(self, stream, sequence)
 
@@ -376,13 +375,17 @@ cdef class CudaDriver(QueueDriver):
 
     cdef int issue_copy(self, DeviceStream lane, int64_t target, tuple target_strides, int64_t source, tuple source_strides, tuple shape, int64_t itemsize, object keep) except -1:
         cdef bint internal = keep[0] is None and keep[1] is None
+        cdef int64_t nbytes
         cdef cu.CUcontext before = push(lane.context)
         cdef bint simple = len(shape) == 0 or (len(shape) == 1 and target_strides[0] == itemsize == source_strides[0])
         plan = None if simple else plan_copy(shape, target_strides, source_strides, itemsize)
         self.flush()
         try:
             if simple:
-                code = copy_run(target, source, itemsize * <int64_t>shape[0] if shape else itemsize, lane.handle, not internal)
+                nbytes = itemsize * <int64_t>shape[0] if shape else itemsize
+                code = copy_run(target, source, nbytes, lane.handle, not internal)
+                if nbytes <= SHORT:
+                    lane.fresh = lane.completed + 1
             else:
                 code = copy_planned(plan, target, source, lane.handle, not internal)
         finally:
@@ -484,12 +487,12 @@ cdef class CudaDriver(QueueDriver):
 
     cdef int settle_pending(self, HostStream stream) except -1:
         """Wait for what a host's stream got past; meanwhile another worker may take this one's place."""
-        pending, stream.pending = stream.pending, []
-        if pending:
+        if stream.awaited is not None:
             self.lend(1)
             try:
-                for item, sequence in pending:
-                    self.wait_done(<DeviceStream>item, sequence)
+                while stream.awaited is not None:
+                    self.wait_done(stream.awaited, stream.until)
+                    stream.pass_one()
             finally:
                 self.lend(-1)
         return 0

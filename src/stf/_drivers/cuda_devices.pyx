@@ -239,21 +239,23 @@ cdef str place_of(Device device):
     return f"cuda:{device.ordinal}"
 
 
+cdef cu.CUcontext UNCHANGED = <cu.CUcontext><uintptr_t>1
+
+
 cdef cu.CUcontext push(cu.CUcontext context) noexcept:
-    """Make a context current; return the one that was."""
+    """Make a context current; return the one that was, or `UNCHANGED`, for `pop`."""
     cdef cu.CUcontext before = NULL
     cu.cuCtxGetCurrent(&before)
-    if before != context:
-        cu.cuCtxSetCurrent(context)
+    if before == context:
+        return UNCHANGED
+    cu.cuCtxSetCurrent(context)
     return before
 
 
 cdef int pop(cu.CUcontext before) except -1:
-    cdef cu.CUcontext current = NULL
-    if before != NULL:
-        cu.cuCtxGetCurrent(&current)
-        if current != before:
-            cu.cuCtxSetCurrent(before)
+    """Make current what was before `push`; where nothing was, the context stays."""
+    if before != NULL and before != UNCHANGED:
+        cu.cuCtxSetCurrent(before)
     return 0
 
 

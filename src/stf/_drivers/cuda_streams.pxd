@@ -6,6 +6,7 @@ from stf._drivers.queues cimport Stream
 cdef enum:
     RING = 512  # events of a stream; also how many tasks may be in flight on it
     KEEPS = 64
+    SHORT = 65536  # bytes of a copy that is soon done
 
 cdef class DeviceStream(Stream):
     cdef cu.CUstream handle
@@ -14,6 +15,7 @@ cdef class DeviceStream(Stream):
     cdef cu.CUevent ring[RING]
     cdef int64_t tickets[RING]  # of the submitter, by which CUDA is told to record them
     cdef int64_t done
+    cdef int64_t fresh  # the last that is a short copy: who waits for it does so at once
     cdef list keeps
     cdef bint lent
     cdef bint captured
@@ -22,8 +24,11 @@ cdef class DeviceStream(Stream):
     cdef bint adopted  # the caller's own
 
 cdef class HostStream(Stream):
-    cdef list pending
+    cdef DeviceStream awaited
+    cdef int64_t until
+    cdef list further
     cdef int wait_for(self, DeviceStream source, int64_t sequence) except -1
+    cdef int pass_one(self) except -1
 
 cdef cu.CUresult make_event(DeviceStream lane, int slot) noexcept
 cdef int leave(DeviceStream lane, cu.CUcontext before) except -1

@@ -28,20 +28,30 @@ cdef class DeviceStream(Stream):
 
 
 cdef class HostStream(Stream):
-    """A queue of the host. `pending` are events of devices, (stream, sequence), that it waits for at its next work."""
+    """A queue of the host. At its next work it waits for a device's stream, `until` a sequence number, and `further` ones."""
 
     def __init__(self, index, device):
         Stream.__init__(self, index, device)
-        self.pending = []
+        self.further = []
 
     cdef int wait_for(self, DeviceStream source, int64_t sequence) except -1:
         """Let the next work wait for a device's stream, once for each."""
         cdef Py_ssize_t i
-        for i in range(len(self.pending)):
-            if (<tuple>self.pending[i])[0] is source:
-                self.pending[i] = (source, max(sequence, <int64_t>(<tuple>self.pending[i])[1]))
+        if self.awaited is None or self.awaited is source:
+            self.awaited, self.until = source, max(sequence, self.until)
+            return 0
+        for i in range(len(self.further)):
+            if (<tuple>self.further[i])[0] is source:
+                self.further[i] = (source, max(sequence, <int64_t>(<tuple>self.further[i])[1]))
                 return 0
-        self.pending.append((source, sequence))
+        self.further.append((source, sequence))
+        return 0
+
+    cdef int pass_one(self) except -1:
+        """What is waited for next is somebody else's care."""
+        self.awaited, self.until = None, 0
+        if self.further:
+            self.awaited, self.until = self.further.pop()
         return 0
 
 

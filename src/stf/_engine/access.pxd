@@ -28,14 +28,24 @@ cdef class Data:
     cdef public bint is_dropped  # by the user, while they do
     cdef public Data parent
     cdef public list log
-    cdef public AddressBook address_book
+    cdef public Span span
     cdef int64_t mark
     cdef int position
 
 cdef Data make_data(object engine, int64_t ident, Layout layout, str name, bint token)
 
+cdef class Span:
+    cdef int64_t ident
+    cdef int64_t address
+    cdef int64_t low
+    cdef int64_t high
+    cdef Layout layout
+    cdef bint readonly
+    cdef object handle
+    cdef AddressBook book
+
 cdef class AddressBook:
-    cdef int give_up(self, int64_t ident, EventSet last) except -1
+    cdef int give_up(self, Span span, EventSet last) except -1
 
 cdef class DataHandle:
     cdef readonly Data core

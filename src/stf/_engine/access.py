@@ -29,7 +29,7 @@ class Data:
 
     if not cython.compiled:
         readonly = released = is_dropped = False
-        home = owner = parent = log = address_book = None
+        home = owner = parent = log = span = None
         tiles = recorded = mark = position = 0
 
     def label(self):
@@ -56,11 +56,24 @@ def make_data(engine, ident, layout, name, token):
     return data
 
 
+@cython.freelist(64)
+@cython.cclass
+class Span:
+    """The memory of the user's that a data is registered with, from the byte `low` up to `high`.
+
+    `handle` is a weak reference to the data's, `book` the address book that it stands in.
+    """
+
+    if not cython.compiled:
+        ident = 0
+        handle = book = None
+
+
 class AddressBook:
     """Knows in which memory which data are; the API has it."""
 
-    def give_up(self, ident, last):
-        """A data is given up; what used it last ends with the events `last`."""
+    def give_up(self, span, last):
+        """A data is given up; what used its memory last ends with the events `last`."""
         return 0
 
 

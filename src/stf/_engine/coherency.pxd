@@ -10,6 +10,8 @@ from stf._engine.task cimport TaskCore
 cdef enum:
     SHORT_COPY = 65536  # bytes: its transfer takes less than one lane's wait for another
 
+cdef int LOG_LENGTH
+
 cdef class Pool:
     cdef readonly int place
     cdef public int64_t limit

@@ -25,7 +25,7 @@ if not cython.compiled:
     COMPUTE, COPY_IN, COPY_OUT, HOST = 0, 1, 2, 3
     SHORT_COPY = 1 << 16
 
-LOG_LENGTH = 64
+LOG_LENGTH: cython.int = 64
 
 
 class Pool:
@@ -314,7 +314,11 @@ class Coherency:
         replica.instance = None
         replica.owner = None
         replica.views = None
-        version.replicas.remove(replica)
+        i: cython.Py_ssize_t
+        for i in range(len(version.replicas)):
+            if version.replicas[i] is replica:
+                del version.replicas[i]
+                break
         return event
 
     def outlive(self, version: Version, replica: Replica):
@@ -345,8 +349,8 @@ class Coherency:
     def drop_replicas(self, data):
         """Free everything of a data that nobody will ask for again."""
         version = data.version
-        for replica in list(version.replicas):
-            self.discard(version, replica, False)
+        while version.replicas:
+            self.discard(version, version.replicas[len(version.replicas) - 1], False)
         for partial in version.partials or ():
             self.drop_partial(version, partial.replica, partial.events)
         version.partials = None

@@ -23,9 +23,6 @@ if not cython.compiled:
     INVALID, SHARED, MODIFIED = 0, 1, 2
 
 
-LARGEST = (1 << 63) - 1  # bytes
-
-
 @cython.freelist(64)
 @cython.cclass
 class Layout:
@@ -74,7 +71,7 @@ def layout_of(shape, strides, dtype, itemsize):
     layout.dtype = dtype
     layout.itemsize = itemsize
     nbytes: cython.longlong = itemsize
-    most: cython.longlong = LARGEST
+    most: cython.longlong = 9223372036854775807
     i: cython.Py_ssize_t
     for i in range(len(layout.shape)):
         extent: cython.longlong = layout.shape[i]

@@ -109,7 +109,7 @@ def forget(engine: Engine, data: Data):
     if data.parent is not None:
         join_tile(data)
         note_tile(engine, data, True)
-    last = EventSet()
+    last = EventSet.__new__(EventSet) if cython.compiled else EventSet()
     version = data.version
     home = data.home
     if not version.is_untouched():
@@ -120,8 +120,9 @@ def forget(engine: Engine, data: Data):
     data.owner = None
     if home is not None:
         home.data = None  # no cycle, which would be left to the garbage collector
-    if data.address_book is not None:
-        data.address_book.give_up(data.id, last)
+    if data.span is not None:
+        span, data.span = data.span, None
+        span.book.give_up(span, last)
     if engine.observer is not None:
         engine.observer.data_removed(data.id)
 

@@ -50,4 +50,6 @@ cdef class Version:
     cdef int share(self, Replica source, Replica target) except -1
     cdef int forget_content(self) except -1
 
+cdef int PRUNE_AT
+
 cdef Version first_version()

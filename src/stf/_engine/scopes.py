@@ -18,7 +18,7 @@ if not cython.compiled:
 
     INVALID, SHARED, MODIFIED = 0, 1, 2
 
-PRUNE_AT = 32
+PRUNE_AT: cython.int = 32
 
 
 @cython.freelist(64)

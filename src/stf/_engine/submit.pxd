@@ -1,13 +1,13 @@
 from libc.stdint cimport int64_t
 from stf._sync cimport Gate, PyThread_get_thread_ident
-from stf._engine cimport waits
+from stf._engine cimport release, waits
 from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data, DataHandle, make_access, make_data
 from stf._engine.coherency cimport Coherency, Pool
 from stf._engine.deps cimport EventSet
 from stf._engine.instances cimport INVALID, MODIFIED, SHARED, Layout, Replica, SpareLists, home_of
 from stf._engine.ports cimport COMPUTE, COPY_IN, COPY_OUT, HOST, Port
 from stf._engine.scopes cimport Outcome, Version
-from stf._engine.task cimport ENDED, NEW, OPEN, TaskCore
+from stf._engine.task cimport ENDED, NEW, OPEN, KindCounts, TaskCore
 
 cdef class Engine:
     cdef readonly Port port  # of the innermost recording, or
@@ -20,6 +20,7 @@ cdef class Engine:
     cdef readonly list failures
     cdef TaskCore last_open
     cdef public object closed
+    cdef public str arrays  # the library of bodies' arrays that the user chose
     cdef public object observer
     cdef public bint validate
     cdef public bint blocking
@@ -30,7 +31,7 @@ cdef class Engine:
     cdef readonly list place_names
     cdef public list place_numbers  # by which users know the devices; -1 for the host
     cdef public list function_keys  # of places: where kernels have the same functions
-    cdef readonly dict kinds
+    cdef readonly KindCounts kinds
     cdef int64_t next_data
     cdef int64_t next_task
     cdef int64_t withdrawn
@@ -67,6 +68,5 @@ cdef class Engine:
     cdef int unclaim(self, TaskCore task, int count) except -1
     cdef int start(self, TaskCore task) except -1
     cdef int provide_all(self, TaskCore task) except -1
-    cdef int count_kind(self, TaskCore task) except -1
     cdef int finish(self, TaskCore task, int64_t event) except -1
     cdef int put_call(self, int slot, object call) except -1

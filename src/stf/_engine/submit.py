@@ -19,7 +19,7 @@ from stf._engine.deps import EventSet
 from stf._engine.failures import raise_failures
 from stf._engine.instances import Replica, SpareLists
 from stf._engine.scopes import Outcome
-from stf._engine.task import TaskCore
+from stf._engine.task import KindCounts, TaskCore
 from stf._sync import Gate
 from stf.errors import (
     CaptureError,
@@ -56,12 +56,12 @@ class Engine:
         self.failures = []
         self.coherency.failures = self.failures
         self.last_open = None
-        self.closed = None
+        self.closed = self.arrays = None
         self.observer = None
         self.validate = False
         self.blocking = False
         self.scope = self.epoch = self.make_graph_port = None
-        self.kinds = {}
+        self.kinds = KindCounts()
         self.next_data = self.next_task = self.withdrawn = self.serial = 0
         self.waits = EventSet()
         self.spare = SpareLists()
@@ -279,7 +279,7 @@ class Engine:
             self.root.tails(tails)
             self.next_task += 1
             task.id = self.next_task
-            self.count_kind(task)
+            self.kinds.add(task.kind, 1)
             if self.observer is not None:
                 self.observer.task(task)
         finally:
@@ -358,10 +358,6 @@ class Engine:
     def task_count(self):
         """How many tasks were submitted."""
         return self.next_task - self.withdrawn
-
-    def count_kind(self, task):
-        self.kinds[task.kind] = self.kinds.get(task.kind, 0) + 1
-        return 0
 
     def opened(self):
         """The tasks that have begun and not ended, the last begun first."""
@@ -519,7 +515,7 @@ class Engine:
         pool: Pool = self.coherency.pools[task.where]
         pool.tasks += 1
         if task.kind != "task":
-            self.count_kind(task)
+            self.kinds.add(task.kind, 1)
         if self.observer is not None:
             self.observer.task(task)
         return 0
@@ -574,7 +570,7 @@ class Engine:
         pool: Pool = self.coherency.pools[task.where]
         pool.tasks -= 1
         if task.kind != "task":
-            self.kinds[task.kind] -= 1
+            self.kinds.add(task.kind, -1)
         if self.observer is not None:
             self.observer.withdrawn(task.id)
 

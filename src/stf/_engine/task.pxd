@@ -93,3 +93,10 @@ cdef class TaskCore:
 
 cdef int references(TaskCore task) except -1
 cdef Access make_access_like(Access access, int mode)
+
+cdef class KindCount:
+    cdef int64_t count
+
+cdef class KindCounts:
+    cdef dict counts
+    cdef int add(self, str kind, int by) except -1

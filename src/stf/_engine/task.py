@@ -221,3 +221,37 @@ def make_access_like(access, mode):
     merged.place = access.place
     merged.op = access.op
     return merged
+
+
+@cython.final
+@cython.cclass
+class KindCount:
+    """How many tasks of one kind have begun."""
+
+    if not cython.compiled:
+        count = 0
+
+
+@cython.final
+@cython.cclass
+class KindCounts:
+    """How many tasks have begun, by kind."""
+
+    def __init__(self):
+        self.counts = {}
+
+    def add(self, kind, by):
+        """Count `by` tasks more."""
+        of_kind: KindCount = self.counts.get(kind)
+        if of_kind is None:
+            self.counts[kind] = of_kind = KindCount()
+        of_kind.count += by
+        return 0
+
+    def items(self):
+        """Kinds and numbers, as of a dict."""
+        counts = []
+        for kind, item in self.counts.items():
+            of_kind: KindCount = item
+            counts.append((kind, of_kind.count))
+        return counts

@@ -15,7 +15,7 @@ from stf.interop.known_arrays import describe_cupy, describe_numpy
 from stf.interop.memory import Memory, c_strides, must_have_cuda, view_at
 
 Describer = Callable[[Any, bool], Memory]
-describers: dict[type, Describer] = {}
+describers: dict[type, Describer] = {np.ndarray: describe_numpy}
 DESCRIBERS_LIMIT = 1024
 
 
@@ -42,6 +42,7 @@ def describer_of(kind: type) -> Describer:
     """What describes the objects of a type; looked for once per type."""
     if len(describers) >= DESCRIBERS_LIMIT:
         describers.clear()
+        describers[np.ndarray] = describe_numpy
     if issubclass(kind, np.ma.MaskedArray):
         return refuse_mask
     if issubclass(kind, np.ndarray) and not hasattr(kind, "__cuda_array_interface__"):

@@ -73,7 +73,7 @@ class Borrowed:
                 stream = cupy_streams[pointer] = cupy_stream(cupy, pointer, ordinal)
             self.cupy_before = stream[1](ordinal)
             stream[0]()
-        if torch_calls or has_cuda():
+        if torch_calls or (modules.get("torch") is not None and has_cuda()):
             stream = torch_streams.get(pointer)
             if stream is None:
                 stream = torch_streams[pointer] = torch_stream(modules["torch"], pointer, ordinal)

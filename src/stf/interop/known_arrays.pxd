@@ -13,7 +13,10 @@ ctypedef struct PyArrayInterface:
     void* descr
 
 cdef object new_tuple
-cdef object modules
+cdef dict modules
+cdef object current_stream
 
 cpdef object describe_numpy(object obj, bint on_cuda)
 cpdef object describe_cupy(object obj, bint on_cuda)
+cdef tuple numpy_memory(object obj)
+cdef tuple cupy_memory(object obj, bint on_cuda)

@@ -11,13 +11,19 @@ except ImportError:
 
 from stf.interop.memory import Memory, must_have_cuda
 
-modules = sys.modules
+modules: dict = sys.modules
 new_tuple = tuple.__new__
+current_stream = None  # CuPy's function, from when an array of CuPy's is registered first
 LEGACY_STREAM = 1  # CUDA's name for the default stream
 
 
 def describe_numpy(obj, on_cuda):
     """The memory of a NumPy array, never a copy."""
+    return new_tuple(Memory, numpy_memory(obj))
+
+
+def numpy_memory(obj):
+    """The items of what `describe_numpy` returns."""
     dtype = obj.dtype
     if dtype.hasobject:
         raise TypeError(
@@ -31,15 +37,23 @@ def describe_numpy(obj, on_cuda):
         address = cython.cast(cython.longlong, interface.data)
     else:
         address = obj.__array_interface__["data"][0]
-    return new_tuple(Memory, (address, obj.shape, obj.strides, dtype, not obj.flags.writeable, obj, False, None, -1))
+    return (address, obj.shape, obj.strides, dtype, not obj.flags.writeable, obj, False, None, -1)
 
 
 def describe_cupy(obj, on_cuda):
     """The memory of a CuPy array; its content is being made on CuPy's current stream of its device."""
+    return new_tuple(Memory, cupy_memory(obj, on_cuda))
+
+
+def cupy_memory(obj, on_cuda):
+    """The items of what `describe_cupy` returns."""
+    global current_stream
+    if current_stream is None:
+        current_stream = modules["cupy"].cuda.get_current_stream
     if not on_cuda:
         must_have_cuda(obj, on_cuda)
     data = obj.data
     ordinal = data.device_id
-    stream = modules["cupy"].cuda.get_current_stream(ordinal).ptr or LEGACY_STREAM
+    stream = current_stream(ordinal).ptr or LEGACY_STREAM
     address = data.ptr if obj.size else 0
-    return new_tuple(Memory, (address, obj.shape, obj.strides, obj.dtype, False, obj, True, stream, ordinal))
+    return (address, obj.shape, obj.strides, obj.dtype, False, obj, True, stream, ordinal)
