@@ -417,6 +417,11 @@ def library_rows(raw: dict[str, float]) -> list[dict[str, Any]]:
                 with stream:
                     target += 1
 
+        def switches(n: int) -> None:
+            for _ in range(n):
+                with stream:
+                    pass
+
         def views(n: int) -> None:
             for _ in range(n):
                 with ctx.task(data.rw()) as t:
@@ -429,6 +434,7 @@ def library_rows(raw: dict[str, float]) -> list[dict[str, Any]]:
         hand = cost_of(by_hand, settle, 4000).submission
         add(rows, "function_cupy", cost_of(tasks, settle, 4000), beside=hand, budget_us=1.5, added=True)
         add(rows, "with_block_cupy_view", cost_of(views, settle), budget_us=1.5)
+        add(rows, "cupy_with_stream", cost_of(switches, settle))  # CuPy's own part of the row before
         raw["cupy_by_hand"] = hand
 
         def register(n: int) -> None:

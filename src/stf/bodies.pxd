@@ -60,7 +60,6 @@ cdef int record_body(Engine engine, Body body) except -1
 cpdef int end_recorded(Engine engine, TaskCore task) except -1
 cdef int run_now(Engine engine, TaskCore task, Body body) except -1
 cdef bint runs_plainly(TaskCore task, list args) except -1
-cdef int run_plainly(Engine engine, TaskCore task, object fn, list args, list written) except -1
 cdef int end_now(Engine engine, TaskCore task, Borrowed borrowed, object error) except -1
 cdef int fail_body(Engine engine, TaskCore task, object error) except -1
 cdef int queue_body(Engine engine, TaskCore task, Body body) except -1

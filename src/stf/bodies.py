@@ -399,20 +399,6 @@ def runs_plainly(task, args):
     )
 
 
-def run_plainly(engine, task, fn, args, written):
-    """As `run_now`, for such a body: without a record of it."""
-    error: BaseException = None
-    borrowed: Borrowed = None
-    try:
-        borrowed = borrow(engine.port.stream(task.slot), engine.place_numbers[task.where])
-        result = fn(*args)
-        if result is not None:
-            store_results(result, written, fn)
-    except BaseException as exception:
-        error = exception
-    return end_now(engine, task, borrowed, error)
-
-
 def end_now(engine, task, borrowed, error):
     """End the task of a body that has run; one that raised fails."""
     if task.borrowed is not None:  # by a body that asked for its task

@@ -1,8 +1,9 @@
 from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data, DataHandle, make_access
 from stf._engine.submit cimport Engine
 from stf._engine.task cimport TaskCore
-from stf.bodies cimport Body, begin_body, make_body, origin_of, run_plainly, runs_plainly, submit, view_of
+from stf.bodies cimport Body, begin_body, end_now, make_body, origin_of, runs_plainly, submit, view_of
 from stf.closures cimport snapshot
+from stf.interop.current cimport Borrowed, borrow
 from stf.tasks cimport ContextCore, Task
 
 cdef object TOKEN
@@ -23,7 +24,9 @@ cdef class TaskFunction:
     cdef list kinds
     cpdef int call(self, object context, Task task, object args, dict kwargs) except -1
     cdef dict walk(self, Task task, object args)
-    cdef list put_arrays(self, Task task, list args, dict shapes, list written, list origins)
+    cdef list put_arrays(self, Task task, list args, dict shapes, list origins)
+    cdef int run_plainly(self, Engine engine, Task task, object fn, list values) except -1
+    cdef list written(self, list values)
     cdef int adopt(self, Task task, object context) except -1
 
 cdef class BoundTaskFunction:

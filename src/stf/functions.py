@@ -11,16 +11,19 @@ except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
 from stf._engine.access import Access, DataHandle, accumulate_access
+from stf.bodies import store_results
 from stf.closures import check_globals, snapshot
 from stf.errors import ContextClosedError
 from stf.interop import adapters
+from stf.interop.current import Borrowed
 from stf.interop.jax_arrays import JaxCopy
 from stf.options import name_of
 from stf.tasks import ContextCore, Task
 
 if not cython.compiled:
     from stf._engine.access import make_access
-    from stf.bodies import begin_body, make_body, origin_of, run_plainly, runs_plainly, submit, view_of
+    from stf.bodies import begin_body, end_now, make_body, origin_of, runs_plainly, submit, view_of
+    from stf.interop.current import borrow
 
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
 
@@ -110,19 +113,19 @@ class TaskFunction:
         fn = snapshot(self.fn, task) if self.closes else self.fn
         engine: Engine = task.engine
         values = list(args)
-        written = []
         body = None
         begin_body(task)
         try:
             origins = None if engine.scope is None else []
-            late = self.put_arrays(task, values, shapes, written, origins)
+            late = self.put_arrays(task, values, shapes, origins)
             if late is not None or self.kinds is not None or not runs_plainly(task, values):
-                body = make_body(task, fn, values, written, self.kinds, late, None if self.takes_task else origins)
+                origins = None if self.takes_task else origins
+                body = make_body(task, fn, values, self.written(values), self.kinds, late, origins)
         except BaseException:
             engine.withdraw(task)
             raise
         if body is None:
-            run_plainly(engine, task, fn, values, written)
+            self.run_plainly(engine, task, fn, values)
         else:
             submit(task, body)
         return 0
@@ -155,11 +158,8 @@ class TaskFunction:
         task.accesses = tuple(accesses)
         return shapes
 
-    def put_arrays(self, task, args, shapes, written, origins):
-        """Put the task's arrays in place of its data, and append those that results go to.
-
-        Return the positions of what is built when the body runs, or None.
-        """
+    def put_arrays(self, task, args, shapes, origins):
+        """Put the task's arrays in place of its data; return the positions of what is built when the body runs."""
         i: cython.int
         first: cython.int = 0
         late = None
@@ -185,11 +185,32 @@ class TaskFunction:
                     first += count
                     late = [i] if late is None else [*late, i]
                 args[i] = value
-                if parameter.mode != READ and value is not None:
-                    written.append(value)
             elif parameter.kind == "stream" or parameter.kind == "task":
                 args[i] = adapters.inject(parameter.kind, task)
         return late
+
+    def run_plainly(self, engine, task, fn, values):
+        """Run a body that is no more than a call, on the task's stream; see `bodies.run_now`."""
+        error: BaseException = None
+        borrowed: Borrowed = None
+        try:
+            borrowed = borrow(engine.port.stream(task.slot), engine.place_numbers[task.where])
+            result = fn(*values)
+            if result is not None:
+                store_results(result, self.written(values), fn)
+        except BaseException as exception:
+            error = exception
+        return end_now(engine, task, borrowed, error)
+
+    def written(self, values):
+        """The arrays that results go to: those of parameters that are written, tokens skipped."""
+        i: cython.int
+        found = []
+        for i in range(len(values)):
+            parameter: Parameter = self.parameters[i]
+            if parameter.mode and parameter.mode != READ and values[i] is not None:
+                found.append(values[i])
+        return found
 
     def add(self, accesses: list, parameter, value):
         if parameter.mode == ACCUMULATE:

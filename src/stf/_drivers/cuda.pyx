@@ -308,7 +308,9 @@ cdef class CudaDriver(QueueDriver):
             return None
         self.flush()
         self.make_current(<DeviceStream>lane)
-        return <uintptr_t>(<DeviceStream>lane).handle
+        if (<DeviceStream>lane).pointer is None:
+            (<DeviceStream>lane).pointer = <uintptr_t>(<DeviceStream>lane).handle
+        return (<DeviceStream>lane).pointer
 
     cpdef int follow(self, int stream, int64_t pointer) except -1:
         """Make `stream` wait for a caller's stream; 1 and 2 are CUDA's legacy and per-thread default streams."""

@@ -10,6 +10,7 @@ cdef enum:
 
 cdef class DeviceStream(Stream):
     cdef cu.CUstream handle
+    cdef object pointer  # the handle as an integer, made once
     cdef cu.CUcontext context
     cdef Body body
     cdef cu.CUevent ring[RING]

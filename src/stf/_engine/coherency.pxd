@@ -31,6 +31,7 @@ cdef class Coherency:
     cdef public object observer
     cdef readonly list place_names
     cdef dict copies
+    cdef CopyCount last_count
     cdef readonly int64_t write_backs
     cdef int64_t tick
     cdef EventSet waits
@@ -40,6 +41,7 @@ cdef class Coherency:
     cdef Replica provide(self, Data data, Version version, int place, int mode, int slot)
     cdef int fetch(self, Data data, Version version, Replica target) except -1
     cdef int transfer(self, Data data, Version version, Replica source, Replica target) except -1
+    cdef CopyCount count_of(self, int pair)
     cdef int count_copy(self, Data data, Replica source, Replica target) except -1
     cdef int allocate(self, Data data, Replica replica, int slot) except -1
     cdef int64_t discard(self, Version version, Replica replica, bint want_event) except -1
@@ -48,6 +50,7 @@ cdef class Coherency:
     cdef int drop_replicas(self, Data data) except -1
 
 cdef class CopyCount:
+    cdef int pair
     cdef int64_t copies
     cdef int64_t nbytes
 

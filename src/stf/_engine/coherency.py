@@ -53,7 +53,7 @@ class Coherency:
         self.data = {}
         self.observer = None
         self.scope = None
-        self.copies = {}
+        self.copies, self.last_count = {}, None
         self.write_backs = 0
         self.tick = 0
         self.waits = EventSet()
@@ -150,9 +150,9 @@ class Coherency:
     def count_copy(self, data, source, target):
         """Count a copy, note it in the data's own log, and tell the observer."""
         pair: cython.int = source.place << 16 | target.place
-        count: CopyCount = self.copies.get(pair)
-        if count is None:
-            self.copies[pair] = count = CopyCount()
+        count = self.last_count
+        if count is None or count.pair != pair:
+            count = self.last_count = self.count_of(pair)
         count.copies += 1
         count.nbytes += target.layout.nbytes
         if data.log is None:
@@ -163,6 +163,13 @@ class Coherency:
         if self.observer is not None:
             self.note("copy", data, source.place, target.place, target.layout.nbytes)
         return 0
+
+    def count_of(self, pair):
+        """The count of the copies between two places."""
+        count: CopyCount = self.copies.get(pair)
+        if count is None:
+            self.copies[pair] = count = CopyCount(pair)
+        return count
 
     def copy_counts(self):
         """How many copies there were, and of how many bytes, by (source, target)."""
@@ -405,7 +412,8 @@ class Coherency:
 class CopyCount:
     """Copies between two places."""
 
-    def __init__(self):
+    def __init__(self, pair):
+        self.pair = pair
         self.copies = 0
         self.nbytes = 0
 

@@ -4,6 +4,7 @@ from stf._sync cimport PyThread_get_thread_ident
 cdef dict modules
 cdef list torch_calls
 cdef dict cupy_streams
+cdef tuple last_cupy
 cdef dict torch_streams
 
 cdef list innermost

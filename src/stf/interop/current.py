@@ -19,6 +19,7 @@ modules: dict = sys.modules
 innermost: list = [None]  # the end of the chain
 latest: list = [None]  # whose stream was made current last
 cupy_streams: dict = {}
+last_cupy: tuple = (None, None)  # the pointer that was looked for last, and what was found
 torch_streams: dict = {}
 log = logging.getLogger("stf")
 torch_calls: list = []  # from when torch uses CUDA: the current stream, set it, whether autograd is on, set it
@@ -60,17 +61,17 @@ class Borrowed:
 
     def take(self):
         """Make the task's stream current in this thread."""
+        global last_cupy
         latest[0] = self
         self.thread = PyThread_get_thread_ident()
         self.cupy_before = self.torch_before = None
         pointer = self.pointer
         ordinal = self.ordinal
-        cupy = modules.get("cupy")
-        if cupy is not None:
-            stream: tuple = cupy_streams.get(pointer)
-            if stream is None:
-                cupy = importlib.import_module("cupy")  # another thread may be in the middle of it
-                stream = cupy_streams[pointer] = cupy_stream(cupy, pointer, ordinal)
+        if modules.get("cupy") is not None:
+            last = last_cupy
+            if last[0] is not pointer:
+                last = last_cupy = (pointer, known_cupy_stream(pointer, ordinal))
+            stream: tuple = last[1]
             self.cupy_before = stream[1](ordinal)
             stream[0]()
         if torch_calls or (modules.get("torch") is not None and has_cuda()):
@@ -219,6 +220,15 @@ class StreamPointer:
 
     def __cuda_stream__(self):
         return (0, self.pointer)
+
+
+def known_cupy_stream(pointer, ordinal):
+    """What `cupy_stream` returns, made once per stream."""
+    stream = cupy_streams.get(pointer)
+    if stream is None:
+        cupy = importlib.import_module("cupy")  # another thread may be in the middle of it
+        stream = cupy_streams[pointer] = cupy_stream(cupy, pointer, ordinal)
+    return stream
 
 
 def cupy_stream(cupy, pointer, ordinal):
