@@ -502,6 +502,7 @@ def test_registering_a_device_array_is_few_calls(run):
             for _ in range(100):
                 ctx.logical_data(array)
             assert calls("cuEventRecord") == 100 and calls("cuStreamWaitEvent") == 0
+            assert calls("cuCtxGetCurrent") == 100  # the default stream is that of the current context
             assert calls("cuEventCreate", "cuEventQuery", "cuEventSynchronize", "cuStreamSynchronize") <= 10
             lX = ctx.logical_data(array)  # and what was used is waited for
             add(lX)
@@ -532,10 +533,40 @@ def test_a_scalar_is_read_behind_its_writer(run):
                 assert ctx.wait(scalar) == 0
             assert calls("cuStreamWaitEvent") == 0 and calls(*COPIES) == 50
             assert calls("cuEventRecord") <= 110 and calls("cuEventSynchronize") <= 50
-            assert calls("cuEventQuery") <= 52  # for the copy, not for the task before it
+            assert (
+                calls("cuEventQuery") <= 2
+            )  # neither for the copy, which cannot be done yet, nor for the task before it
+            assert calls("cuCtxGetCurrent") <= calls("cuEventCreate") + 52  # for the copy
         nothing_left()
 
     run(body)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_host_waits_for_every_stream_that_a_body_needs(run, seed):
+    """Several streams of two devices, some of them twice; what is done already is not waited for."""
+
+    def body():
+        with stf.context() as ctx:
+            data = [ctx.logical_data(np.full(1000, float(k))) for k in range(9)]
+            seen = []
+            for turn in range(4):
+                for k, item in enumerate(data):
+                    for _ in range(1 + (k + turn) % 3):
+                        add.on((k + turn) % 2)(item)
+                read = [item.read() for item in data[turn:]] + [item.rw() for item in data[:turn]]
+                ctx.host_launch(*read)(lambda *arrays: seen.append([float(a[0]) for a in arrays + arrays[-1:]]))
+                if turn % 2:
+                    ctx.synchronize()
+        values = [float(k) for k in range(9)]
+        for turn, found in enumerate(seen):
+            values = [value + 1 + (k + turn) % 3 for k, value in enumerate(values)]
+            expected = values[turn:] + values[:turn]
+            assert found == expected + expected[-1:], (turn, found, expected)
+        assert len(seen) == 4
+        nothing_left()
+
+    run(body, FAKECUDA_SEED=str(seed))
 
 
 def test_programs_that_failed_once(run):
