@@ -20,7 +20,6 @@ cdef extern from *:
 
 cdef class Entry(Span):
     cdef int describe(self, tuple memory) except -1
-    cdef int find_bounds(self, Layout layout) except -1
     cdef bint is_same(self, Entry other) except -1
     cdef object living(self)
 

@@ -58,25 +58,6 @@ class Entry(Span):
         self.find_bounds(self.layout)
         return 0
 
-    def find_bounds(self, layout):
-        """Lowest address and the one past the highest; equal for empty arrays."""
-        i: cython.int
-        low: cython.longlong = self.address
-        high: cython.longlong = self.address
-        for i in range(len(layout.shape)):
-            extent: cython.longlong = layout.shape[i]
-            step: cython.longlong = layout.strides[i]
-            if extent == 0:
-                self.low = self.high = self.address
-                return 0
-            if step < 0:
-                low += (extent - 1) * step
-            else:
-                high += (extent - 1) * step
-        self.low = low
-        self.high = high + layout.itemsize
-        return 0
-
     def is_same(self, other):
         """Whether two arrays are the same one."""
         mine, its = self.layout, other.layout

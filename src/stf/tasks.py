@@ -417,8 +417,11 @@ class Task(TaskCore):
         """The task's arrays, tokens skipped; its stream is the current one from here on."""
         if self.state != OPEN:
             self.must_be_open("arrays")
-        views: list = self.views if self.views is not None else values_of(self, lib)
-        values = without_tokens(views)
+        if self.views is None and self.groups is None and len(self.accesses) == 1:
+            view = view_of(self, 0, lib)
+            values = () if view is TOKEN else (view,)
+        else:
+            values = without_tokens(self.views if self.views is not None else values_of(self, lib))
         self.borrow()
         return values
 

@@ -10,6 +10,8 @@ import pytest
 from helpers import queued
 
 import stf
+from stf._engine.access import Span
+from stf.registry import Entry
 
 
 @stf.task
@@ -242,6 +244,32 @@ def test_cycles_of_what_stf_makes_are_collected(ctx_factory):
     ctx.synchronize()
     assert X.tolist() == [1, 1]
     assert list(ctx.engine.coherency.data) == []
+
+
+def test_finished_contexts_leave_no_records_of_memory_to_the_collector():
+    def work():
+        with stf.context() as ctx:
+            for item in [ctx.logical_data(np.zeros(64)) for _ in range(5)]:
+                add(item)
+
+    def records():
+        return sum(type(item).__name__ in ("Entry", "Span", "Registry") for item in gc.get_objects())
+
+    gc.collect()
+    before = records()
+    gc.disable()
+    try:
+        for _ in range(3):
+            work()
+        left = records() - before
+    finally:
+        gc.enable()
+    assert left == 0
+
+
+@pytest.mark.skipif(not hasattr(Entry, "__pyx_vtable__"), reason="not compiled")
+def test_the_free_list_of_spans_keeps_those_of_the_registry():
+    assert Entry.__basicsize__ == Span.__basicsize__
 
 
 def test_data_dropped_by_the_collector_inside_stf(ctx, vec):

@@ -1979,6 +1979,10 @@ CUresult CUDAAPI cuCtxDestroy(CUcontext handle) {
 
 CUresult CUDAAPI cuCtxSetCurrent(CUcontext handle) {
     ENTER(cuCtxSetCurrent, INITIALIZED);
+    if (handle && reinterpret_cast<std::uintptr_t>(handle) < 4096) {  // no error is told for what CUDA would follow
+        std::fprintf(stderr, "cuCtxSetCurrent(%p): no address\n", static_cast<void *>(handle));
+        std::abort();
+    }
     REQUIRE(!handle || is_context(handle), CUDA_ERROR_INVALID_CONTEXT);
     if (!current_contexts.empty()) current_contexts.pop_back();
     if (handle) current_contexts.push_back(handle);

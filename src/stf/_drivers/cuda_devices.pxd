@@ -35,3 +35,4 @@ cdef dict connect(list devices)
 cdef str place_of(Device device)
 cdef cu.CUcontext push(cu.CUcontext context) noexcept
 cdef int pop(cu.CUcontext before) except -1
+cdef int restore(cu.CUcontext before) except -1

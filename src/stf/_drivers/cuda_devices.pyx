@@ -254,7 +254,12 @@ cdef cu.CUcontext push(cu.CUcontext context) noexcept:
 
 cdef int pop(cu.CUcontext before) except -1:
     """Make current what was before `push`; where nothing was, the context stays."""
-    if before != NULL and before != UNCHANGED:
+    return 0 if before == NULL else restore(before)
+
+
+cdef int restore(cu.CUcontext before) except -1:
+    """As `pop`; where nothing was current, nothing is."""
+    if before != UNCHANGED:
         cu.cuCtxSetCurrent(before)
     return 0
 

@@ -16,7 +16,7 @@ from libcpp.vector cimport vector
 
 from cuda.bindings cimport cydriver as cu
 
-from stf._drivers.cuda_devices cimport push
+from stf._drivers.cuda_devices cimport push, restore
 from stf._drivers.cuda_gil cimport call, host_nodes
 from stf._drivers.cuda_streams cimport DeviceStream
 from stf._drivers.queues cimport STAMP, Op, QueueDriver, Stream, make_op
@@ -50,7 +50,7 @@ cdef class Clock:
         self.anchors = []
         before = push(self.context)
         code = call(host_nodes, cu.cuStreamCreateWithPriority, &self.stream, cu.CU_STREAM_NON_BLOCKING, 0)
-        cu.cuCtxSetCurrent(before)
+        restore(before)
         if code == cu.CUDA_SUCCESS:
             self.calibrate()
         return code
@@ -90,7 +90,7 @@ cdef class Clock:
         cdef cu.CUevent event = NULL
         before = push(self.context)
         code = call(host_nodes, cu.cuEventCreate, &event, cu.CU_EVENT_DEFAULT)
-        cu.cuCtxSetCurrent(before)
+        restore(before)
         return event if code == cu.CUDA_SUCCESS else NULL
 
     cdef int close(self) except -1:

@@ -43,6 +43,7 @@ cdef class Span:
     cdef bint readonly
     cdef object handle
     cdef AddressBook book
+    cdef int find_bounds(self, Layout layout) except -1
 
 cdef class AddressBook:
     cdef int give_up(self, Span span, EventSet last) except -1

@@ -68,6 +68,25 @@ class Span:
         ident = 0
         handle = book = None
 
+    def find_bounds(self, layout):
+        """Lowest address and the one past the highest; equal for empty arrays."""
+        i: cython.int
+        low: cython.longlong = self.address
+        high: cython.longlong = self.address
+        for i in range(len(layout.shape)):
+            extent: cython.longlong = layout.shape[i]
+            step: cython.longlong = layout.strides[i]
+            if extent == 0:
+                self.low = self.high = self.address
+                return 0
+            if step < 0:
+                low += (extent - 1) * step
+            else:
+                high += (extent - 1) * step
+        self.low = low
+        self.high = high + layout.itemsize
+        return 0
+
 
 class AddressBook:
     """Knows in which memory which data are; the API has it."""

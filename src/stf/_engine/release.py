@@ -122,7 +122,8 @@ def forget(engine: Engine, data: Data):
         home.data = None  # no cycle, which would be left to the garbage collector
     if data.span is not None:
         span, data.span = data.span, None
-        span.book.give_up(span, last)
+        book, span.book = span.book, None  # which may keep the span
+        book.give_up(span, last)
     if engine.observer is not None:
         engine.observer.data_removed(data.id)
 
