@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The tests on this machine's GPUs: those of tests/cuda, and the bodies of tests/conformance and tests/errors on CUDA.
+# The tests on this machine's GPUs: those of tests/cuda, the bodies of tests/conformance, tests/errors and tests/properties
+# on CUDA, and the examples.
 # Logs go to $OUT (build/logs if unset); a short table comes last.
 cd "$(dirname "$0")/../.." || exit 1
 OUT="${OUT:-build/logs}"
@@ -8,7 +9,7 @@ export PYTHONPATH="src:$PYTHONPATH"
 export STF_TEST_DEVICES="${STF_TEST_DEVICES:-cuda:0}"
 run() {
     log="$OUT/test_$(echo "${1#tests/}" | tr / - | sed 's/\.py$//').log"
-    timeout 300 "${GPU_PYTHON:-python3}" -X faulthandler -m pytest -q -p no:cacheprovider "$1" >"$log" 2>&1
+    timeout 300 "${GPU_PYTHON:-python3}" -X faulthandler -m pytest -q -p no:cacheprovider "$@" >"$log" 2>&1
     status=$?
     echo "$1 $([ $status -eq 0 ] && echo ok || echo "FAILED ($status)") $(tail -n 1 "$log")"
     [ $status -eq 0 ] || [ $status -eq 5 ]
@@ -19,6 +20,8 @@ ls tests/cuda/test_*.py tests/multigpu/test_*.py tests/conformance/test_*.py tes
     grep -v 'tests/cuda/test_\(gil\|memory\|times\).py\|tests/multigpu/test_cholesky_on_two.py' |
     xargs -P "${JOBS:-8}" -I{} bash -c 'run "$1"' run {}
 status=$?
+run tests/properties/test_programs.py || status=1
+run tests/examples/test_examples.py -k on_gpus || status=1 # which use every device
 run tests/cuda/test_memory.py || status=1 # fills the device: alone
 run tests/cuda/test_gil.py || status=1    # measures what tasks cost: alone
 run tests/cuda/test_times.py || status=1  # measures kernels: alone

@@ -255,3 +255,30 @@ def test_what_can_never_fit_is_told_while_it_is_recorded(way):
                     write.on(ctx.devices[1])(big)
         add(small)
         assert small.numpy().tolist() == [1] * 4
+
+
+def test_what_living_graphs_hold_is_told_when_memory_runs_out():
+    @stf.task
+    def count(total: stf.Accumulate[stf.reducer.sum], x: stf.Read):
+        total += x
+
+    with stf.context(devices="cpu:2", memory_limit=5 * NBYTES) as ctx:
+        x, total = ctx.logical_data(np.ones(N), name="X"), ctx.logical_data(np.zeros(N), name="total")
+        data = [ctx.logical_data(np.zeros(N), name=f"Y{k}") for k in range(6)]
+        g = ctx.task_graph("sums")
+        with g:
+            count.on(ctx.devices[1])(total, x)
+            add.on(ctx.devices[1])(total)
+        g.launch()
+        with pytest.raises(stf.OutOfMemoryError, match="no room") as c:
+            ctx.task(ctx.devices[1], *(d.rw() for d in data)).start()
+        told = str(c.value).partition("pinned: ")[2]
+        assert f"'X' {NBYTES} bytes (graph 'sums')" in told and f"'total' {NBYTES} bytes (graph 'sums')" in told
+        assert f"{NBYTES} bytes of graph 'sums'" in told  # of a partial result
+        g.close()
+        for item in data:
+            add.on(ctx.devices[1])(item)
+        with pytest.raises(stf.OutOfMemoryError) as c:
+            ctx.task(ctx.devices[1], *(d.rw() for d in data)).start()
+        assert "graph" not in str(c.value)
+    assert ctx._driver.live_allocations == 0

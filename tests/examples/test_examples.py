@@ -58,7 +58,7 @@ def test_numbered_example(script, devices):
     assert run(script, devices=devices).strip()
 
 
-@pytest.mark.parametrize("script", ON_GPUS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("script", NUMBERED, ids=lambda path: path.stem)
 def test_numbered_example_on_gpus(script, cuda_device_count):
     if cuda_device_count < 1:
         pytest.skip("no CUDA device")

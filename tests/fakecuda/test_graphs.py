@@ -3,7 +3,9 @@
 # ruff: noqa: F821
 from __future__ import annotations
 
-PRELUDE = "from graph_tools import *\n"
+import pytest
+
+PRELUDE = "import os\nfrom graph_tools import *\n"
 
 
 def test_a_loop_that_one_device_can_do_is_one_launch(run):
@@ -218,6 +220,44 @@ def test_recordings_leave_nothing_behind(run):
             after = counts()
             assert all(after[kind] <= before[kind] + 50 for kind in before), (before, after)
             assert x.numpy().tolist() == [1.0] * 64
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2])
+def test_executables_are_kept_up_to_a_budget(run, kept):
+    """Graphs of some twenty nodes, of two shapes in turn: those used last are updated, the others made."""
+
+    def body():
+        kept, resources = int(os.environ["KEPT"]), stf.Resources()
+        with stf.context(devices="cuda:0", resources=resources) as ctx:
+            x = ctx.logical_data(np.full(64, 1.0))
+
+            def use(count):
+                g = ctx.task_graph()
+                with g:
+                    for _ in range(count):
+                        ctx.launch_kernel(axpy, (1, 1), 1.0, x.read(), x.rw(), 64)
+                for _ in range(3):  # the first is played task by task
+                    g.launch()
+                ctx.synchronize()
+                g.close()
+                for _ in range(3):  # who enters gives up what was closed, and whoever looks finds it done
+                    ctx.token()
+                    ctx.synchronize()
+                (told,) = resources.statistics().drivers.values()
+                return told.graphs_made, told.graphs_updated, told.graphs_kept
+
+            first = use(20)
+            again = use(20)
+            assert again[:2] == (first[0] + (kept == 0), first[1] + (kept > 0)), (first, again)
+            other = use(21)
+            assert other[0] == again[0] + 1, (again, other)
+            last = use(20)
+            assert last[:2] == (other[0] + (kept < 2), other[1] + (kept == 2)), (other, last)
+            assert last[2] == kept, last
+        resources.close()
+        assert fakecuda.leaks() == {}, fakecuda.leaks()
+
+    run(body, KEPT=str(kept), STF_GRAPH_CACHE=str(max(kept * 25 * 4096, 1)))
 
 
 def test_kernels_and_copies_take_other_data(run):

@@ -28,6 +28,7 @@ cdef class Coherency:
     cdef readonly object scope  # the recording that is open
     cdef readonly list pools
     cdef readonly dict data
+    cdef readonly dict recordings  # by id: those that live, and what they hold
     cdef public object observer
     cdef readonly list place_names
     cdef dict copies

@@ -51,6 +51,7 @@ class Coherency:
         self.place_names = list(place_names)
         self.pools = [Pool(place, limit) for place, limit in enumerate(limits)]
         self.data = {}
+        self.recordings = {}
         self.observer = None
         self.scope = None
         self.copies, self.last_count = {}, None
@@ -372,16 +373,22 @@ class Coherency:
     def shortage(self, pool: Pool, nbytes, data: Data):
         """The story of an allocation that cannot be met: what was asked, and who holds what."""
         held = []
+        known = set()
         for item in self.data.values():
             version: Version = item.version
             for element in version.replicas:
                 replica: Replica = element
                 pinned = replica.pins or version.frozen or not self.is_free_to_go(version, replica)
                 if replica.place == pool.place and replica.has_memory() and pinned:
-                    held.append(f"{item.label()} {replica.layout.nbytes} bytes ({self.holders(item)})")
+                    held.append(f"{item.label()} {replica.layout.nbytes} bytes ({self.holders(item, replica)})")
+                    known.add(id(replica))
             for partial in version.partials or ():
                 if partial.replica.place == pool.place:
                     held.append(f"{item.label()} {partial.replica.layout.nbytes} bytes (a partial result)")
+        for recording in self.recordings.values():
+            own = recording.own_memory(pool.place, known)
+            if own:
+                held.append(f"{own} bytes of {recording.story}")
         limit = f" of {pool.limit}" if pool.limit else ""
         task = f" for task {self.asking.label()}" if self.asking is not None else ""
         return (
@@ -391,13 +398,14 @@ class Coherency:
             "or raise memory_limit"
         )
 
-    def holders(self, data: Data):
-        """Who keeps a data from being evicted."""
+    def holders(self, data: Data, replica: Replica):
+        """Who keeps a replica from being evicted."""
         if data.version.frozen:
             return "frozen"
         tasks = [] if self.asking is None else [*self.asking.engine.opened(), self.asking]
         names = [f"task {task.label()}" for task in tasks if task.holds(data)]
         names += [f"the body of task {task.label()}" for task in waits.RUNNING.values() if task.works_on(data)]
+        names += [recording.story for recording in self.recordings.values() if recording.holds(replica)]
         return ", ".join(names) or "a copy"
 
     def note(self, kind, data: Data, source, target, nbytes):

@@ -492,6 +492,16 @@ class Recording(Routine):
         self.is_shared = len(self.temporaries) > 0 and not scope.once
         self.outline = None
         self.was_outlined = False
+        engine.coherency.recordings[id(self)] = self
+
+    def holds(self, replica):
+        """Whether it keeps a replica where it is."""
+        return any([item[1] is replica for item in self.held])
+
+    def own_memory(self, place, known):
+        """The bytes at a place that nobody but the program has; of replicas that are `known`, by id, others tell."""
+        replicas = [cython.cast(Replica, item) for item in self.temporaries]
+        return sum([r.layout.nbytes for r in replicas if r.place == place and id(r.origin) not in known])
 
     def has_calls(self):
         return self.program.calls > 0 or Routine.has_calls(self)
@@ -545,6 +555,7 @@ class Recording(Routine):
     def give_up(self):
         engine: Engine = self.engine
         self.life.closed = True
+        engine.coherency.recordings.pop(id(self), None)
         for item in self.held:
             replica: Replica = item[1]
             replica.pins -= 1
