@@ -61,6 +61,7 @@ cpdef int end_recorded(Engine engine, TaskCore task) except -1
 cdef int run_now(Engine engine, TaskCore task, Body body) except -1
 cdef bint runs_plainly(TaskCore task, list args) except -1
 cdef int end_now(Engine engine, TaskCore task, Borrowed borrowed, object error) except -1
+cdef int give_back(Engine engine, TaskCore task, Borrowed borrowed) except -1
 cdef int fail_body(Engine engine, TaskCore task, object error) except -1
 cdef int queue_body(Engine engine, TaskCore task, Body body) except -1
 cdef object view_of(TaskCore task, int index, object lib)

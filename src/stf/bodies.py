@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 try:
     import cython
 except ImportError:
@@ -15,7 +17,7 @@ from stf._engine.late import LateCall
 from stf._engine.values import are_same
 from stf.annotations import Stream
 from stf.closures import check_globals, injections
-from stf.errors import CaptureError, PlaceError, TaskFailedError
+from stf.errors import CaptureError, DriverError, PlaceError, TaskFailedError
 from stf.interop import adapters
 from stf.interop.current import Borrowed
 from stf.interop.jax_arrays import JaxCopy
@@ -24,6 +26,7 @@ from stf.params import Param
 
 TOKEN: object = adapters.TOKEN
 tensors_made: list = adapters.tensors_made
+log = logging.getLogger("stf")
 
 if not cython.compiled:
     from stf.closures import snapshot
@@ -404,15 +407,29 @@ def end_now(engine, task, borrowed, error):
     if task.borrowed is not None:  # by a body that asked for its task
         inner: Borrowed = task.borrowed
         task.borrowed = None
-        inner.give_back()
+        give_back(engine, task, inner)
     if borrowed is not None:
-        borrowed.give_back()  # before the task ends: its device is the current one until then
+        give_back(engine, task, borrowed)
     if error is not None:
         fail_body(engine, task, error)
     elif engine.scope is None:
         engine.end(task)
     else:
         end_recorded(engine, task)
+    return 0
+
+
+def give_back(engine, task, borrowed):
+    """Give back the streams that a body borrowed, on the task's device: the body may have left another one current.
+
+    Before the task ends, which makes current what was before it.
+    """
+    if not borrowed.apart:
+        try:
+            engine.port.stream(task.slot)
+        except DriverError as error:
+            log.debug("device %d is not made current: %s", borrowed.ordinal, error)  # the end of the task says why
+    borrowed.give_back()
     return 0
 
 
@@ -569,6 +586,7 @@ class BodyCapture(Recaptured):
                 task: TaskCore = body.task
                 raise Failure(task.label(), task.call_site, error, task.written(), True).error() from error
             finally:
+                capture.make_current()  # the body may have left another device current
                 borrowed.give_back()
         finally:
             captured = capture.end()

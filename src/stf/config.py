@@ -97,7 +97,12 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("cpu_workers", "count", None, "threads of the CPU driver; unset: the usable cores"),
     Setting("memory_limit", "bytes", None, "bytes per device beyond which replicas are evicted, such as 2GiB"),
     Setting("max_pending", "count", None, "tasks in flight before submission waits"),
-    Setting("graph_cache", "bytes", 512 << 20, "bytes of executable CUDA graphs to keep for others of the same shape"),
+    Setting(
+        "graph_cache",
+        "capacity",
+        512 << 20,
+        "bytes of executable CUDA graphs to keep for others of the same shape; 0: none",
+    ),
     Setting(
         "conditional_nodes",
         "flag",
@@ -203,6 +208,10 @@ def _count(text: str) -> int:
     return count
 
 
+def _capacity(text: str) -> int:
+    return 0 if text == "0" else _bytes(text)
+
+
 def _bytes(text: str) -> int:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?))?b?", text.lower())
     if match is None:
@@ -236,6 +245,7 @@ _PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
     "integer": (int, "an integer, such as 42"),
     "count": (_count, "a positive integer, such as 8"),
     "bytes": (_bytes, "a number of bytes, such as 500000000, 512MiB or 2GiB"),
+    "capacity": (_capacity, "0, or a number of bytes, such as 512MiB"),
 }
 _malformed: list[str] = []
 

@@ -30,7 +30,7 @@ from stf.library_errors import is_uncapturable, uncapturable
 from stf.options import name_of, refuse_name
 
 if not cython.compiled:
-    from stf.bodies import end_recorded, must_reach, view_of, without_tokens
+    from stf.bodies import end_recorded, give_back, must_reach, view_of, without_tokens
     from stf.interop.current import borrow
 
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
@@ -470,7 +470,7 @@ class Task(TaskCore):
         if self.pools is not None:
             pools, self.pools = self.pools, None
             pools.__exit__()
-        borrowed.give_back()
+        give_back(self.engine, self, borrowed)
         return 0
 
     def numpy(self):

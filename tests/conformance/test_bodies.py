@@ -282,3 +282,62 @@ def test_tasks_on_several_devices_that_are_started_and_ended_by_hand(ctx, seed):
     if on_cuda:
         assert currents(count) == before
     assert [lX.numpy()[-1] for lX in data] == counts
+
+
+def leave(place):
+    """Make a device that is not `place` the current one, for good."""
+    import cupy
+
+    cupy.cuda.Device((place.index + 1) % cupy.cuda.runtime.getDeviceCount()).use()
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["default", "own"])
+def test_a_body_may_leave_another_device_current(ctx, own):
+    """What was current before, streams and device, is so after it: of functions, blocks, by hand, and of graphs."""
+    if not is_cuda(ctx) or len(ctx.devices) < 2:
+        pytest.skip("needs two GPUs")
+    import cupy
+
+    place, count = ctx.devices[0], 1 + max(place.index for place in ctx.devices)
+    x = ctx.logical_data(np.zeros(300))
+
+    def leaves(a: stf.ReadWrite, step):
+        a += step
+        leave(place)
+
+    def fails(a: stf.ReadWrite):
+        leave(place)
+        raise ValueError("meant")
+
+    with cupy.cuda.Device(place.index):
+        mine = cupy.cuda.Stream(non_blocking=True) if own else cupy.cuda.Stream.null
+        outer = cupy.cuda.get_current_stream()
+        mine.use()
+        before = currents(count)
+        try:
+            stf.task(leaves)(x, 1)
+            assert currents(count) == before
+            with ctx.task(place, x.rw()) as t:
+                (a,) = t.arrays()
+                a += 1
+                leave(place)
+            assert currents(count) == before
+            t = ctx.task(place, x.rw()).start()
+            t.arrays()[0][:] += 1
+            leave(place)
+            t.end()
+            assert currents(count) == before
+            with ctx.task_graph() as graph:
+                stf.task(leaves)(x, graph.param("step", 1))
+            assert currents(count) == before
+            for step in range(3):
+                graph.launch(step=step)  # captured again for each of them
+                assert currents(count) == before
+            y = ctx.logical_data(np.zeros(3))
+            with pytest.raises(stf.TaskFailedError):
+                stf.task(fails)(y)
+                y.numpy()
+            assert currents(count) == before
+        finally:
+            outer.use()
+    assert x.numpy()[-1] == 3 + 0 + 1 + 2

@@ -257,7 +257,7 @@ def test_executables_are_kept_up_to_a_budget(run, kept):
         resources.close()
         assert fakecuda.leaks() == {}, fakecuda.leaks()
 
-    run(body, KEPT=str(kept), STF_GRAPH_CACHE=str(max(kept * 25 * 4096, 1)))
+    run(body, KEPT=str(kept), STF_GRAPH_CACHE=str(kept * 25 * 4096))
 
 
 def test_kernels_and_copies_take_other_data(run):

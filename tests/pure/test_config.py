@@ -63,6 +63,12 @@ def test_bytes(text: str, nbytes: int) -> None:
     assert config.memory_limit == nbytes
 
 
+@pytest.mark.parametrize(("text", "nbytes"), [("0", 0), ("512MiB", 512 << 20)])
+def test_a_capacity_may_be_none(text: str, nbytes: int) -> None:
+    config.reload({"STF_GRAPH_CACHE": text})
+    assert config.graph_cache == nbytes
+
+
 def test_numbers_and_text() -> None:
     config.reload({"STF_CPU_WORKERS": "3", "STF_HOSTILE": "-7", "STF_DEVICES": " cpu:4 ", "STF_DOT_MAX_DEPTH": "0"})
     assert (config.cpu_workers, config.hostile, config.devices, config.dot_max_depth) == (3, -7, "cpu:4", 0)
@@ -77,6 +83,7 @@ def test_numbers_and_text() -> None:
         ("STF_MEMORY_LIMIT", "2 buckets", "a number of bytes"),
         ("STF_MEMORY_LIMIT", "0", "a number of bytes"),
         ("STF_MEMORY_LIMIT", "5iB", "a number of bytes"),
+        ("STF_GRAPH_CACHE", "-1", "0, or a number of bytes"),
         ("STF_HOSTILE", "0x", "an integer"),
         ("CUDASTF_DOT_TIMING", "often", "1 or 0"),
     ],

@@ -128,7 +128,7 @@ cdef class CudaDriver(QueueDriver):
         try:
             while lane.awaited is not None:
                 self.wait_done(lane.awaited, lane.until)
-                lane.pass_one()
+                lane.await_next()
         except BaseException:
             self.forsake(lane, make_op(CALL, None))
             raise
@@ -494,7 +494,7 @@ cdef class CudaDriver(QueueDriver):
             try:
                 while stream.awaited is not None:
                     self.wait_done(stream.awaited, stream.until)
-                    stream.pass_one()
+                    stream.await_next()
             finally:
                 self.lend(-1)
         return 0

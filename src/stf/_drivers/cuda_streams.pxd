@@ -29,7 +29,7 @@ cdef class HostStream(Stream):
     cdef int64_t until
     cdef list further
     cdef int wait_for(self, DeviceStream source, int64_t sequence) except -1
-    cdef int pass_one(self) except -1
+    cdef int await_next(self) except -1
 
 cdef cu.CUresult make_event(DeviceStream lane, int slot) noexcept
 cdef int leave(DeviceStream lane, cu.CUcontext before) except -1

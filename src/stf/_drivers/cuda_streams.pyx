@@ -47,8 +47,8 @@ cdef class HostStream(Stream):
         self.further.append((source, sequence))
         return 0
 
-    cdef int pass_one(self) except -1:
-        """What is waited for next is somebody else's care."""
+    cdef int await_next(self) except -1:
+        """Wait no longer for `awaited`: one of the `further` takes its place."""
         self.awaited, self.until = None, 0
         if self.further:
             self.awaited, self.until = self.further.pop()
