@@ -1,5 +1,7 @@
 from stf._engine.access cimport READ, DataHandle, make_access
 from stf._engine.instances cimport Layout, Replica
+from stf._engine.readback cimport read_back
+from stf._engine.submit cimport Engine
 from stf.kernels.launching cimport Launching
 from stf.tasks cimport ContextCore, Task
 
@@ -14,3 +16,5 @@ cdef class Reading(Launching):
 cpdef object read_if_quiet(ContextCore context, object data)
 cpdef object read_on_host(ContextCore context, DataHandle data)
 cdef object content_of(Replica replica)
+cdef object content_in(Layout layout, bytes content)
+cdef dict scalars

@@ -5,6 +5,10 @@ Compiled, since a program that looks at a scalar in every step passes here as of
 
 from __future__ import annotations
 
+import struct
+
+import numpy as np
+
 try:
     import cython
 except ImportError:
@@ -19,6 +23,7 @@ from stf.tasks import Task
 
 if not cython.compiled:
     from stf._engine.access import make_access
+    from stf._engine.readback import read_back
 
     READ = 1
 
@@ -26,6 +31,7 @@ NO_ARGUMENTS: tuple = ()
 NOT_QUIET: object = object()
 LOGICAL_DATA: object = LogicalData
 ITEM: object = "item"  # among a replica's views: what reads a scalar
+scalars: dict = {}  # by dtype: what makes a Python scalar of bytes; None for what has none
 
 
 class Reading(Launching):
@@ -88,6 +94,12 @@ def read_on_host(context, data):
     task.kind = "wait"
     task.where = 0
     task.find_site_outside()
+    engine: Engine = task.engine
+    if engine.root.reads_back:
+        task.bare = False
+        content = read_back(engine, task, data.core)
+        if content is not None:
+            return content_in(data.core.layout, content)
     task.open()
     try:
         result = content_of(task.replica_at(0))
@@ -112,3 +124,24 @@ def content_of(replica):
         replica.views[ITEM] = item
         return item()
     return view_for_host(replica, None)
+
+
+def content_in(layout, content):
+    """What `content_of` returns, of bytes that were read back."""
+    if len(layout.shape) == 0:
+        dtype = layout.dtype
+        scalar = scalars.get(dtype, NOT_QUIET)
+        if scalar is NOT_QUIET:
+            scalar = scalars[dtype] = scalar_of(dtype)
+        if scalar is not None:
+            return scalar(content)[0]
+    array = np.frombuffer(content, layout.dtype).reshape(layout.shape).copy()
+    return array.item() if layout.shape == () and layout.dtype.kind in "biufc" else array
+
+
+def scalar_of(dtype):
+    """What unpacks a number of Python's from its bytes; None for what struct does not know."""
+    if dtype.kind not in "iuf" or dtype.itemsize not in (4, 8):
+        return None
+    code = {"i4": "i", "i8": "q", "u4": "I", "u8": "Q", "f4": "f", "f8": "d"}[f"{dtype.kind}{dtype.itemsize}"]
+    return struct.Struct((">" if dtype.str[0] == ">" else "<") + code).unpack

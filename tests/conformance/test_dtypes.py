@@ -37,6 +37,35 @@ def test_narrow_floats_go_everywhere(ctx, ml_dtypes, name):
     assert type(ctx.wait(scalar)) is float and float(scalar) == -0.5 and scalar.numpy().dtype == X.dtype
 
 
+@pytest.mark.parametrize("shape", [(), (1,), (4,), (2, 3), (40,)], ids=str)
+@pytest.mark.parametrize("name", ["?", "i1", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", "c8", "c16"])
+def test_what_is_waited_for_is_what_numpy_has(ctx, name, shape):
+    """Of any type and size, looked at once or again; the result is one's own."""
+    expected = np.full(shape, 1 if name == "?" else 7, name)
+    lX = ctx.logical_data_full(shape, 3, name)
+    for _ in range(2):
+        with ctx.task(lX.write()) as t:
+            t.arrays()[0][...] = expected[()] if shape == () else expected.flat[0]
+        for _ in range(3):
+            found = ctx.wait(lX)
+            assert type(found) is (type(expected.item()) if shape == () else np.ndarray)
+            assert np.array_equal(found, expected) and np.asarray(found).shape == shape
+            assert shape == () or found.dtype == expected.dtype
+            assert lX.numpy().dtype == expected.dtype
+            if shape:
+                found[...] = 0  # nobody else sees that
+
+
+@pytest.mark.parametrize(
+    "value", [-0.0, np.inf, -np.inf, np.nan, 5e-324, -(2**31), 2**31 - 1, -(2**63), 2**64 - 1], ids=str
+)
+def test_numbers_at_the_edge_of_their_type_come_as_they_are(ctx, value):
+    name = "f8" if isinstance(value, float) else "u8" if value > 2**63 else "i8" if value < -(2**31) else "i4"
+    lX = ctx.logical_data_full((), value, name)
+    for _ in range(2):
+        assert np.array(ctx.wait(lX), name).tobytes() == np.array(value, name).tobytes()
+
+
 def test_narrow_floats_in_bodies(ctx, ml_dtypes):
     if is_cuda(ctx):
         pytest.skip("the stand-in for CuPy has no kernels for them")

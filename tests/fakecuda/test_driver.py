@@ -542,6 +542,78 @@ def test_a_scalar_is_read_behind_its_writer(run):
     run(body)
 
 
+def test_a_content_that_looks_like_none_is_read_back(run):
+    """What a landing is marked with may be the content: it is there when the event behind it is complete."""
+
+    def body():
+        mark = 0xFFF5A3C7
+        with stf.context() as ctx:
+            for dtype, shape in [("u4", ()), ("u4", (16,)), ("u8", ())]:
+                content = np.full(shape, mark if dtype == "u4" else mark << 32 | mark, dtype)
+                lX = ctx.logical_data_empty(shape, dtype)
+                for _ in range(20):
+                    fill(lX, content.flat[0])
+                    assert np.array_equal(ctx.wait(lX), content)
+                assert ctx.engine.root.reads_back
+                assert ctx.statistics().allocations.get("host", 0) == 0  # it has no replica
+        nothing_left()
+
+    run(body, before="@stf.task\ndef fill(x: stf.Write, value):\n    x[...] = value\n")
+
+
+def test_who_reads_back_again_gets_a_replica(run):
+    def body():
+        with stf.context() as ctx:
+            scalar = ctx.logical_data_full((), 2.5)
+            fakecuda.reset_calls()
+            assert [ctx.wait(scalar) for _ in range(9)] == [2.5] * 9
+            assert calls(*COPIES) == 2
+            assert ctx.statistics().tasks["wait"] == 9 and "for task 'wait'" in str(stf.why(scalar))
+        nothing_left()
+
+    run(body)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_many_threads_read_back_at_once(run, seed):
+    """There are fewer landings than threads; each reads what its own tasks wrote."""
+
+    def body():
+        with stf.context(devices="cuda:0,1") as ctx:
+
+            def work(k):
+                lX = ctx.logical_data_zeros(3, "f4")
+                for i in range(30):
+                    add.on(k % 2)(lX, k)
+                    if (i + k) % 3:
+                        assert ctx.wait(lX).tolist() == [k * (i + 1)] * 3
+
+            with futures.ThreadPoolExecutor(24) as pool:
+                list(pool.map(work, range(24)))
+        nothing_left()
+
+    run(body, before="from concurrent import futures\n", FAKECUDA_SEED=str(seed))
+
+
+@pytest.mark.parametrize("call", ["cuMemcpyAsync:4+", "cuEventRecord:9+", "cuEventSynchronize:1+"])
+def test_a_device_that_is_lost_is_told_to_who_reads_back(run, call):
+    def body():
+        ctx = stf.context()
+        scalar = ctx.logical_data_full((), 0xFFF5A3C7, "u4")  # which is waited for by the event
+        with pytest.raises((stf.DriverError, stf.TaskFailedError), match="CUDA_ERROR_ILLEGAL_ADDRESS"):
+            for _ in range(40):
+                add(scalar, 0)
+                assert ctx.wait(scalar) == 0xFFF5A3C7
+        with pytest.raises((stf.DriverError, stf.TaskFailedError), match="CUDA_ERROR_ILLEGAL_ADDRESS"):
+            ctx.wait(scalar)
+        try:
+            ctx.finalize()
+        except stf.DriverError:
+            pass
+
+    run(body, FAKECUDA_FAIL=f"{call}:CUDA_ERROR_ILLEGAL_ADDRESS")
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_the_host_waits_for_every_stream_that_a_body_needs(run, seed):
     """Several streams of two devices, some of them twice; what is done already is not waited for."""

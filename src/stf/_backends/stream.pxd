@@ -33,6 +33,8 @@ cdef class StreamBackend(LanePort):
     cdef int enter(self, int slot) except -1
     cpdef bint may_use(self, int place, Replica replica) except -1
     cpdef int add_place(self, int device, object origin) except -1
+    cdef int begin_readback(self, int slot, Replica replica) except -2
+    cdef object end_readback(self, int landing, int64_t nbytes)
     cpdef bint fill(self, int slot, Replica replica, bytes pattern) except -1
     cpdef int copy(self, int slot, Replica target, Replica source) except -1
     cdef int launch(self, int slot, int64_t function, int gx, int gy, int gz, int bx, int by, int bz, int shared, int64_t block, int nbytes) except -1

@@ -54,12 +54,14 @@ class StreamBackend(LanePort):
         self.owns_driver = owns_driver
         self.name = "stream"
         self.is_lent = self.captured = False
+        self.reads_back = driver.reads_back
         self.staged = DIRECT
         self.capturable = 1 << 30
 
     def start_after(self, place, pointer, captured, staged=STAGED):
         """Let all work start after what is on a caller's stream now, which may be captured with its copies `staged`."""
         self.is_lent = True
+        self.reads_back = False
         self.captured = captured
         self.staged = staged
         slot = self.begin(place, EventSet(), COMPUTE)
@@ -296,6 +298,13 @@ class StreamBackend(LanePort):
             (target.owner, source.owner),
         )
         return 0
+
+    def begin_readback(self, slot, replica):
+        lane: Lane = self.lanes[slot]
+        return self.driver.begin_readback(lane.stream, replica.address, replica.layout.nbytes)
+
+    def end_readback(self, landing, nbytes):
+        return self.driver.end_readback(landing, nbytes)
 
     def fill(self, slot, replica, pattern):
         lane: Lane = self.lanes[slot]

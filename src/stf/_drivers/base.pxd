@@ -10,6 +10,7 @@ cdef class Driver:
     cdef public bint runs_inline
     cdef public str name
     cdef public object stamps
+    cdef public bint reads_back
     cpdef int stream_create(self, int device) except -1
     cpdef int stream_adopt(self, int device, int64_t pointer) except -1
     cpdef int stream_create_in(self, int device, int64_t context) except -1
@@ -45,5 +46,7 @@ cdef class Driver:
     cpdef int park(self, object baton) except -1
     cpdef object runners(self, int stream, int64_t sequence)
     cpdef object handle(self, int stream)
+    cpdef int begin_readback(self, int stream, int64_t address, int64_t nbytes) except -2
+    cpdef object end_readback(self, int landing, int64_t nbytes)
     cpdef int distance(self, int source, int target) except -1
     cpdef int close(self) except -1

@@ -42,7 +42,12 @@ class Driver:
         Tells when work on a stream ran, where bodies only enqueue: ``put(stream)`` is a number for the time at which
         the stream gets here, ``collect()`` reads what there is by now, ``time_ns(stamp)`` is on
         `time.perf_counter_ns`, or -1 where it is not known (yet).
+    reads_back : bool
+        It has `begin_readback`; a driver around another has not.
     """
+
+    if not cython.compiled:
+        reads_back = False
 
     def stream_create(self, device):
         """Make a stream of `device`; return its number."""
@@ -224,6 +229,17 @@ class Driver:
 
     def copy_and_wait(self, stream, target, source, nbytes):
         """Copy bytes between a device's memory and the host's on a stream, and wait for it."""
+        raise NotImplementedError
+
+    def begin_readback(self, stream, address, nbytes):
+        """Copy up to 64 bytes, in fours, of a device's memory on a stream, for `end_readback` after the next `record`.
+
+        The number of where they land; -1 if that is not possible now.
+        """
+        return -1
+
+    def end_readback(self, landing, nbytes):
+        """Wait for the bytes of `begin_readback` and return them; None where they cannot be had any more."""
         raise NotImplementedError
 
     def watch_loss(self, watcher):

@@ -14,7 +14,6 @@ from libc.stdint cimport int64_t, uintptr_t
 from cuda.bindings cimport cydriver as cu
 
 from stf._drivers.base cimport MANAGED, STAGED_HERE
-from stf._drivers.cuda cimport CudaDriver
 from stf._drivers.cuda_graphs cimport Captured, GraphStore, graph_of, refuse_wait
 from stf._drivers.cuda_submitter cimport LAUNCH_GRAPH
 from stf._drivers.cuda_devices cimport FAR, Device, check, pop, push, told
@@ -23,6 +22,7 @@ from stf._drivers.cuda_gil cimport call, host_nodes
 from stf._drivers.cuda_host_nodes cimport GraphKeep, HostMemory, add_host_node, forget_gone, keep_in_graph
 from stf._drivers.cuda_memory cimport is_cudas
 from stf._drivers.cuda_places cimport adopt_stream, make_stream
+from stf._drivers.cuda_readback cimport ReadbackDriver
 from stf._drivers.cuda_streams cimport RING, DeviceStream, HostStream, destroy_events, destroy_stream, forget_keeps, leave
 from stf._drivers.cuda_streams cimport refresh
 from stf._drivers.cuda_work cimport extent, packed_strides
@@ -85,7 +85,7 @@ cdef int give_back(cu.CUstreamCaptureMode mode) noexcept:
 # -- the driver ----------------------------------------------------------------------------------------------------
 
 
-cdef class CallersDriver(CudaDriver):
+cdef class CallersDriver(ReadbackDriver):
     """The CUDA driver, for contexts that may be on callers' streams."""
 
     cdef list lingering  # streams that went back while they worked; their CUDA stream has an heir
@@ -106,7 +106,7 @@ cdef class CallersDriver(CudaDriver):
         check(cu.cuInit(0), "cuInit", "this machine")
         mode = relax()
         try:
-            CudaDriver.__init__(self, ordinals, workers, capacity, submit_thread)
+            ReadbackDriver.__init__(self, ordinals, workers, capacity, submit_thread)
         finally:
             give_back(mode)
 
@@ -131,7 +131,7 @@ cdef class CallersDriver(CudaDriver):
         """Keep a stream for who wants one of its device; the number of a foreign one goes to the host's."""
         cdef DeviceStream lane = <DeviceStream>self.streams[stream]
         if not lane.foreign:
-            return CudaDriver.stream_destroy(self, stream)
+            return ReadbackDriver.stream_destroy(self, stream)
         self.gate.enter()
         self.live_events -= destroy_stream(lane)
         self.live_streams -= not lane.adopted
@@ -145,13 +145,13 @@ cdef class CallersDriver(CudaDriver):
     cpdef int stream_create(self, int device) except -1:
         if self.lingering or self.captured or self.graphs:
             self.sweep()
-        return CudaDriver.stream_create(self, device)
+        return ReadbackDriver.stream_create(self, device)
 
     cpdef int stream_destroy(self, int stream) except -1:
         cdef Stream lane = <Stream>self.streams[stream]
         if lane.device < 0:
             self.await_end(lane)
-            return CudaDriver.stream_destroy(self, stream)
+            return ReadbackDriver.stream_destroy(self, stream)
         if (<DeviceStream>lane).captured:
             self.hold_in_graph(<DeviceStream>lane)
             if (<DeviceStream>lane).adopted:  # which its owner may destroy from now on
@@ -194,7 +194,7 @@ cdef class CallersDriver(CudaDriver):
         if source.device >= 0 and (<DeviceStream>source).captured:
             if not is_capturing(<int64_t><uintptr_t>(<DeviceStream>source).handle):
                 return 0  # the capture was given up, and nothing of it runs
-        return CudaDriver.wait_event(self, stream, other, sequence)
+        return ReadbackDriver.wait_event(self, stream, other, sequence)
 
     cpdef int entrust(self, int stream, bint captured, int staged=0) except -1:
         cdef Stream lane = <Stream>self.streams[stream]
@@ -226,7 +226,7 @@ cdef class CallersDriver(CudaDriver):
             except BaseException as error:
                 self.failed(stream, error)
         else:
-            return CudaDriver.issue(self, stream, op)
+            return ReadbackDriver.issue(self, stream, op)
         return True
 
     cdef int failed(self, Stream stream, object error) except -1:
@@ -356,7 +356,7 @@ cdef class CallersDriver(CudaDriver):
                     call(host_nodes, cu.cuMemFreeHost, (<Stage>item).store.pinned)
             pop(before)
             self.store.close()
-        return CudaDriver.close(self)
+        return ReadbackDriver.close(self)
 
     cpdef object begin_capture(self, int device):
         return Capture(self.store, <int64_t><uintptr_t>(<Device>self.devices[device]).context, self.where(device))
@@ -402,7 +402,7 @@ cdef class CallersDriver(CudaDriver):
 
     def statistics(self):
         self.sweep()  # streams of captures that are over are spare again
-        return CudaDriver.statistics(self)
+        return ReadbackDriver.statistics(self)
 
     def graph_statistics(self):
         return self.store.made, self.store.updated, self.store.kept
@@ -430,7 +430,7 @@ cdef class CallersDriver(CudaDriver):
         cdef DeviceStream lane = <DeviceStream>self.streams[stream]
         if lane.captured and not is_capturing(pointer):
             return 0  # what is there comes before the capture, which cannot wait for it: it comes before the launch
-        return CudaDriver.follow(self, stream, pointer)
+        return ReadbackDriver.follow(self, stream, pointer)
 
     cdef int issue_copy(self, DeviceStream lane, int64_t target, tuple target_strides, int64_t source, tuple source_strides, tuple shape, int64_t itemsize, object keep) except -1:
         cdef int64_t nbytes = itemsize
@@ -462,7 +462,7 @@ cdef class CallersDriver(CudaDriver):
                 self.store.early.setdefault(graph_of(lane.handle), []).append(read)
         elif self.late and keep[1] is not None:
             self.settle_late(lane, [extent(source, source_strides, shape, itemsize)])
-        return CudaDriver.issue_copy(self, lane, target, target_strides, source, source_strides, shape, itemsize, keep)
+        return ReadbackDriver.issue_copy(self, lane, target, target_strides, source, source_strides, shape, itemsize, keep)
 
     cdef int settle_late(self, DeviceStream lane, list spans) except -1:
         """Wait for graphs that write memory which CUDA is about to read at once; the stream comes after these."""
@@ -544,7 +544,7 @@ cdef class CallersDriver(CudaDriver):
     cpdef int pin(self, int64_t address, int64_t nbytes, object owner) except -1:
         mode = relax()
         try:
-            return CudaDriver.pin(self, address, nbytes, owner)
+            return ReadbackDriver.pin(self, address, nbytes, owner)
         finally:
             give_back(mode)
 
@@ -565,7 +565,7 @@ cdef class CallersDriver(CudaDriver):
         cdef Stream lane = <Stream>self.streams[stream]
         if lane.device >= 0 and (<DeviceStream>lane).captured:
             return self.alloc_in_graph(device, nbytes, <DeviceStream>lane)
-        return CudaDriver.alloc(self, device, nbytes, stream)
+        return ReadbackDriver.alloc(self, device, nbytes, stream)
 
     cdef int64_t alloc_in_graph(self, int device, int64_t nbytes, DeviceStream lane) except -1:
         """A node of the caller's graph; its memory is there whenever the graph runs, at the same address."""
@@ -604,7 +604,7 @@ cdef class CallersDriver(CudaDriver):
             self.used[<int>what[0] + 1] -= what[2]
             self.live_allocations -= 1
             return 0  # the graph keeps it, or the capture was given up, and with it what it allocated
-        return CudaDriver.free_in_order(self, lane, what)
+        return ReadbackDriver.free_in_order(self, lane, what)
 
     cpdef int call(self, int stream, object body) except -1:
         cdef Stream lane = <Stream>self.streams[stream]
@@ -629,7 +629,7 @@ cdef class CallersDriver(CudaDriver):
         self.demand(code, "cuLaunchHostFunc", lane.device)
 
     cdef int catch_up(self, DeviceStream lane, int64_t sequence) except -1:
-        return 0 if lane.captured else CudaDriver.catch_up(self, lane, sequence)
+        return 0 if lane.captured else ReadbackDriver.catch_up(self, lane, sequence)
 
     cdef bint poll(self, DeviceStream lane, int64_t sequence, double timeout_s) except -1:
         if lane.captured:
@@ -638,12 +638,12 @@ cdef class CallersDriver(CudaDriver):
             return False
         mode = relax()
         try:
-            return CudaDriver.poll(self, lane, sequence, timeout_s)
+            return ReadbackDriver.poll(self, lane, sequence, timeout_s)
         finally:
             give_back(mode)
 
     cdef int wait_done(self, DeviceStream lane, int64_t sequence) except -1:
-        return refuse_wait() if lane.captured else CudaDriver.wait_done(self, lane, sequence)
+        return refuse_wait() if lane.captured else ReadbackDriver.wait_done(self, lane, sequence)
 
     cdef int drain_stream(self, DeviceStream stream) except -1:
-        return refuse_wait() if stream.captured else CudaDriver.drain_stream(self, stream)
+        return refuse_wait() if stream.captured else ReadbackDriver.drain_stream(self, stream)

@@ -2,6 +2,19 @@ from cuda.bindings cimport cydriver as cu
 from libc.stdint cimport int64_t
 from libcpp.atomic cimport atomic
 
+cdef extern from *:
+    """
+    #if defined(__x86_64__) || defined(_M_X64)
+    #include <immintrin.h>
+    #define stf_relax() _mm_pause()
+    #elif defined(__aarch64__) && defined(__GNUC__)
+    #define stf_relax() __asm__ __volatile__("yield")
+    #else
+    #define stf_relax() ((void)0)
+    #endif
+    """
+    void stf_relax() noexcept nogil  # of who watches memory that another thread, or a device, writes
+
 cdef enum:
     CAPACITY = 1024  # submissions that may wait
     ARGUMENT_BYTES = 192  # a kernel with more is launched by the caller

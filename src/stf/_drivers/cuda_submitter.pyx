@@ -32,21 +32,12 @@ import _thread
 
 cdef extern from *:
     """
-    #if defined(__x86_64__) || defined(_M_X64)
-    #include <immintrin.h>
-    #define stf_relax() _mm_pause()
-    #elif defined(__aarch64__) && defined(__GNUC__)
-    #define stf_relax() __asm__ __volatile__("yield")
-    #else
-    #define stf_relax() ((void)0)
-    #endif
     #if defined(__GNUC__)
     #define stf_will_write(address) __builtin_prefetch(address, 1)
     #else
     #define stf_will_write(address) ((void)0)
     #endif
     """
-    void stf_relax() noexcept nogil
     void stf_will_write(void* address) noexcept nogil
 
 cdef extern from "pythread.h":

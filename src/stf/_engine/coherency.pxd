@@ -43,7 +43,7 @@ cdef class Coherency:
     cdef int fetch(self, Data data, Version version, Replica target) except -1
     cdef int transfer(self, Data data, Version version, Replica source, Replica target) except -1
     cdef CopyCount count_of(self, int pair)
-    cdef int count_copy(self, Data data, Replica source, Replica target) except -1
+    cdef int count_copy(self, Data data, int source, int target, int64_t nbytes) except -1
     cdef int allocate(self, Data data, Replica replica, int slot) except -1
     cdef int64_t discard(self, Version version, Replica replica, bint want_event) except -1
     cdef Replica cheapest(self, Version version, int place)
@@ -64,4 +64,4 @@ cdef class LoggedCopy:
     cdef object code
     cdef int lasti
 
-cdef LoggedCopy logged(Replica source, Replica target, TaskCore asked)
+cdef LoggedCopy logged(int source, int target, TaskCore asked)

@@ -137,7 +137,7 @@ class Coherency:
         target.ready.add(event)
         version.readers.add(event)
         version.share(source, target)
-        self.count_copy(data, source, target)
+        self.count_copy(data, source.place, target.place, target.layout.nbytes)
         return 0
 
     def interface_copy(self, data: Data, version: Version, source: Replica, target: Replica):
@@ -148,21 +148,21 @@ class Coherency:
         site = "" if asked is None else asked.call_site
         return InterfaceCopy(data, source.instance, target.instance, outcome, site, self.failures)
 
-    def count_copy(self, data, source, target):
-        """Count a copy, note it in the data's own log, and tell the observer."""
-        pair: cython.int = source.place << 16 | target.place
+    def count_copy(self, data, source, target, nbytes):
+        """Count a copy between two places, note it in the data's own log, and tell the observer."""
+        pair: cython.int = source << 16 | target
         count = self.last_count
         if count is None or count.pair != pair:
             count = self.last_count = self.count_of(pair)
         count.copies += 1
-        count.nbytes += target.layout.nbytes
+        count.nbytes += nbytes
         if data.log is None:
             data.log = []
         elif len(data.log) >= LOG_LENGTH:
             del data.log[: LOG_LENGTH // 2]
         data.log.append(logged(source, target, self.asking))
         if self.observer is not None:
-            self.note("copy", data, source.place, target.place, target.layout.nbytes)
+            self.note("copy", data, source, target, nbytes)
         return 0
 
     def count_of(self, pair):
@@ -445,10 +445,10 @@ class LoggedCopy:
         return f"{story} for task {task} at {site_text(self.code, self.lasti)}"
 
 
-def logged(source: Replica, target: Replica, asked: TaskCore):
+def logged(source, target, asked: TaskCore):
     copy: LoggedCopy = LoggedCopy.__new__(LoggedCopy)
-    copy.source = source.place
-    copy.target = target.place
+    copy.source = source
+    copy.target = target
     copy.number = 0
     if asked is not None:
         copy.number = asked.id

@@ -16,6 +16,7 @@ cdef enum:  # how copies of memory that is not pinned are captured: as such, or 
 cdef class Port:
     cdef readonly str name
     cdef readonly bint captured  # all is recorded in a caller's graph: nothing runs yet, and nothing can be waited for
+    cdef readonly bint reads_back  # `begin_readback` may be asked
     cdef int begin(self, int place, EventSet waits, int kind) except -1
     cdef int join(self, int slot, EventSet waits) except -1
     cdef int64_t end(self, int slot) except -1
@@ -28,6 +29,8 @@ cdef class Port:
     cdef int disown(self, Replica replica) except -1
     cdef int enter(self, int slot) except -1
     cpdef int copy(self, int slot, Replica target, Replica source) except -1
+    cdef int begin_readback(self, int slot, Replica replica) except -2
+    cdef object end_readback(self, int landing, int64_t nbytes)
     cpdef bint fill(self, int slot, Replica replica, bytes pattern) except -1
     cpdef bint may_use(self, int place, Replica replica) except -1
     cpdef int add_place(self, int device, object origin) except -1

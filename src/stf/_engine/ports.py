@@ -17,7 +17,7 @@ class Port:
     """Base of the backends; a backend answers every verb it declares."""
 
     if not cython.compiled:
-        captured = False
+        captured = reads_back = False
 
     def begin(self, place, waits, kind):
         """Open a slot of `kind` at `place` that starts after `waits`; return its number."""
@@ -65,6 +65,17 @@ class Port:
 
     def copy(self, slot, target, source):
         """Copy one replica to another on the slot."""
+        raise NotImplementedError
+
+    def begin_readback(self, slot, replica):
+        """Read a few bytes of a replica on the slot, for `end_readback` after its end; -1 if that is not possible now.
+
+        Only of ports that have `reads_back`.
+        """
+        return -1
+
+    def end_readback(self, landing, nbytes):
+        """Wait, outside the engine, for what was read and return it; None if it must be asked for otherwise."""
         raise NotImplementedError
 
     def fill(self, slot, replica, pattern):

@@ -1,4 +1,5 @@
 cimport cython
+from libc.stdint cimport int64_t
 from stf._engine.deps cimport EventSet
 from stf._engine.instances cimport INVALID, MODIFIED, SHARED, Replica
 
@@ -27,6 +28,7 @@ cdef class Version:
     cdef public list partials
     cdef public object op
     cdef readonly int joined
+    cdef int64_t looked_at  # who wrote what the host has looked at without a replica: an event; 0 for nobody
     cdef public object wrote
     cdef public object wrote_code
     cdef public int wrote_lasti

@@ -1,0 +1,18 @@
+from libc.stdint cimport int64_t
+from stf._engine.access cimport READ, Data
+from stf._engine.coherency cimport Pool
+from stf._engine.deps cimport EventSet
+from stf._engine.instances cimport INVALID, Layout, Replica
+from stf._engine.ports cimport COMPUTE, Port
+from stf._engine.scopes cimport Version
+from stf._engine.submit cimport Engine
+from stf._engine.task cimport TaskCore
+
+cdef enum:
+    LARGEST = 64  # bytes that ports read back
+
+cdef object read_back(Engine engine, TaskCore task, Data data)
+cdef bint is_plain(Engine engine, Data data) except -1
+cdef bint is_free(Data data, Version version) except -1
+cdef Replica only_replica(Version version)
+cdef int put(Engine engine, TaskCore task, Data data, Version version, Replica replica) except -2

@@ -1,0 +1,116 @@
+"""Reading back: the host looks at a few bytes that a device has just written, once, and keeps no replica of them.
+
+It is what a program does that asks for a scalar in every step. A task that reads on the host would cost a replica there,
+a lane, two events and a wait for the second; a copy behind the writer, which the port watches, costs the copy. Who
+looks at the same content again gets a replica: then it is worth having.
+"""
+
+from __future__ import annotations
+
+try:
+    import cython
+except ImportError:
+    from stf import _cython as cython  # type: ignore[no-redef]
+
+if not cython.compiled:
+    INVALID = 0
+    READ = 1
+    COMPUTE = 0
+    LARGEST = 64
+
+
+def read_back(engine, task, data):
+    """Return the bytes of a data for a task that has not begun, and need not then; None where it must.
+
+    The caller is inside of nothing.
+    """
+    if not is_plain(engine, data):
+        return None
+    engine.enter()
+    try:
+        landing = -1
+        version = data.version
+        if engine.scope is None and is_free(data, version):
+            replica = only_replica(version)
+            if replica.place != 0:
+                landing = put(engine, task, data, version, replica)
+    finally:
+        engine.gate.leave()
+    if landing < 0:
+        return None
+    return engine.root.end_readback(landing, data.layout.nbytes)
+
+
+def is_plain(engine, data):
+    """Whether a data is small and packed, no array of the user's, and nobody wants to know more than its content."""
+    layout = data.layout
+    if layout is None:  # of a token
+        return False
+    nbytes = layout.nbytes
+    return (
+        0 < nbytes <= LARGEST
+        and nbytes % 4 == 0
+        and (len(layout.shape) == 0 or (len(layout.shape) == 1 and layout.strides[0] == layout.itemsize))
+        and layout.interface is None
+        and data.home is None
+        and engine.observer is None
+        and engine.epoch is None
+        and not engine.validate
+        and not engine.blocking
+    )
+
+
+def is_free(data, version):
+    """Whether one task wrote the content, surely and in one place, and nobody has looked at it or holds it."""
+    return (
+        version.valid == 1
+        and version.writers.count == 1
+        and version.looked_at != version.writers.items[0]
+        and version.claims >= 0
+        and version.accumulators == 0
+        and version.outcome is None
+        and version.partials is None
+        and version.scope is None
+        and not (version.frozen or data.tiles or data.released)
+    )
+
+
+def only_replica(version):
+    """The replica that has the content."""
+    for item in version.replicas:
+        replica: Replica = item
+        if replica.state != INVALID:
+            return replica
+    raise AssertionError("a version with one valid replica has none")
+
+
+def put(engine, task, data, version, replica):
+    """Put the copy behind what wrote the replica, and count it as what it stands for: a task that waits, and a copy."""
+    waits = engine.waits
+    waits.clear()
+    waits.update(version.writers)
+    waits.update(replica.ready)
+    port = engine.root
+    slot = port.begin(replica.place, waits, COMPUTE)
+    try:
+        landing = port.begin_readback(slot, replica)
+    except BaseException:
+        version.readers.add(port.abort(slot))
+        raise
+    version.readers.add(port.end(slot))
+    if landing < 0:
+        return landing
+    version.looked_at = version.writers.items[0]
+    version.joined |= READ
+    coherency = engine.coherency
+    coherency.tick += 1
+    replica.last_use = coherency.tick
+    engine.next_task += 1
+    task.id = engine.next_task
+    pool: Pool = coherency.pools[0]
+    pool.tasks += 1
+    engine.kinds.add("wait", 1)
+    coherency.asking = task
+    coherency.count_copy(data, replica.place, 0, data.layout.nbytes)
+    coherency.asking = None
+    return landing
