@@ -1,6 +1,7 @@
 /* The raw driver calls that the cases of run.py consist of, in a loop in C: what no library can be below.
 
-   Prints "case microseconds" per line: the median of the repetitions. Build: cc -O2 raw.c -lcuda. */
+   Prints "case microseconds" per line: the median of the repetitions. Build: cc -O2 raw.c -lcuda. As a shared library
+   (-shared -fPIC) it has `raw_open` and `raw_scalar_wait` for who measures in turn with it. */
 
 #include <cuda.h>
 #include <stdio.h>
@@ -240,7 +241,7 @@ static void capture(int n)
     }
 }
 
-int main(void)
+void raw_open(void)
 {
     CUdevice device;
     CUmodule module;
@@ -257,6 +258,17 @@ int main(void)
     DO(cuModuleGetFunction(&touch4, module, "touch4"));
     DO(cuMemAlloc(&memory, 1 << 20));
     DO(cuMemHostAlloc((void **)&pinned, 4096, 0));
+}
+
+void raw_scalar_wait(int n)
+{
+    DO(cuCtxSetCurrent(context));
+    scalar_wait(n);
+}
+
+int main(void)
+{
+    raw_open();
     measure("record", record);
     measure("record_wait", record_wait);
     measure("launch", launch);

@@ -1,7 +1,7 @@
 """Cost per task on a GPU: stf beside the raw driver calls (C) and what users would write by hand, in one run.
 
 ``python benchmarks/cuda/run.py`` builds raw.c, runs it, then runs the same cases through stf. Times are the medians of
-seven repetitions, in µs per task: submission, and total with the wait for the device. Kernels come in bursts short
+seven repetitions, in µs per task (what is compared runs in turn): submission, and total with the wait for the device. Kernels come in bursts short
 enough that a full launch queue is not what is measured. The ratio to a raw case is that of the submissions.
 """
 
@@ -53,14 +53,28 @@ def main() -> None:
 # -- the raw driver --------------------------------------------------------------------------------------------------
 
 
-def run_raw() -> dict[str, float]:
-    """Compile and run raw.c; microseconds by case."""
+def build_raw(program: Path, *options: str) -> None:
     compiler = shutil.which("nvcc") or shutil.which("cc")
     if compiler is None:
         sys.exit("neither nvcc nor cc is there to build raw.c with")
+    subprocess.run([compiler, "-O2", *options, str(HERE / "raw.c"), "-o", str(program), "-lcuda"], check=True)
+
+
+def load_raw() -> ctypes.CDLL:
+    """raw.c as a library, so that its calls and ours can be measured in turn."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / "raw.so"
+        build_raw(program, "-shared", *(("-Xcompiler", "-fPIC") if shutil.which("nvcc") else ("-fPIC",)))
+        library = ctypes.CDLL(str(program))
+    library.raw_open()
+    return library
+
+
+def run_raw() -> dict[str, float]:
+    """Compile and run raw.c; microseconds by case."""
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "raw"
-        subprocess.run([compiler, "-O2", str(HERE / "raw.c"), "-o", str(program), "-lcuda"], check=True)
+        build_raw(program)
         lines = subprocess.run([str(program)], check=True, capture_output=True, text=True).stdout.splitlines()
     return {name: float(value) for name, value in (line.split() for line in lines)}
 
@@ -74,19 +88,28 @@ class Cost(NamedTuple):
 
 def cost_of(work: Callable[[int], None], settle: Callable[[], None], n: int = N, burst: int = BURST) -> Cost:
     """Median cost per item of `work`, in bursts: a full launch queue is not what is measured."""
+    return costs_of([work], settle, n, burst)[0]
+
+
+def costs_of(
+    works: list[Callable[[int], None]], settle: Callable[[], None], n: int = N, burst: int = BURST
+) -> list[Cost]:
+    """`cost_of` each, burst by burst in turn: what slows the host down for a while then slows all of them."""
     rounds = max(n // burst, 1)
-    costs = []
+    costs: list[list[Cost]] = [[] for _ in works]
     for repetition in range(REPEAT + 1):
-        submission = total = 0.0
+        submission, total = [0.0] * len(works), [0.0] * len(works)
         for _ in range(rounds):
-            start = time.perf_counter()
-            work(burst)
-            submission += time.perf_counter() - start
-            settle()
-            total += time.perf_counter() - start
+            for i, work in enumerate(works):
+                start = time.perf_counter()
+                work(burst)
+                submission[i] += time.perf_counter() - start
+                settle()
+                total[i] += time.perf_counter() - start
         if repetition:
-            costs.append(Cost(*(spent / (rounds * burst) * 1e6 for spent in (submission, total))))
-    return Cost(*(statistics.median(column) for column in zip(*costs, strict=True)))
+            for i, found in enumerate(costs):
+                found.append(Cost(submission[i] / (rounds * burst) * 1e6, total[i] / (rounds * burst) * 1e6))
+    return [Cost(*(statistics.median(column) for column in zip(*found, strict=True))) for found in costs]
 
 
 # -- cases -----------------------------------------------------------------------------------------------------------
@@ -157,15 +180,10 @@ def submission_rows(raw: dict[str, float]) -> list[dict[str, Any]]:
                 with ctx.task(scalar.rw()):
                     pass
 
-        waiting, writing = cost_of(wait_scalar, settle, 2000), cost_of(write_scalar, settle, 2000)
-        add(
-            rows,
-            "wait_scalar",
-            Cost(*(a - b for a, b in zip(waiting, writing, strict=True))),
-            beside=raw["scalar_wait"],
-            budget_us=1.0,
-            added=True,
-        )
+        works = [wait_scalar, write_scalar, load_raw().raw_scalar_wait]
+        waiting, writing, by_hand = costs_of(works, settle, 4000)
+        wait = Cost(*(a - b for a, b in zip(waiting, writing, strict=True)))
+        add(rows, "wait_scalar", wait, beside=by_hand.submission, budget_us=1.0, added=True)
     shared = stf.Resources()
 
     def contexts(n: int) -> None:
@@ -422,6 +440,12 @@ def library_rows(raw: dict[str, float]) -> list[dict[str, Any]]:
                 with stream:
                     pass
 
+        def blocks(n: int) -> None:
+            for _ in range(n):
+                with ctx.task(data.rw()) as t:
+                    (x,) = t.cupy()
+                    x += 1
+
         def views(n: int) -> None:
             for _ in range(n):
                 with ctx.task(data.rw()) as t:
@@ -431,11 +455,12 @@ def library_rows(raw: dict[str, float]) -> list[dict[str, Any]]:
             ctx.synchronize()
             stream.synchronize()
 
-        hand = cost_of(by_hand, settle, 4000).submission
-        add(rows, "function_cupy", cost_of(tasks, settle, 4000), beside=hand, budget_us=1.5, added=True)
+        function, block, hand = costs_of([tasks, blocks, by_hand], settle, 10_000)
+        add(rows, "function_cupy", function, beside=hand.submission, budget_us=1.5, added=True)
+        add(rows, "with_block_cupy", block, beside=hand.submission)
         add(rows, "with_block_cupy_view", cost_of(views, settle), budget_us=1.5)
         add(rows, "cupy_with_stream", cost_of(switches, settle))  # CuPy's own part of the row before
-        raw["cupy_by_hand"] = hand
+        raw["cupy_by_hand"] = hand.submission
 
         def register(n: int) -> None:
             for _ in range(n):
