@@ -1,8 +1,9 @@
 """Cost per task on a GPU: stf beside the raw driver calls (C) and what users would write by hand, in one run.
 
 ``python benchmarks/cuda/run.py`` builds raw.c, runs it, then runs the same cases through stf. Times are the medians of
-seven repetitions, in µs per task (what is compared runs in turn): submission, and total with the wait for the device. Kernels come in bursts short
-enough that a full launch queue is not what is measured. The ratio to a raw case is that of the submissions.
+seven repetitions, in µs per task: submission, and total with the wait for the device. Kernels come in bursts short
+enough that a full launch queue is not what is measured. The ratio to a raw case is that of the submissions. Differences
+are of cases that ran burst by burst in turn.
 """
 
 from __future__ import annotations

@@ -420,11 +420,11 @@ def end_now(engine, task, borrowed, error):
 
 
 def give_back(engine, task, borrowed):
-    """Give back the streams that a body borrowed, on the task's device: the body may have left another one current.
+    """Give back the streams that a body borrowed, before the task ends, which makes current what was before it.
 
-    Before the task ends, which makes current what was before it.
+    CuPy does that for the current device only, and the body may have left another one current.
     """
-    if not borrowed.apart:
+    if borrowed.cupy_before is not None and not borrowed.apart:
         try:
             engine.port.stream(task.slot)
         except DriverError as error:

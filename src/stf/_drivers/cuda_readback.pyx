@@ -1,7 +1,7 @@
 """Reading back a few bytes of a device: who waits for them watches the memory where they land.
 
-CUDA knows that a copy is complete some two microseconds after its bytes are there (an H200; docs/design/cost-of-python.md):
-a third of the time in which it makes the copy and says so. So each 32-bit word of a *landing*, which is pinned, gets a
+CUDA knows that a copy is complete some two microseconds after its bytes are there (docs/design/cost-of-python.md), a
+third of the time in which it makes the copy and says so. So each 32-bit word of a *landing*, which is pinned, gets a
 mark first, and who waits looks for a word that is something else in every place. No word is ever seen half written: a
 device writes to the host in such words or larger ones. A content that happens to hold the mark, or does not come soon,
 is there when the event behind the copy is complete.

@@ -67,10 +67,10 @@ class Borrowed:
         self.cupy_before = self.torch_before = None
         pointer = self.pointer
         ordinal = self.ordinal
-        if modules.get("cupy") is not None:
-            last = last_cupy
-            if last[0] is not pointer:
-                last = last_cupy = (pointer, known_cupy_stream(pointer, ordinal))
+        last = last_cupy
+        if last[0] is not pointer and modules.get("cupy") is not None:
+            last = last_cupy = (pointer, known_cupy_stream(pointer, ordinal))
+        if last[0] is pointer:
             stream: tuple = last[1]
             self.cupy_before = stream[1](ordinal)
             stream[0]()
