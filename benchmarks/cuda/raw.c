@@ -82,6 +82,18 @@ static void scalar_wait(int n)
     }
 }
 
+/* The same for who looks at the memory instead of asking CUDA. */
+static void scalar_seen(int n)
+{
+    volatile long long *landing = (volatile long long *)pinned;
+    for (int i = 0; i < n; i++) {
+        *landing = -1;
+        DO(cuMemcpyAsync((CUdeviceptr)pinned, memory, 8, streams[0]));
+        while (*landing == -1)
+            ;
+    }
+}
+
 /* Bursts, so that a full launch queue is not what is measured. */
 static void measure(const char *name, void (*work)(int))
 {
@@ -274,6 +286,8 @@ int main(void)
     measure("launch", launch);
     measure("launch4", launch4);
     measure("scalar_wait", scalar_wait);
+    DO(cuMemsetD8(memory, 0, 8));
+    measure("scalar_seen", scalar_seen);
     measure("capture", capture);
     graphs(1000);
     bandwidth("host_to_device_gbps", 1);

@@ -30,7 +30,7 @@ def test_defaults() -> None:
 
 
 def test_each_setting_is_declared_for_type_checkers() -> None:
-    kinds = {"text": "str", "flag": "bool", "count": "int", "integer": "int", "bytes": "int"}
+    kinds = {"text": "str", "flag": "bool", "count": "int", "integer": "int", "bytes": "int", "capacity": "int"}
     declared = {n: a for n, a in config.__annotations__.items() if n != "SETTINGS" and not n.startswith("_")}
     assert declared == {s.name: kinds[s.kind] + " | None" * (s.default is None) for s in config.SETTINGS}
     assert len(typing.get_type_hints(config)) >= len(declared)
