@@ -17,7 +17,7 @@ from stf._engine.late import LateCall
 from stf._engine.values import are_same
 from stf.annotations import Stream
 from stf.closures import check_globals, injections
-from stf.errors import CaptureError, DriverError, PlaceError, TaskFailedError
+from stf.errors import CaptureError, PlaceError, TaskFailedError
 from stf.interop import adapters
 from stf.interop.current import Borrowed
 from stf.interop.jax_arrays import JaxCopy
@@ -427,7 +427,7 @@ def give_back(engine, task, borrowed):
     if borrowed.cupy_before is not None and not borrowed.apart:
         try:
             engine.port.stream(task.slot)
-        except DriverError as error:
+        except Exception as error:
             log.debug("device %d is not made current: %s", borrowed.ordinal, error)  # the end of the task says why
     borrowed.give_back()
     return 0

@@ -209,16 +209,16 @@ def _count(text: str) -> int:
 
 
 def _capacity(text: str) -> int:
-    return 0 if text == "0" else _bytes(text)
+    return _bytes(text, 0)
 
 
-def _bytes(text: str) -> int:
+def _bytes(text: str, least: int = 1) -> int:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?))?b?", text.lower())
     if match is None:
         raise ValueError
     number, prefix, binary = match.groups()
     nbytes = int(float(number) * (1024 if binary else 1000) ** (" kmgt".index(prefix or " ")))
-    if nbytes < 1:
+    if nbytes < least:
         raise ValueError
     return nbytes
 

@@ -595,6 +595,89 @@ def test_many_threads_read_back_at_once(run, seed):
     run(body, before="from concurrent import futures\n", FAKECUDA_SEED=str(seed))
 
 
+SLOW = """
+import ctypes, time
+from cuda.bindings import driver as cuda
+
+kept = []
+
+def slow_kernel(gate):  # which ends when the gate is set
+    kept.append(ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(lambda *_: gate.wait() and None))
+    name = f"slow{len(kept)}"
+    fakecuda.add_kernel(name, "p", ctypes.cast(kept[-1], ctypes.c_void_p).value)
+    cupy.cuda.Device(0).use()
+    return int(cuda.cuModuleGetFunction(cuda.cuModuleLoadData(b"x")[1], name.encode())[1])
+"""
+
+
+def test_a_context_that_another_thread_ends_meanwhile(run):
+    """Who reads back gets what was there, and leaves nothing."""
+
+    def body():
+        seen = []
+        for _ in range(40):
+            gate = threading.Event()
+            ctx = stf.context()
+            x = ctx.logical_data_full((), 2.0)
+            ctx.launch_kernel(slow_kernel(gate), (1, 1), x.rw())
+            threads = [
+                threading.Thread(target=lambda c=ctx, x=x: seen.append(c.wait(x))),
+                threading.Timer(0.003, gate.set),
+            ]
+            threads[0].start()
+            time.sleep(0.002)
+            threads.append(threading.Thread(target=ctx.finalize))
+            for thread in threads[1:]:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            del ctx, x, threads
+        assert seen == [2.0] * 40, seen
+        nothing_left()
+
+    run(body, before=SLOW)
+
+
+def test_streams_that_were_given_back_meanwhile_begin_anew(run):
+    """Who waited for the work of a context that another thread ended knows nothing of the next one's."""
+
+    def body():
+        shared, early = stf.Resources(), []
+
+        def end_and_go_on(ctx, waiter):
+            ctx.finalize()
+            with stf.context(resources=shared) as after:
+                gate = threading.Event()
+                y = after.logical_data_full((), 0.0)
+                after.launch_kernel(slow_kernel(gate), (1, 1), y.rw())
+                waiter.join()
+                timer = threading.Timer(0.02, gate.set)
+                timer.start()
+                after.synchronize()
+                early.append(not gate.is_set())
+
+        for _ in range(60):
+            gate = threading.Event()
+            ctx = stf.context(resources=shared)
+            x = ctx.logical_data_full((), 2.0)
+            for _ in range(200):
+                add(x)
+            ctx.launch_kernel(slow_kernel(gate), (1, 1), x.rw())
+            waiter = threading.Thread(target=lambda c=ctx, x=x: c.wait(x))
+            waiter.start()
+            time.sleep(0.005)
+            other = threading.Thread(target=end_and_go_on, args=(ctx, waiter))
+            other.start()
+            time.sleep(0.005)
+            del x
+            gate.set()
+            other.join()
+        assert early == [False] * 60, early.count(True)
+        shared.close()
+
+    run(body, before=SLOW)
+
+
 @pytest.mark.parametrize("call", ["cuMemcpyAsync:4+", "cuEventRecord:9+", "cuEventSynchronize:1+"])
 def test_a_device_that_is_lost_is_told_to_who_reads_back(run, call):
     def body():

@@ -63,7 +63,7 @@ def test_bytes(text: str, nbytes: int) -> None:
     assert config.memory_limit == nbytes
 
 
-@pytest.mark.parametrize(("text", "nbytes"), [("0", 0), ("512MiB", 512 << 20)])
+@pytest.mark.parametrize(("text", "nbytes"), [("0", 0), ("0MiB", 0), ("512MiB", 512 << 20)])
 def test_a_capacity_may_be_none(text: str, nbytes: int) -> None:
     config.reload({"STF_GRAPH_CACHE": text})
     assert config.graph_cache == nbytes

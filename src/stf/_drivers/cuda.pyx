@@ -22,7 +22,7 @@ from stf._drivers.cuda_fill cimport fill_planned
 from stf._drivers.cuda_gil cimport call, host_nodes
 from stf._drivers.cuda_memory cimport alloc_unpooled, free_unpooled, make_pins
 from stf._drivers.cuda_stamps cimport Stamps
-from stf._drivers.cuda_streams cimport KEEPS, RING, SHORT, DeviceStream, HostStream, copy_through, destroy_stream, forget_keeps
+from stf._drivers.cuda_streams cimport KEEPS, RING, SHORT, DeviceStream, HostStream, destroy_stream, forget_keeps
 from stf._drivers.cuda_streams cimport leave, make_event, refresh
 from stf._drivers.cuda_submitter cimport FREE_MEMORY, LAUNCH_KERNEL, RECORD_EVENT, WAIT_FOR_EVENT, Submission, Submitter
 from stf._drivers.cuda_work cimport copy_and_settle, copy_planned, copy_run, launch_function, order_streams
@@ -103,6 +103,7 @@ cdef class CudaDriver(QueueDriver):
                 return 0
             lane = self.streams[stream]
             lane.completed = lane.done = lane.fresh = 0
+            lane.uses += 1
             lane.keeps.clear()
             (<Device>self.devices[lane.device]).spare.append(stream)
         finally:
@@ -210,6 +211,7 @@ cdef class CudaDriver(QueueDriver):
         """Block until the device has done `sequence`, which was given to CUDA."""
         cdef cu.CUevent event
         cdef cu.CUresult code
+        cdef int uses = lane.uses
         self.flush()
         if sequence <= lane.done or self.lost is not None:
             return 0
@@ -219,6 +221,8 @@ cdef class CudaDriver(QueueDriver):
             with nogil:
                 code = cu.cuEventSynchronize(event)
         self.note(code, "cuEventSynchronize", lane.device)
+        if uses != lane.uses:
+            return 0  # given back meanwhile
         if sequence > lane.done:
             lane.done = sequence
         return forget_keeps(lane)
@@ -285,8 +289,9 @@ cdef class CudaDriver(QueueDriver):
 
     cdef bint poll(self, DeviceStream lane, int64_t sequence, double timeout_s) except -1:
         cdef double deadline = time.monotonic() + timeout_s
+        cdef int uses = lane.uses
         self.flush()
-        while sequence > lane.done and self.lost is None:
+        while uses == lane.uses and sequence > lane.done and self.lost is None:
             code = call(host_nodes, cu.cuEventQuery, lane.ring[sequence % RING])
             if code == cu.CUDA_ERROR_NOT_READY:
                 if time.monotonic() >= deadline:
@@ -505,10 +510,6 @@ cdef class CudaDriver(QueueDriver):
         with nogil:
             code = cu.cuStreamSynchronize(stream.handle)
         return self.note(code, "cuStreamSynchronize", stream.device)
-
-    def copy_and_wait(self, int stream, int64_t target, int64_t source, int64_t nbytes):
-        self.flush()
-        self.demand(copy_through(<DeviceStream>self.streams[stream], target, source, nbytes), "cuMemcpyAsync", -1)
 
     def statistics(self):
         spare = len(self.spare) + sum([len(device.spare) for device in self.devices])

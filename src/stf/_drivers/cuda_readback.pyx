@@ -18,9 +18,11 @@ from cuda.bindings cimport cydriver as cu
 from stf._drivers.cuda cimport CudaDriver
 from stf._drivers.cuda_devices cimport Device, pop, push
 from stf._drivers.cuda_gil cimport call, host_nodes
-from stf._drivers.cuda_streams cimport DeviceStream, leave
+from stf._drivers.cuda_streams cimport DeviceStream, copy_through, leave
 from stf._drivers.cuda_submitter cimport stf_relax
 from stf._drivers.queues cimport Stream
+
+import time
 
 cdef extern from *:
     """
@@ -36,6 +38,7 @@ cdef extern from *:
 cdef uint32_t MARK = 0xFFF5A3C7  # in a float32, and in the upper half of a float64, no number
 cdef int64_t PATIENCE_NS = 20_000  # of who has the GIL; then it waits without it
 cdef int LOOKS = 64  # between two looks at the clock
+cdef int64_t CLOSE_NS = 10_000_000_000  # at most, for threads that have only the GIL to wait for
 
 
 cdef class ReadbackDriver(CudaDriver):
@@ -78,6 +81,7 @@ cdef class ReadbackDriver(CudaDriver):
         leave(gpu, before)
         self.demand(code, "cuMemcpyAsync", gpu.device)
         self.lanes[landing] = stream
+        self.uses[landing] = gpu.uses
         self.sequences[landing] = gpu.fresh = gpu.completed + 1
         return landing
 
@@ -91,6 +95,7 @@ cdef class ReadbackDriver(CudaDriver):
 
     cpdef object end_readback(self, int landing, int64_t nbytes):
         cdef uint32_t* words = self.words + landing * LANDING_BYTES // 4
+        cdef DeviceStream lane = <DeviceStream>self.streams[self.lanes[landing]]
         cdef int64_t limit = 0
         cdef int looks = 0
         try:
@@ -100,28 +105,38 @@ cdef class ReadbackDriver(CudaDriver):
                     if limit == 0:
                         limit = now_ns() + PATIENCE_NS
                     elif now_ns() > limit:
-                        self.wait_done(<DeviceStream>self.streams[self.lanes[landing]], self.sequences[landing])
+                        if lane.uses == self.uses[landing]:  # else it was given back, when all was done
+                            self.wait_done(lane, self.sequences[landing])
                         break
                 stf_relax()
+            return None if self.lost is not None else PyBytes_FromStringAndSize(<char*>words, nbytes)
         finally:
             self.lanes[landing] = -1
-        if self.lost is not None:  # or closed meanwhile
-            return None
-        return PyBytes_FromStringAndSize(<char*>words, nbytes)
+
+    cdef bint is_landing(self) noexcept:
+        """Whether somebody waits for something to land."""
+        cdef int i
+        for i in range(LANDINGS):
+            if self.lanes[i] >= 0:
+                return True
+        return False
 
     cpdef int close(self) except -1:
-        cdef int i
-        cdef bint is_used = self.lost is not None  # CUDA may yet write there
         if not self.closed and self.words != NULL:
-            for i in range(LANDINGS):
-                is_used = is_used or self.lanes[i] >= 0
-            if not is_used:
+            limit = now_ns() + CLOSE_NS
+            while self.is_landing() and now_ns() < limit:  # in another thread, for what is done
+                time.sleep(50e-6)
+            if self.lost is None and not self.is_landing():  # else CUDA may yet write there
                 before = push((<Device>self.devices[0]).context)
                 with nogil:  # which waits for others' work on the device
                     cu.cuMemFreeHost(self.words)
                 pop(before)
             self.words = NULL
         return CudaDriver.close(self)
+
+    def copy_and_wait(self, int stream, int64_t target, int64_t source, int64_t nbytes):
+        self.flush()
+        self.demand(copy_through(<DeviceStream>self.streams[stream], target, source, nbytes), "cuMemcpyAsync", -1)
 
 
 cdef int64_t now_ns() noexcept:

@@ -17,6 +17,7 @@ cdef class DeviceStream(Stream):
     cdef int64_t tickets[RING]  # of the submitter, by which CUDA is told to record them
     cdef int64_t done
     cdef int64_t fresh  # the last that is a short copy: who waits for it does so at once
+    cdef int uses  # how often it was given back, and its numbers began anew
     cdef list keeps
     cdef bint lent
     cdef bint captured
