@@ -138,3 +138,29 @@ def test_bodies_get_the_stream_after_what_was_submitted(run):
             assert x.numpy().tolist() == [value] * 8
 
     run(body, STF_SUBMIT_THREAD="1")
+
+
+def test_what_is_on_its_way_when_the_last_host_node_goes_stays_first(run):
+    """While graphs have bodies on the host, all goes through the ring; what follows keeps behind that."""
+
+    def body():
+        from stf._drivers import cuda_host_nodes
+
+        n = 700
+        with stf.context(devices="cuda:0,1") as ctx:
+            add_one, axpy = function(b"add_one"), function(b"axpy")
+            for turn in range(12):
+                x, y = ctx.logical_data_zeros(8), ctx.logical_data_zeros(8)
+                ctx.launch_kernel(add_one, (1, 8), x.rw(), np.uint64(8))
+                ctx.synchronize()
+                node = cuda_host_nodes.OwnNode(print)
+                for _ in range(n):
+                    ctx.launch_kernel(add_one, (1, 8), x.rw(), np.uint64(8))
+                del node
+                where = stf.exec_place.device(1)
+                ctx.launch_kernel(axpy, (1, 8), 1.0, x.read(), y.rw(), np.uint64(8), place=where)
+                assert y.numpy().tolist() == [n + 1.0] * 8, (turn, y.numpy())
+
+    for thread in "01":
+        run(body, STF_SUBMIT_THREAD=thread)
+    run(body)

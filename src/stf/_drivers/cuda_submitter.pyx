@@ -79,8 +79,11 @@ cdef class Submitter:
     # -- the producer ------------------------------------------------------------------------------------------
 
     cdef bint takes(self) except -1:
-        """Whether the next submission goes through the ring: all do while CUDA may wait for a body of a host node."""
-        if self.streak < self.eager and not host_nodes:
+        """Whether the next submission goes through the ring.
+
+        All do while CUDA may wait for a body of a host node; and then, until a `flush`, those behind them.
+        """
+        if self.streak < self.eager and not host_nodes and self.seen == self.pushed:
             self.streak += 1
             return False
         if not self.running:
@@ -89,7 +92,7 @@ cdef class Submitter:
 
     cdef bint takes_slow(self) except -1:
         """Whether the next submission does, for which CUDA takes long: wherever the thread may help."""
-        if self.eager == NEVER and not host_nodes:
+        if self.eager == NEVER and not host_nodes and self.seen == self.pushed:
             return False
         self.streak = self.eager
         return self.takes()
