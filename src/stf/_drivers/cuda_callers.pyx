@@ -22,7 +22,7 @@ from stf._drivers.cuda_gil cimport call, host_nodes
 from stf._drivers.cuda_host_nodes cimport GraphKeep, HostMemory, add_host_node, forget_gone, keep_in_graph
 from stf._drivers.cuda_memory cimport is_cudas
 from stf._drivers.cuda_places cimport adopt_stream, make_stream
-from stf._drivers.cuda_readback cimport ReadbackDriver
+from stf._drivers.cuda_readback cimport ReadbackDriver, free_pinned
 from stf._drivers.cuda_streams cimport RING, DeviceStream, HostStream, destroy_events, destroy_stream, forget_keeps, leave
 from stf._drivers.cuda_streams cimport refresh
 from stf._drivers.cuda_work cimport extent, packed_strides
@@ -353,7 +353,7 @@ cdef class CallersDriver(ReadbackDriver):
                 if (<Stage>item).store.busy:
                     unfinished.append(item)  # the device is lost, or captures, or others have a graph with it
                 else:
-                    call(host_nodes, cu.cuMemFreeHost, (<Stage>item).store.pinned)
+                    free_pinned((<Stage>item).store.pinned)
             pop(before)
             self.store.close()
         return ReadbackDriver.close(self)

@@ -16,3 +16,5 @@ cdef class ReadbackDriver(CudaDriver):
     cdef int find_landing(self) noexcept
     cdef bint is_landing(self) noexcept
     cpdef int close(self) except -1
+
+cdef int free_pinned(void* memory) except -1

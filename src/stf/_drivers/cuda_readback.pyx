@@ -128,8 +128,7 @@ cdef class ReadbackDriver(CudaDriver):
                 time.sleep(50e-6)
             if self.lost is None and not self.is_landing():  # else CUDA may yet write there
                 before = push((<Device>self.devices[0]).context)
-                with nogil:  # which waits for others' work on the device
-                    cu.cuMemFreeHost(self.words)
+                free_pinned(self.words)
                 pop(before)
             self.words = NULL
         return CudaDriver.close(self)
@@ -137,6 +136,13 @@ cdef class ReadbackDriver(CudaDriver):
     def copy_and_wait(self, int stream, int64_t target, int64_t source, int64_t nbytes):
         self.flush()
         self.demand(copy_through(<DeviceStream>self.streams[stream], target, source, nbytes), "cuMemcpyAsync", -1)
+
+
+cdef int free_pinned(void* memory) except -1:
+    """Give pinned memory back in the current context; CUDA waits for others' work there, which may need the GIL."""
+    with nogil:
+        cu.cuMemFreeHost(memory)
+    return 0
 
 
 cdef int64_t now_ns() noexcept:
