@@ -9,6 +9,7 @@ arrays; the results are compared after each launch, and at the end with what was
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import random
 import sys
@@ -264,8 +265,16 @@ def run_program(seed):
         assert mine[i].tolist() == known.tolist(), (seed, way, devices, i, program)
 
 
+STALL_S = 60  # a program takes some hundredths of that
+
 if __name__ == "__main__":
     first, last = int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else int(sys.argv[1]) + 1
     for seed in range(first, last):
-        run_program(seed)
+        faulthandler.dump_traceback_later(STALL_S, exit=True)  # one that hangs says where
+        try:
+            run_program(seed)
+        except BaseException:
+            print(f"program {seed}", file=sys.stderr)
+            raise
+    faulthandler.cancel_dump_traceback_later()
     print(f"{last - first} programs, no mismatch")
