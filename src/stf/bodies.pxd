@@ -55,6 +55,7 @@ cdef class BodyCapture(Recaptured):
 
 cdef Body make_body(TaskCore task, object fn, object args, list written, list kinds=*, list late=*, list origins=*)
 cdef int begin_body(TaskCore task) except -1
+cdef int take_back(TaskCore task) except -1
 cdef int submit(TaskCore task, Body body) except -1
 cdef int record_body(Engine engine, Body body) except -1
 cpdef int end_recorded(Engine engine, TaskCore task) except -1

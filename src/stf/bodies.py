@@ -310,8 +310,8 @@ def submit_body(task: TaskCore, fn, extra, lib=None):
     fn = snapshot(fn, task)
     injected = injections(fn)
     engine: Engine = task.engine
-    begin_body(task)
     try:
+        begin_body(task)
         values = views_of(task, lib)
         if task.groups is not None:
             values = group(task.groups, values)
@@ -329,7 +329,7 @@ def submit_body(task: TaskCore, fn, extra, lib=None):
             origins = [origin_of(task, position, index, lib) for position, index in enumerate(held)]
         body = make_body(task, fn, arguments, written, kinds, late or None, origins)
     except BaseException:
-        engine.withdraw(task)
+        take_back(task)
         raise
     submit(task, body)
 
@@ -340,7 +340,7 @@ def origin_of(task: TaskCore, position, index, lib):
 
 
 def begin_body(task):
-    """Begin a task whose body is given: it runs late, on a worker, or now, where it only enqueues."""
+    """Begin a task whose body runs late, on a worker, or now, where it only enqueues; `take_back` it if this raises."""
     engine: Engine = task.engine
     if not engine.port.enqueues(task.where):
         engine.begin_late(task)
@@ -349,16 +349,18 @@ def begin_body(task):
     if engine.epoch is not None or engine.scope is not None:
         task.in_place = task.stays_apart()
     engine.begin(task)
-    try:
-        if task.in_place and engine.scope is not None:
-            outcomes.refuse_in_place(task, engine.scope)
-        waits.enter(engine.port, task, task.slot)
-        if task.inputs is not None:
-            outcomes.check_inputs(engine, task)
-    except BaseException:
-        if task.state == OPEN:
-            engine.withdraw(task)
-        raise
+    if task.in_place and engine.scope is not None:
+        outcomes.refuse_in_place(task, engine.scope)
+    waits.enter(engine.port, task, task.slot)
+    if task.inputs is not None:
+        outcomes.check_inputs(engine, task)
+    return 0
+
+
+def take_back(task):
+    """Take back a task whose body cannot run, if it has begun."""
+    if task.state == OPEN:
+        cython.cast(Engine, task.engine).withdraw(task)
     return 0
 
 
@@ -424,12 +426,13 @@ def give_back(engine, task, borrowed):
 
     CuPy does that for the current device only, and the body may have left another one current.
     """
-    if borrowed.cupy_before is not None and not borrowed.apart:
-        try:
+    try:
+        if borrowed.cupy_before is not None and not borrowed.apart:
             engine.port.stream(task.slot)
-        except Exception as error:
-            log.debug("device %d is not made current: %s", borrowed.ordinal, error)  # the end of the task says why
-    borrowed.give_back()
+        borrowed.return_streams()
+    except Exception as error:
+        log.debug("device %d is not made current: %s", borrowed.ordinal, error)  # the end of the task says why
+        borrowed.give_back()
     return 0
 
 

@@ -1,10 +1,21 @@
+from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data, DataHandle, make_access
 from stf._engine.submit cimport Engine
 from stf._engine.task cimport TaskCore
-from stf.bodies cimport Body, begin_body, end_now, make_body, origin_of, runs_plainly, submit, view_of
+from stf.bodies cimport Body, begin_body, end_now, make_body, origin_of, runs_plainly, submit, take_back, view_of
 from stf.closures cimport snapshot
 from stf.interop.current cimport Borrowed, borrow
 from stf.tasks cimport ContextCore, Task
+
+cdef extern from *:
+    """
+    /* A call with what a list holds, of which no tuple is made. */
+    static PyObject *stf_call_with(PyObject *callable, PyObject *values) {
+        return PyObject_Vectorcall(callable, ((PyListObject *)values)->ob_item, PyList_GET_SIZE(values), NULL);
+    }
+    """
+    object stf_call_with(object callable, list values)
 
 cdef object TOKEN
 cdef list active_places
@@ -20,14 +31,18 @@ cdef class TaskFunction:
     cdef object signature
     cdef bint closes
     cdef bint positional
+    cdef int accessed
     cdef bint takes_task
     cdef list kinds
     cpdef int call(self, object context, Task task, object args, dict kwargs) except -1
+    cdef tuple accesses_of(self, object args)
     cdef dict walk(self, Task task, object args)
     cdef list put_arrays(self, Task task, list args, dict shapes, list origins)
     cdef int run_plainly(self, Engine engine, Task task, object fn, list values) except -1
     cdef list written(self, list values)
     cdef int adopt(self, Task task, object context) except -1
+
+cdef bint is_plain(object value) except -1
 
 cdef class BoundTaskFunction:
     cdef TaskFunction function

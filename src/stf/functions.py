@@ -22,7 +22,7 @@ from stf.tasks import ContextCore, Task
 
 if not cython.compiled:
     from stf._engine.access import make_access
-    from stf.bodies import begin_body, end_now, make_body, origin_of, runs_plainly, submit, view_of
+    from stf.bodies import begin_body, end_now, make_body, origin_of, runs_plainly, submit, take_back, view_of
     from stf.interop.current import borrow
 
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
@@ -60,6 +60,7 @@ class TaskFunction:
         self.signature = None
         self.kinds = None
         self.positional = self.takes_task = False
+        self.accessed = 0
         self.closes = getattr(fn, "__closure__", None) is not None
 
     def __getattr__(self, name):
@@ -92,6 +93,7 @@ class TaskFunction:
         copy.signature = self.signature
         copy.kinds = self.kinds
         copy.positional = self.positional
+        copy.accessed = self.accessed
         copy.takes_task = self.takes_task
         return copy
 
@@ -114,15 +116,15 @@ class TaskFunction:
         engine: Engine = task.engine
         values = list(args)
         body = None
-        begin_body(task)
         try:
+            begin_body(task)
             origins = None if engine.scope is None else []
             late = self.put_arrays(task, values, shapes, origins)
             if late is not None or self.kinds is not None or not runs_plainly(task, values):
                 origins = None if self.takes_task else origins
                 body = make_body(task, fn, values, self.written(values), self.kinds, late, origins)
         except BaseException:
-            engine.withdraw(task)
+            take_back(task)
             raise
         if body is None:
             self.run_plainly(engine, task, fn, values)
@@ -134,6 +136,9 @@ class TaskFunction:
         """Turn arguments into accesses; return the shapes of containers by parameter, or None."""
         i: cython.int
         shapes = None
+        task.accesses = self.accesses_of(args)
+        if task.accesses is not None:
+            return None
         accesses = []
         for i in range(len(args)):
             parameter: Parameter = self.parameters[i]
@@ -150,13 +155,36 @@ class TaskFunction:
                         if shapes is None:
                             shapes = {}
                         shapes[i] = shape
-            elif isinstance(value, (DataHandle, Access)) or hasattr(value, "expand_mode"):
+            elif not is_plain(value):
                 raise TypeError(
                     f"parameter '{parameter.name}' of task '{self.symbol}' has no access mode, got {value!r}; annotate "
                     "it stf.Read, stf.Write or stf.ReadWrite"
                 )
         task.accesses = tuple(accesses)
         return shapes
+
+    def accesses_of(self, args):
+        """The accesses of a call whose data are one handle per parameter; None if it is another, or a wrong one."""
+        i: cython.int
+        count: cython.int = 0
+        found: tuple = PyTuple_New(self.accessed) if cython.compiled else ()
+        for i in range(len(args)):
+            parameter: Parameter = self.parameters[i]
+            value = args[i]
+            if parameter.mode == 0:
+                if type(value) is not float and type(value) is not int and not is_plain(value):
+                    return None
+                continue
+            if parameter.mode == ACCUMULATE or not isinstance(value, DataHandle):
+                return None
+            access = make_access(value, parameter.mode, None)
+            if cython.compiled:
+                Py_INCREF(access)
+                PyTuple_SET_ITEM(found, count, access)
+            else:
+                found += (access,)
+            count += 1
+        return found
 
     def put_arrays(self, task, args, shapes, origins):
         """Put the task's arrays in place of its data; return the positions of what is built when the body runs."""
@@ -195,7 +223,7 @@ class TaskFunction:
         borrowed: Borrowed = None
         try:
             borrowed = borrow(engine.port.stream(task.slot), engine.place_numbers[task.where])
-            result = fn(*values)
+            result = stf_call_with(fn, values) if cython.compiled else fn(*values)
             if result is not None:
                 store_results(result, self.written(values), fn)
         except BaseException as exception:
@@ -306,6 +334,7 @@ class TaskFunction:
         self.kinds = kinds if any(kind in ("*", "**", "keyword") for _, kind in kinds) else None
         self.positional = all(kind == "plain" for _, kind in kinds)
         self.takes_task = any(kind == "task" for _, kind in kinds)  # which a body may ask for its data
+        self.accessed = sum(mine.mode != 0 for mine in parameters)
         self.parameters = parameters
 
     def bind(self, args, kwargs):
@@ -319,6 +348,11 @@ class TaskFunction:
 
     def __repr__(self):
         return f"<stf.task {self.symbol}>"
+
+
+def is_plain(value):
+    """Whether an argument is no data, nor made of data."""
+    return not (isinstance(value, (DataHandle, Access)) or hasattr(value, "expand_mode"))
 
 
 def refuse_container(task_name, parameter_name):

@@ -36,7 +36,7 @@ def test_a_burst_is_the_same_calls_with_and_without_the_thread(run, thread):
             for _ in range(n):
                 ctx.launch_kernel(add_one, (1, 8), x.rw(), np.uint64(8))
             ctx.synchronize()
-            assert calls("cuLaunchKernel") == n and n <= calls("cuEventRecord") <= n + 2
+            assert calls("cuLaunchKernel") == n and n // 64 <= calls("cuEventRecord") <= n // 64 + 3
             assert ctx._driver.submitter.running == (os.environ["STF_SUBMIT_THREAD"] == "1")
             assert ctx._driver.submitter.pending() == 0
             assert x.numpy().tolist() == [n + 1.0] * 8

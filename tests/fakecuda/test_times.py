@@ -59,7 +59,7 @@ def test_only_contexts_that_record_times_pay_for_them(run):
                 records[observe] = calls("cuEventRecord")
                 assert calls("cuEventElapsedTime") == 0
             assert (calls("cuEventElapsedTime") > 0) == (observe == "trace")
-        assert records == {False: 10, "dot": 10, "trace": 30}
+        assert records == {False: 0, "dot": 0, "trace": 20}  # nobody waits for these tasks
         nothing_left()
 
     run(body)

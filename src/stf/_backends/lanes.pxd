@@ -17,6 +17,8 @@ cdef class Lane:
     cdef readonly int64_t done
     cdef readonly bint open
     cdef bint trailing
+    cdef bint unsealed
+    cdef int writes
     cdef int64_t* clock
     cdef int clock_size
     cdef int64_t seen(self, int lane) noexcept
@@ -46,6 +48,9 @@ cdef class LanePort(Port):
     cdef int make_lane(self, Lane lane) except -1
     cdef int make_wait(self, Lane lane, Lane other, int64_t sequence) except -1
     cdef int make_record(self, Lane lane) except -1
+    cdef bint records_late
+    cdef int make_late_record(self, Lane lane) except -1
+    cdef int seal(self, Lane lane) except -1
     cdef int64_t progress(self, Lane lane) except -1
     cdef bint is_done(self, Lane lane, int64_t sequence) except -1
     cdef int begin(self, int place, EventSet waits, int kind) except -1

@@ -4,6 +4,10 @@
 A slot follows its first predecessor at the same place when that one is its lane's tail; else it takes the next lane.
 A wait is dropped when it is on the slot's own lane, when the lane has waited for it or for a later one already (a
 clock per lane), or when it is below the other lane's *done* mark.
+
+The event of a slot that only writes is recorded *late*, where the driver can: when somebody asks for it, or something
+else follows on the lane. It is *sealed* then, so that who waits for it does not wait for more. Where the next slot on
+the lane writes all that the one before wrote, and nobody read it between, nobody will ask, and no event is recorded.
 """
 
 from __future__ import annotations
@@ -34,7 +38,8 @@ class Lane:
         self.issued = 0
         self.done = 0
         self.open = False
-        self.trailing = False
+        self.trailing = self.unsealed = False
+        self.writes = 0
         self.clock_size = 0
         if not cython.compiled:
             self.clock = []
@@ -88,6 +93,7 @@ class LanePort(Port):
         self.copy_width = copy_width
         self.widths = []
         self.pools = []
+        self.records_late = False
         for _ in range(places):
             self.add_pools(width)
 
@@ -120,15 +126,29 @@ class LanePort(Port):
     def make_record(self, lane):
         raise NotImplementedError
 
+    def make_late_record(self, lane):
+        raise NotImplementedError
+
+    def seal(self, lane):
+        """Let the last event of a lane, recorded late, stand for no more than what is there."""
+        raise NotImplementedError
+
     def progress(self, lane):
         return lane.done
 
     # -- the port ----------------------------------------------------------------------------------------------
 
     def begin(self, place, waits, kind):
+        rewrites: cython.int = self.rewrites
+        self.rewrites = 0
         lane = self.pick(place, kind, waits)
         if lane.trailing:
             self.end(lane.index)  # while the lane is open, nobody could wait for what trails
+        if lane.unsealed:
+            lane.unsealed = False
+            last: cython.longlong = (cython.cast(cython.longlong, lane.index) << LANE_SHIFT) | lane.issued
+            if rewrites == 0 or rewrites != lane.writes or self.rewritten != last:
+                self.seal(lane)
         lane.open = True
         try:
             self.need(lane, waits)
@@ -147,7 +167,13 @@ class LanePort(Port):
         lane.issued += 1
         lane.open = False
         lane.trailing = False
-        self.make_record(lane)
+        lane.writes = self.writes
+        self.writes = 0
+        if lane.writes and self.records_late:
+            lane.unsealed = True
+            self.make_late_record(lane)
+        else:
+            self.make_record(lane)
         return (cython.cast(cython.longlong, slot) << LANE_SHIFT) | lane.issued
 
     def abort(self, slot):

@@ -55,13 +55,14 @@ class StreamBackend(LanePort):
         self.name = "stream"
         self.is_lent = self.captured = False
         self.reads_back = driver.reads_back
+        self.records_late = driver.records_late
         self.staged = DIRECT
         self.capturable = 1 << 30
 
     def start_after(self, place, pointer, captured, staged=STAGED):
         """Let all work start after what is on a caller's stream now, which may be captured with its copies `staged`."""
         self.is_lent = True
-        self.reads_back = False
+        self.reads_back = self.records_late = False
         self.captured = captured
         self.staged = staged
         slot = self.begin(place, EventSet(), COMPUTE)
@@ -107,6 +108,14 @@ class StreamBackend(LanePort):
 
     def make_record(self, lane):
         self.driver.record(lane.stream, lane.issued)
+        return 0
+
+    def make_late_record(self, lane):
+        self.driver.record_late(lane.stream, lane.issued)
+        return 0
+
+    def seal(self, lane):
+        self.driver.seal(lane.stream, lane.issued)
         return 0
 
     def progress(self, lane):

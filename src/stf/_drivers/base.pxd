@@ -11,12 +11,15 @@ cdef class Driver:
     cdef public str name
     cdef public object stamps
     cdef public bint reads_back
+    cdef public bint records_late
     cpdef int stream_create(self, int device) except -1
     cpdef int stream_adopt(self, int device, int64_t pointer) except -1
     cpdef int stream_create_in(self, int device, int64_t context) except -1
     cpdef int stream_destroy(self, int stream) except -1
     cpdef int stream_enter(self, int stream) except -1
     cpdef int record(self, int stream, int64_t sequence) except -1
+    cpdef int record_late(self, int stream, int64_t sequence) except -1
+    cpdef int seal(self, int stream, int64_t sequence) except -1
     cpdef int record_on(self, int stream, int64_t sequence, int64_t pointer) except -1
     cpdef int wait_event(self, int stream, int other, int64_t sequence) except -1
     cpdef int64_t completed(self, int stream) except -1

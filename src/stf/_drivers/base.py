@@ -44,10 +44,12 @@ class Driver:
         `time.perf_counter_ns`, or -1 where it is not known (yet).
     reads_back : bool
         It has `begin_readback`; a driver around another has not.
+    records_late : bool
+        It has `record_late` and `seal`.
     """
 
     if not cython.compiled:
-        reads_back = False
+        reads_back = records_late = False
 
     def stream_create(self, device):
         """Make a stream of `device`; return its number."""
@@ -71,6 +73,14 @@ class Driver:
 
     def record(self, stream, sequence):
         """Mark this point of `stream` with `sequence`."""
+        raise NotImplementedError
+
+    def record_late(self, stream, sequence):
+        """As `record`; but the point may be a later one, until `seal`."""
+        raise NotImplementedError
+
+    def seal(self, stream, sequence):
+        """Let `sequence`, the last of `stream`, stand for no more than what is there now."""
         raise NotImplementedError
 
     def record_on(self, stream, sequence, pointer):

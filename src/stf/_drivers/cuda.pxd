@@ -25,6 +25,10 @@ cdef class CudaDriver(QueueDriver):
     cdef int enter_host(self, HostStream lane) except -1
     cdef int make_current(self, DeviceStream lane) except -1
     cpdef int record(self, int stream, int64_t sequence) except -1
+    cpdef int record_late(self, int stream, int64_t sequence) except -1
+    cdef int end_work(self, int stream, int64_t sequence, bint late) except -1
+    cpdef int seal(self, int stream, int64_t sequence) except -1
+    cdef int ask(self, DeviceStream lane, int64_t sequence) except -1
     cpdef int record_on(self, int stream, int64_t sequence, int64_t pointer) except -1
     cdef int mark(self, DeviceStream lane, int64_t sequence, cu.CUstream handle) except -1
     cdef int hear(self) except -1
@@ -54,10 +58,6 @@ cdef class CudaDriver(QueueDriver):
     cpdef int launch(self, int stream, int64_t function, int gx, int gy, int gz, int bx, int by, int bz, int shared, int64_t block, int nbytes) except -1
     cdef int launch_later(self, DeviceStream lane, what) except -1
     cdef int launch_on(self, DeviceStream lane, int64_t function, int gx, int gy, int gz, int bx, int by, int bz, int shared, int64_t block, int nbytes) except -1
-    cdef int perform(self, Stream stream, Op op) except -1
-    cdef int execute(self, Stream stream, Op op) except -1
-    cdef int copy_now(self, what) except -1
-    cdef int settle_pending(self, HostStream stream) except -1
     cdef int drain_stream(self, DeviceStream stream) except -1
     cpdef int64_t alloc(self, int device, int64_t nbytes, int stream) except -1
     cpdef int free(self, int device, int64_t address, int64_t nbytes, int stream) except -1

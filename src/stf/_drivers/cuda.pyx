@@ -22,12 +22,12 @@ from stf._drivers.cuda_fill cimport fill_planned
 from stf._drivers.cuda_gil cimport call, host_nodes
 from stf._drivers.cuda_memory cimport alloc_unpooled, free_unpooled, make_pins
 from stf._drivers.cuda_stamps cimport Stamps
-from stf._drivers.cuda_streams cimport KEEPS, RING, SHORT, DeviceStream, HostStream, destroy_stream, forget_keeps
-from stf._drivers.cuda_streams cimport leave, make_event, refresh
+from stf._drivers.cuda_streams cimport KEEPS, RING, SEALED, SHORT, DeviceStream, HostStream, destroy_stream, forget_keeps
+from stf._drivers.cuda_streams cimport leave, make_event, put_off, refresh, sealed_at
 from stf._drivers.cuda_submitter cimport FREE_MEMORY, LAUNCH_KERNEL, RECORD_EVENT, WAIT_FOR_EVENT, Submission, Submitter
-from stf._drivers.cuda_work cimport copy_and_settle, copy_planned, copy_run, launch_function, order_streams
+from stf._drivers.cuda_work cimport copy_planned, copy_run, launch_function, order_streams
 from stf._drivers.cuda_submitter import CALLS
-from stf._drivers.queues cimport CALL, COPY, FILL, FREE, LAUNCH, RECORD, STAMP, Op, QueueDriver, Stream, make_op
+from stf._drivers.queues cimport CALL, COPY, FILL, FREE, LAUNCH, STAMP, Op, QueueDriver, Stream, make_op
 
 import time
 
@@ -52,6 +52,7 @@ cdef class CudaDriver(QueueDriver):
         QueueDriver.__init__(self, len(ordinals), workers)
         self.shares_host = False
         self.runs_inline = False
+        self.records_late = True
         self.name = "cuda"
         self.devices = []
         self.submitter = Submitter(submit_thread)
@@ -140,15 +141,30 @@ cdef class CudaDriver(QueueDriver):
         return self.demand(begin_body(&lane.body, lane.context), "cuCtxSetCurrent", lane.device)
 
     cpdef int record(self, int stream, int64_t sequence) except -1:
+        return self.end_work(stream, sequence, False)
+
+    cpdef int record_late(self, int stream, int64_t sequence) except -1:
+        return self.end_work(stream, sequence, True)
+
+    cdef int end_work(self, int stream, int64_t sequence, bint late) except -1:
         cdef Stream lane = <Stream>self.streams[stream]
         if lane.device >= 0:
             if (<DeviceStream>lane).body.thread:
                 end_body(&(<DeviceStream>lane).body, (<DeviceStream>lane).foreign)
             if lane.head is None and not lane.busy and not lane.waiters:
-                self.mark(<DeviceStream>lane, sequence, (<DeviceStream>lane).handle)
+                if not (late and put_off(<DeviceStream>lane, sequence)):
+                    self.mark(<DeviceStream>lane, sequence, (<DeviceStream>lane).handle)
                 lane.completed = sequence
                 return 0
         return QueueDriver.record(self, stream, sequence)
+
+    cpdef int seal(self, int stream, int64_t sequence) except -1:
+        cdef Stream lane = <Stream>self.streams[stream]
+        return self.ask(<DeviceStream>lane, sequence) if lane.device >= 0 else 0
+
+    cdef int ask(self, DeviceStream lane, int64_t sequence) except -1:
+        """See that the event of `sequence` is recorded, if that was put off: it comes later than it might, never earlier."""
+        return self.mark(lane, sequence, lane.handle) if lane.unsealed[sequence % RING] and sequence > lane.done else 0
 
     cpdef int record_on(self, int stream, int64_t sequence, int64_t pointer) except -1:
         cdef DeviceStream lane = <DeviceStream>self.streams[stream]
@@ -180,8 +196,11 @@ cdef class CudaDriver(QueueDriver):
         if not (lane.captured or lane.foreign) and self.submitter.takes():
             event = <int64_t><uintptr_t>lane.ring[slot]
             lane.tickets[slot] = self.submitter.put(RECORD_EVENT, lane.context, handle, event, lane.device)
+            lane.unsealed[slot] = False
             return self.hear()
-        return self.note(call(host_nodes, cu.cuEventRecord, lane.ring[slot], handle), "cuEventRecord", lane.device)
+        self.note(call(host_nodes, cu.cuEventRecord, lane.ring[slot], handle), "cuEventRecord", lane.device)
+        lane.unsealed[slot] = False  # until here others, who ask without the GIL between, have it recorded too
+        return 0
 
     cdef int hear(self) except -1:
         """Note what CUDA said to the submitter."""
@@ -198,7 +217,8 @@ cdef class CudaDriver(QueueDriver):
 
     cdef int catch_up(self, DeviceStream lane, int64_t sequence) except -1:
         """Wait until the device has done `sequence`, and half a ring more if it is that far already."""
-        cdef int64_t further = min(sequence + RING // 2, lane.completed)
+        cdef int64_t further = sealed_at(min(sequence + RING // 2, lane.completed))
+        sequence = sealed_at(sequence + SEALED - 1)
         self.submitter.reach(lane.tickets[further % RING])
         if further > sequence and call(host_nodes, cu.cuEventQuery, lane.ring[further % RING]) == cu.CUDA_SUCCESS:
             lane.done = further
@@ -212,6 +232,7 @@ cdef class CudaDriver(QueueDriver):
         cdef cu.CUevent event
         cdef cu.CUresult code
         cdef int uses = lane.uses
+        self.ask(lane, sequence)
         self.flush()
         if sequence <= lane.done or self.lost is not None:
             return 0
@@ -240,6 +261,7 @@ cdef class CudaDriver(QueueDriver):
     cdef int pass_wait_for(self, Stream lane, Stream source, int64_t sequence) except -1:
         if source.device < 0 or sequence <= (<DeviceStream>source).done or self.lost is not None:
             return 0
+        self.ask(<DeviceStream>source, sequence)
         if lane.device < 0:
             return (<HostStream>lane).wait_for(<DeviceStream>source, sequence)
         event = (<DeviceStream>source).ring[sequence % RING]
@@ -290,6 +312,7 @@ cdef class CudaDriver(QueueDriver):
     cdef bint poll(self, DeviceStream lane, int64_t sequence, double timeout_s) except -1:
         cdef double deadline = time.monotonic() + timeout_s
         cdef int uses = lane.uses
+        self.ask(lane, sequence)
         self.flush()
         while uses == lane.uses and sequence > lane.done and self.lost is None:
             code = call(host_nodes, cu.cuEventQuery, lane.ring[sequence % RING])
@@ -455,54 +478,6 @@ cdef class CudaDriver(QueueDriver):
         if code == cu.CUDA_SUCCESS:
             self.submitter.prove(function, bx, by, bz, shared)
         return self.demand(code, "cuLaunchKernel", lane.device)
-
-    cdef int perform(self, Stream stream, Op op) except -1:
-        """What a worker does of a host's stream: wait for devices, copy, free."""
-        if stream.device < 0:
-            self.settle_pending(<HostStream>stream)
-        if op.kind == COPY:
-            self.copy_now(op.body)
-        elif op.kind == FREE:
-            self.free_on(op.body, (<Device>self.devices[0]).utility)
-        elif op.kind == RECORD:
-            self.gate.enter()
-            try:
-                QueueDriver.reach(self, stream, op.sequence)
-            finally:
-                self.gate.leave()
-        return 0
-
-    cdef int execute(self, Stream stream, Op op) except -1:
-        """A call waits for the devices first."""
-        if op.kind == CALL:
-            try:
-                if stream.device < 0:
-                    self.settle_pending(<HostStream>stream)
-                else:
-                    self.drain_stream(<DeviceStream>stream)
-            except BaseException as error:
-                self.failed(stream, error)
-        return QueueDriver.execute(self, stream, op)
-
-    cdef int copy_now(self, what) except -1:
-        """A copy on a host's stream, of memory of whatever place: a worker waits until it is done."""
-        cdef Device gpu = <Device>self.devices[0]
-        target, target_strides, source, source_strides, shape, itemsize, _ = what
-        plan = plan_copy(shape, target_strides, source_strides, itemsize)
-        code = copy_and_settle(plan, target, source, gpu.context, gpu.utility)
-        return self.demand(code, "cuMemcpyAsync", gpu.ordinal)
-
-    cdef int settle_pending(self, HostStream stream) except -1:
-        """Wait for what a host's stream got past; meanwhile another worker may take this one's place."""
-        if stream.awaited is not None:
-            self.lend(1)
-            try:
-                while stream.awaited is not None:
-                    self.wait_done(stream.awaited, stream.until)
-                    stream.await_next()
-            finally:
-                self.lend(-1)
-        return 0
 
     cdef int drain_stream(self, DeviceStream stream) except -1:
         cdef cu.CUresult code

@@ -20,9 +20,9 @@ from stf._drivers.cuda_devices cimport FAR, Device, check, pop, push, told
 from stf._drivers.cuda_stages cimport STAGE_BYTES, Stage, StageHold, Store, copy_in, copy_out
 from stf._drivers.cuda_gil cimport call, host_nodes
 from stf._drivers.cuda_host_nodes cimport GraphKeep, HostMemory, add_host_node, forget_gone, keep_in_graph
-from stf._drivers.cuda_memory cimport is_cudas
+from stf._drivers.cuda_memory cimport free_pinned, is_cudas
 from stf._drivers.cuda_places cimport adopt_stream, make_stream
-from stf._drivers.cuda_readback cimport ReadbackDriver, free_pinned
+from stf._drivers.cuda_readback cimport ReadbackDriver
 from stf._drivers.cuda_streams cimport RING, DeviceStream, HostStream, destroy_events, destroy_stream, forget_keeps, leave
 from stf._drivers.cuda_streams cimport refresh
 from stf._drivers.cuda_work cimport extent, packed_strides

@@ -45,6 +45,13 @@ cdef cu.CUresult free_unpooled(Device gpu, bint managed, cu.CUdeviceptr address,
     return code
 
 
+cdef int free_pinned(void* memory) except -1:
+    """Give pinned memory back in the current context; CUDA waits for others' work there, which may need the GIL."""
+    with nogil:
+        cu.cuMemFreeHost(memory)
+    return 0
+
+
 cdef bint is_cudas(int64_t address) noexcept:
     """Whether CUDA knows memory: as its own, or as registered."""
     cdef unsigned int kind = 0

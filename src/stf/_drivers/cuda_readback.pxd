@@ -1,12 +1,12 @@
 from libc.stdint cimport int64_t, uint32_t
 
-from stf._drivers.cuda cimport CudaDriver
+from stf._drivers.cuda_workers cimport WorkerDriver
 
 cdef enum:
     LANDINGS = 16  # that may be waited for at once
     LANDING_BYTES = 64  # what one has room for
 
-cdef class ReadbackDriver(CudaDriver):
+cdef class ReadbackDriver(WorkerDriver):
     cdef uint32_t* words  # pinned; NULL where there are none
     cdef int lanes[LANDINGS]  # whose copy lands here; -1 for nobody's
     cdef int64_t sequences[LANDINGS]  # of the event behind that copy
@@ -16,5 +16,3 @@ cdef class ReadbackDriver(CudaDriver):
     cdef int find_landing(self) noexcept
     cdef bint is_landing(self) noexcept
     cpdef int close(self) except -1
-
-cdef int free_pinned(void* memory) except -1

@@ -15,11 +15,12 @@ from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from cuda.bindings cimport cydriver as cu
 
-from stf._drivers.cuda cimport CudaDriver
 from stf._drivers.cuda_devices cimport Device, pop, push
 from stf._drivers.cuda_gil cimport call, host_nodes
+from stf._drivers.cuda_memory cimport free_pinned
 from stf._drivers.cuda_streams cimport DeviceStream, copy_through, leave
 from stf._drivers.cuda_submitter cimport stf_relax
+from stf._drivers.cuda_workers cimport WorkerDriver
 from stf._drivers.queues cimport Stream
 
 import time
@@ -41,13 +42,13 @@ cdef int LOOKS = 64  # between two looks at the clock
 cdef int64_t CLOSE_NS = 10_000_000_000  # at most, for threads that have only the GIL to wait for
 
 
-cdef class ReadbackDriver(CudaDriver):
+cdef class ReadbackDriver(WorkerDriver):
     """The CUDA driver, which reads back a few bytes sooner than it waits for a stream."""
 
     def __init__(self, ordinals, workers, capacity, submit_thread):
         cdef void* pinned = NULL
         cdef cu.CUresult code
-        CudaDriver.__init__(self, ordinals, workers, capacity, submit_thread)
+        WorkerDriver.__init__(self, ordinals, workers, capacity, submit_thread)
         for i in range(LANDINGS):
             self.lanes[i] = -1
         before = push((<Device>self.devices[0]).context)
@@ -131,18 +132,11 @@ cdef class ReadbackDriver(CudaDriver):
                 free_pinned(self.words)
                 pop(before)
             self.words = NULL
-        return CudaDriver.close(self)
+        return WorkerDriver.close(self)
 
     def copy_and_wait(self, int stream, int64_t target, int64_t source, int64_t nbytes):
         self.flush()
         self.demand(copy_through(<DeviceStream>self.streams[stream], target, source, nbytes), "cuMemcpyAsync", -1)
-
-
-cdef int free_pinned(void* memory) except -1:
-    """Give pinned memory back in the current context; CUDA waits for others' work there, which may need the GIL."""
-    with nogil:
-        cu.cuMemFreeHost(memory)
-    return 0
 
 
 cdef int64_t now_ns() noexcept:

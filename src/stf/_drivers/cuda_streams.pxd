@@ -6,6 +6,7 @@ from stf._drivers.queues cimport Stream
 cdef enum:
     RING = 512  # events of a stream; also how many tasks may be in flight on it
     KEEPS = 64
+    SEALED = 64  # every so many events of a stream are recorded at once
     SHORT = 65536  # bytes of a copy that is soon done
 
 cdef class DeviceStream(Stream):
@@ -14,6 +15,7 @@ cdef class DeviceStream(Stream):
     cdef cu.CUcontext context
     cdef Body body
     cdef cu.CUevent ring[RING]
+    cdef char unsealed[RING]  # whether it is not recorded yet
     cdef int64_t tickets[RING]  # of the submitter, by which CUDA is told to record them
     cdef int64_t done
     cdef int64_t fresh  # the last that is a short copy: who waits for it does so at once
@@ -32,6 +34,8 @@ cdef class HostStream(Stream):
     cdef int wait_for(self, DeviceStream source, int64_t sequence) except -1
     cdef int await_next(self) except -1
 
+cdef bint put_off(DeviceStream lane, int64_t sequence) noexcept
+cdef int64_t sealed_at(int64_t sequence) noexcept
 cdef cu.CUresult make_event(DeviceStream lane, int slot) noexcept
 cdef int leave(DeviceStream lane, cu.CUcontext before) except -1
 cdef cu.CUresult copy_through(DeviceStream lane, int64_t target, int64_t source, int64_t nbytes)

@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t, uintptr_t
 
 from cuda.bindings cimport cydriver as cu
 
-from stf._drivers.cuda_devices cimport end_body, pop, push
+from stf._drivers.cuda_devices cimport end_body, pop, push, restore
 from stf._drivers.cuda_gil cimport call, host_nodes
 from stf._drivers.queues cimport QueueDriver, Stream
 
@@ -13,7 +13,8 @@ cdef class DeviceStream(Stream):
     """A CUDA stream. `completed` is what was given to CUDA, `done` what CUDA is known to have done.
 
     The event of a sequence number is at that number modulo `RING`: by the time its place is needed again, CUDA has
-    done it. `keeps` are (sequence number, what a copy needs until then). A `lent` stream
+    done it. One that is `unsealed` is recorded when somebody asks for it: what stands on the stream by then is more than
+    it stands for, never less. `keeps` are (sequence number, what a copy needs until then). A `lent` stream
     works between a caller's work; a `captured` one is part of the capture: nothing is ever done there. A `foreign` one
     is in a context of the user's; one that is `adopted` is his own, and what stands on it stays in his order, so that
     its work goes to CUDA directly.
@@ -55,11 +56,24 @@ cdef class HostStream(Stream):
         return 0
 
 
+cdef bint put_off(DeviceStream lane, int64_t sequence) noexcept:
+    """Leave an event of a stream of ours to who asks for it; not all of them, since they say how far the stream is."""
+    if sequence % SEALED == 0 or lane.lent or lane.foreign or lane.adopted:
+        return False
+    lane.unsealed[sequence % RING] = True
+    return True
+
+
+cdef int64_t sealed_at(int64_t sequence) noexcept:
+    """The last sequence number up to this one whose event was surely recorded."""
+    return sequence - sequence % SEALED
+
+
 cdef cu.CUresult make_event(DeviceStream lane, int slot) noexcept:
     """Make the event of one place of a stream's ring."""
     cdef cu.CUcontext before = push(lane.context)
     code = call(host_nodes, cu.cuEventCreate, &lane.ring[slot], cu.CU_EVENT_DISABLE_TIMING)
-    leave(lane, before)
+    restore(before)
     return code
 
 
@@ -112,7 +126,7 @@ cdef int forget_keeps(DeviceStream lane) except -1:
 
 cdef int refresh(DeviceStream lane) except -1:
     """Look how far a stream is; under capture nobody may ask."""
-    cdef int64_t last = lane.completed
+    cdef int64_t last = sealed_at(lane.completed) if lane.unsealed[lane.completed % RING] else lane.completed
     if last > lane.done and not lane.captured and call(host_nodes, cu.cuEventQuery, lane.ring[last % RING]) == cu.CUDA_SUCCESS:
         lane.done = last
     return forget_keeps(lane)

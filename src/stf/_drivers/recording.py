@@ -137,6 +137,10 @@ class RecordingDriver(WrappingDriver):
         self.recording.note("record", stream, sequence)
         return int(self.inner.record(stream, sequence))
 
+    def record_late(self, stream: int, sequence: int) -> int:
+        self.recording.note("record", stream, sequence)
+        return int(self.inner.record_late(stream, sequence))
+
     def record_on(self, stream: int, sequence: int, pointer: int) -> int:
         self.recording.note("record", stream, sequence)
         return int(self.inner.record_on(stream, sequence, pointer))

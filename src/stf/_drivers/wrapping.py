@@ -17,6 +17,7 @@ class WrappingDriver(Driver):
         self.runs_inline = inner.runs_inline
         self.name = inner.name
         self.stamps = inner.stamps
+        self.records_late = inner.records_late
 
     def __getattr__(self, name: str) -> Any:
         if name == "inner":
@@ -48,6 +49,12 @@ class WrappingDriver(Driver):
 
     def record(self, stream: int, sequence: int) -> int:
         return int(self.inner.record(stream, sequence))
+
+    def record_late(self, stream: int, sequence: int) -> int:
+        return int(self.inner.record_late(stream, sequence))
+
+    def seal(self, stream: int, sequence: int) -> int:
+        return int(self.inner.seal(stream, sequence))
 
     def wait_event(self, stream: int, other: int, sequence: int) -> int:
         return int(self.inner.wait_event(stream, other, sequence))

@@ -17,6 +17,9 @@ cdef class Port:
     cdef readonly str name
     cdef readonly bint captured  # all is recorded in a caller's graph: nothing runs yet, and nothing can be waited for
     cdef readonly bint reads_back  # `begin_readback` may be asked
+    cdef int writes  # of the slot that ends next: how many data it wrote, if it read none; else 0
+    cdef int rewrites  # of the slot that begins next: how many data it writes that `rewritten` wrote last, unread since
+    cdef int64_t rewritten
     cdef int begin(self, int place, EventSet waits, int kind) except -1
     cdef int join(self, int slot, EventSet waits) except -1
     cdef int64_t end(self, int slot) except -1

@@ -18,6 +18,7 @@ class Port:
 
     if not cython.compiled:
         captured = reads_back = False
+        writes = rewrites = rewritten = 0
 
     def begin(self, place, waits, kind):
         """Open a slot of `kind` at `place` that starts after `waits`; return its number."""

@@ -173,6 +173,7 @@ class Engine:
         """Close the task's slot; its event orders what comes after."""
         self.gate.enter()
         try:
+            self.port.writes = task.writes
             event = self.port.end(task.slot)
             self.finish(task, event)
             if self.validate and self.scope is None:
@@ -476,20 +477,30 @@ class Engine:
         place: cython.int
         affine: cython.int = self.affine[task.where]
         count: cython.int = len(task.uses)
+        rewrites: cython.int = 0
+        rewritten: cython.longlong = 0
         waits = self.waits
         waits.clear()
+        task.writes = count
         task.replicas = replicas = self.spare.take(count)
         for i in range(count):
             use = cython.cast(Access, task.uses[i])
             version = use.core.version
             if use.mode == ACCUMULATE:
                 missing = True
+                task.writes = 0
                 continue
             waits.update(version.writers)
             if use.mode & WRITE:
+                if version.writers.count == 1 and version.readers.count == 0:
+                    if rewrites == 0:
+                        rewritten = version.writers.items[0]
+                    rewrites += version.writers.items[0] == rewritten
                 waits.update(version.readers)
                 if version.partials is not None:
                     reductions.wait_for_partials(version, waits)
+            else:
+                task.writes = 0
             if use.core.token:
                 continue
             place = affine if use.place == AFFINE else use.place
@@ -502,6 +513,8 @@ class Engine:
                 waits.update(replica.ready)
                 replicas[i] = replica
         task.id = self.next_task + 1
+        self.port.rewrites = rewrites
+        self.port.rewritten = rewritten
         task.slot = self.port.begin(task.where, waits, HOST if task.in_place and self.root.captured else COMPUTE)
         self.next_task += 1
         if missing:

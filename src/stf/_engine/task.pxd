@@ -68,6 +68,7 @@ cdef class TaskCore:
     cdef int64_t opened_ns  # when a body that runs in place began; 0 where nobody listens
     cdef readonly unsigned long thread
     cdef int claimed
+    cdef int writes  # how many data it writes, if it reads none
     cdef public bint apart  # it is no part of a recording, wherever it runs
     cdef public bint in_place  # its body runs on a CPU where it stands
     cdef public bint is_launch_once  # of a recording that looked after failures itself

@@ -7,9 +7,6 @@ cdef dict cupy_streams
 cdef tuple last_cupy
 cdef dict torch_streams
 
-cdef list innermost
-cdef list latest
-
 @cython.no_gc
 cdef class Borrowed:
     cdef object pointer
@@ -28,7 +25,11 @@ cdef class Borrowed:
     cdef object torch_before
     cdef bint grad_before
     cpdef give_back(self)
+    cdef int return_streams(self) except -1
     cdef int turn_grad_off(self, object is_on, object turn) except -1
+
+cdef Borrowed innermost
+cdef Borrowed latest
 
 cdef bint has_cuda() except -1
 cdef Borrowed borrow(object pointer, object ordinal)

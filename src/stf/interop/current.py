@@ -16,8 +16,6 @@ if not cython.compiled:
     from stf._sync import PyThread_get_thread_ident
 
 modules: dict = sys.modules
-innermost: list = [None]  # the end of the chain
-latest: list = [None]  # whose stream was made current last
 cupy_streams: dict = {}
 last_cupy: tuple = (None, None)  # the pointer that was looked for last, and what was found
 torch_streams: dict = {}
@@ -47,6 +45,7 @@ class Borrowed:
 
     def begin(self, pointer, ordinal):
         """Make a task's stream current, and join the chain."""
+        global innermost
         self.pointer = pointer
         self.ordinal = ordinal
         self.grad_before = False
@@ -55,14 +54,14 @@ class Borrowed:
                 self.take()
         else:
             self.take()
-        self.below = innermost[0]
-        innermost[0] = self
+        self.below = innermost
+        innermost = self
         return 0
 
     def take(self):
         """Make the task's stream current in this thread."""
-        global last_cupy
-        latest[0] = self
+        global last_cupy, latest
+        latest = self
         self.thread = PyThread_get_thread_ident()
         self.cupy_before = self.torch_before = None
         pointer = self.pointer
@@ -85,7 +84,7 @@ class Borrowed:
 
     def is_current(self):
         """Whether the stream is current in this thread, as far as is known."""
-        return latest[0] is self and self.thread == PyThread_get_thread_ident()
+        return latest is self and self.thread == PyThread_get_thread_ident()
 
     def renew(self):
         """Make the stream current again, after another task's or for another thread; its device is the current one."""
@@ -101,11 +100,12 @@ class Borrowed:
 
         That is autograd's state; and the streams, which the next on the same device keeps.
         """
-        other: Borrowed = innermost[0]
+        global innermost
+        other: Borrowed = innermost
         next_here: Borrowed = None
         next_on_device: Borrowed = None
         if other is self:
-            innermost[0] = self.below
+            innermost = self.below
             return 0
         while other is not None:
             if other.thread == self.thread:
@@ -135,21 +135,28 @@ class Borrowed:
 
     def give_back(self):
         """Make current what was; where CUDA failed, whoever uses it next is told."""
-        elsewhere: cython.bint = self.apart or latest[0] is not self  # another device may be the current one
-        latest[0] = None
-        self.leave_chain()
-        if self.thread != PyThread_get_thread_ident():
-            return  # what is current in another thread is that thread's
-        if self.grad_before:
-            modules["torch"]._C._set_grad_enabled(True)
         try:
-            if elsewhere and (self.cupy_before is not None or self.torch_before is not None):
-                with on_device(self.ordinal):
-                    self.put_back()
-            else:
-                self.put_back()
+            self.return_streams()
         except Exception as error:
             log.debug("the current stream of device %d stays what it is: %s", self.ordinal, error)
+
+    def return_streams(self):
+        """Make current what was; once this has raised, the rest of it is done when it is called again."""
+        global latest
+        elsewhere: cython.bint = self.apart or latest is not self  # another device may be the current one
+        latest = None
+        self.leave_chain()
+        if self.thread != PyThread_get_thread_ident():
+            return 0  # what is current in another thread is that thread's
+        if self.grad_before:
+            self.grad_before = False
+            modules["torch"]._C._set_grad_enabled(True)
+        if elsewhere and (self.cupy_before is not None or self.torch_before is not None):
+            with on_device(self.ordinal):
+                self.put_back()
+        else:
+            self.put_back()
+        return 0
 
     def put_back(self):
         """Make current the streams that were."""
@@ -165,6 +172,10 @@ class Borrowed:
         if self.grad_before:
             turn(False)
         return 0
+
+
+innermost: Borrowed = None  # the end of the chain
+latest: Borrowed = None  # whose stream was made current last
 
 
 def on_device(ordinal):

@@ -1,0 +1,144 @@
+"""Events that nobody waits for are not recorded; who does wait for one waits for no more than it stands for."""
+
+from __future__ import annotations
+
+# The bodies below run elsewhere, with the names of the prelude of conftest.py.
+# ruff: noqa: F821
+
+
+def test_a_chain_on_one_data_records_every_64th_event(run):
+    def body():
+        with stf.context(devices="cuda:0") as ctx:
+            x, token = ctx.logical_data_zeros(8), ctx.token()
+            add(x)
+            ctx.synchronize()
+            fakecuda.reset_calls()
+            for _ in range(640):
+                add(x)
+            assert calls("cuEventRecord") == 10, calls("cuEventRecord")
+            ctx.synchronize()
+            assert calls("cuEventRecord") == 11
+            assert (x.numpy() == 641).all()
+            for _ in range(640):
+                with ctx.task(token.rw()):
+                    pass
+            assert calls("cuEventRecord") <= 11 + 1 + 10 + 1  # and the copy to the host
+        nothing_left()
+
+    run(body)
+
+
+def test_what_others_may_wait_for_is_recorded_before_something_else_follows(run):
+    def body():
+        seen = []
+
+        @stf.task
+        def into(y: stf.ReadWrite, x: stf.Read):
+            seen.append(calls("cuEventRecord"))
+            y += x
+
+        @stf.task
+        def both(x: stf.ReadWrite, y: stf.ReadWrite):
+            seen.append(calls("cuEventRecord"))
+            x += 1
+            y += 1
+
+        @stf.task
+        def one(x: stf.ReadWrite):
+            seen.append(calls("cuEventRecord"))
+            x += 1
+
+        with stf.context(devices="cuda:0") as ctx:
+            x, y = ctx.logical_data_zeros(8), ctx.logical_data_zeros(8)
+            both(x, y)
+            ctx.synchronize()
+            for function, data, before, after in [
+                (one, [x], 0, 0),
+                (into, [y, x], 1, 2),  # x may be read by others, too; and a task that reads records
+                (both, [x, y], 2, 2),
+                (both, [y, x], 2, 2),  # writes all that the one before wrote
+                (one, [x], 3, 3),  # somebody may want y
+                (both, [x, y], 3, 3),  # writes all that the one before wrote, and more
+            ]:
+                if function is one and before == 0:
+                    fakecuda.reset_calls()
+                    seen.clear()
+                function(*data)
+                assert (seen[-1], calls("cuEventRecord")) == (before, after), (
+                    function,
+                    data,
+                    seen,
+                    calls("cuEventRecord"),
+                )
+            assert (x.numpy() == 6).all() and (y.numpy() == 6).all(), (x.numpy(), y.numpy())
+        nothing_left()
+
+    run(body)
+
+
+def test_others_wait_for_the_event_of_a_chain(run):
+    def body():
+        @stf.task
+        def into(y: stf.ReadWrite, x: stf.Read):
+            y += x
+
+        with stf.context(devices="cuda:0,1") as ctx:
+            for n in range(20):
+                x, y = ctx.logical_data_zeros(8), ctx.logical_data_zeros(8)
+                for _ in range(n):
+                    add.on(0)(x)
+                into.on(1)(y, x)
+                add.on(0)(x)
+                into.on(0)(x, y)
+                assert (ctx.wait(y) == n).all() and (ctx.wait(x) == 2 * n + 1).all()
+        nothing_left()
+
+    for seed in "123":
+        run(body, FAKECUDA_SEED=seed)
+
+
+def test_an_event_that_was_put_off_is_recorded_for_whoever_asks(run):
+    def body():
+        with stf.context(devices="cuda:0") as ctx:
+            driver = ctx._driver
+            stream, other = driver.stream_create(0), driver.stream_create(0)
+            address = driver.alloc(0, 8, stream)
+            found = np.zeros(1)
+
+            def write(n):
+                driver.fill(stream, address, (8,), (1,), np.float64(n).tobytes())
+                driver.record_late(stream, n)
+
+            def asked(ask, *args):
+                before = calls("cuEventRecord")
+                ask(*args)
+                return calls("cuEventRecord") - before
+
+            assert sum(asked(write, n) for n in (1, 2, 3)) == 0
+            assert (
+                asked(driver.wait_event, other, stream, 1) == 1
+            )  # after the third: later than it might, never earlier
+            assert asked(driver.wait_event, other, stream, 1) == 0
+            driver.copy(other, found.ctypes.data, (8,), address, (8,), (1,), 8, (found, None))
+            driver.record(other, 1)
+            assert driver.synchronize(other, 1, -1.0) and found[0] == 3
+            assert asked(driver.synchronize, stream, 3, -1.0) == 1
+            assert asked(driver.query, stream, 2) == 0 and driver.query(stream, 2)  # the third is done
+            write(4)
+            assert asked(driver.seal, stream, 4) == 1 and asked(driver.seal, stream, 4) == 0
+            assert sum(asked(write, n) for n in range(5, 1300)) == 1299 // 64
+            assert asked(driver.wait_event, other, stream, 1250) == 1
+            driver.copy(other, found.ctypes.data, (8,), address, (8,), (1,), 8, (found, None))
+            driver.record(other, 2)
+            assert driver.synchronize(other, 2, -1.0) and found[0] == 1299
+            while not driver.query(stream, 1299):
+                pass
+            assert driver.query(stream, 700) and asked(driver.query, stream, 700) == 0
+            driver.free(0, address, 8, stream)
+            driver.record(stream, 1300)
+            driver.synchronize(stream, 1300, -1.0)
+            driver.stream_destroy(stream)
+            driver.stream_destroy(other)
+        nothing_left()
+
+    run(body, FAKECUDA_SEED="4")
