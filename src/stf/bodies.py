@@ -359,8 +359,9 @@ def begin_body(task):
 
 def take_back(task):
     """Take back a task whose body cannot run, if it has begun."""
+    engine: Engine = task.engine
     if task.state == OPEN:
-        cython.cast(Engine, task.engine).withdraw(task)
+        engine.withdraw(task)
     return 0
 
 

@@ -13,7 +13,7 @@ from stf._backends.closed import ClosedPort
 from stf._backends.graph import GraphBackend
 from stf._backends.stream import StreamBackend
 from stf._backends.timed import TimedBackend
-from stf._engine import handover, invariants, recordings, release
+from stf._engine import claims, handover, invariants, recordings, release
 from stf._engine.access import AFFINE_PLACE
 from stf._engine.places import add_place
 from stf._engine.submit import Engine
@@ -605,7 +605,7 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
     def _must_be_outside(self, what: str, launch: bool = True) -> None:
         """Blocking calls inside a body would wait for themselves; what was gathered for a graph is launched."""
         self._must_be_open()
-        inside = self.engine.inside(threading.get_ident())
+        inside = claims.inside(self.engine, threading.get_ident())
         if inside is not None:
             raise TaskStateError(f"{what} inside {inside}: it would wait for itself; call it after the task has ended")
         if launch and self.engine.epoch is not None:

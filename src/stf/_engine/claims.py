@@ -91,6 +91,21 @@ def reap(engine: Engine):
     return count
 
 
+def inside(engine: Engine, thread):
+    """Say which task the thread is inside of, or None."""
+    engine.gate.enter()
+    try:
+        reap(engine)
+    finally:
+        engine.gate.leave()
+    if engine.runs_body(thread):
+        return "the body of a task"
+    for task in engine.opened():
+        if task.thread == thread:
+            return f"task {task.label()} ({task.call_site})"
+    return None if engine.scope is None or engine.scope.once else engine.scope.story
+
+
 def runs_inline(engine: Engine, thread):
     """Whether the thread runs a body that enqueues work where it was submitted."""
     task = engine.last_open

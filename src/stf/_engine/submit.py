@@ -323,20 +323,6 @@ class Engine:
         """How many late bodies have not run yet."""
         return self.queued - self.ran
 
-    def inside(self, thread):
-        """Say which task the thread is inside of, or None."""
-        self.gate.enter()
-        try:
-            claims.reap(self)
-        finally:
-            self.gate.leave()
-        if self.runs_body(thread):
-            return "the body of a task"
-        for task in self.opened():
-            if task.thread == thread:
-                return f"task {task.label()} ({task.call_site})"
-        return None if self.scope is None or self.scope.once else self.scope.story
-
     def port_enqueues(self, place):
         """Whether bodies at an execution place only enqueue."""
         return self.root.enqueues(place)
