@@ -142,3 +142,20 @@ def test_an_event_that_was_put_off_is_recorded_for_whoever_asks(run):
         nothing_left()
 
     run(body, FAKECUDA_SEED="4")
+
+
+def test_who_waits_for_several_has_all_recorded_first(run):
+    def body():
+        ctx = stf.context(devices="cuda:0")
+        data = [ctx.logical_data_zeros(8) for _ in range(4)]
+        for x in data:
+            add(x)
+        ctx.synchronize()
+        for x in data:
+            add(x)
+        fakecuda.reset_calls("cuEventQuery:1:CUDA_ERROR_LAUNCH_FAILED")  # the wait for the first
+        ctx.synchronize()
+        assert calls("cuEventRecord") == 4
+        ctx.finalize()
+
+    run(body)

@@ -355,6 +355,8 @@ class StreamBackend(LanePort):
     def wait(self, events, timeout_s):
         i: cython.int
         deadline = time.monotonic() + timeout_s if timeout_s >= 0 else 0.0
+        if self.records_late:
+            self.seal_all(events)
         for i in range(events.count):
             event = events.items[i]
             lane: Lane = self.lanes[event >> LANE_SHIFT]
@@ -365,6 +367,17 @@ class StreamBackend(LanePort):
                     return False
                 self.progress(lane)
         return True
+
+    def seal_all(self, events):
+        """Have all events recorded before the first is waited for."""
+        i: cython.int
+        for i in range(events.count):
+            event = events.items[i]
+            lane: Lane = self.lanes[event >> LANE_SHIFT]
+            sequence: cython.longlong = event & ((cython.cast(cython.longlong, 1) << LANE_SHIFT) - 1)
+            if sequence > lane.done:
+                self.driver.seal(lane.stream, sequence)
+        return 0
 
     def drain(self, slot):
         lane: Lane = self.lanes[slot]

@@ -80,7 +80,7 @@ class Driver:
         raise NotImplementedError
 
     def seal(self, stream, sequence):
-        """Let `sequence`, the last of `stream`, stand for no more than what is there now."""
+        """Let `sequence`, an event of `stream`, stand for no more than what is there now."""
         raise NotImplementedError
 
     def record_on(self, stream, sequence, pointer):

@@ -164,7 +164,9 @@ cdef class CudaDriver(QueueDriver):
 
     cdef int ask(self, DeviceStream lane, int64_t sequence) except -1:
         """See that the event of `sequence` is recorded, if that was put off: it comes later than it might, never earlier."""
-        return self.mark(lane, sequence, lane.handle) if lane.unsealed[sequence % RING] and sequence > lane.done else 0
+        if lane.unsealed[sequence % RING] and lane.done < sequence <= lane.completed:
+            return self.mark(lane, sequence, lane.handle)
+        return 0
 
     cpdef int record_on(self, int stream, int64_t sequence, int64_t pointer) except -1:
         cdef DeviceStream lane = <DeviceStream>self.streams[stream]
