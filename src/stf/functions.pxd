@@ -16,6 +16,7 @@ cdef extern from *:
     }
     """
     object stf_call_with(object callable, list values)
+    void PyObject_GC_UnTrack(void* collected)
 
 cdef object TOKEN
 cdef list active_places

@@ -168,6 +168,8 @@ class TaskFunction:
         i: cython.int
         count: cython.int = 0
         found: tuple = PyTuple_New(self.accessed) if cython.compiled else ()
+        if cython.compiled:
+            PyObject_GC_UnTrack(cython.cast(cython.p_void, found))  # it has holes, and accesses are not tracked either
         for i in range(len(args)):
             parameter: Parameter = self.parameters[i]
             value = args[i]

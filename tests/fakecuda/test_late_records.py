@@ -159,3 +159,104 @@ def test_who_waits_for_several_has_all_recorded_first(run):
         ctx.finalize()
 
     run(body)
+
+
+def test_what_is_asked_later_is_recorded_when_it_is_noted(run):
+    def body():
+        with stf.context(devices="cuda:0", max_pending=4) as ctx:
+            x, y = ctx.logical_data_zeros(8), ctx.logical_data(np.zeros(4))
+            add(x)
+            ctx.synchronize()
+            fakecuda.reset_calls()
+            add(x)
+            for k in range(3):
+                assert calls("cuEventRecord") == 0, k
+                ctx.host_launch(y.rw())(lambda y: None)  # the third notes how far all is, to wait for that some time
+            assert calls("cuEventRecord") == 1
+        nothing_left()
+
+    run(body)
+
+
+def test_what_a_task_keeps_goes_when_the_next_looks(run):
+    def body():
+        with stf.context(devices="cuda:0") as ctx:
+            driver = ctx._driver
+            stream = driver.stream_create(0)
+            driver.record_late(stream, 1)
+            driver.keep(stream, object())
+            assert calls("cuEventRecord") == 0
+            driver.record_late(stream, 2)
+            assert calls("cuEventRecord") == 1
+            assert driver.synchronize(stream, 2, -1.0)
+            driver.record_late(stream, 3)
+            assert calls("cuEventRecord") == 1
+            driver.stream_destroy(stream)
+        nothing_left()
+
+    run(body)
+
+
+PAUSE = """
+import ctypes, time
+
+cuda, libc = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL(None)
+
+def pause(stream, milliseconds):
+    pause = ctypes.cast(libc.usleep, ctypes.c_void_p)
+    assert cuda.cuLaunchHostFunc(ctypes.c_void_p(stream), pause, ctypes.c_void_p(1000 * milliseconds)) == 0
+"""
+
+
+def test_a_stream_that_begins_anew_knows_nothing_of_its_old_events(run):
+    def body():
+        with stf.context(devices="cuda:0") as ctx:
+            driver = ctx._driver
+            stream = driver.stream_create(0)
+            for n in (1, 2, 3):
+                driver.record_late(stream, n)
+            driver.synchronize(stream, 3, -1.0)
+            driver.stream_destroy(stream)
+            assert driver.stream_create(0) == stream
+            pause(2, 200)  # CUDA's default stream of this thread
+            driver.record_on(stream, 1, 2)
+            before = time.monotonic()
+            assert driver.synchronize(stream, 1, -1.0)
+            assert time.monotonic() - before > 0.15
+            driver.stream_destroy(stream)
+        nothing_left()
+
+    run(body, before=PAUSE)
+
+
+def test_nothing_is_recorded_into_a_capture_of_a_bodys(run):
+    def body():
+        inside, go = threading.Event(), threading.Event()
+        codes = []
+
+        @stf.task
+        def capture(x: stf.ReadWrite):
+            stream, graph = ctypes.c_void_p(cupy.cuda.get_current_stream().ptr), ctypes.c_void_p()
+            codes.append(cuda.cuStreamBeginCapture_v2(stream, 1))  # of this thread
+            inside.set()
+            go.wait(0.3)
+            codes.append(cuda.cuStreamEndCapture(stream, ctypes.byref(graph)))
+            cuda.cuGraphDestroy(graph)
+
+        def wait():
+            inside.wait()
+            ctx.synchronize()
+            go.set()
+
+        with stf.context(devices="cuda:0") as ctx:
+            x = ctx.logical_data_zeros(8)
+            add(x)
+            add(x)
+            thread = threading.Thread(target=wait)
+            thread.start()
+            capture(x)
+            thread.join()
+            assert codes == [0, 0] and (ctx.wait(x) == 2).all()
+        nothing_left()
+
+    run(body, before=PAUSE)

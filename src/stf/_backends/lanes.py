@@ -195,6 +195,9 @@ class LanePort(Port):
         """Add the last event of a lane, unless that is done."""
         if lane.trailing and not lane.open:
             self.end(lane.index)
+        if lane.unsealed and not lane.open:  # who waits later would wait for what comes meanwhile
+            lane.unsealed = False
+            self.seal(lane)
         if lane.issued > self.progress(lane):
             into.add((cython.cast(cython.longlong, lane.index) << LANE_SHIFT) | lane.issued)
         return 0

@@ -11,7 +11,7 @@ So work that CUDA was given never waits for the host. That is why calls that may
 
 from cpython.pythread cimport PyThread_get_thread_ident
 from libc.stdint cimport int64_t, uintptr_t
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 from cuda.bindings cimport cydriver as cu
 
@@ -23,7 +23,7 @@ from stf._drivers.cuda_gil cimport call, host_nodes
 from stf._drivers.cuda_memory cimport alloc_unpooled, free_unpooled, make_pins
 from stf._drivers.cuda_stamps cimport Stamps
 from stf._drivers.cuda_streams cimport KEEPS, RING, SEALED, SHORT, DeviceStream, HostStream, destroy_stream, forget_keeps
-from stf._drivers.cuda_streams cimport leave, make_event, put_off, refresh, sealed_at
+from stf._drivers.cuda_streams cimport is_in_capture, leave, make_event, put_off, refresh, sealed_at
 from stf._drivers.cuda_submitter cimport FREE_MEMORY, LAUNCH_KERNEL, RECORD_EVENT, WAIT_FOR_EVENT, Submission, Submitter
 from stf._drivers.cuda_work cimport copy_planned, copy_run, launch_function, order_streams
 from stf._drivers.cuda_submitter import CALLS
@@ -35,6 +35,7 @@ from stf._drivers.copyplan import plan_copy
 from stf._drivers.cuda_devices import function_on, parameters_of
 from stf._drivers.cuda_places import function_in
 from stf._drivers.fillplan import plan_fill
+from stf.errors import CaptureError
 
 
 cdef class CudaDriver(QueueDriver):
@@ -104,6 +105,7 @@ cdef class CudaDriver(QueueDriver):
                 return 0
             lane = self.streams[stream]
             lane.completed = lane.done = lane.fresh = 0
+            memset(lane.unsealed, 0, sizeof(lane.unsealed))
             lane.uses += 1
             lane.keeps.clear()
             (<Device>self.devices[lane.device]).spare.append(stream)
@@ -165,6 +167,10 @@ cdef class CudaDriver(QueueDriver):
     cdef int ask(self, DeviceStream lane, int64_t sequence) except -1:
         """See that the event of `sequence` is recorded, if that was put off: it comes later than it might, never earlier."""
         if lane.unsealed[sequence % RING] and lane.done < sequence <= lane.completed:
+            while is_in_capture(lane):
+                if lane.body.thread == PyThread_get_thread_ident():
+                    raise CaptureError("what came before on the task's stream is waited for while its body captures that stream")
+                time.sleep(50e-6)
             return self.mark(lane, sequence, lane.handle)
         return 0
 
@@ -183,17 +189,19 @@ cdef class CudaDriver(QueueDriver):
     cdef int mark(self, DeviceStream lane, int64_t sequence, cu.CUstream handle) except -1:
         """Record the event of `sequence`. Its place in the ring was that of a task long done; else wait for that."""
         cdef int slot = sequence % RING
+        cdef bint is_new = False
         if self.lost is not None:
             return 0
         if lane.ring[slot] == NULL:
-            code = make_event(lane, slot)
+            code = make_event(lane, slot, &is_new)
             self.note(code, "cuEventCreate", lane.device)  # the engine, which ends a task, cannot have it raised
-            self.live_events += code == cu.CUDA_SUCCESS
+            self.live_events += is_new
         elif sequence - RING > lane.done:
             self.catch_up(lane, sequence - RING)
         if self.lost is not None:
             return 0
         if handle != lane.handle:
+            lane.unsealed[slot] = False  # what it was before the stream went back
             return self.demand(call(host_nodes, cu.cuEventRecord, lane.ring[slot], handle), "cuEventRecord", lane.device)
         if not (lane.captured or lane.foreign) and self.submitter.takes():
             event = <int64_t><uintptr_t>lane.ring[slot]
@@ -220,10 +228,12 @@ cdef class CudaDriver(QueueDriver):
     cdef int catch_up(self, DeviceStream lane, int64_t sequence) except -1:
         """Wait until the device has done `sequence`, and half a ring more if it is that far already."""
         cdef int64_t further = sealed_at(min(sequence + RING // 2, lane.completed))
+        cdef int uses = lane.uses
         sequence = sealed_at(sequence + SEALED - 1)
         self.submitter.reach(lane.tickets[further % RING])
         if further > sequence and call(host_nodes, cu.cuEventQuery, lane.ring[further % RING]) == cu.CUDA_SUCCESS:
-            lane.done = further
+            if uses == lane.uses:  # else it was given back meanwhile
+                lane.done = max(lane.done, further)
         else:
             self.wait_done(lane, sequence)
         forget_keeps(lane)

@@ -159,6 +159,7 @@ cdef class CallersDriver(ReadbackDriver):
             self.captured.append(stream)
             return 0
         (<DeviceStream>lane).lent = False
+        self.ask(<DeviceStream>lane, lane.completed)
         self.flush()
         mode = relax()
         refresh(<DeviceStream>lane)

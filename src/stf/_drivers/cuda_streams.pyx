@@ -58,8 +58,8 @@ cdef class HostStream(Stream):
 
 cdef bint put_off(DeviceStream lane, int64_t sequence) noexcept:
     """Leave an event of a stream of ours to who asks for it; not all of them, since they say how far the stream is."""
-    if sequence % SEALED == 0 or lane.lent or lane.foreign or lane.adopted:
-        return False
+    if sequence % SEALED == 0 or lane.keeps or lane.lent or lane.foreign or lane.adopted:
+        return False  # what is kept goes when the event behind it is known to be done
     lane.unsealed[sequence % RING] = True
     return True
 
@@ -69,10 +69,24 @@ cdef int64_t sealed_at(int64_t sequence) noexcept:
     return sequence - sequence % SEALED
 
 
-cdef cu.CUresult make_event(DeviceStream lane, int slot) noexcept:
-    """Make the event of one place of a stream's ring."""
+cdef bint is_in_capture(DeviceStream lane) noexcept:
+    """Whether a body that has a stream captures it: an event that is recorded then would be the capture's."""
+    cdef cu.CUstreamCaptureStatus status = cu.CU_STREAM_CAPTURE_STATUS_NONE
+    if lane.body.thread:
+        call(host_nodes, cu.cuStreamIsCapturing, lane.handle, &status)
+    return status != cu.CU_STREAM_CAPTURE_STATUS_NONE
+
+
+cdef cu.CUresult make_event(DeviceStream lane, int slot, bint* is_new) noexcept:
+    """Make the event of one place of a stream's ring; another thread may have been faster."""
     cdef cu.CUcontext before = push(lane.context)
-    code = call(host_nodes, cu.cuEventCreate, &lane.ring[slot], cu.CU_EVENT_DISABLE_TIMING)
+    cdef cu.CUevent event = NULL
+    code = call(host_nodes, cu.cuEventCreate, &event, cu.CU_EVENT_DISABLE_TIMING)
+    is_new[0] = code == cu.CUDA_SUCCESS and lane.ring[slot] == NULL
+    if is_new[0]:
+        lane.ring[slot] = event
+    elif code == cu.CUDA_SUCCESS:
+        call(host_nodes, cu.cuEventDestroy, event)
     restore(before)
     return code
 
