@@ -164,3 +164,30 @@ def test_what_is_on_its_way_when_the_last_host_node_goes_stays_first(run):
     for thread in "01":
         run(body, STF_SUBMIT_THREAD=thread)
     run(body)
+
+
+def test_kernels_behind_a_slow_body_on_the_host_are_submitted_at_once(run):
+    def body():
+        with stf.context(devices="cuda:0") as ctx:
+            x, y = ctx.logical_data(np.zeros(8)), ctx.logical_data(np.zeros(8))
+            add_one, axpy = function(b"add_one"), function(b"axpy")
+            go = threading.Event()
+
+            def wait(x):
+                go.wait(60)
+
+            for data in (x, y):
+                ctx.launch_kernel(add_one, (1, 8), data.rw(), np.uint64(8))
+                ctx.host_launch(data.rw())(wait)
+            for _ in range(60):  # whether they run depends on both bodies, along 2 ** 60 ways
+                ctx.launch_kernel(axpy, (1, 8), np.float64(0.5), x.rw(), y.rw(), np.uint64(8))
+                ctx.launch_kernel(axpy, (1, 8), np.float64(-0.5), y.rw(), x.rw(), np.uint64(8))
+            go.set()
+            expected = np.ones((2, 8))
+            for _ in range(60):
+                expected[1] += 0.5 * expected[0]
+                expected[0] -= 0.5 * expected[1]
+            assert np.allclose([ctx.wait(x), ctx.wait(y)], expected)
+        assert fakecuda.leaks() == {}
+
+    run(body)

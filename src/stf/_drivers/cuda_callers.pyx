@@ -36,7 +36,6 @@ from stf._drivers.base import Registered
 from stf.errors import CaptureError, DriverError
 
 LAST_DEFAULT = 2  # CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are 1 and 2; 0 is the default stream too
-
 GRAPH_CACHE = 512 << 20  # bytes of executable graphs that wait for another graph
 
 unfinished = []  # of drivers that are closed: CUDA may yet write there

@@ -16,7 +16,7 @@ from stf._engine import waits
 from stf._engine.deps import EventSet
 from stf._engine.failures import Failure, site_text
 from stf._engine.instances import Replica
-from stf._engine.scopes import Outcome
+from stf._engine.scopes import derived_outcome
 from stf.errors import OutOfMemoryError
 
 if not cython.compiled:
@@ -142,7 +142,7 @@ class Coherency:
 
     def interface_copy(self, data: Data, version: Version, source: Replica, target: Replica):
         """A copy by a custom data interface; it may fail, and then the content is poisoned."""
-        outcome = Outcome(True, None, None if version.outcome is None else [version.outcome])
+        outcome = derived_outcome([] if version.outcome is None else [version.outcome], True)
         version.outcome = outcome
         asked = self.asking
         site = "" if asked is None else asked.call_site

@@ -8,7 +8,7 @@ except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
 from stf._engine.access import Access, Data
-from stf._engine.scopes import Outcome, Version, is_open
+from stf._engine.scopes import Outcome, Version, derived_outcome, is_open
 from stf._engine.task import TaskCore
 from stf.errors import CaptureError
 
@@ -121,5 +121,4 @@ def take_failures(engine: Engine):
 
 def derive(engine: Engine, task: TaskCore):
     """The outcome of what a task computes from inputs that may still fail."""
-    sources = [item for item in task.inputs if is_open(item) or item.failed() is not None]
-    return Outcome(False, None, sources) if sources else None
+    return derived_outcome(task.inputs)

@@ -12,7 +12,7 @@ from stf._engine.access import Access
 from stf._engine.deps import EventSet
 from stf._engine.instances import Replica
 from stf._engine.late import late_call
-from stf._engine.scopes import Outcome
+from stf._engine.scopes import Outcome, derived_outcome
 from stf.errors import OutOfMemoryError
 
 if not cython.compiled:
@@ -73,7 +73,7 @@ def finish_partials(engine: Engine, task: TaskCore, event, outcome):
         if outcome is not None:
             before = version.outcome
             both = [o for o in (before, outcome) if o is not None]
-            version.outcome = both[0] if len(both) == 1 else Outcome(False, None, both)
+            version.outcome = both[0] if len(both) == 1 else derived_outcome(both)
 
 
 def cancel_partials(engine: Engine, task: TaskCore, event):

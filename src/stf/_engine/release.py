@@ -18,7 +18,7 @@ from stf._engine.access import Data
 from stf._engine.deps import EventSet
 from stf._engine.failures import Failure
 from stf._engine.instances import Replica
-from stf._engine.scopes import Outcome, Version, is_open
+from stf._engine.scopes import Version, derived_outcome, is_open
 from stf._engine.waits import Pause
 from stf._sync import Gate
 from stf.errors import AccessError, TaskStateError, UninitializedDataError
@@ -347,7 +347,7 @@ def join_tile(tile: Data):
     outer.joined |= version.joined | (0 if version.is_untouched() else READ)
     if version.outcome is not None and (is_poisoned(version) or may_fail(version)):
         both = [o for o in (outer.outcome, version.outcome) if o is not None]
-        outer.outcome = both[0] if both[0] is both[len(both) - 1] else Outcome(False, None, both)
+        outer.outcome = both[0] if both[0] is both[len(both) - 1] else derived_outcome(both)
     elif tile.home.state == INVALID:
         outer.unwritten_tiles = True
     parent.tiles -= 1

@@ -12,7 +12,9 @@ cdef class Outcome:
     cdef object name
     cdef object code
     cdef int lasti
+    cdef int64_t looked
     cpdef object failed(self)
+    cdef int look(self, int64_t number) except -1
 
 cdef class Version:
     cdef readonly object scope
@@ -53,5 +55,6 @@ cdef class Version:
     cdef int forget_content(self) except -1
 
 cdef int PRUNE_AT
+cdef int64_t looks
 
 cdef Version first_version()

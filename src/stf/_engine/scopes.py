@@ -19,6 +19,7 @@ if not cython.compiled:
     INVALID, SHARED, MODIFIED = 0, 1, 2
 
 PRUNE_AT: cython.int = 32
+looks: cython.longlong = 0  # how often sources were looked at
 
 
 @cython.freelist(64)
@@ -28,12 +29,14 @@ class Outcome:
     """Whether the task that wrote a data's present content succeeded.
 
     Most data have none: what a with-block wrote without raising is good. A late body leaves a pending outcome, and
-    what is computed from it on a stream inherits it through `sources`.
+    what is computed from it on a stream inherits it through `sources`. These are pending or failed themselves
+    (`derived_outcome`), so that however long a chain of such tasks is, each looks at the bodies that are yet to run.
     """
 
     if not cython.compiled:
         pending = failure = sources = None
         skipped = False
+        looked = 0
         name = code = None
         lasti = 0
 
@@ -44,22 +47,46 @@ class Outcome:
 
     def failed(self):
         """The failure that spoils this content, or None as far as is known now."""
+        global looks
         if self.failure is None and self.sources is not None:
-            unsettled = []
-            for source in self.sources:
-                self.failure = source.failed()
-                if self.failure is not None:
-                    unsettled = []
-                    break
-                if is_open(source):
-                    unsettled.append(source)
-            self.sources = unsettled or None
+            looks += 1
+            self.look(looks)
         return self.failure
+
+    def look(self, number):
+        """Look at the sources, at each once; drop those that went well."""
+        self.looked = number
+        unsettled = []
+        for item in self.sources:
+            source: Outcome = item
+            if source.failure is None and source.sources is not None and source.looked != number:
+                source.look(number)
+            if source.failure is not None:
+                self.failure = source.failure
+                self.sources = None
+                return 0
+            if source.pending or source.sources is not None:
+                unsettled.append(source)
+        self.sources = unsettled or None
+        return 0
 
 
 def is_open(outcome):
     """Whether the outcome may still turn into a failure."""
     return outcome.pending or (outcome.failed() is None and outcome.sources is not None)
+
+
+def derived_outcome(outcomes, pending=False):
+    """The outcome of what is computed from contents with these outcomes; None if all of them are good."""
+    sources: dict = {}
+    for item in outcomes:
+        outcome: Outcome = item
+        if outcome.failed() is not None or outcome.pending:
+            sources[outcome] = None
+        elif outcome.sources is not None:
+            for source in outcome.sources:
+                sources[source] = None
+    return Outcome(pending, None, list(sources) or None) if sources or pending else None
 
 
 def since_success(outcomes, surely):
