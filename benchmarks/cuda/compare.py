@@ -16,6 +16,8 @@ import sys
 import time
 from collections.abc import Callable
 
+from loops import WIDTH, Loop, chain, cupy_loops, stencil, stencil_steps
+
 import stf
 
 TASKS = 200
@@ -100,62 +102,22 @@ def work() -> None:
         print((submitted - start) / TASKS * 1e6, (done - start) / TASKS * 1e6, flush=True)
 
 
-def make_cases() -> tuple[dict[str, Callable[[int], None]], Callable[[], None]]:
+def make_cases() -> tuple[dict[str, Loop], Callable[[], None]]:
     """What is measured, by name, and what waits for all of it."""
     import cupy
 
     ctx = stf.context(devices="cuda:0")
-    stream, target = cupy.cuda.Stream(non_blocking=True), cupy.zeros(1024)
-    data, token = ctx.logical_data(cupy.zeros(1024)), ctx.token()
-    rows = [ctx.token() for _ in range(64)]
-
-    @stf.task
-    def bump(x: stf.ReadWrite) -> None:
-        x += 1
-
-    def chain_token(n: int) -> None:
-        for _ in range(n):
-            with ctx.task(token.rw()):
-                pass
-
-    def chain_data(n: int) -> None:
-        for _ in range(n):
-            with ctx.task(data.rw()):
-                pass
-
-    def stencil_2rows(n: int) -> None:
-        for i in range(n):
-            k = i % 62
-            with ctx.task(rows[k].read(), rows[k + 1].rw(), rows[k + 2].read()):
-                pass
-
-    def function_cupy(n: int) -> None:
-        for _ in range(n):
-            bump(data)
-
-    def with_block_cupy(n: int) -> None:
-        for _ in range(n):
-            with ctx.task(data.rw()) as t:
-                (x,) = t.cupy()
-                x += 1
-
-    def with_block_cupy_view(n: int) -> None:
-        for _ in range(n):
-            with ctx.task(data.rw()) as t:
-                t.cupy()
-
-    def cupy_by_hand(n: int) -> None:
-        array = target
-        for _ in range(n):
-            with stream:
-                array += 1
+    stream, data = cupy.cuda.Stream(non_blocking=True), ctx.logical_data(cupy.zeros(1024))
+    rows = [[ctx.token() for _ in range(WIDTH)] for _ in range(2)]
+    cases = cupy_loops(ctx, data, cupy.zeros(1024), stream)
+    cases["chain_token"], cases["chain_data"] = chain(ctx, ctx.token()), chain(ctx, data)
+    cases["stencil_2rows"] = stencil(ctx, list(stencil_steps(rows, 2 * TASKS)))
 
     def settle() -> None:
         ctx.synchronize()
         stream.synchronize()
 
-    found = locals()
-    return {case: found[case] for case in CASES}, settle
+    return cases, settle
 
 
 if __name__ == "__main__":

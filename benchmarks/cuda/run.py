@@ -18,18 +18,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from loops import WIDTH, chain, cupy_loops, stencil, stencil_steps
 
 import stf
 
 HERE = Path(__file__).resolve().parent
 BURST, N, REPEAT, LAUNCHES, ROW = 400, 10_000, 7, 200, 8
 RECORD_US = 0.135  # of the host that the budgets were set on
-WIDTH = 32
 ONE = (1, 1)
 PTX = """.version 8.0
 .target sm_80
@@ -128,28 +128,13 @@ def submission_rows(raw: dict[str, float]) -> list[dict[str, Any]]:
         with ctx.task(data.rw(), *(d.rw() for row in rows_of_data for d in row)):
             pass
 
-        def chain_token(n: int) -> None:
-            for _ in range(n):
-                with ctx.task(token.rw()):
-                    pass
-
-        def chain_data(n: int) -> None:
-            for _ in range(n):
-                with ctx.task(data.rw()):
-                    pass
-
         def tokens64(n: int) -> None:
             for i in range(n):
                 with ctx.task(tokens[i & 63].rw()):
                     pass
 
-        steps = list(stencil_steps(rows_of_tokens))
-        data_steps = list(stencil_steps(rows_of_data))
-
-        def stencil(n: int) -> None:
-            for a, b, c, d in steps[:n]:
-                with ctx.task(a.read(), b.read(), c.read(), d.write()):
-                    pass
+        steps = list(stencil_steps(rows_of_tokens, N))
+        data_steps = list(stencil_steps(rows_of_data, N))
 
         def chain_kernel(n: int) -> None:
             for _ in range(n):
@@ -162,10 +147,10 @@ def submission_rows(raw: dict[str, float]) -> list[dict[str, Any]]:
         def settle() -> None:
             ctx.synchronize()
 
-        add(rows, "chain_token", cost_of(chain_token, settle, N, N), budget_us=0.6)
-        add(rows, "chain_data", cost_of(chain_data, settle, N, N), budget_us=0.6)
+        add(rows, "chain_token", cost_of(chain(ctx, token), settle, N, N), budget_us=0.6)
+        add(rows, "chain_data", cost_of(chain(ctx, data), settle, N, N), budget_us=0.6)
         add(rows, "tokens64_rw", cost_of(tokens64, settle, N, N))
-        add(rows, "stencil_2rows", cost_of(stencil, settle, N, N), budget_us=1.0)
+        add(rows, "stencil_2rows", cost_of(stencil(ctx, steps), settle, N, N), budget_us=1.0)
         add(rows, "chain_kernel", cost_of(chain_kernel, settle), beside=raw["launch"], budget_ratio=1.12)
         add(rows, "stencil_kernel", cost_of(stencil_kernel, settle), beside=raw["launch4"], budget_ratio=1.35)
         scalar = ctx.logical_data_zeros(())
@@ -194,14 +179,6 @@ def submission_rows(raw: dict[str, float]) -> list[dict[str, Any]]:
     add(rows, "context_with_resources", cost_of(contexts, lambda: None, 2000), budget_us=15)
     shared.close()
     return rows
-
-
-def stencil_steps(rows: list[list[object]]) -> Iterator[tuple[object, ...]]:
-    """Three reads and a write per point, between two rows in turn."""
-    for i in range(N):
-        step, column = divmod(i, WIDTH)
-        a, b = rows[step & 1], rows[1 - (step & 1)]
-        yield a[column - 1], a[column], a[(column + 1) % WIDTH], b[column]
 
 
 def graph_rows(raw: dict[str, float]) -> list[dict[str, Any]]:
@@ -422,45 +399,18 @@ def library_rows(raw: dict[str, float]) -> list[dict[str, Any]]:
         stream = cupy.cuda.Stream(non_blocking=True)
         other = cupy.zeros(1024)
 
-        @stf.task
-        def bump(x: stf.ReadWrite) -> None:
-            x += 1
-
-        def tasks(n: int) -> None:
-            for _ in range(n):
-                bump(data)
-
-        def by_hand(n: int) -> None:
-            target = other
-            for _ in range(n):
-                with stream:
-                    target += 1
-
-        def switches(n: int) -> None:
-            for _ in range(n):
-                with stream:
-                    pass
-
-        def blocks(n: int) -> None:
-            for _ in range(n):
-                with ctx.task(data.rw()) as t:
-                    (x,) = t.cupy()
-                    x += 1
-
-        def views(n: int) -> None:
-            for _ in range(n):
-                with ctx.task(data.rw()) as t:
-                    t.cupy()
+        loops = cupy_loops(ctx, data, other, stream)
 
         def settle() -> None:
             ctx.synchronize()
             stream.synchronize()
 
-        function, block, hand = costs_of([tasks, blocks, by_hand], settle, 10_000)
+        side_by_side = [loops[name] for name in ("function_cupy", "with_block_cupy", "cupy_by_hand")]
+        function, block, hand = costs_of(side_by_side, settle, 10_000)
         add(rows, "function_cupy", function, beside=hand.submission, budget_us=1.5, added=True)
         add(rows, "with_block_cupy", block, beside=hand.submission)
-        add(rows, "with_block_cupy_view", cost_of(views, settle), budget_us=1.5)
-        add(rows, "cupy_with_stream", cost_of(switches, settle))  # CuPy's own part of the row before
+        add(rows, "with_block_cupy_view", cost_of(loops["with_block_cupy_view"], settle), budget_us=1.5)
+        add(rows, "cupy_with_stream", cost_of(loops["cupy_with_stream"], settle))  # CuPy's own part of the row before
         raw["cupy_by_hand"] = hand.submission
 
         def register(n: int) -> None:
