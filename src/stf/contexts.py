@@ -437,7 +437,7 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
         function = function.on(place) if place is not None else function
         task = self.make_task_at((), None)
         task.find_site_outside()
-        function.call(self, task, args, {})
+        function.call(self, task, list(args), {})
 
     def _task_of_kind(self, kind: str, accesses: list[Any], name: str, near: Any = None, place: Any = None) -> Any:
         task = self.make_task_at(accesses, name)

@@ -1,3 +1,5 @@
+from cpython.list cimport PyList_New, PyList_SET_ITEM
+from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data, DataHandle, make_access
@@ -14,8 +16,19 @@ cdef extern from *:
     static PyObject *stf_call_with(PyObject *callable, PyObject *values) {
         return PyObject_Vectorcall(callable, ((PyListObject *)values)->ob_item, PyList_GET_SIZE(values), NULL);
     }
+
+    /* From now on Python calls objects of this one's type through a pointer that each has, with the arguments where they are. */
+    static void stf_call_through(PyObject *object, vectorcallfunc *pointer) {
+        PyTypeObject *type = Py_TYPE(object);
+        type->tp_vectorcall_offset = (char *)pointer - (char *)object;
+        type->tp_flags |= Py_TPFLAGS_HAVE_VECTORCALL;
+        PyType_Modified(type);
+    }
     """
+    ctypedef PyObject* (*vectorcallfunc)(PyObject*, PyObject**, size_t, PyObject*)
+    Py_ssize_t PyVectorcall_NARGS(size_t count)
     object stf_call_with(object callable, list values)
+    void stf_call_through(object function, vectorcallfunc* pointer)
     void PyObject_GC_UnTrack(void* collected)
 
 cdef object TOKEN
@@ -23,6 +36,7 @@ cdef list active_places
 cdef object JAX_COPY
 
 cdef class TaskFunction:
+    cdef vectorcallfunc pointer  # to `call_given`
     cdef readonly object fn
     cdef public object symbol
     cdef object arrays_of
@@ -35,14 +49,15 @@ cdef class TaskFunction:
     cdef int accessed
     cdef bint takes_task
     cdef list kinds
-    cpdef int call(self, object context, Task task, object args, dict kwargs) except -1
-    cdef tuple accesses_of(self, object args)
-    cdef dict walk(self, Task task, object args)
-    cdef list put_arrays(self, Task task, list args, dict shapes, list origins)
+    cpdef int call(self, object context, Task task, list values, dict kwargs) except -1
+    cdef tuple accesses_of(self, list values)
+    cdef dict walk(self, Task task, list values)
+    cdef list put_arrays(self, Task task, list values, dict shapes, list origins)
     cdef int run_plainly(self, Engine engine, Task task, object fn, list values) except -1
     cdef list written(self, list values)
     cdef int adopt(self, Task task, object context) except -1
 
+cdef object call_given(TaskFunction function, PyObject** given, size_t count, PyObject* names)
 cdef bint is_plain(object value) except -1
 
 cdef class BoundTaskFunction:

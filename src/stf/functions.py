@@ -62,6 +62,8 @@ class TaskFunction:
         self.positional = self.takes_task = False
         self.accessed = 0
         self.closes = getattr(fn, "__closure__", None) is not None
+        if cython.compiled:
+            self.pointer = cython.cast(vectorcallfunc, call_given)
 
     def __getattr__(self, name):
         """``__name__`` and the like are the function's."""
@@ -100,21 +102,20 @@ class TaskFunction:
     def __call__(self, *args, **kwargs):
         task: Task = Task.__new__(Task)
         task.find_site()
-        self.call(None, task, args, kwargs)
+        self.call(None, task, list(args), kwargs)
 
-    def call(self, context, task, args, kwargs):
-        """Submit one task."""
+    def call(self, context, task, values, kwargs):
+        """Submit one task; the list of its arguments becomes that of the body's."""
         if self.parameters is None:
             self.parse()
-        if kwargs or not self.positional or len(args) != len(self.parameters):
-            args = self.bind(args, kwargs)
+        if kwargs or not self.positional or len(values) != len(self.parameters):
+            values = self.bind(values, kwargs)
         task.symbol = self.symbol
         task.in_graphs = self.in_graphs
-        shapes = self.walk(task, args)
+        shapes = self.walk(task, values)
         self.adopt(task, context)
         fn = snapshot(self.fn, task) if self.closes else self.fn
         engine: Engine = task.engine
-        values = list(args)
         body = None
         try:
             begin_body(task)
@@ -132,17 +133,17 @@ class TaskFunction:
             submit(task, body)
         return 0
 
-    def walk(self, task, args):
+    def walk(self, task, values):
         """Turn arguments into accesses; return the shapes of containers by parameter, or None."""
         i: cython.int
         shapes = None
-        task.accesses = self.accesses_of(args)
+        task.accesses = self.accesses_of(values)
         if task.accesses is not None:
             return None
         accesses = []
-        for i in range(len(args)):
+        for i in range(len(values)):
             parameter: Parameter = self.parameters[i]
-            value = args[i]
+            value = values[i]
             if parameter.mode:
                 if isinstance(value, DataHandle):
                     if parameter.mode == ACCUMULATE:
@@ -163,16 +164,16 @@ class TaskFunction:
         task.accesses = tuple(accesses)
         return shapes
 
-    def accesses_of(self, args):
+    def accesses_of(self, values):
         """The accesses of a call whose data are one handle per parameter; None if it is another, or a wrong one."""
         i: cython.int
         count: cython.int = 0
         found: tuple = PyTuple_New(self.accessed) if cython.compiled else ()
         if cython.compiled:
             PyObject_GC_UnTrack(cython.cast(cython.p_void, found))  # it has holes, and accesses are not tracked either
-        for i in range(len(args)):
-            parameter: Parameter = self.parameters[i]
-            value = args[i]
+        for i in range(len(values)):
+            parameter = cython.cast(Parameter, self.parameters[i])
+            value = values[i]
             if parameter.mode == 0:
                 if type(value) is not float and type(value) is not int and not is_plain(value):
                     return None
@@ -188,14 +189,14 @@ class TaskFunction:
             count += 1
         return found
 
-    def put_arrays(self, task, args, shapes, origins):
+    def put_arrays(self, task, values, shapes, origins):
         """Put the task's arrays in place of its data; return the positions of what is built when the body runs."""
         i: cython.int
         first: cython.int = 0
         late = None
         engine: Engine = task.engine
-        for i in range(len(args)):
-            parameter: Parameter = self.parameters[i]
+        for i in range(len(values)):
+            parameter = cython.cast(Parameter, self.parameters[i])
             if parameter.mode:
                 lib = parameter.library or self.arrays_of
                 if shapes is None or i not in shapes:
@@ -214,9 +215,9 @@ class TaskFunction:
                     value = Rebuild([view_of(task, first + k, lib) for k in range(count)], shapes[i])
                     first += count
                     late = [i] if late is None else [*late, i]
-                args[i] = value
+                values[i] = value
             elif parameter.kind == "stream" or parameter.kind == "task":
-                args[i] = adapters.inject(parameter.kind, task)
+                values[i] = adapters.inject(parameter.kind, task)
         return late
 
     def run_plainly(self, engine, task, fn, values):
@@ -299,7 +300,7 @@ class TaskFunction:
                     "some, or use "
                     "ctx.submit_task"
                 )
-            access: Access = task.accesses[0]
+            access = cython.cast(Access, task.accesses[0])
             engine: Engine = access.core.engine
             context = engine.context()
             if context is None:
@@ -342,7 +343,7 @@ class TaskFunction:
     def bind(self, args, kwargs):
         """Put keyword and default arguments where they belong; None where one is injected."""
         try:
-            bound = self.signature.bind(*args, **kwargs)
+            bound = self.signature.bind(*args, **(kwargs or {}))
         except TypeError as error:
             raise TypeError(f"task '{self.symbol}': {error}") from None
         bound.apply_defaults()
@@ -350,6 +351,35 @@ class TaskFunction:
 
     def __repr__(self):
         return f"<stf.task {self.symbol}>"
+
+
+def call_given(function, given, count, names):
+    """What `TaskFunction.__call__` does, as Python's vectorcall protocol has it: no tuple and no dict are made."""
+    i: cython.int
+    size: cython.int = PyVectorcall_NARGS(count)
+    values: list = PyList_New(size)
+    for i in range(size):
+        value = cython.cast(object, given[i])
+        Py_INCREF(value)
+        PyList_SET_ITEM(values, i, value)
+    kwargs: dict = None
+    if names != cython.NULL:
+        keys: tuple = cython.cast(tuple, names)
+        kwargs = {keys[i]: cython.cast(object, given[size + i]) for i in range(len(keys))}
+    task: Task = Task.__new__(Task)
+    task.find_site()
+    function.call(None, task, values, kwargs)
+    return None
+
+
+def call_directly():
+    """Have Python use `call_given`."""
+    function: TaskFunction = TaskFunction.__new__(TaskFunction)
+    stf_call_through(function, cython.address(function.pointer))
+
+
+if cython.compiled:
+    call_directly()
 
 
 def is_plain(value):
@@ -394,7 +424,7 @@ class BoundTaskFunction:
     def __call__(self, *args, **kwargs):
         task: Task = Task.__new__(Task)
         task.find_site()
-        self.function.call(None, task, (self.instance, *args), kwargs)
+        self.function.call(None, task, [self.instance, *args], kwargs)
 
     def on(self, place):
         """Return the same method running at `place`, or where a logical data is valid."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import subprocess
 import sys
 from collections import namedtuple
@@ -114,6 +115,30 @@ def test_keyword_only_and_named(vec):
     assert x.numpy()[0] == 2 * 2 + 1 + 10 - 1
     with pytest.raises(TypeError, match="task 'options': too many positional arguments"):
         options(x, 3, vec(1))
+
+
+def test_calls_keep_no_argument(vec):
+    """Whether they are given by position or by name, and whether the call is a task or raises."""
+
+    @stf.task
+    def scaled(x: stf.ReadWrite, factor, more=None):
+        x *= factor[0]
+
+    x, factor, more = vec(1), [3.0], {}
+    before = sys.getrefcount(factor), sys.getrefcount(more), sys.getrefcount(x)
+    for _ in range(5):
+        scaled(x, factor)
+        scaled(x, factor=factor, more=more)
+        functools.partial(scaled, x, more=more)(factor)
+        scaled(*[x], **{"factor": factor})
+        with pytest.raises(TypeError, match="multiple values for argument 'x'"):
+            scaled(x, factor, x=x)
+        with pytest.raises(TypeError, match="missing a required argument: 'factor'"):
+            scaled(x, more=more)
+        with pytest.raises(TypeError, match="parameter 'x' of task 'scaled' takes logical data"):
+            scaled(factor, factor, more)
+    assert x.numpy()[0] == 3.0**20
+    assert (sys.getrefcount(factor), sys.getrefcount(more), sys.getrefcount(x)) == before
 
 
 def test_positional_only_and_defaults(vec):

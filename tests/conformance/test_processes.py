@@ -437,3 +437,35 @@ ctx.finalize()
 """
     )
     assert output(done) == ["told"] and done.stderr == ""
+
+
+def test_other_contexts_are_no_reason_to_look_who_waits_for_whom(run):
+    """Only another open task is."""
+    done = run(
+        """
+from stf._engine import waits
+looks = []
+def look(thread, held_by=waits.held_by):
+    looks.append(thread)
+    return held_by(thread)
+waits.held_by = look
+
+def work(ctx):
+    lX = ctx.logical_data(np.zeros(3))
+    with ctx.task(lX.rw()) as t:
+        t.numpy()[0][...] += 1
+    add(lX)
+    assert ctx.wait(lX).tolist() == [2, 2, 2]
+
+ended, other, ctx = stf.context(), stf.context(), stf.context()
+work(ended)
+ended.finalize()
+work(other)
+work(ctx)
+print(len(looks))
+with ctx.task(ctx.token().rw()):
+    with other.task(other.token().rw()):
+        print(len(looks) > 0)
+"""
+    )
+    assert output(done) == ["0", "True"]

@@ -329,8 +329,8 @@ class Engine:
 
     def is_quiet(self):
         """Whether nothing is open and no body runs, here or in another engine."""
-        alone = waits.live_engines == 1 and waits.running_bodies == 0
-        return alone and self.last_open is None and self.closed is None and self.scope is None
+        quiet = waits.open_tasks == 0 and waits.running_bodies == 0
+        return quiet and self.closed is None and self.scope is None
 
     def runs_body(self, thread):
         """Whether the thread runs the body of a task of this engine."""
@@ -360,6 +360,7 @@ class Engine:
         if self.last_open is not None:
             self.last_open.after = task
         self.last_open = task
+        waits.open_tasks += 1
         return 0
 
     def unlist_open(self, task):
@@ -371,6 +372,7 @@ class Engine:
             task.before.after = task.after
             task.before = None
         task.after = None
+        waits.open_tasks -= 1
         return 0
 
     # -- claims ------------------------------------------------------------------------------------------------

@@ -108,8 +108,7 @@ class TaskCore:
 
     def joined_mode(self, index):
         """The mode of access `index`, joined with others to the same data."""
-        use: Access = self.uses[self.position_of(index)]
-        return use.mode
+        return cython.cast(Access, self.uses[self.position_of(index)]).mode
 
     def fresh_partials(self):
         """Positions of accumulating accesses whose partial must be filled with the neutral value."""

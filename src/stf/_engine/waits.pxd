@@ -6,6 +6,6 @@ from stf._sync cimport PyThread_get_thread_ident
 cdef dict ENGINES
 cdef int enlist(object engine) except -1
 cdef int delist(object engine) except -1
-cdef long live_engines
 cdef long running_bodies
+cdef long open_tasks
 cdef int enter(Port port, TaskCore task, int slot) except -1

@@ -24,23 +24,19 @@ RUNNING: dict = {}  # thread -> the late task whose body it runs, of whatever co
 BLOCKED: dict = {}  # thread -> what it waits for
 ENGINES: dict = {}  # id -> a weak reference to the engine; it takes itself out
 
-live_engines = 0
 running_bodies = 0
+open_tasks = 0  # of all engines
 
 
 def enlist(engine):
     """There is one more engine."""
-    global live_engines
     ENGINES[id(engine)] = weakref.ref(engine)
-    live_engines += 1
     return 0
 
 
 def delist(engine):
     """An engine goes."""
-    global live_engines
     ENGINES.pop(id(engine), None)
-    live_engines -= 1
     return 0
 
 
@@ -102,7 +98,7 @@ def wait(port, events):
 
 def enter(port, task, slot):
     """Wait until what an open task does on a slot may stand there; no gate may be held."""
-    if task.before is None and task.after is None and running_bodies == 0 and live_engines == 1:
+    if open_tasks == 1 and running_bodies == 0:
         port.enter(slot)  # nobody waits for this thread
         return 0
     thread = PyThread_get_thread_ident()
