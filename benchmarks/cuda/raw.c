@@ -272,6 +272,12 @@ void raw_open(void)
     DO(cuMemHostAlloc((void **)&pinned, 4096, 0));
 }
 
+void raw_record(int n)
+{
+    DO(cuCtxSetCurrent(context));
+    record(n);
+}
+
 void raw_scalar_wait(int n)
 {
     DO(cuCtxSetCurrent(context));
