@@ -513,7 +513,7 @@ def add(
     added: bool = False,
 ) -> None:
     """One row: the figure, what it stands beside, and its budget: in µs (beyond the raw case if `added`) or a ratio."""
-    us = cost.submission
+    us, clock = cost.submission, host().clock()
     row = {"case": case, "us": us, "total_us": cost.total, "beside": beside, "ratio": us / beside if beside else None}
     if budget_us is not None:
         base = beside if added and beside else 0.0
@@ -521,7 +521,7 @@ def add(
             "budget": f"<= {base + budget_us:.2f} us",
             "base_us": base,
             "budget_us": budget_us,
-            "clock": host().clock(),
+            "clock": clock,
         }
     elif budget_ratio is not None:
         row |= {"budget": f"<= {budget_ratio:.3g} x", "kept": us <= budget_ratio * beside if beside else None}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import inspect
 
 try:
@@ -30,6 +31,14 @@ if not cython.compiled:
 active_places: list = adapters.active_places
 TOKEN: object = adapters.TOKEN
 JAX_COPY: object = JaxCopy
+
+
+def find_function(module, name):
+    """What has a name in a module."""
+    found = importlib.import_module(module or "builtins")
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
 
 
 class Parameter:
@@ -68,6 +77,16 @@ class TaskFunction:
     def __getattr__(self, name):
         """``__name__`` and the like are the function's."""
         return getattr(self.fn, name)
+
+    def __reduce__(self):
+        """Pickle it as functions are, by name, where it is what has that name; else by what it is made of."""
+        name = getattr(self.fn, "__module__", None), getattr(self.fn, "__qualname__", "")
+        try:
+            if find_function(*name) is self:
+                return find_function, name
+        except (AttributeError, ImportError):
+            pass
+        return type(self), (self.fn, self.symbol, self.arrays_of, self.where, self.in_graphs)
 
     def __get__(self, instance, owner):
         """A task function in a class is a method, as a function is."""

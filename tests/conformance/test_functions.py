@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
+import pickle
 import subprocess
 import sys
 from collections import namedtuple
@@ -18,6 +20,10 @@ from stf import ReadWrite, Write
 
 @stf.task
 def axpy(a, x: stf.Read, y: stf.ReadWrite):
+    y += a * x
+
+
+def plain_axpy(a, x: stf.Read, y: stf.ReadWrite):
     y += a * x
 
 
@@ -115,6 +121,15 @@ def test_keyword_only_and_named(vec):
     assert x.numpy()[0] == 2 * 2 + 1 + 10 - 1
     with pytest.raises(TypeError, match="task 'options': too many positional arguments"):
         options(x, 3, vec(1))
+
+
+def test_copies_and_pickles(vec):
+    x = vec(0)
+    assert pickle.loads(pickle.dumps(axpy)) is axpy  # as functions are
+    renamed = stf.task(plain_axpy, name="renamed")
+    for copied in (copy.copy(axpy.named("other")), copy.deepcopy([axpy])[0], pickle.loads(pickle.dumps(renamed))):
+        copied(2, vec(1), x)
+    assert x.numpy()[0] == 6 and copied.symbol == "renamed"
 
 
 def test_calls_keep_no_argument(vec):

@@ -230,6 +230,34 @@ def test_a_body_that_waits_for_one_queued_behind_it_is_told(ctx):
     ctx.check_state()
 
 
+@pytest.mark.parametrize("delay", [0, 0.1], ids=["runs", "queued"])
+def test_a_with_block_and_a_body_that_wait_for_each_other_are_told(ctx, delay):
+    """The block holds A and B and waits for the body that makes A, which waits for B. It runs by then, or does not yet."""
+    lA, lB = ctx.logical_data(np.zeros(2), name="A"), ctx.logical_data(np.zeros(2), name="B")
+
+    def block_is_open():
+        for _ in range(2000):
+            if any(task.symbol == "block" for task in ctx.engine.opened()):
+                return
+            time.sleep(0.01)
+
+    ctx.task(queued(ctx), lA.rw(), name="slow")(lambda a: time.sleep(delay))
+    ctx.task(queued(ctx), lA.rw(), name="outer")(Opens(ctx, lB, block_is_open))
+    told = []
+    for attempt in (lambda: open_and_close(ctx, lA, lB), ctx.synchronize):
+        try:
+            attempt()
+        except (stf.Error, ExceptionGroup) as error:
+            told.append(f"{error} {error.__cause__}")
+    assert "task 'inner' inside the body of task 'outer'" in told[0] or "task 'block' waits for a body" in told[0]
+    ctx.check_state()
+
+
+def open_and_close(ctx, *handles):
+    with ctx.task(queued(ctx), *[lX.rw() for lX in handles], name="block"):
+        pass
+
+
 @pytest.mark.parametrize("workers", [1, 4])
 def test_a_claim_and_a_body_that_wait_for_each_other_are_told(ctx_factory, workers, monkeypatch):
     """This thread holds A and waits for B's content; the body that makes it waits for A."""

@@ -440,21 +440,22 @@ ctx.finalize()
 
 
 def test_other_contexts_are_no_reason_to_look_who_waits_for_whom(run):
-    """Only another open task is."""
+    """Only another open task is, or a late body that has not run."""
     done = run(
         """
 from stf._engine import waits
 looks = []
-def look(thread, held_by=waits.held_by):
-    looks.append(thread)
-    return held_by(thread)
-waits.held_by = look
+def look(*args, enter_noted=waits.enter_noted):
+    looks.append(args)
+    return enter_noted(*args)
+waits.enter_noted = look
 
 def work(ctx):
     lX = ctx.logical_data(np.zeros(3))
     with ctx.task(lX.rw()) as t:
         t.numpy()[0][...] += 1
     add(lX)
+    ctx.synchronize()
     assert ctx.wait(lX).tolist() == [2, 2, 2]
 
 ended, other, ctx = stf.context(), stf.context(), stf.context()

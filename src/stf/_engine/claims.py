@@ -62,7 +62,7 @@ def await_claim(engine: Engine, task: TaskCore, version: Version):
                 f"thread holds task {other.label()} ({other.call_site}) open; end that task first"
             )
     if waits.is_waited_for(thread):
-        waits.note(thread, waits.ClaimWait(engine, version), f"task {task.label()}")
+        waits.note(thread, waits.ClaimWait(engine, version), task)
     baton.acquire()
     engine.claim_queue.append(baton)
     return baton

@@ -217,7 +217,7 @@ def take_turn(task: TaskCore, routine):
     """
     thread = PyThread_get_thread_ident()
     if not routine.turn.acquire(False):
-        waits.note(thread, TurnWait(routine), f"task {task.label()}")
+        waits.note(thread, TurnWait(routine), task)
         try:
             routine.turn.acquire()
         finally:

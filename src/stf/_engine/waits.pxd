@@ -8,4 +8,4 @@ cdef int enlist(object engine) except -1
 cdef int delist(object engine) except -1
 cdef long running_bodies
 cdef long open_tasks
-cdef int enter(Port port, TaskCore task, int slot) except -1
+cdef int enter(Port port, TaskCore task, int slot, bint late) except -1

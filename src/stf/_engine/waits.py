@@ -89,23 +89,22 @@ def wait(port, events):
     thread = PyThread_get_thread_ident()
     if not is_waited_for(thread):
         return events_port.wait(events, -1.0)
-    note(thread, WorkWait(port, events), "this wait")
+    note(thread, WorkWait(port, events), None)
     try:
         return events_port.wait(events, -1.0)
     finally:
         BLOCKED.pop(thread, None)
 
 
-def enter(port, task, slot):
-    """Wait until what an open task does on a slot may stand there; no gate may be held."""
-    if open_tasks == 1 and running_bodies == 0:
-        port.enter(slot)  # nobody waits for this thread
+def enter(port, task, slot, late):
+    """Wait until what an open task does on a slot may stand there; no gate may be held.
+
+    `late` says whether late bodies of its engine have not run yet.
+    """
+    if open_tasks == 1 and not late:
+        port.enter(slot)  # no other task and no late body stands before it, which could wait for this thread
         return 0
-    thread = PyThread_get_thread_ident()
-    if thread not in RUNNING and len(held_by(thread)) == 1:
-        port.enter(slot)  # nor here: this task is all that it holds
-        return 0
-    return enter_noted(port, slot, thread, f"task {task.label()}")
+    return enter_noted(port, slot, PyThread_get_thread_ident(), task)
 
 
 def enter_slot(port, slot):
@@ -113,13 +112,13 @@ def enter_slot(port, slot):
     inner: Port = port
     thread = PyThread_get_thread_ident()
     if is_waited_for(thread):
-        return enter_noted(inner, slot, thread, "this wait")
+        return enter_noted(inner, slot, thread, None)
     return inner.enter(slot)
 
 
-def enter_noted(port: Port, slot, thread, who):
-    """Enter a slot by a thread for which others may wait."""
-    note(thread, WorkWait(port, None, slot), who)
+def enter_noted(port: Port, slot, thread, task):
+    """Enter a slot by a thread for which others may wait; for `task`, unless that is None."""
+    note(thread, WorkWait(port, None, slot), task)
     try:
         port.enter(slot)
     finally:
@@ -127,12 +126,12 @@ def enter_noted(port: Port, slot, thread, who):
     return 0
 
 
-def note(thread, what, who):
-    """Note a wait before it begins; refuse the one that closes a circle."""
+def note(thread, what, task):
+    """Note a wait before it begins, for a task or None; refuse the one that closes a circle."""
     BLOCKED[thread] = what
     if is_endless(thread):
         del BLOCKED[thread]
-        raise TaskStateError(story(thread, who))
+        raise TaskStateError(story(thread, task))
 
 
 def settles(port, events: EventSet):
@@ -194,8 +193,9 @@ def is_endless(thread):
     return False
 
 
-def story(thread, who):
+def story(thread, task):
     """What to say of a wait that would never end."""
+    who = "this wait" if task is None else f"task {task.label()}"
     outer = RUNNING.get(thread)
     if outer is not None:
         return (
@@ -203,6 +203,11 @@ def story(thread, who):
             "that body ends; give the data to the outer task, or submit the inner one after it"
         )
     held = min(held_by(thread), key=begin_order)
+    if held is task:
+        return (
+            f"{who} waits for a body that waits for data of this task; let that body end first (wait for what it "
+            "writes), or give it the data"
+        )
     return (
         f"{who} waits for what waits for task {held.label()} ({held.call_site}), which this thread holds open; "
         "end that task first"
