@@ -145,7 +145,7 @@ def test_calls_keep_no_argument(vec):
         scaled(x, factor)
         scaled(x, factor=factor, more=more)
         functools.partial(scaled, x, more=more)(factor)
-        scaled(*[x], **{"factor": factor})
+        scaled(*[x], factor=factor)
         with pytest.raises(TypeError, match="multiple values for argument 'x'"):
             scaled(x, factor, x=x)
         with pytest.raises(TypeError, match="missing a required argument: 'factor'"):
