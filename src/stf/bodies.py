@@ -154,7 +154,7 @@ def make_body(task: TaskCore, fn, args, written, kinds=None, late=None, origins=
     body.ignores = not written and task.kind == "host_launch"  # its result goes nowhere, as in C++
     if task.partials is not None:
         body.fresh = fresh_views(task)
-    engine: Engine = task.engine
+    engine = cython.cast("Engine", task.engine)
     if engine.scope is not None:
         body.data = [access.data_id for access in task.accesses]
         body.origins = origins if late is None else None
@@ -175,7 +175,7 @@ def uses_tensors(args):
 def fresh_views(task: TaskCore):
     """(operator, array) of each partial that the task must fill first."""
     views = []
-    engine: Engine = task.engine
+    engine = cython.cast("Engine", task.engine)
     for index in task.fresh_partials():
         access: Access = task.uses[index]
         replica: Replica = task.replicas[index]
@@ -197,7 +197,7 @@ def view_of(task: TaskCore, index, lib):
 
 def view_at(task, replica, writeable, lib):
     """The array of a replica that a task works on."""
-    engine: Engine = task.engine
+    engine = cython.cast("Engine", task.engine)
     if lib is None and task.context is not None:
         lib = engine.arrays
     on_device: cython.bint = replica.place != 0 and engine.port.enqueues(replica.place)
@@ -220,7 +220,7 @@ def view_at(task, replica, writeable, lib):
 
 def jax_copy_of(task, replica):
     """What makes a JAX array of an access when the body runs."""
-    engine: Engine = task.engine
+    engine = cython.cast("Engine", task.engine)
     number: cython.int = engine.place_numbers[replica.place]
     if number >= 0 and engine.port.enqueues(replica.place):
         return adapters.jax_copy(task, replica, number)
@@ -231,7 +231,7 @@ def jax_copy_of(task, replica):
 
 def remote_view(task, replica, writeable, lib):
     """The array of an access to memory elsewhere than where the task runs, on CUDA."""
-    engine: Engine = task.engine
+    engine = cython.cast("Engine", task.engine)
     number: cython.int = engine.place_numbers[replica.place]
     if not engine.port.enqueues(task.where):
         return adapters.view(replica, writeable, lib) if number < 0 else adapters.device_view(replica, lib, number)
@@ -251,7 +251,7 @@ def reach_all(task):
 
 def must_reach(task, replica):
     """Raise PlaceError unless what a task enqueues can use data where it is; user's memory is pinned for it."""
-    engine: Engine = task.engine
+    engine = cython.cast("Engine", task.engine)
     if replica.place == engine.affine[task.where] or not engine.port.enqueues(task.where):
         return 0
     engine.enter()
@@ -309,7 +309,7 @@ def submit_body(task: TaskCore, fn, extra, lib=None):
         check_globals(fn)
     fn = snapshot(fn, task)
     injected = injections(fn)
-    engine: Engine = task.engine
+    engine = cython.cast("Engine", task.engine)
     try:
         begin_body(task)
         values = views_of(task, lib)
@@ -341,7 +341,7 @@ def origin_of(task: TaskCore, position, index, lib):
 
 def begin_body(task):
     """Begin a task whose body runs late, on a worker, or now, where it only enqueues; `take_back` it if this raises."""
-    engine: Engine = task.engine
+    engine = cython.cast("Engine", task.engine)
     if not engine.port.enqueues(task.where):
         engine.begin_late(task)
         return 0
@@ -359,7 +359,7 @@ def begin_body(task):
 
 def take_back(task):
     """Take back a task whose body cannot run, if it has begun."""
-    engine: Engine = task.engine
+    engine = cython.cast("Engine", task.engine)
     if task.state == OPEN:
         engine.withdraw(task)
     return 0
@@ -367,7 +367,7 @@ def take_back(task):
 
 def submit(task, body):
     """Queue the body of an open task, or run it now, where it only enqueues."""
-    engine: Engine = task.engine
+    engine = cython.cast("Engine", task.engine)
     if engine.port.enqueues(task.where):
         run_now(engine, task, body)
     else:
@@ -395,7 +395,7 @@ def run_now(engine, task, body):
 
 def runs_plainly(task, args):
     """Whether a task's body is no more than a call: it runs now, and nothing is recorded, checked or filled first."""
-    engine: Engine = task.engine
+    engine = cython.cast("Engine", task.engine)
     return (
         task.inline
         and engine.scope is None
@@ -567,7 +567,7 @@ class BodyCapture(Recaptured):
     def outlast_launches(self):
         """Wait for all that was submitted; False if that would never end."""
         task: TaskCore = self.body.task
-        engine: Engine = task.engine
+        engine = cython.cast("Engine", task.engine)
         events = EventSet()
         engine.gate.enter()
         try:

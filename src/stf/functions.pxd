@@ -1,4 +1,3 @@
-from cpython.list cimport PyList_New, PyList_SET_ITEM
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
@@ -17,6 +16,19 @@ cdef extern from *:
         return PyObject_Vectorcall(callable, ((PyListObject *)values)->ob_item, PyList_GET_SIZE(values), NULL);
     }
 
+    /* What a call of a weak reference gives, or None. */
+    static PyObject *stf_referent(PyObject *reference) {
+        PyObject *found;
+        if (!PyWeakref_CheckRefExact(reference)) return PyObject_CallNoArgs(reference);
+    #if PY_VERSION_HEX >= 0x030D0000
+        if (PyWeakref_GetRef(reference, &found) < 0) return NULL;
+        if (found == NULL) found = Py_NewRef(Py_None);
+    #else
+        found = Py_NewRef(PyWeakref_GET_OBJECT(reference));
+    #endif
+        return found;
+    }
+
     /* From now on Python calls objects of this one's type through a pointer that each has, with the arguments where they are. */
     static void stf_call_through(PyObject *object, vectorcallfunc *pointer) {
         PyTypeObject *type = Py_TYPE(object);
@@ -28,6 +40,7 @@ cdef extern from *:
     ctypedef PyObject* (*vectorcallfunc)(PyObject*, PyObject**, size_t, PyObject*)
     Py_ssize_t PyVectorcall_NARGS(size_t count)
     object stf_call_with(object callable, list values)
+    object stf_referent(object reference)
     void stf_call_through(object function, vectorcallfunc* pointer)
     void PyObject_GC_UnTrack(void* collected)
 
@@ -47,6 +60,7 @@ cdef class TaskFunction:
     cdef bint closes
     cdef bint positional
     cdef int accessed
+    cdef list spare  # of arguments, for the next call
     cdef bint takes_task
     cdef list kinds
     cpdef int call(self, object context, Task task, list values, dict kwargs) except -1
@@ -55,6 +69,7 @@ cdef class TaskFunction:
     cdef list put_arrays(self, Task task, list values, dict shapes, list origins)
     cdef int run_plainly(self, Engine engine, Task task, object fn, list values) except -1
     cdef list written(self, list values)
+    cdef int keep(self, list values) except -1
     cdef int adopt(self, Task task, object context) except -1
 
 cdef object call_given(TaskFunction function, PyObject** given, size_t count, PyObject* names)

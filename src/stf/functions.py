@@ -70,6 +70,7 @@ class TaskFunction:
         self.kinds = None
         self.positional = self.takes_task = False
         self.accessed = 0
+        self.spare = None
         self.closes = getattr(fn, "__closure__", None) is not None
         if cython.compiled:
             self.pointer = cython.cast(vectorcallfunc, call_given)
@@ -134,7 +135,7 @@ class TaskFunction:
         shapes = self.walk(task, values)
         self.adopt(task, context)
         fn = snapshot(self.fn, task) if self.closes else self.fn
-        engine: Engine = task.engine
+        engine = cython.cast("Engine", task.engine)
         body = None
         try:
             begin_body(task)
@@ -199,7 +200,7 @@ class TaskFunction:
                 continue
             if parameter.mode == ACCUMULATE or not isinstance(value, DataHandle):
                 return None
-            access = make_access(value, parameter.mode, None)
+            access = make_access(cython.cast(DataHandle, value), parameter.mode, None)
             if cython.compiled:
                 Py_INCREF(access)
                 PyTuple_SET_ITEM(found, count, access)
@@ -213,7 +214,7 @@ class TaskFunction:
         i: cython.int
         first: cython.int = 0
         late = None
-        engine: Engine = task.engine
+        engine = cython.cast("Engine", task.engine)
         for i in range(len(values)):
             parameter = cython.cast(Parameter, self.parameters[i])
             if parameter.mode:
@@ -250,7 +251,16 @@ class TaskFunction:
                 store_results(result, self.written(values), fn)
         except BaseException as exception:
             error = exception
+        self.keep(values)
         return end_now(engine, task, borrowed, error)
+
+    def keep(self, values):
+        """Keep the list of a call that is over for the next one, without what it held."""
+        i: cython.int
+        for i in range(len(values)):
+            values[i] = None
+        self.spare = values
+        return 0
 
     def written(self, values):
         """The arrays that results go to: those of parameters that are written, tokens skipped."""
@@ -320,8 +330,8 @@ class TaskFunction:
                     "ctx.submit_task"
                 )
             access = cython.cast(Access, task.accesses[0])
-            engine: Engine = access.core.engine
-            context = engine.context()
+            engine = cython.cast("Engine", access.core.engine)
+            context = stf_referent(engine.context) if cython.compiled else engine.context()
             if context is None:
                 raise ContextClosedError(f"the context of {access.core.describe()} is gone; keep a reference to it")
         owner: ContextCore = context
@@ -376,11 +386,12 @@ def call_given(function, given, count, names):
     """What `TaskFunction.__call__` does, as Python's vectorcall protocol has it: no tuple and no dict are made."""
     i: cython.int
     size: cython.int = PyVectorcall_NARGS(count)
-    values: list = PyList_New(size)
+    values: list = function.spare
+    function.spare = None
+    if values is None or len(values) != size:
+        values = [None] * size
     for i in range(size):
-        value = cython.cast(object, given[i])
-        Py_INCREF(value)
-        PyList_SET_ITEM(values, i, value)
+        values[i] = cython.cast(object, given[i])
     kwargs: dict = None
     if names != cython.NULL:
         keys: tuple = cython.cast(tuple, names)

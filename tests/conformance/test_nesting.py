@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 
 import numpy as np
 import pytest
-from helpers import queued
+from helpers import is_cuda, queued
 
 import stf
 
@@ -196,6 +197,33 @@ class Opens:
         self.before()
         with self.ctx.task(self.data.rw(), name="inner"):
             pass
+
+
+def test_a_function_whose_body_calls_it(ctx):
+    """Each call has arguments of its own, and lets go of them, whether its body ends or raises."""
+
+    @stf.task
+    def countdown(x: stf.ReadWrite, rest, mark):
+        x += 1
+        if rest:
+            countdown(rest[0], rest[1:], mark)
+        x += len(rest)
+        if mark[0]:
+            raise ValueError("as asked for")
+
+    handles = [ctx.logical_data(np.zeros(2)) for _ in range(4)]
+    mark = [False]
+    before = sys.getrefcount(mark)
+    countdown(handles[0], handles[1:], mark)
+    assert [int(lX.numpy()[0]) for lX in handles] == [4, 3, 2, 1]
+    assert sys.getrefcount(mark) == before
+    mark[0] = True
+    with pytest.raises(stf.TaskFailedError, match="as asked for"):
+        countdown(handles[0], [], mark)
+        ctx.synchronize()
+    countdown(handles[1], [], [False])
+    assert handles[1].numpy()[0] == 4
+    assert sys.getrefcount(mark) == before or not is_cuda(ctx)  # a worker may hold a late body until the next one
 
 
 def test_a_body_that_waits_for_itself_is_told(ctx):

@@ -66,7 +66,7 @@ class Borrowed:
         self.cupy_before = self.torch_before = None
         pointer = self.pointer
         ordinal = self.ordinal
-        last = last_cupy
+        last: tuple = last_cupy
         if last[0] is not pointer and modules.get("cupy") is not None:
             last = last_cupy = (pointer, known_cupy_stream(pointer, ordinal))
         if last[0] is pointer:
