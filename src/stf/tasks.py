@@ -230,7 +230,7 @@ class Task(TaskCore):
         if self.state != NEW:
             self.must_be_new("start")
         self.bare = False
-        engine = cython.cast("Engine", self.engine)
+        engine = cython.cast(Engine, self.engine)
         self.in_place = not engine.port.enqueues(self.where)
         if engine.epoch is not None or engine.scope is not None:
             self.in_place = self.in_place or self.stays_apart()
@@ -296,7 +296,7 @@ class Task(TaskCore):
             self.give_back()
         if self.restore is not None:
             self.check_watched()
-        engine = cython.cast("Engine", self.engine)
+        engine = cython.cast(Engine, self.engine)
         if self.opened_ns:
             self.tell_span()
         if engine.scope is None:
@@ -307,7 +307,7 @@ class Task(TaskCore):
 
     def tell_span(self):
         """Tell the observer how long a body ran in place."""
-        engine = cython.cast("Engine", self.engine)
+        engine = cython.cast(Engine, self.engine)
         start, self.opened_ns = self.opened_ns, 0
         name = self.symbol or self.kind
         engine.observer.ran(self.id, name, self.where - 1, self.thread, start, time.perf_counter_ns(), "task")
@@ -317,7 +317,7 @@ class Task(TaskCore):
         self.restore = None
         if self.borrowed is not None:
             self.give_back()
-        engine = cython.cast("Engine", self.engine)
+        engine = cython.cast(Engine, self.engine)
         if self.opened_ns:
             self.tell_span()
         failure = Failure(self.label(), self.call_site, error, self.written(), True)
@@ -341,13 +341,13 @@ class Task(TaskCore):
 
     def run_empty(self):
         """Begin and end: the copies that the accesses need are all the work."""
-        engine = cython.cast("Engine", self.engine)
+        engine = cython.cast(Engine, self.engine)
         engine.begin(self)
         engine.end(self)
 
     def run_native(self, work):
         """Begin, put ``work(task)`` on the slot, and end; nothing is waited for."""
-        engine = cython.cast("Engine", self.engine)
+        engine = cython.cast(Engine, self.engine)
         engine.begin(self)
         try:
             work(self)
@@ -409,7 +409,7 @@ class Task(TaskCore):
         """What `arrays` returns."""
         values = self.views_in(lib)
         if lib is None and self.context is not None:  # a late body's task has ended and knows its arrays
-            engine = cython.cast("Engine", self.engine)
+            engine = cython.cast(Engine, self.engine)
             lib = engine.arrays
         return self.adapt(values, lib) if lib == "jax" or lib == "torch" else values
 
@@ -435,12 +435,12 @@ class Task(TaskCore):
 
     def put_copy(self, target, source):
         """Copy between replicas on the open task's slot; `source` may be memory that no data has."""
-        engine = cython.cast("Engine", self.engine)
+        engine = cython.cast(Engine, self.engine)
         engine.port.copy(self.slot, target, source)
 
     def borrow(self):
         """Make the task's stream current in CuPy and torch until the body ends; nothing on a CPU."""
-        engine = cython.cast("Engine", self.engine)
+        engine = cython.cast(Engine, self.engine)
         if self.borrowed is not None:
             borrowed: Borrowed = self.borrowed
             if not borrowed.is_current():
@@ -456,7 +456,7 @@ class Task(TaskCore):
 
     def renew(self, borrowed):
         """Do again what `borrow` did, for the same device: another task, or thread, may have come between."""
-        engine = cython.cast("Engine", self.engine)
+        engine = cython.cast(Engine, self.engine)
         if self.state == OPEN and engine.port.stream(self.slot) is not None:
             borrowed.renew()
             if self.pools is not None:
@@ -520,7 +520,7 @@ class Task(TaskCore):
         self.borrow()
         if replica is None:
             return None
-        engine = cython.cast("Engine", self.engine)
+        engine = cython.cast(Engine, self.engine)
         number: cython.int = engine.place_numbers[replica.place]
         number = number if number >= 0 else engine.place_numbers[self.where]  # managed memory is every device's
         return adapters.device_memory(replica, number, self.cuda_stream())
@@ -534,7 +534,7 @@ class Task(TaskCore):
 
     def cuda_stream(self):
         """The address of the CUDA stream of an open task; None elsewhere."""
-        engine = cython.cast("Engine", self.engine)
+        engine = cython.cast(Engine, self.engine)
         return engine.port.stream(self.slot) if self.state == OPEN else None
 
     def __getitem__(self, index):
@@ -565,7 +565,7 @@ class Task(TaskCore):
     @property
     def stream(self):
         """The stream that the task's work goes to."""
-        engine = cython.cast("Engine", self.engine)
+        engine = cython.cast(Engine, self.engine)
         stream = STREAM_OF(Stream)
         stream.place = engine.place_names[self.where]
         stream.handle = engine.port.stream(self.slot) if self.state == OPEN else None
@@ -590,7 +590,7 @@ class Task(TaskCore):
     @property
     def place(self):
         """Where the task runs."""
-        engine = cython.cast("Engine", self.engine)
+        engine = cython.cast(Engine, self.engine)
         return adapters.exec_place_of(engine, self.where)
 
     @property
