@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from stf._engine.values import Asked
@@ -12,18 +12,19 @@ __all__ = ["Param"]
 
 
 class ValueNeededError(TypeError):
-    """The value of a parameter was needed while a graph was recorded; `name` is the parameter's."""
+    """The values of parameters were needed while a graph was recorded; `names` are the parameters'."""
 
-    def __init__(self, story: str, name: str) -> None:
+    def __init__(self, story: str, names: Iterable[str]) -> None:
         super().__init__(story)
-        self.name = name
+        self.names = frozenset(names)
 
 
 class Param(Asked):
     """A value that a recorded graph gets at each launch; made by ``g.param(name, default)``.
 
     Tasks take it in place of a number. Arithmetic gives another that is computed from it at each launch; what needs the
-    value while recording (``if``, ``range``, ``float``) is an error, since a recording holds for all values.
+    value while recording (``if``, ``==``, ``range``, ``float``, ``str``) is an error, since a recording holds for all
+    values.
 
     Attributes
     ----------
@@ -121,15 +122,36 @@ class Param(Asked):
     def __pow__(self, other: Any) -> DerivedParam:
         return self._derive(operator.pow, other)
 
+    def __rpow__(self, other: Any) -> DerivedParam:
+        return self._derive(operator.pow, other, swapped=True)
+
+    def __floordiv__(self, other: Any) -> DerivedParam:
+        return self._derive(operator.floordiv, other)
+
+    def __rfloordiv__(self, other: Any) -> DerivedParam:
+        return self._derive(operator.floordiv, other, swapped=True)
+
+    def __mod__(self, other: Any) -> DerivedParam:
+        return self._derive(operator.mod, other)
+
+    def __rmod__(self, other: Any) -> DerivedParam:
+        return self._derive(operator.mod, other, swapped=True)
+
     def __neg__(self) -> DerivedParam:
         return self._derive(operator.neg)
+
+    def __pos__(self) -> DerivedParam:
+        return self._derive(operator.pos)
+
+    def __abs__(self) -> DerivedParam:
+        return self._derive(abs)
 
     def refuse(self, *_: Any) -> Any:
         """Raise ValueNeededError: who asks needs the value while it is recorded."""
         raise ValueNeededError(
             f"the value of parameter '{self.name}' is not known while a graph is recorded: pass it to tasks as it is, "
             "or give a plain number where the value shapes the graph",
-            self.name,
+            [base.name for base in self.bases],
         )
 
     def __getattr__(self, name: str) -> Any:
@@ -138,7 +160,11 @@ class Param(Asked):
         raise AttributeError(f"parameter '{self.name}' has no attribute '{name}'")
 
     __bool__ = __int__ = __index__ = __float__ = __complex__ = __lt__ = __le__ = __gt__ = __ge__ = refuse
-    __iter__ = __len__ = refuse
+    __eq__ = __ne__ = __hash__ = __str__ = __format__ = refuse  # identity would answer, and be recorded
+    __round__ = __trunc__ = __floor__ = __ceil__ = __divmod__ = __rdivmod__ = refuse
+    __and__ = __or__ = __xor__ = __lshift__ = __rshift__ = __invert__ = refuse
+    __rand__ = __ror__ = __rxor__ = __rlshift__ = __rrshift__ = refuse
+    __iter__ = __len__ = __contains__ = refuse
     __array_ufunc__ = None  # so that NumPy leaves arithmetic to us
 
     def __repr__(self) -> str:

@@ -223,10 +223,13 @@ class ReplayFunction(ReplayCore):
                 graph, entry.result = self._recorded(context, bound)
                 break
             except ValueNeededError as error:
-                self._static.add(error.name)
+                needed = error.names & self._values(bound.arguments).keys()
+                if not needed:
+                    raise  # it is no parameter of this function
+                self._static |= needed
                 self._forget_likenesses()
                 entry = self._entry_for(context, bound.arguments)
-                log.debug("%s: the value of '%s' shapes the graph", self._name, error.name)
+                log.debug("%s: the values of %s shape the graph", self._name, sorted(needed))
         entry.graph = graph
         entry.reason = f"recorded: {graph.nodes} nodes"
         self._recordings += 1

@@ -252,6 +252,20 @@ def test_a_body_that_waits_for_the_device_cannot_be_recorded(ctx, lX):
 # -- other data ---------------------------------------------------------------------------------------------------------
 
 
+def test_read_only_data_stand_for_what_is_read_alone(ctx, lX, lY):
+    R = np.full(4, 5.0)
+    lR = ctx.logical_data(R, readonly=True, name="R")
+    g = ctx.task_graph("adds")
+    with g:
+        add(lX, lY)
+    with pytest.raises(stf.AccessError, match="'R'.* is read-only and cannot stand for data that graph 'adds' writes"):
+        g.launch({lX: lR})
+    g.launch({lY: lR})
+    assert lX.numpy().tolist() == [5] * 4
+    ctx.synchronize()
+    assert (R == 5).all()
+
+
 def test_a_launch_with_other_data(ctx):
     arrays = [np.arange(4.0) + i for i in range(4)]
     model = [array.copy() for array in arrays]

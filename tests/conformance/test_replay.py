@@ -98,6 +98,82 @@ def test_other_data_and_closures_are_recorded_anew(ctx, lX, lY):
     assert calls == [1.0] * 4 + [10.0] * 2
 
 
+ASKS = {
+    "equal": lambda k: 100 if k == 1 else 1,
+    "unequal": lambda k: 1 if k != 1 else 100,
+    "among": lambda k: 100 if k in (1, 2) else 1,
+    "table": lambda k: {1: 100, 3: 1}[k],
+    "get": lambda k: {1: 100}.get(k, 1),
+    "text": lambda k: 100 if f"{k}" == "1" else 1,
+    "string": lambda k: 100 if str(k) == "1" else 1,
+    "of two": lambda k: 100 if k + k == 2 else 1,
+    "bits": lambda k: 100 if k & 1 and k < 2 else 1,
+    "round": lambda k: 100 if round(k) == 1 else 1,
+}
+
+
+@pytest.mark.parametrize("asks", ASKS)
+def test_a_number_that_is_compared_shapes_the_graph(ctx, lX, asks):
+    """Whatever asks for its value: the answer must not be that of the object that stands for it."""
+
+    @stf.replay
+    def step(x, k):
+        add(x, x, ASKS[asks](k))
+
+    for k in (1, 1, 1, 3, 3, 3, 1):
+        ctx.fill(lX, 1.0)
+        step(lX, k)
+        assert lX.numpy()[0] == (101 if k == 1 else 2), k
+    assert "values that shape the graph: k" in step.explain()
+
+
+def test_numbers_that_shape_the_graph_together(ctx, lX):
+    """It was recorded again and again, for ever."""
+    calls = []
+
+    @stf.replay
+    def step(x, a, b):
+        calls.append(1)
+        assert len(calls) < 10
+        if a + b > 1:
+            increment(x)
+        for _ in range(a * b):
+            increment(x)
+
+    for _ in range(4):
+        step(lX, 2, 3)
+    assert lX.numpy()[0] == 28
+    assert "values that shape the graph: a, b" in step.explain()
+
+
+def test_a_parameter_of_another_graph_that_shapes_a_replay_is_an_error(ctx, lX):
+    p = ctx.task_graph("outer").param("p", 1.0)
+
+    @stf.replay
+    def step(x):
+        if p > 0:
+            increment(x)
+
+    for _ in range(2):
+        with pytest.raises(TypeError, match="the value of parameter 'p' is not known"):
+            step(lX)
+
+
+@pytest.mark.parametrize(
+    "compute", [lambda p: p // 2, lambda p: 7 % p, lambda p: abs(-p), lambda p: 2**p, lambda p: +p, lambda p: 9 // p]
+)
+def test_arithmetic_of_numbers_is_done_at_each_launch(ctx, lX, compute):
+    @stf.replay
+    def step(x, p):
+        add(x, x, compute(p))
+
+    for p in (5.0, 5.0, 5.0, 4.0, 3.0):
+        ctx.fill(lX, 1.0)
+        step(lX, p)
+        assert lX.numpy()[0] == 1 + compute(p)
+    assert "1 recordings" in step.explain()
+
+
 def test_a_replay_cannot_branch_on_data(ctx, lX):
     @stf.replay
     def step(x):

@@ -88,14 +88,15 @@ def test_what_a_device_cannot_decide_is_driven_from_the_host_and_told_once(run):
                 g.launch()
             assert x.numpy().tolist() == [0.0625] * 4
             assert sum("while_loop" in line and "another device" in line for line in told.lines) == 1
-            with ctx.while_loop(s > 0.0, max_iterations=2) as loop:
-                ctx.host_launch(x.read())(lambda a: seen.append(float(a[0])))
-                scale(x)
-                total(s, x)
-            assert loop.iterations == 2
-            ctx.synchronize()
-            assert seen == [0.0625, 0.03125]
-            assert any("tasks on the host" in line for line in told.lines)
+            for step in range(3):
+                with ctx.while_loop(s > 0.0, max_iterations=2) as loop:
+                    ctx.host_launch(x.read())(lambda a: seen.append(float(a[0])))
+                    scale(x)
+                    total(s, x)
+                assert loop.iterations == 2
+                ctx.synchronize()
+                assert seen == [0.0625 / 2**k for k in range(2 * step + 2)]
+            assert sum("tasks on the host" in line for line in told.lines) == 1
 
 
 def test_parameters_renew_the_nodes_that_take_them_and_no_others(run):

@@ -16,6 +16,8 @@ from stf.errors import CaptureError, TaskFailedError, TaskStateError
 OTHERS = 4  # graphs that are kept of launches with other data
 NO_GRAPHS = "its device has no graphs"
 log = logging.getLogger("stf")
+TOLD: set = set()  # what was said to be driven from the host, and the line that launched it
+MANY = 1000  # of these, and all are forgotten
 
 
 class EmptyBody(Exception):
@@ -143,9 +145,15 @@ class DriverGraph:
         return Variant(graph, marks, calls)
 
     def refuse(self, launch, thing, reason):
-        """Play it from now on; graphs that there are may be running, or have been shown."""
+        """Play it from now on, and say so once; graphs that there are may be running, or have been shown."""
         self.refusal = reason
-        log.info("%s is not one graph of the device's, but driven from the host: %s", thing.story, reason)
+        told = thing.story, launch.task.call_site
+        if told not in TOLD:
+            if len(TOLD) >= MANY:
+                TOLD.clear()
+            TOLD.add(told)
+            log.info("%s (%s) is not one graph of the device's, but driven from the host: %s", *told, reason)
+        return 0
 
 
 @cython.final

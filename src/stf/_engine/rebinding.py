@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from stf.errors import CaptureError
+from stf.errors import AccessError, CaptureError
+
+READ = 1  # of modes
 
 
 class Rebinding:
@@ -39,13 +41,21 @@ class Rebinding:
 
         Raises
         ------
+        AccessError
+            One of them is read-only, and the recording writes what it stands for.
         ValueError
             One of them is in the recording itself.
         CaptureError
             A task of the recording cannot be done with other data.
         """
         used = {use.data.id for use in recording.uses}
-        for core in self.data.values():
+        written = {use.data.id for use in recording.uses if use.mode != READ}
+        for number, core in self.data.items():
+            if core.readonly and number in written:
+                raise AccessError(
+                    f"{core.describe()} is read-only and cannot stand for data that {recording.story} writes; give "
+                    "data of a writeable array, or a copy (ctx.copy)"
+                )
             if core.id in used and core.id not in self.data:
                 raise ValueError(
                     f"{core.describe()} cannot stand for another data: it is used in {recording.story} itself"
