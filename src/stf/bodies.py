@@ -351,7 +351,7 @@ def begin_body(task):
     engine.begin(task)
     if task.in_place and engine.scope is not None:
         outcomes.refuse_in_place(task, engine.scope)
-    waits.enter(engine.port, task, task.slot, engine.queued != engine.ran)
+    waits.enter(engine.port, task, task.slot, engine.pending() != 0)
     if task.inputs is not None:
         outcomes.check_inputs(engine, task)
     return 0

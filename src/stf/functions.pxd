@@ -30,7 +30,7 @@ cdef extern from *:
     }
 
     /* From now on Python calls objects of this one's type through a pointer that each has, with the arguments where they are. */
-    static void stf_call_through(PyObject *object, vectorcallfunc *pointer) {
+    static void stf_use_vectorcall(PyObject *object, vectorcallfunc *pointer) {
         PyTypeObject *type = Py_TYPE(object);
         type->tp_vectorcall_offset = (char *)pointer - (char *)object;
         type->tp_flags |= Py_TPFLAGS_HAVE_VECTORCALL;
@@ -41,7 +41,7 @@ cdef extern from *:
     Py_ssize_t PyVectorcall_NARGS(size_t count)
     object stf_call_with(object callable, list values)
     object stf_referent(object reference)
-    void stf_call_through(object function, vectorcallfunc* pointer)
+    void stf_use_vectorcall(object function, vectorcallfunc* pointer)
     void PyObject_GC_UnTrack(void* collected)
 
 cdef object TOKEN
@@ -49,7 +49,7 @@ cdef list active_places
 cdef object JAX_COPY
 
 cdef class TaskFunction:
-    cdef vectorcallfunc pointer  # to `call_given`
+    cdef vectorcallfunc vectorcall  # what Python calls
     cdef readonly object fn
     cdef public object symbol
     cdef object arrays_of
@@ -72,7 +72,7 @@ cdef class TaskFunction:
     cdef int keep(self, list values) except -1
     cdef int adopt(self, Task task, object context) except -1
 
-cdef object call_given(TaskFunction function, PyObject** given, size_t count, PyObject* names)
+cdef object vectorcall(TaskFunction function, PyObject** given, size_t count, PyObject* names)
 cdef bint is_plain(object value) except -1
 
 cdef class BoundTaskFunction:

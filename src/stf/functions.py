@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import importlib
 import inspect
+import pkgutil
 
 try:
     import cython
@@ -31,14 +32,6 @@ if not cython.compiled:
 active_places: list = adapters.active_places
 TOKEN: object = adapters.TOKEN
 JAX_COPY: object = JaxCopy
-
-
-def find_function(module, name):
-    """What has a name in a module."""
-    found = importlib.import_module(module or "builtins")
-    for part in name.split("."):
-        found = getattr(found, part)
-    return found
 
 
 class Parameter:
@@ -73,7 +66,7 @@ class TaskFunction:
         self.spare = None
         self.closes = getattr(fn, "__closure__", None) is not None
         if cython.compiled:
-            self.pointer = cython.cast(vectorcallfunc, call_given)
+            self.vectorcall = cython.cast(vectorcallfunc, vectorcall)
 
     def __getattr__(self, name):
         """``__name__`` and the like are the function's."""
@@ -81,12 +74,10 @@ class TaskFunction:
 
     def __reduce__(self):
         """Pickle it as functions are, by name, where it is what has that name; else by what it is made of."""
-        name = getattr(self.fn, "__module__", None), getattr(self.fn, "__qualname__", "")
-        try:
-            if find_function(*name) is self:
-                return find_function, name
-        except (AttributeError, ImportError):
-            pass
+        name = f"{getattr(self.fn, '__module__', None)}:{getattr(self.fn, '__qualname__', None)}"
+        with contextlib.suppress(AttributeError, ImportError, ValueError):  # such a name leads nowhere
+            if pkgutil.resolve_name(name) is self:
+                return pkgutil.resolve_name, (name,)
         return type(self), (self.fn, self.symbol, self.arrays_of, self.where, self.in_graphs)
 
     def __get__(self, instance, owner):
@@ -382,7 +373,7 @@ class TaskFunction:
         return f"<stf.task {self.symbol}>"
 
 
-def call_given(function, given, count, names):
+def vectorcall(function, given, count, names):
     """What `TaskFunction.__call__` does, as Python's vectorcall protocol has it: no tuple and no dict are made."""
     i: cython.int
     size: cython.int = PyVectorcall_NARGS(count)
@@ -402,14 +393,14 @@ def call_given(function, given, count, names):
     return None
 
 
-def call_directly():
-    """Have Python use `call_given`."""
+def use_vectorcall():
+    """Have Python call task functions through the protocol."""
     function: TaskFunction = TaskFunction.__new__(TaskFunction)
-    stf_call_through(function, cython.address(function.pointer))
+    stf_use_vectorcall(function, cython.address(function.vectorcall))
 
 
 if cython.compiled:
-    call_directly()
+    use_vectorcall()
 
 
 def is_plain(value):

@@ -237,7 +237,7 @@ class Task(TaskCore):
         engine.begin(self)
         try:
             if engine.scope is None:
-                waits.enter(engine.port, self, self.slot, engine.queued != engine.ran)
+                waits.enter(engine.port, self, self.slot, engine.pending() != 0)
             elif self.in_place:
                 outcomes.refuse_in_place(self, engine.scope)
             if self.inputs is not None:

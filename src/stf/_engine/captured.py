@@ -65,7 +65,7 @@ class DriverGraph:
                     variant = self.made_for(launch, thing)
                 later: cython.bint = root.defers(slot, variant.graph)
                 if later and variant.takes_graphs():  # CUDA may refuse them, which would be told too late
-                    waits.enter(root, launch.task, slot, launch.engine.queued != launch.engine.ran)
+                    waits.enter(root, launch.task, slot, launch.engine.pending() != 0)
                     if root.defers(slot, variant.graph):
                         return -1
                     later = False
