@@ -23,7 +23,7 @@ _COPY_COLOR = "#868d97"
 _OTHER_COLOR = "#b4bac2"
 _COLORS = (
     "#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#edc948", "#b07aa1",
-    "#9c755f", "#86bcb6", "#d37295", "#a0cbe8", "#ffbe7d", "#8cd17d", "#d4a6c8",
+    "#9c755f", "#2b3f6b", "#d37295", "#a0cbe8", "#ffbe7d", "#8cd17d", "#d4a6c8",
 )  # fmt: skip
 
 
