@@ -16,15 +16,15 @@ cdef list tensors_made
 
 @cython.no_gc
 cdef class Body(LateCall):
-    cdef object fn
-    cdef tuple args
+    cdef readonly object fn
+    cdef readonly tuple args
     cdef list written
     cdef list fresh
     cdef object check
     cdef list kinds
     cdef list late
     cdef readonly list origins  # of a recorded body: (argument, replica, whether it is written, library); None if not known
-    cdef list data  # of a recorded body: the numbers of the data that it works on
+    cdef readonly list data  # of a recorded body: the numbers of the data that it works on
     cdef bint ignores
     cdef bint tensors
     cdef int prepare(self) except -1
@@ -41,11 +41,11 @@ cdef class Recaptured:
     cdef describe(self, TaskCore task)
 
 cdef class BlockCapture(Recaptured):
-    cdef list data
+    cdef readonly list data
 
 cdef class BodyCapture(Recaptured):
     cdef object root
-    cdef Body body
+    cdef readonly Body body
     cdef int where
     cdef int ordinal
     cdef tuple last  # values, addresses, and what was captured for them

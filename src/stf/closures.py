@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dis
+import functools
 import types
 
 from stf._engine.access import Access, DataHandle
 from stf.errors import AccessError
 from stf.interop import adapters
+from stf.params import refuse_hidden
 
 
 def injections(fn):
@@ -25,6 +27,8 @@ def injections(fn):
 
 def snapshot(fn, task):
     """`fn` with its closure as it is now; data among it must be accesses of the task."""
+    if task.engine.scope is not None:
+        refuse_params(fn)
     closure = getattr(fn, "__closure__", None)
     if closure is None:
         return fn
@@ -44,6 +48,22 @@ def snapshot(fn, task):
     copy.__kwdefaults__ = fn.__kwdefaults__
     copy.__annotations__ = fn.__annotations__
     return copy
+
+
+def refuse_params(fn):
+    """Raise for parameters of a graph that a body holds, which would be no numbers when it runs."""
+    if type(fn) is functools.partial:
+        refuse_hidden(fn.args)
+        refuse_hidden(fn.keywords)
+        fn = fn.func
+    refuse_hidden(getattr(fn, "__defaults__", None) or ())
+    refuse_hidden(getattr(fn, "__kwdefaults__", None) or {})
+    for cell in getattr(fn, "__closure__", None) or ():
+        try:
+            refuse_hidden((cell.cell_contents,))
+        except ValueError:
+            continue
+    return 0
 
 
 def is_data(value):

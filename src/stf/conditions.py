@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from stf._engine.access import DataHandle
+from stf.arithmetic import Arithmetic
+from stf.params import Param
 
 if TYPE_CHECKING:
     from stf.contexts import Context
@@ -17,7 +19,7 @@ __all__ = ["Condition", "Expression", "equal"]
 
 
 class Expression:
-    """Arithmetic of zero-dimensional (or one-element) logical data and constants, such as ``rs / pAp``.
+    """Arithmetic of zero-dimensional (or one-element) logical data and numbers, such as ``rs / pAp``.
 
     ``alpha.assign(rs / pAp)`` computes it, in one task.
     """
@@ -26,22 +28,24 @@ class Expression:
         self.operation = operation
         self.operands = operands
 
-    def leaves(self) -> Iterator[Any]:
-        """The logical data that it reads, each as often as it stands there."""
+    def leaves(self, kind: Any = DataHandle) -> Iterator[Any]:
+        """The logical data that it reads, or what else of a kind it takes, each as often as it stands there."""
         for operand in self.operands:
             if isinstance(operand, Expression):
-                yield from operand.leaves()
-            elif isinstance(operand, DataHandle):
+                yield from operand.leaves(kind)
+            elif isinstance(operand, kind):
                 yield operand
 
     def planned(self, positions: dict[int, int]) -> Plan:
-        """The same with positions in place of the data, by their numbers."""
+        """The same with positions in place of data and parameters, by the identity of their cores and of them."""
         found: list[Any] = []
         for operand in self.operands:
             if isinstance(operand, Expression):
                 found.append(operand.planned(positions))
             elif isinstance(operand, DataHandle):
-                found.append(Argument(positions[operand.core.id]))
+                found.append(Argument(positions[id(operand.core)]))
+            elif isinstance(operand, Param):
+                found.append(Argument(positions[id(operand)]))
             else:
                 found.append(operand)
         return Plan(self.operation, tuple(found))
@@ -52,11 +56,13 @@ class Expression:
         for leaf in reads.values():
             context._check_mine(leaf)
         first = target.rw() if reads.pop(target.core.id, None) is not None else target.write()
-        positions = {number: position for position, number in enumerate([target.core.id, *reads])}
+        cores = [target.core, *(leaf.core for leaf in reads.values())]
+        params = list({id(param): param for param in self.leaves(Param)}.values())
+        positions = {id(given): position for position, given in enumerate([*cores, *params])}
         task = context.make_task_at([first, *(leaf.read() for leaf in reads.values())], "assign")
         task.find_site_outside()
         library = "cupy" if context.engine.port_enqueues(task.where) else "numpy"
-        task.run_late(Computation(self.planned(positions)), (), library)
+        task.run_late(Computation(self.planned(positions), len(cores)), tuple(params), library)
 
     def __bool__(self) -> bool:
         raise TypeError(
@@ -68,42 +74,44 @@ class Expression:
 
 
 class Argument(NamedTuple):
-    """The array at a position among those that a body gets."""
+    """The array, or the number, at a position among what a body gets."""
 
     position: int
 
 
 class Plan(NamedTuple):
-    """An expression that knows no data: what a body may hold."""
+    """An expression that knows neither data nor parameters: what a body may hold."""
 
     operation: Callable[..., Any]
     operands: tuple[Any, ...]
 
-    def value(self, arrays: list[Any]) -> Any:
-        """Compute it."""
+    def value(self, given: list[Any]) -> Any:
+        """Compute it of scalars."""
         found: list[Any] = []
         for operand in self.operands:
             if isinstance(operand, Plan):
-                found.append(operand.value(arrays))
+                found.append(operand.value(given))
             elif isinstance(operand, Argument):
-                found.append(arrays[operand.position])
+                found.append(given[operand.position])
             else:
                 found.append(operand)
         return self.operation(*found)
 
 
 class Computation:
-    """The body of an assignment; its first array is the result."""
+    """The body of an assignment: `count` arrays, of which the first is the result, then values of parameters."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, count: int) -> None:
         self._plan = plan
+        self._count = count
         self.__name__ = "assign"
 
-    def __call__(self, *arrays: Any) -> None:
-        arrays[0][...] = self._plan.value([array.reshape(()) for array in arrays])
+    def __call__(self, *given: Any) -> None:
+        scalars = [array.reshape(()) for array in given[: self._count]]
+        given[0][...] = self._plan.value([*scalars, *given[self._count :]])
 
 
-class Arithmetic:
+class Scalar(Arithmetic):
     """The operators of what may stand in an expression."""
 
     __slots__ = ()
@@ -112,56 +120,21 @@ class Arithmetic:
         """What is said of operands that may not."""
         return NotImplemented
 
-    def _or_refuse(self, found: Any) -> Any:
+    def _combine(self, operation: Callable[..., Any], *operands: Any) -> Any:
+        return Value(operation, *operands) if all(map(is_operand, operands)) else self._not_scalar()
+
+    def _compare(self, operation: Callable[..., Any], other: Any) -> Any:
+        found = compared(operation, self, other)
         return self._not_scalar() if found is None else found
 
-    def __add__(self, other: Any) -> Any:
-        return self._or_refuse(combined(operator.add, self, other))
-
-    def __radd__(self, other: Any) -> Any:
-        return self._or_refuse(combined(operator.add, other, self))
-
-    def __sub__(self, other: Any) -> Any:
-        return self._or_refuse(combined(operator.sub, self, other))
-
-    def __rsub__(self, other: Any) -> Any:
-        return self._or_refuse(combined(operator.sub, other, self))
-
-    def __mul__(self, other: Any) -> Any:
-        return self._or_refuse(combined(operator.mul, self, other))
-
-    def __rmul__(self, other: Any) -> Any:
-        return self._or_refuse(combined(operator.mul, other, self))
-
-    def __truediv__(self, other: Any) -> Any:
-        return self._or_refuse(combined(operator.truediv, self, other))
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return self._or_refuse(combined(operator.truediv, other, self))
-
-    def __pow__(self, other: Any) -> Any:
-        return self._or_refuse(combined(operator.pow, self, other))
-
-    def __neg__(self) -> Any:
-        return self._or_refuse(combined(operator.neg, self))
-
-    def __abs__(self) -> Any:
-        return self._or_refuse(combined(operator.abs, self))
-
-    def __lt__(self, other: Any) -> Any:
-        return self._or_refuse(compared(operator.lt, self, other))
-
-    def __le__(self, other: Any) -> Any:
-        return self._or_refuse(compared(operator.le, self, other))
-
-    def __gt__(self, other: Any) -> Any:
-        return self._or_refuse(compared(operator.gt, self, other))
-
-    def __ge__(self, other: Any) -> Any:
-        return self._or_refuse(compared(operator.ge, self, other))
+    def _refuse_function(self, function: Any) -> Any:
+        self._not_scalar()
+        raise TypeError(
+            f"numpy.{function.__name__} of scalar data takes scalars of one context and numbers; for more, write a task"
+        )
 
 
-class Value(Expression, Arithmetic):
+class Value(Expression, Scalar):
     """An expression that is a number."""
 
 
@@ -196,18 +169,13 @@ def equal(a: Any, b: Any) -> Condition:
 
 def is_operand(value: Any) -> bool:
     """Whether it may stand in an expression."""
-    if isinstance(value, (Value, bool, int, float, complex, np.generic)):
+    if isinstance(value, (Value, Param, bool, int, float, complex, np.generic)):
         return True
     return isinstance(value, DataHandle) and not value.core.token and value.core.layout.nbytes == element_size(value)
 
 
 def element_size(data: Any) -> int:
     return int(data.core.layout.itemsize)
-
-
-def combined(operation: Callable[..., Any], *operands: Any) -> Value | None:
-    """An expression; None for what may not stand in one."""
-    return Value(operation, *operands) if all(map(is_operand, operands)) else None
 
 
 def compared(operation: Callable[..., Any], *operands: Any) -> Condition | None:

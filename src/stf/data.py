@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stf._engine.access import DataHandle, accumulate_access
-from stf.conditions import Arithmetic, Condition, Expression, Value, is_operand
+from stf.conditions import Condition, Expression, Scalar, Value, is_operand
 from stf.errors import ContextClosedError
 from stf.interop import adapters
 from stf.interop.dtypes import is_narrow
@@ -26,7 +26,7 @@ __all__ = ["LogicalData"]
 NAMED_WRITERS = 4
 
 
-class LogicalData(Arithmetic, DataHandle):
+class LogicalData(Scalar, DataHandle):
     """Data that tasks read and write, wherever they run. Made by a context.
 
     Attributes
@@ -248,7 +248,8 @@ class LogicalData(Arithmetic, DataHandle):
         )
 
     __array__ = __getitem__ = __setitem__ = __iter__ = __len__ = _not_an_array
-    __matmul__ = __rmatmul__ = __rpow__ = __iadd__ = __imul__ = __isub__ = _not_an_array
+    __matmul__ = __rmatmul__ = _not_an_array
+    __iadd__ = __imul__ = __isub__ = __itruediv__ = __ifloordiv__ = __imod__ = __ipow__ = _not_an_array
 
     def _not_scalar(self) -> Any:
         """Arithmetic and comparisons are of scalars alone."""
@@ -264,7 +265,8 @@ class LogicalData(Arithmetic, DataHandle):
         Parameters
         ----------
         value : expression, LogicalData or number
-            Arithmetic (``+ - * / **``, ``abs``) of zero-dimensional or one-element data and numbers.
+            Arithmetic (``+ - * / // % **``, ``abs``, functions of NumPy's such as ``np.sqrt``) of zero-dimensional or
+            one-element data and numbers; those may be parameters of a graph.
 
         Returns
         -------
@@ -283,8 +285,6 @@ class LogicalData(Arithmetic, DataHandle):
         expression = value if isinstance(value, Expression) else Value(operator.pos, value)
         expression.submit(self.context, self)
         return self
-
-    __array_ufunc__ = None
 
 
 def view_for_host(replica: Any, library: str | None) -> Any:

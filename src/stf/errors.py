@@ -81,6 +81,10 @@ class PlaceError(Error, ValueError):
     """A place that does not exist here, or of the wrong kind."""
 
 
+class GraphClosedError(TaskStateError):
+    """A recorded graph was closed before it could be launched."""
+
+
 class CaptureError(Error):
     """A body did what a recorded graph cannot hold."""
 

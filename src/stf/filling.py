@@ -13,6 +13,7 @@ from stf.composite import CompositeData
 from stf.data import LogicalData
 from stf.interop.cuda_arrays import BITS
 from stf.interop.dtypes import carrier, is_narrow
+from stf.params import Param
 from stf.places import DataPlace
 
 
@@ -57,7 +58,7 @@ class Filling:
         return parts
 
     def fill(self, data: LogicalData, value: Any) -> None:
-        """Submit a task that fills the data with `value`."""
+        """Submit a task that fills the data with `value`: a number, a parameter of a graph, or what broadcasts."""
         if isinstance(data, CompositeData):
             raise TypeError(
                 f"fill takes data of one array, got {data!r}; fill a part of it, as in ctx.fill(lC.parts[0], value), "
@@ -67,12 +68,17 @@ class Filling:
 
     def _fill(self, data: LogicalData, value: Any, where: DataPlace | None, place: Any) -> None:
         self._check_array(data)
-        values = np.asarray(value, data.dtype)
+        is_param = isinstance(value, Param)
+        if is_param and is_narrow(data.dtype):
+            value.refuse()  # its bits are what is filled with
+        values = np.asarray(value.value_in(None) if is_param else value, data.dtype)
         np.broadcast_to(values, data.core.layout.shape)
         if place is None and where is not None and where.kind in ("device", "host"):
             place = where.index if where.kind == "device" else "host"
         task = self._task_of_kind("fill", [data.write(where)], "fill", None, place)
-        if self._is_native(task, [data]) and (where is None or where.kind != "host"):
+        if is_param:
+            task.run_late(fill_with, (value,), "cupy" if self.engine.port_enqueues(task.where) else "numpy")
+        elif self._is_native(task, [data]) and (where is None or where.kind != "host"):
             task.run_native(functools.partial(fill_replica, values=values))
         elif is_narrow(data.dtype):  # of which libraries know little, and which are bits to be repeated
             bits = values.view(carrier(data.dtype))

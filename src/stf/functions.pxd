@@ -4,6 +4,7 @@ from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data, DataHandle, make_access
 from stf._engine.submit cimport Engine
 from stf._engine.task cimport TaskCore
+from stf._engine.values cimport Asked
 from stf.bodies cimport Body, begin_body, end_now, make_body, origin_of, runs_plainly, submit, take_back, view_of
 from stf.closures cimport snapshot
 from stf.interop.current cimport Borrowed, borrow
@@ -74,6 +75,7 @@ cdef class TaskFunction:
 
 cdef object vectorcall(TaskFunction function, PyObject** given, size_t count, PyObject* names)
 cdef bint is_plain(object value) except -1
+cdef int check_params(Engine engine, list values) except -1
 
 cdef class BoundTaskFunction:
     cdef TaskFunction function

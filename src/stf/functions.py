@@ -13,6 +13,7 @@ except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
 from stf._engine.access import Access, DataHandle, accumulate_access
+from stf._engine.values import Asked
 from stf.bodies import store_results
 from stf.closures import check_globals, snapshot
 from stf.errors import ContextClosedError
@@ -20,6 +21,7 @@ from stf.interop import adapters
 from stf.interop.current import Borrowed
 from stf.interop.jax_arrays import JaxCopy
 from stf.options import name_of
+from stf.params import refuse_hidden
 from stf.tasks import ContextCore, Task
 
 if not cython.compiled:
@@ -127,6 +129,7 @@ class TaskFunction:
         self.adopt(task, context)
         fn = snapshot(self.fn, task) if self.closes else self.fn
         engine = cython.cast("Engine", task.engine)
+        check_params(engine, values)
         body = None
         try:
             begin_body(task)
@@ -406,6 +409,21 @@ if cython.compiled:
 def is_plain(value):
     """Whether an argument is no data, nor made of data."""
     return not (isinstance(value, (DataHandle, Access)) or hasattr(value, "expand_mode"))
+
+
+def check_params(engine, values):
+    """Raise for parameters of a graph among a task's arguments where no graph is, or where they are hidden."""
+    i: cython.int
+    for i in range(len(values)):
+        kind = type(values[i])
+        if kind is float or kind is int or isinstance(values[i], DataHandle):
+            continue
+        if engine.scope is None or engine.scope.once:
+            if isinstance(values[i], Asked):
+                values[i].refuse_outside()
+        elif kind is tuple or kind is list or kind is dict or kind is set:
+            refuse_hidden(values[i])
+    return 0
 
 
 def refuse_container(task_name, parameter_name):

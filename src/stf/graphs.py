@@ -15,7 +15,7 @@ from stf._engine.rebinding import Rebinding
 from stf._engine.routines import Branch, Flag, Repeat, While
 from stf.conditions import Condition
 from stf.epochs import GraphScope
-from stf.errors import CaptureError, ContextClosedError, TaskStateError
+from stf.errors import CaptureError, ContextClosedError, GraphClosedError, TaskStateError
 from stf.launches import GraphCore, submit_routine
 from stf.params import Param
 from stf.places import DataPlace
@@ -120,6 +120,13 @@ class RecordingBuilder:
         with engine.gate:
             self.scope = recordings.open_scope(engine, engine.make_graph_port(), threading.get_ident(), self.story)
 
+    def open_in_turn(self) -> None:
+        """Record from here on, when other threads have ended their tasks and recordings; they wait for this one."""
+        port, thread = self.engine.make_graph_port(), threading.get_ident()
+        while self.scope is None:
+            self.launch_before()
+            self.scope = recordings.open_in_turn(self.engine, port, thread, self.story)
+
     def close(self, needed: Any = None) -> Any:
         """Return what was recorded; with `needed`, what others need by data, so that it can run again."""
         scope, self.scope = self.scope, None
@@ -163,6 +170,7 @@ class TaskGraph(GraphCore):
         super().__init__(name, weakref.ref(context))
         self._recorder: RecordingBuilder | None = None
         self._closed = False
+        self.waits_for_others = False  # threads, and they for it, while it is recorded
         context._graphs[id(self)] = weakref.ref(self)
 
     def param(self, name: str, default: Any) -> Param:
@@ -190,13 +198,16 @@ class TaskGraph(GraphCore):
         context = self._context_ref() or self._context
         context._must_be_open()
         recorder = RecordingBuilder(context, f"graph '{self.name}'")
-        recorder.launch_before()
-        if context.engine.scope is not None:
-            raise TaskStateError(
-                f"graph '{self.name}' cannot be recorded inside of {context.engine.scope.story}; record it before, and "
-                "launch it there"
-            )
-        recorder.open()
+        if self.waits_for_others:
+            recorder.open_in_turn()
+        else:
+            recorder.launch_before()
+            if context.engine.scope is not None:
+                raise TaskStateError(
+                    f"graph '{self.name}' cannot be recorded inside of {context.engine.scope.story}; record it before, "
+                    "and launch it there"
+                )
+            recorder.open()
         self._recorder = recorder
         return self
 
@@ -243,7 +254,7 @@ class TaskGraph(GraphCore):
     def _rebinding(self, data: Mapping[LogicalData, LogicalData]) -> Rebinding:
         """What a launch with other data needs, if they can stand for those that were recorded."""
         context = self._context
-        if context.engine.scope is not None and context.engine.scope.thread:
+        if context.engine.scope is not None and context.engine.scope.thread == threading.get_ident():
             raise CaptureError(
                 f"graph '{self.name}' cannot be launched with other data inside of {context.engine.scope.story}"
             )
@@ -310,7 +321,7 @@ class TaskGraph(GraphCore):
             context = self._context_ref()
             if context is not None:
                 context._must_be_open()
-            raise TaskStateError(f"graph '{self.name}' is closed; record a new one with ctx.task_graph()")
+            raise GraphClosedError(f"graph '{self.name}' is closed; record a new one with ctx.task_graph()")
 
     def close(self) -> None:
         """Give its memory up; launches that were submitted go on. Closing it again does nothing."""

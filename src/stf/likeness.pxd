@@ -6,12 +6,13 @@ from stf.launches cimport GraphCore
 from stf.tasks cimport ContextCore, active_places
 
 cdef class Entry:
-    cdef readonly object key
+    cdef public object key
     cdef readonly object context
     cdef object kept
     cdef public int64_t calls
     cdef public GraphCore graph
     cdef public object result
+    cdef public int64_t first_data  # the number of the last data that was there before it was recorded
     cdef public object reason
 
 cdef class Likeness:

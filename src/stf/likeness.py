@@ -11,7 +11,8 @@ except ImportError:
 
 from stf import config
 from stf._engine.access import DataHandle
-from stf.errors import ContextClosedError
+from stf.errors import ContextClosedError, GraphClosedError
+from stf.signatures import is_content
 
 if not cython.compiled:
     from stf._engine.values import is_same
@@ -28,11 +29,11 @@ class Entry:
     It keeps the values that the signature knows by their identity, and no context alive.
     """
 
-    def __init__(self, key, context, kept):
+    def __init__(self, key, context, kept, calls):
         self.key = key
         self.context = weakref.ref(context)
         self.kept = kept
-        self.calls = 0
+        self.calls = calls
         self.graph = None
         self.result = None
         self.reason = "called once; the next call is recorded"
@@ -102,7 +103,10 @@ class ReplayCore:
                 like = cython.cast(Likeness, likenesses[i])
                 values = like.numbers_of(args)
                 if values is not None and (like is self._latest or self._take(like)):
-                    return again(like, values)
+                    try:
+                        return again(like, values)
+                    except GraphClosedError:
+                        break  # another thread has given it up meanwhile
         return self._call_whole(args, kwargs)
 
 
@@ -142,4 +146,4 @@ def mark_of(value):
     if is_same(value, value):
         return EQUAL, value
     by_identity = type(value).__hash__ in (None, object.__hash__)  # else it may change, and be another one then
-    return (OBJECT, value) if by_identity and not isinstance(value, dict) else None
+    return (OBJECT, value) if by_identity and not is_content(value) else None

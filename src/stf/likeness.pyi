@@ -4,6 +4,7 @@ from typing import Any
 from stf.graphs import TaskGraph
 
 NUMBER: int
+OBJECT: int
 SEVERAL: int
 
 class Entry:
@@ -13,8 +14,9 @@ class Entry:
     calls: int
     graph: TaskGraph | None
     result: Any
+    first_data: int
     reason: str
-    def __init__(self, key: Any, context: Any, kept: list[Any]) -> None: ...
+    def __init__(self, key: Any, context: Any, kept: list[Any], calls: int) -> None: ...
 
 class Likeness:
     entry: Entry

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
+
 from stf._engine.values import Asked
+from stf.arithmetic import Arithmetic
 
 __all__ = ["Param"]
+
+
+CONTAINERS = (tuple, list, dict, set)
 
 
 class ValueNeededError(TypeError):
@@ -19,7 +24,7 @@ class ValueNeededError(TypeError):
         self.names = frozenset(names)
 
 
-class Param(Asked):
+class Param(Arithmetic, Asked):
     """A value that a recorded graph gets at each launch; made by ``g.param(name, default)``.
 
     Tasks take it in place of a number. Arithmetic gives another that is computed from it at each launch; what needs the
@@ -40,6 +45,7 @@ class Param(Asked):
         self.default = default
         self.size = 8  # bytes that a kernel has for it, if it is an integer
         self.in_kernels: list[Param] = []  # what kernels take that is this, or is computed from it
+        self.is_needed = False  # its value was asked for while it is recorded
 
     @property
     def bases(self) -> tuple[Param, ...]:
@@ -92,80 +98,48 @@ class Param(Asked):
         """The value in a launch."""
         return self.default if values is None else values.get(self.name, self.default)
 
-    def _derive(self, operation: Callable[..., Any], *others: Any, swapped: bool = False) -> DerivedParam:
-        return DerivedParam(operation, (*others, self) if swapped else (self, *others))
+    def _combine(self, operation: Callable[..., Any], *operands: Any) -> Any:
+        return DerivedParam(operation, operands) if all(map(is_known_later, operands)) else NotImplemented
 
-    def __add__(self, other: Any) -> DerivedParam:
-        return self._derive(operator.add, other)
+    def _compare(self, operation: Callable[..., Any], other: Any) -> Any:
+        return self.refuse() if is_known_later(other) else NotImplemented  # data make a condition of it
 
-    def __radd__(self, other: Any) -> DerivedParam:
-        return self._derive(operator.add, other, swapped=True)
-
-    def __sub__(self, other: Any) -> DerivedParam:
-        return self._derive(operator.sub, other)
-
-    def __rsub__(self, other: Any) -> DerivedParam:
-        return self._derive(operator.sub, other, swapped=True)
-
-    def __mul__(self, other: Any) -> DerivedParam:
-        return self._derive(operator.mul, other)
-
-    def __rmul__(self, other: Any) -> DerivedParam:
-        return self._derive(operator.mul, other, swapped=True)
-
-    def __truediv__(self, other: Any) -> DerivedParam:
-        return self._derive(operator.truediv, other)
-
-    def __rtruediv__(self, other: Any) -> DerivedParam:
-        return self._derive(operator.truediv, other, swapped=True)
-
-    def __pow__(self, other: Any) -> DerivedParam:
-        return self._derive(operator.pow, other)
-
-    def __rpow__(self, other: Any) -> DerivedParam:
-        return self._derive(operator.pow, other, swapped=True)
-
-    def __floordiv__(self, other: Any) -> DerivedParam:
-        return self._derive(operator.floordiv, other)
-
-    def __rfloordiv__(self, other: Any) -> DerivedParam:
-        return self._derive(operator.floordiv, other, swapped=True)
-
-    def __mod__(self, other: Any) -> DerivedParam:
-        return self._derive(operator.mod, other)
-
-    def __rmod__(self, other: Any) -> DerivedParam:
-        return self._derive(operator.mod, other, swapped=True)
-
-    def __neg__(self) -> DerivedParam:
-        return self._derive(operator.neg)
-
-    def __pos__(self) -> DerivedParam:
-        return self._derive(operator.pos)
-
-    def __abs__(self) -> DerivedParam:
-        return self._derive(abs)
+    def _refuse_function(self, function: Any) -> Any:
+        return self.refuse()
 
     def refuse(self, *_: Any) -> Any:
         """Raise ValueNeededError: who asks needs the value while it is recorded."""
+        for base in self.bases:
+            base.is_needed = True
         raise ValueNeededError(
             f"the value of parameter '{self.name}' is not known while a graph is recorded: pass it to tasks as it is, "
-            "or give a plain number where the value shapes the graph",
+            "or give a plain number where the value shapes the graph (of a replay: name it static)",
             [base.name for base in self.bases],
         )
 
+    def refuse_outside(self) -> None:
+        """Raise TypeError: a task outside of its graph was given it."""
+        raise TypeError(
+            f"parameter '{self.name}' has a value in launches of its graph, and this task is in no graph; give it a "
+            "number, or submit it inside of `with g:`"
+        )
+
     def __getattr__(self, name: str) -> Any:
-        if name in ("value", "_as_parameter_"):  # what a kernel's argument is asked for
-            self.refuse()
+        if name in ("value", "_as_parameter_") or hasattr(self.default, name):
+            self.refuse()  # what a kernel's argument is asked for, or a number
         raise AttributeError(f"parameter '{self.name}' has no attribute '{name}'")
 
-    __bool__ = __int__ = __index__ = __float__ = __complex__ = __lt__ = __le__ = __gt__ = __ge__ = refuse
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """For ``isinstance``: the type of its values, which is that of its default in all launches of a replay."""
+        return type(self.default)
+
+    __bool__ = __int__ = __index__ = __float__ = __complex__ = refuse
     __eq__ = __ne__ = __hash__ = __str__ = __format__ = refuse  # identity would answer, and be recorded
     __round__ = __trunc__ = __floor__ = __ceil__ = __divmod__ = __rdivmod__ = refuse
     __and__ = __or__ = __xor__ = __lshift__ = __rshift__ = __invert__ = refuse
     __rand__ = __ror__ = __rxor__ = __rlshift__ = __rrshift__ = refuse
-    __iter__ = __len__ = __contains__ = refuse
-    __array_ufunc__ = None  # so that NumPy leaves arithmetic to us
+    __iter__ = __len__ = __contains__ = __array__ = refuse
 
     def __repr__(self) -> str:
         return f"<parameter {self.name}={self.default!r}>"
@@ -176,19 +150,19 @@ class DerivedParam(Param):
 
     def __init__(self, operation: Callable[..., Any], operands: tuple[Any, ...]) -> None:
         names = [operand.name for operand in operands if isinstance(operand, Param)]
-        self._operation = operation
-        self._operands = operands
+        self.operation = operation
+        self.operands = operands
         super().__init__(" and ".join(dict.fromkeys(names)), self._compute(None))
 
     @property
     def bases(self) -> tuple[Param, ...]:
         """The parameters that it is computed from."""
-        return tuple(base for operand in self._operands if isinstance(operand, Param) for base in operand.bases)
+        return tuple(base for operand in self.operands if isinstance(operand, Param) for base in operand.bases)
 
     def _compute(self, values: dict[str, Any] | None) -> Any:
-        operands = [o.value_in(values) if isinstance(o, Param) else o for o in self._operands]
+        operands = [o.value_in(values) if isinstance(o, Param) else o for o in self.operands]
         try:
-            return self._operation(*operands)
+            return self.operation(*operands)
         except TypeError as error:
             given = ", ".join(f"'{base.name}' = {base.value_in(values)!r}" for base in self.bases)
             raise TypeError(f"a value that is computed from parameters cannot be with {given}: {error}") from error
@@ -196,3 +170,17 @@ class DerivedParam(Param):
     def value_in(self, values: dict[str, Any] | None) -> Any:
         """The value in a launch."""
         return self._compute(values)
+
+
+def is_known_later(value: Any) -> bool:
+    """Whether it may be computed with at each launch: a parameter, a number or an array of NumPy's."""
+    return isinstance(value, (Param, bool, int, float, complex, np.generic)) or type(value) is np.ndarray
+
+
+def refuse_hidden(container: Any) -> None:
+    """Raise ValueNeededError for parameters in a container, which those who get it would take for numbers."""
+    for item in container.values() if isinstance(container, dict) else container:
+        if isinstance(item, Param):
+            item.refuse()
+        elif type(item) in CONTAINERS:
+            refuse_hidden(item)

@@ -5,25 +5,23 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-import numbers
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
-import numpy as np
-
-from stf import config
-from stf._engine.access import DataHandle
-from stf.errors import ContextClosedError, TaskStateError
+from stf import config, sameness
+from stf.errors import CaptureError, ContextClosedError, GraphClosedError, TaskStateError
 from stf.graphs import TaskGraph
-from stf.likeness import NUMBER, SEVERAL, Entry, Likeness, ReplayCore, mark_of
+from stf.likeness import NUMBER, OBJECT, SEVERAL, Entry, Likeness, ReplayCore, mark_of
 from stf.params import Param, ValueNeededError
+from stf.signatures import Numbers, Part, Signature, closure_of, data_in, differences, is_content, key_of, used_cells
 
 __all__ = ["ReplayFunction", "replay"]
 
 VARIADIC = inspect.Parameter.VAR_POSITIONAL
 KEPT = 8  # recordings of a function; the ninth takes the place of the one that was used the longest ago
+KNOWN = 64  # signatures that are known, with a recording or without
 log = logging.getLogger("stf")
 
 
@@ -31,11 +29,17 @@ def replay(fn: Any = None, *, static: Iterable[str] = ()) -> Any:
     """Decorate a function of logical data whose calls are to be replayed.
 
     The first call with certain arguments runs as it is. The second is recorded, and launched; from the third on there
-    is nothing but a launch. Other data, other values that are no numbers, another default place or other values in
-    the function's closure are recorded anew.
+    is nothing but a launch. Other arguments, another default place or other values in the function's closure are
+    recorded anew.
 
-    Numbers (not bool) are parameters: each launch may give other ones. A number whose value the function itself needs,
-    as in ``range(n)``, is part of the signature; so are those named in `static`.
+    A number (not bool) of which three values were seen becomes a parameter: one recording serves all values, and each
+    launch gives its own. Numbers that the function itself needs, as in ``range(n)`` or ``if n > 2``, stay part of the
+    signature; so do those named in `static`.
+
+    Lists, tuples, dicts, sets, NumPy arrays (up to 1 MiB), namespaces and dataclasses are compared by what they
+    contain, other objects that can't be hashed by identity. A container in the closure that the function itself
+    changes, such as a log, is not compared. Global variables and attributes of other objects are not looked at;
+    ``STF_VALIDATE=1`` finds what that hides.
 
     Python in the function that is no task runs only when it is recorded.
 
@@ -75,12 +79,15 @@ class ReplayFunction(ReplayCore):
         unknown = [name for name in static if name not in self._signature.parameters]
         if unknown:
             raise TypeError(f"'{self._name}' has no parameter '{unknown[0]}' to be static")
-        self._static = set(static)
-        self._entries: OrderedDict[Any, Entry] = OrderedDict()
+        self._numbers = Numbers(static)
+        self._compared_cells = used_cells(fn)  # whose content counts, if they hold a container
+        self._entries: OrderedDict[Signature, Entry] = OrderedDict()
         self._lock = threading.RLock()  # of what is known; not held while a call goes on
         self._recordings = 0
-        self._last_key: Any = None
-        self._before: Any = None
+        self._given_up = 0
+        self._new = 0  # signatures
+        self._last_key: Signature | None = None
+        self._before: Signature | None = None
 
     def __get__(self, instance: Any, owner: Any) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -90,19 +97,38 @@ class ReplayFunction(ReplayCore):
         bound = self._signature.bind(*args, **kwargs)
         bound.apply_defaults()
         context = self._context_of(bound.arguments)
-        if context.engine.scope is not None and context.engine.scope.thread:
+        scope = context.engine.scope
+        if scope is not None and scope.thread == threading.get_ident():
             return self._fn(*args, **kwargs)  # a part of what is recorded there
-        entry = self._entry_for(context, bound.arguments)
-        entry.calls += 1
-        if entry.graph is None:
-            if entry.calls == 1:
+        while True:
+            entry = self._entry_for(context, bound.arguments)
+            entry.calls += 1
+            if entry.graph is not None:
+                return self._replay(context, entry, bound, None if kwargs else len(args))
+            try:
+                if entry.calls > 1:
+                    return self._record(context, entry, bound)
                 return self._fn(*args, **kwargs)
-            return self._record(context, entry, bound)
+            except ValueNeededError as error:
+                if not self._must_know(entry, error.names):
+                    raise  # they are no parameters of this function
+            finally:
+                self._note_changed_cells(context, entry, bound.arguments)
+
+    def _replay(self, context: Any, entry: Entry, bound: inspect.BoundArguments, given: int | None) -> Any:
+        """Launch what is recorded; `given` arguments were given, all of them by position, unless it is None."""
+        graph = entry.graph
+        assert graph is not None
         if config.validate:
             self._compare(context, entry, bound)
-        elif not kwargs:
-            self._remember(context, entry, bound.arguments, len(args))
-        entry.graph.launch(**self._values(bound.arguments))
+        elif given is not None:
+            self._remember(context, entry, bound.arguments, given)
+        try:
+            graph.launch(**given_in(entry.key, bound.arguments))
+        except GraphClosedError:
+            if self._entries.get(entry.key) is entry:
+                raise
+            return self._call_whole(bound.args, bound.kwargs)  # another thread has given it up meanwhile
         return entry.result
 
     def _take(self, like: Likeness) -> bool:
@@ -120,7 +146,7 @@ class ReplayFunction(ReplayCore):
         """Look at all of the next call, whatever it is: a recording was given up."""
         self._likenesses, self._latest = [], None
 
-    def _note_key(self, key: Any) -> None:
+    def _note_key(self, key: Signature) -> None:
         """Remember the signatures of the last two calls that differ in it."""
         if key != self._last_key:
             self._last_key, self._before = key, self._last_key
@@ -129,9 +155,9 @@ class ReplayFunction(ReplayCore):
         """Know calls that are like this one again: `given` arguments by position, and the defaults of others."""
         if any(parameter.kind == VARIADIC for parameter in self._signature.parameters.values()):
             return
-        values, numbers = [], {}
+        values, numbers, params = [], {}, params_of(entry.key)
         for position, (name, value) in enumerate(arguments.items()):
-            is_param = self._is_param(name, value)
+            is_param = name in params
             mark = (NUMBER, type(value)) if is_param else mark_of(value)
             if mark is None:
                 return
@@ -142,8 +168,10 @@ class ReplayFunction(ReplayCore):
             elif mark[0] == SEVERAL:  # a default that may change in place
                 return
         cells = []
-        for cell, (_, content) in zip(getattr(self._fn, "__closure__", None) or (), closure_of(self._fn), strict=True):
-            mark = mark_of(content)
+        for cell, (name, content) in zip(
+            getattr(self._fn, "__closure__", None) or (), closure_of(self._fn), strict=True
+        ):
+            mark = mark_of(content) if self._is_compared(name, content) else (OBJECT, content)
             if mark is None:
                 return
             cells.append((cell, mark))
@@ -162,25 +190,24 @@ class ReplayFunction(ReplayCore):
             return context
         raise TypeError(f"'{self._name}' was called without logical data, so its context is unknown; pass some")
 
-    def _is_param(self, name: str, value: Any) -> bool:
-        return is_number(value) and name not in self._static
-
-    def _values(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The numbers that a launch gives."""
-        return {name: value for name, value in arguments.items() if self._is_param(name, value)}
-
-    def _key(self, context: Any, arguments: dict[str, Any]) -> tuple[Any, ...]:
-        parts = [("context", id(context.engine)), ("place", context.current_place_code())]
-        for name, value in arguments.items():
-            parts.append((name, type(value) if self._is_param(name, value) else key_of(value)))
-        for name, cell in closure_of(self._fn):
-            by_identity = isinstance(cell, (list, dict, set))  # which functions write to
-            parts.append((f"{name} (closure)", ("object", id(cell)) if by_identity else key_of(cell)))
+    def _key(self, context: Any, arguments: dict[str, Any]) -> Signature:
+        place = context.place_of_code(context.current_place_code())
+        parts = [Part("context", id(context.engine)), Part("default place", place)]
+        parts += [self._numbers.part_of(name, value) for name, value in arguments.items()]
+        for name, content in closure_of(self._fn):
+            key = key_of(content) if self._is_compared(name, content) else (type(content), id(content))
+            parts.append(Part(cell_name(name), *key))
         return tuple(parts)
 
+    def _is_compared(self, name: str, content: Any) -> bool:
+        """Whether what a variable of the closure contains is part of the signature, and not just what it is."""
+        return name in self._compared_cells or not is_content(content)
+
     def _entry_for(self, context: Any, arguments: dict[str, Any]) -> Entry:
-        key = self._key(context, arguments)
+        """What is known of the calls with the signature of this one."""
         with self._lock:
+            self._numbers.see(arguments)
+            key = self._key(context, arguments)
             self._latest = None
             entry = self._entries.get(key)
             if entry is not None and entry.context() is not context:
@@ -189,18 +216,44 @@ class ReplayFunction(ReplayCore):
                 entry = None
             if entry is None:
                 self._forget_finalized()
-                values = [value for value in arguments.values() if not self._holds_data(value)]
-                cells = [cell for _, cell in closure_of(self._fn) if not self._holds_data(cell)]
-                entry = self._entries[key] = Entry(key, context, values + cells)
-                if len(self._entries) > KEPT:
-                    _, oldest = self._entries.popitem(last=False)
-                    self._forget_likenesses()
-                    if oldest.graph is not None:
-                        oldest.graph.close()
+                entry = self._entries[key] = self._new_entry(key, context, arguments)
             else:
                 self._entries.move_to_end(key)
             self._note_key(key)
+            given_up = self._given_up_for(entry)
+        for graph in given_up:
+            graph.close()
         return entry
+
+    def _new_entry(self, key: Signature, context: Any, arguments: dict[str, Any]) -> Entry:
+        """What is known of calls whose signature is new; those that it covers count as earlier ones."""
+        values = [value for value in arguments.values() if not self._holds_data(value)]
+        cells = [cell for _, cell in closure_of(self._fn) if not self._holds_data(cell)]
+        calls = sum(known.calls for known in self._entries.values() if covers(key, known.key))
+        self._new += 1
+        if self._new == KNOWN + 1 and not self._recordings:
+            log.warning(
+                "'%s' was called %d times with something new, so nothing is replayed; what changed last: %s. Make such "
+                "values parameters, or pass the same data",
+                self._name,
+                self._new,
+                differences(self._last_key, key),
+            )
+        return Entry(key, context, values + cells, calls)
+
+    def _given_up_for(self, used: Entry) -> list[TaskGraph]:
+        """Forget what was used the longest ago, where there is too much; return the graphs of that."""
+        graphs = []
+        recorded = [entry for entry in self._entries.values() if entry.graph is not None]
+        oldest = recorded[: max(len(recorded) - KEPT, 0)]
+        oldest += list(self._entries.values())[: max(len(self._entries) - KNOWN, 0)]
+        for entry in oldest:
+            if entry is not used and self._entries.pop(entry.key, None) is not None and entry.graph is not None:
+                graphs.append(entry.graph)
+        if graphs:
+            self._given_up += len(graphs)
+            self._forget_likenesses()
+        return graphs
 
     @staticmethod
     def _holds_data(value: Any) -> bool:
@@ -214,42 +267,81 @@ class ReplayFunction(ReplayCore):
                 del self._entries[key]
                 self._forget_likenesses()
 
+    def _must_know(self, entry: Entry, names: Iterable[str]) -> bool:
+        """Let numbers be part of the signature, as the function needs their values; False if none is a parameter."""
+        with self._lock:
+            needed = params_of(entry.key) & set(names)
+            if not needed:
+                return False
+            self._numbers.are_needed(needed)
+            self._entries.pop(entry.key, None)
+            self._forget_likenesses()
+        log.debug("%s: the values of %s shape the graph", self._name, sorted(needed))
+        return True
+
+    def _note_changed_cells(self, context: Any, entry: Entry, arguments: dict[str, Any]) -> None:
+        """Compare no containers in the closure that the function has changed itself."""
+        if not self._compared_cells or self._entries.get(entry.key) is not entry:
+            return
+        before = {part.name: part for part in entry.key}
+        cells = [
+            (name, cell) for name, cell in closure_of(self._fn) if name in self._compared_cells and is_content(cell)
+        ]
+        changed = {name for name, cell in cells if before[cell_name(name)][1:3] != key_of(cell)}
+        if changed:
+            with self._lock:
+                self._compared_cells -= changed
+                self._entries.pop(entry.key, None)
+                entry.key = self._key(context, arguments)
+                self._entries[entry.key] = entry
+                self._forget_likenesses()
+
     # -- recording ---------------------------------------------------------------------------------------------
 
     def _record(self, context: Any, entry: Entry, bound: inspect.BoundArguments) -> Any:
-        """Record the call, and launch it; a number that the function needs becomes part of the signature."""
-        while True:
-            try:
-                graph, entry.result = self._recorded(context, bound)
-                break
-            except ValueNeededError as error:
-                needed = error.names & self._values(bound.arguments).keys()
-                if not needed:
-                    raise  # it is no parameter of this function
-                self._static |= needed
-                self._forget_likenesses()
-                entry = self._entry_for(context, bound.arguments)
-                log.debug("%s: the values of %s shape the graph", self._name, sorted(needed))
-        entry.graph = graph
-        entry.reason = f"recorded: {graph.nodes} nodes"
-        self._recordings += 1
-        if self._recordings == KEPT + 1:
+        """Record the call, and launch it."""
+        values = given_in(entry.key, bound.arguments)
+        first_data = context.engine.next_data
+        try:
+            graph, result = self._recorded(context, bound, values)
+        except ValueNeededError:
+            raise
+        except Exception as error:
+            entry.reason = f"not recorded, since it raised {type(error).__name__}: {error}"
+            raise
+        with self._lock:
+            mine = entry.graph is None  # else another thread has recorded it meanwhile
+            if mine:
+                self._recordings += 1
+                entry.graph, entry.result, entry.first_data = graph, result, first_data
+                entry.reason = f"recorded: {graph.nodes} nodes"
+                others = [known for known in self._entries.values() if known is not entry]
+                covered = [known for known in others if covers(entry.key, known.key)]
+                for known in covered:
+                    del self._entries[known.key]
+                if covered:
+                    self._forget_likenesses()
+                graphs = [known.graph for known in covered if known.graph is not None] + self._given_up_for(entry)
+            else:
+                graphs = [graph]
+        for other in graphs:
+            other.close()
+        if mine and self._recordings == KEPT + 1:
             log.warning(
                 "'%s' was recorded %d times; what changed last: %s. Make such values parameters, or pass the same data",
                 self._name,
                 self._recordings,
-                difference(self._before, self._last_key),
+                differences(self._before, self._last_key),
             )
-        graph.launch(**self._values(bound.arguments))
-        return entry.result
+        return self._replay(context, entry, bound, None)
 
-    def _recorded(self, context: Any, bound: inspect.BoundArguments) -> tuple[TaskGraph, Any]:
+    def _recorded(self, context: Any, bound: inspect.BoundArguments, values: dict[str, Any]) -> tuple[TaskGraph, Any]:
+        """Record the call, with parameters for some numbers; ValueNeededError if the function needs theirs."""
         graph = context.task_graph(self._name)
-        passed = dict(bound.arguments)
-        for name, value in self._values(bound.arguments).items():
-            passed[name] = graph.param(name, value)
+        graph.waits_for_others = True
+        params = {name: graph.param(name, value) for name, value in values.items()}
         call = self._signature.bind_partial()
-        call.arguments.update(passed)
+        call.arguments.update({**bound.arguments, **params})
         try:
             with graph:
                 result = self._fn(*call.args, **call.kwargs)
@@ -259,30 +351,46 @@ class ReplayFunction(ReplayCore):
                 "ctx.if_ or ctx.while_loop, or leave that out of the function"
             )
             raise
+        except Exception as error:
+            raise_if_needed(params, error)
+            raise
+        try:
+            raise_if_needed(params, None)
+        except ValueNeededError:
+            graph.close()
+            raise
         return graph, result
 
     def _compare(self, context: Any, entry: Entry, bound: inspect.BoundArguments) -> None:
         """Record again, and see that it is the same (STF_VALIDATE)."""
-        graph, _ = self._recorded(context, bound)
-        known, now = entry.graph._recording.program, graph._recording.program  # type: ignore[union-attr]
-        same = known.edges() == now.edges() and known.operations() == now.operations()
+        first_data = context.engine.next_data
+        graph, _ = self._recorded(context, bound, given_in(entry.key, bound.arguments))
+        known = sameness.story_of(entry.graph, entry.first_data)
+        now = sameness.story_of(graph, first_data)
         graph.close()
-        if not same:
+        found = sameness.difference(known, now)
+        if found is not None:
             raise TaskStateError(
-                f"'{self._name}' submits other tasks than when it was recorded ({now.count} nodes, then "
-                f"{known.count}): it depends on something that is no argument; pass that, or name it static"
+                f"'{self._name}' submits other tasks than when it was recorded: {found}; it depends on something that "
+                "is no argument: pass that, or name it static"
             )
 
     # -- telling -----------------------------------------------------------------------------------------------
 
     def explain(self) -> str:
-        """Say what was recorded, how often it was replayed, and which numbers are part of the signature."""
-        lines = [f"{self._name}: {self._recordings} recordings, {len(self._entries)} signatures known"]
-        if self._static:
-            lines.append(f"  values that shape the graph: {', '.join(sorted(self._static))}")
+        """Say what was recorded, how often it was replayed, and why calls were not."""
+        recordings = f"{self._recordings} recordings" + (f", {self._given_up} given up" if self._given_up else "")
+        lines = [f"{self._name}: {recordings}, {len(self._entries)} signatures known"]
+        if self._numbers.params:
+            lines.append(f"  parameters: {', '.join(sorted(self._numbers.params))}")
+        if self._numbers.static:
+            lines.append(f"  values that shape the graph: {', '.join(sorted(self._numbers.static))}")
+        if self._before is not None:
+            lines.append(f"  what changed last: {differences(self._before, self._last_key)}")
         for entry in self._entries.values():
             launched = 0 if entry.graph is None else entry.graph.launches
-            lines.append(f"  {entry.calls} calls, {entry.reason}, launched {launched} times")
+            given = ", ".join(part.story() for part in entry.key[1:] if part.value is not None or part.is_param)
+            lines.append(f"  {given}: {entry.calls} calls, {entry.reason}, launched {launched} times")
         return "\n".join(lines)
 
     def close(self) -> None:
@@ -299,53 +407,39 @@ class ReplayFunction(ReplayCore):
         return f"<stf.replay {self._name}>"
 
 
-def is_number(value: Any) -> bool:
-    """Whether it is a number, and no truth value."""
-    return isinstance(value, (numbers.Number, np.number)) and not isinstance(value, (bool, np.bool_, Param))
+def cell_name(name: str) -> str:
+    """What a variable of the closure is called in a signature."""
+    return f"{name} (closure)"
 
 
-def data_in(values: Iterable[Any]) -> Iterator[Any]:
-    """Logical data among arguments, in containers too."""
-    for value in values:
-        if isinstance(value, DataHandle):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from data_in(value)
-        elif isinstance(value, dict):
-            yield from data_in(value.values())
-        elif hasattr(value, "parts") and hasattr(value, "expand_mode"):
-            yield from value.parts
+def params_of(key: Signature) -> set[str]:
+    """The names of the parameters of recordings with a signature."""
+    return {part.name for part in key if part.is_param}
 
 
-def key_of(value: Any) -> Any:
-    """What must be equal for a recording to hold."""
-    if isinstance(value, DataHandle):
-        return ("data", value.core.id)
-    if isinstance(value, (list, tuple)):
-        return (type(value), tuple(key_of(item) for item in value))
-    if isinstance(value, dict):
-        return (dict, tuple((key, key_of(item)) for key, item in value.items()))
-    if isinstance(value, float) and not value:
-        return (type(value), str(value))  # zeros may differ in their signs
-    try:
-        hash(value)
-    except TypeError:
-        return ("object", id(value))
-    return (type(value), value)
+def given_in(key: Signature, arguments: dict[str, Any]) -> dict[str, Any]:
+    """The values of the parameters that a call gives."""
+    return {part.name: arguments[part.name] for part in key if part.is_param}
 
 
-def closure_of(fn: Any) -> Iterator[tuple[str, Any]]:
-    """Names and contents of the cells of a function's closure."""
-    names = getattr(getattr(fn, "__code__", None), "co_freevars", ())
-    for name, cell in zip(names, getattr(fn, "__closure__", None) or (), strict=True):
-        try:
-            yield name, cell.cell_contents
-        except ValueError:
-            yield name, None
+def covers(key: Signature, other: Signature) -> bool:
+    """Whether one recording holds for all calls that another one holds for."""
+    return len(key) == len(other) and all(one.covers(part) for one, part in zip(key, other, strict=True))
 
 
-def difference(one: Any, other: Any) -> str:
-    """What differs between two signatures."""
-    before = dict(one or ())
-    names = [str(name) for name, value in other if before.get(name, value) != value]
-    return ", ".join(names) or "nothing that is known"
+def raise_if_needed(params: dict[str, Param], error: Exception | None) -> None:
+    """Raise ValueNeededError if a recording asked for values of parameters, or failed on what may be no number."""
+    needed = {name for name, param in params.items() if param.is_needed}
+    if not needed and error is not None and params and blames_types(error):
+        needed = set(params)
+    if needed and not (isinstance(error, ValueNeededError) and error.names <= needed):
+        raise ValueNeededError(f"the values of {', '.join(sorted(needed))} were needed", needed) from error
+
+
+def blames_types(error: BaseException | None) -> bool:
+    """Whether an error, or what it came from, says that an object is not of the kind that it should be."""
+    while error is not None:
+        if isinstance(error, (TypeError, AttributeError)) and not isinstance(error, CaptureError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False

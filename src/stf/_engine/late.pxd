@@ -15,7 +15,7 @@ cdef class LateCall:
     cdef public bint in_graphs  # it uses no CUDA, and can be a node of a graph of the driver's
     cdef public object targets  # the replicas that it may write, where it is recorded
     cdef list inputs
-    cdef TaskCore task
+    cdef readonly TaskCore task
     cdef bint watched
     cdef int adopt(self, TaskCore task) except -1
     cdef LateCall again(self, object values, object rebinding)

@@ -36,5 +36,6 @@ cdef int take_writers(Use of) except -1
 cdef int set_finals(Data data, list places) except -1
 
 cdef bint has_content(Version version) noexcept
+cdef int submit_open(Engine engine, TaskCore task, Routine routine, Needs needs, object values, object rebinding) except -1
 cdef int submit_held(Engine engine, TaskCore task, Routine routine, object values, object rebinding) except -1
 cpdef int submit(Engine engine, TaskCore task, Routine routine, object values=*, object rebinding=*) except -1

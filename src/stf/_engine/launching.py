@@ -17,7 +17,7 @@ from stf._engine.deps import EventSet
 from stf._engine.failures import Failure
 from stf._engine.recordings import Use
 from stf._engine.scopes import Version
-from stf.errors import TaskStateError
+from stf.errors import GraphClosedError
 
 if not cython.compiled:
     from stf._engine.playing import make_launch
@@ -111,7 +111,7 @@ def submit(engine: Engine, task: TaskCore, routine, values=None, rebinding=None)
     engine.gate.enter()
     try:
         if routine.closed:
-            raise TaskStateError(f"{routine.story} was closed before it could be launched")
+            raise GraphClosedError(f"{routine.story} was closed before it could be launched")
         routine.owners += 1  # closed meanwhile, it goes with this launch
     finally:
         engine.gate.leave()
@@ -132,10 +132,21 @@ def submit_held(engine: Engine, task: TaskCore, routine, values, rebinding):
     task.accesses = needs.accesses
     task.is_launch_once = routine.once
     late: cython.bint = needs.late
-    if late and (engine.scope is None or engine.scope.once):
+    if late:
         engine.begin_late(task)
     else:
         engine.begin(task)
+    engine.launching += 1  # nobody records before it has said where its data are
+    try:
+        submit_open(engine, task, routine, needs, values, rebinding)
+    finally:
+        engine.launching -= 1
+    return 0
+
+
+def submit_open(engine: Engine, task: TaskCore, routine, needs, values, rebinding):
+    """Bring what a launch that has begun needs, and do it."""
+    late: cython.bint = needs.late
     plain: cython.bint = needs.plain and engine.scope is None and rebinding is None and not routine.once
     plain = plain and routine.last is None
     turn: cython.bint = False

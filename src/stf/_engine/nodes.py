@@ -316,6 +316,41 @@ class Program:
         first, last = self.first_work.items[node], self.first_work.items[node + 1]
         return [self.operation(i) for i in range(first, last) if self.work.items[i] & 7 != LAUNCH]
 
+    def contents(self):
+        """What every node does: its place, and of each operation its name and what it is of."""
+        i: cython.longlong
+        node: cython.longlong
+        found = []
+        for node in range(self.count):
+            operations = []
+            for i in range(self.first_work.items[node], self.first_work.items[node + 1]):
+                kind: cython.longlong = self.work.items[i] & 7
+                if kind == LAUNCH:
+                    operations.append((NAMES[kind], (self.launch_at(self.work.items[i] >> 3),)))
+                elif kind == VARIED:
+                    operation = self.operation(i)
+                    operations.append((NAMES[kind], (self.launch_at(operation[1]), operation[2])))
+                else:
+                    operations.append((NAMES[kind], self.operation(i)[1:]))
+            found.append((self.kinds.items[node] >> 2, operations))
+        return found
+
+    def launch_at(self, position):
+        """The launch of a kernel: function and shape, the bytes of its arguments without pointers, and those."""
+        if not cython.compiled:
+            return None
+        i: cython.longlong
+        start: cython.longlong = position
+        words = self.launches.items + start
+        content = bytearray(cython.cast("char*", words + HEADER)[: words[BYTES]])
+        pointers = words + HEADER + (words[BYTES] + 7) // 8
+        given = []
+        for i in range(words[POINTERS]):
+            offset: cython.longlong = pointers[i] >> 32
+            content[offset : offset + 8] = bytes(8)
+            given.append((offset, self.replicas[pointers[i] & 0xFFFFFFFF]))
+        return tuple([words[i] for i in range(HEADER)]), bytes(content), given
+
     def operations(self):
         """The operations of every node by name, for people and tests."""
         first, work = self.first_work.tolist(), self.work.tolist()

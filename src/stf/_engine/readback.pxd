@@ -1,4 +1,5 @@
 from libc.stdint cimport int64_t
+from stf._engine cimport waits
 from stf._engine.access cimport READ, Data
 from stf._engine.coherency cimport Pool
 from stf._engine.deps cimport EventSet

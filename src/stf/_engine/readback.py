@@ -12,6 +12,8 @@ try:
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
+from stf._engine import waits
+
 if not cython.compiled:
     INVALID = 0
     READ = 1
@@ -56,6 +58,7 @@ def is_plain(engine, data):
         and engine.observer is None
         and engine.epoch is None
         and not engine.validate
+        and not waits.repeated_scopes
         and not engine.blocking
     )
 

@@ -1,3 +1,4 @@
+from stf._engine cimport waits
 from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data
 from stf._engine.captured cimport DriverGraph
 from stf._engine.coherency cimport Coherency
@@ -14,6 +15,7 @@ from stf._sync cimport PyThread_get_thread_ident
 cdef class Scope:
     cdef readonly Engine engine
     cdef readonly bint once
+    cdef readonly bint patient
     cdef public list parts
     cdef readonly object port
     cdef readonly Scope parent
@@ -68,5 +70,4 @@ cdef class Recording(Routine):
     cdef bint was_outlined
     cdef bint is_piecemeal(self, Launch launch) except -1
 
-cpdef int check_thread(Engine engine, TaskCore task) except -1
 cpdef Version import_version(Engine engine, Data data)

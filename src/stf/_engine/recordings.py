@@ -12,13 +12,14 @@ pinned as long as the recording lives, since the program knows their addresses.
 from __future__ import annotations
 
 import threading
+import time
 
 try:
     import cython
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
-from stf._engine import pieces, reductions
+from stf._engine import pieces, reductions, turns, waits
 from stf._engine.access import Data
 from stf._engine.captured import DriverGraph
 from stf._engine.deps import EventSet
@@ -28,7 +29,6 @@ from stf._engine.scopes import Outcome, Version
 from stf.errors import TaskStateError
 
 if not cython.compiled:
-    from stf._sync import PyThread_get_thread_ident
 
     INVALID, SHARED, MODIFIED = 0, 1, 2
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
@@ -52,6 +52,8 @@ class Scope:
         What messages call it.
     once : bool
         It will be launched once: bodies say themselves how they went.
+    patient : bool
+        Other threads wait for its end; else they hear of it.
     parts : list
         Recordings that it runs.
     touched : list of Data
@@ -64,9 +66,10 @@ class Scope:
         Memory that only its program uses.
     """
 
-    def __init__(self, engine, port, thread, story, once):
+    def __init__(self, engine, port, thread, story, once, patient):
         self.engine = engine
         self.once = once
+        self.patient = patient
         self.parts = []
         self.port = port
         self.parent = engine.scope
@@ -136,39 +139,38 @@ class Scope:
         return 0
 
 
-def open_scope(engine: Engine, port, thread, story, once=False):
+def open_scope(engine: Engine, port, thread, story, once=False, patient=False):
     """Record what comes, for `port`, until `close_scope`."""
     if engine.last_open is not None:
         raise TaskStateError(f"{story} cannot be opened while task {engine.last_open.label()} is open; end it first")
-    scope = Scope(engine, port, thread, story, once)
+    patient = patient or (engine.scope is not None and engine.scope.patient)
+    scope = Scope(engine, port, thread, story, once, patient)
+    waits.repeated_scopes += not once
     enter_scope(engine, scope, port)
     return scope
+
+
+def open_in_turn(engine: Engine, port, thread, story):
+    """Open a scope that other threads wait for, once they let it; None where tasks are gathered that come before it."""
+    end = time.monotonic() + turns.PATIENCE_S
+    while True:
+        engine.gate.enter()
+        try:
+            if engine.scope is not None and engine.scope.once:
+                return None
+            if not turns.is_used_by_others(engine, thread):
+                return open_scope(engine, port, thread, story, False, True)
+            if time.monotonic() > end:
+                turns.refuse_turn(engine, story)
+        finally:
+            engine.gate.leave()
+        time.sleep(turns.STEP_S)
 
 
 def enter_scope(engine: Engine, scope, port):
     engine.scope = engine.coherency.scope = scope
     engine.port = engine.coherency.port = port
     return 0
-
-
-def check_thread(engine: Engine, task: TaskCore):
-    """Tasks of other threads are no part of a recording, and cannot begin while it is open."""
-    scope: Scope = engine.scope
-    if scope.thread and scope.thread != PyThread_get_thread_ident():
-        raise TaskStateError(
-            f"task {task.label()} ({task.call_site}) cannot begin while another thread has {scope.story} open; let it "
-            "end first"
-        )
-
-
-def check_outside(engine: Engine, action):
-    """What waits or moves memory cannot be done inside of a recording; one that goes by itself ends here."""
-    if engine.epoch is not None:
-        engine.epoch.step_out()
-    scope = engine.scope
-    if scope is not None and scope.thread:  # else another thread began it meanwhile, and it is tried again
-        name = getattr(action, "__name__", "this").replace("_", " ")
-        raise TaskStateError(f"{name} is not possible inside of {scope.story}; do it before or after")
 
 
 def import_version(engine: Engine, data: Data):
@@ -292,6 +294,7 @@ def leave_scope(engine: Engine, scope):
     for item in scope.touched:
         data: Data = item
         data.version = data.version.parent
+    waits.repeated_scopes -= not scope.once
     enter_scope(engine, scope.parent, scope.outer_port)
     scope.parts = []
 

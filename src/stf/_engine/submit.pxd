@@ -25,6 +25,7 @@ cdef class Engine:
     cdef public bint validate
     cdef public bint blocking
     cdef public object scope  # the innermost recording
+    cdef public long launching  # launches of recordings that have begun and not yet said where their data are
     cdef public object epoch  # what records by itself
     cdef public object make_graph_port  # a port for a recording
     cdef readonly list affine
@@ -32,7 +33,7 @@ cdef class Engine:
     cdef public list place_numbers  # by which users know the devices; -1 for the host
     cdef public list function_keys  # of places: where kernels have the same functions
     cdef readonly KindCounts kinds
-    cdef int64_t next_data
+    cdef readonly int64_t next_data
     cdef int64_t next_task
     cdef int64_t withdrawn
     cdef int64_t serial

@@ -12,7 +12,7 @@ try:
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
-from stf._engine import claims, invariants, outcomes, recordings, reductions, release, waits
+from stf._engine import claims, invariants, outcomes, recordings, reductions, release, turns, waits
 from stf._engine.access import Access, Data
 from stf._engine.coherency import Coherency
 from stf._engine.deps import EventSet
@@ -62,7 +62,7 @@ class Engine:
         self.blocking = False
         self.scope = self.epoch = self.make_graph_port = None
         self.kinds = KindCounts()
-        self.next_data = self.next_task = self.withdrawn = self.serial = 0
+        self.next_data = self.next_task = self.withdrawn = self.serial = self.launching = 0
         self.waits = EventSet()
         self.spare = SpareLists()
         self.claim_queue = []
@@ -146,7 +146,9 @@ class Engine:
             baton = None
             try:
                 if self.scope is not None:
-                    recordings.check_thread(self, task)
+                    turns.check_thread(self, task)
+                elif waits.repeated_scopes:
+                    turns.check_elsewhere(self, task)
                 conflict = self.admit(task)
                 if conflict is None:
                     self.start(task)
@@ -198,7 +200,7 @@ class Engine:
 
     def begin_late(self, task):
         """Begin a task whose body runs later: its outcome is open until then."""
-        if self.root.captured or (self.scope is not None and not self.scope.once):  # it runs in every launch
+        if self.root.captured or (self.scope is not None and turns.is_repeated(self)):  # it runs in every launch
             return self.begin(task)
         task.outcome = Outcome.__new__(Outcome)
         task.outcome.pending = True
@@ -291,7 +293,7 @@ class Engine:
         """Do ``action(engine, *args)`` inside; when it cannot go on yet, wait outside and begin it again."""
         patience = 0
         while True:
-            recordings.check_outside(self, action)
+            turns.check_outside(self, action)
             self.enter()
             if self.scope is not None:  # another thread began a graph meanwhile
                 self.gate.leave()
@@ -311,13 +313,14 @@ class Engine:
         """After a begin that was taken back: wait for what it lacked, or make room; False if that is no use."""
         if isinstance(reason, CaptureError):
             outcomes.refuse_capture(task, reason)
+        if isinstance(reason, turns.OtherThreadRecordsError):
+            return turns.await_end(reason.scope)
         if isinstance(reason, waits.Pause):
             waits.wait(self.root, reason.events)
             task.patience += 1
             return True
-        if not isinstance(reason, OutOfMemoryError):
-            return False
-        return (self.epoch is not None and self.epoch.make_room()) or reductions.make_room(self)
+        makes_room = isinstance(reason, OutOfMemoryError)
+        return makes_room and ((self.epoch is not None and self.epoch.make_room()) or reductions.make_room(self))
 
     def pending(self):
         """How many late bodies have not run yet."""

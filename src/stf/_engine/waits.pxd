@@ -8,4 +8,5 @@ cdef int enlist(object engine) except -1
 cdef int delist(object engine) except -1
 cdef long running_bodies
 cdef long open_tasks
+cdef long repeated_scopes
 cdef int enter(Port port, TaskCore task, int slot, bint late) except -1

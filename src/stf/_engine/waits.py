@@ -26,6 +26,7 @@ ENGINES: dict = {}  # id -> a weak reference to the engine; it takes itself out
 
 running_bodies = 0
 open_tasks = 0  # of all engines
+repeated_scopes = 0  # recordings that are open, of all engines, and will be launched again and again
 
 
 def enlist(engine):

@@ -32,7 +32,7 @@ cdef class LaunchBlock:
 
 cdef class LateArguments(Arguments):
     cdef Kernel kernel
-    cdef tuple late
+    cdef readonly tuple late
     cpdef bytes packed(self, object values, bytes recorded)
 
 cdef class KernelTask:

@@ -1,0 +1,116 @@
+"""Turns: what threads and contexts may do beside a recording that is open.
+
+A recording belongs to the thread that opened it. Tasks of other threads wait for its end, or hear of it; those of other
+contexts would be no part of it.
+"""
+
+from __future__ import annotations
+
+import time
+
+try:
+    import cython
+except ImportError:
+    from stf import _cython as cython  # type: ignore[no-redef]
+
+from stf._engine import waits
+from stf.errors import TaskStateError
+
+if not cython.compiled:
+    from stf._sync import PyThread_get_thread_ident
+
+PATIENCE_S = 30.0  # how long a thread waits for another one's recording
+STEP_S = 0.0005  # how often it looks
+
+
+class OtherThreadRecordsError(TaskStateError):
+    """Another thread has a recording open."""
+
+    def __init__(self, story, scope):
+        super().__init__(story)
+        self.scope = scope
+
+
+def check_thread(engine: Engine, task: TaskCore):
+    """Tasks of other threads are no part of a recording, and cannot begin while it is open."""
+    scope = engine.scope
+    if scope.thread and scope.thread != PyThread_get_thread_ident():
+        raise OtherThreadRecordsError(
+            f"task {task.label()} ({task.call_site}) cannot begin while another thread has {scope.story} open; let it "
+            "end first",
+            scope,
+        )
+    if scope.once and waits.repeated_scopes:
+        check_elsewhere(engine, task)
+
+
+def is_repeated(engine: Engine):
+    """Whether the tasks of this thread are recorded, to run in every launch."""
+    scope = engine.scope
+    return scope is not None and not scope.once and scope.thread in (0, PyThread_get_thread_ident())
+
+
+def await_end(scope):
+    """Wait until a recording of another thread is over; False if nobody is to wait for it, or it takes too long."""
+    end = time.monotonic() + PATIENCE_S
+    while scope.patient and time.monotonic() < end:
+        if not is_open(scope):
+            return True
+        time.sleep(STEP_S)
+    return False
+
+
+def is_open(scope):
+    """Whether a scope is the engine's, or around it."""
+    inner = scope.engine.scope
+    while inner is not None and inner is not scope:
+        inner = inner.parent
+    return inner is scope
+
+
+def check_elsewhere(engine: Engine, task: TaskCore):
+    """A task of another context is no part of a recording, and would not be repeated."""
+    if task.is_launch_once:
+        return 0  # of tasks that were given before
+    thread = PyThread_get_thread_ident()
+    for reference in list(waits.ENGINES.values()):
+        other = reference()
+        scope = None if other is None or other is engine else other.scope
+        if scope is not None and scope.thread == thread and not scope.once:
+            raise TaskStateError(
+                f"task {task.label()} ({task.call_site}) is of another context than {scope.story}, inside of which it "
+                "was submitted: it would run now, and in no launch; submit it before or after"
+            )
+    return 0
+
+
+def check_outside(engine: Engine, action):
+    """What waits or moves memory cannot be done inside of a recording; one that goes by itself ends here."""
+    if engine.epoch is not None:
+        engine.epoch.step_out()
+    scope = engine.scope
+    if scope is not None and scope.thread != PyThread_get_thread_ident() and await_end(scope):
+        return
+    if scope is not None and scope.thread:  # else another thread began it meanwhile, and it is tried again
+        name = getattr(action, "__name__", "this").replace("_", " ")
+        raise TaskStateError(f"{name} is not possible inside of {scope.story}; do it before or after")
+
+
+def is_used_by_others(engine: Engine, thread):
+    """Whether other threads record, launch what was recorded, or hold tasks open."""
+    scope = engine.scope
+    if engine.launching:
+        return True
+    if scope is not None and scope.thread not in (0, thread):
+        return True
+    threads = {task.thread for task in engine.opened()}
+    return len(threads) > 0 and thread not in threads
+
+
+def refuse_turn(engine: Engine, story):
+    """Raise TaskStateError: others did not let this thread record."""
+    task: TaskCore = engine.last_open
+    what = engine.scope.story if engine.scope is not None else "a launch" if task is None else f"task {task.label()}"
+    raise TaskStateError(
+        f"{story} could not be opened for {PATIENCE_S:g} s, in which another thread had {what} open; let it end first"
+    )

@@ -1,0 +1,132 @@
+"""The operators of what stands for a number that is not known yet: scalar data, expressions of them, and parameters."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["Arithmetic"]
+
+
+class Arithmetic:
+    """Operators that all lead to `_combine`, and comparisons that lead to `_compare`.
+
+    NumPy's functions of numbers, such as ``np.sqrt``, are operators too.
+    """
+
+    __slots__ = ()
+
+    def _combine(self, operation: Callable[..., Any], *operands: Any) -> Any:
+        """What an operation on this and others gives; NotImplemented for what cannot be combined."""
+        raise NotImplementedError
+
+    def _compare(self, operation: Callable[..., Any], other: Any) -> Any:
+        """What a comparison gives."""
+        raise NotImplementedError
+
+    def _refuse_function(self, function: Any) -> Any:
+        """Raise what is to be said of a function of NumPy's that is none of numbers."""
+        raise NotImplementedError
+
+    def __add__(self, other: Any) -> Any:
+        return self._combine(operator.add, self, other)
+
+    def __radd__(self, other: Any) -> Any:
+        return self._combine(operator.add, other, self)
+
+    def __sub__(self, other: Any) -> Any:
+        return self._combine(operator.sub, self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._combine(operator.sub, other, self)
+
+    def __mul__(self, other: Any) -> Any:
+        return self._combine(operator.mul, self, other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return self._combine(operator.mul, other, self)
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._combine(operator.truediv, self, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return self._combine(operator.truediv, other, self)
+
+    def __floordiv__(self, other: Any) -> Any:
+        return self._combine(operator.floordiv, self, other)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return self._combine(operator.floordiv, other, self)
+
+    def __mod__(self, other: Any) -> Any:
+        return self._combine(operator.mod, self, other)
+
+    def __rmod__(self, other: Any) -> Any:
+        return self._combine(operator.mod, other, self)
+
+    def __pow__(self, other: Any) -> Any:
+        return self._combine(operator.pow, self, other)
+
+    def __rpow__(self, other: Any) -> Any:
+        return self._combine(operator.pow, other, self)
+
+    def __neg__(self) -> Any:
+        return self._combine(operator.neg, self)
+
+    def __pos__(self) -> Any:
+        return self._combine(operator.pos, self)
+
+    def __abs__(self) -> Any:
+        return self._combine(operator.abs, self)
+
+    def __lt__(self, other: Any) -> Any:
+        return self._compare(operator.lt, other)
+
+    def __le__(self, other: Any) -> Any:
+        return self._compare(operator.le, other)
+
+    def __gt__(self, other: Any) -> Any:
+        return self._compare(operator.gt, other)
+
+    def __ge__(self, other: Any) -> Any:
+        return self._compare(operator.ge, other)
+
+    def __array_ufunc__(self, function: Any, method: str, *operands: Any, **options: Any) -> Any:
+        if method != "__call__" or options or function.nout != 1:
+            return self._refuse_function(function)
+        symbol: Any = OPERATORS.get(function.__name__)
+        if symbol in COMPARISONS:
+            one, other = operands
+            return symbol(one, other) if isinstance(one, Arithmetic) else SWAPPED[symbol](other, one)
+        found = self._combine(symbol or function, *operands)
+        return self._refuse_function(function) if found is NotImplemented else found
+
+
+COMPARISONS = (operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne)
+SWAPPED = {
+    operator.lt: operator.gt,
+    operator.le: operator.ge,
+    operator.gt: operator.lt,
+    operator.ge: operator.le,
+    operator.eq: operator.eq,
+    operator.ne: operator.ne,
+}
+OPERATORS = {  # of NumPy's functions, which its arrays and numbers call for their operators
+    "add": operator.add,
+    "subtract": operator.sub,
+    "multiply": operator.mul,
+    "divide": operator.truediv,
+    "floor_divide": operator.floordiv,
+    "remainder": operator.mod,
+    "power": operator.pow,
+    "negative": operator.neg,
+    "positive": operator.pos,
+    "absolute": operator.abs,
+    "less": operator.lt,
+    "less_equal": operator.le,
+    "greater": operator.gt,
+    "greater_equal": operator.ge,
+    "equal": operator.eq,
+    "not_equal": operator.ne,
+}

@@ -1,0 +1,157 @@
+"""Sameness: whether two recordings of a function do the same, and where they do not (``STF_VALIDATE``)."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import Any
+
+import numpy as np
+
+from stf._engine.access import DataHandle
+from stf.bodies import BlockCapture, Body, BodyCapture
+from stf.params import DerivedParam, Param
+from stf.signatures import key_of
+
+__all__ = ["difference", "story_of"]
+
+
+def story_of(graph: Any, first_data: int) -> list[Any]:
+    """What a recorded graph does, node by node, in values to be compared.
+
+    Data up to the number `first_data` were there before, and are known by it; others by the order of their first use.
+    """
+    return Teller(first_data).program(graph._recording.program)
+
+
+def difference(known: list[Any], now: list[Any]) -> str | None:
+    """Say where two graphs differ first; None if they do not."""
+    for number, (one, other) in enumerate(itertools.zip_longest(known, now)):
+        if one != other:
+            return f"node {number} of {len(now)} is {in_words(other, one)}; it was {in_words(one, other)}"
+    return None
+
+
+def in_words(node: Any, other: Any) -> str:
+    """What a node does, or what of that differs from another one."""
+    if node is None:
+        return "not there"
+    names = [name for name, _ in node[2]]
+    if other is not None and node[:2] == other[:2] and names == [name for name, _ in other[2]]:
+        both = zip(node[2], other[2], strict=True)
+        return ", ".join(f"{name} {mine}" for (name, mine), (_, its) in both if mine != its)
+    return f"{names} at place {node[1]} after nodes {node[0]}"
+
+
+class Teller:
+    """Tells what programs do in values to be compared."""
+
+    def __init__(self, first_data: int) -> None:
+        self._first_data = first_data
+        self._new: dict[int, int] = {}
+
+    def program(self, program: Any) -> list[Any]:
+        """(nodes before, place, operations) of each node."""
+        return [
+            (program.needs_of(number), place, [(name, self.operation(name, what)) for name, what in operations])
+            for number, (place, operations) in enumerate(program.contents())
+        ]
+
+    def operation(self, name: str, what: tuple[Any, ...]) -> Any:
+        """What one operation does."""
+        if name == "launch":
+            return self.launch(*what)
+        if name == "copy":
+            return [self.replica(replica) for replica in what]
+        if name == "fill":
+            return self.replica(what[0]), what[1]
+        if name == "call":
+            return self.body(what[0])
+        if name == "captured":
+            return self.captured(what[0], what[2])
+        if name == "run":
+            return self.routine(what[0]), self.value(what[1])
+        return None  # what is kept alive
+
+    def data(self, number: int) -> Any:
+        """A data, by its number."""
+        if number <= self._first_data:
+            return "data", number
+        return "new data", self._new.setdefault(number, len(self._new))
+
+    def replica(self, replica: Any) -> Any:
+        """A replica: of which data, and where."""
+        return self.data(replica.data.id), replica.place
+
+    def launch(self, launch: Any, arguments: Any = None) -> Any:
+        """The launch of a kernel."""
+        if launch is None:
+            return None
+        shape, content, pointers = launch
+        late = [] if arguments is None else [(index, self.value(param)) for index, param in arguments.late]
+        return shape, content, [(offset, self.replica(replica)) for offset, replica in pointers], late
+
+    def captured(self, captured: Any, again: Any) -> Any:
+        """A body that put its work on a stream."""
+        if isinstance(again, BodyCapture):
+            return self.body(again.body)
+        nodes = None if captured is None else captured.node_count
+        return nodes if not isinstance(again, BlockCapture) else (nodes, [self.data(number) for number in again.data])
+
+    def routine(self, routine: Any) -> Any:
+        """A nested graph, loop or branch."""
+        program = getattr(routine, "program", None)
+        own = [] if program is None else self.program(program)
+        how = [getattr(routine, name, None) for name in ("count", "limit", "wanted")]
+        return type(routine).__name__, how, own, [self.routine(part) for part in routine.parts]
+
+    def body(self, body: Any) -> Any:
+        """A body that Python runs."""
+        if not isinstance(body, Body):
+            return self.function(getattr(body, "body", None) or body)
+        arrays = {} if body.origins is None else {origin[0]: origin[1:] for origin in body.origins}
+        given: list[Any] = []
+        for position, value in enumerate(body.args):
+            if position in arrays:
+                replica, is_written, library = arrays[position]
+                given.append((self.replica(replica), is_written, library))
+            elif body.origins is None and hasattr(value, "dtype") and hasattr(value, "shape"):
+                given.append((value.dtype, value.shape))  # of data that are told below
+            else:
+                given.append(self.value(value))
+        return self.function(body.fn), given, [self.data(number) for number in body.data or ()]
+
+    def function(self, fn: Any) -> Any:
+        """A function, with what it holds."""
+        if isinstance(fn, functools.partial):
+            return self.function(fn.func), self.value(fn.args), self.value(fn.keywords)
+        code = getattr(fn, "__code__", None)
+        if code is None:
+            return type(fn), {name: self.value(value) for name, value in getattr(fn, "__dict__", {}).items()}
+        cells = []
+        for cell in fn.__closure__ or ():
+            try:
+                cells.append(self.value(cell.cell_contents, fn))
+            except ValueError:
+                cells.append(None)
+        return code, self.value(fn.__defaults__), self.value(fn.__kwdefaults__), cells
+
+    def value(self, value: Any, around: Any = None) -> Any:
+        """A value that a body gets or holds."""
+        if isinstance(value, DerivedParam):
+            return value.operation, [self.value(operand) for operand in value.operands]
+        if isinstance(value, Param):
+            return "parameter", value.name
+        if isinstance(value, (list, tuple)):
+            return type(value), [self.value(item, around) for item in value]
+        if isinstance(value, dict):
+            return [(key, self.value(item, around)) for key, item in value.items()]
+        if callable(value) and hasattr(value, "__code__"):
+            return "function" if value is around else self.function(value)
+        if isinstance(value, DataHandle):
+            return self.data(value.core.id)
+        if isinstance(value, np.ndarray) and value.dtype != object:
+            return value.dtype.str, value.shape, value.tobytes()
+        if hasattr(value, "__cuda_array_interface__"):
+            return type(value)
+        return type(value) if type(value).__hash__ is object.__hash__ else key_of(value)  # type: ignore[comparison-overlap]

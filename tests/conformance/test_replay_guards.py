@@ -1,0 +1,428 @@
+"""What a replay looks at before it repeats what was recorded, and what `STF_VALIDATE=1` finds beside that."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import threading
+import types
+
+import numpy as np
+import pytest
+from helpers import add, increment
+
+import stf
+
+STEPS = 1
+
+
+@dataclasses.dataclass
+class Options:
+    factor: float
+    steps: int = 1
+
+
+CONTAINERS = {  # a value, and how it changes in place
+    "list": (lambda: [1.0], lambda c: c.__setitem__(0, 5.0), lambda c: c[0]),
+    "nested": (lambda: {"a": [1.0, (2,)]}, lambda c: c["a"].__setitem__(0, 5.0), lambda c: c["a"][0]),
+    "set": (lambda: {1.0}, lambda c: (c.clear(), c.add(5.0)), lambda c: next(iter(c))),
+    "array": (lambda: np.ones(3), lambda c: c.__setitem__(0, 5.0), lambda c: float(c[0])),
+    "dataclass": (lambda: Options(1.0), lambda c: setattr(c, "factor", 5.0), lambda c: c.factor),
+    "namespace": (lambda: types.SimpleNamespace(a=1.0), lambda c: setattr(c, "a", 5.0), lambda c: c.a),
+}
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+@pytest.mark.parametrize("where", ["argument", "closure"])
+def test_containers_are_compared_by_what_they_contain(ctx, lX, lY, name, where):
+    make, change, read = CONTAINERS[name]
+    held, calls = make(), []
+
+    if where == "argument":
+
+        @stf.replay
+        def step(x, y, c):
+            calls.append(1)
+            add(x, y, read(c))
+
+        def call():
+            step(lX, lY, held)
+
+    else:
+
+        @stf.replay
+        def step(x, y):
+            calls.append(1)
+            add(x, y, read(held))
+
+        def call():
+            step(lX, lY)
+
+    for _ in range(4):
+        call()
+    assert len(calls) == 2 and lX.numpy()[1] == 4
+    change(held)
+    for _ in range(3):
+        call()
+    assert lX.numpy()[1] == 4 + 15
+    assert "c" in step.explain() or "held" in step.explain()
+
+
+def test_what_the_function_itself_changes_is_not_compared(ctx, lX):
+    """Such as a log, or a table that it fills."""
+    log, table = [], {}
+
+    @stf.replay
+    def step(x):
+        log.append(len(log))
+        table[len(log)] = 1
+        increment(x)
+
+    for _ in range(6):
+        step(lX)
+    assert lX.numpy()[0] == 6 and len(log) == 2
+
+
+def test_bodies_that_change_a_container_of_the_closure(ctx, lX):
+    """The function only hands it on, and when bodies run is nobody's to say."""
+    seen = []
+
+    @stf.replay
+    def step(x):
+        ctx.host_launch(x.rw())(lambda a: (seen.append(1), np.add(a, 1, out=a))[1])
+
+    for _ in range(6):
+        step(lX)
+        ctx.synchronize()
+    assert lX.numpy()[0] == 6 and len(seen) == 6
+    assert "launched 5 times" in step.explain()
+
+
+def test_the_default_place_is_compared(ctx, lX):
+    calls = []
+
+    @stf.replay
+    def step(x):
+        calls.append(1)
+        increment(x)
+
+    places = list(dict.fromkeys((ctx.devices[0], ctx.devices[len(ctx.devices) - 1])))
+    for place in places * 2:
+        with place:
+            for _ in range(3):
+                step(lX)
+    assert lX.numpy()[0] == 6 * len(places) and len(calls) == 2 * len(places)
+
+
+def test_tasks_of_another_context_are_refused(ctx, ctx_factory, lX):
+    """They would run now, and in no launch."""
+    with ctx_factory() as other:
+        lZ = other.logical_data(np.zeros(2), name="Z")
+
+        @stf.replay
+        def step(x):
+            increment(x)
+            increment(lZ)
+
+        step(lX)
+        for _ in range(2):
+            with pytest.raises(stf.TaskStateError, match="is of another context than graph 'step'"):
+                step(lX)
+        assert "not recorded, since it raised TaskStateError" in step.explain()
+        g = ctx.task_graph("steps")
+        with pytest.raises(stf.TaskStateError, match="is of another context than graph 'steps'"), g:
+            float(other.logical_data_full((), 1.0))
+        with ctx.graph_scope():  # which is launched once, as that runs once
+            increment(lX)
+            increment(lZ)
+        assert lX.numpy()[0] == 2 and lZ.numpy()[0] == 2
+
+
+def test_two_contexts_may_be_recorded_together(ctx, ctx_factory, lX):
+    with ctx_factory() as other:
+        lZ = other.logical_data(np.zeros(2), name="Z")
+        g, h = ctx.task_graph("one"), other.task_graph("other")
+        with g, h:
+            increment(lX)
+            increment(lZ)
+        g.launch()
+        h.launch()
+        h.launch()
+        assert lX.numpy()[0] == 1 and lZ.numpy()[0] == 2
+
+
+# -- threads ---------------------------------------------------------------------------------------------------------
+
+
+def in_threads(count, work):
+    errors = []
+
+    def guarded(number):
+        try:
+            work(number)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in threads)
+    if errors:
+        raise errors[0]
+
+
+def test_threads_replay_and_record_in_one_context(ctx):
+    """Each with data of its own; recordings wait for the others' tasks, and they for recordings."""
+    data = [ctx.logical_data(np.zeros(4), name=f"D{i}") for i in range(3)]
+
+    @stf.replay
+    def step(x, k):
+        increment(x)
+        add(x, x, k)
+
+    def work(number):
+        x = data[number]
+        for i in range(40):
+            step(x, float(number))
+            increment(x)
+            if i % 10 == 5:
+                x.numpy()
+            if i % 13 == 7:
+                step.close()
+
+    in_threads(3, work)
+    for number, x in enumerate(data):
+        expected = 0.0
+        for _ in range(40):
+            expected = (expected + 1) * (1 + number) + 1
+        assert x.numpy()[0] == expected
+
+
+def test_a_recording_waits_for_a_task_of_another_thread(ctx, lX, lY):
+    opened, seen = threading.Event(), []
+
+    @stf.replay
+    def step(x):
+        seen.append(ended.is_set())
+        increment(x)
+
+    ended = threading.Event()
+    step(lX)
+
+    def hold():
+        with ctx.task(stf.exec_place.host(), lY.rw()):
+            opened.set()
+            recorder.start()
+            recorder.join(0.2)
+            ended.set()
+
+    recorder = threading.Thread(target=lambda: step(lX))
+    holder = threading.Thread(target=hold)
+    holder.start()
+    holder.join(30)
+    recorder.join(30)
+    assert seen == [False, True] and lX.numpy()[0] == 2
+
+
+def test_who_waits_too_long_for_another_thread_is_told(ctx, lX, lY, monkeypatch):
+    from stf._engine import turns
+
+    monkeypatch.setattr(turns, "PATIENCE_S", 0.05)
+    stories = []
+
+    @stf.replay
+    def step(x):
+        increment(x)
+
+    step(lX)
+
+    def record():
+        try:
+            step(lX)
+        except stf.TaskStateError as error:
+            stories.append(str(error))
+
+    with ctx.task(stf.exec_place.host(), lY.rw()):
+        thread = threading.Thread(target=record)
+        thread.start()
+        thread.join(30)
+    assert "could not be opened for 0.05 s" in stories[0] and "let it end first" in stories[0]
+    step(lX)
+    assert lX.numpy()[0] == 2
+
+
+# -- validation ------------------------------------------------------------------------------------------------------
+
+WORLD = types.ModuleType("world")  # a global: not looked at
+
+
+@stf.task
+def double(x: stf.ReadWrite, a=2.0):
+    x *= a
+
+
+def other_increment(x):
+    if WORLD.changed:
+        double(x)
+    else:
+        increment(x)
+
+
+def other_value(x):
+    add(x, WORLD.ly, 2.0 if WORLD.changed else 1.0)
+
+
+def other_data(x):
+    add(x, WORLD.lz if WORLD.changed else WORLD.ly, 1.0)
+
+
+def other_count(x):
+    for _ in range(2 if WORLD.changed else 1):
+        increment(x)
+
+
+def other_fill(x):
+    x.context.fill(x, 2.0 if WORLD.changed else 1.0)
+
+
+def other_closure(x):
+    value = 3.0 if WORLD.changed else 1.0
+    x.context.host_launch(x.rw())(lambda a: np.add(a, value, out=a))
+
+
+def other_expression(x):
+    WORLD.ls.assign(WORLD.ls * (3 if WORLD.changed else 2))
+
+
+def other_loop(x):
+    with x.context.repeat(3 if WORLD.changed else 2):
+        increment(x)
+
+
+def other_branch(x):
+    with x.context.if_(WORLD.ls > (1000.0 if WORLD.changed else 0.0)):
+        increment(x)
+
+
+def other_temporary(x):
+    lT = x.context.logical_data_full(4, 2.0 if WORLD.changed else 1.0)
+    add(x, lT, 1.0)
+
+
+DIFFERENT = [
+    other_increment,
+    other_value,
+    other_data,
+    other_count,
+    other_fill,
+    other_closure,
+    other_expression,
+    other_loop,
+    other_branch,
+    other_temporary,
+]
+
+
+@pytest.mark.parametrize("fn", DIFFERENT, ids=lambda fn: fn.__name__)
+def test_validation_finds_what_depends_on_the_world(ctx, lX, lY, fn, monkeypatch):
+    WORLD.changed, WORLD.ly, WORLD.lz = False, lY, ctx.logical_data(np.ones(4), name="Z")
+    WORLD.ls = ctx.logical_data(np.full((), 2.0), name="S")
+    step = stf.replay(fn)
+    for _ in range(3):
+        step(lX)
+    monkeypatch.setattr(stf.config, "validate", True)
+    for _ in range(2):
+        step(lX)  # it is the same, however it is looked at
+    before, scalar = lX.numpy().tolist(), float(WORLD.ls)
+    WORLD.changed = True
+    with pytest.raises(
+        stf.TaskStateError, match=f"'{fn.__name__}' submits other tasks than when it was recorded: node"
+    ):
+        step(lX)
+    assert lX.numpy().tolist() == before and float(WORLD.ls) == scalar
+    WORLD.changed = False
+    step(lX)
+
+
+def test_validation_of_numbers_and_random_values(ctx, lX, lY, monkeypatch):
+    random = np.random.default_rng(1)
+
+    @stf.replay
+    def same(x, y, k):
+        add(x, y, k * 2)
+
+    @stf.replay
+    def different(x, y):
+        add(x, y, random.random())
+
+    monkeypatch.setattr(stf.config, "validate", True)
+    for k in (1.0, 2.0, 3.0, 4.0, 5.0):
+        same(lX, lY, k)
+    assert lX.numpy()[1] == 30
+    different(lX, lY)
+    with pytest.raises(stf.TaskStateError, match="it depends on something that is no argument"):
+        different(lX, lY)
+
+
+# -- telling ---------------------------------------------------------------------------------------------------------
+
+
+def test_recordings_that_are_given_up_are_told(ctx, lX, lY, caplog):
+    @stf.replay(static=("n",))
+    def step(x, n, mode="a"):
+        for _ in range(n):
+            increment(x)
+
+    with caplog.at_level(logging.WARNING, "stf"):
+        for n in range(1, 12):
+            step(lX, n)
+            step(lX, n)
+    assert lX.numpy()[0] == sum(2 * n for n in range(1, 12))
+    told = step.explain()
+    assert "11 recordings, 3 given up, 8 signatures known" in told
+    assert "values that shape the graph: n" in told and "what changed last: n" in told
+    assert "n 11, mode a: 2 calls, recorded: 11 nodes, launched 1 times" in told
+    assert len(caplog.records) == 1 and "what changed last: n" in caplog.text
+
+
+def test_signatures_without_recordings_take_no_recording_s_place(ctx, lX):
+    calls = []
+
+    @stf.replay(static=("n",))
+    def step(x, n):
+        calls.append(n)
+        increment(x)
+
+    for _ in range(3):
+        step(lX, 0)
+    for n in range(1, 30):
+        step(lX, n)  # once each
+    before = len(calls)
+    step(lX, 0)
+    assert len(calls) == before and lX.numpy()[0] == 33
+
+
+def test_a_function_that_is_never_called_alike_is_told(ctx, lX, caplog):
+    @stf.replay(static=("n",))
+    def step(x, n):
+        increment(x)
+
+    with caplog.at_level(logging.WARNING, "stf"):
+        for n in range(100):
+            step(lX, n)
+    assert len(caplog.records) == 1 and "nothing is replayed; what changed last: n" in caplog.text
+    assert "0 recordings" in step.explain() and "64 signatures known" in step.explain()
+
+
+def test_why_a_call_was_not_recorded_is_told(ctx, lX):
+    @stf.replay
+    def step(x):
+        if x.numpy()[0] < 10:
+            increment(x)
+
+    step(lX)
+    with pytest.raises(stf.TaskStateError):
+        step(lX)
+    assert "not recorded, since it raised TaskStateError: wait inside" in step.explain()

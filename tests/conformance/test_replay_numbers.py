@@ -1,0 +1,279 @@
+"""Numbers in replayed functions: exact until three values were seen, parameters then, and never taken for another."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import math
+
+import numpy as np
+import pytest
+from helpers import add, increment, is_cuda
+
+import stf
+
+VALUES = (2.0, 3.0, 5.0, 7.0, 11.0, 3.0, 13.0)
+
+
+@pytest.fixture
+def lS(ctx):
+    return ctx.logical_data_full((), 10.0)
+
+
+def run_both(ctx, make, values=VALUES):
+    """Call a function for each value, replayed and as it is; return the replayed one, the results being the same."""
+    results = []
+    for wrap in (stf.replay, lambda fn: fn):
+        lX, lS = ctx.logical_data(np.ones(3), name="X"), ctx.logical_data(np.full((), 10.0), name="S")
+        fn = wrap(make(ctx))
+        found = []
+        for k in values:
+            fn(lX, lS, k)
+            found.append((lX.numpy().tolist(), float(lS)))
+        results.append((fn, found))
+    assert results[0][1] == results[1][1]
+    return results[0][0]
+
+
+def test_a_number_is_a_parameter_from_its_third_value_on(ctx, lX, lY):
+    seen = []
+
+    @stf.replay
+    def step(x, y, a):
+        seen.append(type(a).__name__)
+        add(x, y, a)
+
+    total = 0
+    for a in (1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 3.0, 4.0, 5.0, 1.0):
+        step(lX, lY, a)
+        total += a
+        assert lX.numpy()[1] == total
+    assert seen == ["float"] * 4 + ["Param"]  # each value ran as it is and was recorded, then one recording is of all
+    told = step.explain()
+    assert "parameters: a" in told and "3 recordings" in told and "1 signatures known" in told and "any float" in told
+
+
+def test_numbers_of_other_types_are_recorded_anew(ctx, lX, lY):
+    @stf.replay
+    def step(x, y, a):
+        add(x, y, a / 2 if isinstance(a, int) else a)
+
+    total = 0
+    for a in (1, 2, 3, 4, 5.0, 6.0, 7.0, 8, np.float64(9), np.float64(10), np.int64(3)):
+        step(lX, lY, a)
+        total += a / 2 if isinstance(a, int) else a
+        assert lX.numpy()[1] == total
+
+
+ASKED = {  # functions of X, a scalar S and a number: what they do must be what they do with a plain number
+    "type": lambda ctx: lambda x, s, k: add(x, x, 1.0 if isinstance(k, float) else 100.0),
+    "math": lambda ctx: lambda x, s, k: add(x, x, math.sqrt(k)),
+    "shape": lambda ctx: lambda x, s, k: add(x, ctx.logical_data(np.ones(int(k) // int(k) + 2)), 1.0),
+    "array": lambda ctx: lambda x, s, k: add(x, x, float(np.array([k, 1.0]).sum())),
+    "asarray": lambda ctx: lambda x, s, k: add(x, x, float(np.asarray(k) + 1)),
+    "attribute": lambda ctx: lambda x, s, k: add(x, x, k.real + 1),
+    "method": lambda ctx: lambda x, s, k: add(x, x, 1.0 if k.is_integer() else 2.0),
+    "no dunder": lambda ctx: lambda x, s, k: add(x, x, datetime.timedelta(seconds=k).total_seconds()),
+    "swallowed": lambda ctx: lambda x, s, k: add(x, x, swallowed(k)),
+    "branch": lambda ctx: lambda x, s, k: add(x, x, 1.0 if k > 4 else 2.0),
+    "match": lambda ctx: lambda x, s, k: add(x, x, matched(k)),
+    "repeat": lambda ctx: lambda x, s, k: repeated(ctx, x, int(k)),
+    "range": lambda ctx: lambda x, s, k: [increment(x) for _ in range(int(k))],
+    "in a list": lambda ctx: lambda x, s, k: take_list.on(stf.exec_place.host())(x, [k, 1.0]),
+    "in a dict": lambda ctx: lambda x, s, k: take_dict.on(stf.exec_place.host())(x, {"deep": [{"k": k}]}),
+    "in a closure": lambda ctx: lambda x, s, k: host_task(ctx, x, lambda a: np.add(a, k, out=a)),
+    "in a default": lambda ctx: lambda x, s, k: host_task(ctx, x, lambda a, k=k: np.add(a, k, out=a)),
+    "in a partial": lambda ctx: lambda x, s, k: host_task(ctx, x, functools.partial(add_in_place, k)),
+}
+
+COMPUTED = {  # these stay parameters: one recording serves all values
+    "arithmetic": lambda ctx: lambda x, s, k: add(x, x, (2 * k + 1) / 4 - k**2),
+    "ufunc": lambda ctx: lambda x, s, k: add(x, x, np.sqrt(k) + np.maximum(k, 4.0)),
+    "numpy number": lambda ctx: lambda x, s, k: add(x, x, np.float64(3) * k - np.float64(1)),
+    "assign": lambda ctx: lambda x, s, k: s.assign(k),
+    "expression": lambda ctx: lambda x, s, k: s.assign(k * s / 4 + 1 / (k + 1)),
+    "fill": lambda ctx: lambda x, s, k: ctx.fill(x, k),
+    "full": lambda ctx: lambda x, s, k: add(x, ctx.logical_data_full(3, k, np.float64), 2.0),
+    "while": lambda ctx: lambda x, s, k: counted_up(ctx, x, s, k),
+    "if": lambda ctx: lambda x, s, k: branched(ctx, x, s, k),
+}
+
+
+def swallowed(k):
+    try:
+        return 1.0 if k == 3 else 2.0
+    except TypeError:
+        return 50.0
+
+
+def matched(k):
+    match k:
+        case 3.0:
+            return 1.0
+        case float():
+            return 2.0
+    return 3.0
+
+
+def repeated(ctx, x, count):
+    with ctx.repeat(count):
+        increment(x)
+
+
+def host_task(ctx, x, body):
+    ctx.host_launch(x.rw())(body)
+
+
+def add_in_place(k, a):
+    a += k
+
+
+def counted_up(ctx, x, s, k):
+    s.assign(0.0)
+    with ctx.while_loop(s < k):
+        s.assign(s + 1)
+        increment(x)
+
+
+def branched(ctx, x, s, k):
+    with ctx.if_(k > s / 2) as branch:
+        increment(x)
+    with branch.else_():
+        add(x, x, k)
+
+
+@stf.task
+def take_list(x: stf.ReadWrite, numbers):
+    x += numbers[0] + numbers[1]
+
+
+@stf.task
+def take_dict(x: stf.ReadWrite, numbers):
+    x += numbers["deep"][0]["k"]
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_a_function_that_needs_values_gets_them(ctx, name):
+    step = run_both(ctx, ASKED[name], (2.0, 3.0, 5.0, 7.0, 3.0, 3.0, 3.0, 5.0))
+    if name != "type":
+        assert "shape the graph: k" in step.explain()
+    assert "launched" in step.explain()
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_what_is_computed_from_numbers_is_computed_at_each_launch(ctx, name):
+    step = run_both(ctx, COMPUTED[name])
+    assert "1 recordings" in step.explain() and "parameters: k" in step.explain()
+    assert "launched 5 times" in step.explain()
+
+
+def test_not_a_number_and_zeros_are_themselves(ctx, lX):
+    @stf.replay
+    def step(x, k):
+        set_to(x, k)
+
+    for k in (0.0, -0.0, 0.0, -0.0, 0.0, -0.0, float("nan"), -0.0, float("nan")):
+        step(lX, k)
+        found = lX.numpy()[0]
+        assert (math.isnan(found) and math.isnan(k)) or (found == k and math.copysign(1, found) == math.copysign(1, k))
+
+
+@stf.task
+def set_to(x: stf.Write, k):
+    x[...] = k
+
+
+def test_arithmetic_of_scalar_data(ctx, lS):
+    """What parameters can, expressions of data can."""
+    lT = ctx.logical_data_empty((), np.float64)
+    for expression, value in (
+        (lS // 3, 3),
+        (lS % 3, 1),
+        (2**lS, 1024),
+        (np.sqrt(lS * 10), 10),
+        (np.float64(1) + lS, 11),
+        (np.maximum(lS, 12), 12),
+        (+lS, 10),
+        (7 % lS, 7),
+        (25 // lS, 2),
+    ):
+        lT.assign(expression)
+        assert float(lT) == value
+    with pytest.raises(TypeError, match="is not an array"):
+        np.sqrt(ctx.logical_data(np.ones(3), name="V"))
+    with pytest.raises(TypeError, match=r"numpy\.add of scalar data"):
+        np.add(lS, np.ones(3))
+    for change in ("s += 1", "s /= 2", "s **= 2", "s //= 2", "s %= 2"):
+        with pytest.raises(TypeError, match="is not an array"):
+            exec(change, {"s": lS})
+
+
+def test_parameters_of_a_graph_in_expressions_and_fills(ctx, lX, lS):
+    g = ctx.task_graph("steps")
+    rate = g.param("rate", 1.0)
+    with g:
+        ctx.fill(lX, rate * 2)
+        lS.assign(lS + rate)
+        with ctx.if_(lS > rate + 12):
+            increment(lX)
+    for value, expected in ((1.0, 2), (50.0, 100), (200.0, 401)):
+        g.launch(rate=value)
+        assert lX.numpy()[0] == expected
+    assert float(lS) == 10 + 251
+
+
+def test_a_parameter_outside_of_its_graph_is_told(ctx, lX):
+    p = ctx.task_graph("steps").param("p", 2.0)
+    with pytest.raises(TypeError, match="parameter 'p' has a value in launches of its graph"):
+        add(lX, lX, p)
+    with ctx.graph_scope(), pytest.raises(TypeError, match="parameter 'p' has a value in launches of its graph"):
+        add(lX, lX, p)
+    increment(lX)
+    assert lX.numpy()[0] == 1  # nothing is poisoned
+
+
+def test_a_parameter_within_a_container_is_told(ctx, lX):
+    g = ctx.task_graph("steps")
+    p = g.param("p", 2.0)
+    with pytest.raises(TypeError, match="the value of parameter 'p' is not known while a graph is recorded"), g:
+        take_list.on(stf.exec_place.host())(lX, [p, 1.0])
+    increment(lX)
+    assert lX.numpy()[0] == 1
+
+
+def test_bodies_get_numbers_of_each_launch(ctx, lX):
+    """Also by name, from a default, and in a body on the host."""
+    types = []
+
+    @stf.task
+    def note(x: stf.ReadWrite, a, *, b=1.0):
+        types.append((type(a), type(b)))
+        x += a * b
+
+    @stf.replay
+    def step(x, k):
+        note.on(stf.exec_place.host())(x, k, b=k)
+
+    for k in VALUES:
+        step(lX, k)
+    assert lX.numpy()[0] == sum(k * k for k in VALUES)
+    assert set(types) == {(float, float)}
+
+
+def test_a_number_that_a_block_computes_with(ctx, lX):
+    """A with-block is captured as it stands, so a number in it shapes the graph; on a CPU it cannot be recorded."""
+
+    @stf.replay
+    def step(x, k):
+        with ctx.task(x.rw()) as t:
+            (a,) = t.arrays()
+            a += k
+
+    if not is_cuda(ctx):
+        step(lX, 1.0)
+        with pytest.raises(stf.CaptureError, match="is a with-block on a CPU"):
+            step(lX, 1.0)
+        return
+    for k in VALUES:
+        step(lX, k)
+    assert lX.numpy()[0] == sum(VALUES)
