@@ -215,6 +215,5 @@ def driver_statistics(numbers: tuple[int, ...], driver: Any) -> DriverStatistics
     """What a driver of devices with these numbers tells, with names for its places."""
     streams, spare, workers, allocations, used = driver.statistics()
     places = ["host", *(f"device({i})" for i in numbers)]
-    made, updated, kept = driver.graph_statistics()
     held = dict(zip(places, used, strict=True))
-    return DriverStatistics(streams, spare, workers, allocations, held, made, updated, kept)
+    return DriverStatistics(streams, spare, workers, allocations, held, *driver.graph_statistics())

@@ -50,7 +50,7 @@ class Epoch:
         self._let_launch()
         if task.in_place or task.kind == "wait":
             if self.scope is not None and engine.scope is self.scope:
-                self.flush()
+                self.flush(task)
         elif engine.scope is None and not self.launcher and not any(d.parent is not None for d in engine.deferred):
             with engine.gate:
                 if engine.scope is None and recordings.last_open(engine) is None and not self.launcher:
@@ -74,23 +74,23 @@ class Epoch:
         self.flush()
         return True
 
-    def flush(self) -> None:
-        """Launch what was recorded."""
+    def flush(self, waiting: Any = None) -> None:
+        """Launch what was recorded; the task that is `waiting`, if any, needs no more of it than its data."""
         recording = None
         while recording is None:
             if self.scope is None:
                 return
             self._wait_for_open_tasks()
             with self.lock:
-                recording = self._close_and_launch()
+                recording = self._close_and_launch(waiting)
 
-    def _close_and_launch(self) -> Any:
+    def _close_and_launch(self, waiting: Any) -> Any:
         """Submit what was recorded; other threads' tasks come after it. None if one of those is open just now."""
         if self.scope is None:
             return None
         before, self.launcher = self.launcher, threading.get_ident()
         try:
-            recording = recordings.close_scope(self.engine, self.scope, True)
+            recording = recordings.close_scope(self.engine, self.scope, True, waiting)
             if recording is None:
                 return None
             self.scope = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
@@ -11,9 +12,10 @@ import numpy as np
 
 from stf import options
 from stf._engine import playing, recordings
+from stf._engine.access import DataHandle
 from stf._engine.rebinding import Rebinding
 from stf._engine.routines import Branch, Flag, Repeat, While
-from stf.conditions import Condition
+from stf.conditions import Condition, is_operand
 from stf.epochs import GraphScope
 from stf.errors import CaptureError, ContextClosedError, GraphClosedError, TaskStateError
 from stf.launches import GraphCore, submit_routine
@@ -97,10 +99,13 @@ class Graphs:
 
 
 def must_be_condition(condition: Any, who: str) -> Condition:
-    """Raise TypeError unless it is a condition."""
+    """A condition, or scalar data of truth values; else TypeError."""
+    if isinstance(condition, DataHandle) and is_operand(condition) and condition.core.layout.dtype == np.bool_:
+        return Condition(operator.ne, condition, False)
     if not isinstance(condition, Condition):
         raise TypeError(
-            f"{who} takes a condition of logical data, such as residual > tol, got {type(condition).__name__}"
+            f"{who} takes a condition of logical data, such as residual > tol, or a scalar of dtype bool, got "
+            f"{condition!r}"
         )
     return condition
 

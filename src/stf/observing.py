@@ -184,6 +184,7 @@ class Observing:
         counted = sum(kinds.values())
         pools = engine.coherency.pools
         copied = engine.coherency.copy_counts()
+        made, updated, kept, kept_bytes, budget = self._driver.graph_statistics()
         return Statistics(
             tasks={"task": engine.task_count() - counted} | kinds,
             tasks_by_place={names[p.place]: p.tasks for p in pools},
@@ -196,6 +197,11 @@ class Observing:
             frees={names[p.place]: p.frees for p in pools},
             write_backs={names[0]: engine.coherency.write_backs},
             pending=engine.pending() + self._gathered(),
+            graphs_made=made,
+            graphs_updated=updated,
+            graphs_kept=kept,
+            graphs_kept_bytes=kept_bytes,
+            graph_cache_bytes=budget,
         )
 
     def _gathered(self) -> int:

@@ -246,6 +246,18 @@ def test_conditions(ctx):
     ):
         c.assign(condition)
         assert bool(c.numpy()) is value
+    seen = ctx.logical_data_zeros(())
+    for truth in (True, False):  # a scalar of truth values is a condition itself
+        c.assign(stf.equal(a, 3 if truth else 4))
+        with ctx.if_(c) as branch:
+            seen.assign(seen + 1)
+        with branch.else_():
+            seen.assign(seen + 10)
+    assert float(seen) == 11
+    with pytest.raises(
+        TypeError, match="takes a condition of logical data, such as residual > tol, or a scalar of dtype bool"
+    ):
+        ctx.if_(a)
 
 
 def test_arrays_are_no_scalars(ctx, lX):

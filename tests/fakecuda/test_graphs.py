@@ -255,6 +255,11 @@ def test_executables_are_kept_up_to_a_budget(run, kept):
             last = use(20)
             assert last[:2] == (other[0] + (kept < 2), other[1] + (kept == 2)), (other, last)
             assert last[2] == kept, last
+            told = ctx.statistics()
+            assert (told.graphs_made, told.graphs_updated, told.graphs_kept) == last
+            assert told.graph_cache_bytes == kept * 25 * 4096
+            assert 0 <= told.graphs_kept_bytes <= told.graph_cache_bytes and (told.graphs_kept_bytes > 0) == (kept > 0)
+            assert f"CUDA graphs: {last[0]} graphs made, {last[1]} updated, {kept} kept (" in str(told)
         resources.close()
         assert fakecuda.leaks() == {}, fakecuda.leaks()
 

@@ -58,11 +58,27 @@ class Model:
     """The same statements, one after the other, on NumPy arrays."""
 
     def __init__(self, arrays, scalars):
-        self.arrays, self.scalars, self.factor = arrays, scalars, 1
+        self.arrays, self.scalars, self.factor, self.asked = arrays, scalars, 1, 1
 
     def do(self, tree):
         for statement in tree:
             getattr(self, statement[0])(*statement[1:])
+
+    def asks(self, p, i, j, how):
+        if how == 0 and self.asked <= 1:
+            return self.reset(p, i, 3)
+        for _ in range(self.asked if how in (1, 2) else 1):
+            x = self.arrays[i]
+            x[...] = (x * 3 + self.arrays[j] * 4) % MODULUS
+
+    def fills(self, i):
+        self.arrays[i][...] = self.factor
+
+    def sets(self):
+        self.scalars[-1] = (self.scalars[-1] * self.factor + 1) % 11
+
+    def below(self, body, other):
+        self.do(body if self.scalars[-1] < self.factor else other)
 
     def mix(self, _, i, j, c):
         x = self.arrays[i]
@@ -108,15 +124,39 @@ class Emitter:
         self.ctx, self.data, self.scalars = ctx, data, scalars
         self.spread = spread  # over all devices; else a device may decide about loops itself
         self.nodes = nodes  # which bodies on the host may be nodes of graphs, by their constant
-        self.factor = 1
+        self.factor = self.asked = 1
 
     def do(self, tree):
         for statement in tree:
             getattr(self, statement[0])(*statement[1:])
 
     def do_with(self, factor, tree):
-        self.factor = factor
+        self.factor = self.asked = factor
         self.do(tree)
+
+    def asks(self, p, i, j, how):
+        """What a number must have a value for: a parameter of a replay says so."""
+        if how == 0 and self.asked <= 1:
+            return self.reset(p, i, 3)
+        if how == 2:
+            with self.ctx.repeat(self.asked):
+                mix.on(self.place(p))(self.data[i], self.data[j], 4)
+            return None
+        for _ in range(self.asked if how == 1 else 1):
+            mix.on(self.place(p))(self.data[i], self.data[j], 4 if isinstance(self.asked, int) else 5)
+        return None
+
+    def fills(self, i):
+        self.ctx.fill(self.data[i], self.factor)
+
+    def sets(self):
+        self.scalars[-1].assign((self.scalars[-1] * self.factor + 1) % 11)
+
+    def below(self, body, other):
+        with self.ctx.if_(self.scalars[-1] < self.factor) as branch:
+            self.do(body)
+        with branch.else_():
+            self.do(other)
 
     def place(self, p):
         return self.ctx.devices[p % len(self.ctx.devices) if self.spread else 0]
@@ -170,13 +210,18 @@ class Emitter:
             self.do(body)
 
 
-def tree(rng, arrays, scalars, depth, used, host):
-    """Statements; a loop inside another counts in a scalar of its own. `host`: some are done on the host."""
+def tree(rng, arrays, scalars, depth, used, host, numbers=False):
+    """Statements; a loop inside another counts in a scalar of its own.
+
+    `host`: some are done on the host. `numbers`: some ask for the number that each launch is given, or compute with it.
+    """
     statements = []
     for _ in range(rng.randint(1, 5)):
         kinds = {"mix": 8, "blend": 5, "reset": 2, "count": 2}
         if host:
             kinds |= {"host": 2, "call": 1}
+        if numbers:
+            kinds |= {"asks": 1, "fills": 1, "sets": 1, "below": 1 if depth else 0}
         if depth:
             kinds |= {"repeat": 2, "branch": 2, "scope": 1, "loop": 2 if len(used) < scalars else 0}
         kind = rng.choices(list(kinds), list(kinds.values()))[0]
@@ -187,19 +232,23 @@ def tree(rng, arrays, scalars, depth, used, host):
         elif kind in ("blend", "reset", "count"):
             parts = {"blend": (p, i, j, k, c), "reset": (p, i, c), "count": (p, i, j)}
             statements.append((kind, *parts[kind]))
+        elif kind in ("asks", "fills", "sets"):
+            statements.append((kind, *{"asks": (p, i, j, rng.randrange(4)), "fills": (i,), "sets": ()}[kind]))
+        elif kind == "below":
+            statements.append((kind, *[tree(rng, arrays, scalars, depth - 1, used, host, numbers) for _ in range(2)]))
         elif kind == "repeat":
-            statements.append((kind, rng.randint(0, 3), tree(rng, arrays, scalars, depth - 1, used, host)))
+            statements.append((kind, rng.randint(0, 3), tree(rng, arrays, scalars, depth - 1, used, host, numbers)))
         elif kind == "scope":
-            statements.append((kind, tree(rng, arrays, scalars, depth - 1, used, host)))
+            statements.append((kind, tree(rng, arrays, scalars, depth - 1, used, host, numbers)))
         elif kind == "branch":
             s = rng.randrange(scalars)
-            bodies = [tree(rng, arrays, scalars, depth - 1, used, host) for _ in range(2)]
+            bodies = [tree(rng, arrays, scalars, depth - 1, used, host, numbers) for _ in range(2)]
             statements.append((kind, s, rng.randint(-1, 3), *bodies))
         else:
             s = next(n for n in range(scalars) if n not in used)
             first = rng.random() < 0.3
             statements.append(
-                (kind, s, rng.randint(0, 3), first, tree(rng, arrays, scalars, depth - 1, {*used, s}, host))
+                (kind, s, rng.randint(0, 3), first, tree(rng, arrays, scalars, depth - 1, {*used, s}, host, numbers))
             )
     return statements
 
@@ -210,27 +259,28 @@ def run_program(seed):
     arrays, scalars = rng.randint(3, 5), 3
     devices = DEVICES or rng.choice(["cpu", "cpu:2", "cpu:3"])
     start = [np.arange(4) * (n + 1) % MODULUS for n in range(arrays)]
-    model = Model([a.copy() for a in start], [0] * scalars)
+    model = Model([a.copy() for a in start], [0] * (scalars + 1))
     mine = [a.copy() for a in start]
     host = rng.random() < 0.4
-    program = tree(rng, arrays, scalars, 3, frozenset(), host)
-    way = rng.choice(["graph", "graph", "plain", "scope", "replay"])
+    way = rng.choice(["graph", "graph", "plain", "scope", "replay", "replay"])
+    program = tree(rng, arrays, scalars, 3, frozenset(), host, rng.random() < 0.5)
     with stf.context(devices=devices, use_graph=rng.random() < 0.3) as ctx:
         data = [ctx.logical_data(a) for a in mine]
-        counters = [ctx.logical_data_zeros((), np.int64) for _ in range(scalars)]
+        counters = [ctx.logical_data_zeros((), np.int64) for _ in range(scalars + 1)]  # the last is of no loop
         nodes = rng.choice([range(0), range(3), range(7), range(7)])
         emitter = Emitter(ctx, data, counters, rng.random() < 0.5, nodes)
-        graph = None
+        graph, varied = None, True
         if way == "graph":
             graph = ctx.task_graph(f"program {seed}")
-            if rng.random() < 0.5:
+            varied = rng.random() < 0.5
+            if varied:
                 emitter.factor = graph.param("factor", 1)
             with graph:
                 emitter.do(program)
-        varied = graph is None or not isinstance(emitter.factor, int)
         function = stf.replay(lambda parts, factor: emitter.do_with(factor, program))
-        for _ in range(rng.randint(1, 4)):
-            model.factor = rng.choice([1, 1, 2, 5]) if varied else 1
+        for _ in range(rng.randint(1, 9 if way == "replay" else 4)):
+            model.factor = rng.choice([1, 1, 2, 3, 5]) if varied else 1
+            model.asked = model.factor if graph is None else 1  # parameters of graphs have no values to ask for
             if graph is not None:
                 order = rng.sample(range(arrays), arrays) if rng.random() < 0.4 else list(range(arrays))
                 used = {use.data.id for use in graph._recording.uses}
@@ -239,7 +289,7 @@ def run_program(seed):
             elif way == "replay":
                 function(data, model.factor)
             elif way == "scope":
-                emitter.factor = model.factor
+                emitter.factor = emitter.asked = model.factor
                 emitter.scope(program)
             else:
                 emitter.do_with(model.factor, program)
@@ -248,7 +298,7 @@ def run_program(seed):
                 model.arrays = [before[k] for k in order]
             model.do(program)
             model.arrays = before
-            emitter.factor = model.factor = 1
+            emitter.factor = model.factor = emitter.asked = model.asked = 1
             between = tree(rng, arrays, scalars, 0, frozenset(), host)
             emitter.do(between)
             model.do(between)

@@ -88,15 +88,19 @@ def test_all_conflicts_are_ordered(devices):
 
 @pytest.mark.parametrize("share", [0.03, 0.3])
 def test_pieces_keep_that_order(share):
-    """Whatever nodes the host does, the others in pieces are done once, and after what they need."""
-    rng, cuts, joined = random.Random(1), 0, 0
+    """Whatever nodes the host does, the others in pieces are done once, and after what they need.
+
+    What somebody waits for is behind nothing that is not before it.
+    """
+    rng, cuts, joined, apart = random.Random(1), 0, 0, 0
     for seed in range(60):
         ctx, graph = recorded(seed, "cpu:3")
         with ctx:
             for part in all_parts(graph._recording):
                 program = part.program
                 hosts = {node for node in range(program.count) if rng.random() < share}
-                outline, graphs = cut(part, [[] for _ in range(program.count)], hosts, 1)
+                awaited = sorted(rng.sample(range(program.count), min(2, program.count))) if seed % 3 else None
+                outline, graphs, place_of = cut(part, [[] for _ in range(program.count)], hosts, 1, awaited)
                 numbers = {id(program.work_of(node)[0]): node for node in range(program.count) if program.work_of(node)}
                 done, edges = [], []
                 for number in range(outline.count):
@@ -104,9 +108,23 @@ def test_pieces_keep_that_order(share):
                 edges += [(a, b) for first, then in outline.edges() for a in done[first] for b in done[then]]
                 assert sorted(node for nodes in done for node in nodes) == sorted(numbers.values())
                 assert unordered(program, edges) == [], (seed, part.story)
+                if awaited:
+                    needed = up_to(program.edges(), set(awaited))
+                    asked = up_to(outline.edges(), {place_of[node] for node in awaited})
+                    assert {node for node in place_of if place_of[node] in asked} == needed, seed
+                    apart += len(needed) < program.count
                 cuts, joined = cuts + (graphs > 1), joined + max(map(len, done), default=0)
             graph.close()
-    assert cuts > 50 and joined > 500
+    assert cuts > 50 and joined > 500 and apart > 30
+
+
+def up_to(edges, nodes):
+    """Nodes, and all that is before them."""
+    found = set(nodes)
+    for first, then in sorted(edges, key=lambda edge: -edge[1]):
+        if then in found:
+            found.add(first)
+    return found
 
 
 def nodes_in(outline, number, numbers, edges):

@@ -14,7 +14,7 @@ cdef class GraphBackend(Port):
     cdef dict captures
     cdef dict recaptures
     cdef readonly list pools  # of the memory that bodies allocate
-    cdef int64_t node_of(self, int64_t event) except -1
+    cpdef int64_t node_of(self, int64_t event) except -1
     cdef int come_after(self, OpenNode node, EventSet waits) except -1
     cdef int64_t place_on_lane(self, OpenNode node) except -1
     cdef int put(self, int slot, tuple operation) except -1

@@ -264,8 +264,8 @@ class Driver:
         return 0, 0, 0, 0, [0] * (self.device_count + 1)
 
     def graph_statistics(self):
-        """Executable graphs that were made, that were updated for another graph, and that wait for one."""
-        return 0, 0, 0
+        """Executable graphs that were made, updated for another graph, and that wait for one; their bytes, the budget."""
+        return 0, 0, 0, 0, 0
 
     def close(self):
         """Give everything back; a closed driver may be closed again."""

@@ -405,7 +405,7 @@ cdef class CallersDriver(ReadbackDriver):
         return ReadbackDriver.statistics(self)
 
     def graph_statistics(self):
-        return self.store.made, self.store.updated, self.store.kept
+        return self.store.made, self.store.updated, self.store.kept, self.store.kept_bytes, self.store.budget
 
     def last_node(self, int64_t pointer):
         return last_node(pointer)

@@ -8,6 +8,7 @@ cdef class Executable:
 
 cdef class GraphStore:
     cdef readonly int64_t limit
+    cdef readonly int64_t budget
     cdef readonly int64_t nodes
     cdef readonly int64_t made
     cdef readonly int64_t updated

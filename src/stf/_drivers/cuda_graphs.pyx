@@ -99,7 +99,7 @@ cdef class GraphStore:
     """
 
     def __init__(self, int64_t limit):
-        self.limit = limit
+        self.limit = self.budget = limit
         self.streams = {}
         self.late = {}
         self.host_parts = {}
@@ -160,6 +160,11 @@ cdef class GraphStore:
     def kept(self):
         """How many executables wait for a graph."""
         return sum([len(known) for known in self.executables.values()])
+
+    @property
+    def kept_bytes(self):
+        """About what these take."""
+        return self.nodes * NODE_BYTES
 
     def close(self):
         """Give everything back, and keep nothing from now on."""

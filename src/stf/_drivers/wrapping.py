@@ -28,9 +28,9 @@ class WrappingDriver(Driver):
         streams, spare, workers, allocations, used = self.inner.statistics()
         return streams, spare, workers, allocations, used
 
-    def graph_statistics(self) -> tuple[int, int, int]:
-        made, updated, kept = self.inner.graph_statistics()
-        return made, updated, kept
+    def graph_statistics(self) -> tuple[int, int, int, int, int]:
+        made, updated, kept, nbytes, budget = self.inner.graph_statistics()
+        return made, updated, kept, nbytes, budget
 
     def stream_create(self, device: int) -> int:
         return int(self.inner.stream_create(device))

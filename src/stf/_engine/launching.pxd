@@ -33,6 +33,7 @@ cdef int follow_last(Engine engine, TaskCore task, Routine routine) except -1
 cdef int bring_entries(Engine engine, TaskCore task, Routine routine, list uses, object rebinding) except -1
 cdef int run_at_root(Engine engine, TaskCore task, Routine routine, object values, bint late, object rebinding) except -1
 cdef int take_writers(Use of) except -1
+cdef int bring_forward(object awaited) except -1
 cdef int set_finals(Data data, list places) except -1
 
 cdef bint has_content(Version version) noexcept

@@ -205,6 +205,8 @@ def submit_begun(engine: Engine, task: TaskCore, routine, needs, values, rebindi
                     last.update(core.version.writers)
             if routine.once:
                 take_writers(use)
+        if routine.awaited is not None:
+            bring_forward(routine.awaited)
     finally:
         engine.gate.leave()
     return 0
@@ -308,6 +310,18 @@ def take_writers(of: Use):
     inner: Version = of.version
     if inner is not None and inner.joined & WRITE:
         data.version.take_writers(inner)
+    return 0
+
+
+def bring_forward(awaited):
+    """Say of data that somebody waits for when they are there, and when they are read, not when the launch is over."""
+    for item, brought, read in zip(awaited.data, awaited.brought, awaited.read, strict=True):
+        version: Version = cython.cast(Data, item).version
+        version.writers.clear()
+        for event in brought:
+            version.writers.add(event)
+        for event in read:
+            version.readers.add(event)
     return 0
 
 

@@ -227,6 +227,10 @@ class Program:
         captured = [operation[3] for operation in known if operation[0] == CAPTURED and operation[3] is not None]
         return called + captured + self.blocks
 
+    def ends_with(self, nodes):
+        """Whether no node is last but these."""
+        return all([self.followed.items[node] or node in nodes for node in range(self.count)])
+
     def needs_of(self, node):
         """The nodes that one comes after."""
         return [self.needs.items[i] for i in range(self.first_need.items[node], self.first_need.items[node + 1])]

@@ -7,6 +7,8 @@ their longest way, and before the same one first, are a piece::
       └────▶ blur ─▶ edge                     while the host prints
 
 A piece never waits for what comes after it: both numbers only grow along edges.
+
+What somebody waits for is apart from the rest, too: a piece is before that, behind it, or beside both.
 """
 
 from __future__ import annotations
@@ -57,18 +59,43 @@ class Piece:
         return [flag for part in self.parts for flag in part.flags() if flag not in self.read]
 
 
+class Awaited:
+    """Data of a recording that somebody waits for: `brought` are the nodes that bring them, `read` those that read them.
+
+    They are lists by data, of nodes in `program`: that of the recording, or of its pieces; of events, when it was
+    launched.
+    """
+
+    def __init__(self, data: list[Any], program: Program, brought: list[list[int]], read: list[list[int]]) -> None:
+        self.data = data
+        self.program = program
+        self.brought = brought
+        self.read = read
+
+    def cut(self, recording: Any, where: int, memory: int) -> None:
+        """Have pieces in place of the recording's own program."""
+        routines = self.program.routines()
+        nodes = sorted({node for brought in self.brought for node in brought})
+        self.program, _, place_of = cut(recording, routines, _of_hosts(routines, where, memory), where, nodes)
+        self._map(place_of)
+
+    def note(self, events: Any) -> None:
+        """Have the events of all nodes in place of those."""
+        self._map(events)
+
+    def _map(self, found: Any) -> None:
+        self.brought = [[found[node] for node in nodes] for nodes in self.brought]
+        self.read = [[found[node] for node in nodes] for nodes in self.read]
+
+
 def in_pieces(recording: Any, where: int, memory: int) -> Program | None:
     """What a recording does, with graphs for its pieces; None where that is no better, or all is one piece."""
     program: Program = recording.program
     routines = program.routines()
-    hosts = {
-        node
-        for node, parts in enumerate(routines)
-        if parts is None or any(_is_the_hosts(part, where, memory) for part in parts)
-    }
+    hosts = _of_hosts(routines, where, memory)
     if not hosts or len(hosts) == program.count:
         return None
-    outline, graphs = cut(recording, routines, hosts, where)
+    outline, graphs, _ = cut(recording, routines, hosts, where)
     if not graphs:
         return None
     log.info(
@@ -80,18 +107,31 @@ def in_pieces(recording: Any, where: int, memory: int) -> Program | None:
     return outline
 
 
-def cut(recording: Any, routines: list[Any], hosts: set[int], where: int) -> tuple[Program, int]:
-    """A program of the pieces of a recording and its nodes `hosts`; and how many pieces that are graphs, for `where`.
+def _of_hosts(routines: list[Any], where: int, memory: int) -> set[int]:
+    """The nodes that the host does, by the nested programs of each."""
+    return {
+        node
+        for node, parts in enumerate(routines)
+        if parts is None or any(_is_the_hosts(part, where, memory) for part in parts)
+    }
 
-    `routines` are the nested programs of each node.
+
+def cut(
+    recording: Any, routines: list[Any], hosts: set[int], where: int, awaited: list[int] | None = None
+) -> tuple[Program, int, dict[int, int]]:
+    """A program of the pieces of a recording and its nodes `hosts`; what is up to the nodes `awaited` is apart.
+
+    Also how many pieces are graphs, for `where`, and where in that program each node is. `routines` are the nested
+    programs of each node.
     """
     program: Program = recording.program
     read = {flag for node in hosts for part in routines[node] or () for flag in part.flags()}
     before, after = _host_steps(program, hosts)
-    groups: dict[tuple[int, int], list[int]] = {}
+    sides = _sides(program, awaited)
+    groups: dict[tuple[int, int, int], list[int]] = {}
     for node in range(program.count):
-        key = (2 * before[node] + 1, node) if node in hosts else (2 * before[node], after[node])
-        groups.setdefault(key, []).append(node)
+        step = (2 * before[node] + 1, node) if node in hosts else (2 * before[node], after[node])
+        groups.setdefault((*step, sides[node]), []).append(node)
     outline, graphs = program.sharing(True), 0
     place_of: dict[int, int] = {}
     for key in sorted(groups):
@@ -106,7 +146,22 @@ def cut(recording: Any, routines: list[Any], hosts: set[int], where: int) -> tup
         else:
             number = outline.take(program, nodes[0], needs)
         place_of.update(dict.fromkeys(nodes, number))
-    return outline, graphs
+    return outline, graphs, place_of
+
+
+def _sides(program: Program, awaited: list[int] | None) -> list[int]:
+    """Of each node: 0 up to those awaited, 2 behind such nodes, 1 beside both; these only grow along edges."""
+    sides = [1 if awaited else 0] * program.count
+    for node in awaited or ():
+        sides[node] = 0
+    for node in reversed(range(program.count)):
+        if sides[node] == 0:
+            for need in program.needs_of(node):
+                sides[need] = 0
+    for node in range(program.count):
+        if sides[node] and any(sides[need] != 1 for need in program.needs_of(node)):
+            sides[node] = 2
+    return sides
 
 
 def _is_the_hosts(part: Any, where: int, memory: int) -> bool:

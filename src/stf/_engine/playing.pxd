@@ -27,6 +27,7 @@ cdef class Launch:
     cdef object calls  # of the graph that the launch is captured into, and that is launched here
     cdef object apart  # the launch of what has an outcome of its own in it
     cdef object whole  # the life of what is captured, and has the memory; None if it is played
+    cdef public object awaited  # data of a program that is played once, and after which nodes they are there
     cdef public object unread  # data that nobody looks at, whose copies are left out
     cdef object failed(self)
     cpdef int play(self, Program program, int slot, bint once) except -1

@@ -64,6 +64,8 @@ class Launch:
         try:
             for node in range(program.count):
                 events.add(self.play_node(program, node, start, events, needs))
+            if self.awaited is not None and self.awaited.program is program:
+                self.awaited.note(events.tolist())
         finally:
             self.is_once = was_once
             self.gather(program, start, events)
@@ -393,7 +395,7 @@ class Launch:
 
 if not cython.compiled:
     Launch.outcome = Launch.inputs = Launch.failure = Launch.marks = Launch.rebinding = Launch.binding = None
-    Launch.whole = Launch.calls = Launch.apart = None
+    Launch.whole = Launch.calls = Launch.apart = Launch.awaited = None
     Launch.is_once = Launch.called = Launch.expected = False
 
 

@@ -51,6 +51,7 @@ cdef class Routine:
     cdef readonly object turn
     cdef public unsigned long holder
     cdef public DriverGraph graph
+    cdef public object awaited  # data that somebody waits for, and where in it; None if that is the end, or unknown
     cpdef int run(self, Launch launch, int slot) except -1
     cpdef int put(self, Launch launch, int slot) except -1
     cpdef bint calls(self) except -1
@@ -69,5 +70,6 @@ cdef class Recording(Routine):
     cdef readonly Program outline  # the program in pieces; None as far as is known
     cdef bint was_outlined
     cdef bint is_piecemeal(self, Launch launch) except -1
+    cdef int run_awaited(self, Launch launch, int slot) except -1
 
 cpdef Version import_version(Engine engine, Data data)

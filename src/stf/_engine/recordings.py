@@ -20,7 +20,7 @@ except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
 from stf._engine import pieces, reductions, turns, waits
-from stf._engine.access import Data
+from stf._engine.access import Access, Data
 from stf._engine.captured import DriverGraph
 from stf._engine.deps import EventSet
 from stf._engine.failures import Failure, raise_failures
@@ -29,7 +29,6 @@ from stf._engine.scopes import Outcome, Version
 from stf.errors import TaskStateError
 
 if not cython.compiled:
-
     INVALID, SHARED, MODIFIED = 0, 1, 2
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
     COMPUTE, COPY_IN, COPY_OUT, HOST = 0, 1, 2, 3
@@ -206,8 +205,10 @@ def release_dropped(engine: Engine):
     engine.gate.leave()
 
 
-def close_scope(engine: Engine, scope, patient=False):
+def close_scope(engine: Engine, scope, patient=False, waiting=None):
     """End a scope; return its recording, or None if a task is open and the caller is `patient`.
+
+    Of the data of a task that is `waiting` the launch says when they are there, which may be long before its end.
 
     Raises
     ------
@@ -223,7 +224,9 @@ def close_scope(engine: Engine, scope, patient=False):
             if data.version.partials is not None:
                 reductions.combine(engine, data)
         failed = failures_in(scope)
+        awaited = None if waiting is None else awaited_by(waiting, scope)
         recording = Recording(engine, scope)
+        recording.awaited = awaited
         leave_scope(engine, scope)
     finally:
         engine.gate.leave()
@@ -231,6 +234,25 @@ def close_scope(engine: Engine, scope, patient=False):
         recording.close()
         raise_failures(failed[:1])
     return recording
+
+
+def awaited_by(task: TaskCore, scope: Scope):
+    """What brings the data of a task that waits; None if that is the whole program, or none of them is written."""
+    program: Program = scope.port.program
+    used = [cython.cast(Access, access).core for access in task.accesses]
+    written = [data for data in used if data.version.scope is scope and data.version.joined & WRITE]
+    brought, read = [], []
+    for data in written:
+        events = EventSet()
+        events.update(data.version.writers)
+        for replica in data.version.replicas:
+            if replica.state != INVALID:
+                events.update(replica.ready)
+        brought.append([scope.port.node_of(event) for event in events.tolist()])
+        read.append([scope.port.node_of(event) for event in data.version.readers.tolist()])
+    if not written or program.ends_with({node for nodes in brought for node in nodes}):
+        return None
+    return pieces.Awaited(written, program, brought, read)
 
 
 def failures_in(scope):
@@ -422,6 +444,7 @@ class Routine:
         self.turn = threading.RLock()  # of the launches of several threads, where that matters
         self.holder = 0  # the thread whose turn it is
         self.graph = None
+        self.awaited = None
 
     def run(self, launch, slot):
         """Do the work of a launch after what is on a slot; return the slot after it."""
@@ -511,12 +534,23 @@ class Recording(Routine):
 
     def run(self, launch, slot):
         """Do it: node by node at first, as one graph of the driver's where there are such and it comes again."""
+        if self.awaited is not None:
+            return self.run_awaited(launch, slot)
         done: cython.int = self.graph.launch(launch, self, slot)
         if done >= 0:
             return done
         if self.graph.refusal is not None and self.is_piecemeal(launch):
             return launch.play(self.outline, slot, self.once)
         return self.put(launch, slot)
+
+    def run_awaited(self, launch, slot):
+        """Do it, once, with what somebody waits for apart from the rest."""
+        where: cython.int = launch.task.where
+        if launch.engine.root.enqueues(where) and not launch.engine.root.captured:
+            self.awaited.cut(self, where, launch.engine.affine[where])
+            self.outline, self.was_outlined = self.awaited.program, True
+        launch.awaited = self.awaited
+        return launch.play(self.awaited.program, slot, self.once)
 
     def is_piecemeal(self, launch):
         """Whether some of it can be graphs; found out once."""

@@ -30,6 +30,11 @@ class Statistics:
         Copies into a user's own array, by the place they came from.
     pending
         Tasks submitted and not known to have ended.
+    graphs_made, graphs_updated
+        Executable CUDA graphs that were made, and that were updated instead to be another graph of the same shape; with
+        `stf.Resources`, of all contexts that share them.
+    graphs_kept, graphs_kept_bytes, graph_cache_bytes
+        Executable CUDA graphs that wait for such a graph, about what they take, and what they may take at most.
     """
 
     tasks: Mapping[str, int] = field(default_factory=dict)
@@ -43,6 +48,11 @@ class Statistics:
     frees: Mapping[str, int] = field(default_factory=dict)
     write_backs: Mapping[str, int] = field(default_factory=dict)
     pending: int = 0
+    graphs_made: int = 0
+    graphs_updated: int = 0
+    graphs_kept: int = 0
+    graphs_kept_bytes: int = 0
+    graph_cache_bytes: int = 0
 
     @property
     def total_tasks(self) -> int:
@@ -66,6 +76,7 @@ class Statistics:
         lines += self._routes()
         lines.append(f"memory: {sum(self.allocations.values())} allocations")
         lines += self._memory()
+        lines += [f"CUDA graphs: {_graphs(self)}"] if self.graphs_made else []
         return "\n".join(lines)
 
     def _routes(self) -> list[str]:
@@ -101,8 +112,8 @@ class DriverStatistics:
         Live allocations, and their bytes by place.
     graphs_made, graphs_updated
         Executable CUDA graphs that were made, and that were updated instead to be another graph of the same shape.
-    graphs_kept
-        Executable CUDA graphs that wait for such a graph.
+    graphs_kept, graphs_kept_bytes, graph_cache_bytes
+        Executable CUDA graphs that wait for such a graph, about what they take, and what they may take at most.
     """
 
     streams: int = 0
@@ -113,15 +124,15 @@ class DriverStatistics:
     graphs_made: int = 0
     graphs_updated: int = 0
     graphs_kept: int = 0
+    graphs_kept_bytes: int = 0
+    graph_cache_bytes: int = 0
 
     def __str__(self) -> str:
         text = f"{self.streams} streams in use and {self.spare_streams} spare, {self.workers} workers, "
         text += f"{self.allocations} allocations"
         used = ", ".join(f"{format_bytes(nbytes)} on {place}" for place, nbytes in self.used_bytes.items() if nbytes)
         text = f"{text} ({used})" if used else text
-        if self.graphs_made:
-            text += f", {self.graphs_made} graphs made, {self.graphs_updated} updated, {self.graphs_kept} kept"
-        return text
+        return f"{text}, {_graphs(self)}" if self.graphs_made else text
 
 
 @dataclass(frozen=True)
@@ -148,6 +159,11 @@ class ResourceStatistics:
 
     def __str__(self) -> str:
         return "\n".join(f"{name}: {driver}" for name, driver in self.drivers.items()) or "no drivers yet"
+
+
+def _graphs(told: Statistics | DriverStatistics) -> str:
+    kept = f"{told.graphs_kept} kept ({format_bytes(told.graphs_kept_bytes)} of {format_bytes(told.graph_cache_bytes)})"
+    return f"{told.graphs_made} graphs made, {told.graphs_updated} updated, {kept}"
 
 
 def _counts(title: str, counts: Mapping[str, int]) -> list[str]:
