@@ -264,7 +264,7 @@ class Driver:
         return 0, 0, 0, 0, [0] * (self.device_count + 1)
 
     def graph_statistics(self):
-        """Executable graphs that were made, updated for another graph, and that wait for one; their bytes, the budget."""
+        """Executable graphs that were made, that were updated, that wait to be; the bytes of these, and the budget."""
         return 0, 0, 0, 0, 0
 
     def close(self):

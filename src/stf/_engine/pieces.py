@@ -60,7 +60,7 @@ class Piece:
 
 
 class Awaited:
-    """Data of a recording that somebody waits for: `brought` are the nodes that bring them, `read` those that read them.
+    """Data of a recording that somebody waits for: the nodes by which they are `brought`, and by which they are `read`.
 
     They are lists by data, of nodes in `program`: that of the recording, or of its pieces; of events, when it was
     launched.
