@@ -180,7 +180,8 @@ def test_not_a_number_and_zeros_are_themselves(ctx, lX):
 
 @stf.task
 def set_to(x: stf.Write, k):
-    x[...] = k
+    x[...] = 1
+    x *= k
 
 
 def test_arithmetic_of_scalar_data(ctx, lS):

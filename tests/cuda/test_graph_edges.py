@@ -47,12 +47,20 @@ def touched(node):
         copy = asked(driver.cuGraphMemcpyNodeGetParams(node))
         return [(int(copy.dstDevice) or int(copy.dstHost), True), (int(copy.srcDevice) or int(copy.srcHost), False)]
     if kind == types.CU_GRAPH_NODE_TYPE_KERNEL:
-        given = int(asked(driver.cuGraphKernelNodeGetParams(node)).kernelParams)
-        pointers = ctypes.cast(given, ctypes.POINTER(ctypes.c_void_p))
-        x, y = (ctypes.c_uint64.from_address(pointers[i]).value for i in range(2))
+        x, y = pointers_of(asked(driver.cuGraphKernelNodeGetParams(node)))
         return [(x, True), (y, False)]
     assert kind == types.CU_GRAPH_NODE_TYPE_EMPTY, kind
     return []
+
+
+def pointers_of(launch):
+    """The first two arguments of a kernel node: one by one, or in a block of all."""
+    if int(launch.kernelParams):
+        given = ctypes.cast(int(launch.kernelParams), ctypes.POINTER(ctypes.c_void_p))
+        return [ctypes.c_uint64.from_address(given[i]).value for i in range(2)]
+    extra = ctypes.cast(int(launch.extra), ctypes.POINTER(ctypes.c_uint64))
+    place = next(i for i in range(0, 8, 2) if extra[i] == 1)  # CU_LAUNCH_PARAM_BUFFER_POINTER
+    return list((ctypes.c_uint64 * 2).from_address(extra[place + 1]))
 
 
 def unordered(graph, without=None):
