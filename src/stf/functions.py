@@ -129,7 +129,8 @@ class TaskFunction:
         self.adopt(task, context)
         fn = snapshot(self.fn, task) if self.closes else self.fn
         engine = cython.cast("Engine", task.engine)
-        check_params(engine, values)
+        if len(values) > self.accessed:
+            check_params(engine, values)
         body = None
         try:
             begin_body(task)
