@@ -96,15 +96,16 @@ class Arithmetic:
         if method != "__call__" or options or function.nout != 1:
             return self._refuse_function(function)
         symbol: Any = OPERATORS.get(function.__name__)
-        if symbol in COMPARISONS:
+        if symbol in SWAPPED:
             one, other = operands
-            return symbol(one, other) if isinstance(one, Arithmetic) else SWAPPED[symbol](other, one)
-        found = self._combine(symbol or function, *operands)
+            comparison, other = (symbol, other) if one is self else (SWAPPED[symbol], one)
+            found = self._compare(comparison, other)
+        else:
+            found = self._combine(symbol or function, *operands)
         return self._refuse_function(function) if found is NotImplemented else found
 
 
-COMPARISONS = (operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne)
-SWAPPED = {
+SWAPPED = {  # comparisons, and what they are from the other side
     operator.lt: operator.gt,
     operator.le: operator.ge,
     operator.gt: operator.lt,

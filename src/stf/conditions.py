@@ -124,6 +124,8 @@ class Scalar(Arithmetic):
         return Value(operation, *operands) if all(map(is_operand, operands)) else self._not_scalar()
 
     def _compare(self, operation: Callable[..., Any], other: Any) -> Any:
+        if operation in (operator.eq, operator.ne):  # by NumPy's functions: as `==` says it
+            return (self is other) == (operation is operator.eq)
         found = compared(operation, self, other)
         return self._not_scalar() if found is None else found
 

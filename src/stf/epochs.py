@@ -44,13 +44,17 @@ class Epoch:
         engine = self.engine
         if self.thread not in (0, threading.get_ident()):
             return  # no part of this one
+        scope = engine.scope
+        if scope is not None and scope.thread == threading.get_ident() and scope is not self.scope:
+            return  # of a recording of this thread's, for which others may be waiting
         if self.implicit and any(data.parent is not None for data in (*engine.dropped, *engine.deferred)):
             self.step_out()  # tiles go, and what they were cut from can be used again
             recordings.release_dropped(engine)
         self._let_launch()
-        if task.in_place or task.kind == "wait":
+        if task.in_place or task.kind == "wait" or (self.implicit and task.kind == "graph"):
             if self.scope is not None and engine.scope is self.scope:
                 self.flush(task)
+                self._let_launch()  # another thread may have been first
         elif engine.scope is None and not self.launcher and not any(d.parent is not None for d in engine.deferred):
             with engine.gate:
                 if engine.scope is None and recordings.last_open(engine) is None and not self.launcher:
@@ -58,6 +62,8 @@ class Epoch:
 
     def suits(self, task: Any) -> bool:
         """Whether a task may begin now, inside of the engine; else `before` is asked again."""
+        if self.launcher and self._is_to_come():
+            return False  # what it comes after was gathered, and is not submitted yet
         recorded = self.engine.scope is not None and self.engine.scope is self.scope
         return not (self.implicit and recorded and (task.in_place or task.kind in ("wait", "graph")))
 
@@ -109,11 +115,19 @@ class Epoch:
 
     def _let_launch(self) -> None:
         """Wait while another thread launches what this one's tasks may depend on."""
-        if self.launcher and self.launcher != threading.get_ident():
-            mine = [task for task in self.engine.opened() if task.thread == threading.get_ident()]
-            if not mine:  # else that launch may be waiting for this thread
-                with self.lock:
-                    pass
+        if self._is_to_come():
+            with self.lock:
+                pass
+
+    def _is_to_come(self) -> bool:
+        """Whether another thread launches, and this one may wait for that: it is not what that waits for."""
+        me = threading.get_ident()
+        if self.launcher in (0, me) or self.thread not in (0, me):
+            return False
+        scope = self.engine.scope
+        if scope is not None and scope.thread == me:
+            return False
+        return not self.engine.runs_body(me) and not any(task.thread == me for task in self.engine.opened())
 
     def _task(self) -> Any:
         """The task of a launch."""
@@ -150,6 +164,7 @@ class GraphScope:
         context = self._context
         context._must_be_open()
         engine = context.engine
+        recordings.join_tiles(engine)
         if engine.scope is None and engine.epoch is None:  # else it is part of what is recorded already
             self._epoch = engine.epoch = Epoch(context, False, "graph_scope")
         return self

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from stf import options
-from stf._engine import playing, recordings
+from stf._engine import playing, recordings, turns
 from stf._engine.access import DataHandle
 from stf._engine.rebinding import Rebinding
 from stf._engine.routines import Branch, Flag, Repeat, While
@@ -119,18 +119,18 @@ class RecordingBuilder:
         self.story = story
         self.scope: Any = None
 
-    def open(self) -> None:
-        """Record from here on."""
-        engine = self.engine
-        with engine.gate:
-            self.scope = recordings.open_scope(engine, engine.make_graph_port(), threading.get_ident(), self.story)
+    def open(self, patient: bool = True, patience: float | None = None) -> None:
+        """Record from here on, when other threads have ended their tasks and recordings.
 
-    def open_in_turn(self) -> None:
-        """Record from here on, when other threads have ended their tasks and recordings; they wait for this one."""
+        They wait for this one, if it is `patient`. TaskStateError if they don't let it for so many seconds.
+        """
         port, thread = self.engine.make_graph_port(), threading.get_ident()
+        patience = turns.PATIENCE_S if patience is None else patience
+        self.launch_before()
+        recordings.join_tiles(self.engine)
         while self.scope is None:
             self.launch_before()
-            self.scope = recordings.open_in_turn(self.engine, port, thread, self.story)
+            self.scope = recordings.open_in_turn(self.engine, port, thread, self.story, patient, patience)
 
     def close(self, needed: Any = None) -> Any:
         """Return what was recorded; with `needed`, what others need by data, so that it can run again."""
@@ -175,7 +175,7 @@ class TaskGraph(GraphCore):
         super().__init__(name, weakref.ref(context))
         self._recorder: RecordingBuilder | None = None
         self._closed = False
-        self.waits_for_others = False  # threads, and they for it, while it is recorded
+        self.patience: float | None = None  # if others wait for its recording: how many seconds it waits for them
         context._graphs[id(self)] = weakref.ref(self)
 
     def param(self, name: str, default: Any) -> Param:
@@ -203,16 +203,13 @@ class TaskGraph(GraphCore):
         context = self._context_ref() or self._context
         context._must_be_open()
         recorder = RecordingBuilder(context, f"graph '{self.name}'")
-        if self.waits_for_others:
-            recorder.open_in_turn()
-        else:
-            recorder.launch_before()
-            if context.engine.scope is not None:
-                raise TaskStateError(
-                    f"graph '{self.name}' cannot be recorded inside of {context.engine.scope.story}; record it before, "
-                    "and launch it there"
-                )
-            recorder.open()
+        recorder.launch_before()
+        scope = context.engine.scope
+        if scope is not None and scope.thread == threading.get_ident():
+            raise TaskStateError(
+                f"graph '{self.name}' cannot be recorded inside of {scope.story}; record it before, and launch it there"
+            )
+        recorder.open(self.patience is not None, self.patience)
         self._recorder = recorder
         return self
 
@@ -381,7 +378,6 @@ class Block:
 
     def _begin(self) -> None:
         self._context._must_be_open()
-        self._recorder.launch_before()
         self._recorder.open()
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:

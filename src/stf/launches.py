@@ -18,7 +18,7 @@ def submit_routine(context, routine, name, values=None, rebinding=None):
     engine = context.engine
     epoch = engine.epoch
     task = context.make_launch(name)
-    if epoch is None or not epoch.implicit or (engine.scope is not None and engine.scope is not epoch.scope):
+    if epoch is None or not epoch.implicit or is_inside(engine, epoch):
         launching.submit(engine, task, routine, values, rebinding)
         return 0
     with epoch.lock:
@@ -29,6 +29,12 @@ def submit_routine(context, routine, name, values=None, rebinding=None):
         finally:
             epoch.launcher = before
     return 0
+
+
+def is_inside(engine, epoch):
+    """Whether this thread has a recording open that is no gathering of tasks."""
+    scope = engine.scope
+    return scope is not None and scope is not epoch.scope and scope.thread == threading.get_ident()
 
 
 @cython.cclass

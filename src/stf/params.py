@@ -102,12 +102,13 @@ class Param(Arithmetic, Asked):
         return DerivedParam(operation, operands) if all(map(is_known_later, operands)) else NotImplemented
 
     def _compare(self, operation: Callable[..., Any], other: Any) -> Any:
-        return self.refuse() if is_known_later(other) else NotImplemented  # data make a condition of it
+        is_ours = isinstance(other, Arithmetic) and not isinstance(other, Param)
+        return NotImplemented if is_ours else self.refuse()  # data make a condition of it
 
     def _refuse_function(self, function: Any) -> Any:
         return self.refuse()
 
-    def refuse(self, *_: Any) -> Any:
+    def refuse(self, *_: Any, **__: Any) -> Any:
         """Raise ValueNeededError: who asks needs the value while it is recorded."""
         for base in self.bases:
             base.is_needed = True
@@ -142,6 +143,8 @@ class Param(Arithmetic, Asked):
     __iter__ = __len__ = __contains__ = __array__ = refuse
 
     def __repr__(self) -> str:
+        for base in self.bases:
+            base.is_needed = True  # who reads it might decide by it
         return f"<parameter {self.name}={self.default!r}>"
 
 
@@ -173,14 +176,18 @@ class DerivedParam(Param):
 
 
 def is_known_later(value: Any) -> bool:
-    """Whether it may be computed with at each launch: a parameter, a number or an array of NumPy's."""
-    return isinstance(value, (Param, bool, int, float, complex, np.generic)) or type(value) is np.ndarray
+    """Whether it may be computed with at each launch: a parameter or a number, which cannot change in place."""
+    return isinstance(value, (Param, bool, int, float, complex, np.generic))
 
 
-def refuse_hidden(container: Any) -> None:
-    """Raise ValueNeededError for parameters in a container, which those who get it would take for numbers."""
+def refuse_hidden(container: Any, around: tuple[int, ...] = ()) -> None:
+    """Raise ValueNeededError for parameters in a container, which those who get it would take for numbers.
+
+    It is in others, which are `around`, by identity.
+    """
+    inner = (*around, id(container))
     for item in container.values() if isinstance(container, dict) else container:
         if isinstance(item, Param):
             item.refuse()
-        elif type(item) in CONTAINERS:
-            refuse_hidden(item)
+        elif type(item) in CONTAINERS and id(item) not in inner:
+            refuse_hidden(item, inner)

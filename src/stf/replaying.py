@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from stf import config, sameness
+from stf._engine.turns import TurnError
 from stf.errors import CaptureError, ContextClosedError, GraphClosedError, TaskStateError
 from stf.graphs import TaskGraph
 from stf.likeness import NUMBER, OBJECT, SEVERAL, Entry, Likeness, ReplayCore, mark_of
-from stf.params import Param, ValueNeededError
+from stf.params import Param, ValueNeededError, refuse_hidden
 from stf.signatures import Numbers, Part, Signature, closure_of, data_in, differences, is_content, key_of, used_cells
 
 __all__ = ["ReplayFunction", "replay"]
@@ -22,6 +23,7 @@ __all__ = ["ReplayFunction", "replay"]
 VARIADIC = inspect.Parameter.VAR_POSITIONAL
 KEPT = 8  # recordings of a function; the ninth takes the place of the one that was used the longest ago
 KNOWN = 64  # signatures that are known, with a recording or without
+PATIENCE_S = 1.0  # how long a recording waits for tasks and recordings of other threads, before the call runs as it is
 log = logging.getLogger("stf")
 
 
@@ -36,10 +38,14 @@ def replay(fn: Any = None, *, static: Iterable[str] = ()) -> Any:
     launch gives its own. Numbers that the function itself needs, as in ``range(n)`` or ``if n > 2``, stay part of the
     signature; so do those named in `static`.
 
-    Lists, tuples, dicts, sets, NumPy arrays (up to 1 MiB), namespaces and dataclasses are compared by what they
-    contain, other objects that can't be hashed by identity. A container in the closure that the function itself
-    changes, such as a log, is not compared. Global variables and attributes of other objects are not looked at;
-    ``STF_VALIDATE=1`` finds what that hides.
+    Lists, dicts, sets and the like, namespaces and dataclasses are compared by what they contain; a NumPy array must be
+    the same one, with the same content (up to 1 MiB); other objects that can't be hashed must be the same. A container
+    in the closure that the function itself changes, such as a log, is not compared from then on. Global variables,
+    attributes of other objects, and ``type(k) is float`` of a parameter are not seen; ``STF_VALIDATE=1`` runs the
+    function at each call and compares what it submits.
+
+    What the recorded call returned, all calls return: data that the function makes are the same in each of them, and
+    hold what the last one computed.
 
     Python in the function that is no task runs only when it is recorded.
 
@@ -306,6 +312,8 @@ class ReplayFunction(ReplayCore):
             graph, result = self._recorded(context, bound, values)
         except ValueNeededError:
             raise
+        except TurnError:
+            return self._fn(*bound.args, **bound.kwargs)  # another thread records, or has a task open
         except Exception as error:
             entry.reason = f"not recorded, since it raised {type(error).__name__}: {error}"
             raise
@@ -338,13 +346,14 @@ class ReplayFunction(ReplayCore):
     def _recorded(self, context: Any, bound: inspect.BoundArguments, values: dict[str, Any]) -> tuple[TaskGraph, Any]:
         """Record the call, with parameters for some numbers; ValueNeededError if the function needs theirs."""
         graph = context.task_graph(self._name)
-        graph.waits_for_others = True
+        graph.patience = PATIENCE_S
         params = {name: graph.param(name, value) for name, value in values.items()}
         call = self._signature.bind_partial()
         call.arguments.update({**bound.arguments, **params})
         try:
             with graph:
                 result = self._fn(*call.args, **call.kwargs)
+                refuse_hidden([result])
         except TaskStateError as error:
             error.add_note(
                 f"'{self._name}' is recorded for replay: it cannot wait for data, or branch on them, on the host; use "
@@ -364,7 +373,10 @@ class ReplayFunction(ReplayCore):
     def _compare(self, context: Any, entry: Entry, bound: inspect.BoundArguments) -> None:
         """Record again, and see that it is the same (STF_VALIDATE)."""
         first_data = context.engine.next_data
-        graph, _ = self._recorded(context, bound, given_in(entry.key, bound.arguments))
+        try:
+            graph, _ = self._recorded(context, bound, given_in(entry.key, bound.arguments))
+        except TurnError:
+            return  # another thread records, or has a task open
         known = sameness.story_of(entry.graph, entry.first_data)
         now = sameness.story_of(graph, first_data)
         graph.close()

@@ -49,6 +49,7 @@ class Teller:
     def __init__(self, first_data: int) -> None:
         self._first_data = first_data
         self._new: dict[int, int] = {}
+        self._are_views = False  # arrays are those of data, which are told elsewhere
 
     def program(self, program: Any) -> list[Any]:
         """(nodes before, place, operations) of each node."""
@@ -125,16 +126,29 @@ class Teller:
         """A function, with what it holds."""
         if isinstance(fn, functools.partial):
             return self.function(fn.func), self.value(fn.args), self.value(fn.keywords)
+        owner = getattr(fn, "__self__", None)
+        if owner is not None and hasattr(fn, "__func__"):
+            return self.function(fn.__func__), self.fields(owner)
         code = getattr(fn, "__code__", None)
         if code is None:
             return type(fn), {name: self.value(value) for name, value in getattr(fn, "__dict__", {}).items()}
-        cells = []
+        cells: list[Any] = []
         for cell in fn.__closure__ or ():
             try:
-                cells.append(self.value(cell.cell_contents, fn))
+                content = cell.cell_contents
             except ValueError:
                 cells.append(None)
+                continue
+            before, self._are_views = self._are_views, (getattr(fn, "__module__", None) or "").startswith("stf.")
+            cells.append(self.value(content, fn))
+            self._are_views = before
         return code, self.value(fn.__defaults__), self.value(fn.__kwdefaults__), cells
+
+    def fields(self, owner: Any) -> Any:
+        """An object whose method is a body: what of it are plain values."""
+        kinds = (bool, int, float, complex, str, np.generic, np.ndarray, list, tuple, dict, DataHandle, type(None))
+        known = vars(owner) if hasattr(owner, "__dict__") else {}
+        return type(owner), {name: self.value(item) for name, item in known.items() if isinstance(item, kinds)}
 
     def value(self, value: Any, around: Any = None) -> Any:
         """A value that a body gets or holds."""
@@ -151,7 +165,7 @@ class Teller:
         if isinstance(value, DataHandle):
             return self.data(value.core.id)
         if isinstance(value, np.ndarray) and value.dtype != object:
-            return value.dtype.str, value.shape, value.tobytes()
+            return value.dtype.str, value.shape, None if self._are_views else value.tobytes()
         if hasattr(value, "__cuda_array_interface__"):
             return type(value)
         return type(value) if type(value).__hash__ is object.__hash__ else key_of(value)  # type: ignore[comparison-overlap]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import array
+import collections
 import dataclasses
 import dis
 import numbers
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +20,9 @@ __all__ = ["Numbers", "Part", "Signature", "closure_of", "data_in", "differences
 
 ENOUGH = 3  # values of a number, and it is a parameter
 COMPARED = 1 << 20  # bytes of an array of NumPy's up to which its content counts, and not just which one it is
+
+EXACT = frozenset((int, bool, str, bytes, type(None)))  # what is equal is the same
+CONTAINERS = (Mapping, Sequence, Set, collections.deque, bytearray, array.array, np.ndarray, types.SimpleNamespace)
 
 
 class Part(NamedTuple):
@@ -38,9 +43,7 @@ class Part(NamedTuple):
             return f"{self.name} any {self.kind.__name__}"
         if self.kind is DataHandle:
             return f"{self.name} data {self.value}"
-        told = str(self.value) if is_number(self.value) or isinstance(self.value, (str, bool)) else ""
-        known_by_itself = self.kind in (type(self.value), str) or isinstance(self.value, str)
-        return f"{self.name} {told if told and known_by_itself and len(told) < 40 else self.kind.__name__}"
+        return f"{self.name} {in_short((self.kind, self.value))}"
 
 
 Signature = tuple[Part, ...]
@@ -80,59 +83,91 @@ class Numbers:
         return Part(name, *key_of(value))
 
 
+def in_short(key: tuple[Any, Any]) -> str:
+    """What a key is of, in a few words."""
+    kind, value = key
+    if kind is DataHandle:
+        return f"data {value}"
+    if kind in (list, tuple) and isinstance(value, tuple):
+        told = ", ".join(map(in_short, value[:9]))
+    else:
+        told = str(value) if kind in EXACT or isinstance(value, (str, float)) else ""
+    return told if 0 < len(told) < 40 else kind.__name__
+
+
 def is_number(value: Any) -> bool:
     """Whether it is a number, and no truth value."""
     return not isinstance(value, (Param, bool, np.bool_)) and isinstance(value, (numbers.Number, np.number))
 
 
-def key_of(value: Any) -> tuple[Any, Any]:
-    """What must be equal for a recording to hold: its type, and what is to be compared of it."""
+def key_of(value: Any, around: tuple[int, ...] = ()) -> tuple[Any, Any]:
+    """What must be equal for a recording to hold: its type, and what is to be compared of it.
+
+    `around` are the containers that it is in, by identity.
+    """
+    kind = type(value)
+    if kind in EXACT or (kind is float and value and value == value):
+        return kind, value
     if isinstance(value, DataHandle):
         return DataHandle, value.core.id
     if is_number(value):
-        return type(value), repr(value)  # zeros may differ in their signs, and a NaN is itself
-    if isinstance(value, (list, tuple)):
-        return type(value), tuple(key_of(item) for item in value)
-    if isinstance(value, dict):
-        return type(value), tuple((key_of(key), key_of(item)) for key, item in value.items())
-    if isinstance(value, (set, frozenset)):
-        return type(value), frozenset(key_of(item) for item in value)
-    if isinstance(value, np.ndarray) and value.dtype == object:
-        return type(value), (value.shape, tuple(key_of(item) for item in value.ravel()))
-    if isinstance(value, np.ndarray) and value.nbytes <= COMPARED:
-        return type(value), (id(value), value.dtype.str, value.shape, value.strides, value.tobytes())
-    if has_fields(value):
-        return type(value), tuple((name, key_of(item)) for name, item in vars(value).items())
+        return kind, repr(value)  # zeros may differ in their signs, and a NaN is itself
+    if is_content(value):
+        if id(value) in around:
+            return kind, around.index(id(value))
+        return kind, content_of(value, (*around, id(value)))
     try:
         hash(value)
     except TypeError:
-        return type(value), id(value)
-    return type(value), id(value) if hasattr(value, "__dlpack__") else value  # of which == is an array
+        return kind, id(value)
+    return kind, id(value) if hasattr(value, "__dlpack__") else value  # of which == is an array
+
+
+def content_of(value: Any, around: tuple[int, ...]) -> Any:
+    """What a container holds, to be compared."""
+    if isinstance(value, np.ndarray):
+        if value.dtype == object:
+            return value.shape, tuple(key_of(item, around) for item in value.ravel())
+        if value.nbytes > COMPARED:
+            return id(value)
+        return id(value), value.dtype.str, value.shape, value.strides, value.tobytes()
+    if isinstance(value, (bytearray, array.array)):
+        return bytes(value)
+    if isinstance(value, Mapping):
+        return tuple((key_of(key, around), key_of(item, around)) for key, item in value.items())
+    if isinstance(value, Set):
+        return frozenset(key_of(item, around) for item in value)
+    if isinstance(value, (Sequence, collections.deque)):
+        return tuple([key_of(item, around) for item in value])
+    return tuple((name, key_of(getattr(value, name, None), around)) for name in fields_of(value))
 
 
 def is_content(value: Any) -> bool:
     """Whether a value is a container, which is known by what it contains."""
-    return isinstance(value, (list, tuple, dict, set, np.ndarray)) or has_fields(value)
+    if isinstance(value, (str, bytes, range, memoryview)):
+        return False
+    return isinstance(value, CONTAINERS) or dataclasses.is_dataclass(type(value))
 
 
-def has_fields(value: Any) -> bool:
-    """Whether an object is no more than its fields: a dataclass's, that are not hashed otherwise, or a namespace."""
-    if isinstance(value, types.SimpleNamespace):
-        return True
-    return dataclasses.is_dataclass(value) and type(value).__hash__ is None and hasattr(value, "__dict__")
+def fields_of(value: Any) -> Iterable[str]:
+    """The names of what a namespace or a dataclass is made of."""
+    return vars(value) if isinstance(value, types.SimpleNamespace) else [f.name for f in dataclasses.fields(value)]
 
 
-def data_in(values: Iterable[Any]) -> Iterator[Any]:
-    """Logical data among arguments, in containers too."""
+def data_in(values: Iterable[Any], around: tuple[int, ...] = ()) -> Iterator[Any]:
+    """Logical data among arguments, in containers too; those are in others, which are `around`, by identity."""
     for value in values:
+        inner = (*around, id(value))
         if isinstance(value, DataHandle):
             yield value
+        elif id(value) in around:
+            continue
         elif isinstance(value, (list, tuple, set, frozenset)):
-            yield from data_in(value)
+            yield from data_in(value, inner)
         elif isinstance(value, dict):
-            yield from data_in(value.values())
+            yield from data_in(value.values(), inner)
         elif isinstance(value, np.ndarray) and value.dtype == object:
-            yield from data_in(value.ravel())
+            yield from data_in(value.ravel(), inner)
         elif hasattr(value, "parts") and hasattr(value, "expand_mode"):
             yield from value.parts
 

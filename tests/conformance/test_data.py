@@ -9,7 +9,7 @@ import weakref
 
 import numpy as np
 import pytest
-from helpers import content, is_read_only, put, queued
+from helpers import content, increment, is_read_only, put, queued
 
 import stf
 
@@ -483,3 +483,28 @@ def test_hint_of_what_is_no_array(ctx):
             TypeError, match=r"'X' is not an array: open it in a task \(lX.read\(\), lX.rw\(\)\), or wait for"
         ):
             use(lX)
+
+
+@pytest.mark.parametrize("way", ["task", "repeat", "if", "graph", "scope"])
+def test_data_whose_tiles_were_dropped_are_whole_in_recordings(ctx, way):
+    x = ctx.logical_data(np.zeros(8), name="x")
+    tiles = x.tiles(4)
+    increment(tiles[0])
+    del tiles
+    if way == "task":
+        increment(x)
+    elif way == "repeat":
+        with ctx.repeat(1):
+            increment(x)
+    elif way == "if":
+        with ctx.if_(ctx.logical_data_full((), 1.0) > 0):
+            increment(x)
+    elif way == "graph":
+        g = ctx.task_graph()
+        with g:
+            increment(x)
+        g.launch()
+    else:
+        with ctx.graph_scope():
+            increment(x)
+    assert x.numpy().tolist() == [2.0] * 4 + [1.0] * 4

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import array
+import collections
 import dataclasses
 import logging
+import random
+import sys
 import threading
+import time
 import types
 
 import numpy as np
@@ -12,8 +17,8 @@ import pytest
 from helpers import add, increment
 
 import stf
-
-STEPS = 1
+from stf import replaying
+from stf._engine import turns
 
 
 @dataclasses.dataclass
@@ -22,12 +27,41 @@ class Options:
     steps: int = 1
 
 
+@dataclasses.dataclass(slots=True)
+class Slotted:
+    factor: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    factors: list
+
+
+@dataclasses.dataclass(unsafe_hash=True)
+class Hashed:
+    factor: float
+
+
+def cyclic(value):
+    items = [value]
+    items.append({"around": items})
+    return items
+
+
 CONTAINERS = {  # a value, and how it changes in place
     "list": (lambda: [1.0], lambda c: c.__setitem__(0, 5.0), lambda c: c[0]),
     "nested": (lambda: {"a": [1.0, (2,)]}, lambda c: c["a"].__setitem__(0, 5.0), lambda c: c["a"][0]),
     "set": (lambda: {1.0}, lambda c: (c.clear(), c.add(5.0)), lambda c: next(iter(c))),
     "array": (lambda: np.ones(3), lambda c: c.__setitem__(0, 5.0), lambda c: float(c[0])),
     "dataclass": (lambda: Options(1.0), lambda c: setattr(c, "factor", 5.0), lambda c: c.factor),
+    "dataclass with slots": (lambda: Slotted(1.0), lambda c: setattr(c, "factor", 5.0), lambda c: c.factor),
+    "frozen dataclass": (lambda: Frozen([1.0]), lambda c: c.factors.__setitem__(0, 5.0), lambda c: c.factors[0]),
+    "hashed dataclass": (lambda: Hashed(1.0), lambda c: setattr(c, "factor", 5.0), lambda c: c.factor),
+    "deque": (lambda: collections.deque([1.0]), lambda c: c.__setitem__(0, 5.0), lambda c: c[0]),
+    "bytearray": (lambda: bytearray([1]), lambda c: c.__setitem__(0, 5), lambda c: float(c[0])),
+    "array.array": (lambda: array.array("d", [1.0]), lambda c: c.__setitem__(0, 5.0), lambda c: c[0]),
+    "chain map": (lambda: collections.ChainMap({"a": 1.0}), lambda c: c.__setitem__("a", 5.0), lambda c: c["a"]),
+    "cycle": (lambda: cyclic(1.0), lambda c: c.__setitem__(0, 5.0), lambda c: c[0]),
     "namespace": (lambda: types.SimpleNamespace(a=1.0), lambda c: setattr(c, "a", 5.0), lambda c: c.a),
 }
 
@@ -226,31 +260,166 @@ def test_a_recording_waits_for_a_task_of_another_thread(ctx, lX, lY):
     assert seen == [False, True] and lX.numpy()[0] == 2
 
 
-def test_who_waits_too_long_for_another_thread_is_told(ctx, lX, lY, monkeypatch):
-    from stf._engine import turns
-
-    monkeypatch.setattr(turns, "PATIENCE_S", 0.05)
-    stories = []
+def test_a_call_that_gets_no_turn_runs_as_it_is(ctx, lX, lY, monkeypatch):
+    monkeypatch.setattr(replaying, "PATIENCE_S", 0.05)
+    calls = []
 
     @stf.replay
     def step(x):
+        calls.append(1)
         increment(x)
 
     step(lX)
+    with ctx.task(stf.exec_place.host(), lY.rw()):
+        in_threads(1, lambda _: step(lX))
+    assert len(calls) == 2 and "0 recordings" in step.explain()
+    step(lX)
+    step(lX)
+    assert len(calls) == 3 and lX.numpy()[0] == 4
+
+
+def test_who_waits_too_long_for_another_thread_is_told(ctx, lX, lY, monkeypatch):
+    monkeypatch.setattr(turns, "PATIENCE_S", 0.05)
+    stories = []
 
     def record():
         try:
-            step(lX)
+            with ctx.repeat(2):
+                increment(lX)
         except stf.TaskStateError as error:
             stories.append(str(error))
 
     with ctx.task(stf.exec_place.host(), lY.rw()):
-        thread = threading.Thread(target=record)
-        thread.start()
-        thread.join(30)
-    assert "could not be opened for 0.05 s" in stories[0] and "let it end first" in stories[0]
-    step(lX)
+        in_threads(1, lambda _: record())
+    assert "repeat could not be opened for 0.05 s" in stories[0] and "let it end first" in stories[0]
+    record()
     assert lX.numpy()[0] == 2
+
+
+BESIDE = {
+    "add": lambda ctx, y: add(y, y),
+    "wait": lambda ctx, y: y.numpy(),
+    "synchronize": lambda ctx, y: ctx.synchronize(),
+    "fence": lambda ctx, y: ctx.fence().synchronize(),
+    "fill": lambda ctx, y: ctx.fill(y, 1.0),
+    "write back": lambda ctx, y: y.write_back(),
+    "freeze": lambda ctx, y: ctx.freeze(y).unfreeze(),
+    "repeat": lambda ctx, y: repeated(ctx, y),
+    "if": lambda ctx, y: branched(ctx, y),
+    "graph": lambda ctx, y: recorded(ctx, y),
+    "scope": lambda ctx, y: gathered(ctx, y),
+    "tiles": lambda ctx, y: increment(y.tiles(2)[0]),
+}
+
+
+def repeated(ctx, y):
+    with ctx.repeat(2):
+        increment(y)
+
+
+def branched(ctx, y):
+    with ctx.if_(ctx.logical_data_full((), 1.0) > 0):
+        increment(y)
+
+
+def recorded(ctx, y):
+    g = ctx.task_graph("mine")
+    with g:
+        increment(y)
+    g.launch()
+
+
+def gathered(ctx, y):
+    with ctx.graph_scope():
+        increment(y)
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_what_others_do_while_a_thread_records(ctx, lX, lY, name):
+    started = threading.Event()
+
+    @stf.replay
+    def step(x):
+        if step_is_recorded[0]:
+            started.set()
+            time.sleep(0.1)
+        increment(x)
+
+    step_is_recorded = [False]
+    step(lX)
+    expected, lZ = ctx.logical_data(np.arange(4.0)), ctx.logical_data(np.zeros(4))
+    BESIDE[name](ctx, expected)
+
+    def work(number):
+        if number:
+            assert started.wait(30)
+            BESIDE[name](ctx, lY)
+        else:
+            step_is_recorded[0] = True
+            step(lX)
+
+    in_threads(2, work)
+    increment(lZ)
+    assert lX.numpy()[0] == 2 and lZ.numpy()[0] == 1
+    assert lY.numpy().tolist() == expected.numpy().tolist()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_programs_of_threads(ctx, seed, monkeypatch):
+    """Each on data of its own and on shared data: replays, tasks, loops and waits, at a fast switch of threads."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    data = [ctx.logical_data(np.zeros(4), name=f"D{i}") for i in range(4)]
+    shared, counts = ctx.logical_data(np.zeros(4), name="shared"), [0] * 4
+
+    @stf.replay
+    def step(x, common, k):
+        set_sum(x, k)
+        increment(common)
+
+    @stf.replay
+    def loop(x):
+        with ctx.repeat(3):
+            increment(x)
+
+    def work(number):
+        rng, x, expected = random.Random(10 * seed + number), data[number], 0
+        for _ in range(25):
+            kind = rng.choice(("step", "step", "loop", "task", "wait", "shared", "repeat", "synchronize"))
+            if kind == "step":
+                k = rng.randint(1, 6)
+                step(x, shared, k)
+                expected = expected * 2 + k
+                counts[number] += 1
+            elif kind == "loop":
+                loop(x)
+                expected += 3
+            elif kind == "task":
+                add(x, x)
+                expected *= 2
+            elif kind == "wait":
+                assert x.numpy()[0] == expected
+            elif kind == "shared":
+                increment(shared)
+                counts[number] += 1
+            elif kind == "repeat":
+                repeated(ctx, x)
+                expected += 2
+            else:
+                ctx.synchronize()
+        assert x.numpy()[0] == expected
+
+    try:
+        in_threads(4, work)
+    finally:
+        sys.setswitchinterval(before)
+    assert shared.numpy()[0] == sum(counts)
+
+
+@stf.task
+def set_sum(x: stf.ReadWrite, k):
+    x *= 2
+    x += k
 
 
 # -- validation ------------------------------------------------------------------------------------------------------
@@ -311,7 +480,34 @@ def other_temporary(x):
     add(x, lT, 1.0)
 
 
+class Body:
+    def __init__(self, value):
+        self.value = value
+
+    def run(self, a):
+        a += self.value
+
+
+def other_method(x):
+    x.context.host_launch(x.rw())(Body(2.0 if WORLD.changed else 1.0).run)
+
+
+def other_reduction(x):
+    lS = x.context.logical_data_full((), 0.0)
+    for _ in range(3):
+        count.on(stf.exec_place.host())(lS, x)
+    if WORLD.changed:
+        increment(lS)
+
+
+@stf.task
+def count(s: stf.Accumulate[stf.reducer.sum], x: stf.Read):
+    s += x[0]
+
+
 DIFFERENT = [
+    other_method,
+    other_reduction,
     other_increment,
     other_value,
     other_data,

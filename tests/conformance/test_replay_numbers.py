@@ -79,6 +79,11 @@ ASKED = {  # functions of X, a scalar S and a number: what they do must be what 
     "match": lambda ctx: lambda x, s, k: add(x, x, matched(k)),
     "repeat": lambda ctx: lambda x, s, k: repeated(ctx, x, int(k)),
     "range": lambda ctx: lambda x, s, k: [increment(x) for _ in range(int(k))],
+    "text for people": lambda ctx: lambda x, s, k: add(x, x, 1.0 if repr(k) == "3.0" else 2.0),
+    "array that changes": lambda ctx: lambda x, s, k: times_array(x, k),
+    "compared array": lambda ctx: (
+        lambda x, s, k: add(x, x, float((np.arange(4) < k).sum() + (k >= np.arange(4)).sum()))
+    ),
     "in a list": lambda ctx: lambda x, s, k: take_list.on(stf.exec_place.host())(x, [k, 1.0]),
     "in a dict": lambda ctx: lambda x, s, k: take_dict.on(stf.exec_place.host())(x, {"deep": [{"k": k}]}),
     "in a closure": lambda ctx: lambda x, s, k: host_task(ctx, x, lambda a: np.add(a, k, out=a)),
@@ -104,6 +109,13 @@ def swallowed(k):
         return 1.0 if k == 3 else 2.0
     except TypeError:
         return 50.0
+
+
+def times_array(x, k):
+    weights = np.ones(3)
+    product = k * weights
+    weights *= 10
+    add(x, x, float(product[0]))
 
 
 def matched(k):
@@ -240,6 +252,16 @@ def test_a_parameter_within_a_container_is_told(ctx, lX):
         take_list.on(stf.exec_place.host())(lX, [p, 1.0])
     increment(lX)
     assert lX.numpy()[0] == 1
+
+
+def test_a_number_that_is_returned(ctx, lX):
+    @stf.replay
+    def step(x, k):
+        add(x, x, k)
+        return [k * 2]
+
+    for k in VALUES:
+        assert step(lX, k) == [k * 2] and type(step(lX, k)[0]) is float
 
 
 def test_bodies_get_numbers_of_each_launch(ctx, lX):

@@ -103,7 +103,8 @@ def inside(engine: Engine, thread):
     for task in engine.opened():
         if task.thread == thread:
             return f"task {task.label()} ({task.call_site})"
-    return None if engine.scope is None or engine.scope.once else engine.scope.story
+    scope = engine.scope
+    return None if scope is None or scope.once or scope.thread != thread else scope.story
 
 
 def runs_inline(engine: Engine, thread):

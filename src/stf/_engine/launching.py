@@ -11,7 +11,7 @@ try:
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
-from stf._engine import outcomes, waits
+from stf._engine import invariants, outcomes, waits
 from stf._engine.access import Access, Data
 from stf._engine.deps import EventSet
 from stf._engine.failures import Failure
@@ -188,11 +188,14 @@ def submit_begun(engine: Engine, task: TaskCore, routine, needs, values, rebindi
         if rebinding is not None or routine.last is not None:
             follow_last(engine, task, routine)
         run_at_root(engine, task, routine, values, late, rebinding)
-    engine.end(task)
     if plain and routine.last is None:
+        engine.end(task)
         return 0
     engine.gate.enter()
     try:
+        engine.port.writes = task.writes
+        event: cython.longlong = engine.port.end(task.slot)
+        engine.finish(task, event)
         last: EventSet = routine.last
         for i in range(len(uses)):
             needed = cython.cast(Needed, uses[i])
@@ -207,8 +210,12 @@ def submit_begun(engine: Engine, task: TaskCore, routine, needs, values, rebindi
                 take_writers(use)
         if routine.awaited is not None:
             bring_forward(routine.awaited)
+        if engine.validate and engine.scope is None:
+            invariants.check_state(engine)
     finally:
         engine.gate.leave()
+    if engine.blocking and engine.scope is None:
+        engine.settle(event)
     return 0
 
 

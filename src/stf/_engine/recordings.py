@@ -149,18 +149,21 @@ def open_scope(engine: Engine, port, thread, story, once=False, patient=False):
     return scope
 
 
-def open_in_turn(engine: Engine, port, thread, story):
-    """Open a scope that other threads wait for, once they let it; None where tasks are gathered that come before it."""
-    end = time.monotonic() + turns.PATIENCE_S
+def open_in_turn(engine: Engine, port, thread, story, patient, patience):
+    """Open a scope once other threads let it, which wait for its end if it is `patient`; None where tasks are gathered.
+
+    TurnError if they don't let it in so many seconds.
+    """
+    end = time.monotonic() + patience
     while True:
         engine.gate.enter()
         try:
-            if engine.scope is not None and engine.scope.once:
-                return None
+            if engine.scope is not None and engine.scope.once and not engine.scope.thread:
+                return None  # they come before it
             if not turns.is_used_by_others(engine, thread):
-                return open_scope(engine, port, thread, story, False, True)
+                return open_scope(engine, port, thread, story, False, patient)
             if time.monotonic() > end:
-                turns.refuse_turn(engine, story)
+                turns.refuse_turn(engine, story, patience)
         finally:
             engine.gate.leave()
         time.sleep(turns.STEP_S)
@@ -203,6 +206,14 @@ def release_dropped(engine: Engine):
     """Release what the user dropped, as every entry does outside of recordings."""
     engine.enter()
     engine.gate.leave()
+
+
+def join_tiles(engine: Engine):
+    """Let data be whole again whose tiles were dropped, before what is recorded uses them."""
+    if engine.scope is None:
+        release_dropped(engine)
+        if any([data.parent is not None for data in engine.deferred]):  # by bodies that have not run yet
+            engine.synchronize(-1.0)
 
 
 def close_scope(engine: Engine, scope, patient=False, waiting=None):

@@ -19,8 +19,12 @@ from stf.errors import TaskStateError
 if not cython.compiled:
     from stf._sync import PyThread_get_thread_ident
 
-PATIENCE_S = 30.0  # how long a thread waits for another one's recording
+PATIENCE_S = 30.0  # how long a thread waits for another one's recording, or with its own
 STEP_S = 0.0005  # how often it looks
+
+
+class TurnError(TaskStateError):
+    """Others did not let a thread record."""
 
 
 class OtherThreadRecordsError(TaskStateError):
@@ -99,18 +103,20 @@ def check_outside(engine: Engine, action):
 def is_used_by_others(engine: Engine, thread):
     """Whether other threads record, launch what was recorded, or hold tasks open."""
     scope = engine.scope
-    if engine.launching:
+    if scope is not None and scope.thread == thread:
+        return False  # they wait for this one
+    if engine.launching or (engine.epoch is not None and engine.epoch.launcher not in (0, thread)):
         return True
-    if scope is not None and scope.thread not in (0, thread):
+    if scope is not None and scope.thread:
         return True
     threads = {task.thread for task in engine.opened()}
     return len(threads) > 0 and thread not in threads
 
 
-def refuse_turn(engine: Engine, story):
-    """Raise TaskStateError: others did not let this thread record."""
+def refuse_turn(engine: Engine, story, patience):
+    """Raise TurnError: others did not let this thread record."""
     task: TaskCore = engine.last_open
     what = engine.scope.story if engine.scope is not None else "a launch" if task is None else f"task {task.label()}"
-    raise TaskStateError(
-        f"{story} could not be opened for {PATIENCE_S:g} s, in which another thread had {what} open; let it end first"
+    raise TurnError(
+        f"{story} could not be opened for {patience:g} s, in which another thread had {what} open; let it end first"
     )
