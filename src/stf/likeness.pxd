@@ -1,9 +1,22 @@
+from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 from stf._engine.access cimport DataHandle
 from stf._engine.submit cimport Engine
 from stf._engine.values cimport is_same
 from stf.launches cimport GraphCore
 from stf.tasks cimport ContextCore, active_places
+
+cdef extern from "Python.h":
+    PyObject* PyCell_GET(object cell)
+
+cdef object config
+
+cpdef enum:
+    DATA = 0
+    SEVERAL = 1
+    NUMBER = 2
+    OBJECT = 3
+    EQUAL = 4
 
 cdef class Entry:
     cdef public object key
@@ -30,3 +43,4 @@ cdef class ReplayCore:
 
 cdef object again(Likeness like, dict values)
 cdef bint is_like(object value, int kind, object known) except -1
+cdef bint is_like_content(object cell, int kind, object known) except -1

@@ -18,7 +18,7 @@ if not cython.compiled:
     from stf._engine.values import is_same
     from stf.interop.adapters import active_places
 
-DATA, SEVERAL, NUMBER, OBJECT, EQUAL = 0, 1, 2, 3, 4  # by what a value is known again
+    DATA, SEVERAL, NUMBER, OBJECT, EQUAL = 0, 1, 2, 3, 4  # by what a value is known again
 
 
 @cython.final
@@ -75,13 +75,10 @@ class Likeness:
                 numbers[mark[2]] = args[i]
             elif not is_like(args[i], kind, mark[1]):
                 return None
-        for item in self.cells:
-            cell, mark = item
-            try:
-                content = cell.cell_contents
-            except ValueError:  # it is empty now
-                return None
-            if not is_like(content, mark[0], mark[1]):
+        for i in range(len(self.cells)):
+            known: tuple = self.cells[i]
+            mark = known[1]
+            if not is_like_content(known[0], mark[0], mark[1]):
                 return None
         place: cython.int = context.current_place_code() if active_places[0] else context.default_code
         return numbers if place == self.place else None
@@ -119,6 +116,17 @@ def again(like, values):
     entry.calls += 1
     entry.graph.launch_with(context, values)
     return entry.result
+
+
+def is_like_content(cell, kind, known):
+    """Whether what a variable of a closure is now is what `mark_of` marked."""
+    if cython.compiled:
+        content = PyCell_GET(cell)
+        return content != cython.NULL and is_like(cython.cast(object, content), kind, known)
+    try:
+        return is_like(cell.cell_contents, kind, known)
+    except ValueError:  # it is empty now
+        return False
 
 
 def is_like(value, kind, known):
