@@ -505,6 +505,7 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
         """Launch what was gathered, and give up what was recorded."""
         engine = self.engine
         if engine.epoch is not None and engine.epoch.implicit:
+            engine.epoch.is_over = True
             if engine.epoch.scope is not None:
                 release.abandon_open_tasks(engine)
             engine.epoch.flush()

@@ -37,6 +37,7 @@ class Epoch:
         self.scope: Any = None
         self.lock = threading.RLock()
         self.launcher = 0  # the thread that launches
+        self.is_over = False  # nothing more is gathered
         self.thread = 0 if implicit else threading.get_ident()
 
     def before(self, task: Any) -> None:
@@ -55,9 +56,12 @@ class Epoch:
             if self.scope is not None and engine.scope is self.scope:
                 self.flush(task)
                 self._let_launch()  # another thread may have been first
+        elif self.is_over:
+            return
         elif engine.scope is None and not self.launcher and not any(d.parent is not None for d in engine.deferred):
             with engine.gate:
-                if engine.scope is None and recordings.last_open(engine) is None and not self.launcher:
+                is_free = engine.scope is None and recordings.last_open(engine) is None
+                if is_free and not self.launcher and not self.is_over:
                     self.scope = recordings.open_scope(engine, engine.make_graph_port(), self.thread, self.story, True)
 
     def suits(self, task: Any) -> bool:

@@ -422,8 +422,8 @@ def check_params(engine, values):
         if engine.scope is None or engine.scope.once:
             if isinstance(values[i], Asked):
                 values[i].refuse_outside()
-        elif kind is tuple or kind is list or kind is dict or kind is set:
-            refuse_hidden(values[i])
+        elif not isinstance(values[i], Asked):
+            refuse_hidden((values[i],))
     return 0
 
 

@@ -11,8 +11,8 @@ except ImportError:
 
 from stf import config
 from stf._engine.access import DataHandle
+from stf.containers import is_container
 from stf.errors import ContextClosedError, GraphClosedError
-from stf.signatures import is_content
 
 if not cython.compiled:
     from stf._engine.values import is_same
@@ -154,4 +154,4 @@ def mark_of(value):
     if is_same(value, value):
         return EQUAL, value
     by_identity = type(value).__hash__ in (None, object.__hash__)  # else it may change, and be another one then
-    return (OBJECT, value) if by_identity and not is_content(value) else None
+    return (OBJECT, value) if by_identity and not is_container(value) else None

@@ -9,11 +9,9 @@ import numpy as np
 
 from stf._engine.values import Asked
 from stf.arithmetic import Arithmetic
+from stf.containers import is_container, items_of
 
 __all__ = ["Param"]
-
-
-CONTAINERS = (tuple, list, dict, set)
 
 
 class ValueNeededError(TypeError):
@@ -186,8 +184,8 @@ def refuse_hidden(container: Any, around: tuple[int, ...] = ()) -> None:
     It is in others, which are `around`, by identity.
     """
     inner = (*around, id(container))
-    for item in container.values() if isinstance(container, dict) else container:
+    for item in items_of(container):
         if isinstance(item, Param):
             item.refuse()
-        elif type(item) in CONTAINERS and id(item) not in inner:
+        elif is_container(item) and id(item) not in inner:
             refuse_hidden(item, inner)

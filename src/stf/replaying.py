@@ -6,24 +6,27 @@ import functools
 import inspect
 import logging
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from stf import config, sameness
 from stf._engine.turns import TurnError
+from stf.containers import is_container
 from stf.errors import CaptureError, ContextClosedError, GraphClosedError, TaskStateError
 from stf.graphs import TaskGraph
 from stf.likeness import NUMBER, OBJECT, SEVERAL, Entry, Likeness, ReplayCore, mark_of
 from stf.params import Param, ValueNeededError, refuse_hidden
-from stf.signatures import Numbers, Part, Signature, closure_of, data_in, differences, is_content, key_of, used_cells
+from stf.signatures import Numbers, Part, Signature, closure_of, data_in, differences, key_of, used_cells
 
 __all__ = ["ReplayFunction", "replay"]
 
 VARIADIC = inspect.Parameter.VAR_POSITIONAL
 KEPT = 8  # recordings of a function; the ninth takes the place of the one that was used the longest ago
 KNOWN = 64  # signatures that are known, with a recording or without
-PATIENCE_S = 1.0  # how long a recording waits for tasks and recordings of other threads, before the call runs as it is
+PATIENCE_S = 0.1  # how long a recording waits for tasks and recordings of other threads, before the call runs as it is
+REST_S = 1.0  # how long calls run as they are then
 log = logging.getLogger("stf")
 
 
@@ -92,6 +95,7 @@ class ReplayFunction(ReplayCore):
         self._recordings = 0
         self._given_up = 0
         self._new = 0  # signatures
+        self._rests_until = 0.0  # when a recording is tried again that got no turn
         self._last_key: Signature | None = None
         self._before: Signature | None = None
 
@@ -112,7 +116,7 @@ class ReplayFunction(ReplayCore):
             if entry.graph is not None:
                 return self._replay(context, entry, bound, None if kwargs else len(args))
             try:
-                if entry.calls > 1:
+                if entry.calls > 1 and time.monotonic() >= self._rests_until:
                     return self._record(context, entry, bound)
                 return self._fn(*args, **kwargs)
             except ValueNeededError as error:
@@ -207,7 +211,7 @@ class ReplayFunction(ReplayCore):
 
     def _is_compared(self, name: str, content: Any) -> bool:
         """Whether what a variable of the closure contains is part of the signature, and not just what it is."""
-        return name in self._compared_cells or not is_content(content)
+        return name in self._compared_cells or not is_container(content)
 
     def _entry_for(self, context: Any, arguments: dict[str, Any]) -> Entry:
         """What is known of the calls with the signature of this one."""
@@ -291,7 +295,7 @@ class ReplayFunction(ReplayCore):
             return
         before = {part.name: part for part in entry.key}
         cells = [
-            (name, cell) for name, cell in closure_of(self._fn) if name in self._compared_cells and is_content(cell)
+            (name, cell) for name, cell in closure_of(self._fn) if name in self._compared_cells and is_container(cell)
         ]
         changed = {name for name, cell in cells if before[cell_name(name)][1:3] != key_of(cell)}
         if changed:
@@ -312,8 +316,9 @@ class ReplayFunction(ReplayCore):
             graph, result = self._recorded(context, bound, values)
         except ValueNeededError:
             raise
-        except TurnError:
-            return self._fn(*bound.args, **bound.kwargs)  # another thread records, or has a task open
+        except TurnError:  # another thread records, waits, or has a task open
+            self._rests_until = time.monotonic() + REST_S
+            return self._fn(*bound.args, **bound.kwargs)
         except Exception as error:
             entry.reason = f"not recorded, since it raised {type(error).__name__}: {error}"
             raise

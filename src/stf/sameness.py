@@ -49,6 +49,7 @@ class Teller:
     def __init__(self, first_data: int) -> None:
         self._first_data = first_data
         self._new: dict[int, int] = {}
+        self._around: list[int] = []  # what is being told, by identity
         self._are_views = False  # arrays are those of data, which are told elsewhere
 
     def program(self, program: Any) -> list[Any]:
@@ -150,16 +151,26 @@ class Teller:
         known = vars(owner) if hasattr(owner, "__dict__") else {}
         return type(owner), {name: self.value(item) for name, item in known.items() if isinstance(item, kinds)}
 
+    def container(self, value: Any, around: Any) -> Any:
+        """A list, tuple or dict, which may be in itself."""
+        if id(value) in self._around:
+            return self._around.index(id(value))
+        self._around.append(id(value))
+        try:
+            if isinstance(value, dict):
+                return [(key_of(key), self.value(item, around)) for key, item in value.items()]
+            return type(value), [self.value(item, around) for item in value]
+        finally:
+            self._around.pop()
+
     def value(self, value: Any, around: Any = None) -> Any:
         """A value that a body gets or holds."""
         if isinstance(value, DerivedParam):
             return value.operation, [self.value(operand) for operand in value.operands]
         if isinstance(value, Param):
             return "parameter", value.name
-        if isinstance(value, (list, tuple)):
-            return type(value), [self.value(item, around) for item in value]
-        if isinstance(value, dict):
-            return [(key, self.value(item, around)) for key, item in value.items()]
+        if isinstance(value, (list, tuple, dict)):
+            return self.container(value, around)
         if callable(value) and hasattr(value, "__code__"):
             return "function" if value is around else self.function(value)
         if isinstance(value, DataHandle):

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import array
 import collections
-import dataclasses
 import dis
 import numbers
-import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from stf._engine.access import DataHandle
+from stf.containers import is_container, is_plain_container, items_of, named_items
 from stf.params import Param
 
-__all__ = ["Numbers", "Part", "Signature", "closure_of", "data_in", "differences", "is_content", "key_of", "used_cells"]
+__all__ = ["Numbers", "Part", "Signature", "closure_of", "data_in", "differences", "key_of", "used_cells"]
 
 ENOUGH = 3  # values of a number, and it is a parameter
 COMPARED = 1 << 20  # bytes of an array of NumPy's up to which its content counts, and not just which one it is
 
 EXACT = frozenset((int, bool, str, bytes, type(None)))  # what is equal is the same
-CONTAINERS = (Mapping, Sequence, Set, collections.deque, bytearray, array.array, np.ndarray, types.SimpleNamespace)
 
 
 class Part(NamedTuple):
@@ -112,7 +110,7 @@ def key_of(value: Any, around: tuple[int, ...] = ()) -> tuple[Any, Any]:
         return DataHandle, value.core.id
     if is_number(value):
         return kind, repr(value)  # zeros may differ in their signs, and a NaN is itself
-    if is_content(value):
+    if is_container(value):
         if id(value) in around:
             return kind, around.index(id(value))
         return kind, content_of(value, (*around, id(value)))
@@ -124,52 +122,41 @@ def key_of(value: Any, around: tuple[int, ...] = ()) -> tuple[Any, Any]:
 
 
 def content_of(value: Any, around: tuple[int, ...]) -> Any:
-    """What a container holds, to be compared."""
+    """What a container holds, to be compared; which one it is, too, if it may be more than its items."""
     if isinstance(value, np.ndarray):
         if value.dtype == object:
             return value.shape, tuple(key_of(item, around) for item in value.ravel())
         if value.nbytes > COMPARED:
             return id(value)
         return id(value), value.dtype.str, value.shape, value.strides, value.tobytes()
-    if isinstance(value, (bytearray, array.array)):
-        return bytes(value)
-    if isinstance(value, Mapping):
-        return tuple((key_of(key, around), key_of(item, around)) for key, item in value.items())
-    if isinstance(value, Set):
-        return frozenset(key_of(item, around) for item in value)
-    if isinstance(value, (Sequence, collections.deque)):
-        return tuple([key_of(item, around) for item in value])
-    return tuple((name, key_of(getattr(value, name, None), around)) for name in fields_of(value))
-
-
-def is_content(value: Any) -> bool:
-    """Whether a value is a container, which is known by what it contains."""
-    if isinstance(value, (str, bytes, range, memoryview)):
-        return False
-    return isinstance(value, CONTAINERS) or dataclasses.is_dataclass(type(value))
-
-
-def fields_of(value: Any) -> Iterable[str]:
-    """The names of what a namespace or a dataclass is made of."""
-    return vars(value) if isinstance(value, types.SimpleNamespace) else [f.name for f in dataclasses.fields(value)]
+    if isinstance(value, array.array):
+        found: Any = value.typecode, value.tobytes()
+    elif isinstance(value, bytearray):
+        found = bytes(value)
+    elif isinstance(value, Mapping):
+        found = tuple([(key_of(key, around), key_of(item, around)) for key, item in value.items()])
+    elif isinstance(value, Set):
+        found = frozenset([key_of(item, around) for item in value])
+    elif isinstance(value, (Sequence, collections.deque)):
+        found = tuple([key_of(item, around) for item in value])
+    else:
+        found = tuple([(name, key_of(item, around)) for name, item in named_items(value)])
+    if isinstance(value, collections.deque):
+        found = value.maxlen, found
+    if is_plain_container(value):
+        return found
+    return id(value), found, tuple([(name, key_of(item, around)) for name, item in named_items(value)])
 
 
 def data_in(values: Iterable[Any], around: tuple[int, ...] = ()) -> Iterator[Any]:
     """Logical data among arguments, in containers too; those are in others, which are `around`, by identity."""
     for value in values:
-        inner = (*around, id(value))
         if isinstance(value, DataHandle):
             yield value
-        elif id(value) in around:
-            continue
-        elif isinstance(value, (list, tuple, set, frozenset)):
-            yield from data_in(value, inner)
-        elif isinstance(value, dict):
-            yield from data_in(value.values(), inner)
-        elif isinstance(value, np.ndarray) and value.dtype == object:
-            yield from data_in(value.ravel(), inner)
         elif hasattr(value, "parts") and hasattr(value, "expand_mode"):
             yield from value.parts
+        elif is_container(value) and id(value) not in around:
+            yield from data_in(items_of(value), (*around, id(value)))
 
 
 def used_cells(fn: Any) -> set[str]:

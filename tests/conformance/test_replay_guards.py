@@ -132,6 +132,67 @@ def test_bodies_that_change_a_container_of_the_closure(ctx, lX):
     assert "launched 5 times" in step.explain()
 
 
+@dataclasses.dataclass
+class Derived:
+    factor: float
+
+    def __post_init__(self):
+        self.scale = self.factor
+
+
+@dataclasses.dataclass(eq=False)
+class Layer:
+    width: float
+
+
+class Stateful(collections.UserList):
+    scale = 1.0
+
+
+def test_containers_are_what_is_beside_their_items_too(ctx, lX, lY):
+    layers = [Layer(1.0), Layer(1.0)]
+    weights = {layers[0]: 1.0, layers[1]: 10.0}
+    derived, stateful = Derived(1.0), Stateful([1.0])
+
+    @stf.replay
+    def by_layer(x, y, layer):
+        add(x, y, weights[layer])
+
+    @stf.replay
+    def by_scale(x, y, options):
+        add(x, y, options.scale)
+
+    @stf.replay
+    def by_type(x, y, numbers):
+        add(x, y, float(numbers[0]))
+
+    for _ in range(3):
+        by_layer(lX, lY, layers[0])
+        by_layer(lX, lY, layers[1])
+    assert lX.numpy()[1] == 33
+    for options in (derived, stateful):
+        ctx.fill(lX, 0.0)
+        for _ in range(3):
+            by_scale(lX, lY, options)
+        options.scale = 5.0
+        by_scale(lX, lY, options)
+        assert lX.numpy()[1] == 8
+    ctx.fill(lX, 0.0)
+    for numbers in (array.array("l", [1]), array.array("d", [5e-324])) * 3:
+        by_type(lX, lY, numbers)
+    assert lX.numpy()[1] == 3
+
+
+def test_data_in_containers_of_all_kinds(ctx, lX):
+    @stf.replay
+    def step(options):
+        increment(options.data)
+
+    for _ in range(4):
+        step(types.SimpleNamespace(data=lX))
+    assert lX.numpy()[0] == 4 and "launched 3 times" in step.explain()
+
+
 def test_the_default_place_is_compared(ctx, lX):
     calls = []
 
@@ -234,7 +295,8 @@ def test_threads_replay_and_record_in_one_context(ctx):
         assert x.numpy()[0] == expected
 
 
-def test_a_recording_waits_for_a_task_of_another_thread(ctx, lX, lY):
+def test_a_recording_waits_for_a_task_of_another_thread(ctx, lX, lY, monkeypatch):
+    monkeypatch.setattr(replaying, "PATIENCE_S", 10.0)
     opened, seen = threading.Event(), []
 
     @stf.replay
@@ -273,9 +335,12 @@ def test_a_call_that_gets_no_turn_runs_as_it_is(ctx, lX, lY, monkeypatch):
     with ctx.task(stf.exec_place.host(), lY.rw()):
         in_threads(1, lambda _: step(lX))
     assert len(calls) == 2 and "0 recordings" in step.explain()
+    step(lX)  # it rests
+    assert len(calls) == 3 and "0 recordings" in step.explain()
+    monkeypatch.setattr(step, "_rests_until", 0.0)
     step(lX)
     step(lX)
-    assert len(calls) == 3 and lX.numpy()[0] == 4
+    assert len(calls) == 4 and "1 recordings" in step.explain() and lX.numpy()[0] == 5
 
 
 def test_who_waits_too_long_for_another_thread_is_told(ctx, lX, lY, monkeypatch):
@@ -490,6 +555,32 @@ class Body:
 
 def other_method(x):
     x.context.host_launch(x.rw())(Body(2.0 if WORLD.changed else 1.0).run)
+
+
+class Owner:
+    """With a list that contains itself."""
+
+    def __init__(self):
+        self.items = [1.0]
+        self.items.append(self.items)
+
+    def run(self, a):
+        a += self.items[0]
+
+
+def test_validation_of_bodies_with_cycles(ctx, lX, monkeypatch):
+    owner = Owner()
+
+    @stf.replay
+    def step(x):
+        ctx.host_launch(x.rw())(owner.run)
+        ctx.host_launch(x.rw())(lambda a: np.add(a, len(items), out=a))
+
+    items = owner.items
+    monkeypatch.setattr(stf.config, "validate", True)
+    for _ in range(4):
+        step(lX)
+    assert lX.numpy()[0] == 12
 
 
 def other_reduction(x):

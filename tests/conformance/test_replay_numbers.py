@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import datetime
 import functools
 import math
@@ -254,14 +255,16 @@ def test_a_parameter_within_a_container_is_told(ctx, lX):
     assert lX.numpy()[0] == 1
 
 
-def test_a_number_that_is_returned(ctx, lX):
+@pytest.mark.parametrize("wrap", [lambda k: [k], lambda k: collections.deque([k]), lambda k: (k,)])
+def test_a_number_that_is_returned(ctx, lX, wrap):
     @stf.replay
     def step(x, k):
         add(x, x, k)
-        return [k * 2]
+        return wrap(k * 2)
 
     for k in VALUES:
-        assert step(lX, k) == [k * 2] and type(step(lX, k)[0]) is float
+        (found,) = step(lX, k)
+        assert found == k * 2 and type(found) is float
 
 
 def test_bodies_get_numbers_of_each_launch(ctx, lX):

@@ -154,6 +154,7 @@ def open_in_turn(engine: Engine, port, thread, story, patient, patience):
 
     TurnError if they don't let it in so many seconds.
     """
+    patience = 0.0 if thread in waits.RUNNING else patience  # for whose body others may be waiting
     end = time.monotonic() + patience
     while True:
         engine.gate.enter()
