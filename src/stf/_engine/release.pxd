@@ -5,7 +5,7 @@ from stf._engine.instances cimport INVALID, MODIFIED, SHARED, Layout, Replica
 from stf._engine.ports cimport COMPUTE, COPY_IN, COPY_OUT, HOST, Port
 from stf._engine.scopes cimport Outcome, Version
 from stf._engine.submit cimport Engine
-from stf._engine.task cimport TaskCore
+from stf._engine.task cimport OPEN, TaskCore
 
 cpdef int drain(Engine engine) except -1
 cpdef int release_now(Engine engine, Data data) except -1

@@ -27,6 +27,7 @@ if not cython.compiled:
     INVALID, SHARED, MODIFIED = 0, 1, 2
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
     COMPUTE, COPY_IN, COPY_OUT, HOST = 0, 1, 2, 3
+    NEW, OPEN, ENDED = 0, 1, 2
 
 MAX_DEFERRED = 256
 BODY_STEP_S = 0.0005  # how often a context that ends looks whether a body of another one still uses it
@@ -395,7 +396,7 @@ def is_within(data: Data, parent: Data):
 def abandon_open_tasks(engine: Engine):
     """Tasks that nobody ended: what they were to write is poisoned. A body that still runs may end its own."""
     for task in engine.opened():
-        if task.thread in waits.RUNNING:
+        if task.thread in waits.RUNNING or task.state != OPEN:  # or has ended it, and itself, just now
             continue
         error = TaskStateError(f"task {task.label()} ({task.call_site}) was never ended")
         failure = Failure(task.label(), task.call_site, error, task.written())
