@@ -8,12 +8,11 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from stf._engine import launching, recordings
+from stf._engine.turns import STEP_S
 from stf.errors import TaskStateError
 
 if TYPE_CHECKING:
     from stf.contexts import Context
-
-STEP_S = 0.0005  # how often it is looked whether another thread has ended its task
 
 
 class Epoch:

@@ -175,7 +175,7 @@ class TaskGraph(GraphCore):
         super().__init__(name, weakref.ref(context))
         self._recorder: RecordingBuilder | None = None
         self._closed = False
-        self.patience: float | None = None  # if others wait for its recording: how many seconds it waits for them
+        self._patience: float | None = None  # if others wait for its recording: how many seconds it waits for them
         context._graphs[id(self)] = weakref.ref(self)
 
     def param(self, name: str, default: Any) -> Param:
@@ -209,7 +209,7 @@ class TaskGraph(GraphCore):
             raise TaskStateError(
                 f"graph '{self.name}' cannot be recorded inside of {scope.story}; record it before, and launch it there"
             )
-        recorder.open(self.patience is not None, self.patience)
+        recorder.open(self._patience is not None, self._patience)
         self._recorder = recorder
         return self
 

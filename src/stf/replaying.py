@@ -351,7 +351,7 @@ class ReplayFunction(ReplayCore):
     def _recorded(self, context: Any, bound: inspect.BoundArguments, values: dict[str, Any]) -> tuple[TaskGraph, Any]:
         """Record the call, with parameters for some numbers; ValueNeededError if the function needs theirs."""
         graph = context.task_graph(self._name)
-        graph.patience = PATIENCE_S
+        graph._patience = PATIENCE_S
         params = {name: graph.param(name, value) for name, value in values.items()}
         call = self._signature.bind_partial()
         call.arguments.update({**bound.arguments, **params})

@@ -124,7 +124,17 @@ class Teller:
         return self.function(body.fn), given, [self.data(number) for number in body.data or ()]
 
     def function(self, fn: Any) -> Any:
-        """A function, with what it holds."""
+        """A function, with what it holds, which may be itself."""
+        if id(fn) in self._around:
+            return self._around.index(id(fn))
+        self._around.append(id(fn))
+        try:
+            return self.parts_of(fn)
+        finally:
+            self._around.pop()
+
+    def parts_of(self, fn: Any) -> Any:
+        """What a function is made of."""
         if isinstance(fn, functools.partial):
             return self.function(fn.func), self.value(fn.args), self.value(fn.keywords)
         owner = getattr(fn, "__self__", None)
@@ -141,7 +151,7 @@ class Teller:
                 cells.append(None)
                 continue
             before, self._are_views = self._are_views, (getattr(fn, "__module__", None) or "").startswith("stf.")
-            cells.append(self.value(content, fn))
+            cells.append(self.value(content))
             self._are_views = before
         return code, self.value(fn.__defaults__), self.value(fn.__kwdefaults__), cells
 
@@ -151,32 +161,33 @@ class Teller:
         known = vars(owner) if hasattr(owner, "__dict__") else {}
         return type(owner), {name: self.value(item) for name, item in known.items() if isinstance(item, kinds)}
 
-    def container(self, value: Any, around: Any) -> Any:
+    def container(self, value: Any) -> Any:
         """A list, tuple or dict, which may be in itself."""
         if id(value) in self._around:
             return self._around.index(id(value))
         self._around.append(id(value))
         try:
             if isinstance(value, dict):
-                return [(key_of(key), self.value(item, around)) for key, item in value.items()]
-            return type(value), [self.value(item, around) for item in value]
+                return [(key_of(key), self.value(item)) for key, item in value.items()]
+            return type(value), [self.value(item) for item in value]
         finally:
             self._around.pop()
 
-    def value(self, value: Any, around: Any = None) -> Any:
+    def value(self, value: Any) -> Any:
         """A value that a body gets or holds."""
         if isinstance(value, DerivedParam):
             return value.operation, [self.value(operand) for operand in value.operands]
         if isinstance(value, Param):
             return "parameter", value.name
         if isinstance(value, (list, tuple, dict)):
-            return self.container(value, around)
+            return self.container(value)
         if callable(value) and hasattr(value, "__code__"):
-            return "function" if value is around else self.function(value)
+            return self.function(value)
         if isinstance(value, DataHandle):
             return self.data(value.core.id)
         if isinstance(value, np.ndarray) and value.dtype != object:
             return value.dtype.str, value.shape, None if self._are_views else value.tobytes()
         if hasattr(value, "__cuda_array_interface__"):
             return type(value)
-        return type(value) if type(value).__hash__ is object.__hash__ else key_of(value)  # type: ignore[comparison-overlap]
+        known_by_itself = getattr(type(value), "__hash__", None) is object.__hash__
+        return type(value) if known_by_itself else key_of(value)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stf._engine.access import DataHandle
+from stf._engine.values import PLAIN
 from stf.containers import is_container, is_plain_container, items_of, named_items
 from stf.params import Param
 
@@ -19,8 +20,6 @@ __all__ = ["Numbers", "Part", "Signature", "closure_of", "data_in", "differences
 
 ENOUGH = 3  # values of a number, and it is a parameter
 COMPARED = 1 << 20  # bytes of an array of NumPy's up to which its content counts, and not just which one it is
-
-EXACT = frozenset((int, bool, str, bytes, type(None)))  # what is equal is the same
 
 
 class Part(NamedTuple):
@@ -89,7 +88,7 @@ def in_short(key: tuple[Any, Any]) -> str:
     if kind in (list, tuple) and isinstance(value, tuple):
         told = ", ".join(map(in_short, value[:9]))
     else:
-        told = str(value) if kind in EXACT or isinstance(value, (str, float)) else ""
+        told = str(value) if kind in PLAIN or isinstance(value, (str, float)) else ""
     return told if 0 < len(told) < 40 else kind.__name__
 
 
@@ -104,7 +103,7 @@ def key_of(value: Any, around: tuple[int, ...] = ()) -> tuple[Any, Any]:
     `around` are the containers that it is in, by identity.
     """
     kind = type(value)
-    if kind in EXACT or (kind is float and value and value == value):
+    if kind in PLAIN or (kind is float and value and value == value):
         return kind, value
     if isinstance(value, DataHandle):
         return DataHandle, value.core.id

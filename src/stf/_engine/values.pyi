@@ -2,6 +2,7 @@ from typing import Any
 
 UNKNOWN: Any
 UNASKED: tuple[Any, Any]
+PLAIN: tuple[type, ...]
 
 class Asked:
     asked: tuple[Any, Any]

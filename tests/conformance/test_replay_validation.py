@@ -1,0 +1,183 @@
+"""What ``STF_VALIDATE=1`` finds: that a replayed function depends on what replays do not look at."""
+
+from __future__ import annotations
+
+import types
+
+import numpy as np
+import pytest
+from helpers import add, increment
+
+import stf
+
+WORLD = types.ModuleType("world")  # a global: not looked at
+
+
+@stf.task
+def double(x: stf.ReadWrite, a=2.0):
+    x *= a
+
+
+def other_increment(x):
+    if WORLD.changed:
+        double(x)
+    else:
+        increment(x)
+
+
+def other_value(x):
+    add(x, WORLD.ly, 2.0 if WORLD.changed else 1.0)
+
+
+def other_data(x):
+    add(x, WORLD.lz if WORLD.changed else WORLD.ly, 1.0)
+
+
+def other_count(x):
+    for _ in range(2 if WORLD.changed else 1):
+        increment(x)
+
+
+def other_fill(x):
+    x.context.fill(x, 2.0 if WORLD.changed else 1.0)
+
+
+def other_closure(x):
+    value = 3.0 if WORLD.changed else 1.0
+    x.context.host_launch(x.rw())(lambda a: np.add(a, value, out=a))
+
+
+def other_expression(x):
+    WORLD.ls.assign(WORLD.ls * (3 if WORLD.changed else 2))
+
+
+def other_loop(x):
+    with x.context.repeat(3 if WORLD.changed else 2):
+        increment(x)
+
+
+def other_branch(x):
+    with x.context.if_(WORLD.ls > (1000.0 if WORLD.changed else 0.0)):
+        increment(x)
+
+
+def other_temporary(x):
+    lT = x.context.logical_data_full(4, 2.0 if WORLD.changed else 1.0)
+    add(x, lT, 1.0)
+
+
+class Body:
+    def __init__(self, value):
+        self.value = value
+
+    def run(self, a):
+        a += self.value
+
+
+def other_method(x):
+    x.context.host_launch(x.rw())(Body(2.0 if WORLD.changed else 1.0).run)
+
+
+class Owner:
+    """With a list that contains itself."""
+
+    def __init__(self):
+        self.items = [1.0]
+        self.items.append(self.items)
+
+    def run(self, a):
+        a += self.items[0]
+
+
+def test_validation_of_bodies_with_cycles(ctx, lX, monkeypatch):
+    owner = Owner()
+
+    @stf.replay
+    def step(x):
+        ctx.host_launch(x.rw())(owner.run)
+        ctx.host_launch(x.rw())(lambda a: np.add(a, len(items), out=a))
+
+        ctx.host_launch(x.rw())(lambda a: down(a, 3))
+
+    def down(a, n):
+        return up(a, n - 1) if n else None
+
+    def up(a, n):
+        a += 1
+        return down(a, n)
+
+    items = owner.items
+    monkeypatch.setattr(stf.config, "validate", True)
+    for _ in range(4):
+        step(lX)
+    assert lX.numpy()[0] == 24
+
+
+def other_reduction(x):
+    lS = x.context.logical_data_full((), 0.0)
+    for _ in range(3):
+        count.on(stf.exec_place.host())(lS, x)
+    if WORLD.changed:
+        increment(lS)
+
+
+@stf.task
+def count(s: stf.Accumulate[stf.reducer.sum], x: stf.Read):
+    s += x[0]
+
+
+DIFFERENT = [
+    other_method,
+    other_reduction,
+    other_increment,
+    other_value,
+    other_data,
+    other_count,
+    other_fill,
+    other_closure,
+    other_expression,
+    other_loop,
+    other_branch,
+    other_temporary,
+]
+
+
+@pytest.mark.parametrize("fn", DIFFERENT, ids=lambda fn: fn.__name__)
+def test_validation_finds_what_depends_on_the_world(ctx, lX, lY, fn, monkeypatch):
+    WORLD.changed, WORLD.ly, WORLD.lz = False, lY, ctx.logical_data(np.ones(4), name="Z")
+    WORLD.ls = ctx.logical_data(np.full((), 2.0), name="S")
+    step = stf.replay(fn)
+    for _ in range(3):
+        step(lX)
+    monkeypatch.setattr(stf.config, "validate", True)
+    for _ in range(2):
+        step(lX)  # it is the same, however it is looked at
+    before, scalar = lX.numpy().tolist(), float(WORLD.ls)
+    WORLD.changed = True
+    with pytest.raises(
+        stf.TaskStateError, match=f"'{fn.__name__}' submits other tasks than when it was recorded: node"
+    ):
+        step(lX)
+    assert lX.numpy().tolist() == before and float(WORLD.ls) == scalar
+    WORLD.changed = False
+    step(lX)
+
+
+def test_validation_of_numbers_and_random_values(ctx, lX, lY, monkeypatch):
+    random = np.random.default_rng(1)
+
+    @stf.replay
+    def same(x, y, k):
+        add(x, y, k * 2)
+
+    @stf.replay
+    def different(x, y):
+        add(x, y, random.random())
+
+    monkeypatch.setattr(stf.config, "validate", True)
+    for k in (1.0, 2.0, 3.0, 4.0, 5.0):
+        same(lX, lY, k)
+    assert lX.numpy()[1] == 30
+    different(lX, lY)
+    with pytest.raises(stf.TaskStateError, match="it depends on something that is no argument"):
+        different(lX, lY)
