@@ -16,7 +16,7 @@ except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
 from stf._blocks import bind_lightly
-from stf._engine import outcomes, waits
+from stf._engine import outcomes, turns, waits
 from stf._engine.access import Access, DataHandle
 from stf._engine.failures import Failure
 from stf._engine.submit import Engine
@@ -237,6 +237,8 @@ class Task(TaskCore):
         engine.begin(self)
         try:
             if engine.scope is None:
+                if self.in_place and self.kind == "wait":
+                    turns.stand_back(engine, self)
                 waits.enter(engine.port, self, self.slot, engine.pending() != 0)
             elif self.in_place:
                 outcomes.refuse_in_place(self, engine.scope)

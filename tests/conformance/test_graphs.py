@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -293,6 +294,33 @@ def test_a_launch_with_other_data(ctx):
             assert data[i].numpy().tolist() == model[i].tolist(), (x, y, z, i)
     ctx.finalize()
     assert [array.tolist() for array in arrays] == [array.tolist() for array in model]
+
+
+@stf.task
+def add_slowly(x: stf.Read, y: stf.ReadWrite):
+    time.sleep(0.01)
+    y += x
+
+
+def test_other_data_may_go_while_a_launch_works_on_them(ctx):
+    """A body on the host looks at them long after the launch was submitted."""
+    lX, lY = ctx.logical_data(np.ones(4)), ctx.logical_data(np.zeros(4))
+    g = ctx.task_graph()
+    with g:
+        add_slowly.on("host")(lX, lY)
+    for i in range(6):
+        g.launch({lX: ctx.logical_data_full(4, float(i))})
+        add(ctx.logical_data_full(4, 1000.0), ctx.logical_data_zeros(4))  # which may take the place of what has gone
+    homes = [np.zeros(4) for _ in range(3)]
+    for home, end in zip(homes, (lambda lZ: None, lambda lZ: lZ.release(), lambda lZ: lZ.write_back()), strict=True):
+        lZ = ctx.logical_data(home)
+        g.launch({lY: lZ})
+        end(lZ)
+        del lZ
+    ctx.synchronize()
+    assert lY.numpy().tolist() == [15] * 4
+    ctx.finalize()
+    assert [home.tolist() for home in homes] == [[1] * 4] * 3
 
 
 def test_data_that_cannot_stand_for_others(ctx):

@@ -291,3 +291,121 @@ def test_open_accumulations_with_two_operators_do_not_mix(ctx):
             ctx.task(lS.accumulate(stf.reducer.maxval))(lambda s: np.maximum(s, 4, out=s))
         t.arrays()[0][:] += 3
     assert lS.numpy().tolist() == [8, 8]
+
+
+# -- in recordings -------------------------------------------------------------------------------------------------------
+
+
+@stf.task
+def count(x: stf.Read, total: stf.Accumulate[R.sum]):
+    total += x
+
+
+def repeated(ctx, x, total):
+    with ctx.repeat(5):
+        count(x, total)
+
+
+def nested(ctx, x, total):
+    with ctx.repeat(2):
+        with ctx.repeat(2):
+            count(x, total)
+        with ctx.graph_scope():
+            with ctx.if_(ctx.logical_data_full((), 1.0) > 2):
+                count(x, total)
+    count(x, total)
+
+
+def looped(ctx, x, total):
+    n = ctx.logical_data_zeros((), np.int64)
+    with ctx.while_loop(n < 5):
+        n.assign(n + 1)
+        count(x, total)
+
+
+def branched(ctx, x, total):
+    for _ in range(5):
+        with ctx.if_(ctx.logical_data_full((), 1.0) > 0):
+            count(x, total)
+
+
+def launched(ctx, x, total):
+    g = ctx.task_graph()
+    with g:
+        count(x, total)
+    for _ in range(3):
+        g.launch()
+    with ctx.graph_scope():
+        g.launch()
+        g.launch()
+
+
+def launched_in_another(ctx, x, total):
+    g, outer = ctx.task_graph(), ctx.task_graph()
+    with g:
+        count(x, total)
+    with outer:
+        g.launch()
+        g.launch()
+    outer.launch()
+    count(x, total)
+    outer.launch()
+
+
+def launched_with_other_data(ctx, x, total):
+    first = ctx.logical_data_empty(4)
+    g = ctx.task_graph()
+    with g:
+        count(x, first)
+    g.launch()
+    for _ in range(5):
+        g.launch({first: total})
+    assert first.numpy().tolist() == x.numpy().tolist()
+
+
+def replayed(ctx, x, total):
+    step = stf.replay(lambda x, total: count(x, total))
+    for _ in range(5):
+        step(x, total)
+    for _ in range(3):
+        step(x, ctx.logical_data_empty(4))
+
+
+@pytest.mark.parametrize(
+    "program",
+    [repeated, nested, looped, branched, launched, launched_in_another, launched_with_other_data, replayed],
+    ids=lambda program: program.__name__,
+)
+@pytest.mark.parametrize("before", [None, 100.0])
+def test_recorded_sums_add_to_what_a_launch_finds(ctx, program, before):
+    """And to nothing where nobody wrote: a recording that was made before any content was there goes on from it."""
+    x, total = ctx.logical_data(np.arange(4.0)), ctx.logical_data_empty(4)
+    if before is not None:
+        ctx.fill(total, before)
+    program(ctx, x, total)
+    assert total.numpy().tolist() == [(before or 0) + 5 * i for i in range(4)]
+
+
+def test_a_recorded_sum_adds_to_what_was_written_after_the_recording(ctx):
+    x, total = ctx.logical_data(np.arange(4.0)), ctx.logical_data_empty(4)
+    g = ctx.task_graph()
+    with g:
+        with ctx.if_(ctx.logical_data_full((), 1.0) > 0):
+            count(x, total)
+        count(x, total)
+    ctx.fill(total, 100.0)
+    g.launch()
+    assert total.numpy().tolist() == [100, 102, 104, 106]
+
+
+def test_what_is_not_added_to_still_needs_content(ctx):
+    x, total = ctx.logical_data(np.arange(4.0)), ctx.logical_data_empty(4)
+    with pytest.raises(stf.UninitializedDataError, match="before anything wrote it"):
+        with ctx.repeat(2):
+            count(total, x)
+    g = ctx.task_graph()
+    with g:
+        count(x, total)
+        ctx.fill(total, 1.0)
+    g.launch()
+    assert total.numpy().tolist() == [1] * 4

@@ -128,6 +128,45 @@ def test_who_waits_too_long_for_another_thread_is_told(ctx, lX, lY, monkeypatch)
     assert lX.numpy()[0] == 2
 
 
+WAITING = {
+    "wait": lambda ctx, x: ctx.wait(x),
+    "wait at a place": lambda ctx, x: ctx.wait(x, data_place=stf.data_place.host()),
+    "function task": lambda ctx, x: ctx.task(stf.exec_place.host(), x.read())(lambda x: None),
+    "synchronize": lambda ctx, x: ctx.synchronize(),
+}
+
+
+@pytest.mark.parametrize("name", WAITING)
+@pytest.mark.parametrize("who", ["a thread", "a body"])
+def test_who_waits_keeps_nobody_from_recording(ctx, lX, lY, name, who):
+    """A loop is recorded while the main thread waits for what that thread, or body, ends only then."""
+    go, recorded_in_time = threading.Event(), []
+
+    def record():
+        go.wait(30)
+        time.sleep(0.05)  # the main thread waits now, or comes too late to be in the way
+        repeated(ctx, lY)
+        recorded_in_time.append(not done.is_set())
+
+    done = threading.Event()
+    thread = threading.Thread(target=record)
+
+    def body(x):
+        if who == "a body":
+            record()
+        else:
+            thread.start()
+            thread.join(20)
+        done.set()
+        x += 1
+
+    ctx.host_launch(lX.rw())(body)
+    go.set()
+    WAITING[name](ctx, lX)
+    assert lX.numpy()[0] == 1 and recorded_in_time == [True]
+    assert lY.numpy().tolist() == [2, 3, 4, 5]
+
+
 BESIDE = {
     "add": lambda ctx, y: add(y, y),
     "wait": lambda ctx, y: y.numpy(),

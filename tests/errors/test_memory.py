@@ -59,6 +59,22 @@ def test_a_working_set_several_times_the_limit(limited):
     assert sum(ctx.statistics().evictions.values()) > 12
 
 
+def test_data_that_a_launch_works_on_are_evicted(limited):
+    """As soon as it is submitted; its bodies run later, with what was theirs then."""
+    ctx = limited(3)
+    lX, lY = ctx.logical_data(np.zeros(N)), ctx.logical_data(np.full(N, 100.0))
+    g = ctx.task_graph()
+    with g:
+        add(lX)
+    others = [ctx.logical_data(np.full(N, float(i))) for i in range(6)]
+    add(lY)
+    for other in others:
+        g.launch({lX: other})
+    assert [other.numpy()[0] for other in others] == [1, 2, 3, 4, 5, 6]
+    assert lX.numpy()[0] == 0 and lY.numpy()[0] == 101
+    g.close()
+
+
 def test_temporaries_without_a_home_survive_eviction(limited):
     ctx = limited(2)
     data = [ctx.logical_data_full(N, float(k)) for k in range(8)]

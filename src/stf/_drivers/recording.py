@@ -58,7 +58,8 @@ class Recording:
         """A body failed: what it wrote says more."""
 
     def withdrawn(self, task_id: int) -> None:
-        """A task did not begin after all: it took a slot all the same, and its verbs are those of that slot."""
+        """Note that a task did not begin after all; it took a slot, and its verbs are those of that slot."""
+        self.note("withdrawn", task_id)
 
     def section_begin(self, name: str) -> None:
         """A section of the task graph."""

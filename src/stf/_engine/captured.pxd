@@ -1,7 +1,8 @@
 from libc.stdint cimport int64_t
 from stf._engine cimport waits
 from stf._engine.playing cimport Launch
-from stf._engine.ports cimport Port
+from stf._engine.deps cimport EventSet
+from stf._engine.ports cimport COMPUTE, Port
 from stf._engine.submit cimport Engine
 from stf._engine.values cimport are_fixed, is_as_before
 

@@ -10,8 +10,12 @@ except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
 from stf._engine import waits
+from stf._engine.deps import EventSet
 from stf._engine.values import UNKNOWN, are_fixed, is_as_before
 from stf.errors import CaptureError, TaskFailedError, TaskStateError
+
+if not cython.compiled:
+    COMPUTE = 0
 
 OTHERS = 4  # graphs that are kept of launches with other data
 NO_GRAPHS = "its device has no graphs"
@@ -299,3 +303,16 @@ def renew(launch, variant, contents):
             mark.content = cython.cast(tuple, change)[2]
     variant.values = launch.values if are_fixed(launch.values) else UNKNOWN
     return 0
+
+
+def outlive(engine: Engine, what):
+    """Keep what was captured, and its memory, until all launches are done; for who is inside of the engine."""
+    if engine.closed is not None:
+        return
+    last = EventSet()
+    engine.root.tails(last)
+    slot = engine.root.begin(1, last, COMPUTE)
+    try:
+        engine.root.keep(slot, what)
+    finally:
+        engine.root.end(slot)

@@ -40,7 +40,7 @@ cdef class Replica:
     cdef readonly object data
     cdef readonly Replica origin  # whose shadow this is
     cdef int number  # of a shadow, in the program of its recording; -1 for none
-    cdef Replica shadow(self)
+    cpdef Replica shadow(self)
     cdef bint has_memory(self) noexcept
 
 cdef Replica home_of(object data, int place, Layout layout)

@@ -39,7 +39,7 @@ class Needed:
         self.core = data
         self.mode = of.mode
         self.entries = of.entries
-        self.fresh = of.conditional and not has_content(data.version)
+        self.fresh = of.conditional and of.sums is None and not has_content(data.version)
         if of.conditional and not self.fresh:  # it may stay as it is
             self.mode = RW
             self.entries = [*of.entries, *[place for place in of.finals if place not in of.entries]]
@@ -62,7 +62,7 @@ class Needed:
         access.data = None
         access.core = self.core
         access.mode = self.mode
-        access.op = None
+        access.op = self.use.sums
         access.place = self.place()
         return access
 

@@ -79,7 +79,8 @@ class Rebinding:
                     self.reserved.append((data.id, mine))
                     self.cores.append(core)
                     core.recorded += 1  # dropped by its user meanwhile, it goes with the launch
-                    self.replicas[id(replica.origin or replica)] = mine  # a nested recording holds a shadow
+                    # bodies on the host look when the data may have lost this memory; a nested recording holds a shadow
+                    self.replicas[id(replica.origin or replica)] = mine.shadow()
                     known, wanted = mine.layout, replica.layout
                     if (known.shape, known.strides, known.dtype) != (wanted.shape, wanted.strides, wanted.dtype):
                         raise ValueError(

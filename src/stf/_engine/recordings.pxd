@@ -32,7 +32,8 @@ cdef class Use:
     cdef public int mode
     cdef public list entries
     cdef public list finals
-    cdef readonly bint had_content
+    cdef public bint had_content
+    cdef public object sums
     cdef Version version
     cdef public bint conditional
 

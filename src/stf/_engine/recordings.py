@@ -21,7 +21,7 @@ except ImportError:
 
 from stf._engine import pieces, reductions, turns, waits
 from stf._engine.access import Access, Data
-from stf._engine.captured import DriverGraph
+from stf._engine.captured import DriverGraph, outlive
 from stf._engine.deps import EventSet
 from stf._engine.failures import Failure, raise_failures
 from stf._engine.instances import Replica
@@ -338,7 +338,8 @@ def leave_scope(engine: Engine, scope):
 class Use:
     """How a recording uses a data: the joined mode, where it must be valid before, and where it is valid after.
 
-    `had_content` says whether there was any before the recording.
+    `had_content` says whether there was any before the recording; `sums` is the operator whose neutral element is
+    taken where there is none at a launch.
     """
 
     def __init__(self, data, mode, entries, finals, had_content):
@@ -347,7 +348,7 @@ class Use:
         self.entries = entries
         self.finals = finals
         self.had_content = had_content
-        self.version = None
+        self.version = self.sums = None
         self.conditional = False  # it may stay as it is
 
 
@@ -358,7 +359,7 @@ def use_of(data: Data):
     if mode == 0:
         return None
     outer = version.parent
-    had_content = outer.valid > 0 or outer.partials is not None
+    had_content = outer.valid > 0 or outer.partials is not None or version.sums is not None
     if data.token:
         return Use(data, mode, [], None, True)
     entries = list(version.entries or ())
@@ -368,6 +369,7 @@ def use_of(data: Data):
         finals = [replica.place for replica in version.replicas if replica.state != INVALID]
     use = Use(data, mode, entries, finals, had_content)
     use.conditional = version.conditional
+    use.sums = version.sums if entries else None
     if version.scope.once:
         use.version = version
     return use
@@ -411,6 +413,8 @@ def joined_uses(recordings, may_not_run=()):
             if known is None:
                 known = joined[use.data.id] = Use(use.data, 0, [], None, use.had_content)
             known.mode |= use.mode
+            if use.sums is not None:
+                known.sums, known.had_content = use.sums, True
             if use.finals is not None and (recording in may_not_run or use.conditional):
                 known.conditional = True
             known.entries += [place for place in use.entries if place not in known.entries]
@@ -633,16 +637,3 @@ class Recording(Routine):
             engine.coherency.discard(version, replica, False)
         finally:
             engine.coherency.port, engine.coherency.scope = port, engine.scope
-
-
-def outlive(engine: Engine, what):
-    """Keep what was captured, and its memory, until all launches are done; for who is inside of the engine."""
-    if engine.closed is not None:
-        return
-    last = EventSet()
-    engine.root.tails(last)
-    slot = engine.root.begin(1, last, COMPUTE)
-    try:
-        engine.root.keep(slot, what)
-    finally:
-        engine.root.end(slot)

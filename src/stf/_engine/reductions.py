@@ -113,7 +113,12 @@ def combine_at(engine: Engine, data: Data, place):
     if all([partial.fresh for partial in version.partials]):  # of tasks that were taken back
         forget_partials(engine, data)
         return
-    partials, op = version.partials, version.op
+    fold(engine, data, place, version.partials, version.op)
+
+
+def fold(engine: Engine, data: Data, place, partials, op):
+    """An internal late task that folds partials into a data; into the neutral element, where there is no content."""
+    version = data.version
     initialised = version.valid > 0
     task: TaskCore = combining_task(engine, data, place)
     version.partials = None
@@ -125,7 +130,7 @@ def combine_at(engine: Engine, data: Data, place):
         sources = [stage_partial(engine, task, item, staged) for item in partials]
     except BaseException:
         event = engine.cancel(task)
-        version.partials = partials
+        version.partials = partials or None
         for item in partials:
             partial: Partial = item
             partial.events.add(event)
@@ -141,6 +146,19 @@ def combine_at(engine: Engine, data: Data, place):
     engine.finish(task, event)
     version.op = None
     drop_after(engine, version, [item.replica for item in partials] + staged, event)
+
+
+def expect_content(version: Version, op):
+    """In a recording, let a reduction add to what a launch finds, which is the neutral element where nobody wrote.
+
+    False outside of recordings, where it is known what there is.
+    """
+    marked: cython.bint = False
+    while version.scope is not None and not version.scope.once and version.valid == 0 and version.partials is None:
+        version.phantom, version.valid, version.sums = True, 1, op
+        version = version.parent
+        marked = True
+    return marked
 
 
 class Combiner:

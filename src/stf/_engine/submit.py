@@ -26,7 +26,6 @@ from stf.errors import (
     ContextClosedError,
     ContextMismatchError,
     OutOfMemoryError,
-    UninitializedDataError,
 )
 
 if not cython.compiled:
@@ -426,14 +425,13 @@ class Engine:
                 return version
         elif version.claims != 0 or (version.accumulators != 0 and version.op != use.op):
             return version
+        elif self.scope is not None and version.valid == 0 and version.partials is None:
+            reductions.expect_content(version, use.op)
         if mode & READ:
+            if version.valid == 0 and not data.token:
+                claims.must_have_content(self, task, use)
             if version.outcome is not None and not task.is_launch_once:
                 outcomes.inherit(self, task, version, data)
-            if version.valid == 0 and not data.token:
-                raise UninitializedDataError(
-                    f"{data.describe()} is read by task {task.label()} before anything wrote it; write it first, or "
-                    "create it with logical_data_zeros"
-                )
         if mode & WRITE:
             version.claims = -1
         elif mode & READ:
@@ -579,10 +577,10 @@ class Engine:
             self.observer.withdrawn(task.id)
 
     def withdraw(self, task: TaskCore):
-        """Take back an open task whose body never ran: nothing has changed."""
+        """Take back an open task whose body never ran: nothing has changed. Return the event of what it waited for."""
         self.gate.enter()
         try:
-            self.cancel(task)
+            return self.cancel(task)
         finally:
             self.gate.leave()
 

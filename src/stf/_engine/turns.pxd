@@ -1,4 +1,9 @@
 from stf._engine cimport waits
+from stf._engine.access cimport Access
+from stf._engine.deps cimport EventSet
+from stf._engine.instances cimport Replica
+from stf._engine.ports cimport Port
+from stf._engine.scopes cimport Version
 from stf._engine.submit cimport Engine
 from stf._engine.task cimport TaskCore
 from stf._sync cimport PyThread_get_thread_ident
@@ -6,3 +11,6 @@ from stf._sync cimport PyThread_get_thread_ident
 cpdef int check_thread(Engine engine, TaskCore task) except -1
 cpdef int check_elsewhere(Engine engine, TaskCore task) except -1
 cpdef bint is_repeated(Engine engine) except -1
+cpdef int stand_back(Engine engine, TaskCore task) except -1
+cdef bint has_to_wait(Engine engine, TaskCore task) except -1
+cdef bint is_pending(Port port, EventSet events) except -1

@@ -6,6 +6,7 @@ contexts would be no part of it.
 
 from __future__ import annotations
 
+import threading
 import time
 
 try:
@@ -14,11 +15,13 @@ except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
 from stf._engine import waits
+from stf._engine.deps import EventSet
 from stf.errors import TaskStateError
 
 if not cython.compiled:
     from stf._sync import PyThread_get_thread_ident
 
+STANDS_BACK = 8  # how often a wait lets others come before it
 PATIENCE_S = 30.0  # how long a thread waits for another one's recording, or with its own
 STEP_S = 0.0005  # how often it looks
 
@@ -98,6 +101,42 @@ def check_outside(engine: Engine, action):
     if scope is not None and scope.thread:  # else another thread began it meanwhile, and it is tried again
         name = getattr(action, "__name__", "this").replace("_", " ")
         raise TaskStateError(f"{name} is not possible inside of {scope.story}; do it before or after")
+
+
+def stand_back(engine: Engine, task: TaskCore):
+    """Let a task that is a wait of the user's be open no more while it waits: others may want to record meanwhile.
+
+    It is taken back, and begun again when its data are there; others may have written them by then. A few times only,
+    since they might go on and on.
+    """
+    for _ in range(STANDS_BACK):
+        if not has_to_wait(engine, task) or (engine.pending() == 0 and threading.active_count() == 1):
+            return 0
+        before = EventSet()
+        before.add(engine.withdraw(task))
+        waits.wait_for(engine.root, before, task)
+        engine.begin(task)
+    return 0
+
+
+def has_to_wait(engine: Engine, task: TaskCore):
+    """Whether what an open task reads is not there yet."""
+    i: cython.int
+    port: Port = engine.root
+    for i in range(len(task.uses)):
+        use = cython.cast(Access, task.uses[i])
+        replica = cython.cast(Replica, task.replicas[i])
+        if is_pending(port, use.core.version.writers) or (replica is not None and is_pending(port, replica.ready)):
+            return True
+    return False
+
+
+def is_pending(port: Port, events: EventSet):
+    """Whether one of `events` is not complete."""
+    i: cython.int = 0
+    while i < events.count and port.done(events.items[i]):
+        i += 1
+    return i < events.count
 
 
 def is_used_by_others(engine: Engine, thread):

@@ -86,11 +86,16 @@ def wait(port, events):
     TaskStateError
         They cannot be before this thread goes on.
     """
+    return wait_for(port, events, None)
+
+
+def wait_for(port, events, task):
+    """What `wait` does, for a task that is to begin then, unless that is None."""
     events_port: Port = port
     thread = PyThread_get_thread_ident()
     if not is_waited_for(thread):
         return events_port.wait(events, -1.0)
-    note(thread, WorkWait(port, events), None)
+    note(thread, WorkWait(port, events), task)
     try:
         return events_port.wait(events, -1.0)
     finally:

@@ -271,6 +271,11 @@ class Order:
     def on_task(self, ident: int, number: int, name: str, kind: str, stream: int, accesses: Any) -> None:
         self.streams[stream].task = (f"task {number} '{name}' ({kind})", accesses)
 
+    def on_withdrawn(self, ident: int, number: int) -> None:
+        for line in self.streams.values():
+            if line.task is not None and line.task[0].startswith(f"task {number} '"):
+                line.task = None
+
     def begin_body(self, line: Line, op: Op) -> None:
         """The body of the task that is open on a stream: the first call, hold or record after its begin."""
         if line.task is None:
