@@ -36,6 +36,7 @@ from stf.kernels.launching import KernelTask
 from stf.loans import Lending
 from stf.observing import Observing, observes_times
 from stf.places import DataPlace, ExecPlace, Grid, as_exec_place
+from stf.reducers import UNWRITTEN
 from stf.registry import Registering, Registry
 from stf.waiting import Waiting
 
@@ -181,6 +182,7 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
         bound = 0 if memory_limit is None else options.memory_bound(memory_limit, spec)
         limits = [0, *([bound] * spec.count)]
         engine = Engine(port, spec.place_names, spec.affine, limits, self._driver.max_workers, max_pending)
+        engine.unwritten = UNWRITTEN
         engine.place_numbers = [-1, *spec.numbers]
         engine.function_keys = list(spec.function_keys)
         self._more_places: dict[Any, int] = {}

@@ -39,6 +39,10 @@ class Reducer:
         """Fill `array` with the neutral element."""
         array[...] = self.neutral(array.dtype)
 
+    def pattern(self, dtype: Any) -> bytes:
+        """The bytes of the neutral element."""
+        return np.asarray(self.neutral(dtype), dtype).tobytes()
+
     def combiner(self, target: Any, partials: list[Any], initialised: bool) -> Callable[[], None]:
         """Return what folds `partials` into `target`, to be called when all are complete."""
         into = adapters.view(target, True, "numpy")
@@ -79,6 +83,9 @@ def _logical(ufunc: Any) -> Callable[[Any, Any, Any], Any]:
         out[...] = ufunc(a, b)
 
     return combine
+
+
+UNWRITTEN = Reducer("unwritten", lambda dtype: 0, lambda a, b, out: None)  # what nobody wrote, and may be anything
 
 
 class reducer:

@@ -313,3 +313,30 @@ def test_jacobi_to_convergence(ctx):
     matrix = 4 * np.eye(n) - np.eye(n, k=1) - np.eye(n, k=-1)
     assert np.abs(matrix @ x.numpy() - b).max() < 1e-10
     assert 5 < loop.iterations < 50
+
+
+@pytest.mark.parametrize("way", ["repeat", "graph", "nested"])
+def test_what_a_branch_writes_first_goes_on_elsewhere(ctx, way):
+    """The first iteration initialises; what comes then is on the host, and the next one finds it where the branch is."""
+    total, flag = ctx.logical_data_empty(4), ctx.logical_data_full((), 1.0)
+
+    def step():
+        with ctx.if_(flag > 0):
+            ctx.fill(total, 100.0)
+            flag.assign(0.0)
+        increment.on("host")(total)
+
+    if way == "repeat":
+        with ctx.repeat(4):
+            step()
+    elif way == "nested":
+        with ctx.repeat(2):
+            with ctx.repeat(2):
+                step()
+    else:
+        g = ctx.task_graph()
+        with g:
+            step()
+        for _ in range(4):
+            g.launch()
+    assert total.numpy().tolist() == [104] * 4

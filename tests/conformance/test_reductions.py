@@ -398,6 +398,36 @@ def test_a_recorded_sum_adds_to_what_was_written_after_the_recording(ctx):
     assert total.numpy().tolist() == [100, 102, 104, 106]
 
 
+def test_a_recorded_sum_adds_to_what_a_branch_wrote(ctx):
+    x, flag, total = ctx.logical_data(np.arange(4.0)), ctx.logical_data_full((), 1.0), ctx.logical_data_empty(4)
+    with ctx.repeat(3):
+        with ctx.if_(flag > 0):
+            ctx.fill(total, 100.0)
+            flag.assign(0.0)
+        count(x, total)
+    assert total.numpy().tolist() == [100, 103, 106, 109]
+
+
+def test_a_sum_that_is_overwritten_needs_no_content(ctx):
+    x, total = ctx.logical_data(np.arange(4.0)), ctx.logical_data_empty(4)
+    with ctx.repeat(2):
+        count(x, total)
+        ctx.fill(total, 3.0)
+    assert total.numpy().tolist() == [3] * 4
+
+
+def test_a_recording_that_is_given_up_gives_its_partial_results_back(ctx):
+    x, total = ctx.logical_data(np.arange(4.0)), ctx.logical_data_zeros(4)
+    for _ in range(2):
+        with pytest.raises(KeyError):
+            with ctx.repeat(2):
+                count(x, total)
+                raise KeyError
+        ctx.check_state()
+    count(x, total)
+    assert total.numpy().tolist() == [0, 1, 2, 3]
+
+
 def test_what_is_not_added_to_still_needs_content(ctx):
     x, total = ctx.logical_data(np.arange(4.0)), ctx.logical_data_empty(4)
     with pytest.raises(stf.UninitializedDataError, match="before anything wrote it"):

@@ -59,9 +59,13 @@ class Model:
 
     def __init__(self, arrays, scalars):
         self.arrays, self.scalars, self.factor, self.asked = arrays, scalars, 1, 1
+        self.total = None  # of which nothing is known before something is added
+        self.is_total_known = True
 
     def do(self, tree):
         for statement in tree:
+            if self.total is None and statement[0] in ("repeat", "loop", "branch", "below") and starts(statement):
+                self.is_total_known = False  # nor by a task that adds to what may have been written
             getattr(self, statement[0])(*statement[1:])
 
     def asks(self, p, i, j, how):
@@ -99,6 +103,12 @@ class Model:
     def count(self, _, i, j):
         self.arrays[i][...] = ((self.arrays[i] + 2 * self.arrays[j]) * 3) % MODULUS
 
+    def add(self, _, j):
+        self.total = self.arrays[j] + (0 if self.total is None else self.total)
+
+    def start(self, c):
+        self.total = np.full(4, c)
+
     def repeat(self, n, body):
         for _ in range(n):
             self.do(body)
@@ -125,6 +135,7 @@ class Emitter:
         self.spread = spread  # over all devices; else a device may decide about loops itself
         self.nodes = nodes  # which bodies on the host may be nodes of graphs, by their constant
         self.factor = self.asked = 1
+        self.total = ctx.logical_data_empty(4, np.int64)
 
     def do(self, tree):
         for statement in tree:
@@ -186,6 +197,12 @@ class Emitter:
         count.on(self.place(p + 1))(self.data[i], self.data[j])
         mix.on(self.place(p))(self.data[i], self.data[j], 0)
 
+    def add(self, p, j):
+        count.on(self.place(p))(self.total, self.data[j])
+
+    def start(self, c):
+        self.ctx.fill(self.total, c)
+
     def repeat(self, n, body):
         with self.ctx.repeat(n):
             self.do(body)
@@ -210,6 +227,12 @@ class Emitter:
             self.do(body)
 
 
+def starts(statement):
+    """Whether it, or one in it, writes the total."""
+    inner = [part for trees in statement[1:] if isinstance(trees, list) for part in trees]
+    return statement[0] == "start" or any(map(starts, inner))
+
+
 def tree(rng, arrays, scalars, depth, used, host, numbers=False):
     """Statements; a loop inside another counts in a scalar of its own.
 
@@ -217,7 +240,7 @@ def tree(rng, arrays, scalars, depth, used, host, numbers=False):
     """
     statements = []
     for _ in range(rng.randint(1, 5)):
-        kinds = {"mix": 8, "blend": 5, "reset": 2, "count": 2}
+        kinds = {"mix": 8, "blend": 5, "reset": 2, "count": 2, "add": 2, "start": 0.3}
         if host:
             kinds |= {"host": 2, "call": 1}
         if numbers:
@@ -229,8 +252,8 @@ def tree(rng, arrays, scalars, depth, used, host, numbers=False):
         p, c = rng.randrange(3), rng.randrange(7)
         if kind in ("mix", "host", "call"):
             statements.append((kind, p, i, j, c))
-        elif kind in ("blend", "reset", "count"):
-            parts = {"blend": (p, i, j, k, c), "reset": (p, i, c), "count": (p, i, j)}
+        elif kind in ("blend", "reset", "count", "add", "start"):
+            parts = {"blend": (p, i, j, k, c), "reset": (p, i, c), "count": (p, i, j), "add": (p, j), "start": (c,)}
             statements.append((kind, *parts[kind]))
         elif kind in ("asks", "fills", "sets"):
             statements.append((kind, *{"asks": (p, i, j, rng.randrange(4)), "fills": (i,), "sets": ()}[kind]))
@@ -261,6 +284,7 @@ def run_program(seed):
     start = [np.arange(4) * (n + 1) % MODULUS for n in range(arrays)]
     model = Model([a.copy() for a in start], [0] * (scalars + 1))
     mine = [a.copy() for a in start]
+    homes = []  # of data that were made for one launch, and what that makes of them
     host = rng.random() < 0.4
     way = rng.choice(["graph", "graph", "plain", "scope", "replay", "replay"])
     program = tree(rng, arrays, scalars, 3, frozenset(), host, rng.random() < 0.5)
@@ -285,7 +309,14 @@ def run_program(seed):
                 order = rng.sample(range(arrays), arrays) if rng.random() < 0.4 else list(range(arrays))
                 used = {use.data.id for use in graph._recording.uses}
                 others = {data[i]: data[k] for i, k in enumerate(order) if data[i].core.id in used}
+                lent = {}
+                for i in rng.sample(range(arrays), rng.choice([0, 0, 1, 2])):
+                    if data[i] in others:
+                        lent[i] = model.arrays[order[i]].copy()
+                        homes.append((lent[i].copy(), lent[i]))
+                        others[data[i]] = ctx.logical_data(homes[-1][0])
                 graph.launch(others, **({"factor": model.factor} if varied else {}))
+                del others  # and with it the data that were made for this launch
             elif way == "replay":
                 function(data, model.factor)
             elif way == "scope":
@@ -295,7 +326,7 @@ def run_program(seed):
                 emitter.do_with(model.factor, program)
             before = model.arrays
             if graph is not None:
-                model.arrays = [before[k] for k in order]
+                model.arrays = [lent.get(i, before[k]) for i, k in enumerate(order)]
             model.do(program)
             model.arrays = before
             emitter.factor = model.factor = emitter.asked = model.asked = 1
@@ -307,10 +338,14 @@ def run_program(seed):
                 assert data[i].numpy().tolist() == model.arrays[i].tolist(), (seed, way, devices, i, program)
         for i, known in enumerate(model.arrays):
             assert data[i].numpy().tolist() == known.tolist(), (seed, way, devices, i, program)
+        if model.total is not None and model.is_total_known:
+            assert emitter.total.numpy().tolist() == model.total.tolist(), (seed, way, devices, "total", program)
         if rng.random() < 0.5 and graph is not None:
             graph.close()
         ctx.check_state()
         function.close()
+    for home, known in homes:
+        assert home.tolist() == known.tolist(), (seed, way, devices, "lent", program)
     for i, known in enumerate(model.arrays):
         assert mine[i].tolist() == known.tolist(), (seed, way, devices, i, program)
 

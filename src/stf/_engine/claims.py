@@ -14,7 +14,7 @@ from stf._engine.access import MODE_NAMES, Access
 from stf._engine.failures import Failure
 from stf._engine.scopes import Outcome, Version
 from stf._engine.task import OWN_REFERENCES, TaskCore
-from stf.errors import AccessError, TaskStateError, UninitializedDataError
+from stf.errors import AccessError, TaskStateError
 
 if not cython.compiled:
     from stf._engine.task import make_access_like, references
@@ -45,17 +45,6 @@ def check_guards(engine: Engine, task: TaskCore, use: Access, version: Version):
         mode = joined_mode_of(task, data)
         if mode & READ or (mode == ACCUMULATE and use.op != version.op):
             reductions.combine(engine, data)  # a pure write forgets them, once it has come to its end
-
-
-def must_have_content(engine: Engine, task: TaskCore, use: Access):
-    """Nobody reads what nobody wrote; but what is added to begins with the neutral element."""
-    if use.op is None:
-        raise UninitializedDataError(
-            f"{use.core.describe()} is read by task {task.label()} before anything wrote it; write it first, or create "
-            "it with logical_data_zeros"
-        )
-    if not reductions.expect_content(use.core.version, use.op):
-        reductions.fold(engine, use.core, 0, [], use.op)
 
 
 def await_claim(engine: Engine, task: TaskCore, version: Version):

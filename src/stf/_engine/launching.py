@@ -34,12 +34,15 @@ if not cython.compiled:
 class Needed:
     """A use of a launch: of which data, in which mode, and where that must be valid before."""
 
-    def __init__(self, of: Use, data: Data):
+    def __init__(self, of: Use, data: Data, recorded):
         self.use = of
         self.core = data
         self.mode = of.mode
         self.entries = of.entries
-        self.fresh = of.conditional and of.sums is None and not has_content(data.version)
+        self.origin = of.origin
+        if recorded and of.conditional and self.origin is None:  # it may be elsewhere when this is done again
+            self.origin = data.engine.unwritten
+        self.fresh = of.conditional and self.origin is None and not has_content(data.version)
         if of.conditional and not self.fresh:  # it may stay as it is
             self.mode = RW
             self.entries = [*of.entries, *[place for place in of.finals if place not in of.entries]]
@@ -62,7 +65,7 @@ class Needed:
         access.data = None
         access.core = self.core
         access.mode = self.mode
-        access.op = self.use.sums
+        access.op = self.origin
         access.place = self.place()
         return access
 
@@ -86,7 +89,11 @@ def needs_of(routine, rebinding):
     """What a launch needs: the same for all with the routine's data."""
     if rebinding is None and routine.needed is not None:
         return routine.needed
-    uses = [Needed(use, use.data if rebinding is None else rebinding.data_for(use.data)) for use in routine.uses]
+    scope = routine.engine.scope
+    recorded = scope is not None and not scope.once
+    uses = [
+        Needed(use, use.data if rebinding is None else rebinding.data_for(use.data), recorded) for use in routine.uses
+    ]
     needs = Needs(uses, routine.calls())
     if rebinding is None and not any([use.conditional for use in routine.uses]):
         routine.needed = needs

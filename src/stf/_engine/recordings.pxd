@@ -33,7 +33,7 @@ cdef class Use:
     cdef public list entries
     cdef public list finals
     cdef public bint had_content
-    cdef public object sums
+    cdef public object origin
     cdef Version version
     cdef public bint conditional
 

@@ -279,6 +279,9 @@ def discard_scope(engine: Engine, scope):
     engine.gate.enter()
     try:
         check_closing(engine, scope)
+        for data in list(scope.touched):
+            if data.version.partials is not None:
+                reductions.forget_partials(engine, data)
         recording = Recording(engine, scope)
         leave_scope(engine, scope)
     finally:
@@ -338,8 +341,8 @@ def leave_scope(engine: Engine, scope):
 class Use:
     """How a recording uses a data: the joined mode, where it must be valid before, and where it is valid after.
 
-    `had_content` says whether there was any before the recording; `sums` is the operator whose neutral element is
-    taken where there is none at a launch.
+    `had_content` says whether there was any before the recording; a launch that finds none goes on from the neutral
+    element of the operator `origin`, where that is known.
     """
 
     def __init__(self, data, mode, entries, finals, had_content):
@@ -348,7 +351,7 @@ class Use:
         self.entries = entries
         self.finals = finals
         self.had_content = had_content
-        self.version = self.sums = None
+        self.version = self.origin = None
         self.conditional = False  # it may stay as it is
 
 
@@ -359,7 +362,7 @@ def use_of(data: Data):
     if mode == 0:
         return None
     outer = version.parent
-    had_content = outer.valid > 0 or outer.partials is not None or version.sums is not None
+    had_content = outer.valid > 0 or outer.partials is not None
     if data.token:
         return Use(data, mode, [], None, True)
     entries = list(version.entries or ())
@@ -369,7 +372,8 @@ def use_of(data: Data):
         finals = [replica.place for replica in version.replicas if replica.state != INVALID]
     use = Use(data, mode, entries, finals, had_content)
     use.conditional = version.conditional
-    use.sums = version.sums if entries else None
+    if version.origin is not None and entries:
+        use.origin, use.had_content = version.origin, True
     if version.scope.once:
         use.version = version
     return use
@@ -413,8 +417,10 @@ def joined_uses(recordings, may_not_run=()):
             if known is None:
                 known = joined[use.data.id] = Use(use.data, 0, [], None, use.had_content)
             known.mode |= use.mode
-            if use.sums is not None:
-                known.sums, known.had_content = use.sums, True
+            if use.origin is not None:
+                known.had_content = True
+                if known.origin is None or known.origin is use.data.engine.unwritten:
+                    known.origin = use.origin
             if use.finals is not None and (recording in may_not_run or use.conditional):
                 known.conditional = True
             known.entries += [place for place in use.entries if place not in known.entries]

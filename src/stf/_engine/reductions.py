@@ -148,19 +148,6 @@ def fold(engine: Engine, data: Data, place, partials, op):
     drop_after(engine, version, [item.replica for item in partials] + staged, event)
 
 
-def expect_content(version: Version, op):
-    """In a recording, let a reduction add to what a launch finds, which is the neutral element where nobody wrote.
-
-    False outside of recordings, where it is known what there is.
-    """
-    marked: cython.bint = False
-    while version.scope is not None and not version.scope.once and version.valid == 0 and version.partials is None:
-        version.phantom, version.valid, version.sums = True, 1, op
-        version = version.parent
-        marked = True
-    return marked
-
-
 class Combiner:
     """What makes the body that folds partials into another data than the recorded one."""
 

@@ -45,7 +45,7 @@ cdef class Version:
     cdef public bint phantom
     cdef public bint conditional  # what was written may stay unwritten when it is launched
     cdef public list entries
-    cdef public object sums  # the operator of what is added to it, where a launch may find no content; or None
+    cdef public object origin  # the operator whose neutral element it goes on from where a launch finds no content
     cdef int keep_writer(self) except -1
     cdef int set_writer(self, object name, object code, int lasti, Outcome outcome) except -1
     cdef int take_writers(self, Version inner) except -1

@@ -46,6 +46,7 @@ cdef class Engine:
     cdef readonly dict calling  # by id: the bodies of graphs that the driver was given, and that it has not called
     cdef int64_t ran
     cdef public object context
+    cdef public object unwritten  # the operator of what a branch may leave unwritten
     cdef object __weakref__
     cdef public int max_pending
     cpdef bint is_quiet(self) except -1

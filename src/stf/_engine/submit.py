@@ -12,7 +12,7 @@ try:
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
-from stf._engine import claims, invariants, outcomes, recordings, reductions, release, turns, waits
+from stf._engine import claims, invariants, origins, outcomes, recordings, reductions, release, turns, waits
 from stf._engine.access import Access, Data
 from stf._engine.coherency import Coherency
 from stf._engine.deps import EventSet
@@ -70,7 +70,7 @@ class Engine:
         self.queued, self.ran, self.calling = 0, 0, {}
         self.max_pending = max_pending
         self.max_partials = max_partials
-        self.context = None
+        self.context = self.unwritten = None
         waits.enlist(self)
 
     def __del__(self):
@@ -426,10 +426,10 @@ class Engine:
         elif version.claims != 0 or (version.accumulators != 0 and version.op != use.op):
             return version
         elif self.scope is not None and version.valid == 0 and version.partials is None:
-            reductions.expect_content(version, use.op)
+            origins.expect_content(version, use.op)
         if mode & READ:
             if version.valid == 0 and not data.token:
-                claims.must_have_content(self, task, use)
+                origins.must_have_content(self, task, use)
             if version.outcome is not None and not task.is_launch_once:
                 outcomes.inherit(self, task, version, data)
         if mode & WRITE:

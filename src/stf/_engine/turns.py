@@ -15,7 +15,9 @@ except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
 from stf._engine import waits
+from stf._engine.access import Access
 from stf._engine.deps import EventSet
+from stf._engine.instances import Replica
 from stf.errors import TaskStateError
 
 if not cython.compiled:

@@ -1,0 +1,64 @@
+"""What recordings go on from where nobody has written yet.
+
+A reduction adds to what each launch finds, which is the neutral element where there is no content. And what a branch
+may leave unwritten is not written by it alone: it stays what it was, in all places, whatever that is.
+"""
+
+from __future__ import annotations
+
+try:
+    import cython
+except ImportError:
+    from stf import _cython as cython  # type: ignore[no-redef]
+
+from stf._engine import reductions
+from stf.errors import UninitializedDataError
+
+if not cython.compiled:
+    AFFINE = -1
+
+
+def must_have_content(engine: Engine, task: TaskCore, use: Access):
+    """Nobody reads what nobody wrote; but a launch that goes on from nothing has that made."""
+    if use.op is None:
+        raise UninitializedDataError(
+            f"{use.core.describe()} is read by task {task.label()} before anything wrote it; write it first, or create "
+            "it with logical_data_zeros"
+        )
+    if expect_content(use.core.version, use.op):
+        return
+    place: cython.int = engine.affine[task.where] if use.place == AFFINE else use.place
+    if place == 0 or not fill_at(engine, use.core, place, use.op):
+        reductions.fold(engine, use.core, 0, [], use.op)
+
+
+def expect_content(version: Version, op):
+    """In a recording, go on from what a launch finds; False outside of recordings, where it is known what there is."""
+    marked: cython.bint = False
+    while version.scope is not None and not version.scope.once and version.valid == 0 and version.partials is None:
+        version.phantom, version.valid, version.origin = True, 1, op
+        version = version.parent
+        marked = True
+    return marked
+
+
+def fill_at(engine: Engine, data: Data, place, op):
+    """Fill a data with the neutral element of an operator where bodies only enqueue; False if that is not possible."""
+    where: cython.int = reductions.place_of_replica(engine, place)
+    if not engine.port.enqueues(where) or data.layout.interface is not None:
+        return False
+    version = data.version
+    task: TaskCore = reductions.combining_task(engine, data, place)
+    task.outcome = None  # there is no body that may fail
+    version.claims = -1
+    task.claimed = 1
+    try:
+        engine.start(task)
+        if not engine.port.fill(task.slot, task.replicas[0], op.pattern(data.layout.dtype)):
+            engine.cancel(task)
+            return False
+    except BaseException:
+        engine.cancel(task)
+        raise
+    engine.finish(task, engine.port.end(task.slot))
+    return True
