@@ -6,6 +6,8 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 __all__ = ["Arithmetic"]
 
 
@@ -24,6 +26,10 @@ class Arithmetic:
     def _compare(self, operation: Callable[..., Any], other: Any) -> Any:
         """What a comparison gives."""
         raise NotImplementedError
+
+    def _ask(self, question: Callable[..., Any], *operands: Any) -> Any:
+        """What a function of NumPy's gives that says yes or no, such as ``np.isnan``."""
+        return self._combine(question, *operands)
 
     def _refuse_function(self, function: Any) -> Any:
         """Raise what is to be said of a function of NumPy's that is none of numbers."""
@@ -96,10 +102,14 @@ class Arithmetic:
         if method != "__call__" or options or function.nout != 1:
             return self._refuse_function(function)
         symbol: Any = OPERATORS.get(function.__name__)
+        # NumPy's scalars come as arrays without axes
+        operands = tuple(x[()] if isinstance(x, np.ndarray) and x.ndim == 0 else x for x in operands)
         if symbol in SWAPPED:
             one, other = operands
             comparison, other = (symbol, other) if one is self else (SWAPPED[symbol], one)
             found = self._compare(comparison, other)
+        elif all(kinds.endswith("->?") for kinds in function.types if "O" not in kinds):
+            found = self._ask(function, *operands)
         else:
             found = self._combine(symbol or function, *operands)
         return self._refuse_function(function) if found is NotImplemented else found

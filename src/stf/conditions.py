@@ -129,6 +129,32 @@ class Scalar(Arithmetic):
         found = compared(operation, self, other)
         return self._not_scalar() if found is None else found
 
+    def _ask(self, question: Callable[..., Any], *operands: Any) -> Any:
+        return Condition(question, *operands) if all(map(is_operand, operands)) else self._not_scalar()
+
+    def __and__(self, other: Any) -> Any:
+        return joined(np.logical_and, self, other)
+
+    def __rand__(self, other: Any) -> Any:
+        return joined(np.logical_and, other, self)
+
+    def __or__(self, other: Any) -> Any:
+        return joined(np.logical_or, self, other)
+
+    def __ror__(self, other: Any) -> Any:
+        return joined(np.logical_or, other, self)
+
+    def __xor__(self, other: Any) -> Any:
+        return joined(np.logical_xor, self, other)
+
+    def __rxor__(self, other: Any) -> Any:
+        return joined(np.logical_xor, other, self)
+
+    def __invert__(self) -> Condition:
+        if truth_of(self) is None:
+            raise TypeError("~ is of conditions and scalars of dtype bool; compare first, as in ~(residual > tol)")
+        return Condition(np.logical_not, self)
+
     def _refuse_function(self, function: Any) -> Any:
         self._not_scalar()
         raise TypeError(
@@ -140,17 +166,8 @@ class Value(Expression, Scalar):
     """An expression that is a number."""
 
 
-class Condition(Expression):
-    """A comparison of scalars, or several joined by ``&``, ``|`` and ``~``."""
-
-    def __and__(self, other: Any) -> Any:
-        return joined(np.logical_and, self, other)
-
-    def __or__(self, other: Any) -> Any:
-        return joined(np.logical_or, self, other)
-
-    def __invert__(self) -> Condition:
-        return Condition(np.logical_not, self)
+class Condition(Expression, Scalar):
+    """A comparison of scalars, or several joined by ``&``, ``|``, ``^`` and ``~``."""
 
 
 def equal(a: Any, b: Any) -> Condition:
@@ -171,7 +188,7 @@ def equal(a: Any, b: Any) -> Condition:
 
 def is_operand(value: Any) -> bool:
     """Whether it may stand in an expression."""
-    if isinstance(value, (Value, Param, bool, int, float, complex, np.generic)):
+    if isinstance(value, (Value, Condition, Param, bool, int, float, complex, np.generic)):
         return True
     return isinstance(value, DataHandle) and not value.core.token and value.core.layout.nbytes == element_size(value)
 
@@ -185,5 +202,21 @@ def compared(operation: Callable[..., Any], *operands: Any) -> Condition | None:
     return Condition(operation, *operands) if all(map(is_operand, operands)) else None
 
 
+def truth_of(value: Any) -> Any:
+    """What may be joined to a condition: another one, scalar data of truth values, or a truth value; else None."""
+    if isinstance(value, (Condition, bool, np.bool_)):
+        return value
+    is_flag = isinstance(value, DataHandle) and is_operand(value) and value.core.layout.dtype == np.bool_
+    return value if is_flag else None
+
+
 def joined(operation: Callable[..., Any], one: Any, other: Any) -> Any:
-    return Condition(operation, one, other) if isinstance(other, Condition) else NotImplemented
+    """Two conditions joined; NotImplemented for what is none."""
+    if truth_of(one) is None or truth_of(other) is None:
+        return NotImplemented
+    return Condition(operation, one, other)
+
+
+def itself(value: Any) -> Any:
+    """The value; unlike ``+value``, also of truth values."""
+    return value

@@ -485,6 +485,8 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
         if self._finished:
             return
         self._must_be_outside("finalize", False)  # which launches, when it has abandoned what others left open
+        if self.engine.epoch is not None and not self.engine.epoch.implicit:
+            raise TaskStateError(f"finalize is not possible inside of {self.engine.epoch.story}; do it before or after")
         self._finish()
         self.check_errors()
 

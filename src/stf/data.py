@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from stf._engine.access import DataHandle, accumulate_access
-from stf.conditions import Condition, Expression, Scalar, Value, is_operand
+from stf.conditions import Expression, Scalar, Value, is_operand, itself
 from stf.errors import ContextClosedError
 from stf.interop import adapters
 from stf.interop.dtypes import is_narrow
@@ -250,6 +249,7 @@ class LogicalData(Scalar, DataHandle):
     __array__ = __getitem__ = __setitem__ = __iter__ = __len__ = _not_an_array
     __matmul__ = __rmatmul__ = _not_an_array
     __iadd__ = __imul__ = __isub__ = __itruediv__ = __ifloordiv__ = __imod__ = __ipow__ = _not_an_array
+    __iand__ = __ior__ = __ixor__ = _not_an_array
 
     def _not_scalar(self) -> Any:
         """Arithmetic and comparisons are of scalars alone."""
@@ -280,9 +280,9 @@ class LogicalData(Scalar, DataHandle):
         """
         if not is_operand(self):
             raise TypeError(f"assign computes one number, and {self.core.describe()} has more; write a task")
-        if not is_operand(value) and not isinstance(value, Condition):
+        if not is_operand(value):
             raise TypeError(f"assign takes an expression of scalar data and numbers, got {type(value).__name__}")
-        expression = value if isinstance(value, Expression) else Value(operator.pos, value)
+        expression = value if isinstance(value, Expression) else Value(itself, value)
         expression.submit(self.context, self)
         return self
 

@@ -7,7 +7,7 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from stf._engine import launching, recordings
+from stf._engine import launching, recordings, turns
 from stf._engine.turns import STEP_S
 from stf.errors import TaskStateError
 
@@ -61,7 +61,8 @@ class Epoch:
             with engine.gate:
                 is_free = engine.scope is None and recordings.last_open(engine) is None
                 if is_free and not self.launcher and not self.is_over:
-                    self.scope = recordings.open_scope(engine, engine.make_graph_port(), self.thread, self.story, True)
+                    port, patient = engine.make_graph_port(), not self.implicit
+                    self.scope = recordings.open_scope(engine, port, self.thread, self.story, True, patient)
 
     def suits(self, task: Any) -> bool:
         """Whether a task may begin now, inside of the engine; else `before` is asked again."""
@@ -162,15 +163,42 @@ class GraphScope:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._epoch: Epoch | None = None
+        self._around: Epoch | None = None  # that of the context
 
     def __enter__(self) -> GraphScope:
         context = self._context
         context._must_be_open()
-        engine = context.engine
-        recordings.join_tiles(engine)
-        if engine.scope is None and engine.epoch is None:  # else it is part of what is recorded already
-            self._epoch = engine.epoch = Epoch(context, False, "graph_scope")
+        recordings.join_tiles(context.engine)
+        patience = 0.0 if context.engine.runs_body(threading.get_ident()) else turns.PATIENCE_S
+        end = time.monotonic() + patience
+        while not self._is_part() and not self._begin():
+            if time.monotonic() > end:
+                raise turns.TurnError(
+                    f"graph_scope could not be opened for {patience:g} s, in which another thread recorded; let that "
+                    "end first"
+                )
+            time.sleep(STEP_S)
         return self
+
+    def _is_part(self) -> bool:
+        """Whether this thread records already."""
+        engine, me = self._context.engine, threading.get_ident()
+        return (engine.scope is not None and engine.scope.thread == me) or (
+            engine.epoch is not None and engine.epoch.thread == me
+        )
+
+    def _begin(self) -> bool:
+        """Gather from here on, after what the context has gathered; False if another thread does."""
+        engine = self._context.engine
+        if engine.epoch is not None:
+            engine.epoch.step_out()
+        recordings.join_tiles(engine)
+        with engine.gate:
+            if engine.scope is not None or (engine.epoch is not None and not engine.epoch.implicit):
+                return False
+            self._around = engine.epoch
+            self._epoch = engine.epoch = Epoch(self._context, False, "graph_scope")
+        return True
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         epoch, self._epoch = self._epoch, None
@@ -181,4 +209,4 @@ class GraphScope:
                 epoch.flush()
         finally:
             epoch.discard()  # if it was not launched
-            self._context.engine.epoch = None
+            self._context.engine.epoch = self._around

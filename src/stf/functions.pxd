@@ -75,7 +75,7 @@ cdef class TaskFunction:
 
 cdef object vectorcall(TaskFunction function, PyObject** given, size_t count, PyObject* names)
 cdef bint is_plain(object value) except -1
-cdef int check_params(Engine engine, list values) except -1
+cdef int check_params(Engine engine, list values, list kinds) except -1
 
 cdef class BoundTaskFunction:
     cdef TaskFunction function

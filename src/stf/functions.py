@@ -20,8 +20,8 @@ from stf.errors import ContextClosedError
 from stf.interop import adapters
 from stf.interop.current import Borrowed
 from stf.interop.jax_arrays import JaxCopy
-from stf.options import name_of
-from stf.params import refuse_hidden
+from stf.options import name_of, refuse_generator
+from stf.params import refuse_hidden, with_params
 from stf.tasks import ContextCore, Task
 
 if not cython.compiled:
@@ -53,8 +53,7 @@ class TaskFunction:
     def __init__(self, fn, symbol=None, arrays=None, where=None, in_graphs=False):
         if not callable(fn):
             raise TypeError(f"@stf.task decorates a function, got {type(fn).__name__}")
-        if inspect.iscoroutinefunction(fn) or inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
-            raise TypeError(f"@stf.task decorates an ordinary function, got the coroutine or generator '{fn.__name__}'")
+        refuse_generator("@stf.task", fn)
         self.fn = fn
         self.symbol = name_of(symbol) or getattr(fn, "__name__", "task")
         self.arrays_of = arrays
@@ -130,7 +129,7 @@ class TaskFunction:
         fn = snapshot(self.fn, task) if self.closes else self.fn
         engine = cython.cast("Engine", task.engine)
         if len(values) > self.accessed:
-            check_params(engine, values)
+            check_params(engine, values, self.kinds)
         body = None
         try:
             begin_body(task)
@@ -412,7 +411,7 @@ def is_plain(value):
     return not (isinstance(value, (DataHandle, Access)) or hasattr(value, "expand_mode"))
 
 
-def check_params(engine, values):
+def check_params(engine, values, kinds):
     """Raise for parameters of a graph among a task's arguments where no graph is, or where they are hidden."""
     i: cython.int
     for i in range(len(values)):
@@ -422,7 +421,10 @@ def check_params(engine, values):
         if engine.scope is None or engine.scope.once:
             if isinstance(values[i], Asked):
                 values[i].refuse_outside()
-        elif not isinstance(values[i], Asked):
+            continue
+        if kinds is not None and kinds[i][1] in ("*", "**"):
+            values[i] = with_params(values[i])
+        if not isinstance(values[i], Asked):
             refuse_hidden((values[i],))
     return 0
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from stf import options
-from stf._engine import playing, recordings, turns
+from stf._engine import origins, playing, recordings, turns
 from stf._engine.access import DataHandle
 from stf._engine.rebinding import Rebinding
 from stf._engine.routines import Branch, Flag, Repeat, While
@@ -44,8 +44,8 @@ class Graphs:
     def graph_scope(self) -> GraphScope:
         """Return a with-block whose tasks become one graph, launched once, at its end.
 
-        It may stand in any context; inside of what is recorded already it is a part of that. If its body raises,
-        nothing of it is run, and no data are poisoned.
+        It may stand in any context. If its body raises, nothing of it is run, and no data are poisoned. Inside of a
+        loop, a branch, a graph that is recorded, or another graph_scope, it is a part of that, and runs if that does.
         """
         return GraphScope(self._as_context())
 
@@ -138,7 +138,7 @@ class RecordingBuilder:
         try:
             if needed is not None:
                 with self.engine.gate:
-                    recordings.restore(self.engine, scope, needed)
+                    origins.restore(self.engine, scope, needed)
             return recordings.close_scope(self.engine, scope)
         except BaseException:
             recordings.abandon_scope(self.engine, scope)
@@ -235,6 +235,11 @@ class TaskGraph(GraphCore):
         self, data: Mapping[LogicalData, LogicalData], context: Context, values: dict[str, Any]
     ) -> None:
         """Launch with other data than those that were recorded."""
+        if not isinstance(data, Mapping):
+            raise TypeError(
+                f"graph '{self.name}' takes a mapping of recorded data to others, as in g.launch({{lX: lY}}), got "
+                f"{type(data).__name__}; parameters are given by name"
+            )
         rebinding = self._rebinding(data)
         try:
             self.launch_with(context, values, rebinding)
@@ -260,7 +265,7 @@ class TaskGraph(GraphCore):
             raise CaptureError(
                 f"graph '{self.name}' cannot be launched with other data inside of {context.engine.scope.story}"
             )
-        if self._recording.is_part:
+        if self._recording.holders:
             raise CaptureError(f"graph '{self.name}' is part of another one, which has its memory; record it once more")
         cores = {}
         for old, new in data.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from typing import Any
 
@@ -18,6 +19,12 @@ def check_graphs(use_graph: Any, graph: Any, stream: Any) -> None:
         raise TypeError(f"use_graph is True or False, got {use_graph!r}; devices= says where tasks run")
     if graph is not None and stream is not None:
         raise TypeError("graph= and stream= both say where the work goes; give one of them")
+
+
+def refuse_generator(decorator: str, fn: Any) -> None:
+    """Raise TypeError for a function whose call does not run it."""
+    if inspect.iscoroutinefunction(fn) or inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+        raise TypeError(f"{decorator} decorates an ordinary function, got the coroutine or generator '{fn.__name__}'")
 
 
 def count_of(count: Any) -> int:

@@ -178,6 +178,16 @@ def is_known_later(value: Any) -> bool:
     return isinstance(value, (Param, bool, int, float, complex, np.generic))
 
 
+def with_params(given: Any) -> Any:
+    """The arguments of a ``*parameter`` or ``**parameter``: known at a launch, if parameters are among them."""
+    if not any(isinstance(item, Param) for item in items_of(given)):
+        return given
+    refuse_hidden([item for item in items_of(given) if not isinstance(item, Param)])
+    if isinstance(given, dict):
+        return DerivedParam(lambda *items: dict(zip(given, items, strict=True)), tuple(given.values()))
+    return DerivedParam(lambda *items: items, tuple(given))
+
+
 def refuse_hidden(container: Any, around: tuple[int, ...] = ()) -> None:
     """Raise ValueNeededError for parameters in a container, which those who get it would take for numbers.
 

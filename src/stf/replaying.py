@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from stf import config, sameness
+from stf import config, options, sameness
 from stf._engine.turns import TurnError
 from stf.containers import is_container
 from stf.errors import CaptureError, ContextClosedError, GraphClosedError, TaskStateError
@@ -80,6 +80,7 @@ class ReplayFunction(ReplayCore):
     def __init__(self, fn: Callable[..., Any], static: tuple[str, ...]) -> None:
         if not callable(fn):
             raise TypeError(f"stf.replay decorates a function, got {type(fn).__name__}")
+        options.refuse_generator("@stf.replay", fn)
         super().__init__()
         functools.update_wrapper(self, fn)
         self._fn = fn

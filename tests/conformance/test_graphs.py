@@ -11,6 +11,7 @@ import pytest
 from helpers import add, everywhere, increment, is_cuda, set_to
 
 import stf
+from stf._engine import turns
 
 
 @stf.task
@@ -423,7 +424,99 @@ def test_a_graph_scope_that_raises_does_nothing(ctx, lX, lY):
     with pytest.raises(ValueError, match="mine"), ctx.graph_scope():
         add(lX, lY)
         raise ValueError("mine")
-    assert lX.numpy().tolist() == ([0] * 4 if ctx.engine.epoch is None else [0, 1, 2, 3])
+    assert lX.numpy().tolist() == [0] * 4
+    add(lX, lY)
+    assert lX.numpy().tolist() == [0, 1, 2, 3]
+
+
+def test_graph_scopes_of_threads_take_turns(ctx):
+    data = [ctx.logical_data(np.zeros(4)) for _ in range(3)]
+    errors = []
+
+    def work(lX):
+        try:
+            for _ in range(20):
+                with ctx.graph_scope():
+                    increment(lX)
+                    increment(lX)
+                increment(lX)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(lX,)) for lX in data]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not errors and not any(thread.is_alive() for thread in threads)
+    assert [lX.numpy().tolist() for lX in data] == [[60] * 4] * 3
+
+
+def test_a_context_is_not_finalized_inside_of_a_graph_scope(ctx, lX):
+    with ctx.graph_scope():
+        increment(lX)
+        with pytest.raises(stf.TaskStateError, match="finalize is not possible inside of graph_scope"):
+            ctx.finalize()
+    assert lX.numpy().tolist() == [1] * 4
+
+
+def test_a_graph_that_was_part_of_a_scope_takes_other_data_again(ctx, lX, lY):
+    """It uses memory of its own, of which launches with other data take turns."""
+    total = ctx.logical_data(np.zeros(4))
+    g = ctx.task_graph()
+    with g:
+        accumulate(total, lX)
+        accumulate.on(ctx.devices[-1])(total, lX)
+        increment(total)
+    expected = 0
+    for k in range(1, 4):
+        for lZ, times in ((lY, 1), (lX, 0)):
+            g.launch({lX: lZ} if lZ is not lX else None)
+            with ctx.graph_scope():
+                g.launch()
+                g.launch()
+            g.launch({lX: lZ} if lZ is not lX else None)
+            expected += 4 + 4 * times * np.arange(4.0)
+        assert total.numpy().tolist() == expected.tolist(), k
+    outer = ctx.task_graph("outer")
+    with outer:
+        g.launch()
+    with pytest.raises(stf.CaptureError, match="is part of another one"):
+        g.launch({lX: lY})
+    outer.close()
+    g.launch({lX: lY})
+
+
+@stf.task
+def accumulate(x: stf.Accumulate[stf.reducer.sum], y: stf.Read):
+    x += y
+
+
+def test_parameters_among_any_number_of_arguments(ctx, lX):
+    @stf.task
+    def add_all(x: stf.ReadWrite, *values, **named):
+        x += sum(values) + sum(named.values())
+
+    g = ctx.task_graph()
+    a, b = g.param("a", 1.0), g.param("b", 10.0)
+    with g:
+        add_all(lX, 100.0, a, b, more=b, most=a * 2)
+    g.launch()
+    g.launch(a=2.0)
+    g.launch(a=3.0, b=0.0)
+    assert lX.numpy().tolist() == [123 + 126 + 109] * 4
+
+
+def test_other_data_are_a_mapping(ctx, lX):
+    g = ctx.task_graph()
+    with g:
+        increment(lX)
+    with pytest.raises(
+        TypeError, match="takes a mapping of recorded data to others.* got int; parameters are given by"
+    ):
+        g.launch(5)
+    g.launch()
+    assert lX.numpy().tolist() == [1] * 4
 
 
 def test_with_blocks_in_a_graph_scope(ctx, lX, lY):
@@ -436,7 +529,9 @@ def test_with_blocks_in_a_graph_scope(ctx, lX, lY):
     assert lX.numpy().tolist() == [0, 3, 6, 9]
 
 
-def test_threads_beside_a_graph_scope_go_their_own_way(ctx, lX, lY):
+def test_threads_beside_a_graph_scope_go_their_own_way(ctx, lX, lY, monkeypatch):
+    """They wait for its end, but not for ever: this one waits for them."""
+    monkeypatch.setattr(turns, "PATIENCE_S", 0.05)
     lZ, stories = ctx.logical_data(np.zeros(4)), []
 
     def other():
@@ -445,8 +540,6 @@ def test_threads_beside_a_graph_scope_go_their_own_way(ctx, lX, lY):
         except stf.TaskStateError as error:
             stories.append(str(error))
 
-    if ctx.engine.epoch is not None:
-        pytest.skip("a graph context gathers the tasks of all threads")
     with ctx.graph_scope():
         thread = threading.Thread(target=other)
         thread.start()
@@ -461,8 +554,6 @@ def test_threads_beside_a_graph_scope_go_their_own_way(ctx, lX, lY):
 
 def test_a_scope_whose_body_raises_runs_nothing_of_it(ctx):
     x, one = ctx.logical_data(np.zeros(3)), ctx.logical_data(np.ones(3))
-    if ctx.engine.epoch is not None:
-        pytest.skip("a graph context gathers by itself")
     with pytest.raises(ZeroDivisionError), ctx.graph_scope():
         add(x, one)
         with ctx.repeat(2):

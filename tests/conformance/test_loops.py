@@ -260,6 +260,41 @@ def test_conditions(ctx):
         ctx.if_(a)
 
 
+def test_conditions_are_what_numpy_would_say(ctx):
+    a, nan, one = (ctx.logical_data_full((), value) for value in (3.0, np.nan, 1.0))
+    yes, no = ctx.logical_data(np.array(True)), ctx.logical_data(np.array(False))
+    c = ctx.logical_data_empty((), np.bool_)
+    for condition, value in (
+        (np.float32(4) > a, True),
+        (np.array(2.0) >= a, False),
+        (np.isnan(nan), True),
+        (np.isfinite(nan) | no, False),
+        (~yes, False),
+        (yes & (a > 2), True),
+        ((a > 2) & no, False),
+        ((a > 2) & True, True),
+        (False | (a > 5), False),
+        (no ^ (a > 2), True),
+        (np.logical_not(no), True),
+        (np.logical_and(a > 2, yes), True),
+        (np.isnan(nan) > 0, True),
+        (stf.equal(a > 2, True), True),
+        ((a > 2) + one > 1, True),
+    ):
+        c.assign(condition)
+        assert bool(c.numpy()) is value
+    c.assign(yes)
+    assert bool(c.numpy()) is True
+    c.assign(np.bool_(False))
+    assert bool(c.numpy()) is False
+    with pytest.raises(TypeError, match="~ is of conditions and scalars of dtype bool; compare first"):
+        ~a
+    with pytest.raises(TypeError, match="is not an array"):
+        yes &= no
+    with pytest.raises(TypeError, match="unsupported operand"):
+        a & (a > 2)
+
+
 def test_arrays_are_no_scalars(ctx, lX):
     s = ctx.logical_data_zeros(())
     with pytest.raises(TypeError, match="is not an array: open it in a task"):

@@ -188,9 +188,11 @@ def submit_begun(engine: Engine, task: TaskCore, routine, needs, values, rebindi
         apart: cython.bint = late and engine.scope.once  # an epoch may have opened it just now
         engine.port.run(task.slot, (RUN, routine, values, task.outcome if apart else None, task.inputs))
         engine.scope.parts.append(routine)
-        routine.is_part = True
+        routine.holders += 1
         routine.owners += 1
         engine.scope.after.update(routine.after)
+        if routine.last is not None:
+            engine.scope.after.update(routine.last)
     else:
         if rebinding is not None or routine.last is not None:
             follow_last(engine, task, routine)
@@ -203,7 +205,7 @@ def submit_begun(engine: Engine, task: TaskCore, routine, needs, values, rebindi
         engine.port.writes = task.writes
         event: cython.longlong = engine.port.end(task.slot)
         engine.finish(task, event)
-        last: EventSet = routine.last
+        last: EventSet = routine.last if engine.scope is None else None
         for i in range(len(uses)):
             needed = cython.cast(Needed, uses[i])
             use, core = needed.use, needed.core

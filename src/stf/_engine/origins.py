@@ -1,7 +1,8 @@
 """What recordings go on from where nobody has written yet.
 
 A reduction adds to what each launch finds, which is the neutral element where there is no content. And what a branch
-may leave unwritten is not written by it alone: it stays what it was, in all places, whatever that is.
+may leave unwritten is not written by it alone: it stays what it was, in all places, whatever that is. What runs again
+finds its data where it found them the first time.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from stf._engine import reductions
 from stf.errors import UninitializedDataError
 
 if not cython.compiled:
-    AFFINE = -1
+    INVALID = 0
+    WRITE, AFFINE = 2, -1
 
 
 def must_have_content(engine: Engine, task: TaskCore, use: Access):
@@ -62,3 +64,28 @@ def fill_at(engine: Engine, data: Data, place, op):
         raise
     engine.finish(task, engine.port.end(task.slot))
     return True
+
+
+def restore(engine: Engine, scope, places):
+    """Let what a scope wrote be valid again where it has to be when the scope is run once more.
+
+    `places` are those that others need, by the data's id.
+    """
+    for data in list(scope.touched):
+        version: Version = data.version
+        if version.partials is not None:
+            reductions.combine(engine, data)
+        if data.token or not version.joined & WRITE:
+            continue
+        for place in [*(version.entries or ()), *places.get(data.id, ())]:
+            restore_at(engine, scope, data, place)
+
+
+def restore_at(engine: Engine, scope, data: Data, place):
+    """Copy the content of a data to a place, unless it is there."""
+    version: Version = data.version
+    replica: Replica = version.find(place)
+    if replica is None:
+        replica = scope.bring(data, version, place, 0)
+    if replica.state == INVALID:
+        engine.coherency.fetch(data, version, replica)

@@ -44,7 +44,7 @@ cdef class Routine:
     cdef public list parts
     cdef readonly bint once
     cdef public int owners
-    cdef public bint is_part
+    cdef public int holders
     cdef readonly bint closed
     cdef public EventSet last
     cdef public object needed

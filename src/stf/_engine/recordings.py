@@ -379,31 +379,6 @@ def use_of(data: Data):
     return use
 
 
-def restore(engine: Engine, scope, places):
-    """Let what a scope wrote be valid again where it has to be when the scope is run once more.
-
-    `places` are those that others need, by the data's id.
-    """
-    for data in list(scope.touched):
-        version: Version = data.version
-        if version.partials is not None:
-            reductions.combine(engine, data)
-        if data.token or not version.joined & WRITE:
-            continue
-        for place in [*(version.entries or ()), *places.get(data.id, ())]:
-            restore_at(engine, scope, data, place)
-
-
-def restore_at(engine: Engine, scope, data: Data, place):
-    """Copy the content of a data to a place, unless it is there."""
-    version: Version = data.version
-    replica: Replica = version.find(place)
-    if replica is None:
-        replica = scope.bring(data, version, place, 0)
-    if replica.state == INVALID:
-        engine.coherency.fetch(data, version, replica)
-
-
 def joined_uses(recordings, may_not_run=()):
     """How several recordings use their data together, when some of them may not run.
 
@@ -458,7 +433,7 @@ class Routine:
         self.uses = []
         self.after = EventSet()
         self.owners = 1
-        self.is_part = False  # of another recording
+        self.holders = 0  # recordings that it is part of
         self.closed = False
         self.last = None  # the end of the last launch, once one had other data
         self.needed = None  # what a launch with its own data needs
@@ -506,6 +481,14 @@ class Routine:
         for part in self.parts:
             part.close_inside()
         self.give_up()
+
+    def leave(self):
+        """Be no part of a recording any more, whose launches used its memory."""
+        self.holders -= 1
+        if self.is_shared and self.engine.closed is None:
+            if self.last is None:
+                self.last = EventSet()
+            self.engine.root.tails(self.last)
 
     def give_up(self):
         """Give up what is its own."""
@@ -614,6 +597,8 @@ class Recording(Routine):
     def give_up(self):
         engine: Engine = self.engine
         self.life.closed = True
+        for part in self.parts:
+            part.leave()
         engine.coherency.recordings.pop(id(self), None)
         for item in self.held:
             replica: Replica = item[1]
