@@ -18,7 +18,8 @@ from stf.errors import CaptureError, ContextClosedError, GraphClosedError, TaskS
 from stf.graphs import TaskGraph
 from stf.likeness import NUMBER, OBJECT, SEVERAL, Entry, Likeness, ReplayCore, mark_of
 from stf.params import Param, ValueNeededError, refuse_hidden
-from stf.signatures import Numbers, Part, Signature, closure_of, data_in, differences, key_of, used_cells
+from stf.signatures import Numbers, Part, Signature, data_in, differences, key_of
+from stf.variables import Variable, is_function, variables_of
 
 __all__ = ["ReplayFunction", "replay"]
 
@@ -42,10 +43,11 @@ def replay(fn: Any = None, *, static: Iterable[str] = ()) -> Any:
     signature; so do those named in `static`.
 
     Lists, dicts, sets and the like, namespaces and dataclasses are compared by what they contain; a NumPy array must be
-    the same one, with the same content (up to 1 MiB); other objects that can't be hashed must be the same. A container
-    in the closure that the function itself changes, such as a log, is not compared from then on. Global variables,
-    attributes of other objects, and ``type(k) is float`` of a parameter are not seen; ``STF_VALIDATE=1`` runs the
-    function at each call and compares what it submits.
+    the same one, with the same content (up to 1 MiB); other objects that can't be hashed must be the same. The closure
+    is that of the function, of those that it decorates or was bound to (``functools.partial``), and of the functions
+    among its variables and arguments. A container there that they change themselves, such as a log, is not compared.
+    Global variables, attributes of other objects, and ``type(k) is float`` of a parameter are not seen;
+    ``STF_VALIDATE=1`` runs the function at each call and compares what it submits.
 
     What the recorded call returned, all calls return: data that the function makes are the same in each of them, and
     hold what the last one computed.
@@ -90,7 +92,7 @@ class ReplayFunction(ReplayCore):
         if unknown:
             raise TypeError(f"'{self._name}' has no parameter '{unknown[0]}' to be static")
         self._numbers = Numbers(static)
-        self._compared_cells = used_cells(fn)  # whose content counts, if they hold a container
+        self._changed: set[str] = set()  # variables whose content does not count: calls of the function change it
         self._entries: OrderedDict[Signature, Entry] = OrderedDict()
         self._lock = threading.RLock()  # of what is known; not held while a call goes on
         self._recordings = 0
@@ -179,13 +181,12 @@ class ReplayFunction(ReplayCore):
             elif mark[0] == SEVERAL:  # a default that may change in place
                 return
         cells = []
-        for cell, (name, content) in zip(
-            getattr(self._fn, "__closure__", None) or (), closure_of(self._fn), strict=True
-        ):
-            mark = mark_of(content) if self._is_compared(name, content) else (OBJECT, content)
+        for variable in self._variables(arguments):
+            content = variable.content
+            mark = mark_of(content) if self._is_compared(variable, content) else (OBJECT, content)
             if mark is None:
                 return
-            cells.append((cell, mark))
+            cells.append((variable.cell, mark))
         like = Likeness(entry, context, values, numbers, cells)
         with self._lock:
             if self._entries.get(entry.key) is entry:
@@ -205,14 +206,20 @@ class ReplayFunction(ReplayCore):
         place = context.place_of_code(context.current_place_code())
         parts = [Part("context", id(context.engine)), Part("default place", place)]
         parts += [self._numbers.part_of(name, value) for name, value in arguments.items()]
-        for name, content in closure_of(self._fn):
-            key = key_of(content) if self._is_compared(name, content) else (type(content), id(content))
-            parts.append(Part(cell_name(name), *key))
+        for variable in self._variables(arguments):
+            content = variable.content
+            key = key_of(content) if self._is_compared(variable, content) else (type(content), id(content))
+            parts.append(Part(cell_name(variable), *key))
         return tuple(parts)
 
-    def _is_compared(self, name: str, content: Any) -> bool:
+    def _variables(self, arguments: dict[str, Any]) -> list[Variable]:
+        """What the function, and those among its arguments, know beside those."""
+        given = [(f"{name}.", value) for name, value in arguments.items() if is_function(value)]
+        return variables_of([("", self._fn), *given])
+
+    def _is_compared(self, variable: Variable, content: Any) -> bool:
         """Whether what a variable of the closure contains is part of the signature, and not just what it is."""
-        return name in self._compared_cells or not is_container(content)
+        return (variable.is_watched and variable.name not in self._changed) or not is_container(content)
 
     def _entry_for(self, context: Any, arguments: dict[str, Any]) -> Entry:
         """What is known of the calls with the signature of this one."""
@@ -239,7 +246,8 @@ class ReplayFunction(ReplayCore):
     def _new_entry(self, key: Signature, context: Any, arguments: dict[str, Any]) -> Entry:
         """What is known of calls whose signature is new; those that it covers count as earlier ones."""
         values = [value for value in arguments.values() if not self._holds_data(value)]
-        cells = [cell for _, cell in closure_of(self._fn) if not self._holds_data(cell)]
+        contents = [variable.content for variable in self._variables(arguments)]
+        cells = [content for content in contents if not self._holds_data(content)]
         calls = sum(known.calls for known in self._entries.values() if covers(key, known.key))
         self._new += 1
         if self._new == KNOWN + 1 and not self._recordings:
@@ -292,16 +300,18 @@ class ReplayFunction(ReplayCore):
 
     def _note_changed_cells(self, context: Any, entry: Entry, arguments: dict[str, Any]) -> None:
         """Compare no containers in the closure that the function has changed itself."""
-        if not self._compared_cells or self._entries.get(entry.key) is not entry:
+        if self._entries.get(entry.key) is not entry:
             return
-        before = {part.name: part for part in entry.key}
-        cells = [
-            (name, cell) for name, cell in closure_of(self._fn) if name in self._compared_cells and is_container(cell)
-        ]
-        changed = {name for name, cell in cells if before[cell_name(name)][1:3] != key_of(cell)}
+        before = {part.name: part[1:3] for part in entry.key}
+        changed = set()
+        for variable in self._variables(arguments):
+            content = variable.content
+            is_watched = is_container(content) and self._is_compared(variable, content)
+            if is_watched and before.get(cell_name(variable)) != key_of(content):
+                changed.add(variable.name)
         if changed:
             with self._lock:
-                self._compared_cells -= changed
+                self._changed |= changed
                 self._entries.pop(entry.key, None)
                 entry.key = self._key(context, arguments)
                 self._entries[entry.key] = entry
@@ -425,9 +435,9 @@ class ReplayFunction(ReplayCore):
         return f"<stf.replay {self._name}>"
 
 
-def cell_name(name: str) -> str:
-    """What a variable of the closure is called in a signature."""
-    return f"{name} (closure)"
+def cell_name(variable: Variable) -> str:
+    """What a variable of a closure is called in a signature."""
+    return f"{variable.name} (closure)"
 
 
 def params_of(key: Signature) -> set[str]:

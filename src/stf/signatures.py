@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import array
 import collections
-import dis
 import numbers
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple
@@ -16,7 +15,7 @@ from stf._engine.values import PLAIN
 from stf.containers import is_container, is_plain_container, items_of, named_items
 from stf.params import Param
 
-__all__ = ["Numbers", "Part", "Signature", "closure_of", "data_in", "differences", "key_of", "used_cells"]
+__all__ = ["Numbers", "Part", "Signature", "data_in", "differences", "key_of"]
 
 ENOUGH = 3  # values of a number, and it is a parameter
 COMPARED = 1 << 20  # bytes of an array of NumPy's up to which its content counts, and not just which one it is
@@ -156,24 +155,6 @@ def data_in(values: Iterable[Any], around: tuple[int, ...] = ()) -> Iterator[Any
             yield from value.parts
         elif is_container(value) and id(value) not in around:
             yield from data_in(items_of(value), (*around, id(value)))
-
-
-def used_cells(fn: Any) -> set[str]:
-    """The variables of a function's closure that it uses itself, and not only functions inside of it."""
-    code = getattr(fn, "__code__", None)
-    if code is None or not code.co_freevars:
-        return set()
-    return {i.argval for i in dis.get_instructions(code) if i.opname.endswith("DEREF")} & set(code.co_freevars)
-
-
-def closure_of(fn: Any) -> Iterator[tuple[str, Any]]:
-    """Names and contents of the cells of a function's closure."""
-    names = getattr(getattr(fn, "__code__", None), "co_freevars", ())
-    for name, cell in zip(names, getattr(fn, "__closure__", None) or (), strict=True):
-        try:
-            yield name, cell.cell_contents
-        except ValueError:
-            yield name, None
 
 
 def differences(one: Signature | None, other: Signature | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import collections
 import dataclasses
+import functools
 import logging
 import types
 
@@ -124,6 +125,134 @@ def test_bodies_that_change_a_container_of_the_closure(ctx, lX):
         ctx.synchronize()
     assert lX.numpy()[0] == 6 and len(seen) == 6
     assert "launched 5 times" in step.explain()
+
+
+def traced(fn):
+    @functools.wraps(fn)
+    def call(*args, **kwargs):
+        return fn(*args, **kwargs)
+
+    return call
+
+
+class Traced:
+    def __init__(self, fn):
+        functools.update_wrapper(self, fn)
+        self.fn = fn
+
+    def __call__(self, *args):
+        return self.fn(*args)
+
+
+def uses_of(ctx, k):
+    """Functions that use what `k` holds, each in another way; `scale` in the closure is that, too."""
+    scale = 0.0
+
+    def set_to(value):
+        nonlocal scale
+        scale = k[0] = value
+
+    def direct(x, y):
+        add(x, y, scale)
+
+    def scaled(a, x, y):
+        add(x, y, a * scale)
+
+    @stf.task
+    def task(x: stf.ReadWrite, y: stf.Read):
+        x += y * scale
+
+    def body_reads_list(x, y):
+        @ctx.task(stf.exec_place.host(), x.rw(), y.read())
+        def body(x, y):
+            x += y * k[0]
+
+    def applies(x, y, fn):
+        fn(x, y)
+
+    return set_to, {
+        "decorated": traced(direct),
+        "decorated twice": traced(traced(direct)),
+        "by an object": Traced(direct),
+        "partial": functools.partial(scaled, 1.0),
+        "partial of a list": functools.partial(lambda c, x, y: add(x, y, c[0]), k),
+        "partial by name": functools.partial(lambda x, y, c: add(x, y, c[0]), c=k),
+        "helper": lambda x, y: direct(x, y),
+        "helper of a helper": lambda x, y: traced(lambda: direct(x, y))(),
+        "task function": lambda x, y: task(x, y),
+        "body": body_reads_list,
+        "argument": lambda x, y: applies(x, y, direct),
+        "bound argument": functools.partial(applies, fn=direct),
+    }
+
+
+@pytest.mark.parametrize("name", uses_of(None, [0.0])[1])
+def test_all_that_a_function_closes_over_is_seen(ctx, lX, lY, name):
+    set_to, functions = uses_of(ctx, [0.0])
+    step, total = stf.replay(functions[name]), 0.0
+    for value in (1.0, 1.0, 1.0, 5.0, 5.0, 7.0, 7.0, 7.0, 1.0):
+        set_to(value)
+        step(lX, lY)
+        ctx.synchronize()  # a body that runs later sees what is in the list then
+        total += value
+    assert lX.numpy()[1] == total
+    assert step.explain().count("launched 2 times") == 1 and step.explain().count("launched 3 times") == 1
+
+
+def test_a_function_that_is_given_is_seen_with_its_closure(ctx, lX, lY):
+    set_to, functions = uses_of(ctx, [0.0])
+    step = stf.replay(lambda x, y, fn: fn(x, y))
+    helper, total = functions["helper"], 0.0
+    for value in (1.0, 1.0, 1.0, 5.0, 5.0, 7.0):
+        set_to(value)
+        step(lX, lY, helper)
+        total += value
+    assert lX.numpy()[1] == total and "launched 2 times" in step.explain()
+
+
+def test_what_functions_of_the_closure_change_is_not_compared(ctx, lX):
+    """Such as the log of a task, or of a decorator."""
+    log, calls, counts = [], {}, []
+
+    def counted(fn):
+        @functools.wraps(fn)
+        def call(x):
+            calls["count"] = calls.get("count", 0) + 1
+            return fn(x)
+
+        return call
+
+    @stf.task(arrays="numpy")
+    def noted(x: stf.ReadWrite):
+        log.append(1)
+        x += 1
+
+    def remember(values):
+        values += [1]
+
+    @stf.replay
+    @counted
+    def step(x):
+        remember(counts)
+        noted.on("host")(x)
+
+    for _ in range(6):
+        step(lX)
+        ctx.synchronize()
+    assert lX.numpy()[0] == 6 and len(log) == 6 and calls["count"] == 2 and len(counts) == 2
+    assert "launched 5 times" in step.explain()
+
+
+@pytest.mark.parametrize("kind", ["generator", "coroutine"])
+def test_functions_whose_call_runs_nothing_are_refused(kind):
+    def generator(x):
+        yield x
+
+    async def coroutine(x):
+        return x
+
+    with pytest.raises(TypeError, match=f"got the coroutine or generator '{kind}'"):
+        stf.replay(generator if kind == "generator" else coroutine)
 
 
 @dataclasses.dataclass
