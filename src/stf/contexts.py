@@ -503,7 +503,10 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
         except BaseException:
             self._give_up()
             raise
+        fault = self._driver.fault() if self._caller is None else None
         self._close()
+        if fault is not None:
+            raise fault
 
     def _end_graphs(self) -> None:
         """Launch what was gathered, and give up what was recorded."""

@@ -25,6 +25,7 @@ class Waiting:
     on_cuda: bool
     _caller: Any
     _driver: Any
+    _finished: bool
     _spec: Any
     _check_mine: Any
     _must_be_open: Any
@@ -100,12 +101,13 @@ class Waiting:
         self.check_errors()
 
     def check_errors(self) -> None:
-        """Raise what failed since it was last asked: one error, or an ExceptionGroup.
+        """Raise what failed since it was last asked: one error, or an ExceptionGroup; DriverError if a device is lost.
 
         On a caller's stream, also what was still to run when the context was finalized.
         """
         raise_failures(outcomes.take_failures(self.engine))
-        if self._caller is not None and (error := self._driver.look()) is not None:
+        error = self._driver.look() if self._caller is not None else None if self._finished else self._driver.fault()
+        if error is not None:
             raise error
 
     def submit(self) -> None:
@@ -162,6 +164,8 @@ class Fence(Stream):
         self._owner._must_not_be_in_a_body("synchronize of a fence")
         if not self._owner.engine.wait_events(self._events, options.seconds(timeout)):
             raise TimeoutError(f"tasks before the fence were still running after {timeout} s")
+        if (error := self._owner._driver.fault()) is not None and not self._owner._finished:
+            raise error
 
     @property
     def done(self) -> bool:

@@ -103,16 +103,19 @@ def test_a_kernel_fault_costs_the_context_not_the_host(run_python):
             pass
     except stf.DriverError as error:
         print("task:", error.name)
-    try:
-        ctx.finalize()
-    except stf.DriverError as error:
-        print("finalize:", error.name)
+    for call in (ctx.synchronize, ctx.check_errors, ctx.finalize):
+        try:
+            call()
+        except stf.DriverError as error:
+            print(call.__name__ + ":", error.name, *error.tasks)
     print(X.sum() == X.size, Y.sum() == 4)
     """
     done = run_python(program)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert lines[0].startswith("wait: CUDA_ERROR_") and lines[1].startswith("task: CUDA_ERROR_")
+    for line, call in zip(lines, ("wait", "task", "synchronize", "check_errors", "finalize"), strict=False):
+        assert line.startswith(f"{call}: CUDA_ERROR_"), lines
+    assert "bad" in lines[2]
     assert lines[-1] == "True True"
 
 
@@ -141,3 +144,30 @@ def test_strided_arrays_of_any_rank():
             with ctx.task(data.rw()) as t:
                 t.cupy()[0][...] += 1
         assert (target == expected).all()
+
+
+def test_no_body_on_the_host_works_on_what_a_fault_left(run_python):
+    """It is submitted before anybody knows; in a process of its own."""
+    program = """
+    import numpy as np, stf
+    import cupy
+    X, seen = np.ones(1 << 20), []
+    ctx = stf.context(devices="cuda:0")
+    lX = ctx.logical_data(X, name="X")
+    code = 'extern "C" __global__ void bad(double* x, long n) '
+    code += '{ long t = clock64(); while (clock64() - t < n); *(double*)8 = 1; }'
+    bad = cupy.RawKernel(code, "bad")
+    ctx.launch_kernel(bad, (1, 1), lX.rw(), np.int64(500_000_000))
+    ctx.host_launch(lX.rw())(lambda x: seen.append(x[0]))
+    for call in (ctx.synchronize, ctx.finalize):
+        try:
+            call()
+        except stf.DriverError as error:
+            print(call.__name__ + ":", error.name)
+    print(seen == [], X.sum() == X.size)
+    """
+    done = run_python(program)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert [line.split(" CUDA_ERROR_")[0] for line in lines[:2]] == ["synchronize:", "finalize:"], lines
+    assert lines[-1] == "True True", lines

@@ -52,6 +52,7 @@ cdef class StreamBackend(LanePort):
     cdef int alloc(self, int slot, Replica replica) except -1
     cdef int64_t free(self, Replica replica, EventSet waits, bint want_event) except -1
     cdef bint wait(self, EventSet events, double timeout_s) except -1
+    cpdef object fault(self)
     cdef int drain(self, int slot) except -1
     cdef int park(self, object baton) except -1
     cdef object runners(self, EventSet events, int slot)

@@ -379,6 +379,9 @@ class StreamBackend(LanePort):
                 self.driver.seal(lane.stream, sequence)
         return 0
 
+    def fault(self):
+        return self.driver.fault()
+
     def drain(self, slot):
         lane: Lane = self.lanes[slot]
         self.driver.drain(lane.stream)

@@ -43,6 +43,7 @@ cdef class Driver:
     cpdef int lead(self, int stream, int64_t pointer) except -1
     cpdef int entrust(self, int stream, bint captured, int staged=*) except -1
     cpdef int keep(self, int stream, object what) except -1
+    cpdef object fault(self)
     cpdef object look(self)
     cpdef int call(self, int stream, object body) except -1
     cpdef int drain(self, int stream) except -1

@@ -200,6 +200,10 @@ class Driver:
         """Keep an object alive until `stream` has done what it has now; under capture, as long as the graph lives."""
         raise NotImplementedError
 
+    def fault(self):
+        """Return the error that has lost a device, as far as is known; None if all is well."""
+        return None
+
     def look(self):
         """Return the error that work has failed with since, if any: asked where nobody waits for it."""
         return None

@@ -43,6 +43,7 @@ cdef class CudaDriver(QueueDriver):
     cpdef bint query(self, int stream, int64_t sequence) except -1
     cpdef bint synchronize(self, int stream, int64_t sequence, double timeout_s) except -1
     cdef bint poll(self, DeviceStream lane, int64_t sequence, double timeout_s) except -1
+    cpdef object fault(self)
     cpdef int drain(self, int stream) except -1
     cpdef object handle(self, int stream)
     cpdef int follow(self, int stream, int64_t pointer) except -1

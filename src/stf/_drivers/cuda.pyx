@@ -338,6 +338,9 @@ cdef class CudaDriver(QueueDriver):
             forget_keeps(lane)
         return True
 
+    cpdef object fault(self):
+        return self.lost
+
     cpdef int drain(self, int stream) except -1:
         return self.drain_stream(<DeviceStream>self.streams[stream])
 

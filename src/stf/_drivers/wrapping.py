@@ -135,6 +135,9 @@ class WrappingDriver(Driver):
     def keep(self, stream: int, what: Any) -> int:
         return int(self.inner.keep(stream, what))
 
+    def fault(self) -> Any:
+        return self.inner.fault()
+
     def look(self) -> Any:
         return self.inner.look()
 

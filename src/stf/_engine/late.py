@@ -121,6 +121,9 @@ class LateCall:
         start = time.perf_counter_ns() if self.watched else 0
         try:
             self.prepare()
+            fault = engine.root.fault()
+            if fault is not None:  # its data may be anything; the context itself tells it
+                return Failure(task.label(), task.call_site, fault, task.written())
             self.execute()
         except BaseException as exception:
             failure = Failure(task.label(), task.call_site, exception, task.written())

@@ -53,6 +53,7 @@ cdef class Port:
     cdef int tails_at(self, int place, EventSet into) except -1
     cdef bint wait(self, EventSet events, double timeout_s) except -1
     cdef bint done(self, int64_t event) noexcept
+    cpdef object fault(self)
     cdef int drain(self, int slot) except -1
     cdef int park(self, object baton) except -1
     cdef object runners(self, EventSet events, int slot)

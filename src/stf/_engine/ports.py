@@ -162,6 +162,10 @@ class Port:
         """Whether `event` is known to be complete; may say False of one that is."""
         raise NotImplementedError
 
+    def fault(self):
+        """The error that has lost a device, as far as is known; None if all is well."""
+        return None
+
     def drain(self, slot):
         """Block the host until what is on the slot now is done."""
         return 0

@@ -305,7 +305,7 @@ class Engine:
             finally:
                 self.coherency.pauses = 0
                 self.gate.leave()
-            waits.wait(self.root, events)
+            release.wait_outside(self, events, patience)
             patience += 1
 
     def can_begin_again(self, task: TaskCore, reason):
@@ -315,7 +315,7 @@ class Engine:
         if isinstance(reason, turns.OtherThreadRecordsError):
             return turns.await_end(reason.scope)
         if isinstance(reason, waits.Pause):
-            waits.wait(self.root, reason.events)
+            release.wait_outside(self, reason.events, task.patience)
             task.patience += 1
             return True
         makes_room = isinstance(reason, OutOfMemoryError)

@@ -1,0 +1,86 @@
+"""A device that is lost, on the stand-in: everybody is told, nothing hangs, and what is in host memory stays as it is."""
+
+from __future__ import annotations
+
+import pytest
+
+PRELUDE = """
+import time
+import cupy, numpy as np, stf, fakecuda
+
+@stf.task
+def add(x: stf.ReadWrite, n=1):
+    x += n
+
+def outcome_of(action):
+    try:
+        action()
+    except (stf.Error, ExceptionGroup) as error:
+        return type(error).__name__
+    return "fine"
+
+def warm(ctx, X):
+    "Data that are on the device; the next work there faults."
+    lX = ctx.logical_data(X, name="X")
+    add(lX)
+    ctx.synchronize()
+    fakecuda.reset_calls("work:1:CUDA_ERROR_ILLEGAL_ADDRESS")
+    return lX
+"""
+
+# The bodies below run elsewhere, with the names of the prelude.
+# ruff: noqa: F821
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_call_tells_that_the_device_is_lost(run, seed):
+    def body():
+        ctx = stf.context(devices="cuda:0")
+        lX = warm(ctx, np.zeros(50_000))
+        outcome_of(lambda: ctx.fill(lX, 3.0))  # told at once, or later
+        calls = [ctx.synchronize, ctx.check_errors, lambda: ctx.synchronize(timeout=5), lX.numpy, lX.write_back]
+        calls += [lambda: ctx.fence().synchronize(), lambda: add(lX), ctx.finalize]
+        assert [outcome_of(call) for call in calls] == ["DriverError"] * len(calls)
+        ctx.check_errors()  # it was told, and the context is over
+
+    run(body, FAKECUDA_SEED=str(seed))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_body_on_the_host_works_on_what_a_fault_left(run, seed):
+    def body():
+        X, seen = np.full(50_000, 7.0), []
+
+        def look(x):
+            seen.append(x[0])
+            x += 1
+
+        ctx = stf.context(devices="cuda:0")
+        lX = warm(ctx, X)
+        told = [outcome_of(lambda: ctx.fill(lX, 3.0)), outcome_of(lambda: ctx.host_launch(lX.rw())(look))]
+        told += [outcome_of(ctx.synchronize), outcome_of(ctx.finalize)]
+        assert told[2:] == ["DriverError"] * 2, told
+        assert seen == [] and set(X) == {7.0}, (seen, told, X[0])
+
+    run(body, FAKECUDA_SEED=str(seed))
+
+
+@pytest.mark.parametrize("call", ["write_back", "numpy", "release", "accept"])
+@pytest.mark.parametrize("seed", range(4, 8))
+def test_who_waits_for_bodies_behind_a_fault_is_told(run, seed, call):
+    """Where the host goes on to submit, and the bodies have yet to find out."""
+
+    def body():
+        ctx = stf.context(devices="cuda:0")
+        lX = warm(ctx, np.zeros(50_000))
+        launch = lambda: ctx.host_launch(lX.rw())(lambda x: x.__iadd__(1))  # noqa: E731
+        outcome_of(lambda: ctx.fill(lX, 3.0))
+        outcome_of(launch)
+        time.sleep(0.1)
+        outcome_of(lambda: add(lX))
+        outcome_of(launch)
+        told = outcome_of(getattr(lX, CALL))
+        assert CALL in ("release", "accept") or told in ("DriverError", "TaskFailedError"), told
+        assert outcome_of(ctx.finalize) == "DriverError"
+
+    run(body, f"CALL = {call!r}\n", FAKECUDA_SEED=str(seed))
