@@ -92,6 +92,8 @@ def stream_address(stream: Any) -> int:
             return int(getattr(stream, attribute))
     if not is_integer(stream):
         raise TypeError(f"a CUDA stream is its address as int, or has __cuda_stream__; got {stream!r}")
+    if stream < 0:
+        raise ValueError(f"a CUDA stream is its address, which is not negative; got {stream}")
     return int(stream)
 
 

@@ -136,6 +136,26 @@ def test_a_gradient_needing_tensor(ctx):
 
 
 @pytest.mark.filterwarnings("ignore:.*Grid size")
+def test_a_numba_kernel_on_memory_with_gaps(ctx):
+    """Used as it is on the host, where a kernel that was compiled for C order would ignore the strides."""
+    pytest.importorskip("numba.cuda")
+    from numba import cuda
+
+    @cuda.jit
+    def double(x, y):
+        i = cuda.grid(1)
+        if i < x.shape[0]:
+            for j in range(x.shape[1]):
+                y[i, j] = 2 * x[i, j]
+
+    X = np.arange(4.0 * N).reshape(N, 4)[:, ::2]
+    lX, lY = ctx.logical_data(X), ctx.logical_data_empty((N, 2))
+    for place in (None, stf.data_place.host(), None):
+        ctx.fill(lY, 0.0)
+        stf.kernel(double)[(N + 127) // 128, 128](lX.read(place), lY.write())
+        assert (lY.numpy() == 2 * X).all(), place
+
+
 def test_a_numba_kernel(ctx):
     pytest.importorskip("numba.cuda")
     from numba import cuda

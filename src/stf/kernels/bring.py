@@ -132,16 +132,19 @@ def key_of(argument: Any) -> Any:
     """What of an argument decides which compiled form is needed."""
     if isinstance(argument, Access):
         layout = argument.data.core.layout
-        return (layout.dtype, len(layout.shape), order_of(argument.data.core))
+        return (layout.dtype, len(layout.shape), order_of(argument))
     if isinstance(argument, Param):
         argument = argument.value_in(None)
+    if type(argument) is int and argument >= 1 << 63:
+        return np.uint64
     return argument.dtype if isinstance(argument, np.generic) else type(argument)
 
 
-def order_of(core: Any) -> str:
+def order_of(access: Access) -> str:
     """C, F, or A for an array without that order, as Numba names them; away from home replicas are packed."""
+    core = access.data.core
     packed = core.layout.packed()
-    if packed is not core.layout and core.home is not None and core.home.place > 0:
+    if packed is not core.layout and core.home is not None and (core.home.place > 0 or access.place == core.home.place):
         return "A"
     steps = [abs(step) for n, step in zip(packed.shape, packed.strides, strict=True) if n > 1]
     if steps == sorted(steps, reverse=True):
@@ -158,7 +161,7 @@ def compile_numba(context: Any, dispatcher: Any, args: tuple[Any, ...], where: i
     for argument in args:
         if isinstance(argument, Access):
             layout = argument.data.core.layout
-            kinds.append(types.Array(from_dtype(layout.dtype), len(layout.shape), order_of(argument.data.core)))
+            kinds.append(types.Array(from_dtype(layout.dtype), len(layout.shape), order_of(argument)))
         else:
             kinds.append(typeof(argument.value_in(None) if isinstance(argument, Param) else argument))
     numba_cuda = sys.modules["numba"].cuda

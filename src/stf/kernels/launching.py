@@ -7,6 +7,7 @@ and this must not show beside it.
 
 from __future__ import annotations
 
+import ctypes
 import operator
 
 import numpy as np
@@ -257,8 +258,10 @@ def put_number(kernel, index, value, block):
 
 def put_value(kernel: Kernel, index, value, block: LaunchBlock):
     """Pack a value that is no access."""
-    if type(value) is int or type(value) is float:
-        return put_number(kernel, index, value, block)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return put_number(kernel, index, int(value), block)
+    if isinstance(value, float) and not isinstance(value, np.generic):
+        return put_number(kernel, index, float(value), block)
     return block.put_bytes(kernel.offsets[index], raw_value(kernel, index, value))
 
 
@@ -357,10 +360,14 @@ def raw_value(kernel: Kernel, index, value):
     size = kernel.sizes[index]
     if isinstance(value, (bool, np.bool_)):
         raw = bytes([bool(value)])
-    elif isinstance(value, np.generic):
+    elif isinstance(value, (np.generic, np.ndarray)):
         raw = value.tobytes()
-    elif isinstance(value, (bytes, np.ndarray)) or hasattr(value, "_as_parameter_") or hasattr(value, "value"):
+    elif isinstance(value, (bytes, ctypes._SimpleCData, ctypes.Structure, ctypes.Union, ctypes.Array)):
         raw = bytes(value)
+    elif hasattr(value, "_as_parameter_"):
+        return raw_value(kernel, index, value._as_parameter_)
+    elif isinstance(value, int):  # as which another object is passed
+        raw = (integer_of(kernel, index, value, size) & ((1 << (8 * size)) - 1)).to_bytes(size, "little")
     else:
         raw = b""
     if len(raw) != size:
@@ -435,7 +442,10 @@ def config_of(config):
         return make_config(config)
     if last_config.origin is config:  # as in a loop
         return last_config
-    known: Config = known_configs.get(config)
+    try:
+        known: Config = known_configs.get(config)
+    except TypeError:  # there are lists in it
+        return make_config(config)
     if known is None:
         known = make_config(config)
         known.origin = config
@@ -456,7 +466,7 @@ def make_config(config):
 
 def extents(size, what):
     """Up to three extents; those that lack are 1."""
-    sizes = (size,) if hasattr(size, "__index__") else tuple(size)
+    sizes = (size,) if np.ndim(size) == 0 else tuple(size)
     if not 1 <= len(sizes) <= 3 or any([operator.index(n) < 1 for n in sizes]):
         raise ValueError(f"a {what} has one to three positive extents, got {size!r}")
     padded = [*[operator.index(n) for n in sizes], 1, 1]

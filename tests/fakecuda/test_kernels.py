@@ -1,0 +1,134 @@
+"""What kernels get of the arguments of a launch, on the stand-in."""
+
+from __future__ import annotations
+
+import pytest
+
+PRELUDE = """
+import ctypes, enum, sys, types
+import cupy, fakecuda, numpy as np, pytest, stf
+
+library = ctypes.CDLL("libcuda.so.1")
+kept = []
+
+def function(name, signature, body):
+    "A kernel that calls body(addresses of the parameters), as the address of a CUfunction."
+    kind = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p)
+    kept.append(kind(lambda parameters, _: body(parameters)))
+    fakecuda.add_kernel(name, signature, ctypes.cast(kept[-1], ctypes.c_void_p).value)
+    cupy.cuda.Device(0).use()
+    module, found = ctypes.c_void_p(), ctypes.c_void_p()
+    assert library.cuModuleLoadData(ctypes.byref(module), b"any") == 0
+    assert library.cuModuleGetFunction(ctypes.byref(found), module, name.encode()) == 0
+    return found.value
+
+def stores(kind):
+    "The body of a kernel (pointer, value) that stores the value as a double."
+    def body(parameters):
+        target = ctypes.c_uint64.from_address(parameters[0]).value
+        ctypes.c_double.from_address(target).value = kind.from_address(parameters[1]).value
+    return body
+"""
+
+# The bodies below run elsewhere, with the names of the prelude.
+# ruff: noqa: F821
+
+
+@pytest.mark.parametrize("letter, kind", [("i", "c_int32"), ("q", "c_int64")])
+def test_integers_of_all_kinds(run, letter, kind):
+    def body():
+        class Mode(enum.IntEnum):
+            ONE, FOUR = 1, 4
+
+        class Bits(enum.IntFlag):
+            FOUR = 4
+
+        class Passed:
+            def __init__(self, value):
+                self._as_parameter_ = value
+
+        number = getattr(ctypes, KIND)
+        store = function("store", "p" + LETTER, stores(number))
+        fitting = np.dtype(number)
+        values = [4, Mode.FOUR, Bits.FOUR, np.array(4, fitting), fitting.type(4), number(4), Passed(4)]
+        values += [Passed(number(4)), Passed(Mode.FOUR), bytes(number(4))]
+        with stf.context() as ctx:
+            x = ctx.logical_data(np.zeros(1))
+            for value in values:
+                ctx.fill(x, -1.0)
+                ctx.launch_kernel(store, (1, 1), x.rw(), value)
+                assert x.numpy()[0] == 4, value
+            ctx.launch_kernel(store, (1, 1), x.rw(), Mode.ONE - 3)
+            assert x.numpy()[0] == -2
+            for wrong in (np.array(4, np.int16), np.zeros(3), "4", None, np.float16(4), enum.Enum("E", "A").A):
+                with pytest.raises(TypeError, match="parameter 1 of kernel .* bytes, got"):
+                    ctx.launch_kernel(store, (1, 1), x.rw(), wrong)
+            with pytest.raises(OverflowError, match="parameter 1 of kernel"):
+                ctx.launch_kernel(store, (1, 1), x.rw(), 1 << 70)
+
+    run(body, f"LETTER, KIND = {letter!r}, {kind!r}\n")
+
+
+def test_grids_of_all_kinds(run):
+    def body():
+        store = function("store", "pi", stores(ctypes.c_int32))
+        with stf.context() as ctx:
+            x = ctx.logical_data(np.zeros(1))
+            for config in (([1], [1]), ((1,), 1), (np.array([1]), np.int64(1)), ([1, 1], (1,), 0)):
+                ctx.fill(x, 0.0)
+                ctx.launch_kernel(store, config, x.rw(), 7)
+                assert x.numpy()[0] == 7
+            for wrong in ((1, 0), ([], 1), ((1, 1, 1, 1), 1)):
+                with pytest.raises(ValueError, match="has one to three positive extents"):
+                    ctx.launch_kernel(store, wrong, x.rw(), 7)
+
+    run(body)
+
+
+def test_a_numba_kernel_knows_how_an_array_lies_where_it_is_used(run):
+    """Packed on a device, with gaps on the host, where it is used as it is; compiled for C order, strides are ignored."""
+
+    def body():
+        compiled = []
+
+        def add_up(parameters):
+            def field(i):
+                return ctypes.c_int64.from_address(parameters[i]).value
+
+            data, rows, columns, step, inner = (field(i) for i in range(4, 9))
+            if compiled[-1] == "C":
+                step, inner = 8 * columns, 8
+            elements = [(i, j) for i in range(rows) for j in range(columns)]
+            values = [ctypes.c_double.from_address(data + i * step + j * inner).value for i, j in elements]
+            ctypes.c_double.from_address(field(13)).value = sum(values)
+
+        handle, found = ctypes.c_void_p(), ctypes.c_void_p()
+        function("add_up", "q" * 16, add_up)
+        assert library.cuLibraryLoadData(ctypes.byref(handle), b"any", None, None, 0, None, None, 0) == 0
+        assert library.cuLibraryGetKernel(ctypes.byref(found), handle, b"add_up") == 0
+
+        class Dispatcher:
+            __module__ = "numba.cuda.dispatcher"
+            py_func = staticmethod(add_up)
+
+            def compile(self, kinds):
+                compiled.append(kinds[0].layout)
+                code = types.SimpleNamespace(get_cufunc=lambda: types.SimpleNamespace(handle=found.value))
+                return types.SimpleNamespace(_codelibrary=code)
+
+        class Devices:
+            def __getitem__(self, index):
+                return cupy.cuda.Device(index)
+
+        numba = pytest.importorskip("numba")
+        numba.cuda = types.SimpleNamespace(gpus=Devices())
+        X = np.arange(20.0).reshape(4, 5)[:, ::2]
+        kernel = stf.kernel(Dispatcher())
+        with stf.context() as ctx:
+            x, total = ctx.logical_data(X), ctx.logical_data(np.zeros(1))
+            for place in (None, stf.data_place.host(), None):
+                kernel[1, 1](x.read(place), total.write())
+                assert total.numpy()[0] == X.sum(), place
+        assert compiled == ["C", "A"]
+
+    run(body)
