@@ -22,7 +22,7 @@ from stf.composite import CompositeData
 from stf.creation import Creation
 from stf.data import LogicalData
 from stf.devices import DeviceSpec, Resources
-from stf.drivers import cuda_current, cuda_place_of, make_driver, stream_is_captured
+from stf.drivers import cuda_current, cuda_place_of, devices_module, make_driver, stream_is_captured
 from stf.epochs import Epoch
 from stf.errors import CaptureError, ContextClosedError, ContextMismatchError, PlaceError, TaskStateError
 from stf.filling import Filling
@@ -190,7 +190,9 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
         engine.make_graph_port = functools.partial(GraphBackend, port)
         engine.validate = config.validate or config.hostile is not None
         engine.blocking = config.blocking and not (caller is not None and caller.captured)
-        self.attach(engine, 1 if spec.count else 0)  # the default place
+        several = spec.driver == "cuda" and spec.count > 1
+        codes = {ordinal: code for code, ordinal in enumerate(spec.numbers, 1)} if several else None
+        self.attach(engine, 1 if spec.count else 0, devices_module().current_ordinal if several else None, codes)
         self._suspects = Suspects(engine)
         self._driver.watch_loss(self._suspects)
         if caller is not None:
@@ -339,9 +341,9 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
         return self.current_place_code() if valid[-1] else 0  # managed memory is everywhere
 
     def current_place_code(self) -> int:
-        """The default place of this thread: the innermost ``with place``, else the first device."""
+        """The default place of this thread: the innermost ``with place``, else the current device, else the first."""
         stack = places.defaults()
-        return self.place_code(stack[-1]) if stack else int(self.default_code)
+        return self.place_code(stack[-1]) if stack else int(self.default_place())
 
     def current_device_code(self) -> int:
         """The current device of this thread: that of the innermost ``with device``, else the first."""

@@ -336,7 +336,7 @@ class TaskFunction:
         elif active_places[0]:
             task.where = owner.current_place_code()
         else:
-            task.where = owner.default_code
+            task.where = owner.default_place()
         return 0
 
     # -- the signature -----------------------------------------------------------------------------------------

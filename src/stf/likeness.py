@@ -80,7 +80,7 @@ class Likeness:
             mark = known[1]
             if not is_like_content(known[0], mark[0], mark[1]):
                 return None
-        place: cython.int = context.current_place_code() if active_places[0] else context.default_code
+        place: cython.int = context.current_place_code() if active_places[0] else context.default_place()
         return numbers if place == self.place else None
 
 

@@ -77,10 +77,16 @@ class ContextCore:
         """The library of bodies' arrays that the user chose; None for NumPy's on a CPU and CuPy's on a device."""
         return self.engine.arrays
 
-    def attach(self, engine, default_code):
-        """Give the context its engine."""
-        self.engine = engine
-        self.default_code = default_code
+    def attach(self, engine, default_code, ordinal_of_current=None, codes=None):
+        """Give the context its engine, and say what its default place is."""
+        self.engine, self.default_code = engine, default_code
+        self.ordinal_of_current, self.codes = ordinal_of_current, codes
+
+    def default_place(self):
+        """The place of a task outside of any ``with place``: the current device, if there are several, or the first."""
+        if self.ordinal_of_current is None:
+            return self.default_code
+        return self.codes.get(self.ordinal_of_current(), self.default_code)
 
     def make_host_task(self, args, symbol, uses_cuda):
         """A task on the host, for `host_launch`."""
@@ -106,7 +112,7 @@ class ContextCore:
         task.context = self
         task.engine = self.engine
         task.symbol = name
-        task.where = self.current_place_code() if active_places[0] else self.default_code
+        task.where = self.current_place_code() if active_places[0] else self.default_place()
         task.kind = "graph"
         task.find_site_outside()
         return task
@@ -118,7 +124,7 @@ class ContextCore:
         if symbol is not None and not isinstance(symbol, str):
             refuse_name(symbol)
         task.symbol = symbol
-        task.where = self.default_code
+        task.where = self.default_place()
         task.accesses = args
         for arg in args:
             if not isinstance(arg, Access):
@@ -164,10 +170,6 @@ class ContextCore:
     def grid_task(self, args, symbol):
         """A task on several places; `Context` knows."""
         raise NotImplementedError
-
-    def current_place_code(self):
-        """The default place of this thread."""
-        return self.default_code
 
 
 @cython.no_gc

@@ -154,9 +154,10 @@ def test_who_waits_for_several_has_all_recorded_first(run):
         for x in data:
             add(x)
         fakecuda.reset_calls("cuEventQuery:1:CUDA_ERROR_LAUNCH_FAILED")  # the wait for the first
-        ctx.synchronize()
-        assert calls("cuEventRecord") == 4
-        ctx.finalize()
+        for call in (ctx.synchronize, ctx.finalize):
+            with pytest.raises(stf.DriverError, match="CUDA_ERROR_LAUNCH_FAILED"):
+                call()
+            assert calls("cuEventRecord") == 4
 
     run(body)
 

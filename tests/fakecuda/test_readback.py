@@ -15,7 +15,7 @@ def test_a_scalar_is_read_behind_its_writer(run):
     """No stream waits for another: the host does anyway, and once."""
 
     def body():
-        with stf.context() as ctx:
+        with stf.context(devices="cuda:0") as ctx:
             scalar = ctx.logical_data_zeros(())
             for _ in range(3):
                 with ctx.task(scalar.rw()):

@@ -231,3 +231,49 @@ def test_host_and_managed_memory_for_both(ctx):
                 assert x.device.id == place.index
                 x += 1
     assert (ctx.wait(lX) == 4).all()
+
+
+def test_the_current_device_is_the_default_place(ctx):
+    import cupy
+
+    lX = ctx.logical_data_zeros(4)
+    step = stf.replay(lambda x: add(x))
+    for index, place in ((1, ONE), (0, ZERO), (1, ONE)):
+        with cupy.cuda.Device(index):
+            with ctx.task(lX.rw()) as t:
+                assert t.place == place
+            add(lX)
+            step(lX)
+            with stf.exec_place.device(1 - index), ctx.task(lX.rw()) as t:
+                assert t.place == stf.exec_place.device(1 - index)
+            with stf.context(devices="cuda:0") as other, other.task(other.logical_data_zeros(2).rw()) as t:
+                assert t.place == ZERO
+    assert (ctx.wait(lX) == 6).all()
+
+
+def test_a_thread_stays_on_the_device_that_it_was_on(ctx):
+    """Where none is current, the first one is, and nothing of ours makes it another."""
+    import threading
+
+    import cupy
+
+    seen = []
+
+    def work(device):
+        if device is not None:
+            cupy.cuda.Device(device).use()
+        with stf.context(devices="cuda:1") as other:
+            lX = other.logical_data(np.zeros(4))
+            add(lX)
+            other.fill(lX, 3.0)
+            other.prefetch(lX, on(1))
+            with other.task(lX.rw()) as t:
+                t.stream_ptr()
+            assert (lX.numpy() == 3).all()
+        seen.append(cupy.cuda.Device().id)
+
+    for device in (None, 0, 1):
+        thread = threading.Thread(target=work, args=(device,))
+        thread.start()
+        thread.join(60)
+    assert seen == [0, 0, 1]

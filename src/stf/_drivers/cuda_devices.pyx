@@ -58,6 +58,9 @@ def current_ordinal():
     cdef cu.CUdevice device
     if cu.cuCtxGetCurrent(&context) != cu.CUDA_SUCCESS or context == NULL:
         return -1
+    known = opened.get(<uintptr_t>context)
+    if known is not None:
+        return known
     if cu.cuCtxGetDevice(&device) != cu.CUDA_SUCCESS:
         return -1
     return device
@@ -138,12 +141,19 @@ cdef class Device:
         self.spare = []
 
 
+cdef dict opened = {}  # the ordinals of devices that were in use, by their primary contexts, which are the same again
+
+
 cdef Device open_device(int ordinal):
+    global first
     cdef Device device = Device(ordinal)
     cdef cu.CUmemPoolProps properties
     cdef str place = f"cuda:{ordinal}"
     check(cu.cuDeviceGet(&device.device, ordinal), "cuDeviceGet", place)
     check(call(host_nodes, cu.cuDevicePrimaryCtxRetain, &device.context, device.device), "cuDevicePrimaryCtxRetain", place)
+    opened[<uintptr_t>device.context] = ordinal
+    if ordinal == 0:
+        first = device.context
     memset(&properties, 0, sizeof(properties))
     properties.allocType = cu.CU_MEM_ALLOCATION_TYPE_PINNED
     properties.location.type = cu.CU_MEM_LOCATION_TYPE_DEVICE
@@ -252,15 +262,24 @@ cdef cu.CUcontext push(cu.CUcontext context) noexcept:
     return before
 
 
+cdef cu.CUcontext first = NULL  # of the device that is every thread's where none is current
+
+
 cdef int pop(cu.CUcontext before) except -1:
-    """Make current what was before `push`; where nothing was, the context stays."""
-    return 0 if before == NULL else restore(before)
+    """Make current what was before `push`; where nothing was, the first device's context may as well stay."""
+    cdef cu.CUcontext current = NULL
+    if before != NULL:
+        return restore(before)
+    cu.cuCtxGetCurrent(&current)
+    if current != first:
+        cu.cuCtxSetCurrent(NULL)
+    return 0
 
 
 cdef int restore(cu.CUcontext before) except -1:
-    """As `pop`; where nothing was current, nothing is."""
-    if before != UNCHANGED:
-        cu.cuCtxSetCurrent(before)
+    """As `pop`; where nothing was current, or what is gone by now, nothing is."""
+    if before != UNCHANGED and cu.cuCtxSetCurrent(before) != cu.CUDA_SUCCESS:
+        cu.cuCtxSetCurrent(NULL)
     return 0
 
 
@@ -282,7 +301,7 @@ cdef cu.CUresult begin_body(Body* body, cu.CUcontext context) noexcept:
 cdef int end_body(Body* body, bint foreign) noexcept:
     """Make current in this thread what was. Bodies may overlap: the next of them keeps what was before this one.
 
-    The context of a `foreign` body stays current with nobody else.
+    Where nothing was, the first device's context may stay, but nobody else's.
     """
     global innermost
     cdef Body* other = innermost
@@ -308,7 +327,9 @@ cdef int end_body(Body* body, bint foreign) noexcept:
             while other.thread != body.thread:
                 other = other.below
             body.saved = other.context
-        if current != body.saved and (heir == NULL or current == body.context) and (body.saved != NULL or foreign):
+        if body.saved == NULL and current == body.context and current == first and not foreign:
+            pass
+        elif current != body.saved and (heir == NULL or current == body.context):
             cu.cuCtxSetCurrent(body.saved)
     body.thread = 0
     body.saved = NULL
