@@ -343,7 +343,7 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
     def current_place_code(self) -> int:
         """The default place of this thread: the innermost ``with place``, else the current device, else the first."""
         stack = places.defaults()
-        return self.place_code(stack[-1]) if stack else int(self.default_place())
+        return self.place_code(stack[-1]) if stack else self.default_place_code()
 
     def current_device_code(self) -> int:
         """The current device of this thread: that of the innermost ``with device``, else the first."""

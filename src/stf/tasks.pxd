@@ -18,7 +18,7 @@ cdef class ContextCore:
     cdef object ordinal_of_current  # asks for this thread's current device, where that matters; or None
     cdef dict codes  # of the context's devices, by their ordinals
     cdef object __weakref__
-    cpdef int default_place(self) except -1
+    cdef int default_place(self) except -1
     cdef Task make_task(self, tuple args, object symbol)
     cdef Task make_launch(self, object name)
     cdef int sort_arguments(self, Task task, tuple args) except -1

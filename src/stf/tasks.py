@@ -84,9 +84,12 @@ class ContextCore:
 
     def default_place(self):
         """The place of a task outside of any ``with place``: the current device, if there are several, or the first."""
-        if self.ordinal_of_current is None:
-            return self.default_code
-        return self.codes.get(self.ordinal_of_current(), self.default_code)
+        ask = self.ordinal_of_current
+        return self.default_code if ask is None else self.codes.get(ask(), self.default_code)
+
+    def default_place_code(self):
+        """As `default_place`, for modules that are not compiled."""
+        return self.default_place()
 
     def make_host_task(self, args, symbol, uses_cuda):
         """A task on the host, for `host_launch`."""

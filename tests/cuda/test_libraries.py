@@ -156,6 +156,7 @@ def test_a_numba_kernel_on_memory_with_gaps(ctx):
         assert (lY.numpy() == 2 * X).all(), place
 
 
+@pytest.mark.filterwarnings("ignore:.*Grid size")
 def test_a_numba_kernel(ctx):
     pytest.importorskip("numba.cuda")
     from numba import cuda
