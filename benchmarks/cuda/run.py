@@ -25,6 +25,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from flat import MOST_BYTES, WINDOWS
+from flat import run as run_flat
+from launchers import launchers
 from loops import WIDTH, chain, cupy_loops, stencil, stencil_steps
 
 import stf
@@ -44,9 +47,11 @@ PTX = """.version 8.0
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path, help="write the figures there too")
+    parser.add_argument("--tasks", type=int, default=10_000_000, help="of the run whose memory is watched")
     options = parser.parse_args()
     raw = run_raw()
-    rows = [*submission_rows(raw), *graph_rows(raw), *library_rows(raw), *transfer_rows(raw)]
+    rows = [*submission_rows(raw), *launch_rows(raw), *graph_rows(raw), *library_rows(raw), *transfer_rows(raw)]
+    rows += memory_rows(options.tasks)
     judge(rows)
     print_table(raw, rows)
     if options.json:
@@ -209,6 +214,37 @@ def submission_rows(raw: dict[str, float]) -> list[dict[str, Any]]:
     add(rows, "context_with_resources", cost_of(contexts, lambda: None, 2000), budget_us=15)
     shared.close()
     return rows
+
+
+def launch_rows(raw: dict[str, float]) -> list[dict[str, Any]]:
+    """The same trivial kernel by other libraries, with no task around it: what `chain_kernel` stands beside."""
+    rows: list[dict[str, Any]] = []
+    for name, (launch, settle) in launchers().items():
+        launch(BURST)
+        settle()
+        add(rows, f"launch_{name}", cost_of(launch, settle), beside=raw["launch"])
+    return rows
+
+
+def memory_rows(tasks: int) -> list[dict[str, Any]]:
+    """What the process grows by in a long run, per task that is over, in bytes."""
+    if tasks < WINDOWS:
+        return []
+    with stf.context(devices="cuda:0") as ctx:
+        windows = run_flat(ctx, tasks // WINDOWS)
+    grown = (windows[-1][1] - windows[0][1]) / (tasks * (WINDOWS - 1) / WINDOWS)
+    cost = statistics.median(us for us, _ in windows[1:])
+    return [
+        {
+            "case": f"memory_{tasks:.0e}_tasks",
+            "us": cost,
+            "bytes_per_task": grown,
+            "beside": None,
+            "ratio": None,
+            "budget": f"{grown:.2f} <= {MOST_BYTES:.0f} B",
+            "kept": grown <= MOST_BYTES,
+        }
+    ]
 
 
 def graph_rows(raw: dict[str, float]) -> list[dict[str, Any]]:
