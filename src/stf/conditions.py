@@ -124,8 +124,8 @@ class Scalar(Arithmetic):
         return Value(operation, *operands) if all(map(is_operand, operands)) else self._not_scalar()
 
     def _compare(self, operation: Callable[..., Any], other: Any) -> Any:
-        if operation in (operator.eq, operator.ne):  # by NumPy's functions: as `==` says it
-            return (self is other) == (operation is operator.eq)
+        if operation in (operator.eq, operator.ne) and isinstance(other, np.generic):  # as `==` of those asks
+            return operation is operator.ne
         found = compared(operation, self, other)
         return self._not_scalar() if found is None else found
 
@@ -203,8 +203,11 @@ def compared(operation: Callable[..., Any], *operands: Any) -> Condition | None:
 
 
 def truth_of(value: Any) -> Any:
-    """What may be joined to a condition: another one, scalar data of truth values, or a truth value; else None."""
-    if isinstance(value, (Condition, bool, np.bool_)):
+    """What may be joined to a condition: another one, or scalar data of truth values; else None.
+
+    No truth value, which is what ``==`` of logical data gives: it says whether they are the same data.
+    """
+    if isinstance(value, Condition):
         return value
     is_flag = isinstance(value, DataHandle) and is_operand(value) and value.core.layout.dtype == np.bool_
     return value if is_flag else None

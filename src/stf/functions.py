@@ -16,6 +16,7 @@ from stf._engine.access import Access, DataHandle, accumulate_access
 from stf._engine.values import Asked
 from stf.bodies import store_results
 from stf.closures import check_globals, snapshot
+from stf.containers import items_of
 from stf.errors import ContextClosedError
 from stf.interop import adapters
 from stf.interop.current import Borrowed
@@ -419,8 +420,9 @@ def check_params(engine, values, kinds):
         if kind is float or kind is int or isinstance(values[i], DataHandle):
             continue
         if engine.scope is None or engine.scope.once:
-            if isinstance(values[i], Asked):
-                values[i].refuse_outside()
+            for item in items_of(values[i]) if kinds is not None and kinds[i][1] in ("*", "**") else (values[i],):
+                if isinstance(item, Asked):
+                    item.refuse_outside()
             continue
         if kinds is not None and kinds[i][1] in ("*", "**"):
             values[i] = with_params(values[i])

@@ -7,9 +7,11 @@ import dis
 import functools
 import sysconfig
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+from stf._engine.access import DataHandle
+from stf.containers import is_container, items_of
 from stf.functions import TaskFunction
 
 __all__ = ["Variable", "is_function", "variables_of"]
@@ -21,6 +23,11 @@ CHANGING = frozenset(  # methods of containers
         *("popleft", "remove", "reverse", "rotate", "setdefault", "sort", "update", "subtract", "fill", "put"),
     )
 )
+
+
+STORES = ("STORE_SUBSCR", "DELETE_SUBSCR", "STORE_SLICE", "STORE_ATTR", "DELETE_ATTR")
+KINDS = (types.FunctionType, types.MethodType, functools.partial, TaskFunction)
+LARGEST = 64  # a container with more is no table of functions
 
 
 class Variable(NamedTuple):
@@ -42,29 +49,37 @@ class Variable(NamedTuple):
 def variables_of(functions: Iterable[tuple[str, Any]]) -> list[Variable]:
     """The variables of functions, and of those that these know, named with the way there.
 
-    What was bound to a function by ``functools.partial`` is such a variable, too. Those of libraries' functions are
-    left out, but not what is a user's behind them, as behind a decorator.
+    What was bound to a function, as by ``functools.partial``, is such a variable, too. Those of libraries' functions
+    are left out, but not what is a user's behind them, as behind a decorator.
     """
     found: list[Variable] = []
     seen: set[int] = set()
     queue = collections.deque(functions)
     while queue:
-        way, fn = queue.popleft()
-        if id(fn) in seen:
+        way, value = queue.popleft()
+        if id(value) in seen:
             continue
-        seen.add(id(fn))
-        if isinstance(fn, functools.partial):
-            bound = [(str(i), value) for i, value in enumerate(fn.args)] + list(fn.keywords.items())
-            known = [Variable(f"{way}bound {name}", types.CellType(value), True) for name, value in bound]
-            queue.append((way, fn.func))
-        elif isinstance(fn, types.FunctionType):
-            known = own_variables(way, fn)
+        seen.add(id(value))
+        known = bound_to(way, value)
+        if isinstance(value, types.FunctionType):
+            own = [*own_variables(way, value), *changeable_defaults(way, value)]
+            found += own if is_of_users(value.__code__) else []
+            known += own
         else:
-            queue.append((way, wrapped_by(fn)))
-            continue
-        found += [variable for variable in known if isinstance(fn, functools.partial) or is_of_users(fn.__code__)]
-        queue.extend((f"{variable.name}.", variable.content) for variable in known if is_function(variable.content))
+            found += known
+        queue.extend((way, inner) for inner in functions_in(value))
+        queue.extend((f"{variable.name}.", inner) for variable in known for inner in functions_in([variable.content]))
     return found
+
+
+def bound_to(way: str, value: Any) -> list[Variable]:
+    """What was bound to a function: arguments, or the object whose method it is."""
+    if isinstance(value, types.MethodType):
+        return [Variable(f"{way}self", types.CellType(value.__self__), True)]
+    if not isinstance(value, functools.partial):
+        return []
+    bound = [Variable(f"{way}bound {i}", types.CellType(given), True) for i, given in enumerate(value.args)]
+    return bound + ([Variable(f"{way}bound", types.CellType(value.keywords), True)] if value.keywords else [])
 
 
 def own_variables(way: str, fn: types.FunctionType) -> list[Variable]:
@@ -73,18 +88,45 @@ def own_variables(way: str, fn: types.FunctionType) -> list[Variable]:
     return [Variable(way + name, cell, not is_changed(fn.__code__, name)) for name, cell in cells]
 
 
+def changeable_defaults(way: str, fn: types.FunctionType) -> list[Variable]:
+    """The defaults of a function that may change in place."""
+    defaults = [*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values()]
+    changeable = [value for value in defaults if is_container(value) and not isinstance(value, (tuple, frozenset))]
+    return [Variable(f"{way}default {i}", types.CellType(value), True) for i, value in enumerate(changeable)]
+
+
 def is_function(value: Any) -> bool:
     """Whether it is a function in Python, or has one inside."""
-    return isinstance(value, (types.FunctionType, functools.partial)) or wrapped_by(value) is not None
+    return next(iter(functions_in([value])), None) is not None
+
+
+def functions_in(value: Any, depth: int = 3) -> Iterator[Any]:
+    """The functions in Python that a function calls or a container holds, directly or in containers in it."""
+    if isinstance(value, functools.partial):
+        yield value.func
+    elif isinstance(value, types.MethodType):
+        yield value.__func__
+    elif isinstance(value, TaskFunction):
+        yield value.fn
+    elif isinstance(value, types.FunctionType):
+        yield from (inner for inner in (wrapped_by(value),) if inner is not None)
+    elif isinstance(value, (list, tuple, dict, set, frozenset)):
+        for item in items_of(value) if depth and len(value) <= LARGEST else ():
+            if isinstance(item, KINDS) or wrapped_by(item) is not None:
+                yield item
+            elif isinstance(item, (list, tuple, dict, set, frozenset)):
+                yield from functions_in(item, depth - 1)
+    elif (inner := wrapped_by(value)) is not None:
+        yield inner
 
 
 def wrapped_by(value: Any) -> Any:
-    """The function that a method, a task function or a decorated one calls; None for what is no such thing."""
-    if isinstance(value, types.MethodType):
-        return value.__func__
-    if isinstance(value, TaskFunction):
-        return value.fn
-    return getattr(value, "__dict__", {}).get("__wrapped__")
+    """The function that a decorated one, or an object that can be called, calls; None for what is no such thing."""
+    if isinstance(value, (DataHandle, type)):
+        return None
+    inner = getattr(value, "__dict__", {}).get("__wrapped__")
+    call = next((vars(kind)["__call__"] for kind in type(value).__mro__ if "__call__" in vars(kind)), None)
+    return inner if inner is not None else call if isinstance(call, types.FunctionType) else None
 
 
 @functools.lru_cache(maxsize=1024)
@@ -97,19 +139,23 @@ def is_of_users(code: types.CodeType) -> bool:
 def is_changed(code: types.CodeType, name: str) -> bool:
     """Whether a function, or one inside of it, changes what a variable holds: ``log.append(x)``, ``table[key] = x``."""
     instructions = list(dis.get_instructions(code))
-    used, stored, line = set(), set(), None
+    used = set()  # where the variable stands in the source
     for i, instruction in enumerate(instructions):
-        line = instruction.positions.lineno if instruction.positions is not None else line
         if (
             instruction.opname.startswith("LOAD_")
             and instruction.opname.endswith("DEREF")
             and instruction.argval == name
         ):
-            used.add(line)
+            used.add(place_of(instruction))
             after = instructions[i + 1]
             if after.opname in ("LOAD_ATTR", "LOAD_METHOD") and after.argval in CHANGING:
                 return True
-        elif instruction.opname in ("STORE_SUBSCR", "DELETE_SUBSCR", "STORE_SLICE"):
-            stored.add(line)
+    stored = {place_of(instruction) for instruction in instructions if instruction.opname in STORES}
     inner = [part for part in code.co_consts if isinstance(part, types.CodeType) and name in part.co_freevars]
-    return bool(used & stored) or any(is_changed(part, name) for part in inner)
+    return bool(used & stored - {None}) or any(is_changed(part, name) for part in inner)
+
+
+def place_of(instruction: dis.Instruction) -> tuple[int | None, int | None] | None:
+    """Where the expression of an instruction begins: ``x[i]`` and ``x.name`` begin where ``x`` does."""
+    place = instruction.positions
+    return None if place is None or place.col_offset is None else (place.lineno, place.col_offset)

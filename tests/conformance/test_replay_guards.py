@@ -170,6 +170,31 @@ def uses_of(ctx, k):
     def applies(x, y, fn):
         fn(x, y)
 
+    def reads_beside_a_store(x, y):
+        local = [0.0]
+        local[0] = k[0]
+        add(x, y, local[0])
+
+    @stf.task
+    def stores(x: stf.ReadWrite, y: stf.Read):
+        x[...] = x + y * k[0]
+
+    class Adder:
+        def __call__(self, x, y):
+            add(x, y, scale)
+
+    @dataclasses.dataclass
+    class Model:
+        weights: list
+
+        def step(self, x, y):
+            add(x, y, self.weights[0])
+
+    def with_default(x, y, c=k):
+        add(x, y, c[0])
+
+    table, by_name = [direct], {"direct": [direct]}
+
     return set_to, {
         "decorated": traced(direct),
         "decorated twice": traced(traced(direct)),
@@ -183,6 +208,13 @@ def uses_of(ctx, k):
         "body": body_reads_list,
         "argument": lambda x, y: applies(x, y, direct),
         "bound argument": functools.partial(applies, fn=direct),
+        "beside a store": reads_beside_a_store,
+        "in a store": lambda x, y: stores(x, y),
+        "in a table": lambda x, y: table[0](x, y),
+        "in a dict of lists": lambda x, y: by_name["direct"][0](x, y),
+        "object that is called": Adder(),
+        "method": Model(k).step,
+        "default": lambda x, y: with_default(x, y),
     }
 
 
@@ -241,6 +273,24 @@ def test_what_functions_of_the_closure_change_is_not_compared(ctx, lX):
         ctx.synchronize()
     assert lX.numpy()[0] == 6 and len(log) == 6 and calls["count"] == 2 and len(counts) == 2
     assert "launched 5 times" in step.explain()
+
+
+def test_a_decorator_may_give_more_than_it_gets(ctx, lX, lY):
+    def with_two(fn):
+        @functools.wraps(fn)
+        def call(x, y):
+            return fn(x, y, 2.0)
+
+        return call
+
+    @stf.replay
+    @with_two
+    def step(x, y, c):
+        add(x, y, c)
+
+    for _ in range(4):
+        step(lX, lY)
+    assert lX.numpy()[1] == 8 and "launched 3 times" in step.explain()
 
 
 @pytest.mark.parametrize("kind", ["generator", "coroutine"])
