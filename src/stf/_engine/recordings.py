@@ -107,7 +107,7 @@ class Scope:
             outer.replicas.append(real)
         if not real.has_memory():
             self.reserve(data, real)
-            self.after.update(real.ready)
+        self.after.update(real.ready)  # another recording may have reserved it, and never used it
         return real
 
     def reserve(self, data: Data, replica: Replica):
