@@ -45,7 +45,7 @@ def replay(fn: Any = None, *, static: Iterable[str] = ()) -> Any:
     Lists, dicts, sets and the like, namespaces and dataclasses are compared by what they contain; a NumPy array must be
     the same one, with the same content (up to 1 MiB); other objects that can't be hashed must be the same. The closure
     is that of the function, of those that it decorates or was bound to (``functools.partial``), and of the functions
-    among its variables and arguments. A container there that they change themselves (``log.append(x)``) is not compared.
+    among its variables and arguments. A container there that they change (``log.append(x)``) is not compared.
     Global variables, attributes of other objects, and ``type(k) is float`` of a parameter are not seen;
     ``STF_VALIDATE=1`` runs the function at each call and compares what it submits.
 

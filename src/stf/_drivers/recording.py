@@ -43,8 +43,8 @@ class Recording:
 
     def task(self, task: Any) -> None:
         """Note a task that was begun, the stream it is on, and what it was given."""
-        if task.slot < 0 or not hasattr(task.engine.port, "lanes"):
-            return  # a fence has no slot and no data; what is recorded runs later, and tells its verbs then
+        if task.slot < 0:
+            return  # a fence has no slot and no data
         stream = task.engine.port.lanes[task.slot].stream
         self.note("task", task.id, task.symbol or task.kind, task.kind, stream, task_accesses(task))
 
