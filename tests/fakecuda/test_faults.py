@@ -73,10 +73,13 @@ def test_who_waits_for_bodies_behind_a_fault_is_told(run, seed, call):
     def body():
         ctx = stf.context(devices="cuda:0")
         lX = warm(ctx, np.zeros(50_000))
-        launch = lambda: ctx.host_launch(lX.rw())(lambda x: x.__iadd__(1))  # noqa: E731
+
+        def launch():
+            ctx.host_launch(lX.rw())(lambda x: x.__iadd__(1))
+
         outcome_of(lambda: ctx.fill(lX, 3.0))
         outcome_of(launch)
-        time.sleep(0.1)
+        time.sleep(0.1)  # until the fault is there; nothing tells that but what is tested
         outcome_of(lambda: add(lX))
         outcome_of(launch)
         told = outcome_of(getattr(lX, CALL))
