@@ -1,14 +1,14 @@
 /* The raw driver calls that the cases of run.py consist of, in a loop in C: what no library can be below.
 
    Prints "case microseconds" per line: the median of the repetitions. Build: cc -O2 raw.c -lcuda. As a shared library
-   (-shared -fPIC) it has `raw_open` and `raw_scalar_wait` for who measures in turn with it. */
+   (-shared -fPIC) it has functions for who measures in turn with it: what starts with `raw_`. */
 
 #include <cuda.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
-enum { N = 10000, BURST = 400, REPEAT = 7, RING = 512, LAUNCHES = 30, ROW = 8 };
+enum { N = 10000, BURST = 400, REPEAT = 7, RING = 512, LAUNCHES = 30 };
 
 static const char *PTX =
     ".version 8.0\n.target sm_80\n.address_size 64\n"
@@ -20,6 +20,7 @@ static CUstream streams[32];
 static CUevent events[RING];
 static CUfunction touch, touch4;
 static CUdeviceptr memory;
+static CUgraphExec launched;
 static char *pinned;
 
 static void check(CUresult code, const char *call)
@@ -178,29 +179,13 @@ static void launches(CUgraphExec executable, double *submitted, double *done)
     *done = times[1][LAUNCHES / 2];
 }
 
-/* The same in rows of a few: microseconds to submit one. */
-static double launches_in_rows(CUgraphExec executable)
-{
-    double times[LAUNCHES];
-    for (int i = 0; i < LAUNCHES; i++) {
-        double start = now_us();
-        for (int k = 0; k < ROW; k++)
-            DO(cuGraphLaunch(executable, streams[0]));
-        times[i] = (now_us() - start) / ROW;
-        DO(cuStreamSynchronize(streams[0]));
-    }
-    qsort(times, LAUNCHES, sizeof times[0], ascending);
-    return times[LAUNCHES / 2];
-}
-
 /* Per node: to add it, to run it, to renew it, to make a graph ready (instantiate) and to make one ready that is of the
-   shape of another (update), with what their first launches take longer than others; per launch: to submit it. */
+   shape of another (update), with what their first launches take longer than others. */
 static void graphs(int n)
 {
-    enum { ADD, INSTANTIATE, UPDATE, RENEW, RUN, SUBMIT, SUBMIT_ROW, KINDS };
-    const char *names[KINDS] = {"graph_add", "graph_instantiate", "graph_update", "graph_renew", "graph_run", "graph_submit",
-                           "graph_submit_row"};
-    double times[KINDS][REPEAT], start, first, done;
+    enum { ADD, INSTANTIATE, UPDATE, RENEW, RUN, KINDS };
+    const char *names[KINDS] = {"graph_add", "graph_instantiate", "graph_update", "graph_renew", "graph_run"};
+    double times[KINDS][REPEAT], start, first, submitted, done;
     CUgraphNode *nodes = malloc(n * sizeof *nodes);
     CUgraphExec executables[REPEAT]; /* kept, as stf keeps them */
     CUDA_KERNEL_NODE_PARAMS params = kernel_node();
@@ -212,10 +197,9 @@ static void graphs(int n)
         DO(cuGraphInstantiate(&executables[r], graph, 0));
         DO(cuGraphLaunch(executables[r], streams[0]));
         first = now_us() - start;
-        launches(executables[r], &times[SUBMIT][r], &done);
+        launches(executables[r], &submitted, &done);
         times[RUN][r] = done / n;
-        times[SUBMIT_ROW][r] = launches_in_rows(executables[r]);
-        times[INSTANTIATE][r] = (first - times[SUBMIT][r]) / n;
+        times[INSTANTIATE][r] = (first - submitted) / n;
         start = now_us();
         for (int i = 0; i < n; i++)
             DO(cuGraphExecKernelNodeSetParams(executables[r], nodes[i], &params));
@@ -225,7 +209,7 @@ static void graphs(int n)
         start = now_us();
         DO(cuGraphExecUpdate(executables[r], other, &info));
         DO(cuGraphLaunch(executables[r], streams[0]));
-        times[UPDATE][r] = (now_us() - start - times[SUBMIT][r]) / n;
+        times[UPDATE][r] = (now_us() - start - submitted) / n;
         DO(cuStreamSynchronize(streams[0]));
         DO(cuGraphDestroy(other));
     }
@@ -282,6 +266,31 @@ void raw_scalar_wait(int n)
 {
     DO(cuCtxSetCurrent(context));
     scalar_wait(n);
+}
+
+/* A graph of a chain of `n` kernels, for `raw_graph_launch`. */
+void raw_graph(int n)
+{
+    CUgraphNode *nodes = malloc(n * sizeof *nodes);
+    double spent;
+    DO(cuCtxSetCurrent(context));
+    DO(cuGraphInstantiate(&launched, chain(nodes, n, &spent), 0));
+    free(nodes);
+}
+
+/* Microseconds to submit one of `count` launches in a row. */
+double raw_graph_launch(int count)
+{
+    DO(cuCtxSetCurrent(context));
+    double start = now_us();
+    for (int i = 0; i < count; i++)
+        DO(cuGraphLaunch(launched, streams[0]));
+    return (now_us() - start) / count;
+}
+
+void raw_settle(void)
+{
+    DO(cuStreamSynchronize(streams[0]));
 }
 
 int main(void)

@@ -74,6 +74,7 @@ def load_raw() -> ctypes.CDLL:
         program = Path(folder) / "raw.so"
         build_raw(program, "-shared", *(("-Xcompiler", "-fPIC") if shutil.which("nvcc") else ("-fPIC",)))
         library = ctypes.CDLL(str(program))
+    library.raw_graph_launch.restype = ctypes.c_double
     library.raw_open()
     return library
 
@@ -182,10 +183,11 @@ def submission_rows(raw: dict[str, float]) -> list[dict[str, Any]]:
         def settle() -> None:
             ctx.synchronize()
 
-        add(rows, "chain_token", cost_of(chain(ctx, token), settle, N, N), budget_us=0.6)
-        add(rows, "chain_data", cost_of(chain(ctx, data), settle, N, N), budget_us=0.6)
-        add(rows, "tokens64_rw", cost_of(tokens64, settle, N, N))
-        add(rows, "stencil_2rows", cost_of(stencil(ctx, steps), settle, N, N), budget_us=1.0)
+        record, record_wait = raw["record"], raw["record_wait"]
+        add(rows, "chain_token", cost_of(chain(ctx, token), settle, N, N), beside=record, budget_us=0.6)
+        add(rows, "chain_data", cost_of(chain(ctx, data), settle, N, N), beside=record, budget_us=0.6)
+        add(rows, "tokens64_rw", cost_of(tokens64, settle, N, N), beside=record)
+        add(rows, "stencil_2rows", cost_of(stencil(ctx, steps), settle, N, N), beside=record_wait, budget_us=1.0)
         add(rows, "chain_kernel", cost_of(chain_kernel, settle), beside=raw["launch"], budget_ratio=1.12)
         add(rows, "stencil_kernel", cost_of(stencil_kernel, settle), beside=raw["launch4"], budget_ratio=1.35)
         scalar = ctx.logical_data_zeros(())
@@ -279,9 +281,10 @@ def graph_rows(raw: dict[str, float]) -> list[dict[str, Any]]:
         for case, cost in making_costs(ctx, recorded).items():
             add(rows, case, Cost(cost, cost), beside=raw[case], budget_ratio=1.1)
         n = 1000
+        host().library.raw_graph(n)
         graph = recorded(n)
-        paused, row = launch_costs(ctx, graph.launch)
-        total = paused.total / n
+        launches = launch_costs(ctx, graph.launch)
+        total = launches["_paused"][0].total / n
         graph.close()
         add(rows, "graph_replay", Cost(total, total), beside=raw["graph_run"], budget_ratio=1.05)
 
@@ -289,15 +292,11 @@ def graph_rows(raw: dict[str, float]) -> list[dict[str, Any]]:
         def steps(data: Any) -> None:
             submit(n)
 
-        again, again_in_rows = launch_costs(ctx, lambda: steps(data))
+        calls = launch_costs(ctx, lambda: steps(data))
         steps.close()
-        for case, cost, beside in (
-            ("graph_launch", row, "graph_submit_row"),
-            ("graph_launch_paused", paused, "graph_submit"),
-            ("replay_call", again_in_rows, "graph_submit_row"),
-            ("replay_call_paused", again, "graph_submit"),
-        ):
-            add(rows, case, cost, beside=raw[beside], budget_us=5.0, added=True)
+        for case, costs in (("graph_launch", launches), ("replay_call", calls)):
+            for after, (cost, by_hand) in costs.items():
+                add(rows, case + after, cost, beside=by_hand, budget_us=5.0, added=True)
         add(rows, "graph_renewed_node", renewal_cost(ctx, touch, data), beside=raw["graph_renew"], budget_us=0.5)
         if importlib.util.find_spec("cupy"):  # which computes conditions
             add(rows, "loop_iteration", iteration_cost(ctx, touch, data))
@@ -307,9 +306,8 @@ def graph_rows(raw: dict[str, float]) -> list[dict[str, Any]]:
                 submit(n // 2)
                 ctx.host_launch(data.rw(), uses_cuda=uses_cuda)(lambda _: None)
                 submit(n // 2)
-            cost, row = launch_costs(ctx, around.launch)
-            add(rows, case, cost)
-            add(rows, f"{case}_row", row)
+            for after, (cost, _) in launch_costs(ctx, around.launch).items():
+                add(rows, case + after, cost)
             around.close()
         streams = []
         for _ in range(REPEAT):
@@ -396,23 +394,33 @@ def recording_cost(recorded: Callable[[int], Any], n: int) -> float:
     return statistics.median(costs)
 
 
-def launch_costs(ctx: Any, launch: Callable[[], Any]) -> tuple[Cost, Cost]:
-    """What a launch costs: each when the one before is done, which is a pause for the host, and in rows of a few."""
+def launch_costs(ctx: Any, launch: Callable[[], Any]) -> dict[str, tuple[Cost, float]]:
+    """What a launch costs, in turn with the driver's: (ours, what that takes to submit one).
+
+    In rows of a few; and ``"_paused"``, each when the one before is done, so that the host comes back to it.
+    """
+    raw = host().library
     for _ in range(10):
         launch()
-    costs: dict[int, list[Cost]] = {1: [], ROW: []}
+    counts = {"": ROW, "_paused": 1}
+    costs: dict[str, list[Cost]] = {after: [] for after in counts}
+    by_hand: dict[str, list[float]] = {after: [] for after in counts}
     for _ in range(LAUNCHES):
-        for count, known in costs.items():
+        for after, count in counts.items():
             ctx.synchronize()
             start = time.perf_counter()
             for _ in range(count):
                 launch()
             submitted = time.perf_counter()
             ctx.synchronize()
-            known.append(Cost(*((end - start) / count * 1e6 for end in (submitted, time.perf_counter()))))
+            costs[after].append(Cost(*((end - start) / count * 1e6 for end in (submitted, time.perf_counter()))))
+            by_hand[after].append(raw.raw_graph_launch(count))
+            raw.raw_settle()
         host().look(100)
-    paused, row = (Cost(*map(statistics.median, zip(*known, strict=True))) for known in costs.values())
-    return paused, row
+    return {
+        after: (Cost(*map(statistics.median, zip(*costs[after], strict=True))), statistics.median(by_hand[after]))
+        for after in counts
+    }
 
 
 def renewal_cost(ctx: Any, touch: int, data: Any) -> Cost:

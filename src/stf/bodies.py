@@ -428,7 +428,7 @@ def give_back(engine, task, borrowed):
     CuPy does that for the current device only, and the body may have left another one current.
     """
     try:
-        if borrowed.cupy_before is not None and not borrowed.apart:
+        if borrowed.cupy is not None and not borrowed.apart:
             engine.port.stream(task.slot)
         borrowed.return_streams()
     except Exception as error:

@@ -242,7 +242,7 @@ class TaskGraph(GraphCore):
             )
         rebinding = self._rebinding(data)
         try:
-            self.launch_with(context, values, rebinding)
+            self.launch_rebound(context, values, rebinding)
         finally:
             rebinding.release(context.engine)
 

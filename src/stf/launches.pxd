@@ -14,4 +14,4 @@ cdef class GraphCore:
     cdef public Routine _recording
     cdef public dict _params
     cdef public list _in_kernels
-    cpdef int launch_with(self, ContextCore context, object values, object rebinding=*) except -1
+    cdef int launch_with(self, ContextCore context, object values, object rebinding=*) except -1

@@ -87,6 +87,10 @@ class GraphCore:
         else:
             self.launch_with(context, values)
 
+    def launch_rebound(self, context, values, rebinding):
+        """As `launch_with`, for modules that are not compiled; private."""
+        self.launch_with(context, values, rebinding)
+
     def launch_with(self, context, values, rebinding=None):
         """Launch what is recorded, in its context, with values of parameters that there are; private."""
         recording: Routine = self._recording  # which another thread may close

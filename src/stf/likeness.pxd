@@ -9,7 +9,7 @@ from stf.tasks cimport ContextCore, active_places
 cdef extern from "Python.h":
     PyObject* PyCell_GET(object cell)
 
-cdef object config
+cdef dict settings
 
 cpdef enum:
     DATA = 0

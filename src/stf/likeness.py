@@ -21,6 +21,9 @@ if not cython.compiled:
     DATA, SEVERAL, NUMBER, OBJECT, EQUAL = 0, 1, 2, 3, 4  # by what a value is known again
 
 
+settings: dict = config.__dict__
+
+
 @cython.final
 @cython.cclass
 class Entry:
@@ -65,13 +68,15 @@ class Likeness:
         engine = context.engine
         if engine.closed is not None or (engine.scope is not None and engine.scope.thread):
             return None
-        numbers: dict = self.numbers.copy()
+        numbers: dict = None
         for i in range(len(args)):
             mark: tuple = self.values[i]
             kind: cython.int = mark[0]
             if kind == NUMBER:
                 if type(args[i]) is not mark[1]:
                     return None
+                if numbers is None:
+                    numbers = self.numbers.copy()
                 numbers[mark[2]] = args[i]
             elif not is_like(args[i], kind, mark[1]):
                 return None
@@ -81,7 +86,9 @@ class Likeness:
             if not is_like_content(known[0], mark[0], mark[1]):
                 return None
         place: cython.int = context.current_place_code() if active_places[0] else context.default_place()
-        return numbers if place == self.place else None
+        if place != self.place:
+            return None
+        return self.numbers if numbers is None else numbers
 
 
 @cython.cclass
@@ -94,7 +101,7 @@ class ReplayCore:
 
     def __call__(self, *args, **kwargs):
         i: cython.Py_ssize_t
-        if not kwargs and not config.validate:
+        if not kwargs and not settings["validate"]:
             likenesses = self._likenesses
             for i in range(len(likenesses)):
                 like = cython.cast(Likeness, likenesses[i])
@@ -140,7 +147,7 @@ def is_like(value, kind, known):
             if not isinstance(part, DataHandle) or cython.cast(DataHandle, part).core is not core:
                 return False
         return True
-    return is_same(value, known) if kind == EQUAL else value is known
+    return value is known or (kind == EQUAL and is_same(value, known))
 
 
 def mark_of(value):

@@ -449,9 +449,8 @@ class Task(TaskCore):
         """Make the task's stream current in CuPy and torch until the body ends; nothing on a CPU."""
         engine = cython.cast(Engine, self.engine)
         if self.borrowed is not None:
-            borrowed: Borrowed = self.borrowed
-            if not borrowed.is_current():
-                self.renew(borrowed)
+            if not cython.cast(Borrowed, self.borrowed).is_current():
+                self.renew(self.borrowed)
         elif self.state == OPEN and engine.port.enqueues(self.where):
             pointer = engine.port.stream(self.slot)
             if pointer is not None:
@@ -477,6 +476,7 @@ class Task(TaskCore):
         if self.pools is not None:
             pools, self.pools = self.pools, None
             pools.__exit__()
+        borrowed.keep_torch()
         give_back(self.engine, self, borrowed)
         return 0
 

@@ -284,6 +284,73 @@ def test_tasks_on_several_devices_that_are_started_and_ended_by_hand(ctx, seed):
     assert [lX.numpy()[-1] for lX in data] == counts
 
 
+@pytest.mark.parametrize("own", [False, True], ids=["default", "own"])
+def test_with_blocks_of_cupys_streams_end_on_the_tasks_stream(ctx, own):
+    """CuPy's with-blocks end with what the one around them entered, and that is the task's stream in a body."""
+    if not is_cuda(ctx):
+        pytest.skip("needs a GPU")
+    import cupy
+
+    x, seen = ctx.logical_data(np.zeros(300)), []
+
+    def body(a: stf.ReadWrite):
+        mine = cupy.cuda.get_current_stream()
+        with cupy.cuda.Stream(non_blocking=True):
+            pass
+        seen.append(cupy.cuda.get_current_stream() is mine)
+        a += 1
+
+    outer = cupy.cuda.Stream(non_blocking=True) if own else cupy.cuda.Stream.null
+    with cupy.cuda.Device(ctx.devices[0].index), outer:
+        before = currents(1)
+        stf.task(body)(x)
+        with ctx.task(x.rw()) as t:
+            a = t.cupy()[0]
+            with cupy.cuda.Stream(non_blocking=True):
+                assert cupy.cuda.get_current_stream().ptr != t.stream_ptr()
+            assert cupy.cuda.get_current_stream().ptr == t.stream_ptr()
+            a += 1
+        assert currents(1) == before
+        with ctx.task_graph() as graph:
+            stf.task(body)(x)
+        graph.launch()
+        assert currents(1) == before
+    assert x.numpy()[-1] == 3 and len(seen) >= 2 and all(seen)
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["once", "again"])
+@pytest.mark.parametrize("used", [False, True], ids=["default", "used"])
+def test_a_view_inside_a_with_block_for_a_stream(ctx, again, used):
+    """The task's stream is current where a view is asked for; after the task it is what it was, however they nest."""
+    if not is_cuda(ctx):
+        pytest.skip("needs a GPU")
+    import cupy
+
+    x = ctx.logical_data(np.zeros(300))
+    with cupy.cuda.Device(ctx.devices[0].index):
+        if used:
+            cupy.cuda.Stream(non_blocking=True).use()
+        try:
+            with ctx.task(x.rw()) as t:
+                before = currents(1)
+                with cupy.cuda.Stream(non_blocking=True):
+                    (a,) = t.cupy()
+                    assert cupy.cuda.get_current_stream().ptr == t.stream_ptr()
+                    a += 1
+                if again:
+                    (a,) = t.cupy()
+                    assert cupy.cuda.get_current_stream().ptr == t.stream_ptr()
+                    with cupy.cuda.Stream(non_blocking=True):
+                        t.cupy()
+                        assert cupy.cuda.get_current_stream().ptr == t.stream_ptr()
+                    assert cupy.cuda.get_current_stream().ptr == t.stream_ptr()
+                    a += 1
+            assert currents(1) == (before if not used else (before[0], [0]))  # as CuPy's own with-block leaves it
+        finally:
+            cupy.cuda.Stream.null.use()
+    assert x.numpy()[-1] == 1 + again
+
+
 def leave(place):
     """Make a device that is not `place` the current one, for good."""
     import cupy

@@ -307,6 +307,26 @@ def test_a_sticky_error_loses_the_context_and_nothing_else(run, call):
     run(body, FAKECUDA_FAIL=f"{call}:CUDA_ERROR_ILLEGAL_ADDRESS")
 
 
+@pytest.mark.parametrize(
+    "call",
+    ["cuMemPoolCreate:1", "cuEventCreate:1", "cuDevicePrimaryCtxRetain:2", "cuMemPoolCreate:2", "cuEventCreate:2"],
+)
+def test_a_device_that_cannot_be_opened_costs_nothing(run, call):
+    """What had been opened before is given back, and the next context opens it."""
+
+    def body():
+        with pytest.raises(stf.DriverError):
+            stf.context()
+        nothing_left()
+        X = np.zeros(8)
+        with stf.context() as ctx:
+            add(ctx.logical_data(X))
+        assert X.tolist() == [1] * 8
+        nothing_left()
+
+    run(body, FAKECUDA_FAIL=call)
+
+
 def test_validation_watches_what_is_on_devices(run):
     def tools():
         from graph_tools import axpy

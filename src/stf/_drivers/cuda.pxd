@@ -19,6 +19,7 @@ cdef class CudaDriver(QueueDriver):
     cdef public object lost
     cdef bint closed
     cdef dict distances
+    cdef int close_devices(self) except -1
     cpdef int stream_create(self, int device) except -1
     cpdef int stream_destroy(self, int stream) except -1
     cpdef int stream_enter(self, int stream) except -1

@@ -61,11 +61,15 @@ cdef class CudaDriver(QueueDriver):
         self.used = [0] * (len(ordinals) + 1)
         self.capacity = [0, *(capacity or [0] * len(ordinals))]
         check(cu.cuInit(0), "cuInit", "this machine")
-        for ordinal in ordinals:
-            self.devices.append(open_device(ordinal))
-        self.pins = make_pins(<Device>self.devices[0])
-        self.has_host_pool = open_host_pool(&self.host_pool, self.devices)
-        self.distances = connect(self.devices)
+        try:
+            for ordinal in ordinals:
+                self.devices.append(open_device(ordinal))
+            self.pins = make_pins(<Device>self.devices[0])
+            self.has_host_pool = open_host_pool(&self.host_pool, self.devices)
+            self.distances = connect(self.devices)
+        except BaseException:
+            self.close_devices()
+            raise
 
     # -- streams and events ------------------------------------------------------------------------------------
 
@@ -615,7 +619,6 @@ cdef class CudaDriver(QueueDriver):
     # -- the end -----------------------------------------------------------------------------------------------
 
     cpdef int close(self) except -1:
-        cdef Device device
         QueueDriver.close(self)
         if self.closed:
             return 0
@@ -628,6 +631,10 @@ cdef class CudaDriver(QueueDriver):
                 self.live_events -= destroy_stream(<DeviceStream>item)
                 self.live_streams -= not (<DeviceStream>item).adopted
         self.lost = self.lost or error_of(cu.CUDA_ERROR_DEINITIALIZED, "a call after close", "this driver")
+        return self.close_devices()
+
+    cdef int close_devices(self) except -1:
+        """Give back what opening them took."""
         for device in self.devices:
             close_device(device)
         if self.has_host_pool:

@@ -164,20 +164,27 @@ cdef Device open_device(int ordinal):
         tune_pool(device.pool, False)
         check(call(host_nodes, cu.cuStreamCreateWithPriority, &device.utility, cu.CU_STREAM_NON_BLOCKING, 0), "cuStreamCreate", place)
         check(call(host_nodes, cu.cuEventCreate, &device.passing, cu.CU_EVENT_DISABLE_TIMING), "cuEventCreate", place)
-    finally:
+    except BaseException:
         pop(before)
+        close_device(device)
+        raise
+    pop(before)
     return device
 
 
 cdef int close_device(Device device) except -1:
+    """Give back what a device that is open took, or one whose opening has failed."""
     before = push(device.context)
     cdef cu.CUevent passing = device.passing
     cdef cu.CUstream utility = device.utility
     cdef cu.CUmemoryPool pool = device.pool
     with nogil:  # which may wait for a body on the host
-        cu.cuEventDestroy(passing)
-        cu.cuStreamDestroy(utility)
-        cu.cuMemPoolDestroy(pool)
+        if passing != NULL:
+            cu.cuEventDestroy(passing)
+        if utility != NULL:
+            cu.cuStreamDestroy(utility)
+        if pool != NULL:
+            cu.cuMemPoolDestroy(pool)
     pop(before)
     call(host_nodes, cu.cuDevicePrimaryCtxRelease, device.device)
     return 0
@@ -307,6 +314,7 @@ cdef int end_body(Body* body, bint foreign) noexcept:
     cdef Body* other = innermost
     cdef Body* heir = NULL
     cdef cu.CUcontext current = NULL
+    cdef bint stays
     if not body.thread:
         return 0
     if other == body:
@@ -327,9 +335,8 @@ cdef int end_body(Body* body, bint foreign) noexcept:
             while other.thread != body.thread:
                 other = other.below
             body.saved = other.context
-        if body.saved == NULL and current == body.context and current == first and not foreign:
-            pass
-        elif current != body.saved and (heir == NULL or current == body.context):
+        stays = body.saved == NULL and current == body.context and current == first and not foreign
+        if current != body.saved and (heir == NULL or current == body.context) and not stays:
             cu.cuCtxSetCurrent(body.saved)
     body.thread = 0
     body.saved = NULL

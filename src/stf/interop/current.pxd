@@ -7,6 +7,13 @@ cdef dict cupy_streams
 cdef tuple last_cupy
 cdef dict torch_streams
 
+cdef enum:  # of what is kept of a stream in CuPy
+    ENTER = 0
+    CURRENT = 1
+    STREAM = 2
+    EXIT = 3
+    NULL = 4
+
 @cython.no_gc
 cdef class Borrowed:
     cdef object pointer
@@ -15,12 +22,20 @@ cdef class Borrowed:
     cdef Borrowed below
     cdef int begin(self, object pointer, object ordinal) except -1
     cdef int take(self) except -1
-    cdef bint is_current(self) noexcept
+    cdef int take_cupy(self) except -1
+    cdef int take_torch(self) except -1
+    cdef bint is_current(self) except -1
+    cdef bint is_current_in_torch(self) except -1
     cdef int renew(self) except -1
+    cdef bint is_crossed(self) except -1
+    cdef int leave_cupy(self) except -1
+    cdef int leave_cupy_below(self, list after) except -1
+    cdef int keep_torch(self) except -1
     cdef int leave_chain(self) except -1
-    cdef tuple streams(self)
     cdef int put_back(self) except -1
     cdef bint apart
+    cdef int entered
+    cdef tuple cupy
     cdef object cupy_before
     cdef object torch_before
     cdef bint grad_before

@@ -15,6 +15,8 @@ except ImportError:
 if not cython.compiled:
     from stf._sync import PyThread_get_thread_ident
 
+    ENTER, CURRENT, STREAM, EXIT, NULL = 0, 1, 2, 3, 4  # of what is kept of a stream in CuPy
+
 modules: dict = sys.modules
 cupy_streams: dict = {}
 last_cupy: tuple = (None, None)  # the pointer that was looked for last, and what was found
@@ -32,10 +34,14 @@ class Borrowed:
     Those that are borrowed now form a chain, since tasks that are started and ended by hand may overlap: who gives back
     out of turn leaves what it found to the one that borrowed after it. One that stands `apart` is for a device that
     need not be the current one, as it must be for CuPy.
+
+    CuPy's with-blocks for streams leave current what the with-block around them entered, whatever ``use()`` did since.
+    So a task's stream is entered and left as a with-block does it: with-blocks in bodies end on the task's stream.
     """
 
     if not cython.compiled:
-        pointer = cupy_before = torch_before = below = None
+        entered = 0
+        pointer = cupy = cupy_before = torch_before = below = None
         apart = grad_before = False
         ordinal = -1
 
@@ -60,10 +66,17 @@ class Borrowed:
 
     def take(self):
         """Make the task's stream current in this thread."""
-        global last_cupy, latest
+        global latest
         latest = self
         self.thread = PyThread_get_thread_ident()
-        self.cupy_before = self.torch_before = None
+        self.take_cupy()
+        self.take_torch()
+        return 0
+
+    def take_cupy(self):
+        """Make the stream CuPy's current one, if CuPy is there."""
+        global last_cupy
+        self.cupy = self.cupy_before = None
         pointer = self.pointer
         ordinal = self.ordinal
         last: tuple = last_cupy
@@ -71,28 +84,89 @@ class Borrowed:
             last = last_cupy = (pointer, known_cupy_stream(pointer, ordinal))
         if last[0] is pointer:
             stream: tuple = last[1]
-            self.cupy_before = stream[1](ordinal)
-            stream[0]()
+            self.cupy_before = stream[CURRENT](ordinal)
+            stream[ENTER]()
+            self.entered = 1
+            self.cupy = stream
+        return 0
+
+    def take_torch(self):
+        """Make the stream torch's current one, and turn autograd off, if torch uses CUDA."""
+        self.torch_before = None
         if torch_calls or (modules.get("torch") is not None and has_cuda()):
-            stream = torch_streams.get(pointer)
+            pointer = self.pointer
+            stream: tuple = torch_streams.get(pointer)
             if stream is None:
-                stream = torch_streams[pointer] = torch_stream(modules["torch"], pointer, ordinal)
-            self.torch_before = torch_calls[0](ordinal)
+                stream = torch_streams[pointer] = torch_stream(modules["torch"], pointer, self.ordinal)
+            self.torch_before = torch_calls[0](self.ordinal)
             torch_calls[1](stream[0], stream[1], stream[2])
             self.turn_grad_off(torch_calls[2], torch_calls[3])
         return 0
 
     def is_current(self):
-        """Whether the stream is current in this thread, as far as is known."""
-        return latest is self and self.thread == PyThread_get_thread_ident()
+        """Whether the stream is current in this thread."""
+        if latest is not self or self.thread != PyThread_get_thread_ident():
+            return False
+        if self.cupy is not None and self.cupy[CURRENT](self.ordinal) is not self.cupy[STREAM]:
+            return False
+        return self.torch_before is None or self.is_current_in_torch()
+
+    def is_current_in_torch(self):
+        """Whether the stream is current in torch in this thread."""
+        return torch_calls[0](self.ordinal) == torch_streams[self.pointer]
 
     def renew(self):
-        """Make the stream current again, after another task's or for another thread; its device is the current one."""
-        cupy_before, torch_before, grad_before = self.cupy_before, self.torch_before, self.grad_before
-        is_here = self.thread == PyThread_get_thread_ident()
-        self.take()
-        if is_here:
-            self.cupy_before, self.torch_before, self.grad_before = cupy_before, torch_before, grad_before
+        """Make the stream current again; its device is the current one.
+
+        Another task's came after it, another thread goes on with the task, or the user has changed what is current.
+        """
+        global latest
+        if self.thread != PyThread_get_thread_ident():
+            return self.take()
+        latest = self
+        if self.cupy is None:
+            self.take_cupy()
+        elif self.is_crossed():
+            self.cupy[ENTER]()
+            self.entered += 1
+        else:
+            self.cupy[STREAM].use()
+        torch_before, grad_before = self.torch_before, self.grad_before
+        self.take_torch()
+        if torch_before is not None and self.torch_before[0] != 0:  # else a with-block of the user's has ended
+            self.torch_before = torch_before
+        self.grad_before = grad_before or self.grad_before
+        return 0
+
+    def is_crossed(self):
+        """Whether the user's with-block that made current in CuPy what was before has ended since.
+
+        It has left the task's stream instead of its own, which is current again, and is left instead of the task's.
+        """
+        before, stream = self.cupy_before, self.cupy
+        if before is stream[NULL] or stream[CURRENT](self.ordinal) is not before:
+            return False
+        self.cupy_before = stream[NULL]
+        return True
+
+    def leave_cupy(self):
+        """Make current in CuPy what was."""
+        stream: tuple = self.cupy
+        before = self.cupy_before
+        if before is not stream[NULL] and self.is_crossed():
+            before = stream[NULL]
+        self.cupy = None
+        while self.entered > 0:
+            self.entered -= 1
+            stream[EXIT]()
+        if before is not stream[NULL] and stream[CURRENT](self.ordinal) is not before:
+            before.use()
+        return 0
+
+    def keep_torch(self):
+        """Let a stream that the user has made current in torch stay so: his with-blocks need not nest with ours."""
+        if self.torch_before is not None and latest is self and not self.is_current_in_torch():
+            self.torch_before = None
         return 0
 
     def leave_chain(self):
@@ -102,36 +176,50 @@ class Borrowed:
         """
         global innermost
         other: Borrowed = innermost
-        next_here: Borrowed = None
-        next_on_device: Borrowed = None
+        after: list = []  # in the same thread, the last first
         if other is self:
             innermost = self.below
             return 0
         while other is not None:
             if other.thread == self.thread:
-                next_here = other
-                if other.ordinal == self.ordinal:
-                    next_on_device = other
+                after.append(other)
             if other.below is self:
                 other.below = self.below
                 break
             other = other.below
-        if other is None:  # it borrowed no stream
+        if other is None or not after:  # it borrowed no stream, or is the last in its thread
             return 0
-        if next_here is not None:
-            next_here.grad_before = self.grad_before
-            self.grad_before = False
-        if next_on_device is not None:
-            next_on_device.cupy_before, next_on_device.torch_before = self.cupy_before, self.torch_before
-            self.cupy_before, self.torch_before = next_on_device.streams()
+        next_here = cython.cast(Borrowed, after[len(after) - 1])
+        next_here.grad_before = self.grad_before
+        self.grad_before = False
+        if self.cupy is not None and self.thread == PyThread_get_thread_ident():
+            self.leave_cupy_below(after)
+        for item in reversed(after):
+            next_on_device: Borrowed = item
+            if next_on_device.ordinal == self.ordinal:
+                next_on_device.cupy_before = self.cupy_before
+                if self.torch_before is not None and next_on_device.torch_before is not None:
+                    next_on_device.torch_before = self.torch_before
+                    self.torch_before = torch_streams[next_on_device.pointer]
+                break
         return 0
 
-    def streams(self):
-        """The task's own stream, as `put_back` makes it current: (CuPy's, torch's)."""
-        torch = None
-        if self.torch_before is not None:
-            torch = torch_streams.get(self.pointer)
-        return (None if self.cupy_before is None else cupy_streams[self.pointer][2]), torch
+    def leave_cupy_below(self, after):
+        """`leave_cupy` while the streams of others were entered after this one."""
+        entered = [other for other in after if cython.cast(Borrowed, other).cupy is not None]
+        for item in entered:
+            other: Borrowed = item
+            with on_device(other.ordinal):
+                for _ in range(other.entered):
+                    other.cupy[EXIT]()
+        with on_device(self.ordinal):
+            self.leave_cupy()
+        for item in reversed(entered):
+            other = item
+            with on_device(other.ordinal):
+                for _ in range(other.entered):
+                    other.cupy[ENTER]()
+        return 0
 
     def give_back(self):
         """Make current what was; where CUDA failed, whoever uses it next is told."""
@@ -151,7 +239,7 @@ class Borrowed:
         if self.grad_before:
             self.grad_before = False
             modules["torch"]._C._set_grad_enabled(True)
-        if elsewhere and (self.cupy_before is not None or self.torch_before is not None):
+        if elsewhere and (self.cupy is not None or self.torch_before is not None):
             with on_device(self.ordinal):
                 self.put_back()
         else:
@@ -160,8 +248,8 @@ class Borrowed:
 
     def put_back(self):
         """Make current the streams that were."""
-        if self.cupy_before is not None:
-            self.cupy_before.use()
+        if self.cupy is not None:
+            self.leave_cupy()
         if self.torch_before is not None:
             torch_calls[1](*self.torch_before)
         return 0
@@ -198,7 +286,7 @@ def borrow(pointer, ordinal):
 def without_grad():
     """What gives back torch's autograd, which is off from now on: for a body that has no stream."""
     borrowed: Borrowed = Borrowed.__new__(Borrowed)
-    borrowed.cupy_before = borrowed.torch_before = borrowed.below = None
+    borrowed.cupy = borrowed.cupy_before = borrowed.torch_before = borrowed.below = None
     borrowed.thread = PyThread_get_thread_ident()
     torch = modules["torch"]
     borrowed.turn_grad_off(torch.is_grad_enabled, torch._C._set_grad_enabled)
@@ -243,13 +331,13 @@ def known_cupy_stream(pointer, ordinal):
 
 
 def cupy_stream(cupy, pointer, ordinal):
-    """(make it current, what is current, it) for a CUDA stream in CuPy; before CuPy 14 there is no `from_external`."""
+    """What is kept of a CUDA stream in CuPy, which has no `from_external` before CuPy 14."""
     if hasattr(cupy.cuda.Stream, "from_external"):
         with cupy.cuda.Device(ordinal):
             stream = cupy.cuda.Stream.from_external(StreamPointer(pointer))
     else:
         stream = cupy.cuda.ExternalStream(pointer, ordinal)
-    return stream.use, cupy.cuda.get_current_stream, stream
+    return stream.__enter__, cupy.cuda.get_current_stream, stream, stream.__exit__, cupy.cuda.Stream.null
 
 
 def torch_stream(torch, pointer, ordinal):

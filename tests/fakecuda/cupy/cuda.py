@@ -161,13 +161,15 @@ class runtime:
 
 
 class Stream:
-    """A stream; ``null`` is the legacy default stream, which is of whatever device is current."""
+    """A stream; ``null`` is the legacy default stream, which is of whatever device is current.
+
+    A with-block ends with what the with-block around it entered, or ``null``, and not with what ``use()`` made current.
+    """
 
     null: Stream
 
     def __init__(self, null: bool = False, non_blocking: bool = False) -> None:
         self.ptr, self.device_id = 0, -1
-        self._before: list[Stream] = []
         if not null:
             handle = ctypes.c_void_p()
             self.device_id = _current_ordinal()
@@ -194,11 +196,14 @@ class Stream:
         return self
 
     def __enter__(self) -> Stream:
-        self._before.append(get_current_stream(self.device_id))
-        return self.use()
+        self.use()
+        _entered().append((_current_ordinal(), self))
+        return self
 
     def __exit__(self, *_: object) -> None:
-        self._before.pop().use()
+        ordinal, _ = _entered().pop()
+        before = next((stream for at, stream in reversed(_entered()) if at == ordinal), Stream.null)
+        _streams()[before.device_id if before.device_id >= 0 else _current_ordinal()] = before
 
     def synchronize(self) -> None:
         _check(_driver.cuStreamSynchronize(ctypes.c_void_p(self.ptr)), "cuStreamSynchronize")
@@ -225,6 +230,13 @@ def _streams() -> dict[int, Stream]:
     if not hasattr(_local, "streams"):
         _local.streams = {}
     return _local.streams
+
+
+def _entered() -> list[tuple[int, Stream]]:
+    """The devices and streams of this thread's with-blocks."""
+    if not hasattr(_local, "entered"):
+        _local.entered = []
+    return _local.entered
 
 
 def get_current_stream(device_id: int = -1) -> Stream:
