@@ -26,7 +26,7 @@ cdef class Body(LateCall):
     cdef readonly list origins  # of a recorded body: (argument, replica, whether it is written, library); None if not known
     cdef readonly list data  # of a recorded body: the numbers of the data that it works on
     cdef bint ignores
-    cdef bint tensors
+    cdef object around
     cdef int prepare(self) except -1
     cdef object execute(self)
     cdef object work(self)

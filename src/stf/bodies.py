@@ -42,12 +42,12 @@ class Body(LateCall):
     """A late body: a function and its arguments.
 
     `written` are the arrays that results go to, `fresh` the partials to fill first, `check` a watch (STF_VALIDATE),
-    `kinds` the kinds of the parameters where not all are positional.
+    `kinds` the kinds of the parameters where not all are positional, `around` makes a with-block that it runs in.
     """
 
     if not cython.compiled:
-        fn = args = written = fresh = check = kinds = late = origins = data = None
-        ignores = tensors = False
+        fn = args = written = fresh = check = kinds = late = origins = data = around = None
+        ignores = False
 
     def prepare(self):
         """Fill new partials, so that they count for nothing if the body is skipped."""
@@ -57,13 +57,10 @@ class Body(LateCall):
         return 0
 
     def execute(self):
-        if not self.tensors:
+        if self.around is None:
             return self.work()
-        before = adapters.set_grad(False)
-        try:
+        with self.around():
             return self.work()
-        finally:
-            adapters.set_grad(before)
 
     def work(self):
         """Call the function and store its results."""
@@ -85,7 +82,7 @@ class Body(LateCall):
         body: Body = Body.__new__(Body)
         self.copy_to(body)
         body.fn, body.kinds, body.written, body.fresh = self.fn, self.kinds, self.written, self.fresh
-        body.late, body.ignores, body.tensors = self.late, self.ignores, self.tensors
+        body.late, body.ignores, body.around = self.late, self.ignores, self.around
         body.origins, body.data = self.origins, self.data
         body.args = self.args
         for argument in self.args:
@@ -149,7 +146,8 @@ def make_body(task: TaskCore, fn, args, written, kinds=None, late=None, origins=
     body.written = written
     body.kinds = kinds
     body.late = late
-    body.tensors = tensors_made[0] and uses_tensors(args)
+    if tensors_made[0] or task.remote:
+        body.around = adapters.around(task, args)
     body.in_graphs = task.in_graphs
     body.ignores = not written and task.kind == "host_launch"  # its result goes nowhere, as in C++
     if task.partials is not None:
@@ -162,14 +160,6 @@ def make_body(task: TaskCore, fn, args, written, kinds=None, late=None, origins=
     elif engine.validate:
         body.check = adapters.watch(task)
     return body
-
-
-def uses_tensors(args):
-    """Whether a body gets tensors of torch, as an argument or within one."""
-    for value in args:
-        if adapters.is_tensor(value) or (hasattr(value, "views") and any([adapters.is_tensor(v) for v in value.views])):
-            return True
-    return False
 
 
 def fresh_views(task: TaskCore):
@@ -401,7 +391,7 @@ def runs_plainly(task, args):
         and engine.scope is None
         and not engine.validate
         and task.partials is None
-        and not (tensors_made[0] and uses_tensors(args))
+        and not (tensors_made[0] and adapters.uses_tensors(args))
     )
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from stf._engine.access import AFFINE_PLACE
+from stf._engine.access import AFFINE_PLACE, READ_ONLY
 from stf.annotations import Stream
+from stf.bodies import store_results
 from stf.errors import DriverError, PlaceError, TaskStateError
 from stf.interop import adapters, current
 from stf.places import Grid
@@ -100,9 +101,11 @@ class GridTask:
             self._close(error)
 
     def __call__(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-        """Run ``fn(*arrays)`` as the task's body; return `fn`."""
+        """Run ``fn(*arrays)`` as the task's body, and store what it returns; return `fn`."""
         with self:
-            fn(*self.arrays())
+            views = self._views(None)
+            written = [array for array, is_written in views if is_written]
+            store_results(fn(*[array for array, _ in views]), written, fn)
         return fn
 
     @property
@@ -121,23 +124,49 @@ class GridTask:
         return self.streams[0]
 
     def arrays(self, lib: str | None = None) -> tuple[Any, ...]:
-        """Return the task's data, tokens skipped, each as an array of the device where it lies.
+        """Return the task's data, tokens skipped, each as an array of the device where it lies; a read's is read-only.
 
-        Until the task ends, the current stream of each device in CuPy and torch is that of the first place on it.
+        Data in memory of the host's are there when this returns. Until the task ends, the current stream of each device
+        in CuPy and torch is that of the first place on it.
         """
+        return tuple([array for array, _ in self._views(lib)])
+
+    def _views(self, lib: str | None) -> list[tuple[Any, bool]]:
+        """(array, whether the task writes it) of all data but tokens."""
         self._must_be_open("arrays")
-        engine = self.context.engine
+        engine, lib = self.context.engine, lib or self.context.arrays
         found = []
-        for replica in [self.task.replica_of(i) for i in range(len(self.task))]:
+        for index in range(len(self.task)):
+            replica = self.task.replica_of(index)
             if replica is None:
                 continue
+            is_written = self.task.joined_mode(index) != READ_ONLY
             number = engine.place_numbers[replica.place]
-            on_device = engine.port_enqueues(replica.place) and number >= 0
-            view = adapters.device_view(replica, lib or self.context.arrays, number) if on_device else None
-            found.append(adapters.view(replica, True, "numpy") if view is None else view)
+            if engine.port_enqueues(replica.place) and number >= 0:
+                found.append((adapters.device_view(replica, lib, number), is_written))
+                continue
+            if engine.port_enqueues(self.task.where):
+                engine.port.drain(self.task.slot)
+            found.append((adapters.view(replica, is_written, None if lib == "cupy" else lib), is_written))
         if not self.borrowed:
             self._borrow()
-        return tuple(found)
+        return found
+
+    def numpy(self) -> tuple[Any, ...]:
+        """Return the task's data as NumPy arrays; see `arrays`."""
+        return self.arrays("numpy")
+
+    def cupy(self) -> tuple[Any, ...]:
+        """Return the task's data as CuPy arrays; see `arrays`."""
+        return self.arrays("cupy")
+
+    def torch(self) -> tuple[Any, ...]:
+        """Return the task's data as tensors; see `arrays`."""
+        return self.arrays("torch")
+
+    def numba(self) -> tuple[Any, ...]:
+        """Return the task's data as Numba arrays; see `arrays`."""
+        return self.arrays("numba")
 
     def _borrow(self) -> None:
         """Make the streams current, that of the first place on a device last."""

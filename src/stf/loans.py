@@ -119,10 +119,15 @@ class Lending:
         """What `Frozen.unfreeze` does."""
         if not frozen.active:
             raise TaskStateError(f"{frozen.data!r} is not frozen; unfreeze was called twice")
+        users = dict(frozen.users)
         if stream is not None:
-            frozen.users[self._pointer_of(stream)] = stream
+            users[self._pointer_of(stream)] = stream
         frozen.active = False
-        self.engine.patiently(handover.unfreeze, frozen.data.core, self.default_code, list(frozen.users))
+        try:
+            self.engine.patiently(handover.unfreeze, frozen.data.core, self.default_code, list(users))
+        except BaseException:
+            frozen.active = True  # a stream that cannot be waited for: another one may be given
+            raise
         frozen.users.clear()
         self._note_loan("unfreeze", frozen.data, frozen.mode)
 

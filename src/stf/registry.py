@@ -414,7 +414,10 @@ def new_data(
         handle = new_handle(core)
         core.write_back = False  # until all is well
         if memory[STREAM] is not None:
-            release.follow(engine, core, place, memory[STREAM])
+            made_at: cython.int = place
+            if engine.place_numbers[place] < 0 and memory[ORDINAL] in engine.place_numbers[1:]:
+                made_at = engine.place_numbers.index(memory[ORDINAL], 1)  # managed memory that a device's stream writes
+            release.follow(engine, core, made_at, memory[STREAM])
     finally:
         engine.gate.leave()
     core.readonly = bool(readonly or memory[READONLY])

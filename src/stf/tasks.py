@@ -314,10 +314,11 @@ class Task(TaskCore):
 
     def tell_span(self):
         """Tell the observer how long a body ran in place."""
-        engine = cython.cast(Engine, self.engine)
         start, self.opened_ns = self.opened_ns, 0
         name = self.symbol or self.kind
-        engine.observer.ran(self.id, name, self.where - 1, self.thread, start, time.perf_counter_ns(), "task")
+        cython.cast(Engine, self.engine).observer.ran(
+            self.id, name, self.where - 1, self.thread, start, time.perf_counter_ns(), "task"
+        )
 
     def abandon(self, error):
         """End a task whose body raised: what it was to write is poisoned."""
@@ -442,8 +443,7 @@ class Task(TaskCore):
 
     def put_copy(self, target, source):
         """Copy between replicas on the open task's slot; `source` may be memory that no data has."""
-        engine = cython.cast(Engine, self.engine)
-        engine.port.copy(self.slot, target, source)
+        cython.cast(Engine, self.engine).port.copy(self.slot, target, source)
 
     def borrow(self):
         """Make the task's stream current in CuPy and torch until the body ends; nothing on a CPU."""
@@ -458,6 +458,8 @@ class Task(TaskCore):
                 if engine.scope is not None:
                     self.pools = adapters.kept_pools(engine.port)
                     self.pools.__enter__()
+        elif self.state == OPEN and self.remote:
+            self.borrowed = adapters.host_use(self)
         return 0
 
     def renew(self, borrowed):

@@ -142,6 +142,43 @@ def test_a_buffer_and_a_view_of_cuda_core(ctx, cupy):
     assert x.get().tolist() == [[1, 2, 3], [4, 5, 6]]
 
 
+class Told:
+    """Speaks the array interface for an array of CuPy's, with other words."""
+
+    def __init__(self, array, **words):
+        self.array, self.words = array, words
+
+    @property
+    def __cuda_array_interface__(self):
+        return {**self.array.__cuda_array_interface__, **self.words}
+
+
+def test_records_by_the_array_interface(ctx, cupy):
+    """Their fields, and the gaps between them, are in `descr`, or in the dtype of the object itself."""
+    kinds = [
+        np.dtype([("a", "<f8")]),
+        np.dtype([("a", "u1"), ("b", "<f8")], align=True),
+        np.dtype([("a", "<i4"), ("b", "<f4", (3,))]),
+    ]
+    for kind in kinds:
+        x = cupy.zeros(4 * kind.itemsize, np.uint8)
+        words = {"shape": (4,), "strides": None, "typestr": f"|V{kind.itemsize}"}
+        lX = ctx.logical_data(Told(x, **words, descr=np.lib.format.dtype_to_descr(kind)))
+        assert lX.dtype == kind and lX.dtype.fields.keys() == kind.fields.keys()
+        lX.release()
+        records = Told(x, **words, descr=[("", f"|V{kind.itemsize}")])
+        records.dtype = kind
+        lX = ctx.logical_data(records)
+        assert lX.dtype == kind
+        lX.release()
+
+
+@pytest.mark.parametrize("strides", [(), (8, 8)])
+def test_as_many_strides_as_extents(ctx, cupy, strides):
+    with pytest.raises(ValueError, match=f"Told tells 1 extents and {len(strides)} strides"):
+        ctx.logical_data(Told(cupy.zeros(6), strides=strides))
+
+
 # -- out -------------------------------------------------------------------------------------------------------------
 
 
@@ -224,7 +261,7 @@ def test_narrow_floats_through_dlpack(ctx):
         with ctx.task(ctx.logical_data(np.ones(3, kind)).read()) as t:
             memory = t.get_arg_cai(0)
             assert dlpack.described(memory.__dlpack__(stream=-1)).dtype == np.dtype(kind)
-            assert memory.__cuda_array_interface__["typestr"] in ("<V2", "<V1", "|V1", "<f1", "|f1")
+            assert np.dtype(memory.__cuda_array_interface__["typestr"]) == f"u{np.dtype(kind).itemsize}"
 
 
 def test_the_capsule_keeps_the_memory(ctx, cupy):

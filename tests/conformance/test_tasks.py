@@ -391,6 +391,34 @@ def test_data_places_per_access(ctx_factory):
     assert f"device({n - 1}): modified" in lX.history() or ctx_factory.shares_host
 
 
+@pytest.mark.parametrize("how", ["host_launch", "builder", "with_block"])
+def test_a_body_on_the_host_that_gets_memory_of_a_device(ctx, how):
+    """What it puts on that device's current stream is waited for, and the device is current; then all is as before."""
+    if not is_cuda(ctx):
+        pytest.skip("needs a GPU")
+    import cupy
+
+    def work(a):
+        seen.append(cupy.cuda.Device().id)
+        for _ in range(20):
+            a += 1
+
+    for place in ctx.devices:
+        seen: list[int] = []
+        x, before = ctx.logical_data_zeros(1 << 16), cupy.cuda.Device().id
+        use = x.rw(data_place.device(place.index))
+        if how == "host_launch":
+            ctx.host_launch(use)(work)
+        elif how == "builder":
+            ctx.task("host", use)(work)
+        else:
+            with ctx.task("host", use) as t:
+                work(t.arrays()[0])
+        with ctx.task(place, x.rw()) as t:
+            t.cupy()[0][...] *= 2
+        assert (x.numpy() == 40).all() and set(seen) == {place.index} and cupy.cuda.Device().id == before
+
+
 def test_a_data_named_twice_is_one_access(ctx):
     lX = ctx.logical_data(np.ones(3))
     last = len(ctx.devices) - 1

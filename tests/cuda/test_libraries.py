@@ -101,6 +101,55 @@ def test_a_raw_kernel(ctx):
         ctx.launch_kernel(axpy, (4, 256), 2.0)
 
 
+def test_a_cooperative_kernel(ctx):
+    """Its blocks wait for each other, which CUDA takes of no other kernel."""
+    cupy = pytest.importorskip("cupy")
+    code = """
+    #include <cooperative_groups.h>
+    extern "C" __global__ void turn(double* x, int n) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        double value = x[n - 1 - i];
+        cooperative_groups::this_grid().sync();
+        x[i] = value;
+    }"""
+    turn = cupy.RawKernel(code, "turn", enable_cooperative_groups=True)
+    lX = ctx.logical_data(np.arange(1024.0))
+    ctx.launch_kernel(turn, (8, 128), lX.rw(), 1024)
+    assert (lX.numpy() == np.arange(1024.0)[::-1]).all()
+    with ctx.task_graph() as graph:
+        ctx.launch_kernel(turn, (8, 128), lX.rw(), 1024)
+    for _ in range(3):
+        graph.launch()
+    assert (lX.numpy() == np.arange(1024.0)).all()
+
+
+def test_a_kernel_with_clusters(ctx):
+    """The grid of a LaunchConfig counts clusters."""
+    core = pytest.importorskip("cuda.core")
+    device = core.Device(0)
+    device.set_current()
+    if device.compute_capability < (9, 0):
+        pytest.skip("needs clusters")
+    code = """
+    extern "C" __global__ void sizes(int* x) {
+        unsigned int size;
+        asm("mov.u32 %0, %%cluster_nctaid.x;" : "=r"(size));
+        if (threadIdx.x == 0) x[blockIdx.x] = 100 * gridDim.x + size;
+    }"""
+    options = core.ProgramOptions(std="c++17", arch=f"sm_{device.arch}")
+    sizes = core.Program(code, code_type="c++", options=options).compile("cubin").get_kernel("sizes")
+    config = core.LaunchConfig(grid=3, cluster=2, block=32)
+    lX = ctx.logical_data(np.zeros(8, np.int32))
+    ctx.launch_kernel(sizes, config, lX.rw())
+    assert lX.numpy().tolist() == [602] * 6 + [0, 0]
+    with ctx.task_graph() as graph:
+        ctx.launch_kernel(sizes, config, lX.rw())
+        ctx.launch_kernel(sizes, core.LaunchConfig(grid=8, block=32), lX.rw())
+    for _ in range(3):
+        graph.launch()
+    assert lX.numpy().tolist() == [801] * 8
+
+
 # -- torch -----------------------------------------------------------------------------------------------------------
 
 

@@ -228,12 +228,14 @@ struct Failure {
 template <class Handle, class T>
 struct Table {
     std::map<Handle, shared_ptr<T>> live;
-    Address next;
+    Address first;
 
-    explicit Table(Address first) : next(first) {}
+    explicit Table(Address first) : first(first) {}
 
-    Handle add(shared_ptr<T> object) {
-        Handle handle = reinterpret_cast<Handle>(next += 0x40);
+    Handle add(shared_ptr<T> object) {  // as in CUDA, those that were given back are given out again
+        Address next = first;
+        while (live.count(reinterpret_cast<Handle>(next))) next += 0x40;
+        Handle handle = reinterpret_cast<Handle>(next);
         live[handle] = std::move(object);
         return handle;
     }
@@ -636,13 +638,13 @@ std::vector<shared_ptr<Stream>> blocking_streams(const shared_ptr<Context> &cont
 void submit(Lock &lock, const shared_ptr<Stream> &stream, Work work) {
     if (stream->capture) return add_node(*stream, std::move(work));
     if (stream->is_legacy) wait_for_all(lock, blocking_streams(stream->context));
+    if (stream->is_blocking() && stream->context && stream->context->legacy) wait_until_idle(lock, stream->context->legacy);
     if (!stream->is_served) start_thread(stream);
     auto limit = state().queue_limit;
     if (limit) state().progress.wait(lock, [&] { return stream->submitted - stream->completed < limit; });
     stream->queue.push_back(std::move(work));
     ++stream->submitted;
     stream->wake.notify_one();
-    if (stream->is_legacy) wait_until_idle(lock, stream);
 }
 
 shared_ptr<Stream> make_stream(const shared_ptr<Context> &context, unsigned flags, int priority) {

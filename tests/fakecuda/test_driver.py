@@ -81,6 +81,41 @@ def test_a_base_array_is_registered_once(run):
     run(body)
 
 
+@pytest.mark.parametrize("place", [None, "host"])
+def test_arrays_with_gaps_that_have_no_base(run, place):
+    """All of the memory that they reach is registered, and nothing else."""
+
+    def body():
+        pitch, place = 4096, PLACE and stf.data_place.host()
+        frame = bytearray(200 * pitch)
+        pitched = np.ndarray((200, 1000), np.uint8, buffer=frame, strides=(pitch, 1))
+        whole = np.zeros((400, 1000))
+        address = whole.__array_interface__["data"][0]
+        arrays = {
+            "pitched": (pitched, pitched),
+            "memoryview": (memoryview(whole)[::2], whole[::2]),
+            "columns": (stf.view(address, (400, 500), float, (8000, 16), owner=whole), whole[:, ::2]),
+            "backwards": (
+                stf.view(address + whole.nbytes - 8, (200, 1000), float, (-16000, -8), owner=whole),
+                whole[::-2, ::-1],
+            ),
+        }
+        for name, (array, seen) in arrays.items():
+            for k in range(2):
+                with stf.context(devices="cuda:0") as ctx:
+                    x = ctx.logical_data(array)
+                    if place is None:
+                        add(x)
+                    else:
+                        with ctx.task(x.rw(place)) as t:
+                            t.cupy()[0][...] += 1
+                assert (seen == k + 1).all(), name
+            whole[...] = 0
+        nothing_left()
+
+    run(body, f"PLACE = {place!r}\n")
+
+
 def test_memory_that_cannot_be_registered_is_used_as_it_is(run):
     def body():
         X = np.zeros(1 << 16)

@@ -13,8 +13,12 @@ kept = []
 
 def function(name, signature, body):
     "A kernel that calls body(addresses of the parameters), as the address of a CUfunction."
+    return function_with_grid(name, signature, lambda parameters, _: body(parameters))
+
+def function_with_grid(name, signature, body):
+    "The same, of body(addresses of the parameters, address of the grid and block)."
     kind = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p)
-    kept.append(kind(lambda parameters, _: body(parameters)))
+    kept.append(kind(body))
     fakecuda.add_kernel(name, signature, ctypes.cast(kept[-1], ctypes.c_void_p).value)
     cupy.cuda.Device(0).use()
     module, found = ctypes.c_void_p(), ctypes.c_void_p()
@@ -32,6 +36,47 @@ def stores(kind):
 
 # The bodies below run elsewhere, with the names of the prelude.
 # ruff: noqa: F821
+
+
+def test_launches_in_clusters_and_cooperative_ones(run):
+    """They are launched with these attributes, plainly and in graphs, whose parameters they do not take."""
+
+    def body():
+        from cuda.core import LaunchConfig
+
+        def stores_grid(parameters, dimensions):
+            target = ctypes.c_uint64.from_address(parameters[0]).value
+            for i in range(6):
+                ctypes.c_double.from_address(target + 8 * i).value = (ctypes.c_uint * 6).from_address(dimensions)[i]
+
+        kernel = function_with_grid("grid", "pq", stores_grid)
+        cooperative = types.SimpleNamespace(grid=(4, 2), block=32, shmem_size=0, is_cooperative=True)
+        configs = {
+            LaunchConfig(grid=4, cluster=2, block=32): [8, 1, 1, 32, 1, 1],
+            LaunchConfig(grid=(3, 2), cluster=(1, 4), block=(8, 2)): [3, 8, 1, 8, 2, 1],
+            LaunchConfig(grid=4, block=32, programmatic_stream_serialization=True): [4, 1, 1, 32, 1, 1],
+        }
+        cases = [*configs.items(), (cooperative, [4, 2, 1, 32, 1, 1])]
+        for config, expected in cases:
+            with stf.context(devices="cuda:0") as ctx:
+                x = ctx.logical_data_zeros(6)
+                fakecuda.reset_calls()
+                ctx.launch_kernel(kernel, config, x.rw(), 1)
+                assert x.numpy().tolist() == expected and fakecuda.calls("cuLaunchKernelEx") == 1
+                ctx.fill(x, 0.0)
+                with ctx.task_graph() as graph:
+                    ctx.launch_kernel(kernel, config, x.rw(), 1)
+                for _ in range(3):
+                    graph.launch()
+                    assert x.numpy().tolist() == expected
+                    ctx.fill(x, 0.0)
+                with pytest.raises(stf.CaptureError, match="argument 1 is a parameter; give it a number"):
+                    with ctx.task_graph() as graph:
+                        ctx.launch_kernel(kernel, config, x.rw(), graph.param("n", 1))
+                ctx.launch_kernel(kernel, (2, 3), x.rw(), 1)
+                assert x.numpy().tolist() == [2, 1, 1, 3, 1, 1]
+
+    run(body)
 
 
 @pytest.mark.parametrize("letter, kind", [("i", "c_int32"), ("q", "c_int64")])

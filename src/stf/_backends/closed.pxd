@@ -13,5 +13,5 @@ cdef class ClosedPort(Port):
     cpdef bint may_use(self, int place, Replica replica) except -1
     cpdef int add_place(self, int device, object origin) except -1
     cdef bint wait(self, EventSet events, double timeout_s) except -1
-    cdef int drain(self, int slot) except -1
+    cpdef int drain(self, int slot) except -1
     cpdef int shutdown(self) except -1

@@ -40,7 +40,7 @@ cdef class GraphBackend(Port):
     cdef object stream(self, int slot)
     cpdef int follow(self, int slot, int64_t pointer) except -1
     cpdef int lead(self, int slot, int64_t pointer) except -1
-    cdef int drain(self, int slot) except -1
+    cpdef int drain(self, int slot) except -1
     cdef int alloc(self, int slot, Replica replica) except -1
     cdef int64_t free(self, Replica replica, EventSet waits, bint want_event) except -1
     cdef int tails(self, EventSet into) except -1

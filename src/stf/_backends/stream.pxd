@@ -2,7 +2,7 @@ from libc.stdint cimport int64_t
 from stf._backends.lanes cimport Lane, LanePort
 from stf._drivers.base cimport Driver
 from stf._engine.deps cimport EventSet, LANE_SHIFT
-from stf._engine.instances cimport Replica
+from stf._engine.instances cimport Replica, span_of
 from stf._engine.ports cimport COMPUTE, DIRECT, HOST, STAGED
 
 cdef int LEGACY_STREAM
@@ -53,7 +53,7 @@ cdef class StreamBackend(LanePort):
     cdef int64_t free(self, Replica replica, EventSet waits, bint want_event) except -1
     cdef bint wait(self, EventSet events, double timeout_s) except -1
     cpdef object fault(self)
-    cdef int drain(self, int slot) except -1
+    cpdef int drain(self, int slot) except -1
     cdef int park(self, object baton) except -1
     cdef object runners(self, EventSet events, int slot)
     cdef int distance(self, int source, int target) noexcept

@@ -13,6 +13,7 @@ except ImportError:
 from stf._backends.lanes import Lane, LanePort
 from stf._drivers.base import Registered
 from stf._engine.deps import EventSet
+from stf._engine.instances import span_of
 from stf.errors import CaptureError
 
 if not cython.compiled:
@@ -167,9 +168,10 @@ class StreamBackend(LanePort):
         if replica.pinned:
             replica.pinned = False
             if self.captured:
-                self.keep(self.origin >> LANE_SHIFT, Registered(replica.address, replica.layout.nbytes, replica.owner))
+                self.keep(self.origin >> LANE_SHIFT, Registered(*span_of(replica), replica.owner))
             else:
-                self.driver.unpin(replica.address, replica.layout.nbytes, replica.owner)
+                start, extent = span_of(replica)
+                self.driver.unpin(start, extent, replica.owner)
         return 0
 
     def keep(self, slot, what):
@@ -325,7 +327,8 @@ class StreamBackend(LanePort):
             return True
         device: cython.int = self.devices[place]
         other: cython.int = self.devices[replica.place]
-        able = self.driver.may_use(device, other, replica.address, replica.layout.nbytes, replica.owner)
+        start, extent = span_of(replica)
+        able = self.driver.may_use(device, other, start, extent, replica.owner)
         if able == 2:
             replica.pinned = True
         return able > 0
@@ -333,7 +336,8 @@ class StreamBackend(LanePort):
     def pin(self, replica):
         """The user's memory on the host is pinned when the first copy touches it."""
         if replica.home and replica.place == 0 and not replica.pinned:
-            replica.pinned = self.driver.pin(replica.address, replica.layout.nbytes, replica.owner) > 0
+            start, extent = span_of(replica)
+            replica.pinned = self.driver.pin(start, extent, replica.owner) > 0
         return 0
 
     def alloc(self, slot, replica):

@@ -32,7 +32,7 @@ from stf._drivers.queues cimport CALL, COPY, FILL, FREE, LAUNCH, STAMP, Op, Queu
 import time
 
 from stf._drivers.copyplan import plan_copy
-from stf._drivers.cuda_devices import function_on, parameters_of
+from stf._drivers.cuda_devices import function_on, launch_with_extras, parameters_of
 from stf._drivers.cuda_places import function_in
 from stf._drivers.fillplan import plan_fill
 from stf.errors import CaptureError
@@ -48,6 +48,7 @@ cdef class CudaDriver(QueueDriver):
     function_on = staticmethod(function_on)
     function_in = staticmethod(function_in)
     parameters_of = staticmethod(parameters_of)
+    launch_with_extras = staticmethod(launch_with_extras)
 
     def __init__(self, ordinals, workers=4, capacity=None, submit_thread=None):
         QueueDriver.__init__(self, len(ordinals), workers)

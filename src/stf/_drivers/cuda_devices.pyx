@@ -89,6 +89,41 @@ def function_on(uintptr_t kernel, int ordinal):
     return <uintptr_t>function
 
 
+def launch_with_extras(uintptr_t function, tuple shape, tuple extras, bytes arguments, uintptr_t stream, str place):
+    """Launch a function on a stream whose context is current, perhaps in clusters, cooperative, or overlapping.
+
+    `shape` is (grid, block, shared bytes), seven numbers; `extras` are (cluster or None, two flags).
+    """
+    cdef cu.CUlaunchConfig config
+    cdef cu.CUlaunchAttribute attributes[3]
+    cdef unsigned int count = 0
+    cdef size_t size = len(arguments)
+    cdef void* extra[5]
+    extra[0], extra[1] = <void*>1, <void*><char*>arguments  # CU_LAUNCH_PARAM_BUFFER_POINTER
+    extra[2], extra[3], extra[4] = <void*>2, <void*>&size, NULL  # CU_LAUNCH_PARAM_BUFFER_SIZE, CU_LAUNCH_PARAM_END
+    memset(&config, 0, sizeof(config))
+    memset(attributes, 0, sizeof(attributes))
+    config.gridDimX, config.gridDimY, config.gridDimZ = shape[0], shape[1], shape[2]
+    config.blockDimX, config.blockDimY, config.blockDimZ, config.sharedMemBytes = shape[3], shape[4], shape[5], shape[6]
+    config.hStream = <cu.CUstream>stream
+    if extras[0] is not None:
+        attributes[count].id = cu.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        attributes[count].value.clusterDim.x, attributes[count].value.clusterDim.y = extras[0][0], extras[0][1]
+        attributes[count].value.clusterDim.z = extras[0][2]
+        count += 1
+    if extras[1]:
+        attributes[count].id = cu.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+        attributes[count].value.cooperative = 1
+        count += 1
+    if extras[2]:
+        attributes[count].id = cu.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        attributes[count].value.programmaticStreamSerializationAllowed = 1
+        count += 1
+    config.attrs, config.numAttrs = attributes, count
+    code = call(host_nodes, cu.cuLaunchKernelEx, &config, <cu.CUfunction>function, NULL, extra)
+    check(code, "cuLaunchKernelEx", place)
+
+
 def parameters_of(uintptr_t function):
     """Return (offset, size) in bytes of each parameter of a function."""
     cdef size_t offset = 0

@@ -58,12 +58,25 @@ class Pins:
             pin.users += 1
             pin.owner = owner
             return 1
+        if pin is not None and pin.users:
+            return self.extend(start, pin, extent, owner)
         if self.unused_bytes > UNUSED_LIMIT:
             self.forget_unused()
         if extent < smallest or not (self.register(start, extent) or self.register_again(start, extent)):
             return 0
         self.table[start] = Pin(extent, owner)
         return 1
+
+    def extend(self, start: int, pin: Pin, extent: int, owner: Any) -> int:
+        """Register more of what is registered for others; a part alone is of no use, since CUDA refuses to copy it."""
+        self.unregister(start)
+        is_longer = self.register(start, extent)
+        if not is_longer and not self.register(start, pin.nbytes):
+            del self.table[start]
+            return 0
+        if is_longer:
+            pin.nbytes, pin.owner, pin.users = extent, owner, pin.users + 1
+        return int(is_longer)
 
     def register_again(self, start: int, extent: int) -> bool:
         """Try once more without what nobody uses, which may be in the way or take what there is of pinned memory."""
@@ -116,4 +129,8 @@ def base_of(owner: Any, address: int, nbytes: int) -> tuple[int, int]:
     if interface is None:
         return address, nbytes
     start, extent = interface["data"][0], base.nbytes
-    return (start, extent) if start <= address < start + extent else (address, nbytes)  # strides may be negative
+    if interface.get("strides") is not None:  # the array itself has gaps, or goes backwards
+        steps = [(n - 1) * step for n, step in zip(base.shape, base.strides, strict=True)]
+        low = sum(step for step in steps if step < 0)
+        start, extent = start + low, sum(step for step in steps if step > 0) - low + base.itemsize
+    return (start, extent) if start <= address and address + nbytes <= start + extent else (address, nbytes)

@@ -19,6 +19,7 @@ if not cython.compiled:
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
 
 AFFINE_PLACE = -1
+READ_ONLY = 1  # a mode, for modules that are not compiled
 MODE_NAMES = {1: "read", 2: "write", 3: "rw", 4: "accumulate"}
 
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 AFFINE_PLACE: int
+READ_ONLY: int
 MODE_NAMES: dict[int, str]
 
 class Access:

@@ -17,6 +17,7 @@ cdef class Layout:
     cdef Layout packed_form
     cpdef Layout packed(self)
 
+cpdef tuple span_of(Replica replica)
 cdef Layout layout_of(tuple shape, tuple strides, object dtype, Py_ssize_t itemsize)
 
 cdef class SpareLists:

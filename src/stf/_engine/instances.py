@@ -94,6 +94,16 @@ def home_of(data, place, layout):
     return replica
 
 
+def span_of(replica):
+    """(address, bytes) of the memory that an array lies in, gaps included: its first element need not be the lowest."""
+    layout = replica.layout
+    low, high = 0, layout.itemsize
+    for n, step in zip(layout.shape, layout.strides, strict=True):
+        low += min((n - 1) * step, 0)
+        high += max((n - 1) * step, 0)
+    return (replica.address + low, high - low) if layout.nbytes else (replica.address, 0)
+
+
 def packed_strides(shape, strides, itemsize):
     """Strides, in bytes, of a gap-free array whose axes nest as `strides` nest (ties keep C order)."""
     ndim = len(shape)

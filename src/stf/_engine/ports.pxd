@@ -54,7 +54,7 @@ cdef class Port:
     cdef bint wait(self, EventSet events, double timeout_s) except -1
     cdef bint done(self, int64_t event) noexcept
     cpdef object fault(self)
-    cdef int drain(self, int slot) except -1
+    cpdef int drain(self, int slot) except -1
     cdef int park(self, object baton) except -1
     cdef object runners(self, EventSet events, int slot)
     cdef int distance(self, int source, int target) noexcept

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 from typing import Any
 
 import numpy as np
 
-from stf.interop import arrays, cuda_arrays, jax_arrays, tensors
+from stf.interop import arrays, cuda_arrays, current, jax_arrays, tensors
 from stf.interop.captures import PrivatePools
 from stf.interop.dtypes import carrier
 from stf.interop.memory import numpy_view
@@ -269,9 +270,33 @@ def is_tensor(value: Any) -> bool:
     return type(value).__module__ == "torch"
 
 
-def set_grad(on: bool) -> bool:
-    """Turn torch's autograd on or off for this thread; return what it was."""
-    return tensors.set_grad(on)
+def uses_tensors(values: Any) -> bool:
+    """Whether a body gets tensors of torch, as an argument or within one."""
+    return any(is_tensor(value) or any(map(is_tensor, getattr(value, "views", ()))) for value in values)
+
+
+def around(task: Any, values: Any) -> Any:
+    """What makes a with-block that a body runs in; None if it needs none."""
+    ordinals = devices_of_host_task(task)
+    if ordinals:
+        return functools.partial(current.HostUse, ordinals)
+    return tensors.WithoutGrad if uses_tensors(values) else None
+
+
+def host_use(task: Any) -> Any:
+    """The same for a with-block of the user's on the host, entered already; None if it gets no memory of devices."""
+    ordinals = devices_of_host_task(task)
+    return current.HostUse(ordinals).__enter__() if ordinals else None
+
+
+def devices_of_host_task(task: Any) -> list[int]:
+    """The ordinals of the CUDA devices whose memory a task on the host gets, in its order."""
+    engine = task.engine
+    if engine.port_enqueues(task.where):
+        return []
+    replicas = [replica for replica in task.held_replicas() if engine.port_enqueues(replica.place)]
+    numbers = dict.fromkeys(engine.place_numbers[replica.place] for replica in replicas)
+    return [number for number in numbers if number >= 0]
 
 
 def watch(task: Any) -> Any:

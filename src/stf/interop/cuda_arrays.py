@@ -43,8 +43,8 @@ class DeviceMemory:
         self.__cuda_array_interface__ = {
             "shape": layout.shape,
             "strides": None if is_c_packed(layout) else layout.strides,
-            "typestr": dtype.str,
-            "descr": dtype.descr,
+            "typestr": carrier(dtype).str,
+            "descr": carrier(dtype).descr,
             "data": (replica.address if layout.nbytes else 0, False),
             "version": 2,
         }
@@ -250,15 +250,29 @@ def describe_device_array(obj: Any) -> Memory:
     interface = obj.__cuda_array_interface__
     if interface.get("mask") is not None:
         raise TypeError(f"{type(obj).__name__} has a mask, which logical data cannot have; fill it first")
-    dtype = np.dtype(interface["typestr"])
-    if dtype.kind == "V" and len(interface.get("descr") or ()) > 1:
-        dtype = np.dtype(interface["descr"])
+    dtype = dtype_told(obj, interface)
     shape = tuple(interface["shape"])
     strides = interface.get("strides")
     steps = c_strides(shape, dtype) if strides is None else tuple(strides)
+    if len(steps) != len(shape):
+        raise ValueError(
+            f"{type(obj).__name__} tells {len(shape)} extents and {len(steps)} strides; one each is needed"
+        )
     address, readonly = interface["data"]
     stream = interface.get("stream")
     return Memory(address, shape, steps, dtype, bool(readonly), obj, True, None if stream is None else int(stream))
+
+
+def dtype_told(obj: Any, interface: Any) -> np.dtype[Any]:
+    """The dtype of an object with an array interface, whose ``typestr`` says of records, and of bfloat16, the size."""
+    dtype, own = np.dtype(interface["typestr"]), getattr(obj, "dtype", None)
+    if isinstance(own, np.dtype) and own.itemsize == dtype.itemsize and (dtype.kind == "V" or is_narrow(own)):
+        return own
+    if dtype.kind != "V":
+        return dtype
+    fields = interface.get("descr") or ()
+    found = np.lib.format.descr_to_dtype(fields) if any(field[0] for field in fields) else dtype
+    return found if found.itemsize == dtype.itemsize else dtype
 
 
 # -- streams ---------------------------------------------------------------------------------------------------------

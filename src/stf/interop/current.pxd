@@ -36,6 +36,7 @@ cdef class Borrowed:
     cdef bint apart
     cdef int entered
     cdef tuple cupy
+    cdef tuple torch
     cdef object cupy_before
     cdef object torch_before
     cdef bint grad_before
@@ -43,8 +44,14 @@ cdef class Borrowed:
     cdef int return_streams(self) except -1
     cdef int turn_grad_off(self, object is_on, object turn) except -1
 
+@cython.no_gc
+cdef class HostUse(Borrowed):
+    cdef list ordinals
+    cdef object device
+
 cdef Borrowed innermost
 cdef Borrowed latest
 
 cdef bint has_cuda() except -1
+cdef tuple known_torch_stream(object pointer, object ordinal)
 cdef Borrowed borrow(object pointer, object ordinal)

@@ -18,8 +18,8 @@ if not cython.compiled:
     ENTER, CURRENT, STREAM, EXIT, NULL = 0, 1, 2, 3, 4  # of what is kept of a stream in CuPy
 
 modules: dict = sys.modules
-cupy_streams: dict = {}
-last_cupy: tuple = (None, None)  # the pointer that was looked for last, and what was found
+cupy_streams: dict = {}  # by address and device: CUDA gives addresses out again
+last_cupy: tuple = (None, None, None)  # the address and device that were looked for last, and what was found
 torch_streams: dict = {}
 log = logging.getLogger("stf")
 torch_calls: list = []  # from when torch uses CUDA: the current stream, set it, whether autograd is on, set it
@@ -41,7 +41,7 @@ class Borrowed:
 
     if not cython.compiled:
         entered = 0
-        pointer = cupy = cupy_before = torch_before = below = None
+        pointer = cupy = cupy_before = torch = torch_before = below = None
         apart = grad_before = False
         ordinal = -1
 
@@ -80,10 +80,10 @@ class Borrowed:
         pointer = self.pointer
         ordinal = self.ordinal
         last: tuple = last_cupy
-        if last[0] is not pointer and modules.get("cupy") is not None:
-            last = last_cupy = (pointer, known_cupy_stream(pointer, ordinal))
-        if last[0] is pointer:
-            stream: tuple = last[1]
+        if (last[0] is not pointer or last[1] is not ordinal) and modules.get("cupy") is not None:
+            last = last_cupy = (pointer, ordinal, known_cupy_stream(pointer, ordinal))
+        if last[0] is pointer and last[1] is ordinal:
+            stream: tuple = last[2]
             self.cupy_before = stream[CURRENT](ordinal)
             stream[ENTER]()
             self.entered = 1
@@ -94,10 +94,7 @@ class Borrowed:
         """Make the stream torch's current one, and turn autograd off, if torch uses CUDA."""
         self.torch_before = None
         if torch_calls or (modules.get("torch") is not None and has_cuda()):
-            pointer = self.pointer
-            stream: tuple = torch_streams.get(pointer)
-            if stream is None:
-                stream = torch_streams[pointer] = torch_stream(modules["torch"], pointer, self.ordinal)
+            self.torch = stream = known_torch_stream(self.pointer, self.ordinal)
             self.torch_before = torch_calls[0](self.ordinal)
             torch_calls[1](stream[0], stream[1], stream[2])
             self.turn_grad_off(torch_calls[2], torch_calls[3])
@@ -113,7 +110,7 @@ class Borrowed:
 
     def is_current_in_torch(self):
         """Whether the stream is current in torch in this thread."""
-        return torch_calls[0](self.ordinal) == torch_streams[self.pointer]
+        return torch_calls[0](self.ordinal) == self.torch
 
     def renew(self):
         """Make the stream current again; its device is the current one.
@@ -200,7 +197,7 @@ class Borrowed:
                 next_on_device.cupy_before = self.cupy_before
                 if self.torch_before is not None and next_on_device.torch_before is not None:
                     next_on_device.torch_before = self.torch_before
-                    self.torch_before = torch_streams[next_on_device.pointer]
+                    self.torch_before = next_on_device.torch
                 break
         return 0
 
@@ -260,6 +257,62 @@ class Borrowed:
         if self.grad_before:
             turn(False)
         return 0
+
+
+@cython.no_gc
+@cython.cclass
+class HostUse(Borrowed):
+    """A with-block of a body on the host that gets memory of devices: the first of these is current in it.
+
+    What it puts on the current streams of CuPy, torch and Numba nobody else waits for, so it is waited for at the end.
+    """
+
+    if not cython.compiled:
+        ordinals = device = None
+
+    def __init__(self, ordinals):
+        self.ordinals = ordinals
+        self.ordinal = ordinals[0]
+        self.thread = PyThread_get_thread_ident()
+
+    def __enter__(self):
+        self.device = on_device(self.ordinal)
+        self.device.__enter__()
+        torch = modules.get("torch")
+        if torch is not None and hasattr(torch, "_C"):
+            self.turn_grad_off(torch.is_grad_enabled, torch._C._set_grad_enabled)
+        return self
+
+    def __exit__(self, *exception):
+        self.return_streams()
+
+    def is_current(self):
+        return True
+
+    def return_streams(self):
+        device, self.device = self.device, None
+        if device is None:
+            return 0
+        if self.grad_before:
+            self.grad_before = False
+            modules["torch"]._C._set_grad_enabled(True)
+        try:
+            for ordinal in self.ordinals:
+                wait_for_current_streams(ordinal)
+        finally:
+            device.__exit__(None, None, None)
+        return 0
+
+
+def wait_for_current_streams(ordinal):
+    """Wait for the current streams of the array libraries on a device."""
+    with on_device(ordinal):
+        if "cupy" in modules:
+            modules["cupy"].cuda.get_current_stream().synchronize()
+        if has_cuda():
+            modules["torch"].cuda.current_stream(ordinal).synchronize()
+        if "numba.cuda" in modules:
+            modules["numba.cuda"].default_stream().synchronize()
 
 
 innermost: Borrowed = None  # the end of the chain
@@ -323,10 +376,10 @@ class StreamPointer:
 
 def known_cupy_stream(pointer, ordinal):
     """What `cupy_stream` returns, made once per stream."""
-    stream = cupy_streams.get(pointer)
+    stream = cupy_streams.get((pointer, ordinal))
     if stream is None:
         cupy = importlib.import_module("cupy")  # another thread may be in the middle of it
-        stream = cupy_streams[pointer] = cupy_stream(cupy, pointer, ordinal)
+        stream = cupy_streams[(pointer, ordinal)] = cupy_stream(cupy, pointer, ordinal)
     return stream
 
 
@@ -338,6 +391,14 @@ def cupy_stream(cupy, pointer, ordinal):
     else:
         stream = cupy.cuda.ExternalStream(pointer, ordinal)
     return stream.__enter__, cupy.cuda.get_current_stream, stream, stream.__exit__, cupy.cuda.Stream.null
+
+
+def known_torch_stream(pointer, ordinal):
+    """What `torch_stream` returns, made once per stream."""
+    known: tuple = torch_streams.get((pointer, ordinal))
+    if known is None:
+        known = torch_streams[(pointer, ordinal)] = torch_stream(modules["torch"], pointer, ordinal)
+    return known
 
 
 def torch_stream(torch, pointer, ordinal):

@@ -58,6 +58,11 @@ def function_at(thing: Any, context: Any, where: int) -> int:
     )
 
 
+def extras_of(thing: Any) -> Any:
+    """Whether a kernel is cooperative whatever its launches say (CuPy's ``enable_cooperative_groups``); None if not."""
+    return True if getattr(thing, "enable_cooperative_groups", False) is True else None
+
+
 def name_of(thing: Any) -> str:
     """What pictures and messages call a kernel."""
     name = getattr(thing, "name", None) or getattr(thing, "__name__", None)

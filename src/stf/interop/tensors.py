@@ -84,12 +84,16 @@ def tensor_of_device(torch: Any, memory: Any, dtype: np.dtype[Any], ordinal: int
 # -- autograd --------------------------------------------------------------------------------------------------------
 
 
-def set_grad(on: bool) -> bool:
-    """Turn autograd on or off for this thread; return what it was.
+class WithoutGrad:
+    """A with-block in which autograd is off for this thread.
 
     What a body changes in place lives on in later tasks, so a graph that grew through it would never end.
     """
-    torch = sys.modules["torch"]
-    before = bool(torch.is_grad_enabled())
-    torch._C._set_grad_enabled(on)
-    return before
+
+    def __enter__(self) -> None:
+        torch = sys.modules["torch"]
+        self._before = bool(torch.is_grad_enabled())
+        torch._C._set_grad_enabled(False)
+
+    def __exit__(self, *exception: object) -> None:
+        sys.modules["torch"]._C._set_grad_enabled(self._before)

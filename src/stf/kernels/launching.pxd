@@ -18,10 +18,12 @@ cdef class Kernel:
     cdef readonly int nbytes
     cdef readonly int count
     cdef readonly list ndims
+    cdef public object extras  # set if it is cooperative whatever the launch says
 
 cdef class Config:
     cdef int gx, gy, gz, bx, by, bz, shared
     cdef object origin  # what users wrote first for it
+    cdef tuple extras
 
 cdef class LaunchBlock:
     cdef unsigned char data[4096]
@@ -43,6 +45,7 @@ cdef class Launching(ContextCore):
 
 cdef tuple accesses_in(tuple args)
 cdef int submit_launch(ContextCore context, object kernel, object config, tuple args, object where) except -1
+cdef int launch_with_extras(Task task, Kernel kernel, Config config, int64_t function, LaunchBlock block, tuple late) except -1
 cdef int64_t integer_of(Kernel kernel, int index, object value, int size) except? -1
 cdef int put_number(Kernel kernel, int index, object value, LaunchBlock block) except -1
 cpdef int put_value(Kernel kernel, int index, object value, LaunchBlock block) except -1

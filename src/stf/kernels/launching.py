@@ -21,7 +21,7 @@ from stf._engine.access import Access
 from stf._engine.captured import Arguments
 from stf._engine.submit import Engine
 from stf._engine.values import Asked
-from stf.errors import PlaceError, TaskStateError
+from stf.errors import CaptureError, PlaceError, TaskStateError
 from stf.interop import adapters
 from stf.interop import kernels as foreign
 from stf.params import Param
@@ -46,6 +46,7 @@ class Kernel:
         self.sizes = [size for _, size in parameters]
         self.count = len(parameters)
         self.ndims = None
+        self.extras = None
         self.nbytes = max([offset + size for offset, size in parameters], default=0)
 
     def describe_arrays(self, ndims):
@@ -71,13 +72,17 @@ class Kernel:
 
 
 class Config:
-    """Grid, block and dynamic shared memory of a launch."""
+    """Grid, block and dynamic shared memory of a launch; `extras`, if any, are its further attributes.
 
-    def __init__(self, grid, block, shared):
+    These are (cluster or None, whether it is cooperative, whether it may overlap with the kernel before).
+    """
+
+    def __init__(self, grid, block, shared, extras=None):
         self.gx, self.gy, self.gz = extents(grid, "grid")
         self.bx, self.by, self.bz = extents(block, "block")
         self.shared = shared
         self.origin = None
+        self.extras = extras
 
 
 class LaunchBlock:
@@ -224,6 +229,10 @@ def put_launch(task, kernel, config, args):
         raise PlaceError("kernels need the compiled form of stf; unset STF_PURE, or install it with a C compiler")
     if engine.validate and engine.scope is None and task.restore is None:
         task.restore = adapters.watch(task)
+    if config.extras is not None or kernel.extras is not None:
+        launch_with_extras(task, kernel, config, function, block, late)
+        spare_blocks.append(block)
+        return 0
     engine.port.launch(
         task.slot,
         function,
@@ -240,6 +249,22 @@ def put_launch(task, kernel, config, args):
     spare_blocks.append(block)
     if late:
         engine.port.vary_launch(task.slot, LateArguments(kernel, late))
+    return 0
+
+
+def launch_with_extras(task, kernel, config, function, block, late):
+    """Launch what is more than a grid of blocks on the task's stream, as a with-block does; a graph captures that."""
+    cluster, cooperative, overlapping = config.extras or (None, False, False)
+    if late:
+        raise CaptureError(
+            f"kernel '{kernel.name}' has clusters, or is cooperative: its launch is recorded with the values that it has then, "
+            f"and argument {late[0][0]} is a parameter; give it a number"
+        )
+    stream = task.cuda_stream()
+    shape = (config.gx, config.gy, config.gz, config.bx, config.by, config.bz, config.shared)
+    extras = (cluster, cooperative or kernel.extras is not None, overlapping)
+    arguments = block.content(kernel.nbytes)
+    task.context._driver.launch_with_extras(function, shape, extras, arguments, stream, task.place_name)
     return 0
 
 
@@ -429,6 +454,7 @@ def kernel_of(context: ContextCore, thing, where):
     function = foreign.function_at(thing, context, where)
     kernel = Kernel(thing, context._driver.parameters_of(function), [], foreign.name_of(thing))
     kernel.keep(context.engine.function_keys[where], function)
+    kernel.extras = foreign.extras_of(thing)
     foreign.remember(thing, kernel)
     return kernel
 
@@ -460,8 +486,21 @@ def make_config(config):
     if isinstance(config, tuple) and len(config) in (2, 3):
         return Config(config[0], config[1], operator.index(config[2]) if len(config) == 3 else 0)
     if hasattr(config, "grid") and hasattr(config, "block"):
-        return Config(config.grid, config.block, int(getattr(config, "shmem_size", 0) or 0))
+        return config_like(config)
     raise TypeError(f"a launch takes a cuda.core.LaunchConfig or (grid, block[, shmem_size]), got {config!r}")
+
+
+def config_like(config):
+    """A configuration like a ``LaunchConfig`` of cuda.core, whose grid counts clusters where it has some."""
+    cluster = getattr(config, "cluster", None)
+    cooperative = bool(getattr(config, "is_cooperative", False))
+    overlapping = bool(getattr(config, "programmatic_stream_serialization", False))
+    grid, shared = config.grid, int(getattr(config, "shmem_size", 0) or 0)
+    if cluster is not None:
+        cluster = tuple(extents(cluster, "cluster"))
+        grid = tuple([n * m for n, m in zip(extents(grid, "grid"), cluster, strict=True)])
+    extras = (cluster, cooperative, overlapping)
+    return Config(grid, config.block, shared, extras if cluster is not None or cooperative or overlapping else None)
 
 
 def extents(size, what):
