@@ -243,6 +243,10 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
                 return self.place_code(chosen[0])
             raise PlaceError(f"a task runs at one place, got a grid of {chosen.size}; loop over it, one task per place")
         if isinstance(chosen, ForeignPlace):
+            if chosen.kind == "cuda_stream" and not self.engine.root.captured and stream_is_captured(chosen.handle):
+                raise CaptureError(
+                    f"{chosen!r} is being captured; stf.context(stream=...) makes a context of the capture"
+                )
             return self._foreign_code(chosen)
         if chosen.index not in self._spec.numbers:
             raise PlaceError(f"{chosen!r} is not in this context; it has {self._known_devices()}")

@@ -129,9 +129,9 @@ def stream_device(pointer: int) -> int:
 
 def stream_is_captured(pointer: int) -> bool:
     """Whether a CUDA stream is being captured."""
-    from stf._drivers import cuda_callers
+    from stf._drivers import cuda_devices
 
-    return bool(cuda_callers.is_capturing(pointer))
+    return bool(cuda_devices.is_capturing(pointer))
 
 
 def fill_graph(ordinal: int, pointer: int, owner: Any) -> Any:

@@ -23,7 +23,7 @@ from stf._drivers.cuda_gil cimport call, host_nodes
 from stf._drivers.cuda_memory cimport alloc_unpooled, free_unpooled, make_pins
 from stf._drivers.cuda_stamps cimport Stamps
 from stf._drivers.cuda_streams cimport KEEPS, RING, SEALED, SHORT, DeviceStream, HostStream, destroy_stream, forget_keeps
-from stf._drivers.cuda_streams cimport is_in_capture, leave, make_event, put_off, refresh, sealed_at
+from stf._drivers.cuda_streams cimport is_in_capture, leave, make_event, put_off, record_event, refresh, sealed_at
 from stf._drivers.cuda_submitter cimport FREE_MEMORY, LAUNCH_KERNEL, RECORD_EVENT, WAIT_FOR_EVENT, Submission, Submitter
 from stf._drivers.cuda_work cimport copy_planned, copy_run, launch_function, order_streams
 from stf._drivers.cuda_submitter import CALLS
@@ -213,7 +213,7 @@ cdef class CudaDriver(QueueDriver):
             lane.tickets[slot] = self.submitter.put(RECORD_EVENT, lane.context, handle, event, lane.device)
             lane.unsealed[slot] = False
             return self.hear()
-        self.note(call(host_nodes, cu.cuEventRecord, lane.ring[slot], handle), "cuEventRecord", lane.device)
+        self.note(record_event(lane, slot), "cuEventRecord", lane.device)
         lane.unsealed[slot] = False  # until here others, who ask without the GIL between, have it recorded too
         return 0
 
@@ -613,6 +613,8 @@ cdef class CudaDriver(QueueDriver):
 
     cdef int note(self, cu.CUresult code, str call, int device) except -1:
         """Remember what a call said, where raising would break the state; the next call that may, raises it."""
+        if code == cu.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED:
+            return 0  # whoever ends the capture is told; nothing else is lost
         if code != cu.CUDA_SUCCESS and code != cu.CUDA_ERROR_DEINITIALIZED and self.lost is None:
             self.lost = told(self.loss_watchers, error_of(code, call, self.where(device)), device)
         return 0

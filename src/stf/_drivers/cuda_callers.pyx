@@ -16,7 +16,7 @@ from cuda.bindings cimport cydriver as cu
 from stf._drivers.base cimport MANAGED, STAGED_HERE
 from stf._drivers.cuda_graphs cimport Captured, GraphStore, graph_of, refuse_wait
 from stf._drivers.cuda_submitter cimport LAUNCH_GRAPH
-from stf._drivers.cuda_devices cimport FAR, Device, check, pop, push, told
+from stf._drivers.cuda_devices cimport FAR, Device, check, is_capturing, pop, push, refuse_capture, told
 from stf._drivers.cuda_stages cimport STAGE_BYTES, Stage, StageHold, Store, copy_in, copy_out
 from stf._drivers.cuda_gil cimport call, host_nodes
 from stf._drivers.cuda_host_nodes cimport GraphKeep, HostMemory, add_host_node, forget_gone, keep_in_graph
@@ -57,16 +57,6 @@ def device_of(int64_t pointer):
     pop(before)
     check(code, "cuCtxGetDevice", f"stream {pointer:#x}")
     return device
-
-
-def is_capturing(int64_t pointer):
-    """Return whether a caller's stream is being captured; the legacy default stream cannot be."""
-    cdef cu.CUstreamCaptureStatus status = cu.CU_STREAM_CAPTURE_STATUS_NONE
-    if pointer in (0, 1):
-        return False
-    code = call(host_nodes, cu.cuStreamIsCapturing, <cu.CUstream><uintptr_t>pointer, &status)
-    check(code, "cuStreamIsCapturing", f"stream {pointer:#x}")
-    return status != cu.CU_STREAM_CAPTURE_STATUS_NONE
 
 
 cdef cu.CUstreamCaptureMode relax() noexcept:
@@ -428,9 +418,16 @@ cdef class CallersDriver(ReadbackDriver):
 
     cpdef int follow(self, int stream, int64_t pointer) except -1:
         cdef DeviceStream lane = <DeviceStream>self.streams[stream]
-        if lane.captured and not is_capturing(pointer):
+        if is_capturing(pointer) != lane.captured:
+            if not lane.captured:
+                refuse_capture(pointer)
             return 0  # what is there comes before the capture, which cannot wait for it: it comes before the launch
         return ReadbackDriver.follow(self, stream, pointer)
+
+    cpdef int lead(self, int stream, int64_t pointer) except -1:
+        if is_capturing(pointer) and not (<DeviceStream>self.streams[stream]).captured:
+            refuse_capture(pointer)
+        return ReadbackDriver.lead(self, stream, pointer)
 
     cdef int issue_copy(self, DeviceStream lane, int64_t target, tuple target_strides, int64_t source, tuple source_strides, tuple shape, int64_t itemsize, object keep) except -1:
         cdef int64_t nbytes = itemsize

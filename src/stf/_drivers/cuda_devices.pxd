@@ -1,4 +1,5 @@
 from cuda.bindings cimport cydriver as cu
+from libc.stdint cimport int64_t
 
 cdef enum:  # what a copy costs, relatively
     NEAR = 1  # and above it links of less performance
@@ -26,6 +27,8 @@ cdef int check(cu.CUresult code, str call, str place) except -1
 cdef object error_of(cu.CUresult code, str call, str place)
 cdef object told(object watchers, object error, int device)
 cdef bint is_sticky(cu.CUresult code)
+cpdef bint is_capturing(int64_t pointer) except -1
+cdef int refuse_capture(int64_t pointer) except -1
 cdef Device open_device(int ordinal)
 cdef int close_device(Device device) except -1
 cdef int tune_pool(cu.CUmemoryPool pool, bint host) except -1

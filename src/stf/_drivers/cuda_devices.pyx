@@ -8,7 +8,7 @@ from cuda.bindings cimport cydriver as cu
 
 from stf._drivers.cuda_gil cimport call, host_nodes
 
-from stf.errors import DriverError
+from stf.errors import CaptureError, DriverError
 
 # what only a new process can do something about (cuda.h, "This leaves the process in an inconsistent state")
 STICKY = {
@@ -87,6 +87,24 @@ def function_on(uintptr_t kernel, int ordinal):
     call(host_nodes, cu.cuDevicePrimaryCtxRelease, device)  # whoever launches holds it
     check(code, "cuKernelGetFunction", place)
     return <uintptr_t>function
+
+
+cpdef bint is_capturing(int64_t pointer) except -1:
+    """Return whether a caller's stream is being captured; the legacy default stream cannot be."""
+    cdef cu.CUstreamCaptureStatus status = cu.CU_STREAM_CAPTURE_STATUS_NONE
+    if pointer == 0 or pointer == 1:
+        return False
+    code = call(host_nodes, cu.cuStreamIsCapturing, <cu.CUstream><uintptr_t>pointer, &status)
+    check(code, "cuStreamIsCapturing", f"stream {pointer:#x}")
+    return status != cu.CU_STREAM_CAPTURE_STATUS_NONE
+
+
+cdef int refuse_capture(int64_t pointer) except -1:
+    """Say that work of ours and what is captured on a caller's stream cannot wait for each other."""
+    raise CaptureError(
+        f"stream {pointer:#x} is being captured, and this context is no part of that; make one with "
+        "stf.context(stream=...) of that stream, or end the capture first"
+    )
 
 
 def launch_with_extras(uintptr_t function, tuple shape, tuple extras, bytes arguments, uintptr_t stream, str place):

@@ -38,6 +38,7 @@ cdef bint put_off(DeviceStream lane, int64_t sequence) noexcept
 cdef bint is_in_capture(DeviceStream lane) noexcept
 cdef int64_t sealed_at(int64_t sequence) noexcept
 cdef cu.CUresult make_event(DeviceStream lane, int slot, bint* is_new) noexcept
+cdef cu.CUresult record_event(DeviceStream lane, int slot)
 cdef int leave(DeviceStream lane, cu.CUcontext before) except -1
 cdef cu.CUresult copy_through(DeviceStream lane, int64_t target, int64_t source, int64_t nbytes)
 cdef int destroy_stream(DeviceStream lane) except -1

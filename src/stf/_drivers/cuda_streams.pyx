@@ -91,6 +91,18 @@ cdef cu.CUresult make_event(DeviceStream lane, int slot, bint* is_new) noexcept:
     return code
 
 
+cdef cu.CUresult record_event(DeviceStream lane, int slot):
+    """Record an event on its stream, outside of a capture that a body has begun there, and spoilt."""
+    cdef cu.CUgraph graph = NULL
+    code = call(host_nodes, cu.cuEventRecord, lane.ring[slot], lane.handle)
+    if code != cu.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED or lane.captured or lane.adopted:
+        return code
+    call(host_nodes, cu.cuStreamEndCapture, lane.handle, &graph)
+    if graph != NULL:
+        call(host_nodes, cu.cuGraphDestroy, graph)
+    return call(host_nodes, cu.cuEventRecord, lane.ring[slot], lane.handle)
+
+
 cdef int leave(DeviceStream lane, cu.CUcontext before) except -1:
     """Make current what was before a call in the context of a stream; one that is the user's stays with nobody else."""
     if before == NULL and lane.foreign:

@@ -224,12 +224,18 @@ def raise_if_poisoned(data: Data):
         raise failure.error_of_reader("of the caller", data.describe())
 
 
+PER_THREAD_STREAM = 2  # CUDA's default stream of the calling thread, which nobody captures
+
+
 def follow(engine: Engine, data: Data, place, producer):
     """New data, whose content is being made: on a caller's stream, or `producer` makes a stream wait for it."""
     port = engine.root
     version = data.version
     if isinstance(producer, int):
         version.writers.add(port.arrive(place, producer))
+        return 0
+    if port.captured:  # what is there comes before the capture, which cannot wait for it
+        producer(PER_THREAD_STREAM)
         return 0
     slot = port.begin(place, EventSet(), COMPUTE)
     try:
