@@ -270,7 +270,7 @@ def dtype_told(obj: Any, interface: Any) -> np.dtype[Any]:
         return own
     if dtype.kind != "V":
         return dtype
-    fields = interface.get("descr") or ()
+    fields = list(interface.get("descr") or ())
     found = np.lib.format.descr_to_dtype(fields) if any(field[0] for field in fields) else dtype
     return found if found.itemsize == dtype.itemsize else dtype
 

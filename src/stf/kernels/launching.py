@@ -257,8 +257,8 @@ def launch_with_extras(task, kernel, config, function, block, late):
     cluster, cooperative, overlapping = config.extras or (None, False, False)
     if late:
         raise CaptureError(
-            f"kernel '{kernel.name}' has clusters, or is cooperative: its launch is recorded with the values that it has then, "
-            f"and argument {late[0][0]} is a parameter; give it a number"
+            f"kernel '{kernel.name}' has clusters, or is cooperative, and argument {late[0][0]} is a parameter: such "
+            "launches are recorded with the values that they have then; give it a number"
         )
     stream = task.cuda_stream()
     shape = (config.gx, config.gy, config.gz, config.bx, config.by, config.bz, config.shared)
