@@ -102,7 +102,7 @@ class Body(LateCall):
             if other is not replica:
                 view = view_at(self.task, other, writeable, lib)
                 for i in range(0 if written is None else len(written)):
-                    if written[i] is arguments[position]:
+                    if self.written[i] is self.args[position]:  # another one of those may have been this view
                         written[i] = view
                 arguments[position] = view
         self.args, self.written = tuple(arguments), written

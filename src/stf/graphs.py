@@ -406,6 +406,7 @@ class Block:
         if context.engine.port_enqueues(max(context.current_place_code(), 0)):
             self._counted = np.zeros((), np.uint64)
             self._counter = context.logical_data(self._counted, name="iterations")
+            self._counter.core.private = True
             self._start = self._record(lambda: context.fill(self._counter, value))
 
     def _record(self, submit: Callable[[], None]) -> Any:
@@ -467,6 +468,7 @@ class Tested(Block):
         """Record what tests, then the body."""
         if self._flag is None:
             self._flag = self._context.logical_data_empty((), np.bool_, name="condition")
+            self._flag.core.private = True
         if compute is not None:
             self._test = self._record(compute)
         try:
@@ -598,8 +600,15 @@ class ElseBlock(Tested):
         self._flag = flag
 
     def __enter__(self) -> ElseBlock:
-        self._enter(self._bring_flag)
+        self._enter(self._look_at_flag)
         return self
+
+    def _look_at_flag(self) -> None:
+        """Let the flag be where it is decided; on a device it is read there by a task that does no more."""
+        self._bring_flag()
+        if self._context.engine.root.captured:
+            with self._context.task(self._flag.read(), name="else_"):
+                pass
 
     def _end(self) -> None:
         body = self._close_body()

@@ -303,6 +303,33 @@ def add_slowly(x: stf.Read, y: stf.ReadWrite):
     y += x
 
 
+@pytest.mark.parametrize("others", ["yx", "yz", "zx", "zy"])
+def test_returned_results_go_to_the_other_data(ctx, others):
+    """Also where one that is written stands for another: {x: y, y: x}."""
+
+    @stf.task
+    def both(x: stf.ReadWrite, y: stf.ReadWrite):
+        return x + 100, y + 1
+
+    @stf.task
+    def one(x: stf.Write, y: stf.Read):
+        return y + 7
+
+    for fn in (both, one):
+        data = {name: ctx.logical_data_full(3, 10.0 * k) for k, name in enumerate("xyz")}
+        expected = {name: 10.0 * k for k, name in enumerate("xyz")}
+        g = ctx.task_graph()
+        with g:
+            fn(data["x"], data["y"])
+        for first, second in (others, "xy", others, others):
+            g.launch({data[a]: data[b] for a, b in zip("xy", (first, second), strict=True) if a != b})
+            if fn is both:
+                expected[first], expected[second] = expected[first] + 100, expected[second] + 1
+            else:
+                expected[first] = expected[second] + 7
+            assert {name: x.numpy()[0] for name, x in data.items()} == expected
+
+
 def test_other_data_may_go_while_a_launch_works_on_them(ctx):
     """A body on the host looks at them long after the launch was submitted."""
     lX, lY = ctx.logical_data(np.ones(4)), ctx.logical_data(np.zeros(4))

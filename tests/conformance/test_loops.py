@@ -376,3 +376,58 @@ def test_what_a_branch_writes_first_goes_on_elsewhere(ctx, way):
         for _ in range(4):
             g.launch()
     assert total.numpy().tolist() == [104] * 4
+
+
+@pytest.mark.parametrize("replayed", [False, True], ids=["graph", "replay"])
+@pytest.mark.parametrize("kind", ["loop", "branch in a loop", "local in a loop", "local in a branch"])
+def test_what_a_failed_launch_left_in_data_of_its_own_spoils_no_later_one(ctx, kind, replayed):
+    """The flag of a condition, a counter, and data that nobody else can see are written before they are read."""
+
+    @stf.task
+    def bad(x: stf.ReadWrite):
+        raise ValueError("meant")
+
+    def program(given, out, s):
+        ctx.fill(s, 0)
+        ctx.fill(out, 0)
+        local = ctx.logical_data_empty((), np.float64) if "local" in kind else None
+        if kind == "local in a branch":
+            with ctx.if_(s < 3):
+                ctx.fill(local, 0)
+                add(local, given)
+                add(out, local)
+            return
+        with ctx.while_loop(s < 3):
+            increment(s)
+            if kind == "loop":
+                add(out, given)
+            elif kind == "branch in a loop":
+                with ctx.if_(s > 1):
+                    add(out, given)
+            else:
+                ctx.fill(local, 0)
+                add(local, given)
+                add(out, local)
+
+    given, out, s = ctx.logical_data_full((), 1.0), ctx.logical_data_zeros(()), ctx.logical_data_zeros(())
+    if replayed:
+        function = stf.replay(program)
+        launch = lambda: function(given, out, s)  # noqa: E731
+    else:
+        g = ctx.task_graph()
+        with g:
+            program(given, out, s)
+        launch = g.launch
+    for _ in range(3):
+        launch()
+    expected = float(out)
+    assert expected == {"loop": 3, "branch in a loop": 2, "local in a loop": 3, "local in a branch": 1}[kind]
+    for _ in range(2):
+        with pytest.raises(stf.TaskFailedError):
+            bad(given)
+            launch()
+            ctx.synchronize()
+        for x, value in ((given, 1.0), (out, 0), (s, 0)):
+            ctx.fill(x, value)
+        launch()
+        assert float(out) == expected

@@ -39,6 +39,34 @@ def test_work_comes_after_the_stream_and_the_host_waits_for_none(run):
     run(body, FAKECUDA_SEED="1")
 
 
+@pytest.mark.parametrize("seed", range(1, 4))
+@pytest.mark.parametrize("how", ["host_launch", "recorded"])
+def test_contexts_one_after_the_other_with_bodies_on_the_host(run, how, seed):
+    """Streams go from one to the next while the host waits for what the one before has put on them."""
+
+    def body():
+        def one(a):
+            a += 1
+
+        for _ in range(60):
+            s = new_stream()
+            arrays = [on_device(np.full(8, 5.0)) for _ in range(3)]
+            cupy.cuda.Stream.null.synchronize()
+            with stf.context(stream=s, devices="cuda:0") as ctx:
+                for k, x in enumerate([ctx.logical_data(a) for a in arrays]):
+                    if os.environ["HOW"] == "host_launch" or k == 0:
+                        ctx.host_launch(x.rw())(one)
+                        continue
+                    graph = ctx.task_graph()
+                    with graph:
+                        ctx.host_launch(x.rw(), uses_cuda=False)(one)
+                    graph.launch()
+            s.synchronize()
+            assert [a.get().tolist() for a in arrays] == [[6.0] * 8] * 3
+
+    run(body, FAKECUDA_SEED=str(seed), HOW=how)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_what_comes_on_the_stream_comes_after_all_work(run, seed):
     def body():

@@ -3,7 +3,9 @@
 # ruff: noqa: F821
 from __future__ import annotations
 
-PRELUDE = "from graph_tools import *\n"
+import pytest
+
+PRELUDE = "import os\nfrom graph_tools import *\n"
 
 
 def test_a_callers_graph_is_filled_and_its_owner_launches_it(run):
@@ -37,6 +39,55 @@ def test_a_callers_graph_is_filled_and_its_owner_launches_it(run):
             scale(ctx.logical_data(x))
         again.launch()
         assert x.tolist() == [3.875] * 4
+
+
+@pytest.mark.parametrize("way", ["plain", "recorded", "captured"])
+def test_else_is_decided_by_what_was_computed_before(run, way):
+    def body():
+        from caller_tools import Captured, new_stream
+
+        @stf.task
+        def put(x: stf.Write, n):
+            x[...] = n
+
+        @stf.task
+        def step(x: stf.ReadWrite):
+            x += 1
+
+        def program(ctx):
+            def branches():
+                for _ in range(2):
+                    step(s)
+                with ctx.if_(s < 0) as branch:
+                    put(x, 5.0)
+                with branch.else_():
+                    put(y, 7.0)
+
+            x, y, s = (ctx.logical_data(array) for array in arrays)
+            if way != "recorded":
+                return branches()
+            g = ctx.task_graph()
+            with g:
+                branches()
+            g.launch()
+
+        way = os.environ["WAY"]
+        arrays = [cupy.asarray(np.zeros(4)), cupy.asarray(np.zeros(4)), cupy.asarray(np.array(0.0))]
+        if way == "captured":
+            stream = new_stream()
+            with Captured(stream, 2) as graph, stf.context(stream=stream, devices="cuda:0") as ctx:
+                program(ctx)
+        else:
+            graph = Graph()
+            with stf.context(graph=graph, devices="cuda:0") as ctx:
+                program(ctx)
+        for _ in range(6):
+            arrays[1][...] = 0.0
+            cupy.cuda.Stream.null.synchronize()
+            graph.launch()
+            assert [float(array.get().ravel()[0]) for array in arrays[:2]] == [0, 7]
+
+    run(body, WAY=way, FAKECUDA_SEED="1")
 
 
 def test_loops_and_branches_in_a_callers_graph(run):

@@ -23,7 +23,7 @@ from stf._drivers.cuda_gil cimport call, host_nodes
 from stf._drivers.cuda_memory cimport alloc_unpooled, free_unpooled, make_pins
 from stf._drivers.cuda_stamps cimport Stamps
 from stf._drivers.cuda_streams cimport KEEPS, RING, SEALED, SHORT, DeviceStream, HostStream, destroy_stream, forget_keeps
-from stf._drivers.cuda_streams cimport is_in_capture, leave, make_event, put_off, record_event, refresh, sealed_at
+from stf._drivers.cuda_streams cimport block_on, is_in_capture, leave, make_event, put_off, record_event, refresh, sealed_at
 from stf._drivers.cuda_submitter cimport FREE_MEMORY, LAUNCH_KERNEL, RECORD_EVENT, WAIT_FOR_EVENT, Submission, Submitter
 from stf._drivers.cuda_work cimport copy_planned, copy_run, launch_function, order_streams
 from stf._drivers.cuda_submitter import CALLS
@@ -135,7 +135,7 @@ cdef class CudaDriver(QueueDriver):
         else:
             QueueDriver.stream_enter(self, lane.index)
         try:
-            while lane.awaited is not None:
+            while lane.next_awaited() is not None:
                 self.wait_done(lane.awaited, lane.until)
                 lane.await_next()
         except BaseException:
@@ -246,19 +246,12 @@ cdef class CudaDriver(QueueDriver):
 
     cdef int wait_done(self, DeviceStream lane, int64_t sequence) except -1:
         """Block until the device has done `sequence`, which was given to CUDA."""
-        cdef cu.CUevent event
-        cdef cu.CUresult code
         cdef int uses = lane.uses
         self.ask(lane, sequence)
         self.flush()
         if sequence <= lane.done or self.lost is not None:
             return 0
-        event = lane.ring[sequence % RING]
-        code = cu.CUDA_ERROR_NOT_READY if sequence == lane.fresh else call(host_nodes, cu.cuEventQuery, event)
-        if code == cu.CUDA_ERROR_NOT_READY:
-            with nogil:
-                code = cu.cuEventSynchronize(event)
-        self.note(code, "cuEventSynchronize", lane.device)
+        self.note(block_on(lane, sequence), "cuEventSynchronize", lane.device)
         if uses != lane.uses:
             return 0  # given back meanwhile
         if sequence > lane.done:

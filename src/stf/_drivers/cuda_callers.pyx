@@ -279,7 +279,7 @@ cdef class CallersDriver(ReadbackDriver):
             code = cu.CUDA_SUCCESS
             if self.lost is None:
                 code = call(host_nodes, cu.cuEventQuery, lane.ring[lane.completed % RING])
-            if code != cu.CUDA_ERROR_NOT_READY:
+            if code != cu.CUDA_ERROR_NOT_READY and not lane.sleepers:
                 self.note(code, "cuEventQuery", lane.device)
                 done.append(lane)
         done = [item for item in done if item in self.lingering]  # others may have come between

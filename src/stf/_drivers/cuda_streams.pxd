@@ -19,7 +19,7 @@ cdef class DeviceStream(Stream):
     cdef int64_t tickets[RING]  # of the submitter, by which CUDA is told to record them
     cdef int64_t done
     cdef int64_t fresh  # the last that is a short copy: who waits for it does so at once
-    cdef int uses  # how often it was given back, and its numbers began anew
+    cdef int sleepers  # how many threads wait for its events, which must stay until then
     cdef list keeps
     cdef bint lent
     cdef bint captured
@@ -30,8 +30,10 @@ cdef class DeviceStream(Stream):
 cdef class HostStream(Stream):
     cdef DeviceStream awaited
     cdef int64_t until
+    cdef int uses_then  # of the stream that is awaited, when it was so first
     cdef list further
     cdef int wait_for(self, DeviceStream source, int64_t sequence) except -1
+    cdef DeviceStream next_awaited(self)
     cdef int await_next(self) except -1
 
 cdef bint put_off(DeviceStream lane, int64_t sequence) noexcept
@@ -39,6 +41,7 @@ cdef bint is_in_capture(DeviceStream lane) noexcept
 cdef int64_t sealed_at(int64_t sequence) noexcept
 cdef cu.CUresult make_event(DeviceStream lane, int slot, bint* is_new) noexcept
 cdef cu.CUresult record_event(DeviceStream lane, int slot)
+cdef cu.CUresult block_on(DeviceStream lane, int64_t sequence)
 cdef int leave(DeviceStream lane, cu.CUcontext before) except -1
 cdef cu.CUresult copy_through(DeviceStream lane, int64_t target, int64_t source, int64_t nbytes)
 cdef int destroy_stream(DeviceStream lane) except -1

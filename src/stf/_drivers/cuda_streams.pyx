@@ -38,21 +38,28 @@ cdef class HostStream(Stream):
     cdef int wait_for(self, DeviceStream source, int64_t sequence) except -1:
         """Let the next work wait for a device's stream, once for each."""
         cdef Py_ssize_t i
-        if self.awaited is None or self.awaited is source:
-            self.awaited, self.until = source, max(sequence, self.until)
+        if self.awaited is None or (self.awaited is source and self.uses_then == source.uses):
+            self.awaited, self.until, self.uses_then = source, max(sequence, self.until), source.uses
             return 0
         for i in range(len(self.further)):
-            if (<tuple>self.further[i])[0] is source:
-                self.further[i] = (source, max(sequence, <int64_t>(<tuple>self.further[i])[1]))
+            known, until, uses = <tuple>self.further[i]
+            if known is source and uses == source.uses:
+                self.further[i] = (source, max(sequence, <int64_t>until), uses)
                 return 0
-        self.further.append((source, sequence))
+        self.further.append((source, sequence, source.uses))
         return 0
+
+    cdef DeviceStream next_awaited(self):
+        """What is to be waited for; None if nothing is. A stream that went back since was done with that."""
+        while self.awaited is not None and self.awaited.uses != self.uses_then:
+            self.await_next()
+        return self.awaited
 
     cdef int await_next(self) except -1:
         """Wait no longer for `awaited`: one of the `further` takes its place."""
         self.awaited, self.until = None, 0
         if self.further:
-            self.awaited, self.until = self.further.pop()
+            self.awaited, self.until, self.uses_then = self.further.pop()
         return 0
 
 
@@ -101,6 +108,20 @@ cdef cu.CUresult record_event(DeviceStream lane, int slot):
     if graph != NULL:
         call(host_nodes, cu.cuGraphDestroy, graph)
     return call(host_nodes, cu.cuEventRecord, lane.ring[slot], lane.handle)
+
+
+cdef cu.CUresult block_on(DeviceStream lane, int64_t sequence):
+    """Wait for the event of `sequence`, which stays meanwhile."""
+    cdef cu.CUevent event = lane.ring[sequence % RING]
+    cdef cu.CUresult code = cu.CUDA_ERROR_NOT_READY
+    lane.sleepers += 1
+    if sequence != lane.fresh:
+        code = call(host_nodes, cu.cuEventQuery, event)
+    if code == cu.CUDA_ERROR_NOT_READY:
+        with nogil:
+            code = cu.cuEventSynchronize(event)
+    lane.sleepers -= 1
+    return code
 
 
 cdef int leave(DeviceStream lane, cu.CUcontext before) except -1:

@@ -53,7 +53,7 @@ cdef class WorkerDriver(CudaDriver):
         if stream.awaited is not None:
             self.lend(1)
             try:
-                while stream.awaited is not None:
+                while stream.next_awaited() is not None:
                     self.wait_done(stream.awaited, stream.until)
                     stream.await_next()
             finally:

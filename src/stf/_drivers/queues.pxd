@@ -21,6 +21,7 @@ cdef class Op:
     cdef int kind
     cdef Stream other
     cdef int64_t sequence
+    cdef int uses  # of the other stream, then
     cdef object body
     cdef Op next
 
@@ -28,6 +29,7 @@ cdef class Stream:
     cdef int index
     cdef int device
     cdef int64_t completed
+    cdef int uses  # how often it was given back, and its numbers began anew
     cdef bint busy
     cdef bint held
     cdef bint blocked

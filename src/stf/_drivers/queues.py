@@ -36,7 +36,7 @@ class Op:
     if not cython.compiled:
 
         def __init__(self):
-            self.kind, self.other, self.sequence, self.body, self.next = 0, None, 0, None, None
+            self.kind, self.other, self.sequence, self.uses, self.body, self.next = 0, None, 0, 0, None, None
 
 
 def make_op(kind, body):
@@ -52,7 +52,7 @@ class Stream:
     def __init__(self, index, device):
         self.index = index
         self.device = device
-        self.completed = 0
+        self.completed = self.uses = 0
         self.busy = False
         self.held = False
         self.blocked = False
@@ -227,6 +227,7 @@ class QueueDriver(Driver):
         op = make_op(WAIT, None)
         op.other = self.streams[other]
         op.sequence = sequence
+        op.uses = op.other.uses
         self.gate.enter()
         try:
             self.push(self.streams[stream], op)
@@ -291,11 +292,13 @@ class QueueDriver(Driver):
         while stream.head is not None:
             op = stream.head
             if op.kind == WAIT:
-                if op.other.completed < op.sequence:
+                went_back: cython.bint = op.uses != op.other.uses  # since then, so it was done with that
+                if not went_back and op.other.completed < op.sequence:
                     stream.blocked = True
                     op.other.waiters.append((op.sequence, stream))
                     return 0
-                self.pass_wait(stream, op)
+                if not went_back:
+                    self.pass_wait(stream, op)
             elif op.kind == RECORD:
                 if not self.reach(stream, op.sequence):
                     stream.busy = True

@@ -26,6 +26,7 @@ cdef class Data:
     cdef public int tiles
     cdef public int recorded  # how many living recordings use it
     cdef public bint is_dropped  # by the user, while they do
+    cdef public bint private  # a loop's or a branch's own: nobody else reads it
     cdef public Data parent
     cdef public list log
     cdef public Span span

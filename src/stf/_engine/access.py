@@ -29,7 +29,7 @@ class Data:
     """The engine's record of one logical data: its layout, its home and its current version."""
 
     if not cython.compiled:
-        readonly = released = is_dropped = False
+        readonly = released = is_dropped = private = False
         home = owner = parent = log = span = None
         tiles = recorded = mark = position = 0
 

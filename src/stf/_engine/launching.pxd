@@ -20,13 +20,16 @@ cdef class Needed:
     cdef int place(self) except -2
     cdef Access access(self)
     cdef bint is_plain(self) except -1
+    cdef bint is_stale(self) except -1
 
 cdef class Needs:
     cdef list uses
     cdef tuple accesses
     cdef bint late
     cdef bint plain
+    cdef list stale
 
+cdef int forget_failures(Engine engine, list stale) except -1
 cdef Needs needs_of(Routine routine, object rebinding)
 cdef int submit_begun(Engine engine, TaskCore task, Routine routine, Needs needs, object values, object rebinding, bint plain) except -1
 cdef bint take_turn(TaskCore task, Routine routine) except -1

@@ -54,6 +54,12 @@ class Needed:
             return False
         return finals is None or (len(finals) == 1 and finals[0] == self.place())
 
+    def is_stale(self):
+        """Whether it is written before it is read, but perhaps not at all."""
+        use = self.use
+        unread: cython.bint = use.conditional and not use.mode & READ
+        return unread or self.core.private or use.origin is self.core.engine.unwritten
+
     def place(self):
         """The first entry, or else where the data is valid afterwards."""
         places = self.entries or self.use.finals or [AFFINE]
@@ -75,7 +81,8 @@ class Needed:
 class Needs:
     """What a launch needs, its accesses, and whether bodies run on the host.
 
-    It is `plain` if a begin and an end with these accesses bring all data and leave them where the work does.
+    It is `plain` if a begin and an end with these accesses bring all data and leave them where the work does. What is
+    `stale` is written before it is read, if it is at all.
     """
 
     def __init__(self, uses, late):
@@ -83,6 +90,8 @@ class Needs:
         self.accesses = tuple([cython.cast(Needed, needed).access() for needed in uses])
         self.late = late
         self.plain = all([cython.cast(Needed, needed).is_plain() for needed in uses])
+        stale = [needed for needed in uses if cython.cast(Needed, needed).is_stale()]
+        self.stale = stale or None
 
 
 def needs_of(routine, rebinding):
@@ -136,6 +145,8 @@ def submit(engine: Engine, task: TaskCore, routine, values=None, rebinding=None)
 def submit_held(engine: Engine, task: TaskCore, routine, values, rebinding):
     """Launch a routine that lives until then."""
     needs = needs_of(routine, rebinding)
+    if needs.stale is not None:
+        forget_failures(engine, needs.stale)
     task.accesses = needs.accesses
     task.is_launch_once = routine.once
     late: cython.bint = needs.late
@@ -225,6 +236,20 @@ def submit_begun(engine: Engine, task: TaskCore, routine, needs, values, rebindi
         engine.gate.leave()
     if engine.blocking and engine.scope is None:
         engine.settle(event)
+    return 0
+
+
+def forget_failures(engine: Engine, stale):
+    """Let data be that a failed launch has spoilt, if none but launches see them: none reads what is left there."""
+    engine.gate.enter()
+    try:
+        for item in stale:
+            core = cython.cast(Needed, item).core
+            outcome = core.version.outcome
+            if (core.private or core.is_dropped) and outcome is not None and outcome.failed() is not None:
+                core.version.outcome = None
+    finally:
+        engine.gate.leave()
     return 0
 
 
