@@ -52,9 +52,9 @@ class Expression:
 
     def submit(self, context: Context, target: Any) -> None:
         """Compute it into `target`, as a task."""
-        reads = {leaf.core.id: leaf for leaf in self.leaves()}
-        for leaf in reads.values():
+        for leaf in (target, *self.leaves()):
             context._check_mine(leaf)
+        reads = {leaf.core.id: leaf for leaf in self.leaves()}
         first = target.rw() if reads.pop(target.core.id, None) is not None else target.write()
         cores = [target.core, *(leaf.core for leaf in reads.values())]
         params = list({id(param): param for param in self.leaves(Param)}.values())

@@ -296,7 +296,9 @@ class TaskGraph(GraphCore):
         """The address of a CUDA graph (CUgraph) that does what a launch does with default values, while this lives.
 
         To look at (``cuGraphDebugDotPrint``), to instantiate, or to make a child of a graph of yours. stf knows nothing
-        of launches that are not its own: the data must be where its launches leave them, and unused meanwhile.
+        of launches that are not its own: nothing else may use the data meanwhile, and each must be where the first task
+        that uses it is, since only a launch of stf's brings it there. So where tasks at several places use the same
+        data, launch the graph with `launch`.
 
         Tasks on the host are host nodes of it. Their bodies may use Python and NumPy but no CUDA, which refuses its
         calls there; those that `launch` runs may. What they raise is told by the context, as ever, or given to

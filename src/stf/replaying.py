@@ -52,7 +52,8 @@ def replay(fn: Any = None, *, static: Iterable[str] = ()) -> Any:
     What the recorded call returned, all calls return: data that the function makes are the same in each of them, and
     hold what the last one computed.
 
-    Python in the function that is no task runs only when it is recorded.
+    Python in the function that is no task runs only when it is recorded. A call that raises while it is recorded runs
+    none of its tasks; one that runs as it is runs those before.
 
     Parameters
     ----------

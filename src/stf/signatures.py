@@ -114,7 +114,7 @@ def key_of(value: Any, around: tuple[int, ...] = ()) -> tuple[Any, Any]:
         return kind, content_of(value, (*around, id(value)))
     try:
         hash(value)
-    except TypeError:
+    except (TypeError, ValueError):  # such as a memoryview that may be written
         return kind, id(value)
     return kind, id(value) if hasattr(value, "__dlpack__") else value  # of which == is an array
 

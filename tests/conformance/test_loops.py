@@ -431,3 +431,13 @@ def test_what_a_failed_launch_left_in_data_of_its_own_spoils_no_later_one(ctx, k
             ctx.fill(x, value)
         launch()
         assert float(out) == expected
+
+
+def test_conditions_and_values_of_two_contexts(ctx, ctx_factory):
+    """Also where the data have the same number in theirs."""
+    other = ctx_factory()
+    s, t = ctx.logical_data_zeros(()), other.logical_data_zeros(())
+    for use in (lambda: t.assign(s + 1), lambda: s.assign(s + t), lambda: other.if_(s < 1).__enter__()):
+        with pytest.raises(stf.ContextMismatchError):
+            use()
+    assert float(s) == 0 and float(t) == 0

@@ -479,3 +479,18 @@ def test_why_a_call_was_not_recorded_is_told(ctx, lX):
     with pytest.raises(stf.TaskStateError):
         step(lX)
     assert "not recorded, since it raised TaskStateError: wait inside" in step.explain()
+
+
+def test_a_writeable_memoryview_is_compared_as_the_object_that_it_is(ctx):
+    x, view = ctx.logical_data_zeros(3), memoryview(bytearray(4))
+
+    @stf.replay
+    def steps(x, view):
+        stf.task(increase)(x)
+
+    def increase(a: stf.ReadWrite):
+        a += 1
+
+    for _ in range(4):
+        steps(x, view)
+    assert x.numpy().tolist() == [4] * 3 and "launched 3 times" in steps.explain()

@@ -193,3 +193,37 @@ def test_the_handle_has_the_default_values_and_launches_have_theirs(run):
                 g.launch(a=7.0)
                 assert y.numpy()[0] == before + 8
                 graph.destroy()
+
+
+def test_what_a_callers_graph_refuses_leaves_nothing(run):
+    @run
+    def body():
+        import gc
+
+        def refused(way):
+            graph = Graph()
+            with pytest.raises(stf.CaptureError, match="cannot be part of a graph of yours"):
+                with stf.context(graph=graph, devices="cuda:0") as ctx:
+                    x, s = ctx.logical_data(np.zeros(4)), ctx.logical_data(np.array(0.0))
+                    with ctx.while_loop(s < 3) if way == "loop" else ctx.if_(s < 3):
+                        scale(s)
+                        ctx.host_launch(x.rw())(lambda a: None)
+            graph.destroy()
+
+        def left():
+            gc.collect()
+            cupy.get_default_memory_pool().free_all_blocks()
+            for _ in range(2):  # who makes a context looks which graphs are gone
+                graph = Graph()
+                with stf.context(graph=graph, devices="cuda:0") as ctx:
+                    scale(ctx.logical_data(np.zeros(4)))
+                graph.destroy()
+                gc.collect()
+            return [fakecuda.counts().get(kind, 0) for kind in ("graphs", "allocations")]
+
+        for way in ("loop", "branch"):
+            refused(way)
+            before = left()
+            for _ in range(10):
+                refused(way)
+            assert left() == before

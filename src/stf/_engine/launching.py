@@ -341,6 +341,7 @@ def run_at_root(engine: Engine, task: TaskCore, routine, values, late, rebinding
     except BaseException as error:
         failure = Failure(task.label(), task.call_site, error, task.written(), True)
         engine.fail(task, failure)
+        failure.forget_frames()
         raise
     return 0
 

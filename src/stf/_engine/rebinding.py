@@ -65,7 +65,8 @@ class Rebinding:
                 if hasattr(body, "refuses") and body.refuses(self.data):
                     raise CaptureError(
                         f"task {body.label} ({body.site}) was recorded as it stands, and cannot be done with other "
-                        f"data; make it a function (@stf.task) or a kernel launch, or record {recording.story} anew"
+                        "data: functions (@stf.task) can whose arguments are one data each, and kernel launches; record "
+                        f"{recording.story} anew, or do without lists of data"
                     )
 
     def reserve(self, engine: Any, task: Any, recording: Any) -> None:
