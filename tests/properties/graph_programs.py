@@ -9,7 +9,9 @@ arrays; the results are compared after each launch, and at the end with what was
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
+import functools
 import os
 import random
 import sys
@@ -42,6 +44,21 @@ def blend(x: stf.Write, y: stf.Read, z: stf.Read, c):
 @stf.task
 def reset(x: stf.Write, c):
     x[...] = c
+
+
+@stf.task
+def answer(x: stf.Write, y: stf.Read, c):
+    return (y * 5 + c) % MODULUS
+
+
+@stf.task
+def both(x: stf.ReadWrite, y: stf.ReadWrite, c):
+    return (x + y * c) % MODULUS, (y + x + 1) % MODULUS
+
+
+@stf.task
+def spoil(x: stf.ReadWrite):
+    raise ValueError("meant")
 
 
 @stf.task
@@ -93,6 +110,14 @@ class Model:
 
     def reset(self, _, i, c):
         self.arrays[i][...] = c
+
+    def answer(self, _, i, j, c):
+        self.arrays[i][...] = (self.arrays[j] * 5 + c) % MODULUS
+
+    def both(self, _, i, j, c):
+        x, y = self.arrays[i].copy(), self.arrays[j].copy()
+        self.arrays[i][...] = (x + y * c) % MODULUS
+        self.arrays[j][...] = (y + x + 1) % MODULUS
 
     def host(self, _, i, j, c):
         self.mix(_, i, j, c)
@@ -181,6 +206,24 @@ class Emitter:
     def reset(self, p, i, c):
         reset.on(self.place(p))(self.data[i], c)
 
+    def answer(self, p, i, j, c):
+        answer.on(self.place(p))(self.data[i], self.data[j], c)
+
+    def both(self, p, i, j, c):
+        both.on(self.place(p))(self.data[i], self.data[j], c)
+
+    def fail(self, i, launch, model):
+        """Launch what may need data that are spoilt; then write all data anew that the user has, as they were."""
+        for step in (lambda: spoil(self.data[i]), launch, self.ctx.synchronize, self.ctx.synchronize):
+            with contextlib.suppress(stf.TaskFailedError):
+                step()
+        for data, known in zip(self.data, model.arrays, strict=True):
+            self.ctx.host_launch(data.write())(lambda x, known=known.copy(): x.__setitem__(..., known))
+        for scalar, known in zip(self.scalars, model.scalars, strict=True):
+            self.ctx.fill(scalar, known)
+        self.start(0)
+        model.start(0)
+
     def host(self, _, i, j, c):
         function = mix_in_graphs if c in self.nodes else mix
         function.on(stf.exec_place.host())(self.data[i], self.data[j], c * self.factor)
@@ -240,7 +283,7 @@ def tree(rng, arrays, scalars, depth, used, host, numbers=False):
     """
     statements = []
     for _ in range(rng.randint(1, 5)):
-        kinds = {"mix": 8, "blend": 5, "reset": 2, "count": 2, "add": 2, "start": 0.3}
+        kinds = {"mix": 8, "blend": 5, "reset": 2, "answer": 1, "both": 1, "count": 2, "add": 2, "start": 0.3}
         if host:
             kinds |= {"host": 2, "call": 1}
         if numbers:
@@ -250,7 +293,7 @@ def tree(rng, arrays, scalars, depth, used, host, numbers=False):
         kind = rng.choices(list(kinds), list(kinds.values()))[0]
         i, j, k = rng.sample(range(arrays), 3)
         p, c = rng.randrange(3), rng.randrange(7)
-        if kind in ("mix", "host", "call"):
+        if kind in ("mix", "host", "call", "answer", "both"):
             statements.append((kind, p, i, j, c))
         elif kind in ("blend", "reset", "count", "add", "start"):
             parts = {"blend": (p, i, j, k, c), "reset": (p, i, c), "count": (p, i, j), "add": (p, j), "start": (c,)}
@@ -305,6 +348,9 @@ def run_program(seed):
         for _ in range(rng.randint(1, 9 if way == "replay" else 4)):
             model.factor = rng.choice([1, 1, 2, 3, 5]) if varied else 1
             model.asked = model.factor if graph is None else 1  # parameters of graphs have no values to ask for
+            if way in ("graph", "replay") and rng.random() < 0.1:
+                launch = graph.launch if graph is not None else functools.partial(function, data, model.factor)
+                emitter.fail(rng.randrange(arrays), launch, model)
             if graph is not None:
                 order = rng.sample(range(arrays), arrays) if rng.random() < 0.4 else list(range(arrays))
                 used = {use.data.id for use in graph._recording.uses}

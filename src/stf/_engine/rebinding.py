@@ -65,8 +65,8 @@ class Rebinding:
                 if hasattr(body, "refuses") and body.refuses(self.data):
                     raise CaptureError(
                         f"task {body.label} ({body.site}) was recorded as it stands, and cannot be done with other "
-                        "data: functions (@stf.task) can whose arguments are one data each, and kernel launches; record "
-                        f"{recording.story} anew, or do without lists of data"
+                        "data: functions (@stf.task) can whose arguments are one data each, and kernel launches; do "
+                        f"without lists of data, or record {recording.story} anew"
                     )
 
     def reserve(self, engine: Any, task: Any, recording: Any) -> None:
