@@ -71,6 +71,11 @@ def increment(s: stf.ReadWrite):
     s += 1
 
 
+def put(content, x):
+    """Write an array."""
+    x[...] = content
+
+
 class Model:
     """The same statements, one after the other, on NumPy arrays."""
 
@@ -218,7 +223,7 @@ class Emitter:
             with contextlib.suppress(stf.TaskFailedError):
                 step()
         for data, known in zip(self.data, model.arrays, strict=True):
-            self.ctx.host_launch(data.write())(lambda x, known=known.copy(): x.__setitem__(..., known))
+            self.ctx.host_launch(data.write())(functools.partial(put, known.copy()))
         for scalar, known in zip(self.scalars, model.scalars, strict=True):
             self.ctx.fill(scalar, known)
         self.start(0)
