@@ -7,9 +7,8 @@ least the width, and whose slices are whole numbers of rows apart.
 
 from __future__ import annotations
 
-import functools
 import itertools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 MAX_PITCH = (1 << 31) - 1
 
@@ -34,8 +33,26 @@ class Plan(NamedTuple):
     offsets: tuple[tuple[int, int], ...]
 
 
-@functools.lru_cache(4096)
+KEPT, KEPT_CALLS = 4096, 1024  # plans that are kept, and the calls of the longest that is
+plans: dict[tuple[Any, ...], Plan] = {}
+
+
 def plan_copy(
+    shape: tuple[int, ...], target_strides: tuple[int, ...], source_strides: tuple[int, ...], itemsize: int
+) -> Plan:
+    """What `make_plan` returns, kept where it is short: an array against its direction takes a call per element."""
+    key = (shape, target_strides, source_strides, itemsize)
+    plan = plans.get(key)
+    if plan is None:
+        plan = make_plan(*key)
+        if len(plan.offsets) <= KEPT_CALLS:
+            if len(plans) >= KEPT:
+                plans.clear()
+            plans[key] = plan
+    return plan
+
+
+def make_plan(
     shape: tuple[int, ...], target_strides: tuple[int, ...], source_strides: tuple[int, ...], itemsize: int
 ) -> Plan:
     """Return how to copy an array of `shape` between two places where it lies with other strides.
