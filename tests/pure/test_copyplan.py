@@ -9,7 +9,6 @@ import pytest
 
 from stf._drivers import copyplan
 
-
 SIZE = 11**4 * 8  # bytes: four axes of at most eleven elements
 
 
