@@ -6,6 +6,7 @@ import ctypes
 import gc
 import os
 import threading
+import time
 import weakref
 
 import cupy
@@ -40,6 +41,7 @@ __all__ = [
     "pytest",
     "stf",
     "threading",
+    "time",
     "weakref",
 ]
 
