@@ -228,13 +228,14 @@ struct Failure {
 template <class Handle, class T>
 struct Table {
     std::map<Handle, shared_ptr<T>> live;
-    Address first;
+    Address first, end;
 
-    explicit Table(Address first) : first(first) {}
+    explicit Table(Address first) : first(first), end(first) {}
 
     Handle add(shared_ptr<T> object) {  // as in CUDA, those that were given back are given out again
-        Address next = first;
-        while (live.count(reinterpret_cast<Handle>(next))) next += 0x40;
+        Address next = live.size() < (end - first) / 0x40 ? first : end;
+        while (next < end && live.count(reinterpret_cast<Handle>(next))) next += 0x40;
+        end = std::max(end, next + 0x40);
         Handle handle = reinterpret_cast<Handle>(next);
         live[handle] = std::move(object);
         return handle;
