@@ -315,10 +315,8 @@ class Task(TaskCore):
     def tell_span(self):
         """Tell the observer how long a body ran in place."""
         start, self.opened_ns = self.opened_ns, 0
-        name = self.symbol or self.kind
-        cython.cast(Engine, self.engine).observer.ran(
-            self.id, name, self.where - 1, self.thread, start, time.perf_counter_ns(), "task"
-        )
+        span = (self.id, self.symbol or self.kind, self.where - 1, self.thread, start, time.perf_counter_ns(), "task")
+        cython.cast(Engine, self.engine).observer.ran(*span)
 
     def abandon(self, error):
         """End a task whose body raised: what it was to write is poisoned."""

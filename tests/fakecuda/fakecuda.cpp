@@ -2754,7 +2754,7 @@ CUresult CUDAAPI cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, std::size_t n, 
 
 CUresult CUDAAPI cuMemcpyHtoD(CUdeviceptr to, const void *from, std::size_t n) {
     ENTER(cuMemcpyHtoD, CONTEXT);
-    return copy_line(call, to, CU_MEMORYTYPE_DEVICE, Address(from), CU_MEMORYTYPE_HOST, n, nullptr);
+    return copy_line(call, to, CU_MEMORYTYPE_DEVICE, Address(from), CU_MEMORYTYPE_HOST, n, nullptr, true);
 }
 
 CUresult CUDAAPI cuMemcpyHtoDAsync(CUdeviceptr to, const void *from, std::size_t n, CUstream stream) {

@@ -554,6 +554,7 @@ def test_kernels(run):
         config.hStream = s
         ok(driver.cuLaunchKernelEx(config, axpy, arguments, 0))
         ok(driver.cuMemcpyDtoHAsync(y.ctypes.data, b, 800, s))
+        ok(driver.cuStreamSynchronize(s))
         assert (y == 1 + 4 * x).all()
 
         @ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_uint))
