@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import weakref
 
@@ -412,7 +413,7 @@ def test_what_a_failed_launch_left_in_data_of_its_own_spoils_no_later_one(ctx, k
     given, out, s = ctx.logical_data_full((), 1.0), ctx.logical_data_zeros(()), ctx.logical_data_zeros(())
     if replayed:
         function = stf.replay(program)
-        launch = lambda: function(given, out, s)  # noqa: E731
+        launch = functools.partial(function, given, out, s)
     else:
         g = ctx.task_graph()
         with g:
