@@ -179,43 +179,54 @@ static void launches(CUgraphExec executable, double *submitted, double *done)
     *done = times[1][LAUNCHES / 2];
 }
 
+enum { ADD, INSTANTIATE, UPDATE, RENEW, RUN, KINDS };
+
 /* Per node: to add it, to run it, to renew it, to make a graph ready (instantiate) and to make one ready that is of the
    shape of another (update), with what their first launches take longer than others. */
-static void graphs(int n)
+static CUgraphExec graph_costs(int n, double costs[KINDS])
 {
-    enum { ADD, INSTANTIATE, UPDATE, RENEW, RUN, KINDS };
-    const char *names[KINDS] = {"graph_add", "graph_instantiate", "graph_update", "graph_renew", "graph_run"};
-    double times[KINDS][REPEAT], start, first, submitted, done;
+    double start, first, submitted, done;
     CUgraphNode *nodes = malloc(n * sizeof *nodes);
-    CUgraphExec executables[REPEAT]; /* kept, as stf keeps them */
     CUDA_KERNEL_NODE_PARAMS params = kernel_node();
     CUgraphExecUpdateResultInfo info;
+    CUgraphExec executable;
+    CUgraph graph = chain(nodes, n, &costs[ADD]), other;
+    DO(cuStreamSynchronize(streams[0]));
+    start = now_us();
+    DO(cuGraphInstantiate(&executable, graph, 0));
+    DO(cuGraphLaunch(executable, streams[0]));
+    first = now_us() - start;
+    launches(executable, &submitted, &done);
+    costs[RUN] = done / n;
+    costs[INSTANTIATE] = (first - submitted) / n;
+    start = now_us();
+    for (int i = 0; i < n; i++)
+        DO(cuGraphExecKernelNodeSetParams(executable, nodes[i], &params));
+    costs[RENEW] = (now_us() - start) / n;
+    DO(cuGraphDestroy(graph));
+    other = chain(nodes, n, &done);
+    start = now_us();
+    DO(cuGraphExecUpdate(executable, other, &info));
+    DO(cuGraphLaunch(executable, streams[0]));
+    costs[UPDATE] = (now_us() - start - submitted) / n;
+    DO(cuStreamSynchronize(streams[0]));
+    DO(cuGraphDestroy(other));
+    free(nodes);
+    return executable;
+}
+
+static void graphs(int n)
+{
+    const char *names[KINDS] = {"graph_add", "graph_instantiate", "graph_update", "graph_renew", "graph_run"};
+    double costs[KINDS], times[KINDS][REPEAT];
+    CUgraphExec executables[REPEAT]; /* kept, as stf keeps them */
     for (int r = 0; r < REPEAT; r++) {
-        CUgraph graph = chain(nodes, n, &times[ADD][r]), other;
-        DO(cuStreamSynchronize(streams[0]));
-        start = now_us();
-        DO(cuGraphInstantiate(&executables[r], graph, 0));
-        DO(cuGraphLaunch(executables[r], streams[0]));
-        first = now_us() - start;
-        launches(executables[r], &submitted, &done);
-        times[RUN][r] = done / n;
-        times[INSTANTIATE][r] = (first - submitted) / n;
-        start = now_us();
-        for (int i = 0; i < n; i++)
-            DO(cuGraphExecKernelNodeSetParams(executables[r], nodes[i], &params));
-        times[RENEW][r] = (now_us() - start) / n;
-        DO(cuGraphDestroy(graph));
-        other = chain(nodes, n, &done);
-        start = now_us();
-        DO(cuGraphExecUpdate(executables[r], other, &info));
-        DO(cuGraphLaunch(executables[r], streams[0]));
-        times[UPDATE][r] = (now_us() - start - submitted) / n;
-        DO(cuStreamSynchronize(streams[0]));
-        DO(cuGraphDestroy(other));
+        executables[r] = graph_costs(n, costs);
+        for (int i = 0; i < KINDS; i++)
+            times[i][r] = costs[i];
     }
     for (int r = 0; r < REPEAT; r++)
         DO(cuGraphExecDestroy(executables[r]));
-    free(nodes);
     for (int i = 0; i < KINDS; i++) {
         qsort(times[i], REPEAT, sizeof times[i][0], ascending);
         printf("%s %.4f\n", names[i], times[i][REPEAT / 2]);
@@ -276,6 +287,16 @@ void raw_graph(int n)
     DO(cuCtxSetCurrent(context));
     DO(cuGraphInstantiate(&launched, chain(nodes, n, &spent), 0));
     free(nodes);
+}
+
+/* Microseconds per node to make a graph of `n` kernels ready, whose executable is kept: by a new one, and by an update. */
+void raw_graph_making(int n, double made[2])
+{
+    double costs[KINDS];
+    DO(cuCtxSetCurrent(context));
+    graph_costs(n, costs);
+    made[0] = costs[INSTANTIATE];
+    made[1] = costs[UPDATE];
 }
 
 /* Microseconds to submit one of `count` launches in a row. */

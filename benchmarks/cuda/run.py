@@ -278,25 +278,25 @@ def graph_rows(raw: dict[str, float]) -> list[dict[str, Any]]:
             add(rows, f"graph_record_{n}", Cost(cost, cost), beside=raw["graph_add"], budget_us=1.0)
         touch_by_hand = launcher_of(touch)
         add(rows, "graph_record_captured", capture_cost(ctx, blocks, touch_by_hand), beside=raw["capture"], budget_us=3)
-        for case, cost in making_costs(ctx, recorded).items():
-            add(rows, case, Cost(cost, cost), beside=raw[case], budget_ratio=1.1)
+        for case, (cost, by_hand) in making_costs(ctx, recorded).items():
+            add(rows, case, Cost(cost, cost), beside=by_hand, budget_ratio=1.1)
         n = 1000
         host().library.raw_graph(n)
         graph = recorded(n)
         launches = launch_costs(ctx, graph.launch)
-        total = launches["_paused"][0].total / n
+        total, by_hand = (cost.total / n for cost in launches["_paused"])
         graph.close()
-        add(rows, "graph_replay", Cost(total, total), beside=raw["graph_run"], budget_ratio=1.05)
+        add(rows, "graph_replay", Cost(total, total), beside=by_hand, budget_ratio=1.05)
 
         @stf.replay
         def steps(data: Any) -> None:
             submit(n)
 
-        calls = launch_costs(ctx, lambda: steps(data))
+        calls = launch_costs(ctx, functools.partial(steps, data))
         steps.close()
         for case, costs in (("graph_launch", launches), ("replay_call", calls)):
             for after, (cost, by_hand) in costs.items():
-                add(rows, case + after, cost, beside=by_hand, budget_us=5.0, added=True)
+                add(rows, case + after, cost, beside=by_hand.submission, budget_us=5.0, added=True)
         add(rows, "graph_renewed_node", renewal_cost(ctx, touch, data), beside=raw["graph_renew"], budget_us=0.5)
         if importlib.util.find_spec("cupy"):  # which computes conditions
             add(rows, "loop_iteration", iteration_cost(ctx, touch, data))
@@ -356,9 +356,14 @@ def capture_cost(ctx: Any, blocks: Callable[[int], None], launch: Callable[[int]
     return Cost(cost, cost)
 
 
-def making_costs(ctx: Any, recorded: Callable[[int], Any]) -> dict[str, float]:
-    """What the first launch as one graph costs more than the next, per node: of a new shape, and of a known one."""
+def making_costs(ctx: Any, recorded: Callable[[int], Any]) -> dict[str, tuple[float, float]]:
+    """What the first launch as one graph costs more than the next, per node: of a new shape, and of a known one.
+
+    In turn with the driver's: (ours, what that takes).
+    """
     times: dict[str, list[float]] = {"graph_instantiate": [], "graph_update": []}
+    by_hand: dict[str, list[float]] = {case: [] for case in times}
+    made_by_hand = (ctypes.c_double * 2)()
     for i in range(2 * REPEAT):
         n = 1000 + i // 2
         graph = recorded(n)
@@ -374,9 +379,12 @@ def making_costs(ctx: Any, recorded: Callable[[int], Any]) -> dict[str, float]:
         graph.close()
         ctx.synchronize()
         times["graph_update" if i % 2 else "graph_instantiate"].append((first - next_) / n * 1e6)
+        host().library.raw_graph_making(n, made_by_hand)
+        for case, cost in zip(by_hand, made_by_hand, strict=True):
+            by_hand[case].append(cost)
     made, updated, *_ = ctx._driver.graph_statistics()
     assert made >= REPEAT and updated >= REPEAT, (made, updated)
-    return {case: statistics.median(costs) for case, costs in times.items()}
+    return {case: (statistics.median(costs), statistics.median(by_hand[case])) for case, costs in times.items()}
 
 
 def recording_cost(recorded: Callable[[int], Any], n: int) -> float:
@@ -394,8 +402,8 @@ def recording_cost(recorded: Callable[[int], Any], n: int) -> float:
     return statistics.median(costs)
 
 
-def launch_costs(ctx: Any, launch: Callable[[], Any]) -> dict[str, tuple[Cost, float]]:
-    """What a launch costs, in turn with the driver's: (ours, what that takes to submit one).
+def launch_costs(ctx: Any, launch: Callable[[], Any]) -> dict[str, tuple[Cost, Cost]]:
+    """What a launch costs, in turn with the driver's: (ours, what that takes).
 
     In rows of a few; and ``"_paused"``, each when the one before is done, so that the host comes back to it.
     """
@@ -403,8 +411,7 @@ def launch_costs(ctx: Any, launch: Callable[[], Any]) -> dict[str, tuple[Cost, f
     for _ in range(10):
         launch()
     counts = {"": ROW, "_paused": 1}
-    costs: dict[str, list[Cost]] = {after: [] for after in counts}
-    by_hand: dict[str, list[float]] = {after: [] for after in counts}
+    costs: dict[str, tuple[list[Cost], list[Cost]]] = {after: ([], []) for after in counts}
     for _ in range(LAUNCHES):
         for after, count in counts.items():
             ctx.synchronize()
@@ -413,14 +420,18 @@ def launch_costs(ctx: Any, launch: Callable[[], Any]) -> dict[str, tuple[Cost, f
                 launch()
             submitted = time.perf_counter()
             ctx.synchronize()
-            costs[after].append(Cost(*((end - start) / count * 1e6 for end in (submitted, time.perf_counter()))))
-            by_hand[after].append(raw.raw_graph_launch(count))
+            done = time.perf_counter()
+            costs[after][0].append(Cost((submitted - start) / count * 1e6, (done - start) / count * 1e6))
+            start = time.perf_counter()
+            submission = raw.raw_graph_launch(count)
             raw.raw_settle()
+            costs[after][1].append(Cost(submission, (time.perf_counter() - start) / count * 1e6))
         host().look(100)
-    return {
-        after: (Cost(*map(statistics.median, zip(*costs[after], strict=True))), statistics.median(by_hand[after]))
-        for after in counts
-    }
+    return {after: (median_of(ours), median_of(by_hand)) for after, (ours, by_hand) in costs.items()}
+
+
+def median_of(costs: list[Cost]) -> Cost:
+    return Cost(*map(statistics.median, zip(*costs, strict=True)))
 
 
 def renewal_cost(ctx: Any, touch: int, data: Any) -> Cost:

@@ -107,18 +107,21 @@ cdef int refuse_capture(int64_t pointer) except -1:
     )
 
 
-def launch_with_extras(uintptr_t function, tuple shape, tuple extras, bytes arguments, uintptr_t stream, str place):
+def launch_with_extras(
+    uintptr_t function, tuple shape, tuple extras, bytes arguments, list offsets, uintptr_t stream, str place
+):
     """Launch a function on a stream whose context is current, perhaps in clusters, cooperative, or overlapping.
 
-    `shape` is (grid, block, shared bytes), seven numbers; `extras` are (cluster or None, two flags).
+    `shape` is (grid, block, shared bytes), seven numbers; `extras` are (cluster or None, two flags). A capture refuses
+    a cooperative kernel whose arguments come as one block, so each is told by its offset in them.
     """
     cdef cu.CUlaunchConfig config
     cdef cu.CUlaunchAttribute attributes[3]
     cdef unsigned int count = 0
-    cdef size_t size = len(arguments)
-    cdef void* extra[5]
-    extra[0], extra[1] = <void*>1, <void*><char*>arguments  # CU_LAUNCH_PARAM_BUFFER_POINTER
-    extra[2], extra[3], extra[4] = <void*>2, <void*>&size, NULL  # CU_LAUNCH_PARAM_BUFFER_SIZE, CU_LAUNCH_PARAM_END
+    cdef void* parameters[4096]  # of a byte each, at least
+    cdef int i
+    for i in range(len(offsets)):
+        parameters[i] = <char*>arguments + <size_t>offsets[i]
     memset(&config, 0, sizeof(config))
     memset(attributes, 0, sizeof(attributes))
     config.gridDimX, config.gridDimY, config.gridDimZ = shape[0], shape[1], shape[2]
@@ -138,7 +141,7 @@ def launch_with_extras(uintptr_t function, tuple shape, tuple extras, bytes argu
         attributes[count].value.programmaticStreamSerializationAllowed = 1
         count += 1
     config.attrs, config.numAttrs = attributes, count
-    code = call(host_nodes, cu.cuLaunchKernelEx, &config, <cu.CUfunction>function, NULL, extra)
+    code = call(host_nodes, cu.cuLaunchKernelEx, &config, <cu.CUfunction>function, parameters, NULL)
     check(code, "cuLaunchKernelEx", place)
 
 

@@ -264,7 +264,8 @@ def launch_with_extras(task, kernel, config, function, block, late):
     shape = (config.gx, config.gy, config.gz, config.bx, config.by, config.bz, config.shared)
     extras = (cluster, cooperative or kernel.extras is not None, overlapping)
     arguments = block.content(kernel.nbytes)
-    task.context._driver.launch_with_extras(function, shape, extras, arguments, stream, task.place_name)
+    driver = task.context._driver
+    driver.launch_with_extras(function, shape, extras, arguments, kernel.offsets, stream, task.place_name)
     return 0
 
 
