@@ -10,6 +10,7 @@ from stf._engine cimport waits
 from stf._engine.submit cimport Engine
 from stf._engine.ports cimport Port
 from stf._engine.task cimport OPEN, TaskCore
+from stf.views cimport fresh_views, group, origins_in, view_at, views_of
 
 cdef object TOKEN
 cdef list tensors_made
@@ -23,7 +24,9 @@ cdef class Body(LateCall):
     cdef object check
     cdef list kinds
     cdef list late
-    cdef readonly list origins  # of a recorded body: (argument, replica, whether it is written, library); None if not known
+    # of a recorded body: (argument, replica, whether it is written, library, which array of the argument's, or -1); None
+    # if not known
+    cdef readonly list origins
     cdef readonly list data  # of a recorded body: the numbers of the data that it works on
     cdef bint ignores
     cdef object around
@@ -65,14 +68,4 @@ cdef int end_now(Engine engine, TaskCore task, Borrowed borrowed, object error) 
 cdef int give_back(Engine engine, TaskCore task, Borrowed borrowed) except -1
 cdef int fail_body(Engine engine, TaskCore task, object error) except -1
 cdef int queue_body(Engine engine, TaskCore task, Body body) except -1
-cdef object view_of(TaskCore task, int index, object lib)
-cdef object view_at(TaskCore task, Replica replica, bint writeable, object lib)
-cdef tuple origin_of(TaskCore task, int position, int index, object lib)
-cdef object remote_view(TaskCore task, Replica replica, bint writeable, object lib)
-cdef int reach_all(TaskCore task) except -1
-cdef int must_reach(TaskCore task, Replica replica) except -1
-cpdef list values_of(TaskCore task, object lib)
-cpdef list views_of(TaskCore task, object lib)
-cdef tuple without_tokens(list views)
-cdef list group(list groups, list views)
 cpdef int submit_body(TaskCore task, object fn, tuple extra, object lib=*) except -1

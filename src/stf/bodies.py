@@ -17,12 +17,13 @@ from stf._engine.late import LateCall
 from stf._engine.values import are_same
 from stf.annotations import Stream
 from stf.closures import check_globals, injections
-from stf.errors import CaptureError, PlaceError, TaskFailedError
+from stf.errors import CaptureError, TaskFailedError
 from stf.interop import adapters
 from stf.interop.current import Borrowed
 from stf.interop.jax_arrays import JaxCopy
 from stf.library_errors import is_out_of_memory, is_uncapturable, uncapturable
 from stf.params import Param
+from stf.parts import Parts
 
 TOKEN: object = adapters.TOKEN
 tensors_made: list = adapters.tensors_made
@@ -31,6 +32,7 @@ log = logging.getLogger("stf")
 if not cython.compiled:
     from stf.closures import snapshot
     from stf.interop.current import borrow
+    from stf.views import fresh_views, group, origins_in, view_at, views_of
 
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
     NEW, OPEN, ENDED = 0, 1, 2
@@ -97,14 +99,20 @@ class Body(LateCall):
         """Work on other data than those that were recorded."""
         arguments = list(self.args)
         written = None if self.written is None else list(self.written)
-        for position, replica, writeable, lib in self.origins:
+        for position, replica, writeable, lib, part in self.origins:
             other = rebinding.replica_for(replica)
-            if other is not replica:
-                view = view_at(self.task, other, writeable, lib)
-                for i in range(0 if written is None else len(written)):
-                    if self.written[i] is self.args[position]:  # another one of those may have been this view
-                        written[i] = view
-                arguments[position] = view
+            if other is replica:
+                continue
+            recorded = self.args[position]
+            view = view_at(self.task, other, writeable, lib)
+            if part >= 0:
+                whole = recorded.like(rebinding.wholes) if arguments[position] is recorded else arguments[position]
+                whole.views[part] = view
+                view = whole
+            for i in range(0 if written is None else len(written)):
+                if self.written[i] is recorded:  # another one of those may have been this view
+                    written[i] = view
+            arguments[position] = view
         self.args, self.written = tuple(arguments), written
 
     def refuses(self, data):
@@ -155,141 +163,11 @@ def make_body(task: TaskCore, fn, args, written, kinds=None, late=None, origins=
     engine = cython.cast("Engine", task.engine)
     if engine.scope is not None:
         body.data = [access.data_id for access in task.accesses]
-        body.origins = origins if late is None else None
+        body.origins = origins
         body.targets = task.targets()
     elif engine.validate:
         body.check = adapters.watch(task)
     return body
-
-
-def fresh_views(task: TaskCore):
-    """(operator, array) of each partial that the task must fill first."""
-    views = []
-    engine = cython.cast("Engine", task.engine)
-    for index in task.fresh_partials():
-        access: Access = task.uses[index]
-        replica: Replica = task.replicas[index]
-        if replica.place != 0 and engine.port.enqueues(replica.place):
-            view = adapters.device_fill(engine, task.slot, replica)
-            if not engine.port.enqueues(task.where):
-                view = view.on_host()
-        else:
-            view = adapters.view(replica, True, "numpy")
-        views.append((access.op, view))
-    return views
-
-
-def view_of(task: TaskCore, index, lib):
-    """The array of one access; `TOKEN` for a token."""
-    replica = task.replica_at(index)
-    return TOKEN if replica is None else view_at(task, replica, task.joined_mode(index) != READ, lib)
-
-
-def view_at(task, replica, writeable, lib):
-    """The array of a replica that a task works on."""
-    engine = cython.cast("Engine", task.engine)
-    if lib is None and task.context is not None:
-        lib = engine.arrays
-    on_device: cython.bint = replica.place != 0 and engine.port.enqueues(replica.place)
-    if on_device and replica.views is not None and not task.remote:
-        view = replica.views.get("cupy" if lib is None else lib)
-        if view is not None:
-            return view
-    if lib is not None and lib == "jax" and replica.layout.interface is None:
-        return jax_copy_of(task, replica)
-    if task.remote and replica.place != engine.affine[task.where] and engine.port.enqueues(1):
-        return remote_view(task, replica, writeable, lib)
-    if on_device:
-        return adapters.device_view(replica, lib, engine.place_numbers[replica.place])
-    if lib is None and task.context is not None and replica.views is not None:
-        view = replica.views.get(writeable)
-        if view is not None:
-            return view
-    return adapters.view(replica, writeable, lib)
-
-
-def jax_copy_of(task, replica):
-    """What makes a JAX array of an access when the body runs."""
-    engine = cython.cast("Engine", task.engine)
-    number: cython.int = engine.place_numbers[replica.place]
-    if number >= 0 and engine.port.enqueues(replica.place):
-        return adapters.jax_copy(task, replica, number)
-    if engine.port.enqueues(task.where):
-        engine.port.drain(task.slot)
-    return adapters.jax_copy(task, replica, -1)
-
-
-def remote_view(task, replica, writeable, lib):
-    """The array of an access to memory elsewhere than where the task runs, on CUDA."""
-    engine = cython.cast("Engine", task.engine)
-    number: cython.int = engine.place_numbers[replica.place]
-    if not engine.port.enqueues(task.where):
-        return adapters.view(replica, writeable, lib) if number < 0 else adapters.device_view(replica, lib, number)
-    if number < 0 and (lib == "numpy" or replica.layout.interface is not None):
-        engine.port.drain(task.slot)  # a body for a device looks at host memory: what is there must have come
-        return adapters.view(replica, writeable, lib)
-    must_reach(task, replica)
-    return adapters.device_view(replica, lib, engine.place_numbers[task.where], True)
-
-
-def reach_all(task):
-    """Raise PlaceError unless a task can use all its data where they are."""
-    for replica in task.held_replicas():
-        must_reach(task, replica)
-    return 0
-
-
-def must_reach(task, replica):
-    """Raise PlaceError unless what a task enqueues can use data where it is; user's memory is pinned for it."""
-    engine = cython.cast("Engine", task.engine)
-    if replica.place == engine.affine[task.where] or not engine.port.enqueues(task.where):
-        return 0
-    engine.enter()
-    try:
-        able = engine.port.may_use(task.where, replica)
-    finally:
-        engine.gate.leave()
-    if not able:
-        raise PlaceError(adapters.story_of_reach(task.label(), task.place_name, replica))
-    return 0
-
-
-def values_of(task: TaskCore, lib):
-    """What a body gets: the arrays of all accesses, in order; data made of several arrays put together."""
-    views: list = views_of(task, lib)
-    return views if task.groups is None else [v() if isinstance(v, Parts) else v for v in group(task.groups, views)]
-
-
-def views_of(task, lib):
-    """The arrays of all accesses, in order."""
-    return [view_of(task, i, lib) for i in range(len(task.accesses))]
-
-
-def without_tokens(views):
-    """What a body gets: a token is nothing."""
-    for view in views:
-        if view is TOKEN:
-            return tuple([each for each in views if each is not TOKEN])
-    return tuple(views)
-
-
-def group(groups, views):
-    """The arrays, with `Parts` in place of those that make up one object."""
-    grouped = []
-    for first, count, rebuild in groups:
-        grouped.append(views[first] if rebuild is None else Parts(rebuild, views[first : first + count]))
-    return grouped
-
-
-class Parts:
-    """The arrays of one object, which is built when their content is there."""
-
-    def __init__(self, rebuild, views):
-        self.rebuild = rebuild
-        self.views = views
-
-    def __call__(self):
-        return self.rebuild(self.views)
 
 
 def submit_body(task: TaskCore, fn, extra, lib=None):
@@ -314,19 +192,13 @@ def submit_body(task: TaskCore, fn, extra, lib=None):
             kinds = [("", "plain")] * len(arguments) + [(name, "keyword") for name, _ in injected]
             arguments += [adapters.inject(kind, task) for _, kind in injected]
         origins = None
-        if engine.scope is not None and task.groups is None and not injected:
-            held = [i for i in range(len(task.accesses)) if task.replica_at(i) is not None]
-            origins = [origin_of(task, position, index, lib) for position, index in enumerate(held)]
+        if engine.scope is not None and ("task" not in [kind for _, kind in injected]):
+            origins = origins_in(task, lib)
         body = make_body(task, fn, arguments, written, kinds, late or None, origins)
     except BaseException:
         take_back(task)
         raise
     submit(task, body)
-
-
-def origin_of(task: TaskCore, position, index, lib):
-    """What an argument of a recorded body is made of: (position, replica, whether it is written, library)."""
-    return (position, task.recorded_replica(index), task.joined_mode(index) != READ, lib)
 
 
 def begin_body(task):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stf.data import LogicalData
@@ -220,3 +220,25 @@ class CompositeData:
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _not_a_value
     __matmul__ = __rmatmul__ = __pow__ = __rpow__ = __neg__ = __iadd__ = __imul__ = __isub__ = _not_a_value
     __array_ufunc__ = None
+
+
+def in_arrays(data: Mapping[Any, Any]) -> tuple[list[tuple[Any, Any]], dict[int, CompositeData]]:
+    """The pairs of a mapping from data to others, of arrays alone; and data made of several by what they stand for.
+
+    Raises
+    ------
+    ValueError
+        Data made of several arrays stand for others, or the other way round.
+    """
+    pairs: list[tuple[Any, Any]] = []
+    wholes = {}
+    for old, new in data.items():
+        if not isinstance(old, CompositeData) and not isinstance(new, CompositeData):
+            pairs.append((old, new))
+            continue
+        kinds = {type(handle.obj) if isinstance(handle, CompositeData) else None for handle in (old, new)}
+        if len(kinds) > 1 or len(old.parts) != len(new.parts):
+            raise ValueError(f"{new!r} cannot stand for {old!r}: give data made of the same arrays")
+        pairs += zip(old.parts, new.parts, strict=True)
+        wholes[id(old)] = new
+    return pairs, wholes

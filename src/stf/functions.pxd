@@ -5,10 +5,11 @@ from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Dat
 from stf._engine.submit cimport Engine
 from stf._engine.task cimport TaskCore
 from stf._engine.values cimport Asked
-from stf.bodies cimport Body, begin_body, end_now, make_body, origin_of, runs_plainly, submit, take_back, view_of
+from stf.bodies cimport Body, begin_body, end_now, make_body, runs_plainly, submit, take_back
 from stf.closures cimport snapshot
 from stf.interop.current cimport Borrowed, borrow
 from stf.tasks cimport ContextCore, Task
+from stf.views cimport origin_of, origins_of, view_of
 
 cdef extern from *:
     """

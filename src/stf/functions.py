@@ -23,12 +23,14 @@ from stf.interop.current import Borrowed
 from stf.interop.jax_arrays import JaxCopy
 from stf.options import name_of, refuse_generator
 from stf.params import refuse_hidden, with_params
+from stf.parts import Parts, leaves
 from stf.tasks import ContextCore, Task
 
 if not cython.compiled:
     from stf._engine.access import make_access
-    from stf.bodies import begin_body, end_now, make_body, origin_of, runs_plainly, submit, take_back, view_of
+    from stf.bodies import begin_body, end_now, make_body, runs_plainly, submit, take_back
     from stf.interop.current import borrow
+    from stf.views import origin_of, origins_of, view_of
 
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
 
@@ -217,7 +219,7 @@ class TaskFunction:
                 if shapes is None or i not in shapes:
                     value = view_of(task, first, lib)
                     if origins is not None and value is not TOKEN:
-                        origins.append(origin_of(task, i, first, lib))
+                        origins.append(origin_of(task, first, lib, i))
                     first += 1
                     if value is TOKEN:
                         value = None
@@ -227,7 +229,9 @@ class TaskFunction:
                     count = leaves(shapes[i])
                     if parameter.mode != READ and (lib or engine.arrays) == "jax":
                         refuse_container(self.symbol, parameter.name)
-                    value = Rebuild([view_of(task, first + k, lib) for k in range(count)], shapes[i])
+                    value = Parts([view_of(task, first + k, lib) for k in range(count)], shapes[i])
+                    if origins is not None:
+                        origins.extend(origins_of(task, first, count, lib, i))
                     first += count
                     late = [i] if late is None else [*late, i]
                 values[i] = value
@@ -439,25 +443,6 @@ def refuse_container(task_name, parameter_name):
     )
 
 
-def rebuild(values, shape):
-    """Build a container again, of arrays this time, from the iterator `values`."""
-    if shape is None:
-        return adapters.drop_token(next(values))
-    kind, what, parts = shape
-    if kind == "plain":
-        return what
-    if kind == "parts":
-        return parts([next(values) for _ in range(what)])
-    items = [rebuild(values, part) for part in parts]
-    if kind == "sequence":
-        return what(*items) if hasattr(what, "_fields") else what(items)
-    if kind == "dict":
-        return dict(zip(what, items, strict=True))
-    if kind == "dataclass":
-        return dataclasses.replace(what[0], **dict(zip(what[1], items, strict=True)))
-    return adapters.object_array(items, what)
-
-
 class BoundTaskFunction:
     """A task function as the method of an object, which becomes its first argument."""
 
@@ -480,27 +465,6 @@ class BoundTaskFunction:
 
     def __getattr__(self, name):
         return getattr(self.function, name)
-
-
-def leaves(shape):
-    """How many accesses a container takes."""
-    if shape is None:
-        return 1
-    kind, what, parts = shape
-    if kind == "plain":
-        return 0
-    return what if kind == "parts" else sum(leaves(part) for part in parts)
-
-
-class Rebuild:
-    """A container whose arrays are known and that is built when the body runs: its content counts by then."""
-
-    def __init__(self, values, shape):
-        self.values = values
-        self.shape = shape
-
-    def __call__(self):
-        return rebuild(iter(self.values), self.shape)
 
 
 def read_annotation(fn, name, parameter):

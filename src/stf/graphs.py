@@ -15,6 +15,7 @@ from stf._engine import origins, playing, recordings, turns
 from stf._engine.access import DataHandle
 from stf._engine.rebinding import Rebinding
 from stf._engine.routines import Branch, Flag, Repeat, While
+from stf.composite import in_arrays
 from stf.conditions import Condition, is_operand
 from stf.epochs import GraphScope
 from stf.errors import CaptureError, ContextClosedError, GraphClosedError, TaskStateError
@@ -267,8 +268,9 @@ class TaskGraph(GraphCore):
             )
         if self._recording.holders:
             raise CaptureError(f"graph '{self.name}' is part of another one, which has its memory; record it once more")
-        cores = {}
-        for old, new in data.items():
+        cores: dict[int, Any] = {}
+        pairs, wholes = in_arrays(data)
+        for old, new in pairs:
             for handle in (old, new):
                 context._check_mine(handle)
             if old is new:
@@ -287,7 +289,7 @@ class TaskGraph(GraphCore):
             raise ValueError(
                 f"graph '{self.name}' was given the same data twice; different data stand for different ones"
             )
-        rebinding = Rebinding(cores)
+        rebinding = Rebinding(cores, wholes)
         rebinding.must_suit(self._recording)
         return rebinding
 

@@ -111,12 +111,13 @@ class Teller:
         """A body that Python runs."""
         if not isinstance(body, Body):
             return self.function(getattr(body, "body", None) or body)
-        arrays = {} if body.origins is None else {origin[0]: origin[1:] for origin in body.origins}
+        arrays: dict[int, list[Any]] = {}
+        for position, replica, is_written, library, _ in body.origins or ():
+            arrays.setdefault(position, []).append((self.replica(replica), is_written, library))
         given: list[Any] = []
         for position, value in enumerate(body.args):
             if position in arrays:
-                replica, is_written, library = arrays[position]
-                given.append((self.replica(replica), is_written, library))
+                given.append(arrays[position])
             elif body.origins is None and hasattr(value, "dtype") and hasattr(value, "shape"):
                 given.append((value.dtype, value.shape))  # of data that are told below
             else:

@@ -6,7 +6,8 @@ from stf._engine.submit cimport Engine
 from stf._engine.task cimport ENDED, NEW, OPEN, TaskCore, stf_call_site_outside
 
 from stf.interop.current cimport Borrowed, borrow
-from stf.bodies cimport end_recorded, give_back, must_reach, submit_body, values_of, view_of, without_tokens
+from stf.bodies cimport end_recorded, give_back, submit_body
+from stf.views cimport fresh_views, must_reach, values_of, view_of, without_tokens
 
 cdef object TOKEN
 cdef str FOLDER

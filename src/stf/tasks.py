@@ -22,7 +22,6 @@ from stf._engine.failures import Failure
 from stf._engine.submit import Engine
 from stf._engine.task import TaskCore
 from stf.annotations import Stream
-from stf.bodies import fresh_views, submit_body, values_of
 from stf.errors import PlaceError, TaskStateError
 from stf.interop import adapters
 from stf.interop.current import Borrowed, without_grad
@@ -30,8 +29,9 @@ from stf.library_errors import is_uncapturable, uncapturable
 from stf.options import name_of, refuse_name
 
 if not cython.compiled:
-    from stf.bodies import end_recorded, give_back, must_reach, view_of, without_tokens
+    from stf.bodies import end_recorded, give_back, submit_body
     from stf.interop.current import borrow
+    from stf.views import fresh_views, must_reach, values_of, view_of, without_tokens
 
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
     NEW, OPEN, ENDED = 0, 1, 2

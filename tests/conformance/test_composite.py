@@ -268,3 +268,49 @@ def test_what_stands_before_a_mistake_is_added(ctx, csr):
         assert len(task) == 2
         matrix, vector = task.arrays()
         assert matrix.shape == (2, 3) and vector.shape == (3,)
+
+
+# -- graphs ----------------------------------------------------------------------------------------------------------
+
+
+@stf.task
+def scale_all(several: stf.ReadWrite, k):
+    assert [a.shape for a in several] == [(2, several[0].shape[1])] * len(several)
+    for a in several:
+        a.data *= k
+
+
+def test_other_data_of_several_arrays_in_a_launch(ctx, csr):
+    """The body gets what the other data are, alone and in a list."""
+    wider = scipy.sparse.csr_array((csr.data * 10, csr.indices, csr.indptr), (2, 5))
+    lA, lB, lC = ctx.logical_data(csr), ctx.logical_data(wider), ctx.logical_data(csr * 100)
+    shapes = []
+    g = ctx.task_graph()
+    with g:
+        scale(lA, 2)
+        scale_all([lA], 3)
+        ctx.host_launch(lA.read())(lambda a: shapes.append(a.shape))
+    for lOther in (lA, lB, lA, lC):
+        g.launch({lA: lOther})
+    assert lA.numpy().data.tolist() == [36, 72, 108]
+    assert lB.numpy().data.tolist() == [60, 120, 180] and lB.numpy().shape == (2, 5)
+    assert lC.numpy().data.tolist() == [600, 1200, 1800]
+    ctx.synchronize()
+    assert shapes == [(2, 3), (2, 5), (2, 3), (2, 3)]
+
+
+def test_other_data_of_several_arrays_that_do_not_fit(ctx, csr):
+    lA, lX = ctx.logical_data(csr), ctx.logical_data(np.ones(3))
+    g = ctx.task_graph()
+    with g:
+        scale(lA, 2)
+        ctx.fill(lX, 1)
+    pair = ctx.logical_data(Pair(np.ones(3), np.ones(2)))
+    for data in ({lA: lX}, {lX: lA}, {lA: pair}):
+        with pytest.raises(ValueError, match="cannot stand for .*: give data made of the same arrays"):
+            g.launch(data)
+    longer = ctx.logical_data(scipy.sparse.csr_array(np.ones((2, 3))))
+    with pytest.raises(ValueError, match="cannot stand for .*: give data of the same shape and dtype"):
+        g.launch({lA: longer})
+    g.launch()
+    assert lA.numpy().data.tolist() == [2, 4, 6]

@@ -377,6 +377,54 @@ def test_data_that_cannot_stand_for_others(ctx):
     assert lX.numpy().tolist() == [1] * 4
 
 
+@stf.task
+def spread(xs: stf.ReadWrite, *ys: stf.Read, by=1.0, **named: stf.ReadWrite):
+    for x in xs["all"]:
+        for y in ys:
+            x += by * y
+    for k, x in enumerate(named.values()):
+        x += k + 1
+
+
+@stf.task
+def on_stream(x: stf.ReadWrite, stream: stf.Stream):
+    x += 1
+
+
+@stf.task
+def asks(task: stf.Task, x: stf.ReadWrite):
+    x += 1
+
+
+def test_containers_of_other_data(ctx):
+    """Lists, dicts, *parts and **named take other data one by one; so does a function that takes its stream."""
+    data = {name: ctx.logical_data_full(3, 10.0 * k, name=name) for k, name in enumerate("abcdef")}
+    expected = {name: 10.0 * k for k, name in enumerate("abcdef")}
+    g = ctx.task_graph()
+    by = g.param("by", 1.0)
+    with g:
+        spread({"all": [data["a"], data["b"]]}, data["c"], data["d"], by=by, last=data["e"])
+        on_stream(data["a"])
+    for a, b, c, e, value in ["abce1", "fbce1", "bafc2", "abce3", "bfae3", "abcf1", "abce1"]:
+        g.launch({data[x]: data[y] for x, y in zip("abce", (a, b, c, e), strict=True)}, by=float(value))
+        added = float(value) * (expected[c] + expected["d"])
+        expected[a] += added + 1
+        expected[b] += added
+        expected[e] += 1
+        assert {name: x.numpy()[0] for name, x in data.items()} == expected
+
+
+def test_a_function_that_takes_itself_takes_no_other_data(ctx, lX, lY):
+    g = ctx.task_graph()
+    with g:
+        asks(lX)
+    before = lX.numpy()
+    with pytest.raises(stf.CaptureError, match="task 'asks' .* that do not take themselves .*graph 'graph' anew"):
+        g.launch({lX: lY})
+    g.launch()
+    assert (lX.numpy() == before + 1).all()
+
+
 def test_a_with_block_is_done_with_what_it_was_recorded_with(ctx):
     if not is_cuda(ctx):
         pytest.skip("on a CPU with-blocks are not recorded")

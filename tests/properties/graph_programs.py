@@ -57,6 +57,15 @@ def both(x: stf.ReadWrite, y: stf.ReadWrite, c):
 
 
 @stf.task
+def gather(xs: stf.ReadWrite, *ys: stf.Read, c):
+    for x in xs["all"]:
+        x *= 2
+        for y in ys:
+            x += y * c
+        x %= MODULUS
+
+
+@stf.task
 def spoil(x: stf.ReadWrite):
     raise ValueError("meant")
 
@@ -123,6 +132,9 @@ class Model:
         x, y = self.arrays[i].copy(), self.arrays[j].copy()
         self.arrays[i][...] = (x + y * c) % MODULUS
         self.arrays[j][...] = (y + x + 1) % MODULUS
+
+    def gather(self, _, i, j, k, c):
+        self.arrays[i][...] = (self.arrays[i] * 2 + (self.arrays[j] + self.arrays[k]) * c) % MODULUS
 
     def host(self, _, i, j, c):
         self.mix(_, i, j, c)
@@ -217,6 +229,9 @@ class Emitter:
     def both(self, p, i, j, c):
         both.on(self.place(p))(self.data[i], self.data[j], c)
 
+    def gather(self, p, i, j, k, c):
+        gather.on(self.place(p))({"all": [self.data[i]]}, self.data[j], self.data[k], c=c)
+
     def fail(self, i, launch, model):
         """Launch what may need data that are spoilt; then write all data anew that the user has, as they were."""
         for step in (lambda: spoil(self.data[i]), launch, self.ctx.synchronize, self.ctx.synchronize):
@@ -288,7 +303,17 @@ def tree(rng, arrays, scalars, depth, used, host, numbers=False):
     """
     statements = []
     for _ in range(rng.randint(1, 5)):
-        kinds = {"mix": 8, "blend": 5, "reset": 2, "answer": 1, "both": 1, "count": 2, "add": 2, "start": 0.3}
+        kinds = {
+            "mix": 8,
+            "blend": 5,
+            "reset": 2,
+            "answer": 1,
+            "both": 1,
+            "gather": 1,
+            "count": 2,
+            "add": 2,
+            "start": 0.3,
+        }
         if host:
             kinds |= {"host": 2, "call": 1}
         if numbers:
@@ -300,8 +325,15 @@ def tree(rng, arrays, scalars, depth, used, host, numbers=False):
         p, c = rng.randrange(3), rng.randrange(7)
         if kind in ("mix", "host", "call", "answer", "both"):
             statements.append((kind, p, i, j, c))
-        elif kind in ("blend", "reset", "count", "add", "start"):
-            parts = {"blend": (p, i, j, k, c), "reset": (p, i, c), "count": (p, i, j), "add": (p, j), "start": (c,)}
+        elif kind in ("blend", "gather", "reset", "count", "add", "start"):
+            parts = {
+                "blend": (p, i, j, k, c),
+                "gather": (p, i, j, k, c),
+                "reset": (p, i, c),
+                "count": (p, i, j),
+                "add": (p, j),
+                "start": (c,),
+            }
             statements.append((kind, *parts[kind]))
         elif kind in ("asks", "fills", "sets"):
             statements.append((kind, *{"asks": (p, i, j, rng.randrange(4)), "fills": (i,), "sets": ()}[kind]))

@@ -11,10 +11,14 @@ READ = 1  # of modes
 
 
 class Rebinding:
-    """Other data, of the same layout, for one launch: `data` are they, by the number of what they stand for."""
+    """Other data, of the same layout, for one launch: `data` are they, by the number of what they stand for.
 
-    def __init__(self, data: dict[int, Any]) -> None:
+    `wholes` are data made of several arrays, by the identity of what they stand for; their arrays are among `data`.
+    """
+
+    def __init__(self, data: dict[int, Any], wholes: dict[int, Any]) -> None:
         self.data = data
+        self.wholes = wholes
         self.reserved: list[Any] = []
         self.cores: list[Any] = []  # of the data that are reserved
         self.replicas: dict[int, Any] = {}  # by the identity of those that were recorded
@@ -65,8 +69,8 @@ class Rebinding:
                 if hasattr(body, "refuses") and body.refuses(self.data):
                     raise CaptureError(
                         f"task {body.label} ({body.site}) was recorded as it stands, and cannot be done with other "
-                        "data: functions (@stf.task) can whose arguments are one data each, and kernel launches; do "
-                        f"without lists of data, or record {recording.story} anew"
+                        "data: functions (@stf.task) that do not take themselves (stf.Task) and kernel launches can; "
+                        f"use one of these, or record {recording.story} anew"
                     )
 
     def reserve(self, engine: Any, task: Any, recording: Any) -> None:

@@ -6,7 +6,7 @@ from stf._engine.instances cimport Replica
 from stf._engine.submit cimport Engine
 from stf._engine.task cimport ENDED, NEW, OPEN, TaskCore
 from stf._engine.values cimport Asked
-from stf.bodies cimport reach_all
+from stf.views cimport reach_all
 from stf.tasks cimport ContextCore, Task
 
 cdef class Kernel:

@@ -28,7 +28,7 @@ from stf.params import Param
 from stf.tasks import ContextCore, Task
 
 if not cython.compiled:
-    from stf.bodies import reach_all
+    from stf.views import reach_all
 
     NEW, OPEN, ENDED = 0, 1, 2
 

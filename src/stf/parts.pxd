@@ -1,0 +1,1 @@
+# Compiled: what is here runs with each task whose arguments are containers.

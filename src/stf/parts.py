@@ -1,0 +1,68 @@
+"""What bodies get that is made of several arrays: containers of data, and data of several arrays."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from stf.interop import adapters
+
+
+class Parts:
+    """The arrays of one object, which `shape` describes; it is built when the body runs: its content counts by then.
+
+    A shape is None for one array, or (kind, what, the shapes of its parts); see `rebuild`.
+    """
+
+    def __init__(self, views, shape):
+        self.views = views
+        self.shape = shape
+
+    def __call__(self):
+        return rebuild(iter(self.views), self.shape)
+
+    def like(self, wholes):
+        """The same of arrays that may be changed, and of other data of several arrays than those that it was made of.
+
+        `wholes` are these, by the identity of what they stand for.
+        """
+        return Parts(list(self.views), with_others(self.shape, wholes) if wholes else self.shape)
+
+
+def rebuild(values, shape):
+    """Build a container again, of arrays this time, from the iterator `values`."""
+    if shape is None:
+        return adapters.drop_token(next(values))
+    kind, what, parts = shape
+    if kind == "plain":
+        return what
+    if kind == "parts":
+        return parts([next(values) for _ in range(what)])
+    items = [rebuild(values, part) for part in parts]
+    if kind == "sequence":
+        return what(*items) if hasattr(what, "_fields") else what(items)
+    if kind == "dict":
+        return dict(zip(what, items, strict=True))
+    if kind == "dataclass":
+        return dataclasses.replace(what[0], **dict(zip(what[1], items, strict=True)))
+    return adapters.object_array(items, what)
+
+
+def leaves(shape):
+    """How many accesses a container takes."""
+    if shape is None:
+        return 1
+    kind, what, parts = shape
+    if kind == "plain":
+        return 0
+    return what if kind == "parts" else sum(leaves(part) for part in parts)
+
+
+def with_others(shape, wholes):
+    """The shape with other data of several arrays in place of some."""
+    if shape is None or shape[0] == "plain":
+        return shape
+    kind, what, parts = shape
+    if kind != "parts":
+        return (kind, what, [with_others(part, wholes) for part in parts])
+    other = wholes.get(id(getattr(parts, "__self__", None)))
+    return shape if other is None else (kind, what, other.rebuild)

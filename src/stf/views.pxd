@@ -1,0 +1,21 @@
+cimport cython
+from stf._engine.access cimport READ, Access
+from stf._engine.instances cimport Replica
+from stf._engine.submit cimport Engine
+from stf._engine.task cimport TaskCore
+
+cdef object TOKEN
+
+cpdef list fresh_views(TaskCore task)
+cdef object view_of(TaskCore task, int index, object lib)
+cdef object view_at(TaskCore task, Replica replica, bint writeable, object lib)
+cdef object remote_view(TaskCore task, Replica replica, bint writeable, object lib)
+cdef int reach_all(TaskCore task) except -1
+cdef int must_reach(TaskCore task, Replica replica) except -1
+cpdef list values_of(TaskCore task, object lib)
+cpdef list views_of(TaskCore task, object lib)
+cdef tuple without_tokens(list views)
+cdef list group(list groups, list views)
+cdef list origins_in(TaskCore task, object lib)
+cdef list origins_of(TaskCore task, int first, int count, object lib, int position)
+cdef tuple origin_of(TaskCore task, int index, object lib, int position, int part=*)

@@ -1,0 +1,167 @@
+"""Views: the arrays of a task, as its body gets them, and what those of a recorded one are made of."""
+
+from __future__ import annotations
+
+try:
+    import cython
+except ImportError:
+    from stf import _cython as cython  # type: ignore[no-redef]
+
+from stf._engine.access import Access
+from stf.errors import PlaceError
+from stf.interop import adapters
+from stf.parts import Parts
+
+TOKEN: object = adapters.TOKEN
+
+if not cython.compiled:
+    READ = 1
+
+
+def fresh_views(task: TaskCore):
+    """(operator, array) of each partial that the task must fill first."""
+    views = []
+    engine = cython.cast("Engine", task.engine)
+    for index in task.fresh_partials():
+        access: Access = task.uses[index]
+        replica: Replica = task.replicas[index]
+        if replica.place != 0 and engine.port.enqueues(replica.place):
+            view = adapters.device_fill(engine, task.slot, replica)
+            if not engine.port.enqueues(task.where):
+                view = view.on_host()
+        else:
+            view = adapters.view(replica, True, "numpy")
+        views.append((access.op, view))
+    return views
+
+
+def view_of(task: TaskCore, index, lib):
+    """The array of one access; `TOKEN` for a token."""
+    replica = task.replica_at(index)
+    return TOKEN if replica is None else view_at(task, replica, task.joined_mode(index) != READ, lib)
+
+
+def view_at(task, replica, writeable, lib):
+    """The array of a replica that a task works on."""
+    engine = cython.cast("Engine", task.engine)
+    if lib is None and task.context is not None:
+        lib = engine.arrays
+    on_device: cython.bint = replica.place != 0 and engine.port.enqueues(replica.place)
+    if on_device and replica.views is not None and not task.remote:
+        view = replica.views.get("cupy" if lib is None else lib)
+        if view is not None:
+            return view
+    if lib is not None and lib == "jax" and replica.layout.interface is None:
+        return jax_copy_of(task, replica)
+    if task.remote and replica.place != engine.affine[task.where] and engine.port.enqueues(1):
+        return remote_view(task, replica, writeable, lib)
+    if on_device:
+        return adapters.device_view(replica, lib, engine.place_numbers[replica.place])
+    if lib is None and task.context is not None and replica.views is not None:
+        view = replica.views.get(writeable)
+        if view is not None:
+            return view
+    return adapters.view(replica, writeable, lib)
+
+
+def jax_copy_of(task, replica):
+    """What makes a JAX array of an access when the body runs."""
+    engine = cython.cast("Engine", task.engine)
+    number: cython.int = engine.place_numbers[replica.place]
+    if number >= 0 and engine.port.enqueues(replica.place):
+        return adapters.jax_copy(task, replica, number)
+    if engine.port.enqueues(task.where):
+        engine.port.drain(task.slot)
+    return adapters.jax_copy(task, replica, -1)
+
+
+def remote_view(task, replica, writeable, lib):
+    """The array of an access to memory elsewhere than where the task runs, on CUDA."""
+    engine = cython.cast("Engine", task.engine)
+    number: cython.int = engine.place_numbers[replica.place]
+    if not engine.port.enqueues(task.where):
+        return adapters.view(replica, writeable, lib) if number < 0 else adapters.device_view(replica, lib, number)
+    if number < 0 and (lib == "numpy" or replica.layout.interface is not None):
+        engine.port.drain(task.slot)  # a body for a device looks at host memory: what is there must have come
+        return adapters.view(replica, writeable, lib)
+    must_reach(task, replica)
+    return adapters.device_view(replica, lib, engine.place_numbers[task.where], True)
+
+
+def reach_all(task):
+    """Raise PlaceError unless a task can use all its data where they are."""
+    for replica in task.held_replicas():
+        must_reach(task, replica)
+    return 0
+
+
+def must_reach(task, replica):
+    """Raise PlaceError unless what a task enqueues can use data where it is; user's memory is pinned for it."""
+    engine = cython.cast("Engine", task.engine)
+    if replica.place == engine.affine[task.where] or not engine.port.enqueues(task.where):
+        return 0
+    engine.enter()
+    try:
+        able = engine.port.may_use(task.where, replica)
+    finally:
+        engine.gate.leave()
+    if not able:
+        raise PlaceError(adapters.story_of_reach(task.label(), task.place_name, replica))
+    return 0
+
+
+def values_of(task: TaskCore, lib):
+    """What a body gets: the arrays of all accesses, in order; data made of several arrays put together."""
+    views: list = views_of(task, lib)
+    return views if task.groups is None else [v() if isinstance(v, Parts) else v for v in group(task.groups, views)]
+
+
+def views_of(task, lib):
+    """The arrays of all accesses, in order."""
+    return [view_of(task, i, lib) for i in range(len(task.accesses))]
+
+
+def without_tokens(views):
+    """What a body gets: a token is nothing."""
+    for view in views:
+        if view is TOKEN:
+            return tuple([each for each in views if each is not TOKEN])
+    return tuple(views)
+
+
+def group(groups, views):
+    """The arrays, with `Parts` in place of those that make up one object."""
+    grouped = []
+    for first, count, rebuild in groups:
+        whole = None if rebuild is None else Parts(views[first : first + count], ("parts", count, rebuild))
+        grouped.append(views[first] if whole is None else whole)
+    return grouped
+
+
+def origins_in(task: TaskCore, lib):
+    """What the arguments of a recorded body are made of, which come in the order of its accesses."""
+    found = []
+    position = 0
+    for first, count, rebuild in task.groups or [(i, 1, None) for i in range(len(task.accesses))]:
+        if rebuild is not None:
+            found.extend(origins_of(task, first, count, lib, position))
+        elif task.replica_at(first) is not None:
+            found.append(origin_of(task, first, lib, position))
+        else:
+            continue
+        position += 1
+    return found
+
+
+def origins_of(task, first, count, lib, position):
+    """What an argument of several arrays is made of; tokens are nothing."""
+    return [
+        origin_of(task, first + part, lib, position, part)
+        for part in range(count)
+        if task.replica_at(first + part) is not None
+    ]
+
+
+def origin_of(task: TaskCore, index, lib, position, part=-1):
+    """What an argument of a recorded body is made of, or one part of it; see `Body.origins`."""
+    return (position, task.recorded_replica(index), task.joined_mode(index) != READ, lib, part)
