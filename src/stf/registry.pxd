@@ -64,6 +64,8 @@ cdef object register(Registering context, object obj, object data_place, object 
 cdef Entry entry_of(tuple memory)
 cdef bint is_dropping(Data data) except -1
 cdef object new_handle(Data core)
+cdef object known_data(Engine engine, Registry registry, Entry wanted)
+cdef object reference_to(object handle)
 cdef int place_of(object context, Engine engine, tuple memory, object data_place) except -1
 cdef dict last_uses(Engine engine, Registry registry, Entry entry, object name)
 cdef bint is_live(Engine engine, Data data) except -1

@@ -308,7 +308,7 @@ def register(context: Registering, obj, data_place, label, write_back, readonly)
         if data_place is not None:
             context.check_memory_is_at(obj, Memory(*memory), data_place)
         if engine.validate and config.validate:
-            memory = cython.cast(tuple, unprotected(registry, Memory(*memory)))
+            memory = cython.cast(tuple, unprotected(engine, registry, Memory(*memory)))
         if engine.epoch is not None and engine.dropped:
             engine.epoch.step_out()
         engine.enter()  # what the user dropped is released, before memory is compared
@@ -317,7 +317,7 @@ def register(context: Registering, obj, data_place, label, write_back, readonly)
         seen: cython.longlong = registry.added
         before = NOTHING
         if not registry.is_free(entry):
-            known = registry.find(entry)
+            known = known_data(engine, registry, entry)
             if known is not None:
                 return check_same(known, readonly, write_back)
             before = last_uses(engine, registry, entry, label)
@@ -339,11 +339,37 @@ def entry_of(memory):
     return entry
 
 
-def unprotected(registry: Registry, memory):
+def known_data(engine: Engine, registry: Registry, wanted: Entry):
+    """The handle of the data that has exactly this memory, or None; data that only recordings hold get one again."""
+    handle = registry.find(wanted)
+    if handle is not None:
+        return handle
+    engine.enter()
+    try:
+        for ident in registry.overlapping(wanted):
+            data: Data = engine.coherency.data.get(ident)
+            if data is not None and data.is_dropped and not data.released and is_dropping(data):
+                entry: Entry = data.span
+                if entry.is_same(wanted):
+                    handle = new_handle(data)
+                    entry.handle = reference_to(handle)
+                    data.is_dropped = False
+                    return handle
+    finally:
+        engine.gate.leave()
+    return None
+
+
+def reference_to(handle):
+    """A weak reference."""
+    return PyWeakref_NewRef(handle, None) if cython.compiled else ref(handle)
+
+
+def unprotected(engine: Engine, registry: Registry, memory):
     """What an array was before its registration made it read-only (STF_VALIDATE)."""
     if memory.readonly:
         writeable = memory._replace(readonly=False)
-        known = registry.find(entry_of(cython.cast(tuple, writeable)))
+        known = known_data(engine, registry, entry_of(cython.cast(tuple, writeable)))
         if known is not None and isinstance(known.core.owner, Protected):
             return writeable
     return memory
@@ -366,9 +392,11 @@ def last_uses(engine: Engine, registry: Registry, entry: Entry, name):
                 engine.epoch.step_out()  # it goes when what was gathered is launched
                 if not clash.recorded:
                     return None
+            by_whom = ", which a recorded graph or function uses" if clash.is_dropped else ""
+            remedy = "close() that" if clash.is_dropped else "release the other"
             raise ValueError(
                 f"the memory of {name or 'this array'} ({entry.layout.dtype}, shape {entry.layout.shape}) overlaps "
-                f"that of {clash.describe()}; register one array and split it with tiles(), or release the other first"
+                f"that of {clash.describe()}{by_whom}; register one array and split it with tiles(), or {remedy} first"
             )
         if clash is not None:
             engine.patiently(release.settle, [clash])  # its content may still turn out poisoned
@@ -428,7 +456,7 @@ def new_data(
             if last is not None:
                 core.version.writers.update(last)  # somebody else had the memory before
     entry.ident = core.id
-    entry.handle = PyWeakref_NewRef(handle, None) if cython.compiled else ref(handle)
+    entry.handle = reference_to(handle)
     if not registry.add(entry, before, seen):
         return None
     core.write_back = write_back and not core.readonly

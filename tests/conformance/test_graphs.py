@@ -440,6 +440,44 @@ def test_a_with_block_is_done_with_what_it_was_recorded_with(ctx):
     assert lX.numpy().tolist() == [1] * 4 and other.numpy().tolist() == [0] * 4
 
 
+def test_data_that_only_a_graph_holds_are_registered_again(ctx):
+    """The same memory is the same data, also where their user has dropped them in between."""
+    X = np.zeros((2, 3))
+
+    def record():
+        lX = ctx.logical_data(X, name="X")
+        g = ctx.task_graph("held")
+        with g:
+            add(lX, lX)
+        return g
+
+    @stf.task
+    def increment(x: stf.ReadWrite):
+        x += 1
+
+    g = record()
+    g.launch()
+    for _ in range(2):
+        lX = ctx.logical_data(X)
+        assert lX.name == "X"
+        increment(lX)
+        g.launch()
+        del lX
+        with pytest.raises(ValueError, match=r"that of logical data 'X' .* recorded graph or .*close\(\) that first"):
+            ctx.logical_data(X[1])
+    lX = ctx.logical_data(X)
+    assert (lX.numpy() == 6).all()
+    g.close()
+    increment(lX)
+    assert ctx.logical_data(X) is lX
+    del lX
+    lX = ctx.logical_data(X[1])
+    assert lX.numpy().tolist() == [7, 7, 7]
+    del lX
+    ctx.finalize()
+    assert (X == 7).all()
+
+
 # -- graphs in graphs ---------------------------------------------------------------------------------------------------
 
 
