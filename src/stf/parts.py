@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from stf.interop import adapters
 
@@ -13,14 +15,14 @@ class Parts:
     A shape is None for one array, or (kind, what, the shapes of its parts); see `rebuild`.
     """
 
-    def __init__(self, views, shape):
+    def __init__(self, views: list[Any], shape: Any) -> None:
         self.views = views
         self.shape = shape
 
-    def __call__(self):
+    def __call__(self) -> Any:
         return rebuild(iter(self.views), self.shape)
 
-    def like(self, wholes):
+    def like(self, wholes: Mapping[int, Any]) -> Parts:
         """The same of arrays that may be changed, and of other data of several arrays than those that it was made of.
 
         `wholes` are these, by the identity of what they stand for.
@@ -28,7 +30,7 @@ class Parts:
         return Parts(list(self.views), with_others(self.shape, wholes) if wholes else self.shape)
 
 
-def rebuild(values, shape):
+def rebuild(values: Iterator[Any], shape: Any) -> Any:
     """Build a container again, of arrays this time, from the iterator `values`."""
     if shape is None:
         return adapters.drop_token(next(values))
@@ -47,7 +49,7 @@ def rebuild(values, shape):
     return adapters.object_array(items, what)
 
 
-def leaves(shape):
+def leaves(shape: Any) -> int:
     """How many accesses a container takes."""
     if shape is None:
         return 1
@@ -57,7 +59,7 @@ def leaves(shape):
     return what if kind == "parts" else sum(leaves(part) for part in parts)
 
 
-def with_others(shape, wholes):
+def with_others(shape: Any, wholes: Mapping[int, Any]) -> Any:
     """The shape with other data of several arrays in place of some."""
     if shape is None or shape[0] == "plain":
         return shape

@@ -58,9 +58,9 @@ def function_at(thing: Any, context: Any, where: int) -> int:
     )
 
 
-def extras_of(thing: Any) -> Any:
-    """Whether a kernel is cooperative whatever its launches say (CuPy's ``enable_cooperative_groups``); None if not."""
-    return True if getattr(thing, "enable_cooperative_groups", False) is True else None
+def is_cooperative(thing: Any) -> bool:
+    """Whether a kernel is cooperative whatever its launches say (CuPy's ``enable_cooperative_groups``)."""
+    return getattr(thing, "enable_cooperative_groups", False) is True
 
 
 def name_of(thing: Any) -> str:

@@ -171,7 +171,7 @@ def compile_numba(context: Any, dispatcher: Any, args: tuple[Any, ...], where: i
     function = foreign.function_of_kernel(handle, context, where)
     made = Kernel(dispatcher, context._driver.parameters_of(function), [], dispatcher.py_func.__name__)
     made.keep(context.engine.function_keys[where], function)
-    made.extras = True if getattr(overload, "cooperative", False) is True else None
+    made.cooperative = getattr(overload, "cooperative", False) is True
     made.describe_arrays([len(a.data.core.layout.shape) if isinstance(a, Access) else -1 for a in args])
     return made
 

@@ -18,7 +18,7 @@ cdef class Kernel:
     cdef readonly int nbytes
     cdef readonly int count
     cdef readonly list ndims
-    cdef public object extras  # set if it is cooperative whatever the launch says
+    cdef public bint cooperative  # whatever the launch says
 
 cdef class Config:
     cdef int gx, gy, gz, bx, by, bz, shared

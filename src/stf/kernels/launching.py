@@ -46,7 +46,7 @@ class Kernel:
         self.sizes = [size for _, size in parameters]
         self.count = len(parameters)
         self.ndims = None
-        self.extras = None
+        self.cooperative = False
         self.nbytes = max([offset + size for offset, size in parameters], default=0)
 
     def describe_arrays(self, ndims):
@@ -229,7 +229,7 @@ def put_launch(task, kernel, config, args):
         raise PlaceError("kernels need the compiled form of stf; unset STF_PURE, or install it with a C compiler")
     if engine.validate and engine.scope is None and task.restore is None:
         task.restore = adapters.watch(task)
-    if config.extras is not None or kernel.extras is not None:
+    if config.extras is not None or kernel.cooperative:
         launch_with_extras(task, kernel, config, function, block, late)
         spare_blocks.append(block)
         return 0
@@ -262,7 +262,7 @@ def launch_with_extras(task, kernel, config, function, block, late):
         )
     stream = task.cuda_stream()
     shape = (config.gx, config.gy, config.gz, config.bx, config.by, config.bz, config.shared)
-    extras = (cluster, cooperative or kernel.extras is not None, overlapping)
+    extras = (cluster, cooperative or kernel.cooperative, overlapping)
     arguments = block.content(kernel.nbytes)
     driver = task.context._driver
     driver.launch_with_extras(function, shape, extras, arguments, kernel.offsets, stream, task.place_name)
@@ -455,7 +455,7 @@ def kernel_of(context: ContextCore, thing, where):
     function = foreign.function_at(thing, context, where)
     kernel = Kernel(thing, context._driver.parameters_of(function), [], foreign.name_of(thing))
     kernel.keep(context.engine.function_keys[where], function)
-    kernel.extras = foreign.extras_of(thing)
+    kernel.cooperative = foreign.is_cooperative(thing)
     foreign.remember(thing, kernel)
     return kernel
 
