@@ -9,7 +9,7 @@ import types
 from stf._engine.access import Access, DataHandle
 from stf.errors import AccessError
 from stf.interop import adapters
-from stf.params import refuse_hidden
+from stf.params import refuse_hidden, refuse_reachable
 
 
 def injections(fn):
@@ -27,8 +27,11 @@ def injections(fn):
 
 def snapshot(fn, task):
     """`fn` with its closure as it is now; data among it must be accesses of the task."""
-    if task.engine.scope is not None:
+    scope = task.engine.scope
+    if scope is not None:
         refuse_params(fn)
+        if scope.patient:
+            refuse_reachable(fn)
     closure = getattr(fn, "__closure__", None)
     if closure is None:
         return fn

@@ -58,11 +58,27 @@ class Epoch:
         elif self.is_over:
             return
         elif engine.scope is None and not self.launcher and not any(d.parent is not None for d in engine.deferred):
+            self._record()
+
+    def _record(self) -> None:
+        """Record from here on; tasks that a graph_scope is given are not run if it raises, so it waits for its turn."""
+        engine = self.engine
+        patience = 0.0 if engine.runs_body(threading.get_ident()) else turns.PATIENCE_S
+        end = time.monotonic() + patience
+        while True:
             with engine.gate:
-                is_free = engine.scope is None and recordings.last_open(engine) is None
-                if is_free and not self.launcher and not self.is_over:
+                open_task = recordings.last_open(engine)
+                if engine.scope is not None or self.launcher or self.is_over:
+                    return
+                if open_task is None:
                     port, patient = engine.make_graph_port(), not self.implicit
                     self.scope = recordings.open_scope(engine, port, self.thread, self.story, True, patient)
+                    return
+            if self.implicit or self.thread in {task.thread for task in engine.opened()}:
+                return  # which runs where it stands, and so does what its body submits
+            if time.monotonic() > end:
+                turns.refuse_turn(engine, self.story, patience)
+            time.sleep(STEP_S)
 
     def suits(self, task: Any) -> bool:
         """Whether a task may begin now, inside of the engine; else `before` is asked again."""
@@ -193,7 +209,13 @@ class GraphScope:
         if engine.epoch is not None:
             engine.epoch.step_out()
         recordings.join_tiles(engine)
+        me = threading.get_ident()
         with engine.gate:
+            opened = next((task for task in engine.opened() if task.thread == me), None)
+            if opened is not None:
+                raise TaskStateError(
+                    f"graph_scope cannot be opened while task {opened.label()} ({opened.call_site}) is open; end it first"
+                )
             if engine.scope is not None or (engine.epoch is not None and not engine.epoch.implicit):
                 return False
             self._around = engine.epoch
@@ -203,6 +225,10 @@ class GraphScope:
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         epoch, self._epoch = self._epoch, None
         if epoch is None:
+            scope = self._context.engine.scope
+            while error is not None and scope is not None:
+                scope.torn = f"a graph_scope in it raised {type(error).__name__}"
+                scope = scope.parent
             return
         try:
             if error is None:

@@ -22,7 +22,7 @@ from stf.interop import adapters
 from stf.interop.current import Borrowed
 from stf.interop.jax_arrays import JaxCopy
 from stf.options import name_of, refuse_generator
-from stf.params import refuse_hidden, with_params
+from stf.params import refuse_hidden, refuse_reachable, with_params
 from stf.parts import Parts, leaves
 from stf.tasks import ContextCore, Task
 
@@ -432,6 +432,8 @@ def check_params(engine, values, kinds):
             values[i] = with_params(values[i])
         if not isinstance(values[i], Asked):
             refuse_hidden((values[i],))
+            if engine.scope.patient:
+                refuse_reachable(values[i])
     return 0
 
 

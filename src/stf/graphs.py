@@ -191,6 +191,8 @@ class TaskGraph(GraphCore):
         """
         if self._recording is not None:
             raise TaskStateError(f"graph '{self.name}' is recorded; its parameters are made before, or while, it is")
+        self._must_not_be_closed()
+        self._context._must_be_open()
         if name in self._params:
             raise ValueError(f"graph '{self.name}' has a parameter '{name}' already")
         param = self._params[name] = Param(name, default)
@@ -211,7 +213,7 @@ class TaskGraph(GraphCore):
                 f"graph '{self.name}' cannot be recorded inside of {scope.story}; record it before, and launch it there"
             )
         recorder.open(self._patience is not None, self._patience)
-        self._recorder = recorder
+        self._recorder, self._made_before = recorder, list(self._params)
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
@@ -224,6 +226,7 @@ class TaskGraph(GraphCore):
                 self._in_kernels = [number for param in self._params.values() for number in param.in_kernels]
         else:
             recorder.discard()
+            self._params = {name: self._params[name] for name in self._made_before}  # it may be recorded again
 
     def _must_know(self, names: Iterable[str]) -> None:
         """Raise TypeError unless these are parameters."""

@@ -27,6 +27,7 @@ cdef class Entry:
     cdef public object result
     cdef public int64_t first_data  # the number of the last data that was there before it was recorded
     cdef public object reason
+    cdef public bint is_plain  # it is never recorded
 
 cdef class Likeness:
     cdef readonly Entry entry

@@ -40,6 +40,7 @@ class Entry:
         self.graph = None
         self.result = None
         self.reason = "called once; the next call is recorded"
+        self.is_plain = False
 
 
 @cython.final

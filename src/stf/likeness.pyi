@@ -16,6 +16,7 @@ class Entry:
     result: Any
     first_data: int
     reason: str
+    is_plain: bool
     def __init__(self, key: Any, context: Any, kept: list[Any], calls: int) -> None: ...
 
 class Likeness:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import types
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -44,6 +46,7 @@ class Param(Arithmetic, Asked):
         self.size = 8  # bytes that a kernel has for it, if it is an integer
         self.in_kernels: list[Param] = []  # what kernels take that is this, or is computed from it
         self.is_needed = False  # its value was asked for while it is recorded
+        self.is_optional = False  # a number can take its place, which is recorded
 
     @property
     def bases(self) -> tuple[Param, ...]:
@@ -199,3 +202,29 @@ def refuse_hidden(container: Any, around: tuple[int, ...] = ()) -> None:
             item.refuse()
         elif is_container(item) and id(item) not in inner:
             refuse_hidden(item, inner)
+
+
+LOOKED_AT = 4096  # of what a body holds: one with more holds the user's whole program
+OPAQUE = (type, str, bytes, int, float, complex, np.ndarray, np.generic, types.ModuleType, types.CodeType, type(None))
+
+
+def refuse_reachable(*roots: Any) -> None:
+    """Raise ValueNeededError for optional parameters that a body could reach, in functions, methods, generators, objects.
+
+    What belongs to stf, classes, modules and the globals of functions are left out.
+    """
+    seen, left = set(), [*roots]
+    while left and len(seen) < LOOKED_AT:
+        thing = left.pop()
+        kind = type(thing)  # isinstance would say of a parameter that it is a number
+        if issubclass(kind, Param):
+            if any(base.is_optional for base in thing.bases):
+                thing.refuse()
+            continue
+        if id(thing) in seen or issubclass(kind, OPAQUE) or kind.__module__.partition(".")[0] == "stf":
+            continue
+        seen.add(id(thing))
+        if kind is types.FunctionType:
+            left += [thing.__closure__, thing.__defaults__, thing.__kwdefaults__, thing.__dict__]
+        else:
+            left += gc.get_referents(thing)

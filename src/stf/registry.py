@@ -340,7 +340,7 @@ def entry_of(memory):
 
 
 def known_data(engine: Engine, registry: Registry, wanted: Entry):
-    """The handle of the data that has exactly this memory, or None; data that only recordings hold get one again."""
+    """The handle of the data that has exactly this memory, or None; data that only a recording holds get one again."""
     handle = registry.find(wanted)
     if handle is not None:
         return handle
@@ -348,12 +348,14 @@ def known_data(engine: Engine, registry: Registry, wanted: Entry):
     try:
         for ident in registry.overlapping(wanted):
             data: Data = engine.coherency.data.get(ident)
-            if data is not None and data.is_dropped and not data.released and is_dropping(data):
+            if data is not None and not data.released and is_dropping(data):
                 entry: Entry = data.span
                 if entry.is_same(wanted):
                     handle = new_handle(data)
                     entry.handle = reference_to(handle)
                     data.is_dropped = False
+                    while data in engine.dropped:
+                        engine.dropped.remove(data)
                     return handle
     finally:
         engine.gate.leave()

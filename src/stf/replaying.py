@@ -14,10 +14,10 @@ from typing import Any
 from stf import config, options, sameness
 from stf._engine.turns import TurnError
 from stf.containers import is_container
-from stf.errors import CaptureError, ContextClosedError, GraphClosedError, TaskStateError
+from stf.errors import CaptureError, ContextClosedError, GraphClosedError, OutOfMemoryError, TaskStateError
 from stf.graphs import TaskGraph
 from stf.likeness import NUMBER, OBJECT, SEVERAL, Entry, Likeness, ReplayCore, mark_of
-from stf.params import Param, ValueNeededError, refuse_hidden
+from stf.params import Param, ValueNeededError, refuse_reachable
 from stf.signatures import Numbers, Part, Signature, data_in, differences, key_of
 from stf.variables import Variable, is_function, variables_of
 
@@ -77,6 +77,10 @@ def replay(fn: Any = None, *, static: Iterable[str] = ()) -> Any:
     return ReplayFunction(fn, tuple(static))
 
 
+class TornError(Exception):
+    """A recording has tasks that a plain call would not have run."""
+
+
 class ReplayFunction(ReplayCore):
     """A function whose calls are recorded and replayed; made by `replay`."""
 
@@ -99,7 +103,7 @@ class ReplayFunction(ReplayCore):
         self._recordings = 0
         self._given_up = 0
         self._new = 0  # signatures
-        self._rests_until = 0.0  # when a recording is tried again that got no turn
+        self._rests_until = 0.0  # when a recording is tried again that got no turn, or no memory
         self._last_key: Signature | None = None
         self._before: Signature | None = None
 
@@ -124,7 +128,7 @@ class ReplayFunction(ReplayCore):
             if entry.graph is not None:
                 return self._replay(context, entry, bound, None if kwargs else len(args))
             try:
-                if entry.calls > 1 and time.monotonic() >= self._rests_until:
+                if entry.calls > 1 and not entry.is_plain and time.monotonic() >= self._rests_until:
                     return self._record(context, entry, bound)
                 return self._fn(*args, **kwargs)
             except ValueNeededError as error:
@@ -279,6 +283,23 @@ class ReplayFunction(ReplayCore):
             self._forget_likenesses()
         return graphs
 
+    def make_room(self, engine: Any) -> bool:
+        """Give up the recording that was used the longest ago in a context, whose memory is needed; False if none is."""
+        with self._lock:
+            for key, entry in self._entries.items():
+                context = entry.context()
+                if entry.graph is not None and context is not None and context.engine is engine:
+                    break
+            else:
+                return False
+            del self._entries[key]
+            self._given_up += 1
+            self._forget_likenesses()
+            self._rests_until = time.monotonic() + REST_S
+        entry.graph.close()
+        log.debug("%s: a recording was given up, since memory ran out", self._name)
+        return True
+
     @staticmethod
     def _holds_data(value: Any) -> bool:
         return next(data_in([value]), None) is not None
@@ -332,8 +353,11 @@ class ReplayFunction(ReplayCore):
             graph, result = self._recorded(context, bound, values)
         except ValueNeededError:
             raise
-        except TurnError:  # another thread records, waits, or has a task open
+        except (TurnError, OutOfMemoryError):  # of other threads' tasks and recordings; a plain call may need less memory
             self._rests_until = time.monotonic() + REST_S
+            return self._fn(*bound.args, **bound.kwargs)
+        except TornError as torn:
+            entry.is_plain, entry.reason = True, f"not recorded, since {torn}, of which nothing runs"
             return self._fn(*bound.args, **bound.kwargs)
         except Exception as error:
             entry.reason = f"not recorded, since it raised {type(error).__name__}: {error}"
@@ -355,6 +379,7 @@ class ReplayFunction(ReplayCore):
                 graphs = [graph]
         for other in graphs:
             other.close()
+        context.engine.caches.add(self)
         if mine and self._recordings == KEPT + 1:
             log.warning(
                 "'%s' was recorded %d times; what changed last: %s. Make such values parameters, or pass the same data",
@@ -369,12 +394,16 @@ class ReplayFunction(ReplayCore):
         graph = context.task_graph(self._name)
         graph._patience = PATIENCE_S
         params = {name: graph.param(name, value) for name, value in values.items()}
+        for param in params.values():
+            param.is_optional = True
         call = self._signature.bind_partial()
         call.arguments.update({**bound.arguments, **params})
         try:
             with graph:
                 result = self._fn(*call.args, **call.kwargs)
-                refuse_hidden([result])
+                refuse_reachable(result)
+                if context.engine.scope.torn:
+                    raise TornError(context.engine.scope.torn)
         except TaskStateError as error:
             error.add_note(
                 f"'{self._name}' is recorded for replay: it cannot wait for data, or branch on them, on the host; use "
@@ -398,10 +427,10 @@ class ReplayFunction(ReplayCore):
             graph, _ = self._recorded(context, bound, given_in(entry.key, bound.arguments))
         except TurnError:
             return  # another thread records, or has a task open
-        known = sameness.story_of(entry.graph, entry.first_data)
-        now = sameness.story_of(graph, first_data)
-        graph.close()
-        found = sameness.difference(known, now)
+        try:
+            found = sameness.difference(entry.graph, entry.first_data, graph, first_data)
+        finally:
+            graph.close()
         if found is not None:
             raise TaskStateError(
                 f"'{self._name}' submits other tasks than when it was recorded: {found}; it depends on something that "

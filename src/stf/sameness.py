@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,22 +14,20 @@ from stf.bodies import BlockCapture, Body, BodyCapture
 from stf.params import DerivedParam, Param
 from stf.signatures import key_of
 
-__all__ = ["difference", "story_of"]
+__all__ = ["difference"]
 
 
-def story_of(graph: Any, first_data: int) -> list[Any]:
-    """What a recorded graph does, node by node, in values to be compared.
+def difference(known: Any, known_data: int, now: Any, now_data: int) -> str | None:
+    """Say where two recorded graphs differ first, of which one was recorded before; None if they do not.
 
-    Data up to the number `first_data` were there before, and are known by it; others by the order of their first use.
+    Data up to these numbers were there before. They are known by their number, others by the order of their first use.
     """
-    return Teller(first_data).program(graph._recording.program)
-
-
-def difference(known: list[Any], now: list[Any]) -> str | None:
-    """Say where two graphs differ first; None if they do not."""
-    for number, (one, other) in enumerate(itertools.zip_longest(known, now)):
+    teller = Teller(known_data, {}, set())
+    before = teller.program(known._recording.program)
+    after = Teller(now_data, teller.told, set(teller.new)).program(now._recording.program)
+    for number, (one, other) in enumerate(itertools.zip_longest(before, after)):
         if one != other:
-            return f"node {number} of {len(now)} is {in_words(other, one)}; it was {in_words(one, other)}"
+            return f"node {number} of {len(after)} is {in_words(other, one)}; it was {in_words(one, other)}"
     return None
 
 
@@ -44,11 +43,18 @@ def in_words(node: Any, other: Any) -> str:
 
 
 class Teller:
-    """Tells what programs do in values to be compared."""
+    """Tells what programs do in values to be compared.
 
-    def __init__(self, first_data: int) -> None:
+    `told` is what was told of objects, by identity, which bodies that run meanwhile may change; `made` are the numbers
+    of data that the program made when it was recorded first, and that are there still.
+    """
+
+    def __init__(self, first_data: int, told: dict[int, tuple[Any, Any]], made: set[int]) -> None:
+        self.told = told
+        self.new: dict[int, int] = {}
         self._first_data = first_data
-        self._new: dict[int, int] = {}
+        self._made = made
+        self._mentions = 0  # of new data
         self._around: list[int] = []  # what is being told, by identity
         self._are_views = False  # arrays are those of data, which are told elsewhere
 
@@ -77,9 +83,10 @@ class Teller:
 
     def data(self, number: int) -> Any:
         """A data, by its number."""
-        if number <= self._first_data:
+        if number <= self._first_data and number not in self._made:
             return "data", number
-        return "new data", self._new.setdefault(number, len(self._new))
+        self._mentions += 1
+        return "new data", self.new.setdefault(number, len(self.new))
 
     def replica(self, replica: Any) -> Any:
         """A replica: of which data, and where."""
@@ -140,7 +147,7 @@ class Teller:
             return self.function(fn.func), self.value(fn.args), self.value(fn.keywords)
         owner = getattr(fn, "__self__", None)
         if owner is not None and hasattr(fn, "__func__"):
-            return self.function(fn.__func__), self.fields(owner)
+            return self.function(fn.__func__), self.once(owner, self.fields)
         code = getattr(fn, "__code__", None)
         if code is None:
             return type(fn), {name: self.value(value) for name, value in getattr(fn, "__dict__", {}).items()}
@@ -155,6 +162,16 @@ class Teller:
             cells.append(self.value(content))
             self._are_views = before
         return code, self.value(fn.__defaults__), self.value(fn.__kwdefaults__), cells
+
+    def once(self, thing: Any, tell: Callable[[Any], Any]) -> Any:
+        """What `tell` says of a thing, or was told of the very same one."""
+        if id(thing) in self.told:
+            return self.told[id(thing)][1]
+        before = self._mentions
+        story = tell(thing)
+        if self._mentions == before:  # else it has numbers that are this program's
+            self.told[id(thing)] = thing, story
+        return story
 
     def fields(self, owner: Any) -> Any:
         """An object whose method is a body: what of it are plain values."""
@@ -181,7 +198,7 @@ class Teller:
         if isinstance(value, Param):
             return "parameter", value.name
         if isinstance(value, (list, tuple, dict)):
-            return self.container(value)
+            return self.once(value, self.container)
         if callable(value) and hasattr(value, "__code__"):
             return self.function(value)
         if isinstance(value, DataHandle):

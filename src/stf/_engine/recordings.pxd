@@ -26,6 +26,7 @@ cdef class Scope:
     cdef readonly list held
     cdef readonly EventSet after
     cdef readonly list temporaries
+    cdef public object torn
 
 cdef class Use:
     cdef readonly Data data

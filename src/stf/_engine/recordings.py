@@ -63,6 +63,8 @@ class Scope:
         When that memory may be used.
     temporaries : list of Replica
         Memory that only its program uses.
+    torn : str or None
+        Why it has tasks that would not have run outside of a recording.
     """
 
     def __init__(self, engine, port, thread, story, once, patient):
@@ -79,6 +81,7 @@ class Scope:
         self.held = []
         self.after = EventSet()
         self.temporaries = []
+        self.torn = None
 
     def bring(self, data: Data, version: Version, place, mode):
         """The shadow of a replica at `place`; the content from before counts if nothing was written since."""

@@ -27,6 +27,7 @@ cdef class Engine:
     cdef public object scope  # the innermost recording
     cdef public long launching  # launches of recordings that have begun and not yet said where their data are
     cdef public object epoch  # what records by itself
+    cdef readonly object caches  # what keeps recordings that it can do without
     cdef public object make_graph_port  # a port for a recording
     cdef readonly list affine
     cdef readonly list place_names

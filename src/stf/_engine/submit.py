@@ -7,6 +7,8 @@ replicas. An end closes the slot and makes its event the data's last writer or o
 
 from __future__ import annotations
 
+from weakref import WeakSet
+
 try:
     import cython
 except ImportError:
@@ -60,6 +62,7 @@ class Engine:
         self.validate = False
         self.blocking = False
         self.scope = self.epoch = self.make_graph_port = None
+        self.caches = WeakSet()
         self.kinds = KindCounts()
         self.next_data = self.next_task = self.withdrawn = self.serial = self.launching = 0
         self.waits = EventSet()
@@ -318,8 +321,7 @@ class Engine:
             release.wait_outside(self, reason.events, task.patience)
             task.patience += 1
             return True
-        makes_room = isinstance(reason, OutOfMemoryError)
-        return makes_room and ((self.epoch is not None and self.epoch.make_room()) or reductions.make_room(self))
+        return isinstance(reason, OutOfMemoryError) and release.make_room(self)
 
     def pending(self):
         """How many late bodies have not run yet."""
