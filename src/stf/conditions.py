@@ -214,7 +214,16 @@ def truth_of(value: Any) -> Any:
 
 
 def joined(operation: Callable[..., Any], one: Any, other: Any) -> Any:
-    """Two conditions joined; NotImplemented for what is none."""
+    """Two conditions joined; NotImplemented for what is none.
+
+    TypeError for truth values: what is True or False here was decided before anything ran.
+    """
+    for value in (one, other):
+        if isinstance(value, (bool, np.bool_)):
+            raise TypeError(
+                f"&, | and ^ join conditions of logical data, got {value}; `==` of logical data says whether they are "
+                "the same data, stf.equal(a, b) is the condition"
+            )
     if truth_of(one) is None or truth_of(other) is None:
         return NotImplemented
     return Condition(operation, one, other)

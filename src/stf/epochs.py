@@ -214,7 +214,8 @@ class GraphScope:
             opened = next((task for task in engine.opened() if task.thread == me), None)
             if opened is not None:
                 raise TaskStateError(
-                    f"graph_scope cannot be opened while task {opened.label()} ({opened.call_site}) is open; end it first"
+                    f"graph_scope cannot be opened while task {opened.label()} ({opened.call_site}) is open; end it "
+                    "first"
                 )
             if engine.scope is not None or (engine.epoch is not None and not engine.epoch.implicit):
                 return False

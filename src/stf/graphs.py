@@ -111,6 +111,12 @@ def must_be_condition(condition: Any, who: str) -> Condition:
     return condition
 
 
+def recorded_in(engine: Any) -> Any:
+    """The recording that tasks become a part of which runs again and again, or may not run; None if there is none."""
+    scope = engine.scope
+    return None if scope is None or scope.once else scope
+
+
 class RecordingBuilder:
     """Opens one recording after the other."""
 
@@ -125,6 +131,8 @@ class RecordingBuilder:
 
         They wait for this one, if it is `patient`. TaskStateError if they don't let it for so many seconds.
         """
+        if self.scope is not None:
+            raise TaskStateError(f"the with-block of this {self.story} is entered already; make another one")
         port, thread = self.engine.make_graph_port(), threading.get_ident()
         patience = turns.PATIENCE_S if patience is None else patience
         self.launch_before()
@@ -539,6 +547,7 @@ class Loop(Tested):
     def __enter__(self) -> Loop:
         self._record_start(0 if self._condition is not None else 1)
         condition = self._condition
+        self._continued = False
         self._enter(None if condition is None else lambda: self._compute(condition))
         return self
 
@@ -575,8 +584,10 @@ class BranchBlock(Tested):
         super().__init__(context, "if_")
         self._condition = condition
         self._is_over = False
+        self._around: Any = None  # the recording that it is a part of
 
     def __enter__(self) -> BranchBlock:
+        self._around = recorded_in(self._context.engine)
         self._enter(lambda: self._compute(self._condition))
         return self
 
@@ -593,8 +604,10 @@ class BranchBlock(Tested):
         TaskStateError
             The block of ``if_`` has not ended yet, or raised, or has an ``else_`` already.
         """
-        if not self._is_over:
-            raise TaskStateError("else_ comes directly behind the block of ctx.if_, once, and not if that raised")
+        if not self._is_over or self._around is not recorded_in(self._context.engine):
+            raise TaskStateError(
+                "else_ comes directly behind the block of ctx.if_, once, in the same recording, and not if that raised"
+            )
         self._is_over = False
         return ElseBlock(self._context, self._flag)
 

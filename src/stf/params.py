@@ -209,11 +209,12 @@ OPAQUE = (type, str, bytes, int, float, complex, np.ndarray, np.generic, types.M
 
 
 def refuse_reachable(*roots: Any) -> None:
-    """Raise ValueNeededError for optional parameters that a body could reach, in functions, methods, generators, objects.
+    """Raise ValueNeededError for optional parameters that a body could reach: in functions, generators, objects.
 
     What belongs to stf, classes, modules and the globals of functions are left out.
     """
-    seen, left = set(), [*roots]
+    seen: set[int] = set()
+    left = [*roots]
     while left and len(seen) < LOOKED_AT:
         thing = left.pop()
         kind = type(thing)  # isinstance would say of a parameter that it is a number

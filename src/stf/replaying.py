@@ -284,15 +284,15 @@ class ReplayFunction(ReplayCore):
         return graphs
 
     def make_room(self, engine: Any) -> bool:
-        """Give up the recording that was used the longest ago in a context, whose memory is needed; False if none is."""
+        """Give up the recording of a context that was used the longest ago, for its memory; False if there is none."""
         with self._lock:
-            for key, entry in self._entries.items():
+            for entry in self._entries.values():
                 context = entry.context()
                 if entry.graph is not None and context is not None and context.engine is engine:
                     break
             else:
                 return False
-            del self._entries[key]
+            del self._entries[entry.key]
             self._given_up += 1
             self._forget_likenesses()
             self._rests_until = time.monotonic() + REST_S
@@ -353,7 +353,7 @@ class ReplayFunction(ReplayCore):
             graph, result = self._recorded(context, bound, values)
         except ValueNeededError:
             raise
-        except (TurnError, OutOfMemoryError):  # of other threads' tasks and recordings; a plain call may need less memory
+        except (TurnError, OutOfMemoryError):  # others record or have a task open; a plain call may need less memory
             self._rests_until = time.monotonic() + REST_S
             return self._fn(*bound.args, **bound.kwargs)
         except TornError as torn:

@@ -108,6 +108,8 @@ def key_of(value: Any, around: tuple[int, ...] = ()) -> tuple[Any, Any]:
         return DataHandle, value.core.id
     if is_number(value):
         return kind, repr(value)  # zeros may differ in their signs, and a NaN is itself
+    if isinstance(value, (np.datetime64, np.timedelta64)):
+        return kind, (value.dtype.str, value.tobytes())  # equal in other units, it is computed with in those
     if is_container(value):
         if id(value) in around:
             return kind, around.index(id(value))

@@ -377,54 +377,6 @@ def test_data_that_cannot_stand_for_others(ctx):
     assert lX.numpy().tolist() == [1] * 4
 
 
-@stf.task
-def spread(xs: stf.ReadWrite, *ys: stf.Read, by=1.0, **named: stf.ReadWrite):
-    for x in xs["all"]:
-        for y in ys:
-            x += by * y
-    for k, x in enumerate(named.values()):
-        x += k + 1
-
-
-@stf.task
-def on_stream(x: stf.ReadWrite, stream: stf.Stream):
-    x += 1
-
-
-@stf.task
-def asks(task: stf.Task, x: stf.ReadWrite):
-    x += 1
-
-
-def test_containers_of_other_data(ctx):
-    """Lists, dicts, *parts and **named take other data one by one; so does a function that takes its stream."""
-    data = {name: ctx.logical_data_full(3, 10.0 * k, name=name) for k, name in enumerate("abcdef")}
-    expected = {name: 10.0 * k for k, name in enumerate("abcdef")}
-    g = ctx.task_graph()
-    by = g.param("by", 1.0)
-    with g:
-        spread({"all": [data["a"], data["b"]]}, data["c"], data["d"], by=by, last=data["e"])
-        on_stream(data["a"])
-    for a, b, c, e, value in ["abce1", "fbce1", "bafc2", "abce3", "bfae3", "abcf1", "abce1"]:
-        g.launch({data[x]: data[y] for x, y in zip("abce", (a, b, c, e), strict=True)}, by=float(value))
-        added = float(value) * (expected[c] + expected["d"])
-        expected[a] += added + 1
-        expected[b] += added
-        expected[e] += 1
-        assert {name: x.numpy()[0] for name, x in data.items()} == expected
-
-
-def test_a_function_that_takes_itself_takes_no_other_data(ctx, lX, lY):
-    g = ctx.task_graph()
-    with g:
-        asks(lX)
-    before = lX.numpy()
-    with pytest.raises(stf.CaptureError, match="task 'asks' .* that do not take themselves .*graph 'graph' anew"):
-        g.launch({lX: lY})
-    g.launch()
-    assert (lX.numpy() == before + 1).all()
-
-
 def test_a_with_block_is_done_with_what_it_was_recorded_with(ctx):
     if not is_cuda(ctx):
         pytest.skip("on a CPU with-blocks are not recorded")
@@ -438,44 +390,6 @@ def test_a_with_block_is_done_with_what_it_was_recorded_with(ctx):
         g.launch({lX: other})
     g.launch()
     assert lX.numpy().tolist() == [1] * 4 and other.numpy().tolist() == [0] * 4
-
-
-def test_data_that_only_a_graph_holds_are_registered_again(ctx):
-    """The same memory is the same data, also where their user has dropped them in between."""
-    X = np.zeros((2, 3))
-
-    def record():
-        lX = ctx.logical_data(X, name="X")
-        g = ctx.task_graph("held")
-        with g:
-            add(lX, lX)
-        return g
-
-    @stf.task
-    def increment(x: stf.ReadWrite):
-        x += 1
-
-    g = record()
-    g.launch()
-    for _ in range(2):
-        lX = ctx.logical_data(X)
-        assert lX.name == "X"
-        increment(lX)
-        g.launch()
-        del lX
-        with pytest.raises(ValueError, match=r"that of logical data 'X' .* recorded graph or .*close\(\) that first"):
-            ctx.logical_data(X[1])
-    lX = ctx.logical_data(X)
-    assert (lX.numpy() == 6).all()
-    g.close()
-    increment(lX)
-    assert ctx.logical_data(X) is lX
-    del lX
-    lX = ctx.logical_data(X[1])
-    assert lX.numpy().tolist() == [7, 7, 7]
-    del lX
-    ctx.finalize()
-    assert (X == 7).all()
 
 
 # -- graphs in graphs ---------------------------------------------------------------------------------------------------
@@ -540,6 +454,41 @@ def test_a_graph_scope_that_raises_does_nothing(ctx, lX, lY):
     assert lX.numpy().tolist() == [0] * 4
     add(lX, lY)
     assert lX.numpy().tolist() == [0, 1, 2, 3]
+
+
+def test_a_graph_scope_that_raises_beside_a_task_of_another_thread(ctx, lX, lY):
+    """It waits for that, so that its own tasks run together or not at all."""
+    opened, go_on = threading.Event(), threading.Event()
+
+    def other():
+        with ctx.task(lY.rw()):
+            opened.set()
+            go_on.wait(30)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    opened.wait(30)
+    timer = threading.Timer(0.1, go_on.set)
+    timer.start()
+    with pytest.raises(ValueError, match="mine"), ctx.graph_scope():
+        increment(lX)
+        raise ValueError("mine")
+    go_on.set()
+    thread.join()
+    assert lX.numpy().tolist() == [0] * 4
+
+
+def test_a_graph_scope_inside_of_an_open_task_is_refused(ctx, lX, lY):
+    task = ctx.task(lY.rw(), name="open").start()
+    with (
+        pytest.raises(stf.TaskStateError, match="cannot be (opened|launched) while task 'open' .* is open; end it"),
+        ctx.graph_scope(),
+    ):
+        increment(lX)
+    task.end()
+    with ctx.graph_scope():
+        increment(lX)
+    assert lX.numpy().tolist() == [1] * 4
 
 
 def test_graph_scopes_of_threads_take_turns(ctx):
@@ -700,3 +649,21 @@ def test_a_task_that_is_open_when_a_block_ends(ctx, block):
         task.end()
     add(y, s)
     assert y.numpy().tolist() == [1] * 3
+
+
+def test_a_recording_that_raised_is_made_again(ctx, lX, lY):
+    """With parameters of the same names, but for those that were made before it."""
+    g = ctx.task_graph()
+    b = g.param("b", 1.0)
+    with pytest.raises(ValueError, match="mine"), g:
+        add(lX, lY, g.param("a", 1.0) * b)
+        raise ValueError("mine")
+    with pytest.raises(ValueError, match="has a parameter 'b' already"):
+        g.param("b", 1.0)
+    with g:
+        add(lX, lY, g.param("a", 2.0) * b)
+    g.launch(b=3.0)
+    assert lX.numpy().tolist() == [0, 6, 12, 18]
+    g.close()
+    with pytest.raises(stf.errors.GraphClosedError):
+        g.param("c", 1.0)

@@ -292,8 +292,10 @@ def test_conditions_are_what_numpy_would_say(ctx):
         ~a
     with pytest.raises(TypeError, match="is not an array"):
         yes &= no
-    for wrong in (lambda: a & (a > 2), lambda: (a == 3) & (a > 2), lambda: (a > 2) | True):
-        with pytest.raises(TypeError, match="unsupported operand"):
+    with pytest.raises(TypeError, match="unsupported operand"):
+        a & (a > 2)
+    for wrong in (lambda: (a == 3) & (a > 2), lambda: (a > 2) | True, lambda: (a > 2) & np.True_):
+        with pytest.raises(TypeError, match=r"got (True|False); `==` of logical data says .*stf.equal\(a, b\)"):
             wrong()
 
 
@@ -442,3 +444,54 @@ def test_conditions_and_values_of_two_contexts(ctx, ctx_factory):
         with pytest.raises(stf.ContextMismatchError):
             use()
     assert float(s) == 0 and float(t) == 0
+
+
+def test_a_block_is_not_entered_inside_of_itself(ctx, lX):
+    s = ctx.logical_data_zeros(())
+    for make in (lambda: ctx.repeat(2), lambda: ctx.if_(s < 1), lambda: ctx.while_loop(s < 1)):
+        block = make()
+        with pytest.raises(stf.TaskStateError, match="is entered already; make another one"), block, block:
+            pass
+    with ctx.repeat(2):
+        add(lX, s)
+    assert lX.numpy().tolist() == [0] * 4
+
+
+def test_loops_are_entered_again(ctx, lX):
+    """A loop of which each run is another launch."""
+    s, one = ctx.logical_data_zeros(()), ctx.logical_data_ones(())
+    loop = ctx.while_loop()
+    for bound in (2, 5):
+        with loop:
+            add(lX, one)
+            s.assign(s + 1)
+            loop.continue_while(s < bound)
+        assert float(s) == bound and lX.numpy().tolist() == [bound] * 4
+
+
+def test_else_belongs_to_the_recording_of_its_branch(ctx, lX):
+    s = ctx.logical_data_zeros(())
+    with ctx.task_graph() as g, ctx.if_(s < 1) as branch:
+        add(lX, lX)
+    with pytest.raises(stf.TaskStateError, match="in the same recording"), branch.else_():
+        add(lX, lX)
+    g.launch()
+
+
+def test_no_iterations_inside_of_others(ctx, lX):
+    s, one = ctx.logical_data_zeros(()), ctx.logical_data_ones(())
+
+    def body():
+        add(lX, one)
+        with ctx.while_loop(s < 3, max_iterations=0) as loop:
+            add(lX, one, 100.0)
+        add(lX, one)
+        return loop
+
+    with ctx.task_graph() as g:
+        loop = body()
+    g.launch()
+    g.launch()
+    with ctx.if_(s < 1):
+        body()
+    assert lX.numpy().tolist() == [6] * 4 and loop.iterations == 0

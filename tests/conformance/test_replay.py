@@ -352,3 +352,22 @@ def test_a_replay_goes_from_context_to_context(ctx_factory):
     gc.collect()
     assert alive() is None
     assert "12 calls" not in step.explain()
+
+
+def test_a_scope_that_raises_in_a_replayed_function(ctx, lX, lY):
+    """All calls do what the first one does, which runs nothing of it."""
+
+    @stf.replay
+    def step(x, y):
+        add(x, y)
+        try:
+            with ctx.graph_scope():
+                add(x, y, 100.0)
+                raise ValueError("mine")
+        except ValueError:
+            pass
+
+    for _ in range(5):
+        step(lX, lY)
+    assert lX.numpy().tolist() == [0, 5, 10, 15]
+    assert "not recorded, since a graph_scope in it raised ValueError" in step.explain()

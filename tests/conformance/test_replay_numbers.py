@@ -90,6 +90,11 @@ ASKED = {  # functions of X, a scalar S and a number: what they do must be what 
     "in a closure": lambda ctx: lambda x, s, k: host_task(ctx, x, lambda a: np.add(a, k, out=a)),
     "in a default": lambda ctx: lambda x, s, k: host_task(ctx, x, lambda a, k=k: np.add(a, k, out=a)),
     "in a partial": lambda ctx: lambda x, s, k: host_task(ctx, x, functools.partial(add_in_place, k)),
+    "in an inner function": lambda ctx: lambda x, s, k: host_task(ctx, x, within(lambda a: add_in_place(k, a))),
+    "in an object": lambda ctx: lambda x, s, k: host_task(ctx, x, holding(Holder(k))),
+    "in a bound method": lambda ctx: lambda x, s, k: host_task(ctx, x, Holder(k).body),
+    "in a callable object": lambda ctx: lambda x, s, k: host_task(ctx, x, Holder(k)),
+    "in an argument": lambda ctx: lambda x, s, k: call_on.on(stf.exec_place.host())(x, lambda a: a + k),
 }
 
 COMPUTED = {  # these stay parameters: one recording serves all values
@@ -103,6 +108,34 @@ COMPUTED = {  # these stay parameters: one recording serves all values
     "while": lambda ctx: lambda x, s, k: counted_up(ctx, x, s, k),
     "if": lambda ctx: lambda x, s, k: branched(ctx, x, s, k),
 }
+
+
+class Holder:
+    """What bodies that are objects, or belong to them, hold."""
+
+    def __init__(self, k):
+        self.k = k
+
+    def body(self, a):
+        a += self.k
+
+    __call__ = body
+
+
+def holding(thing):
+    return lambda a: thing.body(a)
+
+
+def within(body):
+    def outer(a):
+        body(a)
+
+    return outer
+
+
+@stf.task
+def call_on(x: stf.ReadWrite, fn):
+    x[...] = fn(x)
 
 
 def swallowed(k):

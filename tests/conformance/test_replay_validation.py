@@ -163,6 +163,23 @@ def test_validation_finds_what_depends_on_the_world(ctx, lX, lY, fn, monkeypatch
     step(lX)
 
 
+def test_validation_beside_bodies_that_change_what_they_hold(ctx, lX, monkeypatch):
+    """The same list is the same, whatever bodies have put in it meanwhile."""
+    monkeypatch.setattr(stf.config, "validate", True)
+    log, owner = [], types.SimpleNamespace(log=[])
+
+    @stf.replay
+    def step(x):
+        mine = owner.log
+        for _ in range(20):
+            ctx.host_launch(x.rw())(lambda a: log.append(1) or mine.append(1))
+
+    for _ in range(30):
+        step(lX)
+    ctx.synchronize()
+    assert len(log) == len(owner.log) == 600
+
+
 def test_validation_of_numbers_and_random_values(ctx, lX, lY, monkeypatch):
     random = np.random.default_rng(1)
 

@@ -298,3 +298,38 @@ def test_what_living_graphs_hold_is_told_when_memory_runs_out():
             ctx.task(ctx.devices[1], *(d.rw() for d in data)).start()
         assert "graph" not in str(c.value)
     assert ctx._driver.live_allocations == 0
+
+
+def test_replayed_functions_give_their_memory_up(limited):
+    """Recordings of theirs are kept for what may come; programs that fit without them fit with them."""
+    ctx = limited(3)
+    data = [ctx.logical_data(np.ones(N)) for _ in range(6)]
+    step = stf.replay(lambda x: add(x))
+    for _ in range(4):
+        for x in data:
+            step(x)
+    for x in data:
+        add(x)
+    assert [x.numpy()[0] for x in data] == [6] * 6
+    assert "given up" in step.explain()
+    step.close()
+
+
+def test_running_out_of_memory_names_the_graph_to_close(limited):
+    ctx = limited(2.5)
+    data = [ctx.logical_data(np.ones(N), name=name) for name in "abc"]
+    g = ctx.task_graph("holds")
+    with g:
+        add(data[0])
+        add(data[1])
+    with pytest.raises(stf.OutOfMemoryError, match=r"'a' .*\(graph 'holds'\).*close\(\) recorded graphs, or raise"):
+        add(data[2])
+    with (
+        pytest.raises(stf.OutOfMemoryError, match=r"'b' .*\(graph 'holds', graph 'more'\)"),
+        ctx.task_graph("more"),
+    ):
+        add(data[1])
+        add(data[2])
+    g.close()
+    add(data[2])
+    assert [float(x.numpy()[0]) for x in data] == [1, 1, 2]

@@ -40,7 +40,7 @@ def touched(operation):
     if hasattr(body, "make"):
         if body.make is not None:
             return [(body.make.target.address, True), *((part.address, False) for part in body.make.sources)]
-        return [(replica.address, writes) for _, replica, writes, _ in body.origins]
+        return [(replica.address, writes) for _, replica, writes, *_ in body.origins]
     raise AssertionError(body)
 
 

@@ -390,12 +390,13 @@ class Coherency:
             if own:
                 held.append(f"{own} bytes of {recording.story}")
         limit = f" of {pool.limit}" if pool.limit else ""
+        remedy = "close() recorded graphs, " if self.recordings else ""
         task = f" for task {self.asking.label()}" if self.asking is not None else ""
         return (
             f"no room for {nbytes} bytes of {data.describe()}{task} on {self.place_names[pool.place]}: "
             f"{pool.used}{limit} "
             f"bytes are in use; pinned: {', '.join(held) or 'nothing'}; use smaller pieces (lX.tiles), release data, "
-            "or raise memory_limit"
+            f"{remedy}or raise memory_limit"
         )
 
     def holders(self, data: Data, replica: Replica):
@@ -405,7 +406,12 @@ class Coherency:
         tasks = [] if self.asking is None else [*self.asking.engine.opened(), self.asking]
         names = [f"task {task.label()}" for task in tasks if task.holds(data)]
         names += [f"the body of task {task.label()}" for task in waits.RUNNING.values() if task.works_on(data)]
-        names += [recording.story for recording in self.recordings.values() if recording.holds(replica)]
+        real = replica if replica.origin is None else replica.origin
+        names += [recording.story for recording in self.recordings.values() if recording.holds(real)]
+        scope = None if self.asking is None else self.asking.engine.scope
+        while scope is not None:
+            names += [scope.story] if any([item[1] is real for item in scope.held]) else []
+            scope = scope.parent
         return ", ".join(names) or "a copy"
 
     def note(self, kind, data: Data, source, target, nbytes):

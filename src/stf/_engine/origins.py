@@ -16,8 +16,10 @@ from stf._engine import reductions
 from stf.errors import UninitializedDataError
 
 if not cython.compiled:
+    from stf._engine.task import make_access_like
+
     INVALID = 0
-    WRITE, AFFINE = 2, -1
+    WRITE, RW, AFFINE = 2, 3, -1
 
 
 def must_have_content(engine: Engine, task: TaskCore, use: Access):
@@ -37,11 +39,35 @@ def must_have_content(engine: Engine, task: TaskCore, use: Access):
 def expect_content(version: Version, op):
     """In a recording, go on from what a launch finds; False outside of recordings, where it is known what there is."""
     marked: cython.bint = False
-    while version.scope is not None and not version.scope.once and version.valid == 0 and version.partials is None:
-        version.phantom, version.valid, version.origin = True, 1, op
+    while version.scope is not None and not version.scope.once and version.partials is None:
+        if version.valid == 0:
+            version.phantom, version.valid, version.origin = True, 1, op
+            marked = True
+        elif version.joined == 0 and not marked:
+            version.origin = op  # other data may stand for these, with no content
+        else:
+            break
         version = version.parent
-        marked = True
     return marked
+
+
+def adds_in_place(engine: Engine, task: TaskCore, use: Access):
+    """Whether a task that accumulates adds to the data itself: where one device does all, which folds no partials.
+
+    What is recorded goes on from what each launch finds.
+    """
+    expect_content(use.core.version, use.op)
+    if engine.scope.once or use.place not in (AFFINE, engine.affine[task.where]):
+        return False
+    return engine.port.enqueues(task.where) and len(set(engine.affine[1:])) == 1
+
+
+def in_place(task: TaskCore, use: Access):
+    """The access of a task that accumulates as one that reads and writes; in the place of the one that it was given."""
+    mine: Access = make_access_like(use, RW)
+    mine.op = None
+    task.uses = tuple([mine if item is use else item for item in task.uses])
+    return mine
 
 
 def fill_at(engine: Engine, data: Data, place, op):

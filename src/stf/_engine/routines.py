@@ -78,6 +78,7 @@ class Repeat(Several):
     def __init__(self, body: Recording, count: Any, start: Recording | None, counter: Any) -> None:
         super().__init__([body] if start is None else [start, body])
         self.body = body
+        self.length = max(nodes_of(body), 1)
         self.count = count
         self.start = start
         self.counter = counter
@@ -90,12 +91,12 @@ class Repeat(Several):
 
     def is_loop(self) -> bool:
         """Whether it is a loop of the device's rather than a long graph."""
-        return self.start is not None and self.count * max(self.body.program.count, 1) > UNROLLED
+        return self.start is not None and self.count * self.length > UNROLLED
 
     def refusal(self, where: int, memory: int, looped: bool, unread: frozenset[Any], hosts: bool = False) -> str | None:
         """Why it cannot be part of one graph of the driver's; see `Recording.refusal`."""
-        if not self.is_loop() and self.count * max(self.body.program.count, 1) > UNROLLED:
-            return f"it repeats {self.body.program.count} nodes {self.count} times"
+        if not self.is_loop() and self.count * self.length > UNROLLED:
+            return f"it repeats {self.length} nodes {self.count} times"
         return self.body.refusal(where, memory, looped or self.is_loop(), unread, hosts)
 
     def put(self, launch: Any, slot: int) -> int:
@@ -166,12 +167,17 @@ class While(Several):
 
     def refusal(self, where: int, memory: int, looped: bool, unread: frozenset[Any], hosts: bool = False) -> str | None:
         """Why it cannot be part of one graph of the driver's; see `Recording.refusal`."""
-        if self.start is None or self.limit == 0:
+        if self.limit == 0:
+            return None  # nothing is put
+        if self.start is None:
             return "there is nothing to decide on the device"
         return super().refusal(where, memory, looped, unread, hosts)
 
     def put(self, launch: Any, slot: int) -> int:
         """Let a graph do it, of which this becomes a part."""
+        if self.limit == 0:
+            self.told(0)
+            return slot
         assert self.start is not None
         slot = self.start.put(launch, slot)
         if self.condition is not None:
@@ -182,6 +188,10 @@ class While(Several):
         parts = [self.body] if self.condition is None else [self.body, self.condition]
         self.told(None)
         return put_loop(launch, slot, decision, parts, self.condition is None)
+
+    def flags(self) -> list[Any]:
+        """The data that decisions in it look at."""
+        return [] if self.limit == 0 else super().flags()
 
 
 class Branch(Several):
@@ -218,6 +228,12 @@ class Branch(Several):
         port.decide(slot, condition, (self.flag.address_at(memory), 0, 0, int(self.wanted)))
         port.play_if(slot, condition, lambda inner: launch.play_on(inner, [self.body]))
         return slot
+
+
+def nodes_of(routine: Any) -> int:
+    """How many nodes of a graph a routine becomes, about."""
+    nodes = sum(map(nodes_of, routine.parts)) + (routine.program.count if hasattr(routine, "program") else 0)
+    return nodes * routine.count if isinstance(routine, Repeat) and not routine.is_loop() else nodes
 
 
 def put_loop(launch: Any, slot: int, decision: tuple[int, int, int, int], parts: list[Any], at_first: bool) -> int:

@@ -1,0 +1,144 @@
+"""Launches with other data than those that were recorded, and memory that is registered again while recordings hold it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers import add, increment
+
+import stf
+
+
+@stf.task
+def spread(xs: stf.ReadWrite, *ys: stf.Read, by=1.0, **named: stf.ReadWrite):
+    for x in xs["all"]:
+        for y in ys:
+            x += by * y
+    for k, x in enumerate(named.values()):
+        x += k + 1
+
+
+@stf.task
+def on_stream(x: stf.ReadWrite, stream: stf.Stream):
+    x += 1
+
+
+@stf.task
+def asks(task: stf.Task, x: stf.ReadWrite):
+    x += 1
+
+
+def test_containers_of_other_data(ctx):
+    """Lists, dicts, *parts and **named take other data one by one; so does a function that takes its stream."""
+    data = {name: ctx.logical_data_full(3, 10.0 * k, name=name) for k, name in enumerate("abcdef")}
+    expected = {name: 10.0 * k for k, name in enumerate("abcdef")}
+    g = ctx.task_graph()
+    by = g.param("by", 1.0)
+    with g:
+        spread({"all": [data["a"], data["b"]]}, data["c"], data["d"], by=by, last=data["e"])
+        on_stream(data["a"])
+    for a, b, c, e, value in ["abce1", "fbce1", "bafc2", "abce3", "bfae3", "abcf1", "abce1"]:
+        g.launch({data[x]: data[y] for x, y in zip("abce", (a, b, c, e), strict=True)}, by=float(value))
+        added = float(value) * (expected[c] + expected["d"])
+        expected[a] += added + 1
+        expected[b] += added
+        expected[e] += 1
+        assert {name: x.numpy()[0] for name, x in data.items()} == expected
+
+
+def test_a_function_that_takes_itself_takes_no_other_data(ctx, lX, lY):
+    g = ctx.task_graph()
+    with g:
+        asks(lX)
+    before = lX.numpy()
+    with pytest.raises(stf.CaptureError, match="task 'asks' .* that do not take themselves .*graph 'graph' anew"):
+        g.launch({lX: lY})
+    g.launch()
+    assert (lX.numpy() == before + 1).all()
+
+
+def test_data_that_only_a_graph_holds_are_registered_again(ctx):
+    """The same memory is the same data, also where their user has dropped them in between."""
+    X = np.zeros((2, 3))
+
+    def record():
+        lX = ctx.logical_data(X, name="X")
+        g = ctx.task_graph("held")
+        with g:
+            add(lX, lX)
+        return g
+
+    g = record()
+    g.launch()
+    for _ in range(2):
+        lX = ctx.logical_data(X)
+        assert lX.name == "X"
+        increment(lX)
+        g.launch()
+        del lX
+        with pytest.raises(ValueError, match=r"that of logical data 'X' .* recorded graph or .*close\(\) that first"):
+            ctx.logical_data(X[1])
+    lX = ctx.logical_data(X)
+    assert (lX.numpy() == 6).all()
+    g.close()
+    increment(lX)
+    assert ctx.logical_data(X) is lX
+    del lX
+    lX = ctx.logical_data(X[1])
+    assert lX.numpy().tolist() == [7, 7, 7]
+    del lX
+    ctx.finalize()
+    assert (X == 7).all()
+
+
+def test_memory_that_only_a_scope_holds_is_registered_again(ctx, lX):
+    """Its user drops it at once, and registers it in the next line."""
+    Y = np.arange(4.0)
+    with ctx.graph_scope():
+        for _ in range(3):
+            add(lX, ctx.logical_data(Y))
+    with ctx.task_graph() as g:
+        for _ in range(2):
+            add(lX, ctx.logical_data(Y))
+    g.launch()
+    g.launch()
+    assert lX.numpy().tolist() == (7 * np.arange(4.0)).tolist()
+
+
+@pytest.mark.parametrize("validate", [False, True])
+def test_a_replayed_function_that_registers_an_array(ctx, lX, validate, monkeypatch):
+    Y, expected = np.arange(4.0), np.zeros(4)
+
+    @stf.replay
+    def step(x, n):
+        y = ctx.logical_data(Y, readonly=True)
+        for _ in range(n):
+            add(x, y)
+
+    monkeypatch.setattr(stf.config, "validate", validate)
+    for n in (1, 1, 1, 2, 2, 2, 1, 3):
+        step(lX, n)
+        expected += n * Y
+        assert lX.numpy().tolist() == expected.tolist()
+
+
+@stf.task
+def collect(total: stf.Accumulate[stf.reducer.sum], x: stf.Read):
+    total += x
+
+
+@pytest.mark.parametrize("first", ["zeros", "empty"])
+def test_what_accumulates_takes_other_data_with_no_content(ctx, lY, first):
+    """It adds to what each launch finds, and to nothing where nobody wrote."""
+    lX = ctx.logical_data_zeros(4) if first == "zeros" else ctx.logical_data_empty(4)
+    with ctx.task_graph() as g:
+        collect(lX, lY)
+        with ctx.repeat(2):
+            collect(lX, lY)
+    g.launch()
+    for times in (1, 2):
+        other = ctx.logical_data_empty(4)
+        for _ in range(times):
+            g.launch({lX: other})
+        assert other.numpy().tolist() == [0, 3 * times, 6 * times, 9 * times]
+    assert lX.numpy().tolist() == [0, 3, 6, 9]
