@@ -101,7 +101,7 @@ class Body(LateCall):
         written = None if self.written is None else list(self.written)
         for position, replica, writeable, lib, part in self.origins:
             other = rebinding.replica_for(replica)
-            if other is replica:
+            if other is replica and (part < 0 or not rebinding.wholes):
                 continue
             recorded = self.args[position]
             view = view_at(self.task, other, writeable, lib)

@@ -60,6 +60,22 @@ def find_interface(obj: Any) -> tuple[str, Any, Any] | None:
     return None
 
 
+class Whole:
+    """What makes the object that a body gets of its arrays; it keeps the object alive, and no data.
+
+    `identity` says of which object and which data it is: the same object registered again has the same.
+    """
+
+    def __init__(self, obj: Any, parts: list[LogicalData], unflatten: Callable[[Any, Any], Any]) -> None:
+        self.obj = obj
+        self.unflatten = unflatten
+        self.identity = id(obj), *[part.core.id for part in parts]
+
+    def __call__(self, arrays: Sequence[Any]) -> Any:
+        """The object that a body gets."""
+        return self.unflatten(self.obj, list(arrays))
+
+
 class CompositeAccess:
     """An access to data made of several arrays."""
 
@@ -82,6 +98,7 @@ class CompositeData:
         self.obj = obj
         self.parts = parts
         self.unflatten = unflatten
+        self.rebuild = Whole(obj, parts, unflatten)
         self._name = name
 
     def read(self, data_place: Any = None) -> CompositeAccess:
@@ -102,10 +119,6 @@ class CompositeData:
         if mode not in verbs:
             raise TypeError(f"{self!r} cannot be accumulated into; open it with rw()")
         return [verbs[mode](part, data_place) for part in self.parts]
-
-    def rebuild(self, arrays: Sequence[Any]) -> Any:
-        """The object that a body gets."""
-        return self.unflatten(self.obj, list(arrays))
 
     # -- properties --------------------------------------------------------------------------------------------
 
@@ -222,8 +235,8 @@ class CompositeData:
     __array_ufunc__ = None
 
 
-def in_arrays(data: Mapping[Any, Any]) -> tuple[list[tuple[Any, Any]], dict[int, CompositeData]]:
-    """The pairs of a mapping from data to others, of arrays alone; and data made of several by what they stand for.
+def in_arrays(data: Mapping[Any, Any]) -> tuple[list[tuple[Any, Any]], dict[tuple[int, ...], Whole]]:
+    """The pairs of a mapping from data to others, of arrays alone; and what makes wholes of these, by what it was.
 
     Raises
     ------
@@ -240,5 +253,5 @@ def in_arrays(data: Mapping[Any, Any]) -> tuple[list[tuple[Any, Any]], dict[int,
         if len(kinds) > 1 or len(old.parts) != len(new.parts):
             raise ValueError(f"{new!r} cannot stand for {old!r}: give data made of the same arrays")
         pairs += zip(old.parts, new.parts, strict=True)
-        wholes[id(old)] = new
+        wholes[old.rebuild.identity] = new.rebuild
     return pairs, wholes

@@ -38,6 +38,7 @@ class Epoch:
         self.launcher = 0  # the thread that launches
         self.is_over = False  # nothing more is gathered
         self.thread = 0 if implicit else threading.get_ident()
+        self._looked_at: tuple[int, Any] = (0, None)  # how much of what the user dropped, and the last of that
 
     def before(self, task: Any) -> None:
         """Record what comes, or launch what was recorded, as a task that is about to begin needs it."""
@@ -47,7 +48,7 @@ class Epoch:
         scope = engine.scope
         if scope is not None and scope.thread == threading.get_ident() and scope is not self.scope:
             return  # of a recording of this thread's, for which others may be waiting
-        if self.implicit and any(data.parent is not None for data in (*engine.dropped, *engine.deferred)):
+        if self.implicit and self._drops_tiles():
             self.step_out()  # tiles go, and what they were cut from can be used again
             recordings.release_dropped(engine)
         self._let_launch()
@@ -59,6 +60,16 @@ class Epoch:
             return
         elif engine.scope is None and not self.launcher and not any(d.parent is not None for d in engine.deferred):
             self._record()
+
+    def _drops_tiles(self) -> bool:
+        """Whether there are tiles among what the user dropped, or what waits for an outcome."""
+        dropped = self.engine.dropped
+        count, last = self._looked_at
+        if count > len(dropped) or (count and dropped[count - 1] is not last):
+            count = 0  # it was released, and these are others
+        new = dropped[count:]
+        self._looked_at = (len(dropped), dropped[-1]) if dropped else (0, None)
+        return any(getattr(item, "parent", None) is not None for item in (*new, *self.engine.deferred))
 
     def _record(self) -> None:
         """Record from here on; tasks that a graph_scope is given are not run if it raises, so it waits for its turn."""

@@ -16,7 +16,7 @@ from stf._engine.access import Access, DataHandle, accumulate_access
 from stf._engine.values import Asked
 from stf.bodies import store_results
 from stf.closures import check_globals, snapshot
-from stf.containers import items_of
+from stf.containers import is_container, items_of
 from stf.errors import ContextClosedError
 from stf.interop import adapters
 from stf.interop.current import Borrowed
@@ -24,6 +24,7 @@ from stf.interop.jax_arrays import JaxCopy
 from stf.options import name_of, refuse_generator
 from stf.params import refuse_hidden, refuse_reachable, with_params
 from stf.parts import Parts, leaves
+from stf.signatures import data_in
 from stf.tasks import ContextCore, Task
 
 if not cython.compiled:
@@ -316,6 +317,8 @@ class TaskFunction:
     def add_field(self, accesses: list, parameter, value):
         """A dataclass may mix data and plain values."""
         if isinstance(value, (DataHandle, Access, list, tuple, dict)) or hasattr(value, "expand_mode"):
+            return self.add_container(accesses, parameter, value)
+        if is_container(value) and next(data_in([value]), None) is not None:  # another dataclass, or an object array
             return self.add_container(accesses, parameter, value)
         return ("plain", value, None)
 

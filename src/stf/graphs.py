@@ -280,13 +280,19 @@ class TaskGraph(GraphCore):
         if self._recording.holders:
             raise CaptureError(f"graph '{self.name}' is part of another one, which has its memory; record it once more")
         cores: dict[int, Any] = {}
+        given: dict[int, Any] = {}
         pairs, wholes = in_arrays(data)
         for old, new in pairs:
             for handle in (old, new):
                 context._check_mine(handle)
-            if old is new:
-                continue
             one, other = old.core, new.core
+            if given.setdefault(one.id, other) is not other:
+                raise ValueError(
+                    f"{one.describe()} is part of several data that others stand for, and these differ in it; give "
+                    "others that have it in common too"
+                )
+            if one is other:
+                continue
             if one.token != other.token or (
                 not one.token and (one.layout.shape, one.layout.dtype) != (other.layout.shape, other.layout.dtype)
             ):

@@ -22,11 +22,8 @@ class Parts:
     def __call__(self) -> Any:
         return rebuild(iter(self.views), self.shape)
 
-    def like(self, wholes: Mapping[int, Any]) -> Parts:
-        """The same of arrays that may be changed, and of other data of several arrays than those that it was made of.
-
-        `wholes` are these, by the identity of what they stand for.
-        """
+    def like(self, wholes: Mapping[tuple[int, ...], Any]) -> Parts:
+        """The same, whose arrays may be changed; `wholes` make objects of them, in place of those of an identity."""
         return Parts(list(self.views), with_others(self.shape, wholes) if wholes else self.shape)
 
 
@@ -59,12 +56,11 @@ def leaves(shape: Any) -> int:
     return what if kind == "parts" else sum(leaves(part) for part in parts)
 
 
-def with_others(shape: Any, wholes: Mapping[int, Any]) -> Any:
+def with_others(shape: Any, wholes: Mapping[tuple[int, ...], Any]) -> Any:
     """The shape with other data of several arrays in place of some."""
     if shape is None or shape[0] == "plain":
         return shape
     kind, what, parts = shape
     if kind != "parts":
         return (kind, what, [with_others(part, wholes) for part in parts])
-    other = wholes.get(id(getattr(parts, "__self__", None)))
-    return shape if other is None else (kind, what, other.rebuild)
+    return (kind, what, wholes.get(parts.identity, parts))

@@ -6,6 +6,7 @@ Compiled, since programs register arrays by the thousand.
 from __future__ import annotations
 
 import itertools
+import threading
 from weakref import ref
 
 import numpy as np
@@ -353,9 +354,7 @@ def known_data(engine: Engine, registry: Registry, wanted: Entry):
                 if entry.is_same(wanted):
                     handle = new_handle(data)
                     entry.handle = reference_to(handle)
-                    data.is_dropped = False
-                    while data in engine.dropped:
-                        engine.dropped.remove(data)
+                    release.adopt(engine, data)
                     return handle
     finally:
         engine.gate.leave()
@@ -394,6 +393,8 @@ def last_uses(engine: Engine, registry: Registry, entry: Entry, name):
                 engine.epoch.step_out()  # it goes when what was gathered is launched
                 if not clash.recorded:
                     return None
+            if engine.scope is None and is_dropping(clash) and clash in engine.dropped:
+                return None  # another thread has dropped it just now
             by_whom = ", which a recorded graph or function uses" if clash.is_dropped else ""
             remedy = "close() that" if clash.is_dropped else "release the other"
             raise ValueError(
@@ -401,9 +402,17 @@ def last_uses(engine: Engine, registry: Registry, entry: Entry, name):
                 f"that of {clash.describe()}{by_whom}; register one array and split it with tiles(), or {remedy} first"
             )
         if clash is not None:
-            engine.patiently(release.settle, [clash])  # its content may still turn out poisoned
+            settle(engine, clash)
         events[ident] = registry.last_use(ident)
     return events
+
+
+def settle(engine: Engine, data: Data):
+    """Wait until it is known whether released data are poisoned, which their memory's next user comes after."""
+    if engine.scope is not None and engine.scope.thread == threading.get_ident():
+        release.settle_beside(engine, data)
+    else:
+        engine.patiently(release.settle, [data])
 
 
 def is_live(engine: Engine, data: Data):

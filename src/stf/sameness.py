@@ -11,7 +11,9 @@ import numpy as np
 
 from stf._engine.access import DataHandle
 from stf.bodies import BlockCapture, Body, BodyCapture
+from stf.kernels.special import LaunchCapture
 from stf.params import DerivedParam, Param
+from stf.parts import Parts
 from stf.signatures import key_of
 
 __all__ = ["difference"]
@@ -104,6 +106,10 @@ class Teller:
         """A body that put its work on a stream."""
         if isinstance(again, BodyCapture):
             return self.body(again.body)
+        if isinstance(again, LaunchCapture):
+            how, content, pointers, late = again.parts()
+            where = [(offset, self.replica(replica)) for offset, replica in pointers]
+            return how, content, where, [(index, self.value(param)) for index, param in late]
         nodes = None if captured is None else captured.node_count
         return nodes if not isinstance(again, BlockCapture) else (nodes, [self.data(number) for number in again.data])
 
@@ -124,12 +130,27 @@ class Teller:
         given: list[Any] = []
         for position, value in enumerate(body.args):
             if position in arrays:
-                given.append(arrays[position])
+                given.append((arrays[position], self.shape(value.shape) if isinstance(value, Parts) else None))
             elif body.origins is None and hasattr(value, "dtype") and hasattr(value, "shape"):
                 given.append((value.dtype, value.shape))  # of data that are told below
             else:
                 given.append(self.value(value))
         return self.function(body.fn), given, [self.data(number) for number in body.data or ()]
+
+    def shape(self, shape: Any) -> Any:
+        """What a container is made of beside its arrays; see `Parts`."""
+        if shape is None:
+            return None
+        kind, what, parts = shape
+        if kind == "plain":
+            return kind, self.value(what)
+        if kind == "parts":
+            return kind, what, self.value(parts.obj)
+        if kind == "dataclass":
+            told: Any = type(what[0]), what[1]
+        else:
+            told = [key_of(key) for key in what] if kind == "dict" else what
+        return kind, told, [self.shape(part) for part in parts]
 
     def function(self, fn: Any) -> Any:
         """A function, with what it holds, which may be itself."""

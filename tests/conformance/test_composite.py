@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import NamedTuple
 
 import numpy as np
@@ -314,3 +315,47 @@ def test_other_data_of_several_arrays_that_do_not_fit(ctx, csr):
         g.launch({lA: longer})
     g.launch()
     assert lA.numpy().data.tolist() == [2, 4, 6]
+
+
+def test_wholes_of_the_same_arrays(ctx, csr):
+    """What a whole is registered from, again or beside others, decides what stands for it, and for nothing else."""
+    wider = scipy.sparse.csr_array((csr.data, csr.indices, csr.indptr), (2, 5))  # of the same arrays
+    other = scipy.sparse.csr_array(np.array([[10.0, 0, 20, 0], [0, 0, 30, 0]]))
+    shapes = []
+    lA, lB, lC = (ctx.logical_data(a) for a in (csr, wider, other))
+    with ctx.task_graph() as g:
+        ctx.host_launch(lA.read())(lambda a: shapes.append((a.shape, a.data.tolist())))
+    again = ctx.logical_data(csr)
+    assert again is not lA
+    for data in ({lA: lB}, {again: lC}, {lA: lC}, {}, {lA: lB}):
+        g.launch(data)
+    ctx.synchronize()
+    mine, others = [1, 2, 3], [10, 20, 30]
+    assert shapes == [((2, 5), mine), ((2, 4), others), ((2, 4), others), ((2, 3), mine), ((2, 5), mine)]
+
+
+def test_others_that_differ_in_what_wholes_share_are_refused(ctx):
+    shared = np.ones(2)
+    lA, lC = ctx.logical_data(Pair(shared, np.zeros(2))), ctx.logical_data(Pair(shared, np.zeros(2)))
+    lB, lD = (ctx.logical_data(Pair(np.ones(2), np.ones(2))) for _ in range(2))
+    with ctx.task_graph() as g:
+        for data in (lA, lC):
+            ctx.host_launch(data.read())(lambda pair: None)
+    with pytest.raises(ValueError, match="is part of several data that others stand for, and these differ in it"):
+        g.launch({lA: lB, lC: lD})
+    g.launch()
+
+
+def test_a_whole_that_is_dropped_while_a_body_works_on_it(ctx):
+    """The body keeps the object, and not its data, which go home."""
+    pair = Pair(np.zeros(2), np.zeros(2))
+    lP = ctx.logical_data(pair)
+
+    def body(p):
+        time.sleep(0.02)
+        p.left[...] += 1
+
+    ctx.host_launch(lP.rw())(body)
+    del lP
+    ctx.synchronize()
+    assert pair.left.tolist() == [1, 1]

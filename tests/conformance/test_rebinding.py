@@ -142,3 +142,37 @@ def test_what_accumulates_takes_other_data_with_no_content(ctx, lY, first):
             g.launch({lX: other})
         assert other.numpy().tolist() == [0, 3 * times, 6 * times, 9 * times]
     assert lX.numpy().tolist() == [0, 3, 6, 9]
+
+
+def test_what_the_user_wrote_before_an_array_is_registered_again_counts(ctx):
+    """Data that only a graph holds are written home, and are what the array is when it is registered again."""
+    X = np.zeros(4)
+    lX = ctx.logical_data(X)
+    with ctx.task_graph() as g:
+        increment(lX)
+    g.launch()
+    del lX
+    ctx.synchronize()
+    assert X.tolist() == [1] * 4
+    X[:] = 10
+    lX = ctx.logical_data(X)
+    increment(lX)
+    g.launch()
+    assert lX.numpy().tolist() == [12] * 4
+    del lX
+    g.launch()
+    ctx.synchronize()
+    assert X.tolist() == [13] * 4
+
+
+@pytest.mark.parametrize("block", ["task_graph", "repeat", "graph_scope"])
+def test_an_array_that_a_body_still_works_on_is_registered_in_a_recording(ctx, block, lY):
+    X = np.zeros(4)
+    add(ctx.logical_data(X), lY)  # dropped at once
+    with ctx.repeat(2) if block == "repeat" else getattr(ctx, block)() as recorded:
+        add(ctx.logical_data(X), lY)
+    if block == "task_graph":
+        recorded.launch()
+        recorded.close()
+    ctx.synchronize()
+    assert X.tolist() == [0, *[(3 if block == "repeat" else 2) * i for i in range(1, 4)]]

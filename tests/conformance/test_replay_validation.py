@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import types
 
 import numpy as np
@@ -140,6 +141,45 @@ DIFFERENT = [
     other_branch,
     other_temporary,
 ]
+
+
+@dataclasses.dataclass
+class Scaled:
+    x: object
+    by: float
+
+
+@stf.task
+def scale_dataclass(thing: stf.ReadWrite):
+    thing.x *= thing.by
+
+
+@stf.task
+def add_named(**named: stf.ReadWrite):
+    for name, x in named.items():
+        x += 1 if name == "one" else 100
+
+
+@stf.task
+def add_keyed(things: stf.ReadWrite):
+    for name, x in things.items():
+        x += 1 if name == "one" else 100
+
+
+def other_field(x):
+    scale_dataclass(Scaled(x, 3.0 if WORLD.changed else 2.0))
+
+
+def other_names(x):
+    one, two = (WORLD.ly, x) if WORLD.changed else (x, WORLD.ly)
+    add_named(**({"two": two, "one": one} if WORLD.changed else {"one": one, "two": two}))
+
+
+def other_keys(x):
+    add_keyed({"two" if WORLD.changed else "one": x})
+
+
+DIFFERENT += [other_field, other_names, other_keys]
 
 
 @pytest.mark.parametrize("fn", DIFFERENT, ids=lambda fn: fn.__name__)

@@ -39,7 +39,7 @@ def stores(kind):
 
 
 def test_launches_in_clusters_and_cooperative_ones(run):
-    """They are launched with these attributes, plainly and in graphs, whose parameters they do not take."""
+    """They are launched with these attributes, plainly and in graphs."""
 
     def body():
         from cuda.core import LaunchConfig
@@ -70,11 +70,47 @@ def test_launches_in_clusters_and_cooperative_ones(run):
                     graph.launch()
                     assert x.numpy().tolist() == expected
                     ctx.fill(x, 0.0)
-                with pytest.raises(stf.CaptureError, match="argument 1 is a parameter: .* give it a number"):
-                    with ctx.task_graph() as graph:
-                        ctx.launch_kernel(kernel, config, x.rw(), graph.param("n", 1))
                 ctx.launch_kernel(kernel, (2, 3), x.rw(), 1)
                 assert x.numpy().tolist() == [2, 1, 1, 3, 1, 1]
+
+    run(body)
+
+
+def test_launches_with_attributes_take_parameters_and_other_data(run):
+    """They are captured anew for these; plain ones beside them are renewed."""
+
+    def body():
+        from cuda.core import LaunchConfig
+
+        store = function("store", "pd", stores(ctypes.c_double))
+        configs = [
+            LaunchConfig(grid=4, cluster=2, block=32),
+            LaunchConfig(grid=4, block=32, programmatic_stream_serialization=True),
+            types.SimpleNamespace(grid=4, block=32, shmem_size=0, is_cooperative=True),
+        ]
+        for config in configs:
+            with stf.context(devices="cuda:0") as ctx:
+                x, y, z = (ctx.logical_data_zeros(1) for _ in range(3))
+                with ctx.task_graph() as graph:
+                    a = graph.param("a", 3.0)
+                    ctx.launch_kernel(store, config, x.rw(), a)
+                    ctx.launch_kernel(store, (1, 1), y.rw(), 2 * a)
+                for target, value in [(x, 3), (z, 3), (z, 4), (x, 5), (x, 3), (z, 3), (z, 3)]:
+                    for data in (x, y, z):
+                        ctx.fill(data, 0.0)
+                    graph.launch({x: target}, a=float(value))
+                    found = [float(data.numpy()[0]) for data in (x, y, z)]
+                    assert found == [value if x is target else 0, 2 * value, value if z is target else 0]
+                graph.close()
+
+                @stf.replay
+                def step(data, value):
+                    ctx.launch_kernel(store, config, data.rw(), value)
+
+                for value in (1.0, 2.0, 3.0, 4.0, 5.0, 4.0):
+                    step(x, value)
+                    assert x.numpy()[0] == value
+                assert "parameters: value" in step.explain()
 
     run(body)
 

@@ -108,7 +108,7 @@ cdef int refuse_capture(int64_t pointer) except -1:
 
 
 def launch_with_extras(
-    uintptr_t function, tuple shape, tuple extras, bytes arguments, list offsets, uintptr_t stream, str place
+    uintptr_t function, tuple shape, tuple extras, list offsets, str place, bytes arguments, uintptr_t stream
 ):
     """Launch a function on a stream whose context is current, perhaps in clusters, cooperative, or overlapping.
 

@@ -10,15 +10,29 @@ from stf.errors import AccessError, CaptureError
 READ = 1  # of modes
 
 
+class ByIdentity:
+    """An object that is equal to itself alone, and not replaced by another one at its address while this is known."""
+
+    def __init__(self, thing: Any) -> None:
+        self.thing = thing
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ByIdentity) and self.thing is other.thing
+
+    def __hash__(self) -> int:
+        return id(self.thing)
+
+
 class Rebinding:
     """Other data, of the same layout, for one launch: `data` are they, by the number of what they stand for.
 
-    `wholes` are data made of several arrays, by the identity of what they stand for; their arrays are among `data`.
+    `wholes` make objects of several of them, by the identity of what made one of those that they stand for.
     """
 
-    def __init__(self, data: dict[int, Any], wholes: dict[int, Any]) -> None:
+    def __init__(self, data: dict[int, Any], wholes: dict[Any, Any]) -> None:
         self.data = data
         self.wholes = wholes
+        self.objects = tuple((old, new.identity, ByIdentity(new.obj)) for old, new in wholes.items())
         self.reserved: list[Any] = []
         self.cores: list[Any] = []  # of the data that are reserved
         self.replicas: dict[int, Any] = {}  # by the identity of those that were recorded
@@ -31,14 +45,14 @@ class Rebinding:
         """The replica that is used in place of one, at the same place; partial results stay what they are."""
         return self.replicas.get(id(replica), replica)
 
-    def addresses(self, replicas: list[Any]) -> list[int]:
-        """The addresses of what is used in place of replicas; none if all are as recorded."""
+    def addresses(self, replicas: list[Any]) -> list[Any]:
+        """The addresses of what is used in place of replicas, and the objects; none if all are as recorded."""
         found = [self.replica_for(replica) for replica in replicas]
-        return [mine.address for mine in found] if found != replicas else []
+        return [*[mine.address for mine in found], *self.objects] if self.objects or found != replicas else []
 
     def key(self) -> tuple[Any, ...]:
         """What a graph of the driver's that was captured with these data depends on."""
-        return tuple((number, replica.place, replica.address) for number, replica in self.reserved)
+        return self.objects, *[(number, replica.place, replica.address) for number, replica in self.reserved]
 
     def must_suit(self, recording: Any) -> None:
         """Raise unless all that a recording does can be done with the other data.

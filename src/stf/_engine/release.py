@@ -59,6 +59,8 @@ def release_now(engine: Engine, data: Data):
     """
     if data.recorded:
         data.is_dropped = True  # it goes with the recording
+        if data.home is not None and data.write_back and data not in engine.orphans:
+            engine.orphans.append(data)
         return 0
     data.released = True
     try:
@@ -139,7 +141,33 @@ def forget(engine: Engine, data: Data):
 def settle_all(engine: Engine, into: EventSet):
     """Retire what can be; add the events after which that is done."""
     settle_ready(engine)
+    for data in list(engine.orphans):
+        if data.released or not data.is_dropped:
+            engine.orphans.remove(data)
+        else:
+            write_orphan_home(engine, data)
     engine.root.tails(into)
+
+
+def write_orphan_home(engine: Engine, data: Data):
+    """Write home what launches computed in data that their user has dropped, and looks at in the array."""
+    version = data.version
+    if version.claims or version.accumulators or version.frozen or data.tiles:
+        return
+    fold(engine, data)
+    if is_dirty(data) and not may_fail(data.version) and not is_poisoned(data.version):
+        engine.coherency.write_home(data)
+
+
+def adopt(engine: Engine, data: Data):
+    """Let data that only recordings hold be the user's again, who may have written to the array meanwhile."""
+    data.is_dropped = False
+    while data in engine.dropped:
+        engine.dropped.remove(data)
+    version = data.version
+    is_whole = engine.scope is None and version.scope is None and version.partials is None and not data.tiles
+    if is_whole and not version.claims and data.home.state != INVALID and not is_poisoned(version):
+        version.own(data.home)
 
 
 def settle(engine: Engine, waiting):
@@ -152,6 +180,23 @@ def settle(engine: Engine, waiting):
             pending.update(data.version.writers)
     if pending.count:
         raise Pause(pending)
+
+
+def settle_beside(engine: Engine, data: Data):
+    """Retire one such data inside of a recording of this thread's, as no part of that."""
+    if data.version.partials is not None or not waits.settles(engine.root, data.version.writers):
+        return
+    coherency = engine.coherency
+    engine.gate.enter()
+    port, scope = coherency.port, coherency.scope
+    coherency.port, coherency.scope = engine.root, None
+    try:
+        if data in engine.deferred and not may_fail(data.version):
+            retire(engine, data)
+            engine.deferred.remove(data)
+    finally:
+        coherency.port, coherency.scope = port, scope
+        engine.gate.leave()
 
 
 def settle_ready(engine: Engine):

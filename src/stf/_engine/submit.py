@@ -52,7 +52,7 @@ class Engine:
         self.coherency = Coherency(port, place_names, limits)
         self.gate = Gate()
         self.dropped = []
-        self.deferred = []
+        self.deferred, self.orphans = [], []
         self.settle_at = 256
         self.failures = []
         self.coherency.failures = self.failures
@@ -270,7 +270,7 @@ class Engine:
             self.gate.leave()
         if not self.wait_events(tails, timeout_s):
             return False
-        if not self.deferred:
+        if not self.deferred and not self.orphans:
             return True
         self.patiently(release.settle_all, tails)
         return self.wait_events(tails, timeout_s)

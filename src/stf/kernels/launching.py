@@ -21,9 +21,10 @@ from stf._engine.access import Access
 from stf._engine.captured import Arguments
 from stf._engine.submit import Engine
 from stf._engine.values import Asked
-from stf.errors import CaptureError, PlaceError, TaskStateError
+from stf.errors import PlaceError, TaskStateError
 from stf.interop import adapters
 from stf.interop import kernels as foreign
+from stf.kernels.special import LaunchCapture
 from stf.params import Param
 from stf.tasks import ContextCore, Task
 
@@ -168,7 +169,7 @@ def submit_launch(context, kernel, config, args, where):
     engine: Engine = context.engine
     engine.begin(task)
     try:
-        put_launch(task, mine, shape, args)
+        put_launch(task, mine, shape, args, True)
     except BaseException as error:
         if task.restore is None:
             engine.withdraw(task)
@@ -188,8 +189,8 @@ def accesses_in(args):
     return args
 
 
-def put_launch(task, kernel, config, args):
-    """Pack the arguments and put the launch on the task's slot."""
+def put_launch(task, kernel, config, args, alone=False):
+    """Pack the arguments and put the launch on the task's slot; `alone`, it is all that the task does."""
     i: cython.int
     count: cython.int = 0
     size: cython.int
@@ -198,9 +199,11 @@ def put_launch(task, kernel, config, args):
         reach_all(task)
     engine: Engine = task.engine
     recorded: cython.bint = engine.scope is not None
+    special: cython.bint = config.extras is not None or kernel.cooperative
+    pointers: list = [] if recorded and special else None
     late: tuple = NO_ARGUMENTS
     if kernel.ndims is not None:
-        late = put_described(task, kernel, args, block)
+        late = put_described(task, kernel, args, block, pointers)
     for i in range(len(args) if kernel.ndims is None else 0):
         argument = args[i]
         size = kernel.sizes[i]
@@ -212,7 +215,9 @@ def put_launch(task, kernel, config, args):
             if replica.layout.packed() is not replica.layout:
                 refuse_gaps(kernel, i, argument)
             block.put_integer(kernel.offsets[i], 8, replica.address)
-            if recorded:
+            if pointers is not None:
+                pointers.append((kernel.offsets[i], task.recorded_replica(count - 1)))
+            elif recorded:
                 engine.port.put_pointer(task.slot, kernel.offsets[i], replica)
         elif type(argument) is int or type(argument) is float:
             put_number(kernel, i, argument, block)
@@ -229,8 +234,8 @@ def put_launch(task, kernel, config, args):
         raise PlaceError("kernels need the compiled form of stf; unset STF_PURE, or install it with a C compiler")
     if engine.validate and engine.scope is None and task.restore is None:
         task.restore = adapters.watch(task)
-    if config.extras is not None or kernel.cooperative:
-        launch_with_extras(task, kernel, config, function, block, late)
+    if special:
+        launch_with_extras(task, kernel, config, function, block, late, pointers, alone)
         spare_blocks.append(block)
         return 0
     engine.port.launch(
@@ -252,20 +257,21 @@ def put_launch(task, kernel, config, args):
     return 0
 
 
-def launch_with_extras(task, kernel, config, function, block, late):
+def launch_with_extras(task, kernel, config, function, block, late, pointers, alone):
     """Launch what is more than a grid of blocks on the task's stream, as a with-block does; a graph captures that."""
     cluster, cooperative, overlapping = config.extras or (None, False, False)
-    if late:
-        raise CaptureError(
-            f"kernel '{kernel.name}' has clusters, or is cooperative, and argument {late[0][0]} is a parameter: such "
-            "launches are recorded with the values that they have then; give it a number"
-        )
+    if late and not alone:
+        late[0][1].refuse()  # the block is recorded as it stands
     stream = task.cuda_stream()
     shape = (config.gx, config.gy, config.gz, config.bx, config.by, config.bz, config.shared)
     extras = (cluster, cooperative or kernel.cooperative, overlapping)
-    arguments = block.content(kernel.nbytes)
-    driver = task.context._driver
-    driver.launch_with_extras(function, shape, extras, arguments, kernel.offsets, stream, task.place_name)
+    content = block.content(kernel.nbytes)
+    how = (function, shape, extras, kernel.offsets, task.place_name)
+    task.context._driver.launch_with_extras(*how, content, stream)
+    if pointers is not None and alone:
+        arguments = LateArguments(kernel, late) if late else None
+        again = LaunchCapture(task, task.context._driver, how, content, pointers, arguments)
+        cython.cast("Engine", task.engine).port.capture_again(task.slot, again)
     return 0
 
 
@@ -327,7 +333,7 @@ class LateArguments(Arguments):
         return content
 
 
-def put_described(task: Task, kernel: Kernel, args, block: LaunchBlock):
+def put_described(task: Task, kernel: Kernel, args, block: LaunchBlock, pointers):
     """Pack arguments as Numba's calling convention has them.
 
     An array is (meminfo, parent, number of items, item size, data, *shape, *strides), each of 8 bytes (numba-cuda,
@@ -348,7 +354,9 @@ def put_described(task: Task, kernel: Kernel, args, block: LaunchBlock):
             size = 1
             for n in layout.shape:
                 size *= n
-            if engine.scope is not None:
+            if pointers is not None:
+                pointers.append((kernel.offsets[position + 4], task.recorded_replica(count - 1)))
+            elif engine.scope is not None:
                 engine.port.put_pointer(task.slot, kernel.offsets[position + 4], replica)
             fields = [0, 0, size, layout.itemsize, replica.address, *layout.shape, *layout.strides]
             for field in fields:

@@ -1,0 +1,16 @@
+cimport cython
+from stf._engine.ports cimport Port
+from stf._engine.submit cimport Engine
+from stf._engine.task cimport TaskCore
+from stf.bodies cimport Recaptured
+
+cdef class LaunchCapture(Recaptured):
+    cdef Port port
+    cdef object driver
+    cdef tuple how
+    cdef bytes content
+    cdef list pointers
+    cdef object arguments
+    cdef int where
+    cdef tuple last  # arguments, and what was captured for them
+    cdef capture(self, bytes content)

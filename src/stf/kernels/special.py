@@ -1,0 +1,72 @@
+"""Launches that are more than a grid of blocks: in clusters, cooperative, overlapping. A graph captures them."""
+
+from __future__ import annotations
+
+try:
+    import cython
+except ImportError:
+    from stf import _cython as cython  # type: ignore[no-redef]
+
+if not cython.compiled:
+    from stf.bodies import Recaptured
+
+
+@cython.final
+@cython.cclass
+class LaunchCapture(Recaptured):
+    """A recorded launch, captured anew for one with other values of its parameters, or with other data.
+
+    `how` is what the driver's ``launch_with_extras`` takes before the arguments; `pointers` are (offset, replica) of
+    those that are addresses, and `arguments` make those that are parameters.
+    """
+
+    def __init__(self, task, driver, how, content, pointers, arguments):
+        self.describe(task)
+        engine: Engine = task.engine
+        self.varies = arguments is not None
+        self.port = engine.root
+        self.driver = driver
+        self.how = how
+        self.content = content
+        self.pointers = pointers
+        self.arguments = arguments
+        self.where = task.where
+        self.first = self.last = None
+
+    def refuses(self, data):
+        """Whether it works on some of the data, by number, and cannot on others in their place."""
+        return False
+
+    def __call__(self, values, rebinding=None):
+        """What was captured for the values and the data of a launch; `first` is that of the defaults."""
+        content = self.content
+        if self.arguments is not None:
+            content = self.arguments.packed(values, content)
+        if rebinding is not None:
+            changed = bytearray(content)
+            for offset, replica in self.pointers:
+                changed[offset : offset + 8] = rebinding.replica_for(replica).address.to_bytes(8, "little")
+            content = bytes(changed)
+        if content == self.content:
+            return self.first
+        last: tuple = self.last
+        if last is None or last[0] != content:
+            last = self.last = (content, self.capture(content))
+        return last[1]
+
+    def capture(self, content):
+        """The launch with these arguments, captured by itself."""
+        capture = self.port.begin_capture(self.where)
+        try:
+            self.driver.launch_with_extras(*self.how, content, capture.pointer)
+        finally:
+            captured = capture.end()
+        return captured
+
+    def parts(self):
+        """What it does, to be compared: how it is launched, what it gets but for addresses, these, and parameters."""
+        content = bytearray(self.content)
+        for offset, _ in self.pointers:
+            content[offset : offset + 8] = bytes(8)
+        late = () if self.arguments is None else self.arguments.late
+        return self.how[:3], bytes(content), self.pointers, late
