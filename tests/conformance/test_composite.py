@@ -329,7 +329,7 @@ def test_wholes_of_the_same_arrays(ctx, csr):
     assert again is not lA
     for data in ({lA: lB}, {again: lC}, {lA: lC}, {}, {lA: lB}):
         g.launch(data)
-    ctx.synchronize()
+        ctx.synchronize()  # they only read, and come in any order
     mine, others = [1, 2, 3], [10, 20, 30]
     assert shapes == [((2, 5), mine), ((2, 4), others), ((2, 4), others), ((2, 3), mine), ((2, 5), mine)]
 
