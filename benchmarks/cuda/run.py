@@ -277,7 +277,12 @@ def graph_rows(raw: dict[str, float]) -> list[dict[str, Any]]:
             cost = recording_cost(recorded, n)
             add(rows, f"graph_record_{n}", Cost(cost, cost), beside=raw["graph_add"], budget_us=1.0)
         touch_by_hand = launcher_of(touch)
-        add(rows, "graph_record_captured", capture_cost(ctx, blocks, touch_by_hand), beside=raw["capture"], budget_us=3)
+        cost = capture_cost(ctx, blocks, touch_by_hand, 400)
+        add(rows, "graph_record_captured", cost, beside=raw["capture"], budget_us=3)
+        for n in (100, 10_000, 100_000):
+            add(rows, f"graph_captured_{n}", capture_cost(ctx, blocks, touch_by_hand, n, 3), beside=raw["capture"])
+        for n in (100, 1000, 10_000, 100_000):
+            add(rows, f"graph_context_{n}", context_cost(touch, n))
         for case, (cost, by_hand) in making_costs(ctx, recorded).items():
             add(rows, case, Cost(cost, cost), beside=by_hand, budget_ratio=1.1)
         n = 1000
@@ -297,7 +302,8 @@ def graph_rows(raw: dict[str, float]) -> list[dict[str, Any]]:
         for case, costs in (("graph_launch", launches), ("replay_call", calls)):
             for after, (cost, by_hand) in costs.items():
                 add(rows, case + after, cost, beside=by_hand.submission, budget_us=5.0, added=True)
-        add(rows, "graph_renewed_node", renewal_cost(ctx, touch, data), beside=raw["graph_renew"], budget_us=0.5)
+        for case, launch in (("graph_renewed_node", by_parameter), ("replay_renewed_node", by_replay)):
+            add(rows, case, renewal_cost(ctx, touch, data, launch), beside=raw["graph_renew"], budget_us=0.5)
         if importlib.util.find_spec("cupy"):  # which computes conditions
             add(rows, "loop_iteration", iteration_cost(ctx, touch, data))
         for case, uses_cuda in (("graph_around_host", True), ("graph_around_node", False)):
@@ -333,11 +339,29 @@ def launcher_of(function: int) -> Callable[[int], None]:
     return launch_on
 
 
-def capture_cost(ctx: Any, blocks: Callable[[int], None], launch: Callable[[int], None]) -> Cost:
+def context_cost(touch: int, n: int) -> Cost:
+    """Microseconds per task of a context on graphs, which launches `n` of them at a time: known graphs, and data."""
+    with stf.context(devices="cuda:0", use_graph=True) as ctx:
+        data = [ctx.logical_data(np.zeros(8)) for _ in range(10)]
+        costs = []
+        for _ in range(3 if n < 100_000 else 2):
+            start = time.perf_counter()
+            for i in range(n):
+                ctx.launch_kernel(touch, ONE, data[i % 10].rw())
+            ctx.submit()
+            submitted = time.perf_counter()
+            ctx.synchronize()
+            costs.append(Cost((submitted - start) / n * 1e6, (time.perf_counter() - start) / n * 1e6))
+            host().look()
+    return median_of(costs[1:])
+
+
+def capture_cost(
+    ctx: Any, blocks: Callable[[int], None], launch: Callable[[int], None], n: int, repeat: int = REPEAT
+) -> Cost:
     """What it costs to record a with-block that launches a kernel itself, without that launch."""
-    n = 400
     times = []
-    for _ in range(REPEAT + 1):
+    for _ in range(repeat + 1):
         graph = ctx.task_graph()
         with graph:
             start = time.perf_counter()
@@ -434,30 +458,46 @@ def median_of(costs: list[Cost]) -> Cost:
     return Cost(*map(statistics.median, zip(*costs, strict=True)))
 
 
-def renewal_cost(ctx: Any, touch: int, data: Any) -> Cost:
-    """What a parameter costs per node that takes it, in launches whose values change."""
+def renewal_cost(ctx: Any, touch: int, data: Any, launches: Callable[..., Callable[[int], None]]) -> Cost:
+    """What a number costs per node that takes it, in launches where it changes."""
     nodes = 200
-    graph = ctx.task_graph()
-    other = ctx.logical_data(np.zeros(8))
+    others = [ctx.logical_data(np.zeros(8)) for _ in range(2)]
     addresses = []
-    for known in (data, other):
+    for known in (data, *others):
         with ctx.task(known.rw()) as t:
             addresses.append(t.get_arg(0))
-    where = graph.param("where", addresses[0])
-    with graph:
-        for _ in range(nodes):
-            ctx.launch_kernel(touch, ONE, where)
+    launch = launches(ctx, data, lambda where: [ctx.launch_kernel(touch, ONE, where) for _ in range(nodes)])
+    for address in 2 * addresses:
+        launch(address)
     times: dict[bool, list[float]] = {False: [], True: []}
     for i in range(4 * REPEAT + 4):
         ctx.synchronize()
         changes = i % 2 == 1
         start = time.perf_counter()
-        graph.launch(where=addresses[(i // 2) % 2])
+        launch(addresses[(i // 2) % 2])
         times[not changes].append((time.perf_counter() - start) * 1e6)
         host().look()
-    graph.close()
     cost = (statistics.median(times[True][2:]) - statistics.median(times[False][2:])) / nodes
     return Cost(cost, cost)
+
+
+def by_parameter(ctx: Any, data: Any, submit: Callable[[Any], Any]) -> Callable[[int], None]:
+    """A recorded graph with a parameter."""
+    graph = ctx.task_graph()
+    where = graph.param("where", 0)
+    with graph:
+        submit(where)
+    return lambda address: graph.launch(where=address)
+
+
+def by_replay(ctx: Any, data: Any, submit: Callable[[Any], Any]) -> Callable[[int], None]:
+    """A replayed function with a number."""
+
+    @stf.replay
+    def steps(known: Any, where: int) -> None:
+        submit(where)
+
+    return functools.partial(steps, data)
 
 
 def iteration_cost(ctx: Any, touch: int, data: Any) -> Cost:

@@ -31,15 +31,16 @@ cdef class Captured:
     cdef Executable executable
     cdef cu.CUcontext context
     cdef str where
-    cdef tuple shape  # once it was made ready
+    cdef tuple shape  # once it is complete
     cdef readonly int64_t node_count
-    cdef public bint is_own
+    cdef readonly bint is_own
     cdef public object memory  # of what was captured: lives as long as this
     cdef bint proven  # CUDA launched it, and will not refuse it
     cdef int queued  # launches that CUDA was not given yet
     cdef list host_parts  # and pinned memory that it has on the host, where it is launched here; None for none
     cdef list early  # (first, end) of memory of the host, not pinned, that CUDA reads in the launch; None for none
     cdef list late  # (first, end) of memory of the host, not pinned, that it writes; None for none
+    cpdef int complete(self, bint is_own) except -1
     cdef int launch(self, cu.CUstream stream, bint may_be_captured) except -1
     cdef int prepare(self) except -1
     cdef int add_to(self, cu.CUstream stream) except -1

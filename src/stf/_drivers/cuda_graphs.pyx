@@ -284,6 +284,14 @@ cdef class Captured:
         """The address of the CUgraph."""
         return <uintptr_t>self.graph
 
+    cpdef int complete(self, bint is_own) except -1:
+        """All is in it: know its shape, by which an executable is found that can be updated."""
+        cdef size_t edges = 0
+        check(call(host_nodes, cu.cuGraphGetEdges, self.graph, NULL, NULL, NULL, &edges), "cuGraphGetEdges", self.where)
+        self.shape = (<int64_t><uintptr_t>self.context, self.node_count, edges)
+        self.is_own = is_own
+        return 0
+
     cdef int launch(self, cu.CUstream stream, bint may_be_captured) except -1:
         """Put it on a stream; on one that is being captured, as a part of that graph."""
         cdef cu.CUstreamCaptureStatus status = cu.CU_STREAM_CAPTURE_STATUS_NONE
@@ -306,12 +314,10 @@ cdef class Captured:
         cdef cu.CUgraphExec handle = NULL
         cdef Executable executable = None
         cdef cu.CUresult code
-        cdef size_t edges = 0
         if self.executable is not None:
             return 0
         if self.shape is None:
-            check(call(host_nodes, cu.cuGraphGetEdges, self.graph, NULL, NULL, NULL, &edges), "cuGraphGetEdges", self.where)
-            self.shape = (<int64_t><uintptr_t>self.context, self.node_count, edges)
+            self.complete(self.is_own)
         if not self.is_own:
             executable = self.store.take(self.shape)
         if executable is not None:

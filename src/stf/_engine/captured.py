@@ -145,7 +145,7 @@ class DriverGraph:
         graph, marks, calls = launch.capture(thing, hosts)
         if graph is None:
             raise CaptureError("there is nothing to do")
-        graph.is_own = bool(marks)
+        graph.complete(bool(marks))
         return Variant(graph, marks, calls)
 
     def refuse(self, launch, thing, reason):
