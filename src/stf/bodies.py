@@ -192,7 +192,7 @@ def submit_body(task: TaskCore, fn, extra, lib=None):
             kinds = [("", "plain")] * len(arguments) + [(name, "keyword") for name, _ in injected]
             arguments += [adapters.inject(kind, task) for _, kind in injected]
         origins = None
-        if engine.scope is not None and ("task" not in [kind for _, kind in injected]):
+        if engine.scope is not None and "task" not in [kind for _, kind in injected]:
             origins = origins_in(task, lib)
         body = make_body(task, fn, arguments, written, kinds, late or None, origins)
     except BaseException:

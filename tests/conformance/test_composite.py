@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import NamedTuple
 
 import numpy as np
@@ -351,11 +350,14 @@ def test_a_whole_that_is_dropped_while_a_body_works_on_it(ctx):
     pair = Pair(np.zeros(2), np.zeros(2))
     lP = ctx.logical_data(pair)
 
+    dropped = threading.Event()
+
     def body(p):
-        time.sleep(0.02)
+        dropped.wait(30)
         p.left[...] += 1
 
     ctx.host_launch(lP.rw())(body)
     del lP
+    dropped.set()
     ctx.synchronize()
     assert pair.left.tolist() == [1, 1]

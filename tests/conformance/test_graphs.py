@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -266,130 +265,6 @@ def test_read_only_data_stand_for_what_is_read_alone(ctx, lX, lY):
     assert lX.numpy().tolist() == [5] * 4
     ctx.synchronize()
     assert (R == 5).all()
-
-
-def test_a_launch_with_other_data(ctx):
-    arrays = [np.arange(4.0) + i for i in range(4)]
-    model = [array.copy() for array in arrays]
-    data = [ctx.logical_data(array, name=f"D{i}") for i, array in enumerate(arrays)]
-    g = ctx.task_graph("other")
-    a = g.param("a", 1.0)
-    with g:
-        add(data[0], data[1], a)
-        add.on(ctx.devices[-1])(data[0], data[1])
-        ctx.fill(data[2], 7.0)
-        with ctx.repeat(2):
-            add(data[2], data[0], -1.0)
-    for x, y, z, value in [
-        (0, 1, 2, 1.0),
-        (3, 1, 2, 2.0),
-        (1, 3, 0, 2.0),
-        (1, 3, 0, 1.0),
-        (0, 1, 2, 3.0),
-        (2, 0, 3, 1.0),
-    ]:
-        g.launch({data[0]: data[x], data[1]: data[y], data[2]: data[z]}, a=value)
-        model[x] += (value + 1) * model[y]
-        model[z][...] = 7 - 2 * model[x]
-        for i in range(4):
-            assert data[i].numpy().tolist() == model[i].tolist(), (x, y, z, i)
-    ctx.finalize()
-    assert [array.tolist() for array in arrays] == [array.tolist() for array in model]
-
-
-@stf.task
-def add_slowly(x: stf.Read, y: stf.ReadWrite):
-    time.sleep(0.01)
-    y += x
-
-
-@pytest.mark.parametrize("others", ["yx", "yz", "zx", "zy"])
-def test_returned_results_go_to_the_other_data(ctx, others):
-    """Also where one that is written stands for another: {x: y, y: x}."""
-
-    @stf.task
-    def both(x: stf.ReadWrite, y: stf.ReadWrite):
-        return x + 100, y + 1
-
-    @stf.task
-    def one(x: stf.Write, y: stf.Read):
-        return y + 7
-
-    for fn in (both, one):
-        data = {name: ctx.logical_data_full(3, 10.0 * k) for k, name in enumerate("xyz")}
-        expected = {name: 10.0 * k for k, name in enumerate("xyz")}
-        g = ctx.task_graph()
-        with g:
-            fn(data["x"], data["y"])
-        for first, second in (others, "xy", others, others):
-            g.launch({data[a]: data[b] for a, b in zip("xy", (first, second), strict=True) if a != b})
-            if fn is both:
-                expected[first], expected[second] = expected[first] + 100, expected[second] + 1
-            else:
-                expected[first] = expected[second] + 7
-            assert {name: x.numpy()[0] for name, x in data.items()} == expected
-
-
-def test_other_data_may_go_while_a_launch_works_on_them(ctx):
-    """A body on the host looks at them long after the launch was submitted."""
-    lX, lY = ctx.logical_data(np.ones(4)), ctx.logical_data(np.zeros(4))
-    g = ctx.task_graph()
-    with g:
-        add_slowly.on("host")(lX, lY)
-    for i in range(6):
-        g.launch({lX: ctx.logical_data_full(4, float(i))})
-        add(ctx.logical_data_full(4, 1000.0), ctx.logical_data_zeros(4))  # which may take the place of what has gone
-    homes = [np.zeros(4) for _ in range(3)]
-    for home, end in zip(homes, (lambda lZ: None, lambda lZ: lZ.release(), lambda lZ: lZ.write_back()), strict=True):
-        lZ = ctx.logical_data(home)
-        g.launch({lY: lZ})
-        end(lZ)
-        del lZ
-    ctx.synchronize()
-    assert lY.numpy().tolist() == [15] * 4
-    ctx.finalize()
-    assert [home.tolist() for home in homes] == [[1] * 4] * 3
-
-
-def test_data_that_cannot_stand_for_others(ctx):
-    lX, lY = ctx.logical_data(np.zeros(4), name="X"), ctx.logical_data(np.ones(4), name="Y")
-    other, shorter = ctx.logical_data(np.ones(4), name="O"), ctx.logical_data(np.ones(3), name="S")
-    integers, token = ctx.logical_data(np.ones(4, int), name="I"), ctx.token(name="T")
-    g = ctx.task_graph("other")
-    with g:
-        add(lX, lY)
-    for wrong in (shorter, integers, token):
-        with pytest.raises(
-            ValueError, match=f"{wrong.name}' .*cannot stand for logical data 'Y'.*same shape and dtype"
-        ):
-            g.launch({lY: wrong})
-    with pytest.raises(ValueError, match="'O' .* is not used by graph 'other'"):
-        g.launch({other: lY})
-    with pytest.raises(ValueError, match="'X' .* cannot stand for another data: it is used in graph 'other' itself"):
-        g.launch({lY: lX})
-    with pytest.raises(ValueError, match="was given the same data twice"):
-        g.launch({lY: other, lX: other})
-    with pytest.raises(TypeError, match="logical data is needed, got int"):
-        g.launch({lY: 1})
-    with pytest.raises(stf.ContextMismatchError), stf.context(devices="cpu") as another:
-        g.launch({lY: another.logical_data(np.ones(4))})
-    g.launch({lY: other})
-    assert lX.numpy().tolist() == [1] * 4
-
-
-def test_a_with_block_is_done_with_what_it_was_recorded_with(ctx):
-    if not is_cuda(ctx):
-        pytest.skip("on a CPU with-blocks are not recorded")
-    lX, other = ctx.logical_data(np.zeros(4), name="X"), ctx.logical_data(np.zeros(4))
-    g = ctx.task_graph("other")
-    with g, ctx.task(lX.rw(), name="block") as t:
-        t.cupy()[0][...] += 1
-    with pytest.raises(
-        stf.CaptureError, match="task 'block' .*test_graphs.py:.* was recorded as it stands, and cannot"
-    ):
-        g.launch({lX: other})
-    g.launch()
-    assert lX.numpy().tolist() == [1] * 4 and other.numpy().tolist() == [0] * 4
 
 
 # -- graphs in graphs ---------------------------------------------------------------------------------------------------

@@ -111,7 +111,7 @@ def make_room(engine: Engine):
     """Let go of memory that is kept for what may come, a little at a time; whether there was any."""
     if (engine.epoch is not None and engine.epoch.make_room()) or reductions.make_room(engine):
         return True
-    return any([cache.make_room(engine) for cache in list(engine.caches)])
+    return any(cache.make_room(engine) for cache in list(engine.caches))
 
 
 def forget(engine: Engine, data: Data):
