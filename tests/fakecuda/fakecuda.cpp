@@ -1286,6 +1286,23 @@ bool suits_condition(const Graph &graph) {
     });
 }
 
+// Whether what a device decides about is done one after the other; else a GPU may stop for good (nested_nodes.cu).
+bool orders_conditions(const Graph &graph) {
+    std::vector<std::set<int>> before(graph.nodes.size());  // the conditions that come before a node
+    std::set<int> all;
+    for (int i = 0; i < int(graph.nodes.size()); ++i) {
+        auto &node = graph.nodes[i];
+        for (int k : node.after) {
+            before[i].insert(before[k].begin(), before[k].end());
+            if (graph.nodes[k].condition) before[i].insert(k);
+        }
+        if (!node.condition) continue;
+        if (before[i] != all || !orders_conditions(*node.inner)) return false;
+        all.insert(i);
+    }
+    return true;
+}
+
 void end_capture(const shared_ptr<Capture> &capture) {
     auto &all = state().captures;
     all.erase(std::remove(all.begin(), all.end(), capture), all.end());
@@ -2369,6 +2386,8 @@ CUresult CUDAAPI cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph handle, 
     auto graph = state().graphs.find(handle);
     REQUIRE(exec && graph && !flags, CUDA_ERROR_INVALID_VALUE);
     for (auto &node : graph->nodes) REQUIRE(!node.condition || suits_condition(*node.inner), CUDA_ERROR_NOT_SUPPORTED);
+    if (has_conditions(*graph) && !orders_conditions(*graph))
+        set_error(CUDA_ERROR_LAUNCH_TIMEOUT, "a device decides about two parts of a graph at a time");
     *exec = state().execs.add(copy_of(graph));
     return CUDA_SUCCESS;
 }

@@ -90,6 +90,77 @@ def test_repetitions_in_each_other_are_no_long_graph(run):
             assert known is not None and known.node_count < 100
 
 
+def test_what_a_device_decides_about_comes_one_after_the_other(run):
+    """The stand-in refuses graphs where it does not: a GPU stops for good there now and then (nested_nodes.cu)."""
+
+    @run
+    def body():
+        told = Told()
+        with stf.context(devices="cuda:0") as ctx:
+            x, y, z = [ctx.logical_data(np.ones(4)) for _ in range(3)]
+            n, m, s = [ctx.logical_data(np.array(0.0)) for _ in range(3)]
+
+            def steps():
+                with ctx.while_loop(m < 2):
+                    scale(x, 2.0)
+                    m.assign(m + 1)
+                with ctx.if_(s < 1) as branch:
+                    scale(y, 3.0)
+                with branch.else_():
+                    scale(y, 5.0)
+                with ctx.repeat(300):
+                    scale(z, -1.0)
+
+            graph = ctx.task_graph()
+            with graph:
+                with ctx.while_loop(n < 3):
+                    m.assign(0.0)
+                    steps()
+                    n.assign(n + 1)
+                m.assign(0.0)
+                steps()
+            for _ in range(2):
+                n.assign(0.0)
+                graph.launch()
+            assert x.numpy().tolist() == [2.0**16] * 4 and y.numpy().tolist() == [3.0**8] * 4
+            assert z.numpy().tolist() == [1.0] * 4 and fakecuda.calls("cuGraphAddNode") > 8
+            assert not [line for line in told.lines if "driven from the host" in line]
+
+
+def test_sums_are_the_devices_where_it_is_alone(run):
+    """What accumulates in a recording adds to the data itself, and there is nothing for the host to fold."""
+
+    @run
+    def body():
+        @stf.task
+        def add_up(x: stf.Accumulate[stf.reducer.sum], y: stf.Read):
+            x += y
+
+        told = Told()
+        with stf.context(devices="cuda:0") as ctx:
+            for make in (ctx.logical_data_zeros, ctx.logical_data_empty):
+                x, y, s = make(4, np.float64), ctx.logical_data(np.ones(4)), ctx.logical_data(np.array(0.0))
+                fakecuda.reset_calls()
+                with ctx.while_loop(s < 3) as loop:
+                    add_up(x, y)
+                    s.assign(s + 1)
+                ctx.synchronize()
+                assert fakecuda.calls("cuGraphLaunch") == 1 and loop.iterations == 3
+                with ctx.repeat(2):
+                    add_up(x, y)
+                assert x.numpy().tolist() == [5] * 4
+        user = Graph()
+        X = np.zeros(4)
+        with stf.context(devices="cuda:0", graph=user.handle) as ctx:
+            x, y, s = ctx.logical_data(X), ctx.logical_data(np.ones(4)), ctx.logical_data(np.array(0.0))
+            with ctx.while_loop(s < 3):
+                add_up(x, y)
+                s.assign(s + 1)
+        user.launch()
+        assert X.tolist() == [3] * 4
+        assert not [line for line in told.lines if "driven from the host" in line]
+
+
 def test_what_a_device_cannot_decide_is_driven_from_the_host_and_told_once(run):
     @run
     def body():

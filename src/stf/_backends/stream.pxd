@@ -15,6 +15,7 @@ cdef class StreamBackend(LanePort):
     cdef readonly bint is_lent
     cdef public int capturable  # places from here on are streams and contexts of the user's, where nothing is captured
     cdef int staged
+    cdef EventSet decided
     cpdef int start_after(self, int place, int64_t pointer, bint captured, int staged=*) except -1
     cdef int make_lane(self, Lane lane) except -1
     cdef int make_stream(self, int place) except -1

@@ -59,6 +59,7 @@ class StreamBackend(LanePort):
         self.records_late = driver.records_late
         self.staged = DIRECT
         self.capturable = 1 << 30
+        self.decided = EventSet()  # the last part that a device decides about is over
 
     def start_after(self, place, pointer, captured, staged=STAGED):
         """Let all work start after what is on a caller's stream now, which may be captured with its copies `staged`."""
@@ -245,9 +246,17 @@ class StreamBackend(LanePort):
         condition.decide(self.driver.handle(lane.stream), *decision)
 
     def play_if(self, slot, condition, play):
-        """What ``play(port)`` puts on lanes of their own is done on the slot as often as a condition holds."""
+        """What ``play(port)`` puts on lanes of their own is done on the slot as often as a condition holds.
+
+        One after the other: a GPU that decides about two parts of a graph at a time may stop for good.
+        """
         lane: Lane = self.lanes[slot]
+        self.join(slot, self.decided)
         self.fill_capture(lane.place, condition.open(self.driver.handle(lane.stream)), play)
+        lane.issued += 1
+        self.make_record(lane)
+        self.decided = EventSet()
+        self.decided.add((cython.cast(cython.longlong, slot) << LANE_SHIFT) | lane.issued)
 
     def last_node(self, slot):
         """What the graph that a slot is captured into has last there."""

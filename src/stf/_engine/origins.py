@@ -16,8 +16,10 @@ from stf._engine import reductions
 from stf.errors import UninitializedDataError
 
 if not cython.compiled:
+    from stf._engine.task import make_access_like
+
     INVALID = 0
-    WRITE, AFFINE = 2, -1
+    WRITE, RW, AFFINE = 2, 3, -1
 
 
 def must_have_content(engine: Engine, task: TaskCore, use: Access):
@@ -47,6 +49,25 @@ def expect_content(version: Version, op):
             break
         version = version.parent
     return marked
+
+
+def adds_in_place(engine: Engine, task: TaskCore, use: Access):
+    """Whether a task that accumulates adds to the data itself: where one device does all, which folds no partials.
+
+    What is recorded goes on from what each launch finds.
+    """
+    expect_content(use.core.version, use.op)
+    if engine.scope.once or use.place not in (AFFINE, engine.affine[task.where]):
+        return False
+    return engine.port.enqueues(task.where) and len(set(engine.affine[1:])) == 1
+
+
+def in_place(task: TaskCore, use: Access):
+    """The access of a task that accumulates as one that reads and writes; in the place of the one that it was given."""
+    mine: Access = make_access_like(use, RW)
+    mine.op = None
+    task.uses = tuple([mine if item is use else item for item in task.uses])
+    return mine
 
 
 def fill_at(engine: Engine, data: Data, place, op):

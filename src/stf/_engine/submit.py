@@ -427,8 +427,8 @@ class Engine:
                 return version
         elif version.claims != 0 or (version.accumulators != 0 and version.op != use.op):
             return version
-        elif self.scope is not None and version.partials is None:
-            origins.expect_content(version, use.op)
+        elif self.scope is not None and version.partials is None and origins.adds_in_place(self, task, use):
+            return self.claim(task, origins.in_place(task, use))
         if mode & READ:
             if version.valid == 0 and not data.token:
                 origins.must_have_content(self, task, use)
