@@ -575,6 +575,7 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
             self.finalize()
             return
         try:
+            recordings.abandon_own(self.engine)
             self.finalize()
         except BaseException as late:
             error.add_note(f"while the context was finalized: {type(late).__name__}: {late}")
@@ -621,7 +622,7 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
         self._must_be_open()
         inside = claims.inside(self.engine, threading.get_ident())
         if inside is not None:
-            raise TaskStateError(f"{what} inside {inside}: it would wait for itself; call it after the task has ended")
+            raise TaskStateError(f"{what} inside {inside}")
         if launch and self.engine.epoch is not None:
             self.engine.epoch.step_out()
 

@@ -74,12 +74,12 @@ class Epoch:
     def _record(self) -> None:
         """Record from here on; tasks that a graph_scope is given are not run if it raises, so it waits for its turn."""
         engine = self.engine
-        patience = 0.0 if engine.runs_body(threading.get_ident()) else turns.PATIENCE_S
+        patience = turns.PATIENCE_S
         end = time.monotonic() + patience
         while True:
             with engine.gate:
                 open_task = recordings.last_open(engine)
-                if engine.scope is not None or self.launcher or self.is_over:
+                if engine.scope is not None or self.launcher or self.is_over or (self.implicit and engine.launching):
                     return
                 if open_task is None:
                     port, patient = engine.make_graph_port(), not self.implicit
@@ -87,7 +87,7 @@ class Epoch:
                     return
             if self.implicit or self.thread in {task.thread for task in engine.opened()}:
                 return  # which runs where it stands, and so does what its body submits
-            if time.monotonic() > end:
+            if time.monotonic() > end or turns.is_awaited(engine, threading.get_ident()):
                 turns.refuse_turn(engine, self.story, patience)
             time.sleep(STEP_S)
 
@@ -196,14 +196,10 @@ class GraphScope:
         context = self._context
         context._must_be_open()
         recordings.join_tiles(context.engine)
-        patience = 0.0 if context.engine.runs_body(threading.get_ident()) else turns.PATIENCE_S
-        end = time.monotonic() + patience
+        end = time.monotonic() + turns.PATIENCE_S
         while not self._is_part() and not self._begin():
-            if time.monotonic() > end:
-                raise turns.TurnError(
-                    f"graph_scope could not be opened for {patience:g} s, in which another thread recorded; let that "
-                    "end first"
-                )
+            if time.monotonic() > end or turns.is_awaited(context.engine, threading.get_ident()):
+                turns.refuse_turn(context.engine, "graph_scope", turns.PATIENCE_S)
             time.sleep(STEP_S)
         return self
 

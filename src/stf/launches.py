@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 try:
     import cython
 except ImportError:
@@ -14,27 +12,9 @@ from stf._engine.values import UNASKED
 
 
 def submit_routine(context, routine, name, values=None, rebinding=None):
-    """Submit a routine as one task, of its own even where an epoch gathers tasks."""
-    engine = context.engine
-    epoch = engine.epoch
-    task = context.make_launch(name)
-    if epoch is None or not epoch.implicit or is_inside(engine, epoch):
-        launching.submit(engine, task, routine, values, rebinding)
-        return 0
-    with epoch.lock:
-        before, epoch.launcher = epoch.launcher, threading.get_ident()  # nobody gathers tasks meanwhile
-        try:
-            epoch.flush()
-            launching.submit(engine, task, routine, values, rebinding)
-        finally:
-            epoch.launcher = before
+    """Submit a routine as one task, of its own even where an epoch gathers tasks: that launches them before it begins."""
+    launching.submit(context.engine, context.make_launch(name), routine, values, rebinding)
     return 0
-
-
-def is_inside(engine, epoch):
-    """Whether this thread has a recording open that is no gathering of tasks."""
-    scope = engine.scope
-    return scope is not None and scope is not epoch.scope and scope.thread == threading.get_ident()
 
 
 @cython.cclass

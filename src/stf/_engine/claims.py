@@ -23,6 +23,8 @@ if not cython.compiled:
     INVALID, SHARED, MODIFIED = 0, 1, 2
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
 
+FOR_ITSELF = "it would wait for itself; call it after the task has ended"
+
 
 def check_guards(engine: Engine, task: TaskCore, use: Access, version: Version):
     """The rare states of a data: released, split, frozen, or with partial results of a reduction."""
@@ -92,19 +94,21 @@ def reap(engine: Engine):
 
 
 def inside(engine: Engine, thread):
-    """Say which task the thread is inside of, or None."""
+    """Say which task or recording the thread is inside of, and why that is no place to wait; None if there is none."""
     engine.gate.enter()
     try:
         reap(engine)
     finally:
         engine.gate.leave()
     if engine.runs_body(thread):
-        return "the body of a task"
+        return f"the body of a task: {FOR_ITSELF}"
     for task in engine.opened():
         if task.thread == thread:
-            return f"task {task.label()} ({task.call_site})"
+            return f"task {task.label()} ({task.call_site}): {FOR_ITSELF}"
     scope = engine.scope
-    return None if scope is None or scope.once or scope.thread != thread else scope.story
+    if scope is None or scope.once or scope.thread != thread:
+        return None
+    return f"{scope.story}: its with-block has not ended; end that first"
 
 
 def runs_inline(engine: Engine, thread):

@@ -40,9 +40,13 @@ class Needed:
         self.mode = of.mode
         self.entries = of.entries
         self.origin = of.origin
-        if recorded and of.conditional and self.origin is None:  # it may be elsewhere when this is done again
-            self.origin = data.engine.unwritten
-        self.fresh = of.conditional and self.origin is None and not has_content(data.version)
+        lacks: cython.bint = of.conditional and self.origin is None
+        if lacks and (recorded or not (has_content(data.version) or data.is_dropped or data.private)):
+            self.origin = (
+                data.engine.unwritten
+            )  # it may be elsewhere when this is done again; or nobody wrote it before
+            lacks = False
+        self.fresh = lacks and not has_content(data.version)  # and nobody can see that
         if of.conditional and not self.fresh:  # it may stay as it is
             self.mode = RW
             self.entries = [*of.entries, *[place for place in of.finals if place not in of.entries]]

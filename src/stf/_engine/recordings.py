@@ -144,7 +144,10 @@ class Scope:
 def open_scope(engine: Engine, port, thread, story, once=False, patient=False):
     """Record what comes, for `port`, until `close_scope`."""
     if engine.last_open is not None:
-        raise TaskStateError(f"{story} cannot be opened while task {engine.last_open.label()} is open; end it first")
+        task: TaskCore = engine.last_open
+        raise turns.TurnError(
+            f"{story} cannot be opened while task {task.label()} ({task.call_site}) is open; end it first"
+        )
     patient = patient or (engine.scope is not None and engine.scope.patient)
     scope = Scope(engine, port, thread, story, once, patient)
     waits.repeated_scopes += not once
@@ -157,16 +160,17 @@ def open_in_turn(engine: Engine, port, thread, story, patient, patience):
 
     TurnError if they don't let it in so many seconds.
     """
-    patience = 0.0 if thread in waits.RUNNING else patience  # for whose body others may be waiting
     end = time.monotonic() + patience
     while True:
+        if engine.launching and thread not in waits.RUNNING:
+            end = time.monotonic() + patience  # a loop that the host drives takes as long as it takes
         engine.gate.enter()
         try:
             if engine.scope is not None and engine.scope.once and not engine.scope.thread:
                 return None  # they come before it
             if not turns.is_used_by_others(engine, thread):
                 return open_scope(engine, port, thread, story, False, patient)
-            if time.monotonic() > end:
+            if time.monotonic() > end or turns.is_awaited(engine, thread):
                 turns.refuse_turn(engine, story, patience)
         finally:
             engine.gate.leave()
@@ -301,6 +305,15 @@ def abandon_scope(engine: Engine, scope):
         error = TaskStateError(f"task {task.label()} ({task.call_site}) was open when {scope.story} was given up")
         engine.fail(task, Failure(task.label(), task.call_site, error, task.written(), True))
     discard_scope(engine, scope)
+
+
+def abandon_own(engine: Engine):
+    """Forget what this thread was recording when an exception left its context, with blocks that nothing has ended."""
+    scope = engine.scope
+    while scope is not None and not scope.once and scope.thread == threading.get_ident():
+        abandon_scope(engine, scope)
+        scope = engine.scope
+    return 0
 
 
 def poison(engine: Engine, recording, task, error):

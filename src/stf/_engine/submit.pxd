@@ -27,6 +27,7 @@ cdef class Engine:
     cdef public bint blocking
     cdef public object scope  # the innermost recording
     cdef public long launching  # launches of recordings that have begun and not yet said where their data are
+    cdef public long driving  # of these: those that wait, for a condition or with STF_BLOCKING
     cdef public object epoch  # what records by itself
     cdef readonly object caches  # what keeps recordings that it can do without
     cdef public object make_graph_port  # a port for a recording

@@ -64,7 +64,7 @@ class Engine:
         self.scope = self.epoch = self.make_graph_port = None
         self.caches = WeakSet()
         self.kinds = KindCounts()
-        self.next_data = self.next_task = self.withdrawn = self.serial = self.launching = 0
+        self.next_data = self.next_task = self.withdrawn = self.serial = self.launching = self.driving = 0
         self.waits = EventSet()
         self.spare = SpareLists()
         self.claim_queue = []
@@ -235,7 +235,7 @@ class Engine:
         """Wait for one task, and raise what failed (STF_BLOCKING)."""
         events = EventSet()
         events.add(event)
-        waits.settles(self.root, events)
+        turns.await_bodies(self, waits.settles, self.root, events)
         raise_failures(outcomes.take_failures(self))
 
     def hold_back(self):

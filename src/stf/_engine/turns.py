@@ -154,9 +154,29 @@ def is_used_by_others(engine: Engine, thread):
     return len(threads) > 0 and thread not in threads
 
 
+def await_bodies(engine: Engine, wait, *args):
+    """Wait in a launch, or for one: bodies that have begun hear that they are not to wait for its end."""
+    engine.driving += 1
+    try:
+        wait(*args)
+    finally:
+        engine.driving -= 1
+
+
+def is_awaited(engine: Engine, thread):
+    """Whether a thread runs a body that a launch may be waiting for, which nobody records beside."""
+    return engine.driving > 0 and thread in waits.RUNNING
+
+
 def refuse_turn(engine: Engine, story, patience):
     """Raise TurnError: others did not let this thread record."""
     task: TaskCore = engine.last_open
+    if is_awaited(engine, PyThread_get_thread_ident()):
+        raise TurnError(
+            f"{story} cannot be opened in a body while a launch of the same context waits for bodies, perhaps for this "
+            "one: a loop or a branch that the host decides about, or any with STF_BLOCKING=1; submit the tasks as they "
+            "are, or record them before and launch that in the body"
+        )
     what = engine.scope.story if engine.scope is not None else "a launch" if task is None else f"task {task.label()}"
     raise TurnError(
         f"{story} could not be opened for {patience:g} s, in which another thread had {what} open; let it end first"
