@@ -12,7 +12,7 @@ from stf._engine.values import UNASKED
 
 
 def submit_routine(context, routine, name, values=None, rebinding=None):
-    """Submit a routine as one task, of its own even where an epoch gathers tasks: that launches them before it begins."""
+    """Submit a routine as one task. An epoch that gathers tasks launches those before this one begins."""
     launching.submit(context.engine, context.make_launch(name), routine, values, rebinding)
     return 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import operator
 from typing import Any
 
 import numpy as np
@@ -115,4 +116,8 @@ def truth(name: str, value: Any) -> bool:
 
 def is_integer(value: Any) -> bool:
     """Whether a value counts something; True and False do not."""
-    return hasattr(value, "__index__") and not isinstance(value, bool)
+    try:
+        operator.index(value)
+    except TypeError:
+        return False
+    return not isinstance(value, bool)

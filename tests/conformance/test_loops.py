@@ -30,7 +30,7 @@ def test_repeat(ctx, lX, lY, count):
 
 
 def test_repeat_takes_a_number(ctx):
-    for wrong, error in ((1.5, TypeError), ("3", TypeError), (-1, ValueError)):
+    for wrong, error in ((1.5, TypeError), ("3", TypeError), (np.array([2]), TypeError), (-1, ValueError)):
         with pytest.raises(error, match="a number of times"):
             ctx.repeat(wrong)
 

@@ -261,3 +261,32 @@ def test_nothing_is_recorded_into_a_capture_of_a_bodys(run):
         nothing_left()
 
     run(body, before=PAUSE)
+
+
+def test_bursts_with_waits_between_take_no_more_events_than_the_first(run):
+    def body():
+        def burst():
+            for i in range(320):
+                row, k = divmod(i, 32)
+                a, b = rows[row % 2], rows[1 - row % 2]
+                with ctx.task(a[k - 1].read(), a[k].read(), a[(k + 1) % 32].read(), b[k].write()):
+                    pass
+            ctx.synchronize()
+
+        with stf.context(devices="cuda:0") as ctx:
+            rows = [[ctx.token() for _ in range(32)] for _ in range(2)]
+            burst()
+            first = calls("cuEventCreate")
+            assert 300 < first < 400, first
+            for _ in range(60):  # which is 600 tasks a stream, more than a ring
+                burst()
+            assert calls("cuEventCreate") == first, (first, calls("cuEventCreate"))
+            x = ctx.logical_data_zeros(8)
+            for _ in range(3):
+                for _ in range(700):  # more than a ring at a time
+                    add(x)
+                assert (x.numpy() > 0).all()
+            assert (x.numpy() == 2100).all()
+        nothing_left()
+
+    run(body)

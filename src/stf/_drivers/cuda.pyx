@@ -23,7 +23,8 @@ from stf._drivers.cuda_gil cimport call, host_nodes
 from stf._drivers.cuda_memory cimport alloc_unpooled, free_unpooled, make_pins
 from stf._drivers.cuda_stamps cimport Stamps
 from stf._drivers.cuda_streams cimport KEEPS, RING, SEALED, SHORT, DeviceStream, HostStream, destroy_stream, forget_keeps
-from stf._drivers.cuda_streams cimport block_on, is_in_capture, leave, make_event, put_off, record_event, refresh, sealed_at
+from stf._drivers.cuda_streams cimport block_on, is_in_capture, leave, make_event, put_off, record_event, refresh
+from stf._drivers.cuda_streams cimport reuse_event, sealed_at
 from stf._drivers.cuda_submitter cimport FREE_MEMORY, LAUNCH_KERNEL, RECORD_EVENT, WAIT_FOR_EVENT, Submission, Submitter
 from stf._drivers.cuda_work cimport copy_planned, copy_run, launch_function, order_streams
 from stf._drivers.cuda_submitter import CALLS
@@ -109,7 +110,7 @@ cdef class CudaDriver(QueueDriver):
                 self.spare.append(stream)
                 return 0
             lane = self.streams[stream]
-            lane.completed = lane.done = lane.fresh = 0
+            lane.completed = lane.done = lane.fresh = lane.oldest = 0
             memset(lane.unsealed, 0, sizeof(lane.unsealed))
             lane.uses += 1
             lane.keeps.clear()
@@ -197,12 +198,13 @@ cdef class CudaDriver(QueueDriver):
         cdef bint is_new = False
         if self.lost is not None:
             return 0
-        if lane.ring[slot] == NULL:
+        lane.oldest = max(lane.oldest, sequence - RING + 1)  # what is in this place is nobody else's from here on
+        if sequence - RING > lane.done and lane.ring[slot] != NULL:
+            self.catch_up(lane, sequence - RING)
+        elif lane.ring[slot] == NULL and not reuse_event(lane, slot):
             code = make_event(lane, slot, &is_new)
             self.note(code, "cuEventCreate", lane.device)  # the engine, which ends a task, cannot have it raised
             self.live_events += is_new
-        elif sequence - RING > lane.done:
-            self.catch_up(lane, sequence - RING)
         if self.lost is not None:
             return 0
         if handle != lane.handle:
@@ -236,7 +238,9 @@ cdef class CudaDriver(QueueDriver):
         cdef int uses = lane.uses
         sequence = sealed_at(sequence + SEALED - 1)
         self.submitter.reach(lane.tickets[further % RING])
-        if further > sequence and call(host_nodes, cu.cuEventQuery, lane.ring[further % RING]) == cu.CUDA_SUCCESS:
+        if sequence <= lane.done:
+            pass  # others have looked meanwhile
+        elif further > sequence and call(host_nodes, cu.cuEventQuery, lane.ring[further % RING]) == cu.CUDA_SUCCESS:
             if uses == lane.uses:  # else it was given back meanwhile
                 lane.done = max(lane.done, further)
         else:
@@ -274,11 +278,13 @@ cdef class CudaDriver(QueueDriver):
         self.ask(<DeviceStream>source, sequence)
         if lane.device < 0:
             return (<HostStream>lane).wait_for(<DeviceStream>source, sequence)
-        event = (<DeviceStream>source).ring[sequence % RING]
         gpu = <DeviceStream>lane
         if gpu.foreign:
             self.submitter.reach((<DeviceStream>source).tickets[sequence % RING])
-        elif not gpu.captured and self.submitter.takes():
+        if sequence <= (<DeviceStream>source).done:
+            return 0  # others have looked meanwhile, and its event may be another's
+        event = (<DeviceStream>source).ring[sequence % RING]
+        if not (gpu.foreign or gpu.captured) and self.submitter.takes():
             self.submitter.put(WAIT_FOR_EVENT, gpu.context, gpu.handle, <int64_t><uintptr_t>event, gpu.device)
             return 0
         return self.note(call(host_nodes, cu.cuStreamWaitEvent, gpu.handle, event, 0), "cuStreamWaitEvent", gpu.device)

@@ -18,6 +18,7 @@ cdef class DeviceStream(Stream):
     cdef char unsealed[RING]  # whether it is not recorded yet
     cdef int64_t tickets[RING]  # of the submitter, by which CUDA is told to record them
     cdef int64_t done
+    cdef int64_t oldest  # the first whose event, once it is done, may be another's; at least the last one's less RING
     cdef int64_t fresh  # the last that is a short copy: who waits for it does so at once
     cdef int sleepers  # how many threads wait for its events, which must stay until then
     cdef list keeps
@@ -39,6 +40,7 @@ cdef class HostStream(Stream):
 cdef bint put_off(DeviceStream lane, int64_t sequence) noexcept
 cdef bint is_in_capture(DeviceStream lane) noexcept
 cdef int64_t sealed_at(int64_t sequence) noexcept
+cdef bint reuse_event(DeviceStream lane, int slot) noexcept
 cdef cu.CUresult make_event(DeviceStream lane, int slot, bint* is_new) noexcept
 cdef cu.CUresult record_event(DeviceStream lane, int slot)
 cdef cu.CUresult block_on(DeviceStream lane, int64_t sequence)

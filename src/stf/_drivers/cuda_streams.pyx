@@ -84,6 +84,19 @@ cdef bint is_in_capture(DeviceStream lane) noexcept:
     return status != cu.CU_STREAM_CAPTURE_STATUS_NONE
 
 
+cdef bint reuse_event(DeviceStream lane, int slot) noexcept:
+    """Give one place of a stream's ring an event of work that is done, which nobody waits for any more."""
+    cdef int other
+    while lane.oldest <= lane.done:
+        other = lane.oldest % RING
+        lane.oldest += 1
+        if lane.ring[other] != NULL:
+            lane.ring[slot] = lane.ring[other]
+            lane.ring[other] = NULL
+            return True
+    return False
+
+
 cdef cu.CUresult make_event(DeviceStream lane, int slot, bint* is_new) noexcept:
     """Make the event of one place of a stream's ring; another thread may have been faster."""
     cdef cu.CUcontext before = push(lane.context)
