@@ -44,7 +44,7 @@ cdef class Recaptured:
     cdef describe(self, TaskCore task)
 
 cdef class BlockCapture(Recaptured):
-    cdef readonly list data
+    cdef readonly tuple data
 
 cdef class BodyCapture(Recaptured):
     cdef object root
