@@ -362,7 +362,7 @@ class BlockCapture(Recaptured):
     def __init__(self, task: TaskCore):
         self.describe(task)
         self.varies = False
-        self.data = tuple([cython.cast(Access, access).core.id for access in task.accesses])  # no work for the collector
+        self.data = tuple([cython.cast(Access, access).core.id for access in task.accesses])  # the collector skips it
         self.first = None
 
     def refuses(self, data):
