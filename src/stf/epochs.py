@@ -74,8 +74,7 @@ class Epoch:
     def _record(self) -> None:
         """Record from here on; tasks that a graph_scope is given are not run if it raises, so it waits for its turn."""
         engine = self.engine
-        patience = turns.PATIENCE_S
-        end = time.monotonic() + patience
+        waiting = turns.Patience(engine, turns.PATIENCE_S)
         while True:
             with engine.gate:
                 open_task = recordings.last_open(engine)
@@ -87,8 +86,8 @@ class Epoch:
                     return
             if self.implicit or self.thread in {task.thread for task in engine.opened()}:
                 return  # which runs where it stands, and so does what its body submits
-            if time.monotonic() > end or turns.is_awaited(engine, threading.get_ident()):
-                turns.refuse_turn(engine, self.story, patience)
+            if waiting.is_over():
+                waiting.refuse(self.story)
             time.sleep(STEP_S)
 
     def suits(self, task: Any) -> bool:
@@ -196,10 +195,10 @@ class GraphScope:
         context = self._context
         context._must_be_open()
         recordings.join_tiles(context.engine)
-        end = time.monotonic() + turns.PATIENCE_S
+        waiting = turns.Patience(context.engine, turns.PATIENCE_S)
         while not self._is_part() and not self._begin():
-            if time.monotonic() > end or turns.is_awaited(context.engine, threading.get_ident()):
-                turns.refuse_turn(context.engine, "graph_scope", turns.PATIENCE_S)
+            if waiting.is_over():
+                waiting.refuse("graph_scope")
             time.sleep(STEP_S)
         return self
 

@@ -114,7 +114,7 @@ def must_be_condition(condition: Any, who: str) -> Condition:
 def recorded_in(engine: Any) -> Any:
     """The recording that tasks become a part of which runs again and again, or may not run; None if there is none."""
     scope = engine.scope
-    return None if scope is None or scope.once else scope
+    return None if scope is None or scope.once or scope.thread != threading.get_ident() else scope
 
 
 class RecordingBuilder:

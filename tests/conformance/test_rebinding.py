@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import numpy as np
@@ -302,3 +303,40 @@ def test_an_array_that_a_body_still_works_on_is_registered_in_a_recording(ctx, b
         recorded.close()
     ctx.synchronize()
     assert X.tolist() == [0, *[(3 if block == "repeat" else 2) * i for i in range(1, 4)]]
+
+
+@stf.task
+def add_up(total: stf.Accumulate[stf.reducer.sum], y: stf.Read):
+    total += y
+
+
+@stf.task
+def take(x: stf.Write, y: stf.Read):
+    x[...] = y
+
+
+@pytest.mark.parametrize("way", ["close", "wait", "leave"])
+def test_sums_in_data_of_the_graph_alone_outlive_it(ctx_factory, way):
+    """The launch has not begun when the graph goes, and with it the data that it alone has."""
+    gate, content, other = threading.Event(), np.full(3, 7.0), np.full(3, 5.0)
+
+    @stf.task
+    def held(x: stf.ReadWrite):
+        gate.wait(5)
+
+    with ctx_factory() as ctx:
+        x, y, z = ctx.logical_data(np.ones(3)), ctx.logical_data(content), ctx.logical_data(other)
+        g = ctx.task_graph()
+        with g:
+            total = ctx.logical_data_zeros(3)
+            held.on(stf.exec_place.host())(x)
+            add_up.on(stf.exec_place.host())(total, x)
+            take(y, total)
+        del total
+        threading.Timer(0.1, gate.set).start()
+        g.launch({x: z})
+        if way == "close":
+            g.close()
+        if way == "wait":
+            assert y.numpy().tolist() == [5.0] * 3
+    assert content.tolist() == [5.0] * 3

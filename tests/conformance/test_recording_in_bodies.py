@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -208,3 +209,51 @@ def test_blocks_that_nothing_has_ended_go_with_an_exception(ctx_factory):
             ctx.finalize()
         block.__exit__(None, None, None)
     assert content.tolist() == [3.0] * 4
+
+
+def test_a_body_does_not_wait_long_for_a_task_that_waits_for_it(ctx, lX, lY):
+    box, refused = Box(), []
+    box.z = [lX]
+    begun = threading.Event()
+
+    def body(_):
+        begun.wait(0.3)  # another thread comes to its task, which waits for this body
+        start = time.monotonic()
+        for block in (lambda: ctx.repeat(2), ctx.graph_scope):
+            try:
+                with block():
+                    increment(box.z[0])
+            except stf.TaskStateError as error:
+                refused.append(str(error))
+        assert time.monotonic() - start < 10
+
+    ctx.host_launch(lY.rw())(body)
+    ctx.submit()
+    with ctx.task(stf.exec_place.host(), lY.rw()) as t:
+        t.arrays()
+    ctx.synchronize()
+    assert all("let it end first" in story for story in refused)
+    assert lX.numpy().tolist() == [3.0] * 4 if not refused else lX.numpy()[0] < 3.0
+
+
+def test_else_while_another_thread_records(ctx, lX, lY):
+    condition = ctx.logical_data(np.array(0.0))
+    inside, go_on = threading.Event(), threading.Event()
+
+    def record():
+        with ctx.repeat(2):
+            increment(lY)
+            inside.set()
+            assert go_on.wait(10)
+
+    thread = threading.Thread(target=record)
+    with ctx.if_(condition > 0) as branch:
+        increment(lX)
+    thread.start()
+    assert inside.wait(10)
+    threading.Timer(0.2, go_on.set).start()
+    with branch.else_():
+        increment(lX)
+        increment(lX)
+    thread.join(10)
+    assert lX.numpy().tolist() == [2.0] * 4 and lY.numpy().tolist() == [2.0, 3.0, 4.0, 5.0]

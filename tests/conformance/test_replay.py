@@ -371,3 +371,29 @@ def test_a_scope_that_raises_in_a_replayed_function(ctx, lX, lY):
         step(lX, lY)
     assert lX.numpy().tolist() == [0, 5, 10, 15]
     assert "not recorded, since a graph_scope in it raised ValueError" in step.explain()
+
+
+def test_data_that_a_function_makes_begin_with_nothing_in_each_call(ctx, lX, lY):
+    @stf.task
+    def add_up(total: stf.Accumulate[stf.reducer.sum], y: stf.Read):
+        total += y
+
+    @stf.task
+    def take(x: stf.Write, y: stf.Read):
+        x[...] = y
+
+    @stf.replay
+    def step(x, y):
+        total = ctx.logical_data_empty(4)
+        add_up(total, y)
+        take(x, total)
+        inner = ctx.logical_data_empty(4)
+        with ctx.repeat(2):
+            add_up(inner, y)
+        add_up(inner, x)
+        take(x, inner)
+
+    for _ in range(5):
+        step(lX, lY)
+        assert lX.numpy().tolist() == [0.0, 3.0, 6.0, 9.0]
+    assert "1 recordings" in step.explain()

@@ -185,7 +185,10 @@ def test_recordings_nest(bench: Bench) -> None:
 
 def test_scopes_need_closed_tasks_and_close_in_order(bench: Bench) -> None:
     x = bench.data("x")
-    with bench.task(x.read(), name="open one"), pytest.raises(stf.TaskStateError, match="'open one' is open"):
+    with (
+        bench.task(x.read(), name="open one"),
+        pytest.raises(stf.TaskStateError, match=r"'open one' \(test_scopes.py:\d+\) is open"),
+    ):
         bench.open()
     outer = bench.open()
     inner = bench.open()

@@ -29,18 +29,24 @@ def must_have_content(engine: Engine, task: TaskCore, use: Access):
             f"{use.core.describe()} is read by task {task.label()} before anything wrote it; write it first, or create "
             "it with logical_data_zeros"
         )
-    if expect_content(use.core.version, use.op):
+    if expect_content(use.core, use.op):
         return
     place: cython.int = engine.affine[task.where] if use.place == AFFINE else use.place
     if place == 0 or not fill_at(engine, use.core, place, use.op):
         reductions.fold(engine, use.core, 0, [], use.op)
 
 
-def expect_content(version: Version, op):
-    """In a recording, go on from what a launch finds; False outside of recordings, where it is known what there is."""
+def expect_content(data: Data, op):
+    """In a recording, go on from what a launch finds; False outside of recordings, where it is known what there is.
+
+    Sums in data that are made in a recording begin with nothing there, each time.
+    """
     marked: cython.bint = False
+    version = data.version
     while version.scope is not None and not version.scope.once and version.partials is None:
         if version.valid == 0:
+            if data.id >= version.scope.first_data and op is not data.engine.unwritten:
+                break
             version.phantom, version.valid, version.origin = True, 1, op
             marked = True
         elif version.joined == 0 and not marked:
@@ -56,10 +62,14 @@ def adds_in_place(engine: Engine, task: TaskCore, use: Access):
 
     What is recorded goes on from what each launch finds.
     """
-    expect_content(use.core.version, use.op)
+    expect_content(use.core, use.op)
     if engine.scope.once or use.place not in (AFFINE, engine.affine[task.where]):
         return False
-    return engine.port.enqueues(task.where) and len(set(engine.affine[1:])) == 1
+    if not engine.port.enqueues(task.where) or len(set(engine.affine[1:])) > 1:
+        return False
+    if use.core.version.valid == 0:
+        must_have_content(engine, task, use)
+    return True
 
 
 def in_place(task: TaskCore, use: Access):

@@ -27,6 +27,7 @@ cdef class Scope:
     cdef readonly EventSet after
     cdef readonly list temporaries
     cdef public object torn
+    cdef readonly long long first_data
 
 cdef class Use:
     cdef readonly Data data

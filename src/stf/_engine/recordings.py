@@ -65,12 +65,15 @@ class Scope:
         Memory that only its program uses.
     torn : str or None
         Why it has tasks that would not have run outside of a recording.
+    first_data : int
+        The number of the first data that is made in it; these have no content when it begins, each time.
     """
 
     def __init__(self, engine, port, thread, story, once, patient):
         self.engine = engine
         self.once = once
         self.patient = patient
+        self.first_data = engine.next_data + 1
         self.parts = []
         self.port = port
         self.parent = engine.scope
@@ -160,18 +163,16 @@ def open_in_turn(engine: Engine, port, thread, story, patient, patience):
 
     TurnError if they don't let it in so many seconds.
     """
-    end = time.monotonic() + patience
+    waiting = turns.Patience(engine, patience)
     while True:
-        if engine.launching and thread not in waits.RUNNING:
-            end = time.monotonic() + patience  # a loop that the host drives takes as long as it takes
         engine.gate.enter()
         try:
             if engine.scope is not None and engine.scope.once and not engine.scope.thread:
                 return None  # they come before it
             if not turns.is_used_by_others(engine, thread):
                 return open_scope(engine, port, thread, story, False, patient)
-            if time.monotonic() > end or turns.is_awaited(engine, thread):
-                turns.refuse_turn(engine, story, patience)
+            if waiting.is_over():
+                waiting.refuse(story)
         finally:
             engine.gate.leave()
         time.sleep(turns.STEP_S)

@@ -12,6 +12,7 @@ class Scope:
     held: list[tuple[Any, Any]]
     after: Any
     temporaries: list[Any]
+    first_data: int
 
 class Use:
     data: Any

@@ -140,7 +140,7 @@ def fold(engine: Engine, data: Data, place, partials, op):
     call = late_call(task, op.combiner(target, sources, initialised))
     if engine.scope is not None:
         kept = [cython.cast(Replica, source).shadow() for source in sources]  # which are dropped below
-        call.make = Combiner(op, target.origin, kept, initialised)
+        call.make = Combiner(op, target, kept, initialised)
     engine.put_call(task.slot, call)
     event = engine.port.end(task.slot)
     engine.finish(task, event)
@@ -158,7 +158,9 @@ class Combiner:
         self.initialised = initialised
 
     def __call__(self, rebinding):
-        return self.op.combiner(rebinding.replica_for(self.target), self.sources, self.initialised)
+        other = rebinding.replica_for(self.target.origin)
+        mine = self.target if other is self.target.origin else other  # which may be gone when the body looks
+        return self.op.combiner(mine, self.sources, self.initialised)
 
 
 def make_room(engine: Engine):

@@ -25,6 +25,7 @@ if not cython.compiled:
 
 STANDS_BACK = 8  # how often a wait lets others come before it
 PATIENCE_S = 30.0  # how long a thread waits for another one's recording, or with its own
+BODY_PATIENCE_S = 0.2  # how long a body waits for an open task of another thread, which may be waiting for it
 STEP_S = 0.0005  # how often it looks
 
 
@@ -166,6 +167,44 @@ def await_bodies(engine: Engine, wait, *args):
 def is_awaited(engine: Engine, thread):
     """Whether a thread runs a body that a launch may be waiting for, which nobody records beside."""
     return engine.driving > 0 and thread in waits.RUNNING
+
+
+class Patience:
+    """How long a thread waits for others before it records.
+
+    As long as a launch takes, and else so many seconds. A body of a task does not wait for what may be waiting for it:
+    a launch that waits for bodies, or a task that another thread has had open for a while.
+    """
+
+    def __init__(self, engine: Engine, seconds):
+        self.engine = engine
+        self.seconds = seconds
+        self.thread = threading.get_ident()
+        self.is_in_body = self.thread in waits.RUNNING
+        self.end = time.monotonic() + seconds
+        self.oldest, self.since = None, 0.0
+
+    def is_over(self):
+        """Whether it has waited long enough."""
+        now = time.monotonic()
+        if not self.is_in_body:
+            if self.engine.launching:
+                self.end = now + self.seconds
+            return now > self.end
+        scope = self.engine.scope
+        recorder = 0 if scope is None else scope.thread
+        oldest = None
+        for task in self.engine.opened():  # the last begun first
+            if task.thread not in (self.thread, recorder):
+                oldest = task
+        if oldest is not self.oldest:
+            self.oldest, self.since = oldest, now
+        held = oldest is not None and now - self.since > BODY_PATIENCE_S
+        return held or now > self.end or is_awaited(self.engine, self.thread)
+
+    def refuse(self, story):
+        """Raise TurnError."""
+        refuse_turn(self.engine, story, BODY_PATIENCE_S if self.oldest is not None else self.seconds)
 
 
 def refuse_turn(engine: Engine, story, patience):
