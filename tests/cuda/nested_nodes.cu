@@ -1,15 +1,17 @@
 /* Two conditional nodes at a time in the body of a third, in plain CUDA: now and then the GPU stops for good.
 
        nvcc -arch=sm_90 -rdc=true -o nested_nodes tests/cuda/nested_nodes.cu -lcudadevrt
-       ./nested_nodes 0 1000      # at a time: one process in four "stops at launch ..." (CUDA 13.0, H200)
+       ./nested_nodes 0 1000      # at a time: "stops at launch ..." in some processes
        ./nested_nodes 1 1000      # one after the other: ok
 
    Arguments: whether the loop and the branches come one after the other, launches. As a program:
 
-       while (n < 3) { { m = 0; while (m < 1) { work(a); m++; } } || { if (1) work(b); if (0) work(c); } || n++; }
+       while (n < 3) { { m = 0; while (m < 1) { work(a); m++; } } || { if (1) work(b); if (0) c++; } || n++; }
 
-   where || is at the same time. `work` is a child graph of four kernels, each test one of one kernel: with one kernel in
-   `work`, without child graphs, with one branch, or with n++ at the end it was not seen to stop. */
+   where || is at the same time. `work` is a child graph of four kernels, what else is called one of one kernel. On an H200
+   (driver 580.159, CUDA 13.0), four processes side by side, graphs of these nodes stopped in 3 of 12 processes (with
+   copies and fills among the nodes in 2 of these), those in order in none of 8. It takes little to hide it: it was not
+   seen with one kernel in `work`, without child graphs, with one branch, or with n++ at the end. */
 
 #include <cuda_runtime.h>
 #include <stdio.h>
@@ -105,9 +107,8 @@ int main(int argc, char **argv)
     node = child(graph, 0, NULL, 1, (void *)zero, of_n);
     node = test(graph, 1, &node, handles[0], n, 3);
     condition(graph, node, handles[0], cudaGraphCondTypeWhile, &body);
-    for (int i = 1; i < 4; i++)
-        DO(cudaGraphConditionalHandleCreate(&handles[i], body, 0, 0));
 
+    DO(cudaGraphConditionalHandleCreate(&handles[1], body, 0, 0));
     node = child(body, 0, NULL, 1, (void *)zero, of_m);
     node = test(body, 1, &node, handles[1], m, 1);
     ends[0] = condition(body, node, handles[1], cudaGraphCondTypeWhile, &inner);
@@ -115,12 +116,14 @@ int main(int argc, char **argv)
     two[1] = child(inner, 0, NULL, 1, (void *)add, of_m);
     test(inner, 2, two, handles[1], m, 1);
 
+    DO(cudaGraphConditionalHandleCreate(&handles[2], body, 0, 0));
     node = test(body, in_order, ends, handles[2], k, 1);
     node = condition(body, node, handles[2], cudaGraphCondTypeIf, &branch);
     child(branch, 0, NULL, 4, (void *)work, of_b);
+    DO(cudaGraphConditionalHandleCreate(&handles[3], body, 0, 0));
     node = test(body, 1, &node, handles[3], k, 0);
     ends[1] = condition(body, node, handles[3], cudaGraphCondTypeIf, &branch);
-    child(branch, 0, NULL, 4, (void *)work, of_c);
+    child(branch, 0, NULL, 1, (void *)add, of_c);
 
     ends[2] = child(body, 0, NULL, 1, (void *)add, of_n);
     test(body, 3, ends, handles[0], n, 3);
