@@ -42,9 +42,8 @@ class Needed:
         self.origin = of.origin
         lacks: cython.bint = of.conditional and self.origin is None
         if lacks and (recorded or not (has_content(data.version) or data.is_dropped or data.private)):
-            self.origin = (
-                data.engine.unwritten
-            )  # it may be elsewhere when this is done again; or nobody wrote it before
+            # it may be elsewhere when this is done again; or nobody wrote it before
+            self.origin = data.engine.unwritten
             lacks = False
         self.fresh = lacks and not has_content(data.version)  # and nobody can see that
         if of.conditional and not self.fresh:  # it may stay as it is
