@@ -175,6 +175,16 @@ def increment(x: stf.ReadWrite):
 
 
 @stf.task
+def add_up(total: stf.Accumulate[stf.reducer.sum], y: stf.Read):
+    total += y
+
+
+@stf.task
+def take(x: stf.Write, y: stf.Read):
+    x[...] = y
+
+
+@stf.task
 def set_to(x: stf.Write, value):
     x[...] = value
 

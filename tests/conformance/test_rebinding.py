@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 import pytest
-from helpers import add, increment, is_cuda
+from helpers import add, add_up, increment, is_cuda, take
 
 import stf
 
@@ -303,16 +303,6 @@ def test_an_array_that_a_body_still_works_on_is_registered_in_a_recording(ctx, b
         recorded.close()
     ctx.synchronize()
     assert X.tolist() == [0, *[(3 if block == "repeat" else 2) * i for i in range(1, 4)]]
-
-
-@stf.task
-def add_up(total: stf.Accumulate[stf.reducer.sum], y: stf.Read):
-    total += y
-
-
-@stf.task
-def take(x: stf.Write, y: stf.Read):
-    x[...] = y
 
 
 @pytest.mark.parametrize("way", ["close", "wait", "leave"])

@@ -8,7 +8,7 @@ import weakref
 
 import numpy as np
 import pytest
-from helpers import add, everywhere, increment, together
+from helpers import add, add_up, everywhere, increment, take, together
 
 import stf
 
@@ -374,14 +374,6 @@ def test_a_scope_that_raises_in_a_replayed_function(ctx, lX, lY):
 
 
 def test_data_that_a_function_makes_begin_with_nothing_in_each_call(ctx, lX, lY):
-    @stf.task
-    def add_up(total: stf.Accumulate[stf.reducer.sum], y: stf.Read):
-        total += y
-
-    @stf.task
-    def take(x: stf.Write, y: stf.Read):
-        x[...] = y
-
     @stf.replay
     def step(x, y):
         total = ctx.logical_data_empty(4)
