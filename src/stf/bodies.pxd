@@ -10,6 +10,7 @@ from stf._engine cimport waits
 from stf._engine.submit cimport Engine
 from stf._engine.ports cimport Port
 from stf._engine.task cimport OPEN, TaskCore
+from stf._untracked cimport untrack
 from stf.views cimport fresh_views, group, origins_in, view_at, views_of
 
 cdef object TOKEN
@@ -35,7 +36,6 @@ cdef class Body(LateCall):
     cdef object work(self)
 
 cdef class Recaptured:
-    cdef public object first
     cdef readonly bint varies
     cdef object symbol
     cdef int64_t id

@@ -30,6 +30,7 @@ tensors_made: list = adapters.tensors_made
 log = logging.getLogger("stf")
 
 if not cython.compiled:
+    from stf._untracked import untrack
     from stf.closures import snapshot
     from stf.interop.current import borrow
     from stf.views import fresh_views, group, origins_in, view_at, views_of
@@ -339,7 +340,11 @@ def record_body(engine, body):
 
 @cython.cclass
 class Recaptured:
-    """What was captured of a task, and may be captured anew: `first` is that of the recording."""
+    """What was captured of a task, and may be captured anew for a launch.
+
+    Called with what was captured of the recording, the values of a launch and its data, it returns what is captured
+    for these.
+    """
 
     def describe(self, task: TaskCore):
         """Remember what messages call the task."""
@@ -363,15 +368,14 @@ class BlockCapture(Recaptured):
         self.describe(task)
         self.varies = False
         self.data = tuple([cython.cast(Access, access).core.id for access in task.accesses])  # the collector skips it
-        self.first = None
+        untrack(self)  # numbers, names and code
 
     def refuses(self, data):
         """Whether it works on some of the data, by number, and cannot on others in their place."""
         return any([number in data for number in self.data])
 
-    def __call__(self, values, rebinding=None):
-        """What was captured."""
-        return self.first
+    def __call__(self, first, values, rebinding=None):
+        return first
 
 
 @cython.final
@@ -392,21 +396,21 @@ class BodyCapture(Recaptured):
         self.body = body
         self.where = where
         self.ordinal = ordinal
-        self.first = self.last = None
+        self.last = None
 
     def refuses(self, data):
         """Whether it works on some of the data, by number, and cannot on others in their place."""
         body: Body = self.body
         return body.refuses(data)
 
-    def __call__(self, values, rebinding=None):
-        """What was captured for the values and the data of a launch; `first` is that of the defaults."""
+    def __call__(self, first, values, rebinding=None):
+        """What is captured for the values and the data of a launch; `first` is that of the defaults."""
         body: Body = self.body
         defaults = [a.value_in(None) for a in body.args if isinstance(a, Param)]
         wanted = [a.value_in(values) for a in body.args if isinstance(a, Param)]
         others = [] if rebinding is None else rebinding.addresses([origin[1] for origin in body.origins or ()])
         if not others and are_same(wanted, defaults):
-            return self.first
+            return first
         last: tuple = self.last
         if last is None or others != last[1] or not are_same(wanted, last[0]):
             self.last = None

@@ -4,6 +4,7 @@ from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data, DataHandle, make_access
 from stf._engine.submit cimport Engine
 from stf._engine.task cimport TaskCore
+from stf._untracked cimport untrack
 from stf._engine.values cimport Asked
 from stf.bodies cimport Body, begin_body, end_now, make_body, runs_plainly, submit, take_back
 from stf.closures cimport snapshot
@@ -44,7 +45,6 @@ cdef extern from *:
     object stf_call_with(object callable, list values)
     object stf_referent(object reference)
     void stf_use_vectorcall(object function, vectorcallfunc* pointer)
-    void PyObject_GC_UnTrack(void* collected)
 
 cdef object TOKEN
 cdef list active_places

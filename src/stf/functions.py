@@ -188,7 +188,7 @@ class TaskFunction:
         count: cython.int = 0
         found: tuple = PyTuple_New(self.accessed) if cython.compiled else ()
         if cython.compiled:
-            PyObject_GC_UnTrack(cython.cast(cython.p_void, found))  # it has holes, and accesses are not tracked either
+            untrack(found)  # it has holes, and accesses are not tracked either
         for i in range(len(values)):
             parameter = cython.cast(Parameter, self.parameters[i])
             value = values[i]

@@ -78,7 +78,7 @@ class Teller:
         if name == "call":
             return self.body(what[0])
         if name == "captured":
-            return self.captured(what[0], what[2])
+            return self.captured(*what)
         if name == "run":
             return self.routine(what[0]), self.value(what[1])
         return None  # what is kept alive

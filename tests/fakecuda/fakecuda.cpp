@@ -228,17 +228,33 @@ struct Failure {
 template <class Handle, class T>
 struct Table {
     std::map<Handle, shared_ptr<T>> live;
+    std::set<Address> spare;  // of those that were given back
     Address first, end;
 
     explicit Table(Address first) : first(first), end(first) {}
 
     Handle add(shared_ptr<T> object) {  // as in CUDA, those that were given back are given out again
-        Address next = live.size() < (end - first) / 0x40 ? first : end;
-        while (next < end && live.count(reinterpret_cast<Handle>(next))) next += 0x40;
+        Address next = spare.empty() ? end : *spare.begin();
+        spare.erase(next);
         end = std::max(end, next + 0x40);
         Handle handle = reinterpret_cast<Handle>(next);
         live[handle] = std::move(object);
         return handle;
+    }
+    auto erase(typename std::map<Handle, shared_ptr<T>>::iterator it) {
+        spare.insert(reinterpret_cast<Address>(it->first));
+        return live.erase(it);
+    }
+    bool erase(Handle handle) {
+        auto it = live.find(handle);
+        if (it == live.end()) return false;
+        erase(it);
+        return true;
+    }
+    void clear() {
+        live.clear();
+        spare.clear();
+        end = first;
     }
     shared_ptr<T> find(Handle handle) const {
         auto found = live.find(handle);
@@ -712,7 +728,7 @@ CUresult create_stream(const Call &call, CUstream *handle, unsigned flags, int p
 // Work that was submitted is still done; the thread ends after it.
 void destroy_stream(const shared_ptr<Stream> &stream) {
     stream->is_destroyed = true;
-    state().streams.live.erase(stream->handle);
+    state().streams.erase(stream->handle);
     stream->wake.notify_one();
     if (!stream->is_served) forget_stream(stream);
 }
@@ -1227,7 +1243,7 @@ Graph::~Graph() {
     for (auto condition : conditions) state().conditions.erase(condition);
     if (!origin)
         for (auto &node : nodes)
-            if (node.condition) state().graphs.live.erase(node.inner->handle);
+            if (node.condition) state().graphs.erase(node.inner->handle);
 }
 
 shared_ptr<Graph> copy_of(const shared_ptr<Graph> &graph) {
@@ -1656,11 +1672,11 @@ void drop_streams(const shared_ptr<Context> &context) {
 }
 
 void drop_events(const shared_ptr<Context> &context) {
-    auto &live = state().events.live;
-    for (auto it = live.begin(); it != live.end();) {
+    auto &events = state().events;
+    for (auto it = events.live.begin(); it != events.live.end();) {
         bool is_ours = it->second->context == context;
         state().dropped += is_ours;
-        it = is_ours ? live.erase(it) : std::next(it);
+        it = is_ours ? events.erase(it) : std::next(it);
     }
 }
 
@@ -1673,8 +1689,9 @@ void drop_memory(const shared_ptr<Context> &context) {
 }
 
 void drop_modules(const shared_ptr<Context> &context) {
-    auto &live = state().modules.live;
-    for (auto it = live.begin(); it != live.end();) it = it->second->context == context ? live.erase(it) : std::next(it);
+    auto &modules = state().modules;
+    for (auto it = modules.live.begin(); it != modules.live.end();)
+        it = it->second->context == context ? modules.erase(it) : std::next(it);
 }
 
 // Everything that was made in a context ends with it.
@@ -2226,7 +2243,7 @@ CUresult CUDAAPI cuStreamEndCapture(CUstream handle, CUgraph *graph) {
     bool is_joined = has_joined(*capture, *stream);
     end_capture(capture);
     *graph = capture->is_invalid || !is_joined ? nullptr : capture->graph->handle;
-    if (!*graph && !capture->is_into) state().graphs.live.erase(capture->graph->handle);
+    if (!*graph && !capture->is_into) state().graphs.erase(capture->graph->handle);
     capture->graph = nullptr;  // events still know the capture
     REQUIRE(!capture->is_invalid, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     return is_joined ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
@@ -2455,13 +2472,13 @@ CUresult CUDAAPI cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
 
 CUresult CUDAAPI cuGraphDestroy(CUgraph handle) {
     ENTER(cuGraphDestroy, HEALTHY);
-    REQUIRE(state().graphs.live.erase(handle), CUDA_ERROR_INVALID_VALUE);
+    REQUIRE(state().graphs.erase(handle), CUDA_ERROR_INVALID_VALUE);
     return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuGraphExecDestroy(CUgraphExec handle) {
     ENTER(cuGraphExecDestroy, HEALTHY);
-    REQUIRE(state().execs.live.erase(handle), CUDA_ERROR_INVALID_VALUE);
+    REQUIRE(state().execs.erase(handle), CUDA_ERROR_INVALID_VALUE);
     return CUDA_SUCCESS;
 }
 
@@ -2476,7 +2493,7 @@ CUresult CUDAAPI cuUserObjectRelease(CUuserObject handle, unsigned count) {
     ENTER(cuUserObjectRelease, HEALTHY);
     auto object = state().objects.find(handle);
     REQUIRE(object && count == 1, CUDA_ERROR_INVALID_VALUE);
-    state().objects.live.erase(handle);
+    state().objects.erase(handle);
     return CUDA_SUCCESS;
 }
 
@@ -2487,7 +2504,7 @@ CUresult CUDAAPI cuGraphRetainUserObject(CUgraph graph_handle, CUuserObject hand
     auto object = state().objects.find(handle);
     REQUIRE(graph && object && count == 1 && flags == CU_GRAPH_USER_OBJECT_MOVE, CUDA_ERROR_INVALID_VALUE);
     graph->objects.push_back(object);
-    state().objects.live.erase(handle);
+    state().objects.erase(handle);
     return CUDA_SUCCESS;
 }
 
@@ -2506,7 +2523,7 @@ CUresult CUDAAPI cuEventCreate(CUevent *handle, unsigned flags) {
 
 CUresult CUDAAPI cuEventDestroy(CUevent handle) {
     ENTER(cuEventDestroy, HEALTHY);
-    REQUIRE(state().events.live.erase(handle), CUDA_ERROR_INVALID_HANDLE);
+    REQUIRE(state().events.erase(handle), CUDA_ERROR_INVALID_HANDLE);
     return CUDA_SUCCESS;
 }
 
@@ -2688,7 +2705,7 @@ CUresult CUDAAPI cuMemPoolDestroy(CUmemoryPool handle) {
     REQUIRE(pool && pool != state().devices[pool->device].default_pool, CUDA_ERROR_INVALID_VALUE);
     Device &device = state().devices[pool->device];
     if (device.current_pool == pool) device.current_pool = device.default_pool;
-    state().pools.live.erase(handle);
+    state().pools.erase(handle);
     trim_pool(*pool, 0);
     return CUDA_SUCCESS;
 }
@@ -2914,7 +2931,7 @@ CUresult CUDAAPI cuModuleUnload(CUmodule module) {
     ENTER_UNSAFE(cuModuleUnload, CONTEXT);
     REQUIRE(state().modules.find(module), CUDA_ERROR_INVALID_HANDLE);
     wait_for_context(call.lock, call.context);
-    state().modules.live.erase(module);
+    state().modules.erase(module);
     return call.result();
 }
 
@@ -2932,7 +2949,7 @@ CUresult CUDAAPI cuLibraryLoadData(CUlibrary *library, const void *image, CUjit_
 
 CUresult CUDAAPI cuLibraryUnload(CUlibrary library) {
     ENTER(cuLibraryUnload, HEALTHY);
-    REQUIRE(state().modules.live.erase(reinterpret_cast<CUmodule>(library)), CUDA_ERROR_INVALID_HANDLE);
+    REQUIRE(state().modules.erase(reinterpret_cast<CUmodule>(library)), CUDA_ERROR_INVALID_HANDLE);
     return CUDA_SUCCESS;
 }
 
@@ -3057,13 +3074,13 @@ void drop_everything(Lock &lock) {
     s.error = s.error == CUDA_SUCCESS ? CUDA_ERROR_UNKNOWN : s.error;  // lets waits for a value end
     for (auto &[handle, context] : std::map<CUcontext, shared_ptr<Context>>(s.contexts.live)) end_context(lock, context);
     for (auto &[start, range] : std::map<Address, shared_ptr<Range>>(s.ranges)) release(range);
-    s.contexts.live.clear();
-    s.pools.live.clear();
+    s.contexts.clear();
+    s.pools.clear();
     s.captures.clear();
-    s.graphs.live.clear();
-    s.execs.live.clear();
-    s.objects.live.clear();
-    s.functions.live.clear();
+    s.graphs.clear();
+    s.execs.clear();
+    s.objects.clear();
+    s.functions.clear();
 }
 
 void put_calls(std::ostringstream &out) {

@@ -528,6 +528,36 @@ def test_small_arrays_with_gaps_in_a_graph_with_bodies(run, whose):
     run(body, WHOSE=whose)
 
 
+@pytest.mark.parametrize("use_graph", [False, True])
+def test_captured_blocks_are_none_of_the_collectors(run, use_graph):
+    """Else it walks through all of them again and again, and each costs the more the more there are."""
+
+    def body():
+        with stf.context(devices="cuda:0", use_graph=os.environ["GRAPH"] == "True") as ctx:
+            x = ctx.logical_data(np.ones(8))
+            g = ctx.task_graph()
+
+            def blocks(n):
+                for _ in range(n):
+                    with ctx.task(x.rw()) as t:
+                        (a,) = t.cupy()
+                        driver.cuMemsetD8Async(ctypes.c_void_p(a.data.ptr), 0, 8, ctypes.c_void_p(t.stream.handle))
+
+            with g:
+                blocks(10)
+                gc.collect()
+                before = len(gc.get_objects())
+                blocks(500)
+                gc.collect()
+                assert len(gc.get_objects()) - before < 50
+            for _ in range(3):
+                g.launch()
+            assert x.numpy().tolist() == [0.0] + [1.0] * 7
+            g.close()
+
+    run(body, GRAPH=str(use_graph))
+
+
 def test_the_stand_in_reads_memory_that_is_not_pinned_as_cuda_does(run):
     lines = [line for line in run(pageable_node).splitlines() if "bytes, " in line]
     assert len(lines) == 12

@@ -22,7 +22,7 @@ MODULES = sorted(ROOT.rglob("*.py"))
 SOURCES = sorted([*MODULES, *ROOT.rglob("*.pyx"), *ROOT.rglob("*.pxd")])
 MAX_LINES = 650
 
-BASICS = {"stf._cython", "stf._sync", "stf.errors"}
+BASICS = {"stf._cython", "stf._sync", "stf._untracked", "stf.errors"}
 CIMPORT = re.compile(r"^[ \t]*(?:from[ \t]+(\S+)[ \t]+c?import[ \t]+(.+)|c?import[ \t]+(.+))", re.MULTILINE)
 
 

@@ -3,6 +3,7 @@ from stf._engine.deps cimport EventSet, LANE_SHIFT
 from stf._engine.instances cimport Replica
 from stf._engine.nodes cimport CALL, CAPTURED, COPY, FILL, KEEP, Numbers, OpenNode, Program
 from stf._engine.ports cimport Port
+from stf._untracked cimport untrack_tuple
 
 cdef class GraphBackend(Port):
     cdef readonly Port root
@@ -13,7 +14,6 @@ cdef class GraphBackend(Port):
     cdef list spare
     cdef dict captures
     cdef dict recaptures
-    cdef readonly list pools  # of the memory that bodies allocate
     cpdef int64_t node_of(self, int64_t event) except -1
     cdef int come_after(self, OpenNode node, EventSet waits) except -1
     cdef int64_t place_on_lane(self, OpenNode node) except -1

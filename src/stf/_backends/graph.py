@@ -17,6 +17,8 @@ from stf._engine.ports import Port
 from stf.errors import CaptureError
 
 if not cython.compiled:
+    from stf._untracked import untrack_tuple
+
     LANE_SHIFT = 44
     COPY, FILL, CALL, KEEP, CAPTURED = 1, 2, 3, 4, 5
 
@@ -42,7 +44,6 @@ class GraphBackend(Port):
         self.spare = []
         self.captures = {}
         self.recaptures = {}
-        self.pools = []
 
     def node_of(self, event):
         """The number of the node that ends with `event`."""
@@ -201,9 +202,10 @@ class GraphBackend(Port):
         captured = self.captures.pop(slot).end()
         if captured is not None or (again is not None and again.varies):
             if again is not None:
-                again.first = captured
                 self.program.variants += again.varies
-            self.program.put(node, (CAPTURED, captured, self.pools, again))
+            operation = (CAPTURED, captured, again)
+            untrack_tuple(operation)
+            self.program.put(node, operation)
         return 0
 
     def capture_again(self, slot, again):

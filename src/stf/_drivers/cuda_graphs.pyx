@@ -15,6 +15,7 @@ from cuda.bindings cimport cydriver as cu
 from stf._drivers.cuda_devices cimport Body, begin_body, end_body, check, pop, push
 from stf._drivers.cuda_gil cimport call, host_nodes
 from stf._drivers.cuda_host_nodes cimport OwnNode, put_own_node
+from stf._untracked cimport untrack
 from stf.errors import CaptureError
 
 from collections import OrderedDict
@@ -270,6 +271,8 @@ cdef Captured captured_of(GraphStore store, cu.CUgraph graph, cu.CUcontext conte
         captured.late = store.late.pop(<int64_t><uintptr_t>graph, None)
         captured.early = store.early.pop(<int64_t><uintptr_t>graph, None)
         captured.host_parts = store.host_parts.pop(<int64_t><uintptr_t>graph, None)
+    if captured.host_parts is None:  # else a body of a user's may lead back here
+        untrack(captured)
     return captured
 
 

@@ -39,6 +39,7 @@ cdef class Program:
     cdef readonly list objects
     cdef readonly list replicas
     cdef readonly list blocks
+    cdef readonly list pools
     cdef Numbers kinds
     cdef Numbers needs
     cdef Numbers first_need

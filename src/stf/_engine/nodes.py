@@ -121,6 +121,7 @@ class Program:
         self.objects = []
         self.replicas = []  # whose addresses kernels take
         self.blocks = []  # with-blocks that gave addresses to kernels themselves
+        self.pools = []  # of the memory that bodies allocated while they were captured
         self.kinds = Numbers()
         self.needs = Numbers()
         self.first_need = Numbers()
@@ -204,7 +205,7 @@ class Program:
             if kind != LAUNCH:
                 position: cython.longlong = node.work.items[i] >> 3
                 self.steps -= kind == CALL and is_step(self.objects[position][1])
-                again = self.objects[position][3] if kind == CAPTURED else None
+                again = self.objects[position][2] if kind == CAPTURED else None
                 if kind == RUN and self.objects[position][2] is not None:
                     self.variants -= any([hasattr(v, "value_in") for v in self.objects[position][2].values()])
                 self.variants -= kind == VARIED or (again is not None and again.varies)
@@ -224,7 +225,7 @@ class Program:
         """What calls or captures bodies anew, for other values or other data."""
         known = [operation for operation in self.objects if operation is not None]
         called = [operation[1] for operation in known if operation[0] == CALL]
-        captured = [operation[3] for operation in known if operation[0] == CAPTURED and operation[3] is not None]
+        captured = [operation[2] for operation in known if operation[0] == CAPTURED and operation[2] is not None]
         return called + captured + self.blocks
 
     def ends_with(self, nodes):
@@ -269,6 +270,7 @@ class Program:
         other = Program()
         other.objects = list(self.objects) if adds else self.objects  # this one must not hold those
         other.replicas, other.blocks, other.launches = self.replicas, self.blocks, self.launches
+        other.pools = self.pools
         return other
 
     def take(self, other: Program, chosen, needs):

@@ -221,22 +221,22 @@ class Launch:
     def play_captured(self, operation: tuple):
         """Put a body that was captured on the open slot, perhaps captured anew, for which the gate is left."""
         engine = self.engine
-        captured = operation[1]
+        captured = first = operation[1]
         engine.gate.leave()
         try:
-            again = operation[3]
+            again = operation[2]
             if again is not None and (again.varies or self.rebinding is not None):
-                captured = again(self.values, self.rebinding)
+                captured = again(first, self.values, self.rebinding)
             if self.marks is not None and captured is None:
                 raise CaptureError("a body puts nothing on its stream for some values of its parameters")
         finally:
             engine.gate.enter()
         if captured is not None:
             self.port.play_captured(self.slot, captured)
-            if again is not None and captured is not again.first:
+            if captured is not first:
                 self.port.keep(self.slot, captured)  # which the next values may replace
             if self.marks is not None and again is not None and again.varies:
-                self.mark(functools.partial(again, rebinding=self.rebinding), captured, None)
+                self.mark(functools.partial(again, first, rebinding=self.rebinding), captured, None)
         return 0
 
     def capture(self, thing, for_others):

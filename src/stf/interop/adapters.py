@@ -32,9 +32,7 @@ def new_pools() -> PrivatePools:
 
 def kept_pools(port: Any) -> PrivatePools:
     """Pools for what one body of a recording allocates, which the recording keeps."""
-    pools = PrivatePools()
-    port.pools.append(pools)
-    return pools
+    return PrivatePools(port.program.pools)
 
 
 def view(replica: Any, writeable: bool, lib: str | None) -> Any:

@@ -17,14 +17,17 @@ _thread = threading.local()  # its `entered` pools, the last of which CuPy alloc
 class PrivatePools:
     """Pools of CuPy's and torch's for one recorded body; a with-block puts them in place of the common ones.
 
+    They add themselves to `kept`, a list, when they have memory.
+
     What a body allocates is at the same addresses in every launch, and other bodies may run beside it there: so nothing
     is given back as long as the graph keeps these pools. Bodies of several threads each have their own; those that are
     open in one thread at a time, too.
     """
 
-    __slots__ = ("_blocks", "_torch", "_torch_manager", "is_open")
+    __slots__ = ("_blocks", "_kept", "_torch", "_torch_manager", "is_open")
 
-    def __init__(self) -> None:
+    def __init__(self, kept: list[PrivatePools] | None = None) -> None:
+        self._kept = kept
         self._torch: tuple[int, Any] | None = None  # the device and torch's pool
         self._torch_manager: Any = None
         self._blocks: list[Any] = []
@@ -46,6 +49,7 @@ class PrivatePools:
             except (KeyError, IndexError):
                 pool = torch.cuda.MemPool()
             self._torch = (device, pool)
+            self._keep()
             self._torch_manager = torch.cuda.use_mem_pool(pool)
             self._torch_manager.__enter__()
         return self
@@ -80,7 +84,14 @@ class PrivatePools:
 
         block = cupy.get_default_memory_pool().malloc(size)
         self._blocks.append(block)
+        self._keep()
         return block
+
+    def _keep(self) -> None:
+        """Let the graph keep these, which have memory now."""
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            kept.append(self)
 
 
 def _allocate_cupy(size: int) -> Any:

@@ -31,14 +31,14 @@ class LaunchCapture(Recaptured):
         self.pointers = pointers
         self.arguments = arguments
         self.where = task.where
-        self.first = self.last = None
+        self.last = None
 
     def refuses(self, data):
         """Whether it works on some of the data, by number, and cannot on others in their place."""
         return False
 
-    def __call__(self, values, rebinding=None):
-        """What was captured for the values and the data of a launch; `first` is that of the defaults."""
+    def __call__(self, first, values, rebinding=None):
+        """What is captured for the values and the data of a launch; `first` is that of the defaults."""
         content = self.content
         if self.arguments is not None:
             content = self.arguments.packed(values, content)
@@ -48,7 +48,7 @@ class LaunchCapture(Recaptured):
                 changed[offset : offset + 8] = rebinding.replica_for(replica).address.to_bytes(8, "little")
             content = bytes(changed)
         if content == self.content:
-            return self.first
+            return first
         last: tuple = self.last
         if last is None or last[0] != content:
             last = self.last = (content, self.capture(content))
