@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from stf.signatures import key_of
 
 __all__ = ["difference"]
 
+WORDS = {"copy": "a copy", "fill": "a fill", "launch": "the launch of a kernel"}
+
 
 def difference(known: Any, known_data: int, now: Any, now_data: int) -> str | None:
     """Say where two recorded graphs differ first, of which one was recorded before; None if they do not.
@@ -25,23 +28,80 @@ def difference(known: Any, known_data: int, now: Any, now_data: int) -> str | No
     Data up to these numbers were there before. They are known by their number, others by the order of their first use.
     """
     teller = Teller(known_data, {}, set())
-    before = teller.program(known._recording.program)
-    after = Teller(now_data, teller.told, set(teller.new)).program(now._recording.program)
+    programs = known._recording.program, now._recording.program
+    before = teller.program(programs[0])
+    after = Teller(now_data, teller.told, set(teller.new)).program(programs[1])
     for number, (one, other) in enumerate(itertools.zip_longest(before, after)):
         if one != other:
-            return f"node {number} of {len(after)} is {in_words(other, one)}; it was {in_words(one, other)}"
+            was = None if one is None else in_words(programs[0], number)
+            is_now = None if other is None else in_words(programs[1], number)
+            return f"node {number} of {len(after)}: {change(one, other, was, is_now)}"
     return None
 
 
-def in_words(node: Any, other: Any) -> str:
-    """What a node does, or what of that differs from another one."""
-    if node is None:
-        return "not there"
-    names = [name for name, _ in node[2]]
-    if other is not None and node[:2] == other[:2] and names == [name for name, _ in other[2]]:
-        both = zip(node[2], other[2], strict=True)
-        return ", ".join(f"{name} {mine}" for (name, mine), (_, its) in both if mine != its)
-    return f"{names} at place {node[1]} after nodes {node[0]}"
+def change(one: Any, other: Any, was: str | None, now: str | None) -> str:
+    """What became of one node, which is called `was` and `now`."""
+    if was is None:
+        return f"{now} is new"
+    if now is None:
+        return f"{was} is no longer there"
+    if was != now:
+        return f"{now} stands where {was} stood"
+    if one[0] != other[0]:
+        return f"{now} comes after nodes {other[0]}, and came after {one[0]}"
+    if one[1] != other[1]:
+        return f"{now} is at execution place {other[1]}, and was at {one[1]}"
+    mine, its = leaves(other[2], one[2])
+    return f"{now} has {mine} where it had {its}"
+
+
+def in_words(program: Any, number: int) -> str:
+    """What a node does, for people: its task, if it knows that."""
+    _, operations = program.contents()[number]
+    for name, what in operations:
+        if name == "captured" and what[1] is not None:
+            return f"task {what[1].label} ({what[1].site})"
+        task = getattr(what[0], "task", None) if name == "call" else None
+        if task is not None:
+            return f"task {task.label()} ({task.call_site})"
+    names = [type(what[0]).__name__.lower() if name == "run" else WORDS.get(name, name) for name, what in operations]
+    return " and ".join(names) or "a node without work"
+
+
+def leaves(one: Any, other: Any) -> tuple[str, str]:
+    """The first parts, in words, in which two stories of the same kind differ."""
+    if is_value(one) and is_value(other) and one[0] is other[0]:
+        return leaves(one[1], other[1])
+    if not is_data(one) and type(one) is type(other):
+        if isinstance(one, list | tuple) and len(one) == len(other):
+            pairs = zip(one, other, strict=True)
+        elif isinstance(one, dict) and one.keys() == other.keys():
+            pairs = zip(one.values(), other.values(), strict=True)
+        else:
+            pairs = zip((), (), strict=True)
+        for mine, its in pairs:
+            if mine != its:
+                return leaves(mine, its)
+    return leaf(one), leaf(other)
+
+
+def leaf(part: Any) -> str:
+    """A part of a story, in words."""
+    if isinstance(part, CodeType):
+        return f"function '{part.co_name}' ({part.co_filename}:{part.co_firstlineno})"
+    if is_data(part):
+        return f"{part[0]} #{part[1]}"
+    return f"{part[1]!r} ({part[0].__name__})" if is_value(part) else repr(part)
+
+
+def is_value(part: Any) -> bool:
+    """Whether a part of a story is a plain value."""
+    return isinstance(part, tuple) and len(part) == 2 and isinstance(part[0], type)
+
+
+def is_data(part: Any) -> bool:
+    """Whether a part of a story is data."""
+    return isinstance(part, tuple) and len(part) == 2 and part[0] in ("data", "new data")
 
 
 class Teller:

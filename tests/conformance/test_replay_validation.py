@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import types
 
 import numpy as np
@@ -180,6 +181,18 @@ def other_keys(x):
 
 
 DIFFERENT += [other_field, other_names, other_keys]
+AT = r"\(test_replay_validation\.py:\d+\)"
+SAYS = {
+    other_method: rf"node 0 of 1: task 'run' {AT} has 2\.0 where it had 1\.0;",
+    other_increment: rf"node 0 of 1: task 'double' {AT} stands where task 'increment' {AT} stood;",
+    other_value: rf"node 0 of 1: task 'add' {AT} has 2\.0 where it had 1\.0;",
+    other_data: rf"node 0 of 1: task 'add' {AT} has data #\d+ where it had data #\d+;",
+    other_count: rf"node 1 of 2: task 'increment' {AT} is new;",
+    other_closure: rf"node 0 of 1: task '<lambda>' {AT} has 3\.0 where it had 1\.0;",
+    other_expression: rf"node 0 of 1: task 'assign' {AT} has 3 where it had 2;",
+    other_loop: "node 0 of 1: repeat has 3 where it had 2;",
+    other_names: rf"node 0 of 1: task 'add_named' {AT} has 'two' where it had 'one';",
+}
 
 
 @pytest.mark.parametrize("fn", DIFFERENT, ids=lambda fn: fn.__name__)
@@ -196,8 +209,9 @@ def test_validation_finds_what_depends_on_the_world(ctx, lX, lY, fn, monkeypatch
     WORLD.changed = True
     with pytest.raises(
         stf.TaskStateError, match=f"'{fn.__name__}' submits other tasks than when it was recorded: node"
-    ):
+    ) as told:
         step(lX)
+    assert re.search(SAYS.get(fn, ""), str(told.value)), told.value
     assert lX.numpy().tolist() == before and float(WORLD.ls) == scalar
     WORLD.changed = False
     step(lX)
