@@ -233,15 +233,20 @@ static void graphs(int n)
     }
 }
 
+static void put_in_graph(CUgraph *graph)
+{
+    void *arguments[] = {&memory};
+    DO(cuStreamBeginCapture(streams[0], CU_STREAM_CAPTURE_MODE_RELAXED));
+    DO(cuLaunchKernel(touch, 1, 1, 1, 1, 1, 1, 0, streams[0], arguments, NULL));
+    DO(cuStreamEndCapture(streams[0], graph));
+}
+
 /* What a body puts on a stream of its own, as a graph. */
 static void capture(int n)
 {
     static CUgraph graphs[BURST];
-    void *arguments[] = {&memory};
     for (int i = 0; i < n; i++) {
-        DO(cuStreamBeginCapture(streams[0], CU_STREAM_CAPTURE_MODE_RELAXED));
-        DO(cuLaunchKernel(touch, 1, 1, 1, 1, 1, 1, 0, streams[0], arguments, NULL));
-        DO(cuStreamEndCapture(streams[0], &graphs[i]));
+        put_in_graph(&graphs[i]);
         if (i % 16 == 15)
             for (int k = i - 15; k <= i; k++)
                 DO(cuGraphDestroy(graphs[k]));
@@ -297,6 +302,21 @@ void raw_graph_making(int n, double made[2])
     graph_costs(n, costs);
     made[0] = costs[INSTANTIATE];
     made[1] = costs[UPDATE];
+}
+
+/* Microseconds for one of `n` kernels that are captured, each as a graph of its own, and all kept. */
+double raw_captures(int n)
+{
+    CUgraph *graphs = malloc(n * sizeof *graphs);
+    DO(cuCtxSetCurrent(context));
+    double start = now_us(), spent;
+    for (int i = 0; i < n; i++)
+        put_in_graph(&graphs[i]);
+    spent = now_us() - start;
+    for (int i = 0; i < n; i++)
+        DO(cuGraphDestroy(graphs[i]));
+    free(graphs);
+    return spent / n;
 }
 
 /* Microseconds to submit one of `count` launches in a row. */

@@ -74,7 +74,7 @@ def load_raw() -> ctypes.CDLL:
         program = Path(folder) / "raw.so"
         build_raw(program, "-shared", *(("-Xcompiler", "-fPIC") if shutil.which("nvcc") else ("-fPIC",)))
         library = ctypes.CDLL(str(program))
-    library.raw_graph_launch.restype = ctypes.c_double
+    library.raw_graph_launch.restype = library.raw_captures.restype = ctypes.c_double
     library.raw_open()
     return library
 
@@ -277,10 +277,9 @@ def graph_rows(raw: dict[str, float]) -> list[dict[str, Any]]:
             cost = recording_cost(recorded, n)
             add(rows, f"graph_record_{n}", Cost(cost, cost), beside=raw["graph_add"], budget_us=1.0)
         touch_by_hand = launcher_of(touch)
-        cost = capture_cost(ctx, blocks, touch_by_hand, 400)
-        add(rows, "graph_record_captured", cost, beside=raw["capture"], budget_us=3)
-        for n in (100, 10_000, 100_000):
-            add(rows, f"graph_captured_{n}", capture_cost(ctx, blocks, touch_by_hand, n, 3), beside=raw["capture"])
+        for n in (100, 1000, 10_000, 100_000):
+            cost, by_hand = capture_cost(ctx, blocks, touch_by_hand, n)
+            add(rows, f"graph_captured_{n}", Cost(cost, cost), beside=by_hand, budget_us=3)
         for n in (100, 1000, 10_000, 100_000):
             add(rows, f"graph_context_{n}", context_cost(touch, n))
         for case, (cost, by_hand) in making_costs(ctx, recorded).items():
@@ -356,12 +355,14 @@ def context_cost(touch: int, n: int) -> Cost:
     return median_of(costs[1:])
 
 
-def capture_cost(
-    ctx: Any, blocks: Callable[[int], None], launch: Callable[[int], None], n: int, repeat: int = REPEAT
-) -> Cost:
-    """What it costs to record a with-block that launches a kernel itself, without that launch."""
+def capture_cost(ctx: Any, blocks: Callable[[int], None], launch: Callable[[int], None], n: int) -> tuple[float, float]:
+    """What it costs to record a with-block that launches a kernel itself, without that launch; and to capture by hand.
+
+    By hand a kernel is captured, with its launch, into a graph of its own, which is kept as long.
+    """
     times = []
-    for _ in range(repeat + 1):
+    by_hand = []
+    for _ in range(REPEAT + 1):
         graph = ctx.task_graph()
         with graph:
             start = time.perf_counter()
@@ -375,9 +376,9 @@ def capture_cost(
                 launch(stream)
             times.append((recorded - (time.perf_counter() - start)) / n * 1e6)
         other.close()
+        by_hand.append(host().library.raw_captures(n))
         host().look()
-    cost = statistics.median(times[1:])
-    return Cost(cost, cost)
+    return statistics.median(times[1:]), statistics.median(by_hand[1:])
 
 
 def making_costs(ctx: Any, recorded: Callable[[int], Any]) -> dict[str, tuple[float, float]]:
