@@ -303,7 +303,8 @@ def give_back(engine, task, borrowed):
 def fail_body(engine, task, error):
     """End the task of a body that raised; say so."""
     refused = isinstance(error, Exception) and is_uncapturable(task, error)
-    failure = Failure(task.label(), task.call_site, error, task.written(), True)
+    is_forgotten = engine.scope is not None and engine.scope.thread != 0  # with what is recorded, as the block raises
+    failure = Failure(task.label(), task.call_site, error, () if is_forgotten else task.written(), True)
     if not isinstance(error, Exception):
         failure.forget_frames()
     engine.fail(task, failure)

@@ -58,6 +58,8 @@ class Expression:
         first = target.rw() if reads.pop(target.core.id, None) is not None else target.write()
         cores = [target.core, *(leaf.core for leaf in reads.values())]
         params = list({id(param): param for param in self.leaves(Param)}.values())
+        for param in params:
+            param.must_be_recorded()
         positions = {id(given): position for position, given in enumerate([*cores, *params])}
         task = context.make_task_at([first, *(leaf.read() for leaf in reads.values())], "assign")
         task.find_site_outside()

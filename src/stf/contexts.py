@@ -13,7 +13,7 @@ from stf._backends.closed import ClosedPort
 from stf._backends.graph import GraphBackend
 from stf._backends.stream import StreamBackend
 from stf._backends.timed import TimedBackend
-from stf._engine import claims, handover, invariants, recordings, release
+from stf._engine import claims, discarding, handover, invariants, release, turns
 from stf._engine.access import AFFINE_PLACE
 from stf._engine.places import add_place
 from stf._engine.submit import Engine
@@ -472,6 +472,7 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
     def release(self, data: LogicalData) -> None:
         """What `LogicalData.release` does."""
         self._check_mine(data)
+        release.give_up_recordings(self.engine, data.core)
         self.engine.patiently(release.release_data, data.core)
 
     def accept(self, data: LogicalData) -> None:
@@ -491,14 +492,17 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
         if self._finished:
             return
         self._must_be_outside("finalize", False)  # which launches, when it has abandoned what others left open
-        if self.engine.epoch is not None and not self.engine.epoch.implicit:
-            raise TaskStateError(f"finalize is not possible inside of {self.engine.epoch.story}; do it before or after")
+        epoch = self.engine.epoch
+        if epoch is not None and not epoch.implicit and epoch.thread == threading.get_ident():
+            raise TaskStateError(f"finalize is not possible inside of {epoch.story}; do it before or after")
         self._finish()
         self.check_errors()
 
     def _finish(self) -> None:
         """Finalize, whoever is inside: nobody can use the context any more."""
+        self.engine.ending = threading.get_ident()
         try:
+            turns.await_others(self.engine)
             self._end_graphs()
             if self._caller is None:
                 release.retire_all(self.engine)
@@ -509,6 +513,8 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
         except BaseException:
             self._give_up()
             raise
+        finally:
+            self.engine.ending = 0
         fault = self._driver.fault() if self._caller is None else None
         self._close()
         if fault is not None:
@@ -525,7 +531,7 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
         if self._graphs:
             close_graphs(self._graphs)
         while engine.scope is not None:
-            recordings.discard_scope(engine, engine.scope)
+            discarding.discard_scope(engine, engine.scope)
         engine.epoch = None
 
     def _hand_over(self, caller: callers.Caller) -> None:
@@ -575,7 +581,7 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
             self.finalize()
             return
         try:
-            recordings.abandon_own(self.engine)
+            discarding.abandon_own(self.engine)
             self.finalize()
         except BaseException as late:
             error.add_note(f"while the context was finalized: {type(late).__name__}: {late}")
@@ -620,6 +626,7 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
     def _must_be_outside(self, what: str, launch: bool = True) -> None:
         """Blocking calls inside a body would wait for themselves; what was gathered for a graph is launched."""
         self._must_be_open()
+        discarding.forget_left(self.engine)
         inside = claims.inside(self.engine, threading.get_ident())
         if inside is not None:
             raise TaskStateError(f"{what} inside {inside}")

@@ -158,6 +158,7 @@ class Creation:
     def begin_split(self, data: LogicalData) -> Any:
         """Bring `data` home, to be cut into tiles."""
         self._check_mine(data)
+        release.give_up_recordings(self.engine, data.core)
         return self.engine.patiently(release.split, data.core)
 
     def make_tile(self, parent: LogicalData, home: Any, offset: int, shape: tuple[int, ...], name: str) -> LogicalData:

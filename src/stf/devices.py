@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from stf import lifetime
-from stf.errors import PlaceError
+from stf.errors import PlaceError, TaskStateError
 from stf.interop.kernels import function_key
 from stf.observe.statistics import DriverStatistics, ResourceStatistics
 
@@ -198,7 +198,20 @@ class Resources:
         return ResourceStatistics({name: driver_statistics(*known) for name, known in drivers.items()})
 
     def close(self) -> None:
-        """Stop the workers; contexts that still use them must be finalized first."""
+        """Stop the workers, and give back what was shared.
+
+        Raises
+        ------
+        TaskStateError
+            A context uses them that was not finalized.
+        """
+        context = lifetime.user_of(self)
+        if context is not None:
+            raise TaskStateError(f"resources cannot be closed while {context!r} uses them; finalize that first")
+        self.stop()
+
+    def stop(self) -> None:
+        """What `close` does, whoever uses them."""
         self._forget_parent()
         with self._lock:
             drivers, self._drivers = self._drivers, {}

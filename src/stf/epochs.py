@@ -7,7 +7,7 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from stf._engine import launching, recordings, turns
+from stf._engine import discarding, launching, recordings, turns
 from stf._engine.turns import STEP_S
 from stf.errors import TaskStateError
 
@@ -37,12 +37,16 @@ class Epoch:
         self.lock = threading.RLock()
         self.launcher = 0  # the thread that launches
         self.is_over = False  # nothing more is gathered
+        self.is_left = False  # nobody will end it
+        self.around: Epoch | None = None  # whose place it has
         self.thread = 0 if implicit else threading.get_ident()
         self._looked_at: tuple[int, Any] = (0, None)  # how much of what the user dropped, and the last of that
 
     def before(self, task: Any) -> None:
         """Record what comes, or launch what was recorded, as a task that is about to begin needs it."""
         engine = self.engine
+        if self.is_left:
+            self.give_way()
         if self.thread not in (0, threading.get_ident()):
             return  # no part of this one
         scope = engine.scope
@@ -82,7 +86,7 @@ class Epoch:
                     return
                 if open_task is None:
                     port, patient = engine.make_graph_port(), not self.implicit
-                    self.scope = recordings.open_scope(engine, port, self.thread, self.story, True, patient)
+                    recordings.open_scope(engine, port, self.thread, self.story, True, patient, self)
                     return
             if self.implicit or self.thread in {task.thread for task in engine.opened()}:
                 return  # which runs where it stands, and so does what its body submits
@@ -168,9 +172,21 @@ class Epoch:
 
     def discard(self) -> None:
         """Forget what was recorded."""
-        scope, self.scope = self.scope, None
-        if scope is not None:
-            recordings.abandon_scope(self.engine, scope)
+        try:
+            if self.scope is not None:
+                discarding.abandon_scope(self.engine, self.scope)
+        finally:
+            scope, self.scope = self.scope, None
+            if scope is not None:
+                discarding.leave(scope)
+
+    def give_way(self) -> None:
+        """Forget what was recorded, and let the epoch around gather again."""
+        try:
+            self.discard()
+        finally:
+            if self.engine.epoch is self:
+                self.engine.epoch = self.around
 
     def _wait_for_open_tasks(self) -> None:
         """Let other threads end the tasks that they record."""
@@ -186,20 +202,25 @@ class Epoch:
 class GraphScope:
     """``with ctx.graph_scope():`` what is submitted inside becomes one graph, launched once, at the end."""
 
+    _epoch: Epoch | None = None
+
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._epoch: Epoch | None = None
-        self._around: Epoch | None = None  # that of the context
 
     def __enter__(self) -> GraphScope:
         context = self._context
         context._must_be_open()
+        discarding.forget_left(context.engine)
         recordings.join_tiles(context.engine)
         waiting = turns.Patience(context.engine, turns.PATIENCE_S)
-        while not self._is_part() and not self._begin():
-            if waiting.is_over():
-                waiting.refuse("graph_scope")
-            time.sleep(STEP_S)
+        try:
+            while not self._is_part() and not self._begin():
+                if waiting.is_over():
+                    waiting.refuse("graph_scope")
+                time.sleep(STEP_S)
+        except BaseException:
+            self._leave()
+            raise
         return self
 
     def _is_part(self) -> bool:
@@ -225,12 +246,13 @@ class GraphScope:
                 )
             if engine.scope is not None or (engine.epoch is not None and not engine.epoch.implicit):
                 return False
-            self._around = engine.epoch
-            self._epoch = engine.epoch = Epoch(self._context, False, "graph_scope")
+            self._epoch = Epoch(self._context, False, "graph_scope")
+            self._epoch.around = engine.epoch
+            engine.epoch = self._epoch
         return True
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        epoch, self._epoch = self._epoch, None
+        epoch = self._epoch
         if epoch is None:
             scope = self._context.engine.scope
             while error is not None and scope is not None:
@@ -241,5 +263,17 @@ class GraphScope:
             if error is None:
                 epoch.flush()
         finally:
-            epoch.discard()  # if it was not launched
-            self._context.engine.epoch = self._around
+            self._leave()  # if it was not launched
+
+    def _leave(self) -> None:
+        """Gather no more, and forget what was not launched."""
+        if self._epoch is not None:
+            try:
+                self._epoch.give_way()
+            finally:
+                self._epoch.is_left = True
+                self._epoch = None
+
+    def __del__(self) -> None:
+        if self._epoch is not None:
+            self._epoch.is_left = True

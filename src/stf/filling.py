@@ -69,6 +69,8 @@ class Filling:
     def _fill(self, data: LogicalData, value: Any, where: DataPlace | None, place: Any) -> None:
         self._check_array(data)
         is_param = isinstance(value, Param)
+        if is_param:
+            value.must_be_recorded()
         if is_param and is_narrow(data.dtype):
             value.refuse()  # its bits are what is filled with
         values = np.asarray(value.value_in(None) if is_param else value, data.dtype)

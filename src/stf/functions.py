@@ -426,10 +426,10 @@ def check_params(engine, values, kinds):
         kind = type(values[i])
         if kind is float or kind is int or isinstance(values[i], DataHandle):
             continue
+        for item in items_of(values[i]) if kinds is not None and kinds[i][1] in ("*", "**") else (values[i],):
+            if isinstance(item, Asked):
+                item.must_be_recorded()
         if engine.scope is None or engine.scope.once:
-            for item in items_of(values[i]) if kinds is not None and kinds[i][1] in ("*", "**") else (values[i],):
-                if isinstance(item, Asked):
-                    item.refuse_outside()
             continue
         if kinds is not None and kinds[i][1] in ("*", "**"):
             values[i] = with_params(values[i])

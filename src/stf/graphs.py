@@ -6,12 +6,12 @@ import operator
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 
 from stf import options
-from stf._engine import origins, playing, recordings, turns
+from stf._engine import playing
 from stf._engine.access import DataHandle
 from stf._engine.rebinding import Rebinding
 from stf._engine.routines import Branch, Flag, Repeat, While
@@ -22,6 +22,7 @@ from stf.errors import CaptureError, ContextClosedError, GraphClosedError, TaskS
 from stf.launches import GraphCore, submit_routine
 from stf.params import Param
 from stf.places import DataPlace
+from stf.recorders import RecordingBuilder
 
 if TYPE_CHECKING:
     from stf.contexts import Context
@@ -117,55 +118,6 @@ def recorded_in(engine: Any) -> Any:
     return None if scope is None or scope.once or scope.thread != threading.get_ident() else scope
 
 
-class RecordingBuilder:
-    """Opens one recording after the other."""
-
-    def __init__(self, context: Context, story: str) -> None:
-        self.context = context
-        self.engine = context.engine
-        self.story = story
-        self.scope: Any = None
-
-    def open(self, patient: bool = True, patience: float | None = None) -> None:
-        """Record from here on, when other threads have ended their tasks and recordings.
-
-        They wait for this one, if it is `patient`. TaskStateError if they don't let it for so many seconds.
-        """
-        if self.scope is not None:
-            raise TaskStateError(f"the with-block of this {self.story} is entered already; make another one")
-        port, thread = self.engine.make_graph_port(), threading.get_ident()
-        patience = turns.PATIENCE_S if patience is None else patience
-        self.launch_before()
-        recordings.join_tiles(self.engine)
-        while self.scope is None:
-            self.launch_before()
-            self.scope = recordings.open_in_turn(self.engine, port, thread, self.story, patient, patience)
-
-    def close(self, needed: Any = None) -> Any:
-        """Return what was recorded; with `needed`, what others need by data, so that it can run again."""
-        scope, self.scope = self.scope, None
-        try:
-            if needed is not None:
-                with self.engine.gate:
-                    origins.restore(self.engine, scope, needed)
-            return recordings.close_scope(self.engine, scope)
-        except BaseException:
-            recordings.abandon_scope(self.engine, scope)
-            raise
-
-    def discard(self) -> None:
-        """Forget what was recorded."""
-        scope, self.scope = self.scope, None
-        if scope is not None:
-            recordings.abandon_scope(self.engine, scope)
-
-    def launch_before(self) -> None:
-        """Launch what an epoch has gathered: what comes is a launch of its own."""
-        epoch = self.engine.epoch
-        if epoch is not None and epoch.implicit:
-            epoch.flush()
-
-
 # -- graphs by hand ------------------------------------------------------------------------------------------------
 
 
@@ -203,7 +155,7 @@ class TaskGraph(GraphCore):
         self._context._must_be_open()
         if name in self._params:
             raise ValueError(f"graph '{self.name}' has a parameter '{name}' already")
-        param = self._params[name] = Param(name, default)
+        param = self._params[name] = Param(name, default, weakref.ref(self))
         return param
 
     def __enter__(self) -> TaskGraph:
@@ -220,21 +172,29 @@ class TaskGraph(GraphCore):
             raise TaskStateError(
                 f"graph '{self.name}' cannot be recorded inside of {scope.story}; record it before, and launch it there"
             )
-        recorder.open(self._patience is not None, self._patience)
-        self._recorder, self._made_before = recorder, list(self._params)
+        try:
+            recorder.open(self._patience is not None, self._patience)
+            self._recorder, self._made_before = recorder, list(self._params)
+        except BaseException:
+            recorder.leave()
+            raise
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        recorder, self._recorder = self._recorder, None
+        recorder = self._recorder
         if recorder is None:
             return
-        if error is None:
-            self._recording = recorder.close()
-            if self._params:
-                self._in_kernels = [number for param in self._params.values() for number in param.in_kernels]
-        else:
-            recorder.discard()
-            self._params = {name: self._params[name] for name in self._made_before}  # it may be recorded again
+        try:
+            if error is None:
+                self._recording = recorder.close()
+                if self._params:
+                    self._in_kernels = [number for param in self._params.values() for number in param.in_kernels]
+            else:
+                recorder.discard()
+                self._params = {name: self._params[name] for name in self._made_before}  # it may be recorded again
+        finally:
+            self._recorder = None
+            recorder.leave()
 
     def _must_know(self, names: Iterable[str]) -> None:
         """Raise TypeError unless these are parameters."""
@@ -406,12 +366,26 @@ class Block:
         self._context._must_be_open()
         self._recorder.open()
 
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if error is not None:
+    def __enter__(self) -> Self:
+        try:
+            self._open()
+        except BaseException:
             self._recorder.discard()
-            self._forget()
-        else:
-            self._end()
+            raise
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        try:
+            if error is not None:
+                self._recorder.discard()
+                self._forget()
+            elif self._recorder.scope is not None:
+                self._end()
+        finally:
+            self._recorder.leave()
+
+    def _open(self) -> None:
+        raise NotImplementedError
 
     def _end(self) -> None:
         raise NotImplementedError
@@ -460,10 +434,9 @@ class RepeatBlock(Block):
         super().__init__(context, "repeat")
         self._count = count
 
-    def __enter__(self) -> RepeatBlock:
+    def _open(self) -> None:
         self._record_start(0)
         self._begin()
-        return self
 
     def _end(self) -> None:
         body = self._recorder.close(needed={})
@@ -550,12 +523,11 @@ class Loop(Tested):
             return self._iterations
         return int(self._counted if self._context.engine.closed is not None else self._counter)
 
-    def __enter__(self) -> Loop:
+    def _open(self) -> None:
         self._record_start(0 if self._condition is not None else 1)
         condition = self._condition
         self._continued = False
         self._enter(None if condition is None else lambda: self._compute(condition))
-        return self
 
     def continue_while(self, condition: Condition) -> None:
         """Say, once in the body of a loop without a condition, when it goes on.
@@ -592,10 +564,9 @@ class BranchBlock(Tested):
         self._is_over = False
         self._around: Any = None  # the recording that it is a part of
 
-    def __enter__(self) -> BranchBlock:
+    def _open(self) -> None:
         self._around = recorded_in(self._context.engine)
         self._enter(lambda: self._compute(self._condition))
-        return self
 
     def _end(self) -> None:
         body = self._close_body()
@@ -625,9 +596,8 @@ class ElseBlock(Tested):
         super().__init__(context, "else_")
         self._flag = flag
 
-    def __enter__(self) -> ElseBlock:
+    def _open(self) -> None:
         self._enter(self._look_at_flag)
-        return self
 
     def _look_at_flag(self) -> None:
         """Let the flag be where it is decided; on a device it is read there by a task that does no more."""

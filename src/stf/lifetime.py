@@ -57,7 +57,7 @@ def collected_resources(resources: Any) -> None:
     if _collecting[0] or is_waited_for(threading.get_ident()):
         _unclosed.append(resources)
     else:
-        resources.close()
+        resources.stop()
 
 
 def _end_orphans() -> None:
@@ -65,7 +65,7 @@ def _end_orphans() -> None:
     while _orphans:
         _end(_orphans.pop())
     while _unclosed:
-        _unclosed.pop().close()
+        _unclosed.pop().stop()
 
 
 def _end(context: Any) -> None:
@@ -89,7 +89,12 @@ def _at_exit() -> None:
             logging.getLogger("stf").error("%s", error)
         _end(context)
     for resources in {*_unclosed, *_resources}:
-        resources.close()
+        resources.stop()
+
+
+def user_of(resources: Any) -> Any:
+    """A context on these that nobody finalized; None if there is none."""
+    return next((context for context in _unfinished() if context._resources is resources), None)
 
 
 def _unfinished() -> set[Any]:

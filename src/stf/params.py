@@ -24,6 +24,10 @@ class ValueNeededError(TypeError):
         self.names = frozenset(names)
 
 
+def no_graph() -> None:
+    """The graph of a parameter that was computed, whose bases have theirs."""
+
+
 class Param(Arithmetic, Asked):
     """A value that a recorded graph gets at each launch; made by ``g.param(name, default)``.
 
@@ -37,12 +41,15 @@ class Param(Arithmetic, Asked):
         By which ``g.launch(name=value)`` gives it.
     default : object
         The value where a launch gives none.
+    graph : callable
+        A reference to the graph that it is of.
     """
 
-    def __init__(self, name: str, default: Any) -> None:
+    def __init__(self, name: str, default: Any, graph: Callable[[], Any] | None = None) -> None:
         super().__init__()
         self.name = name
         self.default = default
+        self.graph = graph or no_graph
         self.size = 8  # bytes that a kernel has for it, if it is an integer
         self.in_kernels: list[Param] = []  # what kernels take that is this, or is computed from it
         self.is_needed = False  # its value was asked for while it is recorded
@@ -119,12 +126,16 @@ class Param(Arithmetic, Asked):
             [base.name for base in self.bases],
         )
 
-    def refuse_outside(self) -> None:
-        """Raise TypeError: a task outside of its graph was given it."""
-        raise TypeError(
-            f"parameter '{self.name}' has a value in launches of its graph, and this task is in no graph; give it a "
-            "number, or submit it inside of `with g:`"
-        )
+    def must_be_recorded(self) -> None:
+        """Raise TypeError unless its graph is being recorded: elsewhere it has no value."""
+        for base in self.bases:
+            graph = base.graph()
+            if graph is None or graph._recorder is None:
+                whose = "its graph" if graph is None else f"graph '{graph.name}'"
+                raise TypeError(
+                    f"parameter '{base.name}' has a value in launches of {whose}, of which this task is no part; give "
+                    "it a number, or submit it inside of `with g:`"
+                )
 
     def __getattr__(self, name: str) -> Any:
         if name in ("value", "_as_parameter_") or hasattr(self.default, name):

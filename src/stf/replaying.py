@@ -7,7 +7,6 @@ import inspect
 import logging
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -98,7 +97,7 @@ class ReplayFunction(ReplayCore):
             raise TypeError(f"'{self._name}' has no parameter '{unknown[0]}' to be static")
         self._numbers = Numbers(static)
         self._changed: set[str] = set()  # variables whose content does not count: calls of the function change it
-        self._entries: OrderedDict[Signature, Entry] = OrderedDict()
+        self._entries: dict[Signature, Entry] = {}  # what was used the longest ago first
         self._lock = threading.RLock()  # of what is known; not held while a call goes on
         self._recordings = 0
         self._given_up = 0
@@ -159,7 +158,7 @@ class ReplayFunction(ReplayCore):
             if like not in self._likenesses:
                 return False
             self._likenesses = [like, *(other for other in self._likenesses if other is not like)]
-            self._entries.move_to_end(like.entry.key)
+            self._use(like.entry)
             self._note_key(like.entry.key)
             self._latest = like
         return True
@@ -245,12 +244,17 @@ class ReplayFunction(ReplayCore):
                 self._forget_finalized()
                 entry = self._entries[key] = self._new_entry(key, context, arguments)
             else:
-                self._entries.move_to_end(key)
+                self._use(entry)
             self._note_key(key)
             given_up = self._given_up_for(entry)
         for graph in given_up:
             graph.close()
         return entry
+
+    def _use(self, entry: Entry) -> None:
+        """Let an entry be the one that was used last."""
+        self._entries.pop(entry.key, None)
+        self._entries[entry.key] = entry
 
     def _new_entry(self, key: Signature, context: Any, arguments: dict[str, Any]) -> Entry:
         """What is known of calls whose signature is new; those that it covers count as earlier ones."""
@@ -299,6 +303,28 @@ class ReplayFunction(ReplayCore):
         entry.graph.close()
         log.debug("%s: a recording was given up, since memory ran out", self._name)
         return True
+
+    def give_up(self, engine: Any, data: Any) -> None:
+        """Give up the recordings of a context that use a data, which is to be moved."""
+        with self._lock:
+            found = [entry for entry in self._entries.values() if self._uses(entry, engine, data)]
+            graphs = [entry.graph for entry in found]
+            for entry in found:
+                del self._entries[entry.key]
+            if found:
+                self._given_up += len(found)
+                self._forget_likenesses()
+                self._rests_until = time.monotonic() + REST_S
+        for graph in graphs:
+            if graph is not None:
+                graph.close()
+
+    @staticmethod
+    def _uses(entry: Entry, engine: Any, data: Any) -> bool:
+        context = entry.context()
+        if entry.graph is None or context is None or context.engine is not engine:
+            return False
+        return any(use.data is data for use in entry.graph._recording.uses)
 
     @staticmethod
     def _holds_data(value: Any) -> bool:

@@ -197,7 +197,8 @@ def test_blocks_that_nothing_has_ended_go_with_an_exception(ctx_factory):
     with pytest.raises(KeyError) as caught, ctx_factory() as ctx:
         x = ctx.logical_data(content)
         increment(x)
-        ctx.repeat(2).__enter__()
+        block = ctx.repeat(2)
+        block.__enter__()
         increment(x)
         raise KeyError("meant")
     assert content.tolist() == [1.0] * 4 and not getattr(caught.value, "__notes__", ())

@@ -271,10 +271,24 @@ def test_parameters_of_a_graph_in_expressions_and_fills(ctx, lX, lS):
 
 def test_a_parameter_outside_of_its_graph_is_told(ctx, lX):
     p = ctx.task_graph("steps").param("p", 2.0)
-    with pytest.raises(TypeError, match="parameter 'p' has a value in launches of its graph"):
+    told = "parameter 'p' has a value in launches of .*, of which this task is no part; give it a number"
+    with pytest.raises(TypeError, match=told):
         add(lX, lX, p)
-    with ctx.graph_scope(), pytest.raises(TypeError, match="parameter 'p' has a value in launches of its graph"):
+    with ctx.graph_scope(), pytest.raises(TypeError, match=told):
         add(lX, lX, p)
+    with pytest.raises(TypeError, match=told):
+        ctx.fill(lX, p)
+    other = ctx.task_graph()
+    with other, pytest.raises(TypeError, match=told):
+        add(lX, lX, p + 1)
+    with pytest.raises(TypeError, match=told), ctx.repeat(2):
+        add(lX, lX, p)
+    lS = ctx.logical_data(np.zeros(()))
+    with pytest.raises(TypeError, match=told):
+        lS.assign(lS + p)
+    with pytest.raises(TypeError, match=told), ctx.while_loop(lS < p):
+        increment(lS)
+    assert float(lS) == 0
     increment(lX)
     assert lX.numpy()[0] == 1  # nothing is poisoned
 

@@ -2351,6 +2351,21 @@ CUresult CUDAAPI cuGraphGetEdges(CUgraph handle, CUgraphNode *from, CUgraphNode 
     return CUDA_SUCCESS;
 }
 
+CUresult CUDAAPI cuGraphNodeGetDependentNodes(CUgraphNode handle, CUgraphNode *nodes, CUgraphEdgeData *, std::size_t *count) {
+    ENTER(cuGraphNodeGetDependentNodes, HEALTHY);
+    REQUIRE(count && !nodes, CUDA_ERROR_INVALID_VALUE);  // counts them only
+    for (auto &[known, graph] : state().graphs.live) {
+        int number = -1;
+        for (std::size_t i = 0; i < graph->nodes.size(); ++i)
+            if (graph->nodes[i].handle() == handle) number = int(i);
+        if (number < 0) continue;
+        *count = 0;
+        for (auto &node : graph->nodes) *count += node.after.count(number);
+        return CUDA_SUCCESS;
+    }
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
 CUresult CUDAAPI cuGraphAddChildGraphNode(CUgraphNode *handle, CUgraph graph_handle, const CUgraphNode *after,
                                           std::size_t count, CUgraph child_handle) {
     ENTER(cuGraphAddChildGraphNode, HEALTHY);

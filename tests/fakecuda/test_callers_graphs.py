@@ -41,6 +41,26 @@ def test_a_callers_graph_is_filled_and_its_owner_launches_it(run):
         assert x.tolist() == [3.875] * 4
 
 
+def test_contexts_that_fill_a_graph_one_after_the_other(run):
+    @run
+    def body():
+        graph, x, y = Graph(), np.zeros(4), np.zeros(4)
+        for k in range(3):
+            with stf.context(graph=graph) as ctx:
+                lx, ly = ctx.logical_data(x), ctx.logical_data(y)
+                for _ in range(2):
+                    ctx.host_launch(lx.rw(), args=(k,))(lambda a, k: a.__setitem__(..., a * 2 + k))
+                    ctx.host_launch(ly.rw(), args=(k,))(lambda a, k: a.__setitem__(..., a * 3 + k))
+        graph.launch(2)
+        want = [0, 0]
+        for _ in range(2):
+            for k in range(3):
+                for _ in range(2):
+                    want = [want[0] * 2 + k, want[1] * 3 + k]
+        assert x.tolist() == [want[0]] * 4 and y.tolist() == [want[1]] * 4
+        graph.destroy()
+
+
 @pytest.mark.parametrize("way", ["plain", "recorded", "captured"])
 def test_else_is_decided_by_what_was_computed_before(run, way):
     def body():

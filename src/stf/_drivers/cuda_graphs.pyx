@@ -8,6 +8,7 @@ says whether the condition holds (CUDA Programming Guide, "Conditional Graph Nod
 """
 
 from libc.stdint cimport int64_t, uint64_t, uintptr_t
+from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 from cuda.bindings cimport cydriver as cu
@@ -525,6 +526,32 @@ cdef class Condition:
 # -- a caller's graph ----------------------------------------------------------------------------------------------
 
 
+cdef cu.CUresult capture_after_all(cu.CUstream stream, cu.CUgraph graph) except *:
+    """Capture a stream into a graph, behind the nodes that are last there."""
+    cdef size_t count = 0, followers = 0, last = 0, i
+    cdef cu.CUgraphNode* nodes = NULL
+    cdef cu.CUresult code = call(host_nodes, cu.cuGraphGetNodes, graph, NULL, &count)
+    if code != cu.CUDA_SUCCESS:
+        return code
+    try:
+        if count:
+            nodes = <cu.CUgraphNode*>malloc(count * sizeof(cu.CUgraphNode))
+            if nodes == NULL:
+                raise MemoryError
+            check(call(host_nodes, cu.cuGraphGetNodes, graph, nodes, &count), "cuGraphGetNodes", STREAM)
+        for i in range(count):
+            code = call(host_nodes, cu.cuGraphNodeGetDependentNodes, nodes[i], NULL, NULL, &followers)
+            if code != cu.CUDA_ERROR_LOSSY_QUERY:  # its followers are of a special kind
+                check(code, "cuGraphNodeGetDependentNodes", STREAM)
+                if followers == 0:
+                    nodes[last] = nodes[i]
+                    last += 1
+        mode = cu.CU_STREAM_CAPTURE_MODE_RELAXED
+        return call(host_nodes, cu.cuStreamBeginCaptureToGraph, stream, graph, nodes, NULL, last, mode)
+    finally:
+        free(nodes)
+
+
 cdef class Filling:
     """A stream that is captured into a caller's graph, until `end`."""
 
@@ -544,8 +571,7 @@ cdef class Filling:
         before = push(self.context)
         try:
             check(call(host_nodes, cu.cuStreamCreate, &self.stream, cu.CU_STREAM_NON_BLOCKING), "cuStreamCreate", where)
-            mode = cu.CU_STREAM_CAPTURE_MODE_RELAXED
-            code = call(host_nodes, cu.cuStreamBeginCaptureToGraph, self.stream, target, NULL, NULL, 0, mode)
+            code = capture_after_all(self.stream, target)
             if code == cu.CUDA_ERROR_INVALID_VALUE or code == cu.CUDA_ERROR_INVALID_HANDLE:
                 raise ValueError(f"graph={fills!r} is no CUDA graph that can be filled; give one that is alive")
             check(code, "cuStreamBeginCaptureToGraph", where)

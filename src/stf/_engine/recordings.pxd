@@ -20,7 +20,7 @@ cdef class Scope:
     cdef readonly object port
     cdef readonly Scope parent
     cdef readonly Port outer_port
-    cdef readonly unsigned long thread
+    cdef public unsigned long thread
     cdef readonly object story
     cdef readonly list touched
     cdef readonly list held

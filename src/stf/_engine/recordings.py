@@ -46,7 +46,7 @@ class Scope:
     parent : Scope or None
         The one around it.
     thread : int
-        Whose it is; 0 for all.
+        Whose it is; 0 for all, `turns.LEFT` if it was left open.
     story : str
         What messages call it.
     once : bool
@@ -144,8 +144,8 @@ class Scope:
         return 0
 
 
-def open_scope(engine: Engine, port, thread, story, once=False, patient=False):
-    """Record what comes, for `port`, until `close_scope`."""
+def open_scope(engine: Engine, port, thread, story, once=False, patient=False, owner=None):
+    """Record what comes, for `port`, until `close_scope`; whatever happens, its `owner` has it as `scope`."""
     if engine.last_open is not None:
         task: TaskCore = engine.last_open
         raise turns.TurnError(
@@ -155,22 +155,24 @@ def open_scope(engine: Engine, port, thread, story, once=False, patient=False):
     scope = Scope(engine, port, thread, story, once, patient)
     waits.repeated_scopes += not once
     enter_scope(engine, scope, port)
+    if owner is not None:
+        owner.scope = scope
     return scope
 
 
-def open_in_turn(engine: Engine, port, thread, story, patient, patience):
-    """Open a scope once other threads let it, which wait for its end if it is `patient`; None where tasks are gathered.
+def open_in_turn(engine: Engine, port, thread, story, patient, patience, owner):
+    """Open a scope once other threads let it, which wait for its end if it is `patient`.
 
-    TurnError if they don't let it in so many seconds.
+    None where tasks are gathered, or a scope was left open. TurnError if they don't let it in so many seconds.
     """
     waiting = turns.Patience(engine, patience)
     while True:
         engine.gate.enter()
         try:
-            if engine.scope is not None and engine.scope.once and not engine.scope.thread:
-                return None  # they come before it
+            if engine.scope is not None and (engine.scope.thread == turns.LEFT or turns.gathers(engine.scope)):
+                return None  # the tasks come before it; and what was left open goes
             if not turns.is_used_by_others(engine, thread):
-                return open_scope(engine, port, thread, story, False, patient)
+                return open_scope(engine, port, thread, story, False, patient, owner)
             if waiting.is_over():
                 waiting.refuse(story)
         finally:
@@ -280,41 +282,6 @@ def failures_in(scope):
     outcomes = [] if scope.once else [data.version.outcome for data in scope.touched]
     found = [outcome.failed() for outcome in outcomes if outcome is not None]
     return [failure for failure in found if failure is not None]
-
-
-def discard_scope(engine: Engine, scope):
-    """Forget what was recorded: it never was."""
-    engine.gate.enter()
-    try:
-        check_closing(engine, scope)
-        for data in list(scope.touched):
-            if data.version.partials is not None:
-                reductions.forget_partials(engine, data)
-        recording = Recording(engine, scope)
-        leave_scope(engine, scope)
-    finally:
-        engine.gate.leave()
-    recording.close()
-
-
-def abandon_scope(engine: Engine, scope):
-    """Forget a scope, if it is open still: the tasks that are open in it will not end."""
-    if engine.scope is not scope:
-        return
-    for item in engine.opened():
-        task: TaskCore = item
-        error = TaskStateError(f"task {task.label()} ({task.call_site}) was open when {scope.story} was given up")
-        engine.fail(task, Failure(task.label(), task.call_site, error, task.written(), True))
-    discard_scope(engine, scope)
-
-
-def abandon_own(engine: Engine):
-    """Forget what this thread was recording when an exception left its context, with blocks that nothing has ended."""
-    scope = engine.scope
-    while scope is not None and not scope.once and scope.thread == threading.get_ident():
-        abandon_scope(engine, scope)
-        scope = engine.scope
-    return 0
 
 
 def poison(engine: Engine, recording, task, error):

@@ -13,7 +13,7 @@ try:
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
-from stf._engine import claims, reductions, waits
+from stf._engine import claims, reductions, turns, waits
 from stf._engine.access import Data
 from stf._engine.deps import EventSet
 from stf._engine.failures import Failure
@@ -112,6 +112,13 @@ def make_room(engine: Engine):
     if (engine.epoch is not None and engine.epoch.make_room()) or reductions.make_room(engine):
         return True
     return any(cache.make_room(engine) for cache in list(engine.caches))
+
+
+def give_up_recordings(engine: Engine, data: Data):
+    """Close what is kept of replayed functions that use a data, which is to be moved; they can record it again."""
+    if data.recorded:
+        for cache in list(engine.caches):
+            cache.give_up(engine, data)
 
 
 def forget(engine: Engine, data: Data):
@@ -466,6 +473,7 @@ def retire_all(engine: Engine):
     """Write everything home that can be, free everything; for a context that ends, so the gate is all it enters."""
     patience = 0
     while True:
+        turns.await_others(engine)
         abandon_open_tasks(engine)
         engine.gate.enter()
         engine.coherency.pauses = patience

@@ -21,6 +21,7 @@ cdef class Engine:
     cdef readonly list failures
     cdef TaskCore last_open
     cdef public object closed
+    cdef public unsigned long ending  # the thread that finalizes the context; 0 for none
     cdef public str arrays  # the library of bodies' arrays that the user chose
     cdef public object observer
     cdef public bint validate

@@ -14,7 +14,7 @@ try:
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
-from stf._engine import claims, invariants, origins, outcomes, recordings, reductions, release, turns, waits
+from stf._engine import claims, discarding, invariants, origins, outcomes, recordings, reductions, release, turns, waits
 from stf._engine.access import Access, Data
 from stf._engine.coherency import Coherency
 from stf._engine.deps import EventSet
@@ -69,7 +69,7 @@ class Engine:
         self.spare = SpareLists()
         self.claim_queue = []
         self.backlog = EventSet()
-        self.since_look = 0
+        self.since_look = self.ending = 0
         self.queued, self.ran, self.calling = 0, 0, {}
         self.max_pending = max_pending
         self.max_partials = max_partials
@@ -120,8 +120,6 @@ class Engine:
     # -- a task's life -----------------------------------------------------------------------------------------
 
     def enter(self):
-        if self.closed is not None:
-            raise ContextClosedError(self.closed)
         self.gate.enter()
         if self.dropped or self.closed is not None:
             try:
@@ -140,13 +138,14 @@ class Engine:
             if self.epoch is not None:
                 self.epoch.before(task)
             self.enter()
-            if self.epoch is not None and not self.epoch.suits(task):
-                self.gate.leave()  # another thread came between
-                continue
             if task.patience:
                 self.coherency.pauses = task.patience
             baton = None
             try:
+                if self.ending:
+                    turns.check_ending(self, task)
+                if self.epoch is not None and not self.epoch.suits(task):
+                    raise turns.CameBetweenError
                 if self.scope is not None:
                     turns.check_thread(self, task)
                 elif waits.repeated_scopes:
@@ -316,25 +315,26 @@ class Engine:
         if isinstance(reason, CaptureError):
             outcomes.refuse_capture(task, reason)
         if isinstance(reason, turns.OtherThreadRecordsError):
-            return turns.await_end(reason.scope)
+            return discarding.await_end(self, reason.scope)
         if isinstance(reason, waits.Pause):
             release.wait_outside(self, reason.events, task.patience)
             task.patience += 1
             return True
-        return isinstance(reason, OutOfMemoryError) and release.make_room(self)
+        if isinstance(reason, OutOfMemoryError):
+            return release.make_room(self)
+        return isinstance(reason, turns.CameBetweenError)
 
     def pending(self):
         """How many late bodies have not run yet."""
         return self.queued - self.ran
 
     def port_enqueues(self, place):
-        """Whether bodies at an execution place only enqueue."""
+        """Whether its bodies only enqueue."""
         return self.root.enqueues(place)
 
     def is_quiet(self):
         """Whether nothing is open and no body runs, here or in another engine."""
-        quiet = waits.open_tasks == 0 and waits.running_bodies == 0
-        return quiet and self.closed is None and self.scope is None
+        return waits.open_tasks == 0 and waits.running_bodies == 0 and self.closed is None and self.scope is None
 
     def runs_body(self, thread):
         """Whether the thread runs the body of a task of this engine."""

@@ -6,6 +6,7 @@ contexts would be no part of it.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 
@@ -18,19 +19,26 @@ from stf._engine import waits
 from stf._engine.access import Access
 from stf._engine.deps import EventSet
 from stf._engine.instances import Replica
-from stf.errors import TaskStateError
+from stf.errors import ContextClosedError, TaskStateError
 
 if not cython.compiled:
     from stf._sync import PyThread_get_thread_ident
 
 STANDS_BACK = 8  # how often a wait lets others come before it
+LEFT = 1  # in place of the thread of a scope that nobody will end; no thread has this number
 PATIENCE_S = 30.0  # how long a thread waits for another one's recording, or with its own
 BODY_PATIENCE_S = 0.2  # how long a body waits for an open task of another thread, which may be waiting for it
 STEP_S = 0.0005  # how often it looks
+TOLD_S = 1.0  # how long who ends a context waits for other threads before it says so
+log = logging.getLogger("stf")
 
 
 class TurnError(TaskStateError):
     """Others did not let a thread record."""
+
+
+class CameBetweenError(Exception):
+    """Another thread began to launch, or to record, before a task could begin."""
 
 
 class OtherThreadRecordsError(TaskStateError):
@@ -52,6 +60,42 @@ def check_thread(engine: Engine, task: TaskCore):
         )
     if scope.once and waits.repeated_scopes:
         check_elsewhere(engine, task)
+
+
+def check_ending(engine: Engine, task: TaskCore):
+    """While a thread finalizes a context, others begin no more tasks there, but for bodies, which it waits for.
+
+    What they have gathered is launched.
+    """
+    thread = PyThread_get_thread_ident()
+    if not task.is_launch_once and thread != engine.ending and thread not in waits.RUNNING:
+        raise ContextClosedError(f"{engine.context()!r} is being finalized by another thread; make a new one")
+
+
+def await_others(engine: Engine):
+    """Before a context ends: wait for tasks that other threads have open, and shortly for what they record.
+
+    They begin no more (`check_ending`). Those of threads that are gone will not end, nor those of this one.
+    """
+    start = time.monotonic()
+    is_told = False
+    while time.monotonic() < start + PATIENCE_S:
+        others = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
+        held = [task for task in engine.opened() if task.thread in others and task.thread not in waits.RUNNING]
+        scope = engine.scope
+        records = scope is not None and scope.thread in others and time.monotonic() < start + BODY_PATIENCE_S
+        if not held and not records:
+            return
+        if held and not is_told and time.monotonic() > start + TOLD_S:
+            is_told = True
+            task = held[-1]
+            log.warning("finalize waits for task %s (%s) of another thread to end", task.label(), task.call_site)
+        time.sleep(STEP_S)
+
+
+def gathers(scope):
+    """Whether a scope gathers the tasks of a context on graphs, until somebody waits."""
+    return scope.once and not scope.thread
 
 
 def is_repeated(engine: Engine):

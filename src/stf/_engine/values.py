@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+
 try:
     import cython
 except ImportError:
@@ -11,6 +13,7 @@ UNKNOWN = object()
 UNASKED = object(), None
 PLAIN = (int, bool, str, bytes, type(None))  # what is equal, and of one type, is the same
 INEXACT = (float, complex)
+IDENTICAL = (type, enum.Enum)  # of which the very same is the same
 
 
 @cython.cclass
@@ -27,17 +30,33 @@ def is_same(value, other):
         return False
     if type(value) in INEXACT:
         return value is other or (value == other and repr(value) == repr(other))
-    return type(value) in PLAIN and value == other
+    if is_scalar(value):
+        return value.dtype == other.dtype and value.tobytes() == other.tobytes()
+    if type(value) is tuple:
+        return len(value) == len(other) and are_same(value, other)
+    return value == other if type(value) in PLAIN else value is other and isinstance(value, IDENTICAL)
+
+
+def is_fixed(value):
+    """Whether a value cannot change in place."""
+    if type(value) is tuple:
+        return all([is_fixed(item) for item in value])
+    return type(value) in PLAIN or type(value) in INEXACT or isinstance(value, IDENTICAL) or is_scalar(value)
+
+
+def is_scalar(value):
+    """Whether a value is a scalar of NumPy's, of which nothing can be assigned."""
+    return hasattr(value, "dtype") and hasattr(value, "tobytes") and not hasattr(value, "__setitem__")
 
 
 def are_same(values, others):
-    """Whether values of parameters are the same: numbers by value, other objects by identity."""
-    return all([one is other or is_same(one, other) for one, other in zip(values, others, strict=True)])
+    """Whether values of parameters are the same; what can change in place may have done so, and is not."""
+    return all([is_same(one, other) for one, other in zip(values, others, strict=True)])
 
 
 def are_fixed(values):
     """Whether no value of a launch can change in place."""
-    return values is not None and all([type(value) in PLAIN or type(value) in INEXACT for value in values.values()])
+    return values is not None and all([is_fixed(value) for value in values.values()])
 
 
 def is_as_before(values, last):

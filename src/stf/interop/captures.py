@@ -62,7 +62,7 @@ class PrivatePools:
             entered.append(self)
 
     def __del__(self) -> None:
-        if self._torch is not None:
+        if getattr(self, "_torch", None) is not None:
             device, pool = self._torch
             spare_pools.setdefault(device, []).append(pool)
 

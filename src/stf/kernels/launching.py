@@ -299,9 +299,7 @@ def put_value(kernel: Kernel, index, value, block: LaunchBlock):
 
 def recorded_value(task: Task, param, size):
     """The value with which a parameter is recorded, for a kernel that takes so many bytes."""
-    engine: Engine = task.engine
-    if engine.scope is None:
-        param.refuse()  # outside of recordings it has none
+    param.must_be_recorded()
     param.give_to_kernel(size)
     return param.value_in(None)
 

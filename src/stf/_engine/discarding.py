@@ -1,0 +1,76 @@
+"""Scopes whose recording is forgotten: a block raised, or nobody can end it any more."""
+
+from __future__ import annotations
+
+import threading
+
+try:
+    import cython
+except ImportError:
+    from stf import _cython as cython  # type: ignore[no-redef]
+
+from stf._engine import reductions, turns
+from stf._engine.failures import Failure
+from stf._engine.recordings import Recording, check_closing, leave_scope
+from stf._engine.turns import LEFT
+from stf.errors import TaskStateError
+
+if not cython.compiled:
+    from stf._engine.submit import Engine
+    from stf._engine.task import TaskCore
+
+
+def discard_scope(engine: Engine, scope):
+    """Forget what was recorded: it never was."""
+    engine.gate.enter()
+    try:
+        check_closing(engine, scope)
+        for data in list(scope.touched):
+            if data.version.partials is not None:
+                reductions.forget_partials(engine, data)
+        recording = Recording(engine, scope)
+        leave_scope(engine, scope)
+    finally:
+        engine.gate.leave()
+    recording.close()
+
+
+def abandon_scope(engine: Engine, scope):
+    """Forget a scope, if it is open still: the tasks that are open in it will not end."""
+    if engine.scope is not scope:
+        return
+    for item in engine.opened():
+        task: TaskCore = item
+        error = TaskStateError(f"task {task.label()} ({task.call_site}) was open when {scope.story} was given up")
+        engine.fail(task, Failure(task.label(), task.call_site, error, task.written(), True))
+    discard_scope(engine, scope)
+
+
+def abandon_own(engine: Engine):
+    """Forget what this thread was recording when an exception left its context, with blocks that nothing has ended."""
+    scope = engine.scope
+    while scope is not None and not scope.once and scope.thread == threading.get_ident():
+        abandon_scope(engine, scope)
+        scope = engine.scope
+    return 0
+
+
+def leave(scope):
+    """Nobody will end a scope, if it is open still: an exception came between, or its with-block is gone."""
+    scope.thread = LEFT
+
+
+def await_end(engine: Engine, scope):
+    """Wait for a recording of another thread, or forget what was left open; False if that took too long."""
+    if scope.thread == LEFT:
+        forget_left(engine)
+        return True
+    return turns.await_end(scope)
+
+
+def forget_left(engine: Engine):
+    """Forget the scopes that were left open."""
+    while engine.epoch is not None and engine.epoch.is_left:
+        engine.epoch.give_way()
+    while engine.scope is not None and engine.scope.thread == LEFT:
+        abandon_scope(engine, engine.scope)

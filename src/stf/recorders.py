@@ -1,0 +1,80 @@
+"""What opens and ends the recordings of graphs, loops and branches, whatever exceptions come between."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from stf._engine import discarding, origins, recordings, turns
+from stf.errors import TaskStateError
+
+if TYPE_CHECKING:
+    from stf.contexts import Context
+
+
+class RecordingBuilder:
+    """Opens one recording after the other."""
+
+    scope: Any = None
+
+    def __init__(self, context: Context, story: str) -> None:
+        self.context = context
+        self.engine = context.engine
+        self.story = story
+
+    def open(self, patient: bool = True, patience: float | None = None) -> None:
+        """Record from here on, when other threads have ended their tasks and recordings.
+
+        They wait for this one, if it is `patient`. TaskStateError if they don't let it for so many seconds.
+        """
+        if self.scope is not None:
+            raise TaskStateError(f"the with-block of this {self.story} is entered already; make another one")
+        port, thread = self.engine.make_graph_port(), threading.get_ident()
+        patience = turns.PATIENCE_S if patience is None else patience
+        self.launch_before()
+        recordings.join_tiles(self.engine)
+        try:
+            while self.scope is None:
+                self.launch_before()
+                discarding.forget_left(self.engine)
+                recordings.open_in_turn(self.engine, port, thread, self.story, patient, patience, self)
+        except BaseException:
+            self.leave()
+            raise
+
+    def close(self, needed: Any = None) -> Any:
+        """Return what was recorded; with `needed`, what others need by data, so that it can run again."""
+        try:
+            if needed is not None:
+                with self.engine.gate:
+                    origins.restore(self.engine, self.scope, needed)
+            return recordings.close_scope(self.engine, self.scope)
+        except BaseException:
+            discarding.abandon_scope(self.engine, self.scope)
+            raise
+        finally:
+            self.leave()
+
+    def discard(self) -> None:
+        """Forget what was recorded."""
+        try:
+            if self.scope is not None:
+                discarding.abandon_scope(self.engine, self.scope)
+        finally:
+            self.leave()
+
+    def leave(self) -> None:
+        """Record no more; whatever is open still will be forgotten."""
+        scope, self.scope = self.scope, None
+        if scope is not None:
+            discarding.leave(scope)
+
+    def __del__(self) -> None:
+        if self.scope is not None:
+            self.leave()
+
+    def launch_before(self) -> None:
+        """Launch what an epoch has gathered: what comes is a launch of its own."""
+        epoch = self.engine.epoch
+        if epoch is not None and epoch.implicit:
+            epoch.flush()
