@@ -77,6 +77,8 @@ def await_others(engine: Engine):
 
     They begin no more (`check_ending`). Those of threads that are gone will not end, nor those of this one.
     """
+    if engine.last_open is None and engine.scope is None:
+        return
     start = time.monotonic()
     is_told = False
     while time.monotonic() < start + PATIENCE_S:
