@@ -253,6 +253,28 @@ static void capture(int n)
     }
 }
 
+/* The other way: all bodies in one capture, two chains of them, whose dependencies are set before each. */
+static void capture_session(int n)
+{
+    void *arguments[] = {&memory};
+    CUgraph graph;
+    CUgraphNode last[2] = {NULL, NULL};
+    const CUgraphNode *needs;
+    CUstreamCaptureStatus status;
+    size_t count;
+    DO(cuStreamBeginCapture(streams[0], CU_STREAM_CAPTURE_MODE_RELAXED));
+    for (int i = 0; i < n; i++) {
+        CUgraphNode *mine = &last[i % 2];
+        DO(cuStreamUpdateCaptureDependencies(streams[0], mine, NULL, *mine != NULL, CU_STREAM_SET_CAPTURE_DEPENDENCIES));
+        DO(cuLaunchKernel(touch, 1, 1, 1, 1, 1, 1, 0, streams[0], arguments, NULL));
+        DO(cuStreamGetCaptureInfo(streams[0], &status, NULL, &graph, &needs, NULL, &count));
+        *mine = needs[0];
+    }
+    DO(cuStreamUpdateCaptureDependencies(streams[0], last, NULL, 2, CU_STREAM_SET_CAPTURE_DEPENDENCIES));
+    DO(cuStreamEndCapture(streams[0], &graph));
+    DO(cuGraphDestroy(graph));
+}
+
 void raw_open(void)
 {
     CUdevice device;
@@ -345,6 +367,7 @@ int main(void)
     DO(cuMemsetD8(memory, 0, 8));
     measure("scalar_seen", scalar_seen);
     measure("capture", capture);
+    measure("capture_session", capture_session);
     graphs(1000);
     bandwidth("host_to_device_gbps", 1);
     bandwidth("device_to_host_gbps", 0);

@@ -62,8 +62,9 @@ class PrivatePools:
             entered.append(self)
 
     def __del__(self) -> None:
-        if getattr(self, "_torch", None) is not None:
-            device, pool = self._torch
+        known = getattr(self, "_torch", None)
+        if known is not None:
+            device, pool = known
             spare_pools.setdefault(device, []).append(pool)
 
     def __exit__(self, *exception: Any) -> None:
