@@ -146,6 +146,8 @@ class Scope:
 
 def open_scope(engine: Engine, port, thread, story, once=False, patient=False, owner=None):
     """Record what comes, for `port`, until `close_scope`; whatever happens, its `owner` has it as `scope`."""
+    if engine.ending:
+        turns.must_not_end(engine)
     if engine.last_open is not None:
         task: TaskCore = engine.last_open
         raise turns.TurnError(

@@ -67,8 +67,14 @@ def check_ending(engine: Engine, task: TaskCore):
 
     What they have gathered is launched.
     """
+    if not task.is_launch_once:
+        must_not_end(engine)
+
+
+def must_not_end(engine: Engine):
+    """Raise ContextClosedError while another thread finalizes the context, but for bodies."""
     thread = PyThread_get_thread_ident()
-    if not task.is_launch_once and thread != engine.ending and thread not in waits.RUNNING:
+    if thread != engine.ending and thread not in waits.RUNNING:
         raise ContextClosedError(f"{engine.context()!r} is being finalized by another thread; make a new one")
 
 
