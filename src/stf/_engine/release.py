@@ -536,7 +536,7 @@ def retire_everything(engine: Engine):
 
 
 def pause_for(engine: Engine, pending: EventSet):
-    """Pause until `pending` are complete, and while a body that runs has a task of this engine, or a recording, open."""
+    """Pause until `pending` are complete, and while a body that runs has a task or a recording of this engine open."""
     records = engine.scope is not None and engine.scope.thread in waits.RUNNING
     if pending.count or engine.last_open is not None or records:
         raise Pause(pending)
