@@ -6,7 +6,8 @@ the ``.pyx`` files, which need cuda-bindings and the headers of CUDA: those of t
 The first group is all or nothing: a compiled module can't use the C interface of an uncompiled one. Without a C
 compiler, stf is installed uncompiled; it works and is slower. A ``.pyx`` that can't be built is left out alone.
 
-``STF_COMPILE=auto`` (default), ``always`` (what fails is an error) or ``never``.
+``STF_COMPILE=auto`` (default), ``always`` (what fails is an error) or ``never``. ``STF_PROFILE=record``, then ``use``:
+GCC lays the code out by what ran in between (``make optimized``).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ except ImportError:
 ROOT = Path(__file__).resolve().parent
 SOURCE = Path("src")
 GENERATED = Path("build") / "cython"
+PROFILE = ROOT / "build" / "profile"
 DIRECTIVES = {
     "language_level": 3,
     "nonecheck": True,
@@ -40,6 +42,11 @@ DIRECTIVES = {
     "initializedcheck": False,
     "embedsignature": True,
     "infer_types": True,
+}
+PROFILE_FLAGS = {
+    "": [],
+    "record": [f"-fprofile-generate={PROFILE}", "-fprofile-update=prefer-atomic"],
+    "use": [f"-fprofile-use={PROFILE}", "-fprofile-partial-training", "-Wno-missing-profile"],
 }
 C_FLAGS = ["/O2"] if sys.platform == "win32" else ["-O3", "-g0"]
 if sys.platform == "linux":
@@ -116,14 +123,15 @@ def extensions() -> list[Extension]:
         return []
     pure = [p.with_suffix(".py") for p in sorted(SOURCE.rglob("*.pxd"))]
     pure = [p for p in pure if p.exists() and p.stem != "__init__"]
-    found = [Extension(module_name(p), [str(p)], extra_compile_args=C_FLAGS) for p in pure]
+    flags = C_FLAGS + profile_flags()
+    found = [Extension(module_name(p), [str(p)], extra_compile_args=flags) for p in pure]
     if importlib.util.find_spec("cuda") and importlib.util.find_spec("cuda.bindings"):
         found += [
             # C++, because the declarations of cuda.bindings are
             Extension(
                 module_name(p),
                 [str(p)],
-                extra_compile_args=C_FLAGS,
+                extra_compile_args=flags,
                 include_dirs=cuda_headers(),
                 language="c++",
             )
@@ -131,6 +139,7 @@ def extensions() -> list[Extension]:
         ]
     for extension in found:
         extension.pyx = extension.sources[0].endswith(".pyx")
+        extension.extra_link_args = profile_flags()
     return found
 
 
@@ -180,6 +189,13 @@ def mode() -> str:
     if value not in ("auto", "always", "never"):
         raise SystemExit(f"STF_COMPILE={value!r}: expected auto, always or never")
     return value
+
+
+def profile_flags() -> list[str]:
+    value = os.environ.get("STF_PROFILE") or ""
+    if value not in PROFILE_FLAGS:
+        raise SystemExit(f"STF_PROFILE={value!r}: expected record or use")
+    return PROFILE_FLAGS[value]
 
 
 def is_pyx(extension: Extension) -> bool:

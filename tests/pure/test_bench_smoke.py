@@ -188,7 +188,12 @@ def test_cholesky_for_gpus_on_emulated_devices(tmp_path):
     rows = json.loads(out.read_text())["rows"]
     assert [(row["order"], row["devices"]) for row in rows] == [(n, p) for p in (1, 2) for n in (100, 100, 128, 128)]
     assert all(row["error"] < 1e-14 and len(row["seconds"]) == 1 for row in rows)
+    assert all(0 < row["submitted"][0] < row["seconds"][0] for row in rows)
     assert "WRONG" not in printed
+
+
+def test_what_a_profile_is_made_of():
+    assert "300 programs, 0 failed" in run(BENCHMARKS / "cuda" / "train.py")
 
 
 def test_cost_model_of_cholesky():

@@ -5,7 +5,8 @@
 
 TFLOP/s are n³/3 operations over the median time. The share is of the products of matrices that cuBLAS does in the same
 time on as many GPUs (the best of a few sizes, measured in this run). Not timed: making handles, workspaces and the
-context, and registering blocks that are on the devices. From the host all is timed from a matrix in host memory to its
+context, and registering blocks that are on the devices. "host ms" is how much of that it took to submit: where it
+comes near the whole, the host holds the GPUs back. From the host all is timed from a matrix in host memory to its
 factor there, and the blocks' registration too; cuSOLVER is given the same by one copy each way.
 
 What bounds it, and how tile and chunk were chosen: docs/design/cholesky-gpu.md.
@@ -85,6 +86,7 @@ class Row:
     seconds: list[float]
     error: float
     note: str = ""
+    submitted: list[float] = dataclasses.field(default_factory=list)
 
     @property
     def median_s(self) -> float:
@@ -125,31 +127,33 @@ class Bench:
             self.use(settings)
         matrix = self.matrix(order, settings.tile, devices, memory)
         run = self.once_from_host if matrix.is_on_host else self.once_on_devices
-        seconds = []
+        clocks = []
         with self.context(devices, settings.lanes) as ctx:
             if self.on_cuda:
                 self.kernels.prepare(ctx, devices, settings.lanes)
             for _ in range(repeat + 1):
                 matrix.fill()
-                seconds.append(run(ctx, matrix, devices, settings))
+                clocks.append(run(ctx, matrix, devices, settings))
                 self.kernels.check()
         error = relative_error(matrix) if check else 0.0
-        first = f"; first run {1e3 * seconds[0]:.0f} ms"
-        return Row(stf_tiled.NAME, order, devices, memory, str(settings), seconds[1:], error, first)
+        first = f"; first run {1e3 * clocks[0].seconds:.0f} ms"
+        seconds, submitted = ([getattr(c, name) for c in clocks[1:]] for name in ("seconds", "submitted"))
+        return Row(stf_tiled.NAME, order, devices, memory, str(settings), seconds, error, first, submitted)
 
     def use(self, settings: Settings) -> None:
         """Let the kernels be as the settings say."""
         self.kernels.inner, self.kernels.urgent, self.kernels.whole = settings.inner, settings.urgent, settings.whole
 
-    def once_on_devices(self, ctx: Any, matrix: Matrix, devices: int, settings: Settings) -> float:
+    def once_on_devices(self, ctx: Any, matrix: Matrix, devices: int, settings: Settings) -> quiet:
         blocks = stf_tiled.Blocks.register(ctx, matrix.column, matrix.order, settings.tile, settings.chunk)
         ctx.synchronize()
         with quiet() as clock:
             stf_tiled.factor(blocks, self.kernels, devices, settings.order)
+            clock.submit()
             ctx.synchronize()
-        return clock.seconds
+        return clock
 
-    def once_from_host(self, ctx: Any, matrix: Matrix, devices: int, settings: Settings) -> float:
+    def once_from_host(self, ctx: Any, matrix: Matrix, devices: int, settings: Settings) -> quiet:
         def bring_home(block: Any) -> None:  # as soon as it is done, beside all else
             with ctx.task(stf.exec_place.device(0), block.read(stf.data_place.host()), name="home"):
                 pass
@@ -157,8 +161,9 @@ class Bench:
         with quiet() as clock:
             blocks = stf_tiled.Blocks.register(ctx, matrix.column, matrix.order, settings.tile, settings.chunk)
             stf_tiled.factor(blocks, self.kernels, devices, settings.order, bring_home)
+            clock.submit()
             ctx.synchronize()
-        return clock.seconds
+        return clock
 
     def matrix(self, order: int, tile: int, devices: int, memory: str) -> Matrix:
         self.free()
@@ -302,10 +307,11 @@ class Bench:
             if r.who != row.who and r.who != stf_tiled.NAME and matches(r, row) and r.seconds
         ]
         ratio = f"{row.median_s / min(rivals):>6.2f}" if rivals and row.who == stf_tiled.NAME else "      "
+        host = f"{1e3 * statistics.median(row.submitted):>8.2f}" if row.submitted else " " * 8
         wrong = "" if row.error < BOUND else "  WRONG"
         print(
             f"{row.order:>6} {row.devices:>4}  {row.memory:<8} {row.who:<16} {1e3 * row.median_s:>9.2f} "
-            f"{1e3 * min(row.seconds):>9.2f} {row.tflops:>8.1f} {share} {ratio}  {row.error:.0e}  "
+            f"{1e3 * min(row.seconds):>9.2f} {host} {row.tflops:>8.1f} {share} {ratio}  {row.error:.0e}  "
             f"{row.settings}{row.note}{wrong}".rstrip(),
             flush=True,
         )
@@ -339,6 +345,10 @@ class quiet:
         gc.disable()
         self.start = time.perf_counter()
         return self
+
+    def submit(self) -> None:
+        """Note that everything is submitted."""
+        self.submitted = time.perf_counter() - self.start
 
     def __exit__(self, *exception: object) -> None:
         self.seconds = time.perf_counter() - self.start
@@ -384,7 +394,9 @@ def run_devices(bench: Bench, options: argparse.Namespace, devices: int) -> None
         if options.tune and tuned is None:
             print(f"\n  tuning at n = {order} on {devices}:")
             tuned = settings = bench.tune(order, devices, "device", settings, options.tune_s)
-        print("\n     n GPUs  from     who               median ms    min ms  TFLOP/s  share  ratio  error  settings")
+        print(
+            "\n     n GPUs  from     who               median ms    min ms  host ms  TFLOP/s  share  ratio  error  settings"
+        )
         for memory in options.memory:
             if options.rivals:
                 run_rivals(bench, options, order, devices, memory)
