@@ -4,14 +4,15 @@
 
 The tasks of `stf_tiled` are scheduled on GPUs that are fluids: an operation needs so many seconds of a whole GPU, and
 can use at most a share of it, since it has that many thread blocks; what is urgent is served first, the rest share
-what is left in the order of submission. It leaves out launches, memory and clocks that drop under load, so it is for
-comparing; `run.py --tune` measures.
+what is left in the order of submission. None begins before the host has submitted it, one task after the other. The model
+leaves out memory and clocks that drop under load, so it is for comparing; `run.py --tune` measures.
 """
 
 from __future__ import annotations
 
 import bisect
 import heapq
+import itertools
 import sys
 from collections import defaultdict
 from dataclasses import dataclass
@@ -34,6 +35,8 @@ class Machine:
     trsm_share: float = 0.6  # of the rate of products
     link: float = 300e9  # bytes a second, to another GPU
     link_s: float = 10e-6
+    task_s: float = 30e-6  # that the host takes to submit an operation
+    trsm_s: float = 280e-6  # or that one, of some eighty kernels
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,7 @@ class Work:
     share: float
     reads: list[object]
     writes: object
+    submission_s: float
     nbytes: int = 0
 
 
@@ -90,17 +94,18 @@ def tasks(order: int, tile: int, chunk: int, devices: int, machine: Machine) -> 
         width = blocks.end(j + 1) - j * tile
         if name == "panel":
             alone_s = machine.potrf_s + machine.potrf_column_s * width
-            found.append(Work(place, CHAIN, alone_s * 0.15, 0.15, [], ("D", j)))
+            found.append(Work(place, CHAIN, alone_s * 0.15, 0.15, [], ("D", j), machine.task_s))
             for c in blocks.chunks(j):
                 seconds, share = product(rows(c, j), width, width // 2)
-                found.append(Work(place, level, seconds / machine.trsm_share, share, [("D", j)], ("L", c, j)))
+                seconds /= machine.trsm_share
+                found.append(Work(place, level, seconds, share, [("D", j)], ("L", c, j), machine.trsm_s))
         else:
             across = ("L", j // chunk, k)
             seconds, share = product(width, width, tile)
-            found.append(Work(place, level, seconds, share, [across], ("D", j)))
+            found.append(Work(place, level, seconds, share, [across], ("D", j), machine.task_s))
             for c in blocks.chunks(j):
                 seconds, share = product(rows(c, j), width, tile)
-                found.append(Work(place, level, seconds, share, [("L", c, k), across], ("L", c, j)))
+                found.append(Work(place, level, seconds, share, [("L", c, k), across], ("L", c, j), machine.task_s))
     for work in found:
         if isinstance(work.writes, tuple) and work.writes[0] == "L":
             _, c, j = work.writes
@@ -114,7 +119,8 @@ def simulate(order: int, tile: int, chunk: int, devices: int, machine: Machine |
     works = tasks(order, tile, chunk, devices, machine)
     after, missing, earliest, critical = dependencies(works, machine)
     ready: list[list[tuple[int, int]]] = [[] for _ in range(devices)]
-    waiting = [(0.0, i) for i, count in enumerate(missing) if count == 0]
+    waiting = [(earliest[i], i) for i, count in enumerate(missing) if count == 0]
+    heapq.heapify(waiting)
     left = [work.seconds for work in works]
     now, busy, open_tasks = 0.0, 0.0, len(works)
     while open_tasks:
@@ -160,10 +166,11 @@ def speeds(ready: list[list[tuple[int, int]]], works: list[Work]) -> dict[int, f
 def dependencies(
     works: list[Work], machine: Machine
 ) -> tuple[dict[int, list[tuple[int, float]]], list[int], list[float], float]:
-    """(task → tasks that wait for it, with the time of the copy between), counts, zeros, the critical path."""
+    """(task → tasks that wait for it, with the time of the copy between), counts, submissions, the critical path."""
     after: dict[int, list[tuple[int, float]]] = defaultdict(list)
     missing = [0] * len(works)
     end = [0.0] * len(works)
+    submitted = list(itertools.accumulate(work.submission_s for work in works))
     writer: dict[object, int] = {}
     for i, work in enumerate(works):
         start = 0.0
@@ -176,7 +183,7 @@ def dependencies(
                 start = max(start, end[writer[data]] + delay)
         end[i] = start + work.seconds / work.share
         writer[work.writes] = i
-    return after, missing, [0.0] * len(works), max(end)
+    return after, missing, submitted, max(end)
 
 
 def main(order: int, devices: int) -> None:
