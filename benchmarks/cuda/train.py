@@ -70,9 +70,10 @@ def learn(devices: str, array: Any, bodies: Callable[[Any, Any], list[Loop]]) ->
             for _ in range(BURST):
                 graph.launch()
             graph.close()
-    with stf.Resources() as shared:
-        for _ in range(BURST):
-            stf.context(devices=devices, resources=shared).finalize()
+    shared = stf.Resources()
+    for _ in range(BURST):
+        stf.context(devices=devices, resources=shared).finalize()
+    shared.close()
 
 
 def empty(ctx: Any, data: Any) -> list[Loop]:

@@ -199,4 +199,4 @@ def test_what_a_profile_is_made_of():
 def test_cost_model_of_cholesky():
     printed = run(BENCHMARKS / "workloads" / "cholesky_gpu" / "plan.py", 4096, 2)
     rates = [float(line.split()[3]) for line in printed.splitlines()[1:]]
-    assert len(rates) == 12 and 5 < min(rates) < max(rates) < 2 * 57
+    assert len(rates) == 12 and 1 < min(rates) < max(rates) < 2 * 57
