@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 from typing import Any, NamedTuple
 
 from stf import config
@@ -14,7 +13,6 @@ WANTED = "a stream is an int, or an object with __cuda_stream__ such as those of
 NO_CUDA = "{0}= takes a CUDA {0}, and this context runs on the CPU; leave it out, or use devices='cuda'"
 
 shared = Resources()  # of contexts on callers' streams: they end before their work does
-atexit.register(shared.close)  # after the contexts that were left open: what is registered first is called last
 
 
 class Caller(NamedTuple):

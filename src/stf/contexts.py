@@ -71,7 +71,7 @@ def context(
         Gather tasks and launch them as graphs, whenever something waits for their results.
     devices : str, sequence of int, or None
         ``"cpu"`` (one device that works in host memory), ``"cpu:4"`` (four emulated devices with memories of their
-        own); by default that of `stream`, else ``STF_DEVICES``, else this CPU.
+        own); by default that of `stream`, else ``STF_DEVICES``, else all of CUDA's, else this CPU.
     stream : int or object with ``__cuda_stream__``, optional
         A caller's CUDA stream: work starts after what is on it now, and what comes there after `Context.finalize` comes
         after all the work; the host waits for neither. May be one that is being captured; tasks on the host are host
@@ -84,7 +84,7 @@ def context(
     resources : Resources, optional
         Workers and memory shared with other contexts.
     arrays : str, optional
-        Library of the arrays that bodies get; NumPy by default.
+        Library of the arrays that bodies get; by default NumPy on CPUs and CuPy on GPUs.
     memory_limit : int, optional
         Bytes per device, beyond which replicas are evicted.
     max_pending : int, optional

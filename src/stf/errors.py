@@ -91,6 +91,7 @@ class CaptureError(Error):
 
 MAX_ACCUSED = 8
 LOST = "; contexts there are lost, what is in host memory is kept; in flight there: "
+UNNAMED = " (or a task that only read, or whose results were written again)"
 
 
 class DriverError(Error, RuntimeError):
@@ -107,7 +108,8 @@ class DriverError(Error, RuntimeError):
     place : str
         Where.
     tasks : list of str
-        Of an error that lost the device: the tasks that may have caused it.
+        Of an error that lost the device: the tasks that may have caused it, as far as the engine knows: those that
+        are open, and the last one that wrote each data. One that only read, or had no data, is not among them.
     """
 
     tasks: list[str]
@@ -122,4 +124,4 @@ class DriverError(Error, RuntimeError):
         """Name the tasks that may have caused this."""
         self.tasks += tasks
         shown = ", ".join(self.tasks[:MAX_ACCUSED]) + (", …" if len(self.tasks) > MAX_ACCUSED else "")
-        self.args = (f"{str(self).partition(LOST)[0]}{LOST}{shown or 'no task'}",)
+        self.args = (f"{str(self).partition(LOST)[0]}{LOST}{shown or 'no task known'}{UNNAMED}",)

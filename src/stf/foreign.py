@@ -172,7 +172,10 @@ def split(gpu: Any, sms: int, count: int | None) -> list[Any]:
     """Groups of at least `sms` multiprocessors of a device: `count`, or as many as fit."""
     from cuda.core import SMResourceOptions
 
-    whole = gpu.resources.sm
+    try:
+        whole = gpu.resources.sm
+    except Exception as error:  # whatever cuda.core makes of the driver's refusal
+        raise PlaceError(f"device({int(gpu.device_id)}) cannot be split: {error}") from error
     most = whole.sm_count // sms
     refusal: Exception | None = None
     for n in [count] if count is not None else range(most, 0, -1):

@@ -53,7 +53,14 @@ class Entry(Span):
     def describe(self, memory):
         """Say what memory it is, by what `interop` says of an array."""
         dtype = memory[DTYPE]
-        self.address = memory[ADDRESS] or -id(memory[OWNER])  # empty arrays on devices are all at 0
+        self.address = memory[ADDRESS]
+        if self.address == 0:  # as those of empty arrays on devices are
+            if 0 not in memory[SHAPE]:
+                raise ValueError(
+                    f"{type(memory[OWNER]).__name__} of shape {tuple(memory[SHAPE])} has no memory: its address is 0; "
+                    "allocate it again"
+                )
+            self.address = -id(memory[OWNER])
         self.layout = layout_of(memory[SHAPE], memory[STRIDES], dtype, dtype.itemsize)
         self.readonly = memory[READONLY]
         self.find_bounds(self.layout)

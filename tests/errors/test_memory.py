@@ -198,6 +198,46 @@ def test_partials_of_reductions_are_folded_for_room(limited):
     assert total.numpy()[0] == 6
 
 
+def test_an_invalid_replica_goes_whoever_uses_the_data_elsewhere(limited):
+    """A body on the host has the data since; what evicts the replica waits for neither it nor those after it."""
+    ctx = limited(1)
+    a, b, token = ctx.logical_data(np.zeros(N)), ctx.logical_data(np.zeros(N)), ctx.token()
+    add(a)
+    ctx.synchronize()
+    go, done = threading.Event(), []
+    others = [b]  # a body's own data would be part of it
+
+    def submits():
+        go.wait(10)
+        add(others[0])
+        done.append(True)
+
+    ctx.host_launch(token.rw())(submits)
+    ctx.host_launch(token.rw(), a.rw())(lambda x: done.append(x[0]))
+    go.set()
+    ctx.synchronize()
+    assert done == [True, 1.0] and b.numpy()[0] == 1
+
+
+def test_room_is_made_beside_a_body_on_the_host(limited):
+    ctx = limited(1)
+    a, b = ctx.logical_data(np.zeros(N)), ctx.logical_data(np.zeros(N))
+    add(a)
+    ctx.synchronize()
+    go, found = threading.Event(), []
+
+    def waits(x):
+        found.append(go.wait(10))
+        x += 1
+
+    ctx.host_launch(a.rw())(waits)
+    add(b)
+    assert b.numpy()[0] == 1
+    go.set()
+    ctx.synchronize()
+    assert found == [True] and a.numpy()[0] == 2
+
+
 def test_a_body_cannot_win_the_room_of_its_own_data(limited):
     """What would wait for the body to end is as good as pinned for a with-block inside it."""
     ctx = limited(1)

@@ -2983,6 +2983,16 @@ CUresult CUDAAPI cuKernelGetFunction(CUfunction *function, CUkernel kernel) {
     return CUDA_SUCCESS;
 }
 
+CUresult CUDAAPI cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction function) {
+    ENTER(cuFuncGetAttribute, INITIALIZED);
+    REQUIRE(value, CUDA_ERROR_INVALID_VALUE);
+    REQUIRE(state().functions.find(function), CUDA_ERROR_INVALID_HANDLE);
+    *value = attribute == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK            ? 1024
+             : attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES ? 48 << 10
+                                                                            : 0;
+    return CUDA_SUCCESS;
+}
+
 CUresult CUDAAPI cuFuncGetParamInfo(CUfunction function, std::size_t index, std::size_t *offset, std::size_t *size) {
     ENTER(cuFuncGetParamInfo, INITIALIZED);
     return parameter_info(function, index, offset, size);

@@ -26,7 +26,7 @@ from stf._drivers.cuda_streams cimport KEEPS, RING, SEALED, SHORT, DeviceStream,
 from stf._drivers.cuda_streams cimport block_on, is_in_capture, leave, make_event, put_off, record_event, refresh
 from stf._drivers.cuda_streams cimport reuse_event, sealed_at
 from stf._drivers.cuda_submitter cimport FREE_MEMORY, LAUNCH_KERNEL, RECORD_EVENT, WAIT_FOR_EVENT, Submission, Submitter
-from stf._drivers.cuda_work cimport copy_planned, copy_run, launch_function, order_streams
+from stf._drivers.cuda_work cimport check_launch, copy_planned, copy_run, launch_function, order_streams
 from stf._drivers.cuda_submitter import CALLS
 from stf._drivers.queues cimport CALL, COPY, FILL, FREE, LAUNCH, STAMP, Op, QueueDriver, Stream, make_op
 
@@ -470,6 +470,7 @@ cdef class CudaDriver(QueueDriver):
         cdef DeviceStream lane = <DeviceStream>self.streams[stream]
         if (lane.head is None and not lane.busy) or (lane.adopted and self.is_ready(lane)):
             return self.launch_on(lane, function, gx, gy, gz, bx, by, bz, shared, block, nbytes)
+        self.demand(check_launch(function, gx, gy, gz, bx, by, bz, shared), "cuLaunchKernel", lane.device)
         arguments = (<const char*><uintptr_t>block)[:nbytes]
         return self.queue(lane, LAUNCH, (function, (gx, gy, gz, bx, by, bz, shared), arguments))
 

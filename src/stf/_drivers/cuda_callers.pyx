@@ -253,7 +253,7 @@ cdef class CallersDriver(ReadbackDriver):
 
     cpdef object look(self):
         self.sweep()
-        return self.lost
+        return None if self.closed and self.lost.code == cu.CUDA_ERROR_DEINITIALIZED else self.lost
 
     cdef int sweep(self) except -1:
         """Look at what went back: streams that have ended by now, captures that are over, graphs that are gone."""

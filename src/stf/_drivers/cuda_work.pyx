@@ -118,6 +118,20 @@ cdef cu.CUresult launch_function(int64_t function, int gx, int gy, int gz, int b
     return call(host_nodes, cu.cuLaunchKernel, <cu.CUfunction><uintptr_t>function, gx, gy, gz, bx, by, bz, shared, stream, NULL, extra)
 
 
+cdef cu.CUresult check_launch(int64_t function, int gx, int gy, int gz, int bx, int by, int bz, int shared) noexcept:
+    """What CUDA would say of a launch that it gets later, when nobody could be told any more."""
+    cdef int threads = 1024
+    cdef int most_shared = shared
+    cdef cu.CUfunction known = <cu.CUfunction><uintptr_t>function
+    call(host_nodes, cu.cuFuncGetAttribute, &threads, cu.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, known)
+    call(host_nodes, cu.cuFuncGetAttribute, &most_shared, cu.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, known)
+    if min(gx, gy, gz, bx, by, bz) < 1 or max(gy, gz) > 65535 or max(bx, by) > 1024 or bz > 64:
+        return cu.CUDA_ERROR_INVALID_VALUE
+    if <int64_t>bx * by * bz > threads or shared > most_shared:
+        return cu.CUDA_ERROR_INVALID_VALUE
+    return cu.CUDA_SUCCESS
+
+
 cdef cu.CUresult order_streams(cu.CUstream first, cu.CUstream second, cu.CUevent passing) noexcept:
     """Make what comes on one stream start after what is on another now; default streams are of the current context.
 

@@ -2,12 +2,19 @@
 
 Registering takes time (about 20 ms per GiB, and never less than 0.1 ms), so small arrays are left as they are. Undoing
 it waits for the devices; so what nobody uses stays until somebody registers more and a bound is passed, and is found
-again by whoever registers it anew.
+again by whoever registers it anew. That is so where an object holds the memory; memory that only has an address may be
+somebody else's at once, so its registration ends with its last user.
+
+CUDA has one table for the process, and copies nothing that is registered in part only. So all drivers share `Table`, and
+what overlaps is registered as one. CUDA is called with no lock held: it waits for devices, which may wait for bodies that
+come here. Others who need the same memory wait until it has answered.
 """
 
 from __future__ import annotations
 
 import sys
+import threading
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable
 from typing import Any
 
@@ -17,16 +24,58 @@ OWN_REFERENCES = 2  # of an array: the table's, and the one that a call of `getr
 
 
 class Pin:
-    """A registered array, and how many data lie in it."""
+    """A registered range, the drivers that use it, with how many data each, and which of them registered it."""
 
-    def __init__(self, nbytes: int, owner: Any) -> None:
-        self.nbytes = nbytes
+    def __init__(self, start: int, end: int, owner: Any, registrar: Pins, lasts: bool) -> None:
+        self.start, self.end = start, end
         self.owner = owner
-        self.users = 1
+        self.registrar = registrar
+        self.lasts = lasts
+        self.users: dict[Pins, int] = {}
+
+    @property
+    def nbytes(self) -> int:
+        return self.end - self.start
+
+
+class Table:
+    """What is registered in this process: ranges that do not overlap, by address; and those that CUDA works on."""
+
+    def __init__(self) -> None:
+        self.pins: dict[int, Pin] = {}
+        self.starts: list[int] = []  # sorted
+        self.changing: list[tuple[int, int, int]] = []  # start, end, and the thread that has called CUDA
+        self.unused = 0  # bytes
+        self.changed = threading.Condition()
+
+    def overlapping(self, start: int, end: int) -> list[Pin]:
+        """The ranges that have memory in common with another one, which is not empty."""
+        first = max(bisect_right(self.starts, start) - 1, 0)
+        found = [self.pins[at] for at in self.starts[first : bisect_left(self.starts, end)]]
+        return [pin for pin in found if pin.end > start]
+
+    def add(self, pin: Pin) -> None:
+        self.pins[pin.start] = pin
+        insort(self.starts, pin.start)
+        self.unused += 0 if pin.users else pin.nbytes
+
+    def remove(self, pin: Pin) -> None:
+        self.unused -= 0 if pin.users else pin.nbytes
+        del self.pins[pin.start]
+        del self.starts[bisect_left(self.starts, pin.start)]
+
+    def claim(self, start: int, end: int) -> None:
+        """Wait until no other thread changes anything in a range; under the lock, which is free meanwhile."""
+        me = threading.get_ident()
+        while any(low < end and start < high and thread != me for low, high, thread in self.changing):
+            self.changed.wait()
+
+
+table = Table()
 
 
 class Pins:
-    """What is registered, by address.
+    """What a driver has registered, or uses of what others have.
 
     Parameters
     ----------
@@ -39,98 +88,155 @@ class Pins:
     def __init__(self, register: Callable[[int, int], bool], unregister: Callable[[int], None]) -> None:
         self.register = register
         self.unregister = unregister
-        self.table: dict[int, Pin] = {}
-        self.unused_bytes = 0
 
     def __len__(self) -> int:
-        return len(self.table)
+        return sum(pin.registrar is self for pin in list(table.pins.values()))
 
     def hold(self, address: int, nbytes: int, owner: Any, smallest: int = PIN_FROM) -> int:
         """Register the array that memory is part of, or count one user more; 0 where it stays as it is.
 
-        Arrays of less than `smallest` bytes are left alone.
+        Arrays of less than `smallest` bytes are left alone, unless they lie in what is registered.
         """
-        start, extent = base_of(owner, address, nbytes)
-        pin = self.table.get(start)
-        if pin is not None and pin.nbytes >= extent:
-            if pin.users == 0:
-                self.unused_bytes -= pin.nbytes
-            pin.users += 1
-            pin.owner = owner
-            return 1
-        if pin is not None and pin.users:
-            return self.extend(start, pin, extent, owner)
-        if self.unused_bytes > UNUSED_LIMIT:
-            self.forget_unused()
-        if extent < smallest or not (self.register(start, extent) or self.register_again(start, extent)):
+        start, extent, lasts = base_of(owner, address, nbytes)
+        if extent <= 0:
             return 0
-        self.table[start] = Pin(extent, owner)
+        low, high = start, start + extent
+        with table.changed:
+            if table.unused > UNUSED_LIMIT:
+                self.forget(lambda pin: not pin.users)
+            while True:
+                table.claim(low, high)
+                found = table.overlapping(low, high)
+                if len(found) == 1 and found[0].start <= low and high <= found[0].end:
+                    return self.use(found[0], owner if lasts and found[0].nbytes == extent else found[0].owner)
+                span = min([low, *(pin.start for pin in found)]), max([high, *(pin.end for pin in found)])
+                if span == (low, high):
+                    break
+                low, high = span  # what overlaps is registered with it, if that is to wait for
+            if not found and extent < smallest:
+                return 0
+            entry = low, high, threading.get_ident()
+            table.changing.append(entry)
+            try:
+                return self.renew(low, high, found, owner, lasts)
+            finally:
+                table.changing.remove(entry)
+                table.changed.notify_all()
+
+    def use(self, pin: Pin, owner: Any) -> int:
+        """Count one user more."""
+        table.unused -= 0 if pin.users else pin.nbytes
+        pin.users[self] = pin.users.get(self, 0) + 1
+        pin.owner = owner
         return 1
 
-    def extend(self, start: int, pin: Pin, extent: int, owner: Any) -> int:
-        """Register more of what is registered for others; a part alone is of no use, since CUDA refuses to copy it."""
-        self.unregister(start)
-        is_longer = self.register(start, extent)
-        if not is_longer and not self.register(start, pin.nbytes):
-            del self.table[start]
-            return 0
-        if is_longer:
-            pin.nbytes, pin.owner, pin.users = extent, owner, pin.users + 1
-        return int(is_longer)
+    def renew(self, low: int, high: int, found: list[Pin], owner: Any, lasts: bool) -> int:
+        """Register a range instead of those in it."""
+        users: dict[Pins, int] = {}
+        for pin in found:
+            for driver, count in pin.users.items():
+                users[driver] = users.get(driver, 0) + count
+        self.change(found, None)
+        pin = Pin(low, high, owner, self, lasts and not found)
+        pin.users = users
+        if self.change([], pin) or (self.forget(lambda pin: not pin.users) and self.change([], pin)):
+            return self.use(pin, owner)
+        for old in found:  # as it was
+            if old.users:
+                self.change([], old)
+        return 0
 
-    def register_again(self, start: int, extent: int) -> bool:
-        """Try once more without what nobody uses, which may be in the way or take what there is of pinned memory."""
-        if not self.unused_bytes:
-            return False
-        self.forget_unused()
-        return self.register(start, extent)
+    def change(self, gone: list[Pin], new: Pin | None) -> bool:
+        """Let CUDA undo some registrations, or make one; the lock is free meanwhile."""
+        me = threading.get_ident()
+        entries = [(pin.start, pin.end, me) for pin in (gone if new is None else [*gone, new])]
+        for pin in gone:
+            table.remove(pin)
+        table.changing.extend(entries)
+        table.changed.release()
+        made = False
+        try:
+            for pin in gone:
+                pin.registrar.unregister(pin.start)
+            made = new is not None and bool(new.registrar.register(new.start, new.nbytes))
+        finally:
+            table.changed.acquire()
+            for entry in entries:
+                table.changing.remove(entry)
+            if made and new is not None:
+                table.add(new)
+            table.changed.notify_all()
+        return made
 
     def let_go(self, address: int, nbytes: int, owner: Any) -> int:
         """One user less."""
-        pin = self.table.get(base_of(owner, address, nbytes)[0])
-        if pin is None or pin.users == 0:
-            return 0
-        pin.users -= 1
-        if pin.users == 0:
-            self.unused_bytes += pin.nbytes
+        start, extent, _ = base_of(owner, address, nbytes)
+        with table.changed:
+            for pin in table.overlapping(start, start + extent):
+                if self in pin.users:
+                    self.leave(pin, 1)
+                    if not pin.users and not pin.lasts:
+                        self.change([pin], None)
         return 0
+
+    def leave(self, pin: Pin, count: int) -> None:
+        """Count users less."""
+        left = pin.users.pop(self) - count
+        if left > 0:
+            pin.users[self] = left
+        table.unused += 0 if pin.users else pin.nbytes
+
+    def forget(self, goes: Callable[[Pin], bool]) -> bool:
+        """Undo registrations; whether there were any."""
+        gone = [pin for pin in table.pins.values() if goes(pin)]
+        for pin in gone:
+            if table.pins.get(pin.start) is pin and goes(pin):
+                self.change([pin], None)
+        return bool(gone)
 
     def forget_unused(self) -> int:
         """Undo the registration of what nobody uses."""
-        if not self.table:
-            return 0
-        for start in [start for start, pin in self.table.items() if pin.users == 0]:
-            self.unregister(start)
-            del self.table[start]
-        self.unused_bytes = 0
+        if table.pins:
+            with table.changed:
+                self.forget(lambda pin: not pin.users and pin.registrar is self)
         return 0
 
     def forget_orphans(self) -> int:
         """Undo the registration of arrays that nobody has any more but this table."""
-        for start, pin in list(self.table.items()):
-            if pin.users == 0 and sys.getrefcount(pin.owner) == OWN_REFERENCES and self.table.pop(start, None) is pin:
-                self.unused_bytes -= pin.nbytes
-                self.unregister(start)
+        if table.pins:
+            with table.changed:
+                self.forget(lambda pin: not pin.users and sys.getrefcount(pin.owner) == OWN_REFERENCES)
         return 0
 
     def close(self) -> None:
-        """Undo all of them."""
-        for pin in self.table.values():
-            pin.users = 0
-        self.forget_unused()
+        """Undo all of this driver's; what others use of it is registered by one of them."""
+        with table.changed:
+            for pin in list(table.pins.values()):
+                if self in pin.users:
+                    self.leave(pin, pin.users[self])
+            self.forget(lambda pin: not pin.users and pin.registrar is self)
+            for pin in [pin for pin in table.pins.values() if pin.registrar is self]:
+                if table.pins.get(pin.start) is pin:
+                    self.change([pin], None)
+                    pin.registrar = next(iter(pin.users))
+                    self.change([], pin)
 
 
-def base_of(owner: Any, address: int, nbytes: int) -> tuple[int, int]:
-    """(address, bytes) of the whole array that a view is part of: it is registered once."""
+def base_of(owner: Any, address: int, nbytes: int) -> tuple[int, int, bool]:
+    """(address, bytes) of the whole array that a view is part of: it is registered once; whether `owner` holds it."""
     base = owner
     while hasattr(getattr(base, "base", None), "__array_interface__"):
         base = base.base
     interface = getattr(base, "__array_interface__", None)
     if interface is None:
-        return address, nbytes
+        return address, nbytes, owner is not None
+    flags = getattr(base, "flags", None)
+    root = getattr(base, "base", None)
+    lasts = bool(getattr(flags, "owndata", False)) or getattr(root, "_stf_owner", root) is not None
     start, extent = interface["data"][0], base.nbytes
     if interface.get("strides") is not None:  # the array itself has gaps, or goes backwards
         steps = [(n - 1) * step for n, step in zip(base.shape, base.strides, strict=True)]
         low = sum(step for step in steps if step < 0)
         start, extent = start + low, sum(step for step in steps if step > 0) - low + base.itemsize
-    return (start, extent) if start <= address and address + nbytes <= start + extent else (address, nbytes)
+    inside = start <= address and address + nbytes <= start + extent
+    return (start, extent, lasts) if inside else (address, nbytes, lasts)

@@ -6,6 +6,8 @@ engine until what uses it has run.
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 try:
     import cython
 except ImportError:
@@ -153,6 +155,21 @@ class Access:
     @property
     def data_name(self):
         return self.core.name or f"data{self.core.id}"
+
+    @property
+    def array(self):
+        """This access as an argument of ``ctx.launch_kernel``: a pointer, the extents, and the strides in bytes."""
+        if self.core.token or self.mode == ACCUMULATE:
+            raise TypeError(
+                f"{self!r} has no pointer; give a kernel an access to an array: lX.read(), .write() or .rw()"
+            )
+        return ArrayAccess(self) if self.core.layout.shape else self
+
+
+class ArrayAccess(NamedTuple):
+    """An access, for which a kernel gets a pointer, the extents, and the strides in bytes."""
+
+    access: Any
 
 
 def make_access(handle, mode, data_place):

@@ -1,10 +1,13 @@
 """Data, handles and accesses; compiled."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 AFFINE_PLACE: int
 READ_ONLY: int
 MODE_NAMES: dict[int, str]
+
+class ArrayAccess(NamedTuple):
+    access: Access
 
 class Access:
     """How a task uses a data. Made by ``lX.read()`` and its like."""
@@ -17,6 +20,8 @@ class Access:
     def place(self) -> int: ...
     @property
     def op(self) -> Any: ...
+    @property
+    def array(self) -> Any: ...
     @property
     def data_id(self) -> int: ...
     @property

@@ -46,6 +46,7 @@ cdef class Coherency:
     cdef int count_copy(self, Data data, int source, int target, int64_t nbytes) except -1
     cdef int allocate(self, Data data, Replica replica, int slot) except -1
     cdef int64_t discard(self, Version version, Replica replica, bint want_event) except -1
+    cdef int add_uses(self, Version version, Replica replica, EventSet events) except -1
     cdef Replica cheapest(self, Version version, int place)
     cdef int write_home(self, Data data) except -1
     cdef int drop_replicas(self, Data data) except -1

@@ -270,10 +270,16 @@ class Coherency:
     def is_free_to_go(self, version: Version, replica: Replica):
         """Whether the last use of a replica does not wait for this very thread, which may run a body."""
         last = EventSet()
-        last.update(version.writers)
-        last.update(version.readers)
-        last.update(replica.ready)
+        self.add_uses(version, replica, last)
         return self.ends(last)
+
+    def add_uses(self, version: Version, replica: Replica, events: EventSet):
+        """Add what ends with the last use of a replica."""
+        events.update(replica.ready)
+        if not replica.left:
+            events.update(version.writers)
+            events.update(version.readers)
+        return 0
 
     def ends(self, events: EventSet):
         """Whether this thread could wait for `events`."""
@@ -303,9 +309,7 @@ class Coherency:
             self.scope.free_later(replica)
         elif replica.has_memory() and not replica.home:
             self.waits.clear()
-            self.waits.update(version.writers)
-            self.waits.update(version.readers)
-            self.waits.update(replica.ready)
+            self.add_uses(version, replica, self.waits)
             if replica.layout.interface is None:
                 event = self.port.free(replica, self.waits, want_event)
             pool.used -= replica.layout.nbytes
@@ -391,12 +395,13 @@ class Coherency:
                 held.append(f"{own} bytes of {recording.story}")
         limit = f" of {pool.limit}" if pool.limit else ""
         remedy = "close() recorded graphs, " if self.recordings else ""
+        last_remedy = "raise memory_limit" if pool.limit else "free what others hold there"
         task = f" for task {self.asking.label()}" if self.asking is not None else ""
         return (
             f"no room for {nbytes} bytes of {data.describe()}{task} on {self.place_names[pool.place]}: "
             f"{pool.used}{limit} "
             f"bytes are in use; pinned: {', '.join(held) or 'nothing'}; use smaller pieces (lX.tiles), release data, "
-            f"{remedy}or raise memory_limit"
+            f"{remedy}or {last_remedy}"
         )
 
     def holders(self, data: Data, replica: Replica):

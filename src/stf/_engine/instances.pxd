@@ -32,6 +32,7 @@ cdef class Replica:
     cdef readonly bint home
     cdef public bint pinned
     cdef readonly int state
+    cdef bint left  # invalid, and `ready` is after all that used it
     cdef readonly int pins
     cdef int64_t last_use
     cdef readonly EventSet ready

@@ -147,7 +147,7 @@ class Replica:
     """One copy of a data at one data place."""
 
     if not cython.compiled:
-        pinned = False
+        pinned = left = False
         state = address = pins = last_use = 0
         instance = owner = views = origin = None
 

@@ -151,12 +151,17 @@ class Version:
         return None
 
     def own(self, replica):
-        """Make `replica` the only valid one: a task wrote it."""
+        """Make `replica` the only valid one: a task wrote it, which is not among the writers yet."""
         if self.valid != 1 or replica.state != MODIFIED:
             for item in self.replicas:
                 other: Replica = item
+                if other.state != INVALID and not other.home:
+                    other.ready.update(self.writers)
+                    other.ready.update(self.readers)
+                    other.left = True
                 other.state = INVALID
             replica.state = MODIFIED
+            replica.left = False
             self.valid = 1
         return 0
 
@@ -165,6 +170,7 @@ class Version:
         for item in self.replicas:
             replica: Replica = item
             replica.state = INVALID
+            replica.left = False
         self.valid = 0
         return 0
 
@@ -174,6 +180,7 @@ class Version:
         if target.state == INVALID:
             self.valid += 1
         target.state = SHARED
+        target.left = False
         return 0
 
     def set_writer(self, name, code, lasti, outcome):

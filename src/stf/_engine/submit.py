@@ -608,14 +608,14 @@ class Engine:
                 version.claims = 0
                 if version.partials is not None:
                     reductions.forget_partials(self, use.core)
+                if replica is not None:
+                    version.own(replica)
+                    replica.ready.clear()
                 version.writers.clear()
                 version.writers.add(event)
                 version.readers.clear()
                 version.outcome = outcome
                 version.joined |= use.mode
-                if replica is not None:
-                    version.own(replica)
-                    replica.ready.clear()
             elif use.mode & READ:
                 version.claims -= 1
                 version.readers.add(event)

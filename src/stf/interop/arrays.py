@@ -216,6 +216,8 @@ def view(
     if int(ptr) == 0 and 0 not in extents:
         raise ValueError(f"address 0 holds no array of shape {extents}; pass the pointer to its first element")
     kind = dtype_of(dtype)
+    if kind.hasobject:
+        raise TypeError(f"raw memory has plain elements, got dtype {kind}, which holds Python objects")
     steps = c_strides(extents, kind) if strides is None else tuple(int(step) for step in strides)
     if len(steps) != len(extents):
         raise ValueError(f"{len(extents)} extents need as many strides, got {steps}")

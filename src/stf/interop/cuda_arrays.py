@@ -266,6 +266,8 @@ def describe_device_array(obj: Any) -> Memory:
 def dtype_told(obj: Any, interface: Any) -> np.dtype[Any]:
     """The dtype of an object with an array interface, whose ``typestr`` says of records, and of bfloat16, the size."""
     dtype, own = np.dtype(interface["typestr"]), getattr(obj, "dtype", None)
+    if dtype.hasobject:
+        raise TypeError(f"logical data needs plain elements, and {type(obj).__name__} has Python objects (|O)")
     if isinstance(own, np.dtype) and own.itemsize == dtype.itemsize and (dtype.kind == "V" or is_narrow(own)):
         return own
     if dtype.kind != "V":

@@ -45,6 +45,8 @@ def view_at(address: int, shape: Any, strides: Any, dtype: Any, owner: Any, writ
             return array
         low += min((n - 1) * step, 0)
         high += max((n - 1) * step, 0)
+    if address == 0:
+        raise ValueError(f"an array of shape {tuple(shape)} has no memory: its address is 0; allocate it again")
     buffer = (ctypes.c_char * (high - low + dtype.itemsize)).from_address(address + low)
     buffer._stf_owner = owner
     array = np.ndarray(shape, dtype, buffer, -low, strides)

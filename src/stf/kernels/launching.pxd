@@ -1,8 +1,9 @@
 from libc.stdint cimport int64_t, uintptr_t
 from libc.string cimport memcpy
-from stf._engine.access cimport Access
+from stf._engine cimport waits
+from stf._engine.access cimport Access, DataHandle
 from stf._engine.captured cimport Arguments
-from stf._engine.instances cimport Replica
+from stf._engine.instances cimport Layout, Replica
 from stf._engine.submit cimport Engine
 from stf._engine.task cimport ENDED, NEW, OPEN, TaskCore
 from stf._engine.values cimport Asked
@@ -50,6 +51,7 @@ cdef int64_t integer_of(Kernel kernel, int index, object value, int size) except
 cdef int put_number(Kernel kernel, int index, object value, LaunchBlock block) except -1
 cpdef int put_value(Kernel kernel, int index, object value, LaunchBlock block) except -1
 cdef int put_launch(Task task, Kernel kernel, Config config, tuple args, bint alone=*) except -1
+cdef int declared_at(Task task, Kernel kernel, Access access) except -1
 cdef list spare_blocks
 cdef dict known_configs
 cdef dict known_kernels

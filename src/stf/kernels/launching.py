@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import operator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,11 +18,13 @@ try:
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
-from stf._engine.access import Access
+from stf._engine import waits
+from stf._engine.access import Access, ArrayAccess, DataHandle
 from stf._engine.captured import Arguments
+from stf._engine.instances import Layout
 from stf._engine.submit import Engine
 from stf._engine.values import Asked
-from stf.errors import PlaceError, TaskStateError
+from stf.errors import AccessError, PlaceError, TaskStateError
 from stf.interop import adapters
 from stf.interop import kernels as foreign
 from stf.kernels.special import LaunchCapture
@@ -81,7 +84,9 @@ class Config:
     def __init__(self, grid, block, shared, extras=None):
         self.gx, self.gy, self.gz = extents(grid, "grid")
         self.bx, self.by, self.bz = extents(block, "block")
-        self.shared = shared
+        self.shared = operator.index(shared)
+        if self.shared < 0:
+            raise ValueError(f"shared memory is a number of bytes from 0 on, got {shared}")
         self.origin = None
         self.extras = extras
 
@@ -141,7 +146,8 @@ class Launching(ContextCore):
         config : LaunchConfig or tuple
             A ``cuda.core.LaunchConfig``, or ``(grid, block[, shmem_size])``.
         *args
-            The kernel's arguments; an access such as ``lX.rw()`` becomes a pointer (packed data only). A Python int
+            The kernel's arguments; an access such as ``lX.rw()`` becomes a pointer (packed data only), and
+            ``lX.rw().array`` a pointer, the extents and the strides in bytes, each an argument of its own. A Python int
             takes the size of its parameter, a Python float is a double, other values are NumPy scalars.
         place : place, optional
             The device; by default as for any task.
@@ -164,11 +170,17 @@ def submit_launch(context, kernel, config, args, where):
     shape: Config = config_of(config)
     task.symbol = mine.name
     if len(args) != mine.count:
+        args = expanded(args)
+    if len(args) != mine.count:
         raise TypeError(f"kernel '{mine.name}' has {mine.count} parameters, got {len(args)} arguments")
     task.accesses = accesses_in(args)
     engine: Engine = context.engine
     engine.begin(task)
     try:
+        pending: cython.bint = engine.pending() != 0
+        special: cython.bint = shape.extras is not None or mine.cooperative
+        if engine.scope is None and (special or (pending and engine.port.follows_caller(task.where))):
+            waits.enter(engine.port, task, task.slot, pending)  # as a body that gets the stream does
         put_launch(task, mine, shape, args, True)
     except BaseException as error:
         if task.restore is None:
@@ -179,6 +191,26 @@ def submit_launch(context, kernel, config, args, where):
     if task.restore is not None:
         return task.close()
     return engine.end(task)
+
+
+class Measure(NamedTuple):
+    """An extent, or a stride in bytes, of the array that the kernel got a pointer to just before."""
+
+    axis: int
+    is_stride: bool
+
+
+def expanded(args):
+    """The arguments with what ``lX.read().array`` stands for in place of it: pointer, extents, strides in bytes."""
+    found = []
+    for argument in args:
+        if type(argument) is ArrayAccess:
+            access: Access = argument.access
+            axes = range(len(access.core.layout.shape))
+            found += [access, *(Measure(i, False) for i in axes), *(Measure(i, True) for i in axes)]
+        else:
+            found.append(argument)
+    return tuple(found)
 
 
 def accesses_in(args):
@@ -193,6 +225,7 @@ def put_launch(task, kernel, config, args, alone=False):
     """Pack the arguments and put the launch on the task's slot; `alone`, it is all that the task does."""
     i: cython.int
     count: cython.int = 0
+    at: cython.int
     size: cython.int
     block: LaunchBlock = spare_blocks.pop() if spare_blocks else LaunchBlock()
     if task.remote:
@@ -202,25 +235,31 @@ def put_launch(task, kernel, config, args, alone=False):
     special: cython.bint = config.extras is not None or kernel.cooperative
     pointers: list = [] if recorded and special else None
     late: tuple = NO_ARGUMENTS
+    last: Layout = None
     if kernel.ndims is not None:
-        late = put_described(task, kernel, args, block, pointers)
+        late = put_described(task, kernel, args, block, pointers, alone)
     for i in range(len(args) if kernel.ndims is None else 0):
         argument = args[i]
         size = kernel.sizes[i]
         if type(argument) is Access:
-            replica = task.replica_at(count)
+            at = count if alone else declared_at(task, kernel, argument)
+            replica = task.replica_at(at)
             count += 1
             if size != 8 or replica is None:
                 refuse(kernel, i, argument)
             if replica.layout.packed() is not replica.layout:
-                refuse_gaps(kernel, i, argument)
+                refuse_gaps(kernel, i, args, replica.layout)
+            last = replica.layout
             block.put_integer(kernel.offsets[i], 8, replica.address)
             if pointers is not None:
-                pointers.append((kernel.offsets[i], task.recorded_replica(count - 1)))
+                pointers.append((kernel.offsets[i], task.recorded_replica(at)))
             elif recorded:
                 engine.port.put_pointer(task.slot, kernel.offsets[i], replica)
         elif type(argument) is int or type(argument) is float:
             put_number(kernel, i, argument, block)
+        elif type(argument) is Measure:
+            steps: tuple = last.strides if argument.is_stride else last.shape
+            put_number(kernel, i, int(steps[argument.axis]), block)
         elif isinstance(argument, Param):
             put_value(kernel, i, recorded_value(task, argument, size), block)
             late = (*late, (i, argument))
@@ -262,6 +301,7 @@ def launch_with_extras(task, kernel, config, function, block, late, pointers, al
     cluster, cooperative, overlapping = config.extras or (None, False, False)
     if late and not alone:
         late[0][1].refuse()  # the block is recorded as it stands
+    engine: Engine = task.engine
     stream = task.cuda_stream()
     shape = (config.gx, config.gy, config.gz, config.bx, config.by, config.bz, config.shared)
     extras = (cluster, cooperative or kernel.cooperative, overlapping)
@@ -271,7 +311,7 @@ def launch_with_extras(task, kernel, config, function, block, late, pointers, al
     if pointers is not None and alone:
         arguments = LateArguments(kernel, late) if late else None
         again = LaunchCapture(task, task.context._driver, how, content, pointers, arguments)
-        cython.cast("Engine", task.engine).port.capture_again(task.slot, again)
+        engine.port.capture_again(task.slot, again)
     return 0
 
 
@@ -331,7 +371,18 @@ class LateArguments(Arguments):
         return content
 
 
-def put_described(task: Task, kernel: Kernel, args, block: LaunchBlock, pointers):
+def declared_at(task: Task, kernel: Kernel, access: Access):
+    """Which access of a with-block the argument of a launch in it stands for: that of the same data."""
+    for i in range(len(task.accesses)):
+        known = cython.cast(Access, task.accesses[i])
+        if known.core is access.core and not access.mode & ~known.mode:
+            return i
+    raise AccessError(
+        f"kernel '{kernel.name}' is given {access!r}, and the task was not: pass it to ctx.cuda_kernel too"
+    )
+
+
+def put_described(task: Task, kernel: Kernel, args, block: LaunchBlock, pointers, alone):
     """Pack arguments as Numba's calling convention has them.
 
     An array is (meminfo, parent, number of items, item size, data, *shape, *strides), each of 8 bytes (numba-cuda,
@@ -339,6 +390,7 @@ def put_described(task: Task, kernel: Kernel, args, block: LaunchBlock, pointers
     """
     position = 0
     count = 0
+    at: cython.int
     late = []
     engine: Engine = task.engine
     for argument in args:
@@ -346,14 +398,15 @@ def put_described(task: Task, kernel: Kernel, args, block: LaunchBlock, pointers
             late.append((position, argument))
             argument = recorded_value(task, argument, kernel.sizes[position])
         if type(argument) is Access:
-            replica: Replica = task.replica_at(count)
+            at = count if alone else declared_at(task, kernel, argument)
+            replica: Replica = task.replica_at(at)
             count += 1
             layout = replica.layout
             size = 1
             for n in layout.shape:
                 size *= n
             if pointers is not None:
-                pointers.append((kernel.offsets[position + 4], task.recorded_replica(count - 1)))
+                pointers.append((kernel.offsets[position + 4], task.recorded_replica(at)))
             elif engine.scope is not None:
                 engine.port.put_pointer(task.slot, kernel.offsets[position + 4], replica)
             fields = [0, 0, size, layout.itemsize, replica.address, *layout.shape, *layout.strides]
@@ -409,6 +462,16 @@ def raw_value(kernel: Kernel, index, value):
 
 def refuse(kernel: Kernel, index, value):
     size = kernel.sizes[index]
+    if isinstance(value, DataHandle):
+        raise TypeError(
+            f"parameter {index} of kernel '{kernel.name}' got {value.core.describe()}; say how the kernel uses it: "
+            "lX.read(), lX.write() or lX.rw()"
+        )
+    if hasattr(value, "__cuda_array_interface__"):
+        raise TypeError(
+            f"parameter {index} of kernel '{kernel.name}' got an array, {type(value).__name__}; register it with "
+            "ctx.logical_data and pass an access, such as lX.rw()"
+        )
     hints = {
         1: "np.int8 or bool",
         2: "np.float16 or np.int16",
@@ -421,10 +484,17 @@ def refuse(kernel: Kernel, index, value):
     )
 
 
-def refuse_gaps(kernel: Kernel, index, access: Access):
+def refuse_gaps(kernel: Kernel, index, args, layout: Layout):
+    """Raise if an array has gaps of which the kernel is not told; extents of 0 and 1 make none."""
+    if index + 1 < len(args) and type(args[index + 1]) is Measure:
+        return 0
+    steps = zip(layout.shape, layout.strides, layout.packed().strides, strict=True)
+    if 0 in layout.shape or all(n == 1 or step == packed for n, step, packed in steps):
+        return 0
+    access: Access = args[index]
     raise ValueError(
         f"parameter {index} of kernel '{kernel.name}' is a pointer, and {access.core.describe()} lies with gaps "
-        "there; register a packed array"
+        "there; register a packed array, or pass pointer, extents and strides: lX.read().array"
     )
 
 
@@ -491,7 +561,7 @@ def config_of(config):
 def make_config(config):
     """A configuration: a ``LaunchConfig`` of cuda.core, or (grid, block[, shared bytes])."""
     if isinstance(config, tuple) and len(config) in (2, 3):
-        return Config(config[0], config[1], operator.index(config[2]) if len(config) == 3 else 0)
+        return Config(config[0], config[1], config[2] if len(config) == 3 else 0)
     if hasattr(config, "grid") and hasattr(config, "block"):
         return config_like(config)
     raise TypeError(f"a launch takes a cuda.core.LaunchConfig or (grid, block[, shmem_size]), got {config!r}")
@@ -542,7 +612,7 @@ class KernelTask:
         grid, block : int or tuple of int
             Extents.
         args : sequence
-            Addresses as ``k.get_arg(i)`` gives them, and values.
+            Addresses as ``k.get_arg(i)`` gives them, accesses to data of the task, and values.
         shmem_size : int
             Bytes of dynamic shared memory.
         """
@@ -550,6 +620,8 @@ class KernelTask:
             raise TaskStateError("launch outside the with-block of ctx.cuda_kernel")
         context = self.task.context
         mine: Kernel = kernel_of(context, kernel, self.task.where)
+        if len(args) != mine.count:
+            args = expanded(args)
         if len(args) != mine.count:
             raise TypeError(f"kernel '{mine.name}' has {mine.count} parameters, got {len(args)} arguments")
         put_launch(self.task, mine, Config(grid, block, shmem_size), tuple(args))

@@ -1,0 +1,201 @@
+"""Launches on the stand-in: which data they get, what they wait for, what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+PRELUDE = """
+from caller_tools import *
+import types
+
+axpy = kernel(b"axpy")  # (a, p, q, n): q[i] += a * p[i]
+COOPERATIVE = types.SimpleNamespace(grid=(1,), block=(1,), shmem_size=0, cluster=None, is_cooperative=True)
+OVERLAPPING = types.SimpleNamespace(grid=1, block=1, shmem_size=0, programmatic_stream_serialization=True)
+
+class Telling:
+    "A device array that tells what it is told."
+    def __init__(self, address, kind="<f8"):
+        self.__cuda_array_interface__ = dict(shape=(8,), typestr=kind, data=(address, False), version=3, strides=None)
+"""
+
+# The bodies below run elsewhere, with the names of the prelude.
+# ruff: noqa: F821
+
+
+def test_launches_in_a_block_get_the_data_that_they_name(run):
+    def body():
+        X, Y = np.arange(4.0), np.ones(4)
+        with stf.context(devices="cuda:0") as ctx:
+            x, y, z = ctx.logical_data(X, name="X"), ctx.logical_data(Y, name="Y"), ctx.logical_data_zeros(4)
+            with ctx.cuda_kernel(x.rw(), y.read()) as k:
+                k.launch(axpy, 1, 1, (2.0, y.read(), x.rw(), 4))
+                with pytest.raises(stf.AccessError, match="'Y' .*the task was not: pass it to ctx.cuda_kernel too"):
+                    k.launch(axpy, 1, 1, (2.0, x.read(), y.rw(), 4))  # to be read only
+                with pytest.raises(stf.AccessError, match="the task was not"):
+                    k.launch(axpy, 1, 1, (2.0, z.read(), x.rw(), 4))
+                with pytest.raises(TypeError, match="float"):
+                    k.launch(axpy, 1, 1, (2.0, y.read(), x.rw(), 4), shmem_size=1.5)
+                with pytest.raises(ValueError, match="from 0 on, got -1"):
+                    k.launch(axpy, 1, 1, (2.0, y.read(), x.rw(), 4), shmem_size=-1)
+        assert X.tolist() == [2, 3, 4, 5] and Y.tolist() == [1, 1, 1, 1]
+
+    run(body)
+
+
+@pytest.mark.parametrize("config", ["COOPERATIVE", "OVERLAPPING", "(1, 1)"])
+@pytest.mark.parametrize("where", ["None", "stf.exec_place.cuda_stream(new_stream())"])
+def test_every_launch_waits_for_a_body_on_the_host(run, config, where):
+    def body():
+        A, X = np.zeros(8), np.zeros(8)
+        with stf.context(devices="cuda:0") as ctx:
+            a, x = ctx.logical_data(A), ctx.logical_data(X)
+
+            def slow(values):
+                time.sleep(0.2)
+                values += 5
+
+            ctx.host_launch(a.rw())(slow)
+            ctx.launch_kernel(axpy, config, 1.0, a.read(), x.rw(), 8, place=where)
+        assert (X == 5).all()
+
+    run(body, f"config, where = {config}, {where}\n")
+
+
+def test_a_wait_for_ever_is_refused_on_a_callers_stream(run):
+    """The launch waits for the body, which waits for the launch's data."""
+
+    def body():
+        A, X = np.zeros(8), np.zeros(8)
+        place = stf.exec_place.cuda_stream(new_stream())
+        ctx = stf.context(devices="cuda:0")
+        a, x = ctx.logical_data(A, name="A"), ctx.logical_data(X, name="X")
+        box = [x]
+
+        def submits(values):
+            time.sleep(0.2)
+            add(ctx, box[0])
+
+        ctx.host_launch(a.rw())(submits)
+        told = []
+        try:
+            ctx.launch_kernel(axpy, (1, 1), 1.0, a.read(), x.rw(), 8, place=place)
+            ctx.finalize()
+        except stf.Error as error:
+            told.append(error)
+        assert told and "waits for data that is not free before that body ends" in str(told[0])
+        ctx.finalize()
+
+    run(body)
+
+
+def test_a_launch_that_cuda_will_refuse_is_refused_at_once(run):
+    """Also where it would be given to CUDA later, behind a body on the host."""
+
+    def body():
+        X, Y, go = np.zeros(20000), np.zeros(20000), threading.Event()
+        with stf.context(devices="cuda:0") as ctx:
+            x, y = ctx.logical_data(X), ctx.logical_data(Y)
+            add(ctx, y)
+            ctx.host_launch(x.rw())(lambda values: go.wait(10) and None)
+            for config in ((1, 2048), (1, (1, 1, 65)), ((1, 65536), 1), (1, 1, 1 << 20)):
+                with pytest.raises(
+                    stf.DriverError, match="cuLaunchKernel failed on cuda:0 with CUDA_ERROR_INVALID_VALUE"
+                ):
+                    ctx.launch_kernel(add_one, config, x.rw(), 20000)
+            add(ctx, x)
+            go.set()
+        assert Y[0] == 1 and X[0] == 1
+        del x, y, ctx
+        nothing_left()
+
+    run(body)
+
+
+def test_arrays_with_gaps(run):
+    """They are refused, unless the kernel is told of them; extents of 0 and 1 make no gaps."""
+
+    def body():
+        M = cupy.zeros((4, 10))
+        packed = M[:1, :5], M[1:2], M[::2][:1], M[:0], M[:, :0], M[::2][1:2].T, cupy.zeros((0, 3))
+        for view in packed:
+            with stf.context(devices="cuda:0") as ctx:
+                ctx.launch_kernel(add_one, (1, 1), ctx.logical_data(view).rw(), view.size)
+        told, kind = [], ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p)
+
+        def tell(parameters, _):
+            told.append([ctypes.c_int64.from_address(parameters[i]).value for i in range(5)])
+
+        kept = kind(tell)
+        fakecuda.add_kernel("shapes", "pqqqq", ctypes.cast(kept, ctypes.c_void_p).value)
+        shapes = kernel(b"shapes")
+        with stf.context(devices="cuda:0") as ctx:
+            known = ctx.logical_data(M[:3, :5])
+            with pytest.raises(ValueError, match=r"lies with gaps there; .*lX.read\(\).array"):
+                ctx.launch_kernel(add_one, (1, 1), known.rw(), 15)
+            ctx.launch_kernel(shapes, (1, 1), known.read().array)
+            with ctx.cuda_kernel(known.rw()) as k:
+                k.launch(shapes, 1, 1, [known.rw().array])
+            scalar = ctx.logical_data_zeros(())
+            ctx.launch_kernel(add_one, (1, 1), scalar.rw().array, 1)
+            assert scalar.numpy() == 1
+            with pytest.raises(TypeError, match="has no pointer"):
+                ctx.token().rw().array
+        assert told == [[M.data.ptr, 3, 5, 80, 8]] * 2
+
+    run(body)
+
+
+def test_what_is_no_argument_is_told_with_what_to_pass(run):
+    def body():
+        with stf.context(devices="cuda:0") as ctx:
+            x, y = ctx.logical_data(np.zeros(4), name="X"), ctx.logical_data(np.zeros(4))
+            with pytest.raises(TypeError, match=r"got logical data 'X'.*lX.read\(\), lX.write\(\) or lX.rw\(\)"):
+                ctx.launch_kernel(axpy, (1, 1), 2.0, x, y.rw(), 4)
+            with pytest.raises(TypeError, match="register it with ctx.logical_data and pass an access"):
+                ctx.launch_kernel(axpy, (1, 1), 2.0, cupy.zeros(4), y.rw(), 4)
+        with pytest.raises(stf.PlaceError, match="cannot be split"):
+            stf.green_places(16)
+
+    run(body)
+
+
+def test_arrays_without_memory(run):
+    """An address of 0 with elements, and Python objects, are no arrays of a device."""
+
+    def body():
+        with stf.context(devices="cuda:0") as ctx:
+            with pytest.raises(ValueError, match=r"Telling of shape \(8,\) has no memory: its address is 0"):
+                ctx.logical_data(Telling(0))
+            with pytest.raises(TypeError, match="Python objects"):
+                ctx.logical_data(Telling(cupy.zeros(8).data.ptr, "|O"))
+            with pytest.raises(TypeError, match="Python objects"):
+                stf.view(64, 8, object, data_place=stf.data_place.device(0))
+
+    run(body)
+
+
+def test_a_context_on_a_callers_stream_that_is_open_at_exit(run):
+    def body():
+        import subprocess
+        import sys
+
+        code = (
+            "from caller_tools import *\nX, s = np.zeros(20000), new_stream()\nctx = stf.context(stream=s)\n"
+            "add(ctx, ctx.logical_data(X))\nimport atexit\n"
+        )
+        done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False)
+        assert done.returncode == 0 and "Exception ignored" not in done.stderr, done.stderr
+
+    run(body)
+
+
+def test_errors_are_checked_after_shared_resources_were_closed(run):
+    def body():
+        s, X, shared = new_stream(), np.zeros(8), stf.Resources()
+        with stf.context(stream=s, resources=shared) as ctx:
+            add(ctx, ctx.logical_data(X))
+        s.synchronize()
+        shared.close()
+        assert X[0] == 1 and ctx.check_errors() is None
+
+    run(body)
