@@ -5,9 +5,9 @@ it waits for the devices; so what nobody uses stays until somebody registers mor
 again by whoever registers it anew. That is so where an object holds the memory; memory that only has an address may be
 somebody else's at once, so its registration ends with its last user.
 
-CUDA has one table for the process, and copies nothing that is registered in part only. So all drivers share `Table`, and
-what overlaps is registered as one. CUDA is called with no lock held: it waits for devices, which may wait for bodies that
-come here. Others who need the same memory wait until it has answered.
+CUDA has one table for the process, and copies nothing that is registered in part only. So all drivers share `Table`,
+and what overlaps is registered as one. CUDA is called with no lock held: it waits for devices, and these may wait for
+bodies that come here. Others who need the same memory wait until it has answered.
 """
 
 from __future__ import annotations
