@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from stf import config, options, sameness
+from stf._engine import release
 from stf._engine.turns import TurnError
 from stf.containers import is_container
 from stf.errors import CaptureError, ContextClosedError, GraphClosedError, OutOfMemoryError, TaskStateError
@@ -405,7 +406,7 @@ class ReplayFunction(ReplayCore):
                 graphs = [graph]
         for other in graphs:
             other.close()
-        context.engine.caches.add(self)
+        release.add_cache(context.engine, self)
         if mine and self._recordings == KEPT + 1:
             log.warning(
                 "'%s' was recorded %d times; what changed last: %s. Make such values parameters, or pass the same data",

@@ -7,6 +7,7 @@ again when what it waits for is there.
 from __future__ import annotations
 
 import time
+from weakref import WeakSet
 
 try:
     import cython
@@ -105,6 +106,13 @@ def retire(engine: Engine, data: Data):
     if data.write_back and not poisoned:
         engine.coherency.write_home(data)
     forget(engine, data)
+
+
+def add_cache(engine: Engine, cache):
+    """Remember, weakly, what keeps recordings that it can do without."""
+    if not engine.caches:
+        engine.caches = WeakSet()
+    engine.caches.add(cache)
 
 
 def make_room(engine: Engine):

@@ -30,7 +30,7 @@ cdef class Engine:
     cdef public long launching  # launches of recordings that have begun and not yet said where their data are
     cdef public long driving  # of these: those that wait, for a condition or with STF_BLOCKING
     cdef public object epoch  # what records by itself
-    cdef readonly object caches  # what keeps recordings that it can do without
+    cdef readonly object caches  # what keeps recordings that it can do without; see `release.add_cache`
     cdef public object make_graph_port  # a port for a recording
     cdef readonly list affine
     cdef readonly list place_names

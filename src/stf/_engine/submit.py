@@ -7,8 +7,6 @@ replicas. An end closes the slot and makes its event the data's last writer or o
 
 from __future__ import annotations
 
-from weakref import WeakSet
-
 try:
     import cython
 except ImportError:
@@ -62,7 +60,7 @@ class Engine:
         self.validate = False
         self.blocking = False
         self.scope = self.epoch = self.make_graph_port = None
-        self.caches = WeakSet()
+        self.caches = ()
         self.kinds = KindCounts()
         self.next_data = self.next_task = self.withdrawn = self.serial = self.launching = self.driving = 0
         self.waits = EventSet()
