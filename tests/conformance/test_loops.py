@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import weakref
@@ -151,6 +152,27 @@ def test_a_body_that_fails_ends_the_loop(ctx, lX):
         loops()
     set_to(steps, 0.0)
     assert float(steps) == 0
+
+
+def test_a_branch_without_bodies_whose_input_fails_meanwhile(ctx, lX, lY):
+    """Nothing in it says how it went: its input, the branch before it, does, when the last body of that was looked at."""
+
+    def fails(_):
+        raise ZeroDivisionError("meanwhile")
+
+    for flag in 20 * [ctx.logical_data_full((), 1.0, name="flag")]:
+        with pytest.raises(stf.TaskFailedError, match="ZeroDivisionError: meanwhile"):
+            ctx.host_launch(lX.rw())(fails)
+            with ctx.if_(flag > 2) as branch:
+                add(lX, lY)
+            with branch.else_():
+                pass
+            lX.numpy()
+        with contextlib.suppress(stf.TaskFailedError):
+            ctx.synchronize()  # tells it unless that was told with the data
+        ctx.fill(lX, 1.0)
+        ctx.fill(lY, 1.0)
+    assert lX.numpy().tolist() == lY.numpy().tolist() == [1] * 4
 
 
 def test_a_loop_that_cannot_be_submitted_gives_its_memory_up(ctx, lX):

@@ -15,6 +15,7 @@ import functools
 import os
 import random
 import sys
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,6 +23,16 @@ import stf
 
 MODULUS = 1009
 DEVICES = os.environ.get("STF_TEST_DEVICES")
+
+
+class Pair(NamedTuple):
+    """Data made of two arrays."""
+
+    a: np.ndarray
+    b: np.ndarray
+
+
+stf.register_data_interface(Pair, flatten=tuple, unflatten=lambda _, parts: Pair(*parts))
 
 
 @stf.task
@@ -66,6 +77,24 @@ def gather(xs: stf.ReadWrite, *ys: stf.Read, c):
 
 
 @stf.task
+def turn(pair: stf.ReadWrite, x: stf.Read, c):
+    pair.a[...] = (pair.a * 3 + x * c) % MODULUS
+    pair.b[...] = (pair.b + pair.a) % MODULUS
+
+
+@stf.task
+def fold(x: stf.ReadWrite, pair: stf.Read):
+    x += pair.a * 2 + pair.b
+    x %= MODULUS
+
+
+@stf.task
+def swap(pair: stf.Write, other: stf.Read):
+    pair.a[...] = other.b
+    pair.b[...] = other.a
+
+
+@stf.task
 def spoil(x: stf.ReadWrite):
     raise ValueError("meant")
 
@@ -88,8 +117,8 @@ def put(content, x):
 class Model:
     """The same statements, one after the other, on NumPy arrays."""
 
-    def __init__(self, arrays, scalars):
-        self.arrays, self.scalars, self.factor, self.asked = arrays, scalars, 1, 1
+    def __init__(self, arrays, pairs, scalars):
+        self.arrays, self.pairs, self.scalars, self.factor, self.asked = arrays, pairs, scalars, 1, 1
         self.total = None  # of which nothing is known before something is added
         self.is_total_known = True
 
@@ -136,6 +165,19 @@ class Model:
     def gather(self, _, i, j, k, c):
         self.arrays[i][...] = (self.arrays[i] * 2 + (self.arrays[j] + self.arrays[k]) * c) % MODULUS
 
+    def turn(self, _, q, i, c):
+        turn.fn(self.pairs[q], self.arrays[i], c * self.factor)
+
+    def fold(self, _, i, q):
+        fold.fn(self.arrays[i], self.pairs[q])
+
+    def swap(self, _, q):
+        for part, new in zip(self.pairs[q], reversed([part.copy() for part in self.pairs[1 - q]]), strict=True):
+            part[...] = new
+
+    def copies(self, i, j):
+        self.arrays[i][...] = self.arrays[j]
+
     def host(self, _, i, j, c):
         self.mix(_, i, j, c)
 
@@ -172,8 +214,8 @@ class Model:
 class Emitter:
     """The statements as tasks."""
 
-    def __init__(self, ctx, data, scalars, spread, nodes=range(0)):
-        self.ctx, self.data, self.scalars = ctx, data, scalars
+    def __init__(self, ctx, data, pairs, scalars, spread, nodes=range(0)):
+        self.ctx, self.data, self.pairs, self.scalars = ctx, data, pairs, scalars
         self.spread = spread  # over all devices; else a device may decide about loops itself
         self.nodes = nodes  # which bodies on the host may be nodes of graphs, by their constant
         self.factor = self.asked = 1
@@ -232,12 +274,26 @@ class Emitter:
     def gather(self, p, i, j, k, c):
         gather.on(self.place(p))({"all": [self.data[i]]}, self.data[j], self.data[k], c=c)
 
+    def turn(self, p, q, i, c):
+        turn.on(self.place(p))(self.pairs[q], self.data[i], c * self.factor)
+
+    def fold(self, p, i, q):
+        fold.on(self.place(p))(self.data[i], self.pairs[q])
+
+    def swap(self, p, q):
+        swap.on(self.place(p))(self.pairs[q], self.pairs[1 - q])
+
+    def copies(self, i, j):
+        self.ctx.copy(self.data[j], self.data[i])
+
     def fail(self, i, launch, model):
         """Launch what may need data that are spoilt; then write all data anew that the user has, as they were."""
         for step in (lambda: spoil(self.data[i]), launch, self.ctx.synchronize, self.ctx.synchronize):
             with contextlib.suppress(stf.TaskFailedError):
                 step()
-        for data, known in zip(self.data, model.arrays, strict=True):
+        parts = [part for pair in self.pairs for part in pair.parts]
+        contents = [content for pair in model.pairs for content in pair]
+        for data, known in zip([*self.data, *parts], [*model.arrays, *contents], strict=True):
             self.ctx.host_launch(data.write())(functools.partial(put, known.copy()))
         for scalar, known in zip(self.scalars, model.scalars, strict=True):
             self.ctx.fill(scalar, known)
@@ -313,6 +369,10 @@ def tree(rng, arrays, scalars, depth, used, host, numbers=False):
             "count": 2,
             "add": 2,
             "start": 0.3,
+            "copies": 0.5,
+            "turn": 2,
+            "fold": 1,
+            "swap": 0.5,
         }
         if host:
             kinds |= {"host": 2, "call": 1}
@@ -325,7 +385,7 @@ def tree(rng, arrays, scalars, depth, used, host, numbers=False):
         p, c = rng.randrange(3), rng.randrange(7)
         if kind in ("mix", "host", "call", "answer", "both"):
             statements.append((kind, p, i, j, c))
-        elif kind in ("blend", "gather", "reset", "count", "add", "start"):
+        elif kind in ("blend", "gather", "reset", "count", "add", "start", "copies", "turn", "fold", "swap"):
             parts = {
                 "blend": (p, i, j, k, c),
                 "gather": (p, i, j, k, c),
@@ -333,6 +393,10 @@ def tree(rng, arrays, scalars, depth, used, host, numbers=False):
                 "count": (p, i, j),
                 "add": (p, j),
                 "start": (c,),
+                "copies": (i, j),
+                "turn": (p, c % 2, i, c),
+                "fold": (p, i, c % 2),
+                "swap": (p, c % 2),
             }
             statements.append((kind, *parts[kind]))
         elif kind in ("asks", "fills", "sets"):
@@ -362,8 +426,11 @@ def run_program(seed):
     arrays, scalars = rng.randint(3, 5), 3
     devices = DEVICES or rng.choice(["cpu", "cpu:2", "cpu:3"])
     start = [np.arange(4) * (n + 1) % MODULUS for n in range(arrays)]
-    model = Model([a.copy() for a in start], [0] * (scalars + 1))
     mine = [a.copy() for a in start]
+    my_pairs = [Pair(np.arange(4) + q, np.arange(4) * 2) for q in range(2)]
+    model = Model(
+        [a.copy() for a in start], [Pair(pair.a.copy(), pair.b.copy()) for pair in my_pairs], [0] * (scalars + 1)
+    )
     homes = []  # of data that were made for one launch, and what that makes of them
     host = rng.random() < 0.4
     way = rng.choice(["graph", "graph", "plain", "scope", "replay", "replay"])
@@ -372,7 +439,7 @@ def run_program(seed):
         data = [ctx.logical_data(a) for a in mine]
         counters = [ctx.logical_data_zeros((), np.int64) for _ in range(scalars + 1)]  # the last is of no loop
         nodes = rng.choice([range(0), range(3), range(7), range(7)])
-        emitter = Emitter(ctx, data, counters, rng.random() < 0.5, nodes)
+        emitter = Emitter(ctx, data, [ctx.logical_data(pair) for pair in my_pairs], counters, rng.random() < 0.5, nodes)
         graph, varied = None, True
         if way == "graph":
             graph = ctx.task_graph(f"program {seed}")
@@ -393,6 +460,13 @@ def run_program(seed):
                 used = {use.data.id for use in graph._recording.uses}
                 others = {data[i]: data[k] for i, k in enumerate(order) if data[i].core.id in used}
                 lent = {}
+                crossed = rng.random() < 0.3
+                if crossed:
+                    others |= {
+                        pair: other
+                        for pair, other in zip(emitter.pairs, reversed(emitter.pairs), strict=True)
+                        if pair.parts[0].core.id in used
+                    }
                 for i in rng.sample(range(arrays), rng.choice([0, 0, 1, 2])):
                     if data[i] in others:
                         lent[i] = model.arrays[order[i]].copy()
@@ -407,11 +481,12 @@ def run_program(seed):
                 emitter.scope(program)
             else:
                 emitter.do_with(model.factor, program)
-            before = model.arrays
+            before = model.arrays, model.pairs
             if graph is not None:
-                model.arrays = [lent.get(i, before[k]) for i, k in enumerate(order)]
+                model.arrays = [lent.get(i, model.arrays[k]) for i, k in enumerate(order)]
+                model.pairs = model.pairs[::-1] if crossed else model.pairs
             model.do(program)
-            model.arrays = before
+            model.arrays, model.pairs = before
             emitter.factor = model.factor = emitter.asked = model.asked = 1
             between = tree(rng, arrays, scalars, 0, frozenset(), host)
             emitter.do(between)
@@ -419,6 +494,10 @@ def run_program(seed):
             if rng.random() < 0.5:
                 i = rng.randrange(arrays)
                 assert data[i].numpy().tolist() == model.arrays[i].tolist(), (seed, way, devices, i, program)
+            if rng.random() < 0.2:
+                register_again(ctx, data, mine, model.arrays, rng)
+            if rng.random() < 0.1:
+                register_again(ctx, emitter.pairs, my_pairs, model.pairs, rng)
         for i, known in enumerate(model.arrays):
             assert data[i].numpy().tolist() == known.tolist(), (seed, way, devices, i, program)
         if model.total is not None and model.is_total_known:
@@ -431,6 +510,27 @@ def run_program(seed):
         assert home.tolist() == known.tolist(), (seed, way, devices, "lent", program)
     for i, known in enumerate(model.arrays):
         assert mine[i].tolist() == known.tolist(), (seed, way, devices, i, program)
+    for pair, known in zip(my_pairs, model.pairs, strict=True):
+        assert listed(pair) == listed(known), (seed, way, devices, "pair", program)
+
+
+def register_again(ctx, data, mine, known, rng):
+    """Drop a data, write to what the user has of it, and register that again, which recordings may still hold."""
+    i = rng.randrange(len(data))
+    data[i] = None
+    ctx.synchronize()
+    for part, content in zip(parts_of(mine[i]), parts_of(known[i]), strict=True):
+        assert part.tolist() == content.tolist(), ("home", i)
+        part[...] = content[...] = rng.randrange(MODULUS)
+    data[i] = ctx.logical_data(mine[i])
+
+
+def parts_of(value):
+    return value if isinstance(value, Pair) else (value,)
+
+
+def listed(pair):
+    return [part.tolist() for part in pair]
 
 
 STALL_S = 60  # a program takes some hundredths of that

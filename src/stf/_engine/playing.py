@@ -41,7 +41,8 @@ class Launch:
                 outcome: Outcome = item
                 self.failure = outcome.failed()
                 if self.failure is not None:
-                    self.outcome.skipped = True
+                    if self.outcome is not None:  # else that of the task is derived from its inputs
+                        self.outcome.skipped = True
                     break
         return self.failure
 
