@@ -362,6 +362,7 @@ def known_data(engine: Engine, registry: Registry, wanted: Entry):
                     handle = new_handle(data)
                     entry.handle = reference_to(handle)
                     release.adopt(engine, data)
+                    protect(engine, data)
                     return handle
     finally:
         engine.gate.leave()
@@ -378,7 +379,7 @@ def unprotected(engine: Engine, registry: Registry, memory):
     if memory.readonly:
         writeable = memory._replace(readonly=False)
         known = known_data(engine, registry, entry_of(cython.cast(tuple, writeable)))
-        if known is not None and isinstance(known.core.owner, Protected):
+        if known is not None and isinstance(known.core.protection, Protected):
             return writeable
     return memory
 
@@ -451,9 +452,6 @@ def new_data(
     owner = memory[OWNER]
     if data_place is not None or memory[ON_DEVICE]:
         place = place_of(context, engine, memory, data_place)
-    protection = None
-    if engine.validate and config.validate and not memory[ON_DEVICE] and owner.flags.writeable:
-        protection = Protected(owner)
     engine.enter()
     try:
         core: Data = engine.add_data(entry.layout, name, False)
@@ -467,7 +465,7 @@ def new_data(
     finally:
         engine.gate.leave()
     core.readonly = bool(readonly or memory[READONLY])
-    core.owner = owner if protection is None else protection
+    core.owner = owner
     engine.set_home(core, place, memory[ADDRESS] or EMPTY, owner)
     if before is not NOTHING:
         for last in before.values():
@@ -479,8 +477,8 @@ def new_data(
         return None
     core.write_back = write_back and not core.readonly
     core.span = entry
-    if protection is not None:
-        protection.begin()
+    if engine.validate:
+        protect(engine, core)
     return handle
 
 
@@ -513,21 +511,21 @@ def check_same(known, readonly, write_back):
     return known
 
 
+def protect(engine: Engine, data: Data):
+    """Make a registered array read-only: from now on its memory belongs to tasks (STF_VALIDATE)."""
+    if engine.validate and config.validate and isinstance(data.owner, np.ndarray) and data.owner.flags.writeable:
+        data.protection = Protected(data.owner)
+
+
 class Protected:
-    """Keeps a registered array, read-only for its user, until it is dropped (STF_VALIDATE).
+    """Keeps an array read-only for its user as long as this lives.
 
     Other arrays over the same memory stay as they are.
     """
 
     def __init__(self, array):
         self.array = array
-        self.active = False
-
-    def begin(self):
-        """Make the array read-only: from now on its memory belongs to tasks."""
-        self.active = True
-        self.array.flags.writeable = False
+        array.flags.writeable = False
 
     def __del__(self):
-        if self.active:
-            self.array.flags.writeable = True
+        self.array.flags.writeable = True

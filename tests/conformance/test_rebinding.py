@@ -249,6 +249,28 @@ def test_a_replayed_function_that_registers_an_array(ctx, lX, validate, monkeypa
         assert lX.numpy().tolist() == expected.tolist()
 
 
+def test_an_array_that_only_a_recording_holds_is_the_users_again(ctx_factory, monkeypatch):
+    """STF_VALIDATE=1 keeps it read-only as long as the data is the user's."""
+    monkeypatch.setattr(stf.config, "validate", True)
+    ctx, Y = ctx_factory(), np.arange(4.0)
+    lX, lY = ctx.logical_data_zeros(4), ctx.logical_data(Y)
+    with ctx.task_graph() as g:
+        add(lX, lY)
+        increment(lY)
+    for launch in range(1, 4):
+        assert not Y.flags.writeable
+        g.launch()
+        assert lX.numpy().tolist() == (launch * np.arange(4.0)).tolist()
+        del lY
+        ctx.synchronize()
+        assert Y.tolist() == (np.arange(4.0) + 1).tolist()
+        Y -= 1
+        lY = ctx.logical_data(Y)
+    assert lX.numpy().tolist() == (3 * np.arange(4.0)).tolist()
+    ctx.finalize()
+    assert Y.flags.writeable
+
+
 @stf.task
 def collect(total: stf.Accumulate[stf.reducer.sum], x: stf.Read):
     total += x

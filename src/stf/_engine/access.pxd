@@ -23,6 +23,7 @@ cdef class Data:
     cdef public Version version
     cdef public Replica home
     cdef public object owner
+    cdef public object protection
     cdef public int tiles
     cdef public int recorded  # how many living recordings use it
     cdef public bint is_dropped  # by the user, while they do

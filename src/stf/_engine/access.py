@@ -32,7 +32,7 @@ class Data:
 
     if not cython.compiled:
         readonly = released = is_dropped = private = False
-        home = owner = parent = log = span = None
+        home = owner = protection = parent = log = span = None
         tiles = recorded = mark = position = 0
 
     def label(self):

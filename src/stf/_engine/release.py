@@ -60,6 +60,7 @@ def release_now(engine: Engine, data: Data):
     """
     if data.recorded:
         data.is_dropped = True  # it goes with the recording
+        data.protection = None  # the array is the user's
         if data.home is not None and data.write_back and data not in engine.orphans:
             engine.orphans.append(data)
         return 0
@@ -142,7 +143,7 @@ def forget(engine: Engine, data: Data):
         last.update(version.readers)
     engine.coherency.drop_replicas(data)
     engine.coherency.data.pop(data.id, None)
-    data.owner = None
+    data.owner = data.protection = None
     if home is not None:
         home.data = None  # no cycle, which would be left to the garbage collector
     if data.span is not None:
