@@ -175,6 +175,25 @@ def test_executables_are_kept_up_to_a_budget(run, kept):
     run(body, KEPT=str(kept), STF_GRAPH_CACHE=str(kept * 25 * 4096))
 
 
+def test_a_context_that_ends_keeps_nothing_that_its_graphs_allocated(run):
+    """What a body allocates for a launch with other data goes with the executable graph, which CUDA has to let go."""
+
+    @run
+    def body():
+        @stf.task
+        def answer(x: stf.Write, y: stf.Read):
+            return y * 5 + 1  # two arrays of CuPy's
+
+        with stf.context(devices="cuda:0") as ctx:
+            lX, lY, lZ = (ctx.logical_data(np.zeros(4)) for _ in range(3))
+            g = ctx.task_graph()
+            with g:
+                answer(lX, lY)
+            g.launch({lX: lZ})
+            assert lZ.numpy().tolist() == [1] * 4
+        nothing_left()
+
+
 def test_kernels_and_copies_take_other_data(run):
     @run
     def body():

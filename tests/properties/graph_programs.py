@@ -5,6 +5,9 @@ arrays; the results are compared after each launch, and at the end with what was
 
     python tests/properties/graph_programs.py 0 1000        # run programs 0 … 999
     STF_TEST_DEVICES=cuda:0,1 python …                      # on GPUs
+    python tests/stress/run.py --recorded --count 50000     # over several processes
+
+On CUDA half of the programs of a process share one `stf.Resources`, and with it the executable graphs.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import sys
 from typing import NamedTuple
 
 import numpy as np
+from drivers import ON_CUDA, shared_resources
 
 import stf
 
@@ -435,7 +439,8 @@ def run_program(seed):
     host = rng.random() < 0.4
     way = rng.choice(["graph", "graph", "plain", "scope", "replay", "replay"])
     program = tree(rng, arrays, scalars, 3, frozenset(), host, rng.random() < 0.5)
-    with stf.context(devices=devices, use_graph=rng.random() < 0.3) as ctx:
+    resources = shared_resources() if ON_CUDA and rng.random() < 0.5 else None
+    with stf.context(devices=devices, use_graph=rng.random() < 0.3, resources=resources) as ctx:
         data = [ctx.logical_data(a) for a in mine]
         counters = [ctx.logical_data_zeros((), np.int64) for _ in range(scalars + 1)]  # the last is of no loop
         nodes = rng.choice([range(0), range(3), range(7), range(7)])

@@ -2,17 +2,21 @@
 
     python tests/stress/run.py --devices cuda:0 --count 100000 --processes 14
     python tests/stress/run.py --devices cpu --count 20000 --first 5000
+    python tests/stress/run.py --devices cuda:0 --recorded --count 50000 --processes 18
 
-Process k of P runs the programs first + k, first + k + P, …: each is its seed (tests/properties/programs.py). One that
-fails is told with its story and the command that runs it alone. Contexts on CUDA share one `stf.Resources` in each
-process, which must have given everything back when the process is done. Exits with 1 if anything failed.
+Process k of P runs the programs first + k, first + k + P, …: each is its seed (tests/properties/programs.py, or with
+--recorded graph_programs.py). One that fails is told with its story and the command that runs it alone; one that takes
+longer than `STALL_S` ends its process, which says where. Contexts on CUDA share one `stf.Resources` in each process,
+which must have given everything back when the process is done. Exits with 1 if anything failed.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import faulthandler
 import gc
+import importlib
 import json
 import os
 import subprocess
@@ -23,7 +27,8 @@ import warnings
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-PROGRAMS = HERE.parent / "properties" / "programs.py"
+PROPERTIES = HERE.parent / "properties"
+STALL_S = 100  # a program takes some hundredths of that
 MAX_TOLD = 5  # failures told at length
 MAX_FAILURES = 20  # of a process, which then gives up
 
@@ -49,8 +54,14 @@ def parsed():
     parser.add_argument("--first", type=int, default=0, help="seed of the first")
     parser.add_argument("--processes", type=int, default=max(len(os.sched_getaffinity(0)) - 2, 1))
     parser.add_argument("--seconds", type=float, default=0.0, help="stop after so long; 0: when all are done")
+    parser.add_argument("--recorded", action="store_true", help="programs that are recorded, as graphs")
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     return parser.parse_args()
+
+
+def module_of(options):
+    """The module of the programs."""
+    return "graph_programs" if options.recorded else "programs"
 
 
 # -- the parent --------------------------------------------------------------------------------------------------------
@@ -61,6 +72,8 @@ def serve(options, number, results):
     command = [sys.executable, "-X", "faulthandler", str(Path(__file__).resolve()), f"--worker={number}"]
     for name in ("devices", "count", "first", "processes", "seconds"):
         command.append(f"--{name}={getattr(options, name)}")
+    if options.recorded:
+        command.append("--recorded")
     path = os.pathsep.join([str(HERE.parents[1] / "src"), os.environ.get("PYTHONPATH", "")])
     environment = {"STF_CPU_WORKERS": "4"} | os.environ | {"PYTHONPATH": path, "STF_TEST_DEVICES": options.devices}
     child = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
@@ -77,20 +90,29 @@ def tell(options, results, seconds):
     ran = sum(result["ran"] for result in results)
     failed = [failure for result in results for failure in result["failed"]]
     broken = [(k, result) for k, result in enumerate(results) if result["status"] or result.get("left")]
+    alone = f"STF_TEST_DEVICES={options.devices} python {PROPERTIES / module_of(options)}.py"
     for seed, text in failed[:MAX_TOLD]:
-        print(f"--- program {seed} failed:\n{text}\n    STF_TEST_DEVICES={options.devices} python {PROGRAMS} {seed}")
+        print(f"--- program {seed} failed:\n{text}\n    {alone} {seed}")
     for seed, _ in failed[MAX_TOLD:]:
-        print(f"--- program {seed} failed: STF_TEST_DEVICES={options.devices} python {PROGRAMS} {seed}")
+        print(f"--- program {seed} failed: {alone} {seed}")
     for k, result in broken:
         what = f"left behind {result['left']}" if result.get("left") else f"exited with {result['status']}"
         print(f"--- process {k} {what}, after program {result['last']}")
     print(
-        f"{ran:,} of {options.count:,} programs on {options.devices} in {seconds:.1f} s ({ran / seconds:.0f}/s, "
-        f"{options.processes} processes): {len(failed)} failed, {len(broken)} processes broken; "
-        f"{sum(result.get('tasks', 0) for result in results):,} tasks, "
-        f"{sum(result.get('pairs', 0) for result in results):,} pairs ordered"
+        f"{ran:,} of {options.count:,} {'recorded ' if options.recorded else ''}programs on {options.devices} in "
+        f"{seconds:.1f} s ({ran / seconds:.0f}/s, {options.processes} processes): {len(failed)} failed, "
+        f"{len(broken)} processes broken"
+        + (
+            ""
+            if options.recorded
+            else f"; {total(results, 'tasks'):,} tasks, {total(results, 'pairs'):,} pairs ordered"
+        )
     )
     return 1 if failed or broken or not ran else 0
+
+
+def total(results, what):
+    return sum(result.get(what, 0) for result in results)
 
 
 # -- a process ---------------------------------------------------------------------------------------------------------
@@ -100,16 +122,17 @@ def work(options):
     """Run every P-th program; print how far it is now and then, and the sum at the end, as JSON."""
     warnings.filterwarnings("ignore", message=".*Peer access has been activated")
     warnings.filterwarnings("error", category=ResourceWarning)
-    sys.path[:0] = [str(PROGRAMS.parent), str(HERE.parent)]
+    sys.path[:0] = [str(PROPERTIES), str(HERE.parent)]
     import drivers
     import machine
-    from programs import run_program
 
+    run_program = importlib.import_module(module_of(options)).run_program
     result = {"ran": 0, "failed": [], "last": None, "left": ""}
     deadline = time.monotonic() + (options.seconds or 1e9)
     told = time.monotonic()
     for seed in range(options.first + options.worker, options.first + options.count, options.processes):
         result["last"] = seed
+        faulthandler.dump_traceback_later(STALL_S, exit=True)
         try:
             run_program(seed)
         except BaseException as error:
@@ -123,6 +146,7 @@ def work(options):
             told = now
         if now > deadline or len(result["failed"]) >= MAX_FAILURES:
             break
+    faulthandler.cancel_dump_traceback_later()
     result |= {"left": what_is_left(drivers), "tasks": machine.TOTALS["tasks"], "pairs": machine.TOTALS["pairs"]}
     print(json.dumps(result), flush=True)
     if result["failed"]:

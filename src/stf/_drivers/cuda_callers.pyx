@@ -28,6 +28,7 @@ from stf._drivers.cuda_streams cimport refresh
 from stf._drivers.cuda_work cimport extent, packed_strides
 from stf._drivers.queues cimport CALL, GRAPH, KEEP, Op, QueueDriver, Stream, make_op
 
+import gc
 import threading
 
 from stf._drivers.cuda_devices import current_ordinal
@@ -39,6 +40,23 @@ LAST_DEFAULT = 2  # CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are 1 and 2; 0 is 
 GRAPH_CACHE = 512 << 20  # bytes of executable graphs that wait for another graph
 
 unfinished = []  # of drivers that are closed: CUDA may yet write there
+
+
+cdef int forget_finished() except -1:
+    """Let go what graphs needed that are gone, of drivers that are closed."""
+    gone = [item for item in unfinished if isinstance(item, GraphKeep) and (<GraphKeep>item).gone[0]]
+    for item in gone:
+        unfinished.remove(item)
+    return 0
+
+
+def on_collection(phase, info):
+    """A collection of garbage takes that along."""
+    if phase == "stop" and unfinished:
+        forget_finished()
+
+
+gc.callbacks.append(on_collection)
 
 
 # -- a caller's stream, before there is a driver -------------------------------------------------------------------
@@ -333,8 +351,9 @@ cdef class CallersDriver(ReadbackDriver):
             for item in self.streams:  # all is done, and what was kept for it goes, with its graphs
                 if isinstance(item, DeviceStream) and not (<DeviceStream>item).captured:
                     (<DeviceStream>item).keeps.clear()
+            self.store.close()  # and what its executables needed
             self.sweep()
-            unfinished[:] = [item for item in unfinished if not isinstance(item, GraphKeep) or not (<GraphKeep>item).gone[0]]
+            forget_finished()
             unfinished.extend(self.graphs)
             self.stages += [item for item in unfinished if isinstance(item, Stage)]
             unfinished[:] = [item for item in unfinished if not isinstance(item, Stage)]
@@ -345,7 +364,6 @@ cdef class CallersDriver(ReadbackDriver):
                 else:
                     free_pinned((<Stage>item).store.pinned)
             pop(before)
-            self.store.close()
         return ReadbackDriver.close(self)
 
     cpdef object begin_capture(self, int device):
