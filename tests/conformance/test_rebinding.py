@@ -267,6 +267,7 @@ def test_an_array_that_only_a_recording_holds_is_the_users_again(ctx_factory, mo
         Y -= 1
         lY = ctx.logical_data(Y)
     assert lX.numpy().tolist() == (3 * np.arange(4.0)).tolist()
+    assert lY.numpy().tolist() == np.arange(4.0).tolist()
     ctx.finalize()
     assert Y.flags.writeable
 
