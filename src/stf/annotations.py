@@ -80,5 +80,9 @@ class Stream:
             raise PlaceError(f"a task at {self.place} has no CUDA stream; work on its arrays directly")
         return (0, int(self.handle))
 
+    def __int__(self) -> int:
+        """The stream's address, for libraries that take a number."""
+        return self.__cuda_stream__()[1]
+
     def __repr__(self) -> str:
         return f"<stream of a task at {self.place}>"

@@ -16,7 +16,7 @@ from stf._engine.failures import Failure, site_text
 from stf._engine.late import LateCall
 from stf._engine.values import are_same
 from stf.annotations import Stream
-from stf.closures import check_globals, injections
+from stf.closures import check_globals, injections, with_globals
 from stf.errors import CaptureError, TaskFailedError
 from stf.interop import adapters
 from stf.interop.current import Borrowed
@@ -150,7 +150,8 @@ def make_body(task: TaskCore, fn, args, written, kinds=None, late=None, origins=
     """The late body of an open task."""
     body: Body = Body.__new__(Body)
     body.adopt(task)
-    body.fn = fn
+    engine = cython.cast("Engine", task.engine)
+    body.fn = fn if engine.port.enqueues(task.where) else with_globals(fn)
     body.args = tuple(args)
     body.written = written
     body.kinds = kinds
@@ -161,12 +162,11 @@ def make_body(task: TaskCore, fn, args, written, kinds=None, late=None, origins=
     body.ignores = not written and task.kind == "host_launch"  # its result goes nowhere, as in C++
     if task.partials is not None:
         body.fresh = fresh_views(task)
-    engine = cython.cast("Engine", task.engine)
     if engine.scope is not None:
         body.data = [access.data_id for access in task.accesses]
         body.origins = origins
         body.targets = task.targets()
-    elif engine.validate:
+    elif engine.validate and not engine.root.captured:
         body.check = adapters.watch(task)
     return body
 
@@ -175,9 +175,9 @@ def submit_body(task: TaskCore, fn, extra, lib=None):
     """Submit `task` with a late body that calls `fn` on the task's arrays and `extra`."""
     task.bare = False
     if hasattr(fn, "__code__"):
-        check_globals(fn)
-    fn = snapshot(fn, task)
+        check_globals(fn, task)
     injected = injections(fn)
+    fn = snapshot(fn, task)
     engine = cython.cast("Engine", task.engine)
     try:
         begin_body(task)
@@ -512,5 +512,6 @@ def store_results(result, written, fn):
     results = result if isinstance(result, tuple) else (result,)
     if len(results) != len(written):
         raise ValueError(f"task '{name}' returned {len(results)} results for {len(written)} written parameters")
+    results = adapters.apart(results, written)
     for i, (value, target) in enumerate(zip(results, written, strict=True)):
         adapters.store(value, target, name, i)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dis
 import functools
 import types
+import weakref
 
 from stf._engine.access import Access, DataHandle
 from stf.errors import AccessError
@@ -25,8 +26,17 @@ def injections(fn):
     return tuple((name, kind) for name, kind in kinds if adapters.is_injected(kind))
 
 
+# -- what a function reads of its surroundings, as it is now -----------------------------------------------------------
+
+names: dict = {}  # by the id of a code object: a reference to that, and what it stores to and reads
+AROUND = ("__name__", "__package__", "__spec__", "__builtins__", "__file__")  # which Python looks for in globals
+
+
 def snapshot(fn, task):
-    """`fn` with its closure as it is now; data among it must be accesses of the task."""
+    """`fn` with its closure as it is now; data among it must be accesses of the task.
+
+    Functions in it are taken with theirs. A cell that one of them assigns to (``nonlocal``) stays what all share.
+    """
     scope = task.engine.scope
     if scope is not None:
         refuse_params(fn)
@@ -34,23 +44,155 @@ def snapshot(fn, task):
             refuse_reachable(fn)
     closure = getattr(fn, "__closure__", None)
     if closure is None:
-        return fn
+        return snapshot_of_partial(fn, task)
     if type(fn) is types.MethodType:
         return types.MethodType(snapshot(fn.__func__, task), fn.__self__)
-    cells = []
+    reaches = False
     for name, cell in zip(fn.__code__.co_freevars, closure, strict=True):
         try:
             content = cell.cell_contents
         except ValueError:
-            cells.append(cell)
             continue
         if is_data(content):
             reject_hidden_data(task, name, content)
-        cells.append(types.CellType(content))
-    copy = types.FunctionType(fn.__code__, fn.__globals__, fn.__name__, fn.__defaults__, tuple(cells))
+        reaches = reaches or is_copied(content)
+    return copied(fn, shared_cells(fn), {}) if reaches or stored_names(fn) else copied(fn, (), None)
+
+
+def snapshot_of_partial(fn, task):
+    """A partial function of a function as it is now; anything else is what it is."""
+    if type(fn) is not functools.partial:
+        return fn
+    inner = snapshot(fn.func, task)
+    return fn if inner is fn.func else functools.partial(inner, *fn.args, **fn.keywords)
+
+
+def is_copied(value):
+    """Whether what a cell holds is a function that is taken as it is now: one with a closure, and no attributes."""
+    return (
+        type(value) is types.FunctionType
+        and value.__closure__ is not None
+        and (not value.__dict__ or value.__dict__.keys() == {"__wrapped__"})
+    )
+
+
+def copied(fn, shared, known):
+    """A function with cells of its own, but for the `shared` ones, by id; `known` are the copies that there are."""
+    cells = [cell if id(cell) in shared else types.CellType() for cell in fn.__closure__]
+    copy = with_cells(fn, tuple(cells))
+    if known is not None:
+        known[id(fn)] = copy
+    for cell, mine in zip(fn.__closure__, cells, strict=True):
+        if cell is mine:
+            continue
+        try:
+            content = cell.cell_contents
+        except ValueError:
+            continue
+        if known is not None and is_copied(content):
+            content = known.get(id(content)) or copied(content, shared, known)
+        mine.cell_contents = content
+    return copy
+
+
+def with_cells(fn, cells, variables=None):
+    """The same function with other cells, and perhaps other globals."""
+    around = fn.__globals__ if variables is None else variables
+    copy = types.FunctionType(fn.__code__, around, fn.__name__, fn.__defaults__, cells)
     copy.__kwdefaults__ = fn.__kwdefaults__
     copy.__annotations__ = fn.__annotations__
+    if fn.__dict__:
+        copy.__dict__.update(fn.__dict__)
     return copy
+
+
+def shared_cells(fn):
+    """The ids of the cells that a function, or one that it reaches through cells, assigns to."""
+    shared, seen, left = set(), set(), [fn]
+    while left:
+        one = left.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        stored = stored_names(one)
+        for name, cell in zip(one.__code__.co_freevars, one.__closure__, strict=True):
+            if name in stored:
+                shared.add(id(cell))
+            try:
+                content = cell.cell_contents
+            except ValueError:
+                continue
+            if type(content) is types.FunctionType and content.__closure__ is not None:
+                left.append(content)
+    return shared
+
+
+class Variables(dict):
+    """Globals of a function, some of which are what they were; the others are looked up."""
+
+    def __init__(self, known, around):
+        super().__init__(known)
+        self.around = around
+
+    def __missing__(self, name):
+        return self.around[name]
+
+
+def with_globals(fn):
+    """`fn` with the global variables that it reads, and does not assign to, as they are now.
+
+    Modules, functions and classes under their own names are looked up when it runs, as ever.
+    """
+    if type(fn) is functools.partial:
+        inner = with_globals(fn.func)
+        return fn if inner is fn.func else functools.partial(inner, *fn.args, **fn.keywords)
+    if type(fn) is not types.FunctionType:
+        return fn
+    known = None
+    around = fn.__globals__
+    for name in names_in(fn.__code__)[2]:
+        if name not in around:
+            continue
+        value = around[name]
+        if type(value) is not types.ModuleType and getattr(value, "__name__", None) != name:
+            if known is None:
+                known = {one: around[one] for one in AROUND if one in around}
+            known[name] = value
+    return fn if known is None else with_cells(fn, fn.__closure__, Variables(known, around))
+
+
+def stored_names(fn):
+    """The variables of functions around it that a function assigns to."""
+    return names_in(fn.__code__)[1]
+
+
+def names_in(code):
+    """A weak reference to code; the cells it assigns to; the globals that it reads and does not assign to."""
+    known = names.get(id(code))
+    if known is None:
+        key = id(code)
+        known = names[key] = (weakref.ref(code, lambda _: names.pop(key, None)), *read_names(code))
+    return known
+
+
+def read_names(code):
+    """What code, and code in it, assigns to in cells, and only reads of globals."""
+    stored, read, assigned = set(), set(), set()
+    left = [code]
+    while left:
+        one = left.pop()
+        left += [constant for constant in one.co_consts if type(constant) is types.CodeType]
+        for instruction in dis.get_instructions(one):
+            if instruction.opname in ("STORE_DEREF", "DELETE_DEREF"):
+                stored.add(instruction.argval)
+            elif instruction.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
+                assigned.add(instruction.argval)
+            elif instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+                read.add(instruction.argval)
+    return stored.intersection(code.co_freevars), tuple(sorted(read - assigned))
+
+
+# -- mistakes ----------------------------------------------------------------------------------------------------------
 
 
 def refuse_params(fn):
@@ -75,6 +217,7 @@ def is_data(value):
 
 
 def reject_hidden_data(task, name, handle):
+    """Raise unless data that a body mentions are accesses of its task."""
     cores = [part.core for part in getattr(handle, "parts", (handle,))]
     for item in task.accesses:
         access: Access = item
@@ -83,13 +226,9 @@ def reject_hidden_data(task, name, handle):
     raise AccessError(f"task {task.label()} uses logical data '{name}' without an access; pass it")
 
 
-def check_globals(fn):
-    """Names of logical data that a body takes from its module: a mistake."""
+def check_globals(fn, task):
+    """Raise for logical data that a body takes from its module, unless they are accesses of its task."""
+    around = fn.__globals__
     for name in fn.__code__.co_names:
-        if is_data(fn.__globals__.get(name)) and loads_global(fn, name):
-            raise AccessError(f"task '{fn.__name__}' uses logical data '{name}' without an access; pass it")
-
-
-def loads_global(fn, name):
-    """Whether `name` is a variable there, and not just an attribute of the same name."""
-    return any(i.argval == name and i.opname in ("LOAD_GLOBAL", "LOAD_NAME") for i in dis.get_instructions(fn))
+        if is_data(around.get(name)) and name in names_in(fn.__code__)[2]:
+            reject_hidden_data(task, name, around[name])

@@ -193,9 +193,9 @@ class CompositeData:
             part.accept()
         return self
 
-    def empty_like(self, *, name: str | None = None) -> CompositeData:
+    def empty_like(self, *, name: str | None = None, symbol: str | None = None) -> CompositeData:
         """Return new data with parts of the same shapes and dtypes, with no content."""
-        name = name_of(name)
+        name = name_of(name, symbol)
         names = self.names_of_parts(name)
         parts = [part.empty_like(name=text) for part, text in zip(self.parts, names, strict=True)]
         return CompositeData(self.obj, parts, self.unflatten, name)

@@ -23,16 +23,16 @@ from stf.creation import Creation
 from stf.data import LogicalData
 from stf.devices import DeviceSpec, Resources
 from stf.drivers import cuda_current, cuda_place_of, devices_module, make_driver, stream_is_captured
-from stf.epochs import Epoch
+from stf.epochs import Epoch, await_launches
 from stf.errors import CaptureError, ContextClosedError, ContextMismatchError, PlaceError, TaskStateError
 from stf.filling import Filling
 from stf.foreign import ForeignPlace
 from stf.functions import TaskFunction
 from stf.graphs import Graphs, close_graphs
-from stf.host_launches import HostLaunch
+from stf.host_launches import HostLaunch, must_be_host
 from stf.interop import adapters
 from stf.interop.kernels import function_key
-from stf.kernels.launching import KernelTask
+from stf.kernels.chained import KernelTask
 from stf.loans import Lending
 from stf.observing import Observing, observes_times
 from stf.places import DataPlace, ExecPlace, Grid, as_exec_place
@@ -407,10 +407,11 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
         if others:
             raise TypeError(f"host_launch got unknown arguments: {', '.join(others)}")
         task = self.make_host_task(args, name or symbol, options.truth("uses_cuda", uses_cuda))
+        must_be_host(self, args)
         launch = HostLaunch(task, extra)
         return launch(fn) if fn is not None else launch
 
-    def cuda_kernel(self, *args: Any, name: str | None = None) -> KernelTask:
+    def cuda_kernel(self, *args: Any, name: str | None = None, symbol: str | None = None) -> KernelTask:
         """Return a task of kernel launches, as a with-block whose ``launch`` calls form a chain.
 
         Parameters
@@ -420,13 +421,15 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
         name : str, optional
             What pictures and messages call the task.
         """
-        task = self.make_task_at(args, options.name_of(name))
+        task = self.make_task_at(args, options.name_of(name, symbol))
         if task.where < 0:
             raise PlaceError("kernels of ctx.cuda_kernel run at one place, got a grid; use ctx.task(grid, ...).streams")
         task.find_site_outside()
         return KernelTask(task)
 
-    def submit_task(self, fn: Any, *args: Any, place: Any = None, name: str | None = None) -> None:
+    def submit_task(
+        self, fn: Any, *args: Any, place: Any = None, name: str | None = None, symbol: str | None = None
+    ) -> None:
         """Submit ``fn(*args)`` as a task, as calling ``stf.task(fn)`` would.
 
         Parameters
@@ -441,7 +444,8 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
             What pictures and messages call the task.
         """
         function = fn if isinstance(fn, TaskFunction) else TaskFunction(fn)
-        function = function.named(name) if name is not None else function
+        chosen = options.name_of(name, symbol)
+        function = function if chosen is None else function.named(chosen)
         function = function.on(place) if place is not None else function
         task = self.make_task_at((), None)
         task.find_site_outside()
@@ -528,6 +532,7 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
             if engine.epoch.scope is not None:
                 release.abandon_open_tasks(engine)
             engine.epoch.flush()
+        await_launches(engine.epoch)
         if self._graphs:
             close_graphs(self._graphs)
         while engine.scope is not None:

@@ -106,8 +106,13 @@ class LogicalData(Scalar, DataHandle):
         Raises
         ------
         ValueError
-            The data has no array of the user's to refresh.
+            The data has no array of the user's to refresh, or is a tile and shall not be refreshed: it is what it was
+            cut from that is.
         """
+        if not flag and self.core.parent is not None:
+            raise ValueError(
+                f"{self.core.describe()} is a tile: its content is part of {self.core.parent.describe()}; set it there"
+            )
         if flag and self.core.home is None:
             raise ValueError(
                 f"{self.core.describe()} was made from a shape; there is no array to write back to: register one with "
@@ -174,9 +179,12 @@ class LogicalData(Scalar, DataHandle):
         self.context.accept(self)
         return self
 
-    def empty_like(self, *, name: str | None = None) -> LogicalData:
-        """Return new data of the same shape, dtype and order, with no content."""
-        return self.context.empty_with_layout(self.core.layout.packed(), name)
+    def empty_like(self, *, name: str | None = None, symbol: str | None = None) -> LogicalData:
+        """Return new data of the same shape, dtype and order, with no content; of a token, a token."""
+        chosen = name_of(name, symbol)
+        if self.is_token:
+            return self.context.token(name=chosen)
+        return self.context.empty_with_layout(self.core.layout.packed(), chosen)
 
     def tiles(self, shape: int | Sequence[int]) -> Any:
         """Split the data into tiles.

@@ -199,6 +199,14 @@ class Epoch:
             time.sleep(STEP_S)
 
 
+def await_launches(epoch: Epoch | None) -> None:
+    """Wait for what other threads have begun to launch of what was gathered."""
+    while epoch is not None:
+        if epoch.launcher not in (0, threading.get_ident()) and epoch.lock.acquire(timeout=turns.PATIENCE_S):
+            epoch.lock.release()
+        epoch = epoch.around
+
+
 class GraphScope:
     """``with ctx.graph_scope():`` what is submitted inside becomes one graph, launched once, at the end."""
 

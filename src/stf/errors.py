@@ -113,6 +113,7 @@ class DriverError(Error, RuntimeError):
     """
 
     tasks: list[str]
+    _first: DriverError | None = None  # of an error that is told again and again
 
     def __init__(self, name: str, code: int, call: str, place: str, detail: str = "") -> None:
         tail = f": {detail}" if detail else ""
@@ -125,3 +126,25 @@ class DriverError(Error, RuntimeError):
         self.tasks += tasks
         shown = ", ".join(self.tasks[:MAX_ACCUSED]) + (", …" if len(self.tasks) > MAX_ACCUSED else "")
         self.args = (f"{str(self).partition(LOST)[0]}{LOST}{shown or 'no task known'}{UNNAMED}",)
+
+    def again(self) -> DriverError:
+        """Return a copy to be raised, whose traceback is that of this time."""
+        copy = _restored(*self.__reduce__()[1])
+        copy._first = self._first or self
+        return copy
+
+    def is_told_by(self, error: BaseException) -> bool:
+        """Whether an error is this one, or this one again."""
+        return error is self or getattr(error, "_first", None) is self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        state = {name: value for name, value in vars(self).items() if name != "_first"}
+        return _restored, (type(self), self.args, state | {"tasks": list(self.tasks)})
+
+
+def _restored(kind: type[DriverError], args: tuple[Any, ...], state: dict[str, Any]) -> DriverError:
+    """An error as it was, without what its constructor makes of its arguments."""
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error

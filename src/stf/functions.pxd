@@ -64,6 +64,7 @@ cdef class TaskFunction:
     cdef int accessed
     cdef list spare  # of arguments, for the next call
     cdef bint takes_task
+    cdef bint is_checked
     cdef list kinds
     cpdef int call(self, object context, Task task, list values, dict kwargs) except -1
     cdef tuple accesses_of(self, list values)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import inspect
 import pkgutil
 
@@ -68,8 +69,9 @@ class TaskFunction:
         self.kinds = None
         self.positional = self.takes_task = False
         self.accessed = 0
+        self.is_checked = False
         self.spare = None
-        self.closes = getattr(fn, "__closure__", None) is not None
+        self.closes = getattr(fn, "__closure__", None) is not None or isinstance(fn, functools.partial)
         if cython.compiled:
             self.vectorcall = cython.cast(vectorcallfunc, vectorcall)
 
@@ -113,6 +115,7 @@ class TaskFunction:
         copy.positional = self.positional
         copy.accessed = self.accessed
         copy.takes_task = self.takes_task
+        copy.is_checked = self.is_checked
         return copy
 
     def __call__(self, *args, **kwargs):
@@ -129,6 +132,8 @@ class TaskFunction:
         task.symbol = self.symbol
         task.in_graphs = self.in_graphs
         shapes = self.walk(task, values)
+        if not self.is_checked:
+            self.look_at_globals(task)
         self.adopt(task, context)
         fn = snapshot(self.fn, task) if self.closes else self.fn
         engine = cython.cast("Engine", task.engine)
@@ -347,14 +352,18 @@ class TaskFunction:
             task.where = owner.default_place()
         return 0
 
+    def look_at_globals(self, task):
+        """Look once whether the function takes data from its module."""
+        if hasattr(self.fn, "__code__"):
+            check_globals(self.fn, task)
+        self.is_checked = True
+
     # -- the signature -----------------------------------------------------------------------------------------
 
     def parse(self):
         """Read the access modes off the annotations, once."""
         fn = self.fn
         self.signature = inspect.signature(fn)
-        if hasattr(fn, "__code__"):
-            check_globals(fn)
         parameters = []
         passed = []
         kinds = []

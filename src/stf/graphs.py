@@ -51,7 +51,7 @@ class Graphs:
         """
         return GraphScope(self._as_context())
 
-    def task_graph(self, name: str | None = None) -> TaskGraph:
+    def task_graph(self, name: str | None = None, *, symbol: str | None = None) -> TaskGraph:
         """Return a graph to record once and launch many times.
 
         ``with g:`` records, and runs nothing; ``g.launch()`` runs it, ordered with all other tasks by its data.
@@ -62,7 +62,7 @@ class Graphs:
             What pictures and messages call its launches.
         """
         self._must_be_open()
-        return TaskGraph(cast("Context", self), "graph" if name is None else options.name_of(name) or "graph")
+        return TaskGraph(cast("Context", self), options.name_of(name, symbol) or "graph")
 
     def repeat(self, count: int) -> RepeatBlock:
         """Return a with-block whose tasks are recorded and run `count` times.
@@ -153,6 +153,8 @@ class TaskGraph(GraphCore):
             raise TaskStateError(f"graph '{self.name}' is recorded; its parameters are made before, or while, it is")
         self._must_not_be_closed()
         self._context._must_be_open()
+        if not isinstance(name, str):
+            raise TypeError(f"a parameter of a graph has a name, got {name!r}; g.launch(name=value) gives it a value")
         if name in self._params:
             raise ValueError(f"graph '{self.name}' has a parameter '{name}' already")
         param = self._params[name] = Param(name, default, weakref.ref(self))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stf._engine.access import Access
 from stf.bodies import submit_body
 from stf.errors import PlaceError
 from stf.options import name_of
@@ -33,3 +34,10 @@ class HostLaunch:
         """Name the task; return the builder."""
         self.task.symbol = name_of(symbol)
         return self
+
+
+def must_be_host(context, args):
+    """Raise if one of the arguments of ``host_launch`` is a place, and not the host's."""
+    for arg in args:
+        if not isinstance(arg, Access) and not hasattr(arg, "expand") and context.place_code_of_task(arg) != 0:
+            raise PlaceError(f"host_launch runs on the host, got {arg!r}; use ctx.task(place, ...) for a device")

@@ -17,11 +17,12 @@ cpdef enum:
     NUMBER = 2
     OBJECT = 3
     EQUAL = 4
+    CONTEXT = 5
 
 cdef class Entry:
     cdef public object key
     cdef readonly object context
-    cdef object kept
+    cdef public object kept
     cdef public int64_t calls
     cdef public GraphCore graph
     cdef public object result

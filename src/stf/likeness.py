@@ -18,7 +18,7 @@ if not cython.compiled:
     from stf._engine.values import is_same
     from stf.interop.adapters import active_places
 
-    DATA, SEVERAL, NUMBER, OBJECT, EQUAL = 0, 1, 2, 3, 4  # by what a value is known again
+    DATA, SEVERAL, NUMBER, OBJECT, EQUAL, CONTEXT = 0, 1, 2, 3, 4, 5  # by what a value is known again
 
 
 settings: dict = config.__dict__
@@ -29,13 +29,13 @@ settings: dict = config.__dict__
 class Entry:
     """What is known of the calls with one signature.
 
-    It keeps the values that the signature knows by their identity, and no context alive.
+    It keeps no context alive, and, once there is a recording, what was given to that: kernels may work on it.
     """
 
-    def __init__(self, key, context, kept, calls):
+    def __init__(self, key, context, calls):
         self.key = key
         self.context = weakref.ref(context)
-        self.kept = kept
+        self.kept = None
         self.calls = calls
         self.graph = None
         self.result = None
@@ -48,8 +48,8 @@ class Entry:
 class Likeness:
     """What the positional arguments of a call must be, and what its function closes over.
 
-    That is data, or lists of data; numbers that are parameters; and other values: the same objects, or equal
-    numbers and strings.
+    That is data, or lists of data; their context; numbers that are parameters; and other values: the same objects, or
+    equal numbers and strings.
     """
 
     def __init__(self, entry, context, values, numbers, cells):
@@ -79,6 +79,9 @@ class Likeness:
                 if numbers is None:
                     numbers = self.numbers.copy()
                 numbers[mark[2]] = args[i]
+            elif kind == CONTEXT:
+                if args[i] is not context:
+                    return None
             elif not is_like(args[i], kind, mark[1]):
                 return None
         for i in range(len(self.cells)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -143,6 +144,15 @@ class Frozen:
         self.active = True
         self.users: dict[int, Any] = {}  # callers' streams that work on it, by address
 
+    def __del__(self) -> None:
+        if getattr(self, "active", False) and not self.context._finished:
+            warnings.warn(
+                f"{self.data!r} was frozen, and what can unfreeze it is gone: no task will write to it; keep what "
+                "ctx.freeze returns, and call its unfreeze()",
+                ResourceWarning,
+                stacklevel=2,
+            )
+
     def get(self, data_place: Any = None, stream: Any = None) -> Any:
         """Return the array at a data place (that of the freeze by default), valid for work after this call.
 
@@ -185,6 +195,9 @@ class FrozenParts(Frozen):
         first = next(iter(parts.values()))
         super().__init__(first.context, data, first.mode, first.place)
         self.parts = parts
+
+    def __del__(self) -> None:
+        """Its parts say it."""
 
     def get(self, data_place: Any = None, stream: Any = None) -> Any:
         """Return the object, made of the arrays at a data place; see `Frozen.get`."""

@@ -230,10 +230,20 @@ class Observing:
     def _write_pictures(self) -> None:
         if self._dot is not None and config.dot_file:
             try:
-                with open(config.dot_file, "w", encoding="utf-8") as file:
+                with open(next_file(config.dot_file), "w", encoding="utf-8") as file:
                     file.write(self.dot())
             except OSError as error:  # a picture must not hide what the program has to say
                 log.error("the task graph could not be written: %s", error)
+
+
+written: dict[str, int] = {}  # pictures of this process, by the file that is asked for
+
+
+def next_file(asked: str) -> str:
+    """The file for a picture: graph.dot for that of the first context, graph-2.dot for the second, and so on."""
+    number = written[asked] = written.get(asked, 0) + 1
+    path = Path(asked)
+    return asked if number == 1 else str(path.with_name(f"{path.stem}-{number}{path.suffix}"))
 
 
 def observes_times(observe: str | bool) -> bool:

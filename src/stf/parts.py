@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator, Mapping
+import copy
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from stf.interop import adapters
@@ -42,8 +42,16 @@ def rebuild(values: Iterator[Any], shape: Any) -> Any:
     if kind == "dict":
         return dict(zip(what, items, strict=True))
     if kind == "dataclass":
-        return dataclasses.replace(what[0], **dict(zip(what[1], items, strict=True)))
+        return with_fields(what[0], zip(what[1], items, strict=True))
     return adapters.object_array(items, what)
+
+
+def with_fields(value: Any, items: Iterable[tuple[str, Any]]) -> Any:
+    """A copy of a dataclass with other fields; it is not initialized again, and may be frozen."""
+    found = copy.copy(value)
+    for name, item in items:
+        object.__setattr__(found, name, item)
+    return found
 
 
 def leaves(shape: Any) -> int:

@@ -12,13 +12,13 @@ from typing import Any
 
 from stf import config, options, sameness
 from stf._engine import release
-from stf._engine.turns import TurnError
+from stf._engine.turns import TurnError, must_not_end
 from stf.containers import is_container
 from stf.errors import CaptureError, ContextClosedError, GraphClosedError, OutOfMemoryError, TaskStateError
 from stf.graphs import TaskGraph
-from stf.likeness import NUMBER, OBJECT, SEVERAL, Entry, Likeness, ReplayCore, mark_of
+from stf.likeness import CONTEXT, NUMBER, OBJECT, SEVERAL, Entry, Likeness, ReplayCore, mark_of
 from stf.params import Param, ValueNeededError, refuse_reachable
-from stf.signatures import Numbers, Part, Signature, data_in, differences, key_of
+from stf.signatures import Itself, Numbers, Part, Signature, data_in, differences, key_of
 from stf.variables import Variable, is_function, variables_of
 
 __all__ = ["ReplayFunction", "replay"]
@@ -148,6 +148,9 @@ class ReplayFunction(ReplayCore):
         try:
             graph.launch(**given_in(entry.key, bound.arguments))
         except GraphClosedError:
+            context._must_be_open()
+            if context.engine.ending:
+                must_not_end(context.engine)
             if self._entries.get(entry.key) is entry:
                 raise
             return self._call_whole(bound.args, bound.kwargs)  # another thread has given it up meanwhile
@@ -180,7 +183,7 @@ class ReplayFunction(ReplayCore):
         values, numbers, params = [], {}, params_of(entry.key)
         for position, (name, value) in enumerate(arguments.items()):
             is_param = name in params
-            mark = (NUMBER, type(value)) if is_param else mark_of(value)
+            mark = (NUMBER, type(value)) if is_param else (CONTEXT, None) if value is context else mark_of(value)
             if mark is None:
                 return
             if position < given:
@@ -217,7 +220,7 @@ class ReplayFunction(ReplayCore):
         parts += [self._numbers.part_of(name, value) for name, value in arguments.items()]
         for variable in self._variables(arguments):
             content = variable.content
-            key = key_of(content) if self._is_compared(variable, content) else (type(content), id(content))
+            key = key_of(content) if self._is_compared(variable, content) else (type(content), Itself(content))
             parts.append(Part(cell_name(variable), *key))
         return tuple(parts)
 
@@ -243,7 +246,7 @@ class ReplayFunction(ReplayCore):
                 entry = None
             if entry is None:
                 self._forget_finalized()
-                entry = self._entries[key] = self._new_entry(key, context, arguments)
+                entry = self._entries[key] = self._new_entry(key, context)
             else:
                 self._use(entry)
             self._note_key(key)
@@ -257,11 +260,8 @@ class ReplayFunction(ReplayCore):
         self._entries.pop(entry.key, None)
         self._entries[entry.key] = entry
 
-    def _new_entry(self, key: Signature, context: Any, arguments: dict[str, Any]) -> Entry:
+    def _new_entry(self, key: Signature, context: Any) -> Entry:
         """What is known of calls whose signature is new; those that it covers count as earlier ones."""
-        values = [value for value in arguments.values() if not self._holds_data(value)]
-        contents = [variable.content for variable in self._variables(arguments)]
-        cells = [content for content in contents if not self._holds_data(content)]
         calls = sum(known.calls for known in self._entries.values() if covers(key, known.key))
         self._new += 1
         if self._new == KNOWN + 1 and not self._recordings:
@@ -272,7 +272,7 @@ class ReplayFunction(ReplayCore):
                 self._new,
                 differences(self._last_key, key),
             )
-        return Entry(key, context, values + cells, calls)
+        return Entry(key, context, calls)
 
     def _given_up_for(self, used: Entry) -> list[TaskGraph]:
         """Forget what was used the longest ago, where there is too much; return the graphs of that."""
@@ -326,6 +326,11 @@ class ReplayFunction(ReplayCore):
         if entry.graph is None or context is None or context.engine is not engine:
             return False
         return any(use.data is data for use in entry.graph._recording.uses)
+
+    def _kept_of(self, context: Any, arguments: dict[str, Any]) -> list[Any]:
+        """What kernels of a recording may work on besides data."""
+        contents = [variable.content for variable in self._variables(arguments)]
+        return [value for value in (*arguments.values(), *contents) if value is not context and not self._holds_data(value)]
 
     @staticmethod
     def _holds_data(value: Any) -> bool:
@@ -394,6 +399,7 @@ class ReplayFunction(ReplayCore):
             if mine:
                 self._recordings += 1
                 entry.graph, entry.result, entry.first_data = graph, result, first_data
+                entry.kept = self._kept_of(context, bound.arguments)
                 entry.reason = f"recorded: {graph.nodes} nodes"
                 others = [known for known in self._entries.values() if known is not entry]
                 covered = [known for known in others if covers(entry.key, known.key)]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import array
 import collections
 import numbers
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from stf._engine.values import PLAIN
 from stf.containers import is_container, is_plain_container, items_of, named_items
 from stf.params import Param
 
-__all__ = ["Numbers", "Part", "Signature", "data_in", "differences", "key_of"]
+__all__ = ["Itself", "Numbers", "Part", "Signature", "data_in", "differences", "key_of"]
 
 ENOUGH = 3  # values of a number, and it is a parameter
 COMPARED = 1 << 20  # bytes of an array of NumPy's up to which its content counts, and not just which one it is
@@ -43,6 +44,28 @@ class Part(NamedTuple):
 
 
 Signature = tuple[Part, ...]
+
+
+class Itself:
+    """Which object it is. One that comes later at the same address is another one, and it is kept alive only if it must be."""
+
+    __slots__ = ("_hash", "_reference")
+
+    def __init__(self, value: Any) -> None:
+        self._hash = id(value)
+        try:
+            self._reference: Callable[[], Any] = weakref.ref(value)
+        except TypeError:
+            self._reference = lambda: value
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Itself):
+            return NotImplemented
+        mine = self._reference()
+        return mine is not None and mine is other._reference()
+
+    def __hash__(self) -> int:
+        return self._hash
 
 
 class Numbers:
@@ -110,6 +133,8 @@ def key_of(value: Any, around: tuple[int, ...] = ()) -> tuple[Any, Any]:
         return kind, repr(value)  # zeros may differ in their signs, and a NaN is itself
     if isinstance(value, (np.datetime64, np.timedelta64)):
         return kind, (value.dtype.str, value.tobytes())  # equal in other units, it is computed with in those
+    if kind is slice:
+        return kind, (key_of(value.start), key_of(value.stop), key_of(value.step))
     if is_container(value):
         if id(value) in around:
             return kind, around.index(id(value))
@@ -117,8 +142,10 @@ def key_of(value: Any, around: tuple[int, ...] = ()) -> tuple[Any, Any]:
     try:
         hash(value)
     except (TypeError, ValueError):  # such as a memoryview that may be written
-        return kind, id(value)
-    return kind, id(value) if hasattr(value, "__dlpack__") else value  # of which == is an array
+        return kind, Itself(value)
+    if kind.__hash__ is object.__hash__ or hasattr(value, "__dlpack__"):  # of which == is an array
+        return kind, Itself(value)
+    return kind, value
 
 
 def content_of(value: Any, around: tuple[int, ...]) -> Any:
@@ -127,8 +154,8 @@ def content_of(value: Any, around: tuple[int, ...]) -> Any:
         if value.dtype == object:
             return value.shape, tuple(key_of(item, around) for item in value.ravel())
         if value.nbytes > COMPARED:
-            return id(value)
-        return id(value), value.dtype.str, value.shape, value.strides, value.tobytes()
+            return Itself(value)
+        return Itself(value), value.dtype.str, value.shape, value.strides, value.tobytes()
     if isinstance(value, array.array):
         found: Any = value.typecode, value.tobytes()
     elif isinstance(value, bytearray):
@@ -145,7 +172,7 @@ def content_of(value: Any, around: tuple[int, ...]) -> Any:
         found = value.maxlen, found
     if is_plain_container(value):
         return found
-    return id(value), found, tuple([(name, key_of(item, around)) for name, item in named_items(value)])
+    return Itself(value), found, tuple([(name, key_of(item, around)) for name, item in named_items(value)])
 
 
 def data_in(values: Iterable[Any], around: tuple[int, ...] = ()) -> Iterator[Any]:

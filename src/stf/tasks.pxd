@@ -7,7 +7,7 @@ from stf._engine.task cimport ENDED, NEW, OPEN, TaskCore, stf_call_site_outside
 
 from stf.interop.current cimport Borrowed, borrow
 from stf.bodies cimport end_recorded, give_back, submit_body
-from stf.views cimport fresh_views, must_reach, values_of, view_of, without_tokens
+from stf.views cimport fresh_views, must_reach, stream_of, values_of, view_of, without_tokens
 
 cdef object TOKEN
 cdef str FOLDER
@@ -17,6 +17,7 @@ cdef class ContextCore:
     cdef readonly Engine engine
     cdef public int default_code
     cdef object ordinal_of_current  # asks for this thread's current device, where that matters; or None
+    cdef dict streams  # objects of streams, by address
     cdef dict codes  # of the context's devices, by their ordinals
     cdef object __weakref__
     cdef int default_place(self) except -1

@@ -21,7 +21,6 @@ from stf._engine.access import Access, DataHandle
 from stf._engine.failures import Failure
 from stf._engine.submit import Engine
 from stf._engine.task import TaskCore
-from stf.annotations import Stream
 from stf.errors import PlaceError, TaskStateError
 from stf.interop import adapters
 from stf.interop.current import Borrowed, without_grad
@@ -31,14 +30,13 @@ from stf.options import name_of, refuse_name
 if not cython.compiled:
     from stf.bodies import end_recorded, give_back, submit_body
     from stf.interop.current import borrow
-    from stf.views import fresh_views, must_reach, values_of, view_of, without_tokens
+    from stf.views import fresh_views, must_reach, stream_of, values_of, view_of, without_tokens
 
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
     NEW, OPEN, ENDED = 0, 1, 2
 
 FOLDER = os.path.dirname(__file__) + os.sep  # code there submits no tasks of its own
 TOKEN: object = adapters.TOKEN
-STREAM_OF: object = Stream.__new__  # without a call of Python's
 active_places: list = adapters.active_places
 
 
@@ -81,6 +79,7 @@ class ContextCore:
         """Give the context its engine, and say what its default place is."""
         self.engine, self.default_code = engine, default_code
         self.ordinal_of_current, self.codes = ordinal_of_current, codes
+        self.streams = {}
 
     def default_place(self):
         """The place of a task outside of any ``with place``: the current device, if there are several, or the first."""
@@ -252,7 +251,7 @@ class Task(TaskCore):
             if self.partials is not None:
                 for op, partial in fresh_views(self):
                     op.fill(partial)
-            if engine.validate and engine.scope is None:  # what is recorded runs later
+            if engine.validate and engine.scope is None and not engine.root.captured:  # else it runs later
                 self.restore = adapters.watch(self)
         except BaseException:
             if self.borrowed is not None:
@@ -573,10 +572,8 @@ class Task(TaskCore):
     def stream(self):
         """The stream that the task's work goes to."""
         engine = cython.cast(Engine, self.engine)
-        stream = STREAM_OF(Stream)
-        stream.place = engine.place_names[self.where]
-        stream.handle = engine.port.stream(self.slot) if self.state == OPEN else None
-        return stream
+        handle = engine.port.stream(self.slot) if self.state == OPEN else None
+        return stream_of(cython.cast(ContextCore, self.context).streams, engine.place_names[self.where], handle)
 
     def get_stream(self):
         """Return `stream`."""

@@ -8,6 +8,7 @@ except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
 from stf._engine.access import Access
+from stf.annotations import Stream
 from stf.errors import PlaceError
 from stf.interop import adapters
 from stf.parts import Parts
@@ -16,6 +17,14 @@ TOKEN: object = adapters.TOKEN
 
 if not cython.compiled:
     READ = 1
+
+
+def stream_of(streams, place, handle):
+    """The object of a stream at a place, made once: `streams` are those that there are, by address."""
+    stream = streams.get(handle)
+    if stream is None or stream.place is not place:
+        stream = streams[handle] = Stream(place, handle)
+    return stream
 
 
 def fresh_views(task: TaskCore):

@@ -45,7 +45,7 @@ class Waiting:
         for part in parts:
             self._check_mine(part)
         self._must_be_outside("wait", False)  # what is gathered is launched when the task begins
-        if self.on_cuda and arrays in cuda_arrays.LIBRARIES and not whole:
+        if self.on_cuda and arrays in cuda_arrays.LIBRARIES and not (whole or self.engine.root.captured):
             return self._copy_on_device(parts[0], data_place, arrays)
         if data_place is not None:
             self.data_place_code(data_place)

@@ -39,6 +39,40 @@ def test_results_are_stored_in_order(vec):
     assert (y.numpy()[0], z.numpy()[0]) == (2, 10)
 
 
+@pytest.mark.parametrize("where", ["device", "host"])
+def test_results_may_be_other_arrays_of_the_task(ctx, vec, where):
+    """They are what the tuple held when the body returned."""
+
+    @stf.task
+    def swap(a: stf.ReadWrite, b: stf.ReadWrite):
+        return b, a
+
+    @stf.task
+    def shift(now: stf.ReadWrite, before: stf.ReadWrite, new: stf.Read):
+        return new, now
+
+    @stf.task
+    def fibonacci(now: stf.ReadWrite, before: stf.ReadWrite):
+        return now + before, now
+
+    @stf.task
+    def backwards(a: stf.ReadWrite, b: stf.ReadWrite):
+        return b[::-1], a[::-1]
+
+    place = ctx.devices[0] if where == "device" else stf.exec_place.host()
+    a, b = (ctx.logical_data(np.arange(3.0) + 10 * k) for k in range(2))
+    swap.on(place)(a, b)
+    assert (a.numpy().tolist(), b.numpy().tolist()) == ([10, 11, 12], [0, 1, 2])
+    backwards.on(place)(a, b)
+    assert (a.numpy().tolist(), b.numpy().tolist()) == ([2, 1, 0], [12, 11, 10])
+    shift.on(place)(a, b, vec(7))
+    assert (a.numpy().tolist(), b.numpy().tolist()) == ([7] * 3, [2, 1, 0])
+    now, before = vec(1), vec(1)
+    for _ in range(4):
+        fibonacci.on(place)(now, before)
+    assert (now.numpy()[0], before.numpy()[0]) == (8, 5)
+
+
 def test_a_single_result_and_the_buffer_itself(vec):
     @stf.task
     def fresh(x: stf.ReadWrite):
@@ -141,24 +175,7 @@ def test_a_result_for_what_is_no_array_is_an_error(ctx, vec):
     assert x.accept().numpy().tolist() == [1] * 3
 
 
-# -- closures --------------------------------------------------------------------------------------------------------
-
-
-def test_closures_are_snapshotted_at_submission(ctx, vec):
-    gate = threading.Event()
-    x, y = vec(0), vec(0)
-    for k in range(5):
-
-        @stf.task
-        def f(x: stf.ReadWrite):
-            assert gate.wait(30)
-            x += 10**k
-
-        f.on(queued(ctx))(x)
-        ctx.task(queued(ctx), y.rw())(lambda y: (gate.wait(30), y.__iadd__(10**k), None)[-1])
-    k = 100
-    gate.set()
-    assert x.numpy()[0] == y.numpy()[0] == 11111 and k == 100
+# -- callables, and data that nobody declared -------------------------------------------------------------------------
 
 
 def test_methods_partials_and_callables_are_bodies(ctx, vec):

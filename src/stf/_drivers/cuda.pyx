@@ -126,7 +126,7 @@ cdef class CudaDriver(QueueDriver):
         elif lane.head is not None or lane.busy:
             QueueDriver.stream_enter(self, stream)  # until what it waits for on the host is there
         if self.lost is not None:
-            raise self.lost
+            raise self.lost.again()
         return 0
 
     cdef int enter_host(self, HostStream lane) except -1:
@@ -183,7 +183,7 @@ cdef class CudaDriver(QueueDriver):
     cpdef int record_on(self, int stream, int64_t sequence, int64_t pointer) except -1:
         cdef DeviceStream lane = <DeviceStream>self.streams[stream]
         if self.lost is not None:
-            raise self.lost
+            raise self.lost.again()
         before = push(lane.context)  # whose default stream is meant
         try:
             self.mark(lane, sequence, <cu.CUstream><uintptr_t>pointer)
@@ -253,7 +253,7 @@ cdef class CudaDriver(QueueDriver):
         cdef int uses = lane.uses
         self.ask(lane, sequence)
         self.flush()
-        if sequence <= lane.done or self.lost is not None:
+        if uses != lane.uses or sequence <= lane.done or self.lost is not None:
             return 0
         self.note(block_on(lane, sequence), "cuEventSynchronize", lane.device)
         if uses != lane.uses:
@@ -343,7 +343,7 @@ cdef class CudaDriver(QueueDriver):
         return True
 
     cpdef object fault(self):
-        return self.lost
+        return None if self.lost is None else self.lost.again()
 
     cpdef int drain(self, int stream) except -1:
         return self.drain_stream(<DeviceStream>self.streams[stream])
@@ -381,7 +381,7 @@ cdef class CudaDriver(QueueDriver):
     cpdef int copy(self, int stream, int64_t target, tuple target_strides, int64_t source, tuple source_strides, tuple shape, int64_t itemsize, object keep) except -1:
         cdef Stream lane = <Stream>self.streams[stream]
         if self.lost is not None:
-            raise self.lost
+            raise self.lost.again()
         if lane.device >= 0 and self.is_ready(<DeviceStream>lane):
             return self.issue_copy(<DeviceStream>lane, target, target_strides, source, source_strides, shape, itemsize, keep)
         return self.queue(lane, COPY, (target, target_strides, source, source_strides, shape, itemsize, keep))
@@ -406,7 +406,7 @@ cdef class CudaDriver(QueueDriver):
         cdef Stream lane = <Stream>self.streams[stream]
         plan = plan_fill(shape, strides, pattern, (target & -target) & 7)
         if self.lost is not None:
-            raise self.lost
+            raise self.lost.again()
         if plan is None or lane.device < 0:  # where a body on the host, which runs, can have it done
             return False
         if self.is_ready(<DeviceStream>lane):
@@ -482,7 +482,7 @@ cdef class CudaDriver(QueueDriver):
     cdef int launch_on(self, DeviceStream lane, int64_t function, int gx, int gy, int gz, int bx, int by, int bz, int shared, int64_t block, int nbytes) except -1:
         cdef Submission* place
         if self.lost is not None:
-            raise self.lost
+            raise self.lost.again()
         if not (lane.captured or lane.foreign) and self.submitter.takes_launch(function, gy, gz, bx, by, bz, shared, nbytes):
             place = self.submitter.slot()
             place.kind, place.nbytes, place.context, place.stream = LAUNCH_KERNEL, nbytes, lane.context, lane.handle
@@ -523,7 +523,7 @@ cdef class CudaDriver(QueueDriver):
         cdef bint is_plain = device == MANAGED or (device < 0 and not self.has_host_pool)
         cdef bint at_once = lane.device < 0 or lane.head is not None or lane.busy or lane.device != device
         if self.lost is not None:
-            raise self.lost
+            raise self.lost.again()
         if device >= 0 and self.capacity[device + 1] and self.used[device + 1] + nbytes > self.capacity[device + 1]:
             raise MemoryError(f"{nbytes} bytes asked, {self.capacity[device + 1] - self.used[device + 1]} free")
         pool = gpu.pool if device >= 0 else self.host_pool
@@ -568,7 +568,7 @@ cdef class CudaDriver(QueueDriver):
         cdef cu.CUresult code
         self.used[max(<int>what[0], -1) + 1] -= what[2]
         self.live_allocations -= 1
-        if self.lost is not None:
+        if self.lost is not None and (self.closed or is_sticky(<cu.CUresult><int>self.lost.code)):
             return 0
         if <int>what[0] == MANAGED or (<int>what[0] < 0 and not self.has_host_pool):
             code = free_unpooled(<Device>self.devices[0], <int>what[0] == MANAGED, address, stream)
@@ -607,8 +607,8 @@ cdef class CudaDriver(QueueDriver):
         if code != cu.CUDA_SUCCESS:
             error = error_of(code, call, self.where(device))
             if is_sticky(code):
-                error = self.lost = self.lost or told(self.loss_watchers, error, device)
-            raise error
+                self.lost = self.lost or told(self.loss_watchers, error, device)
+            raise self.lost.again() if is_sticky(code) else error
         return 0
 
     cdef int note(self, cu.CUresult code, str call, int device) except -1:

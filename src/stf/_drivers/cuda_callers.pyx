@@ -19,7 +19,7 @@ from stf._drivers.cuda_submitter cimport LAUNCH_GRAPH
 from stf._drivers.cuda_devices cimport FAR, Device, check, is_capturing, pop, push, refuse_capture, told
 from stf._drivers.cuda_stages cimport STAGE_BYTES, Stage, StageHold, Store, copy_in, copy_out
 from stf._drivers.cuda_gil cimport call, host_nodes
-from stf._drivers.cuda_host_nodes cimport GraphKeep, HostMemory, add_host_node, forget_gone, keep_in_graph
+from stf._drivers.cuda_host_nodes cimport GraphKeep, HostMemory, add_host_node, forget_finished, forget_gone, keep_in_graph
 from stf._drivers.cuda_memory cimport free_pinned, is_cudas
 from stf._drivers.cuda_places cimport adopt_stream, make_stream
 from stf._drivers.cuda_readback cimport ReadbackDriver
@@ -28,35 +28,16 @@ from stf._drivers.cuda_streams cimport refresh
 from stf._drivers.cuda_work cimport extent, packed_strides
 from stf._drivers.queues cimport CALL, GRAPH, KEEP, Op, QueueDriver, Stream, make_op
 
-import gc
 import threading
 
 from stf._drivers.cuda_devices import current_ordinal
 from stf._drivers.cuda_graphs import Capture, Condition, last_node
 from stf._drivers.base import Registered
+from stf._drivers.cuda_host_nodes import unfinished
 from stf.errors import CaptureError, DriverError
 
 LAST_DEFAULT = 2  # CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are 1 and 2; 0 is the default stream too
 GRAPH_CACHE = 512 << 20  # bytes of executable graphs that wait for another graph
-
-unfinished = []  # of drivers that are closed: CUDA may yet write there
-
-
-cdef int forget_finished() except -1:
-    """Let go what graphs needed that are gone, of drivers that are closed."""
-    gone = [item for item in unfinished if isinstance(item, GraphKeep) and (<GraphKeep>item).gone[0]]
-    for item in gone:
-        unfinished.remove(item)
-    return 0
-
-
-def on_collection(phase, info):
-    """A collection of garbage takes that along."""
-    if phase == "stop" and unfinished:
-        forget_finished()
-
-
-gc.callbacks.append(on_collection)
 
 
 # -- a caller's stream, before there is a driver -------------------------------------------------------------------
@@ -241,7 +222,7 @@ cdef class CallersDriver(ReadbackDriver):
         """What CUDA was given later than it was asked for did not work, and is missing: all is lost."""
         if self.lost is None and isinstance(error, DriverError):
             self.lost = told(self.loss_watchers, error, stream.device)
-        elif error is not self.lost:
+        elif self.lost is None or not self.lost.is_told_by(error):
             QueueDriver.failed(self, stream, error)
         return 0
 
@@ -251,7 +232,7 @@ cdef class CallersDriver(ReadbackDriver):
         cdef list changes = what[1]
         try:
             if self.lost is not None:
-                raise self.lost
+                raise self.lost.again()
             self.flush()
             if changes is not None:
                 graph.renew(changes)
@@ -271,7 +252,7 @@ cdef class CallersDriver(ReadbackDriver):
 
     cpdef object look(self):
         self.sweep()
-        return None if self.closed and self.lost.code == cu.CUDA_ERROR_DEINITIALIZED else self.lost
+        return None if self.closed and self.lost.code == cu.CUDA_ERROR_DEINITIALIZED else self.lost.again()
 
     cdef int sweep(self) except -1:
         """Look at what went back: streams that have ended by now, captures that are over, graphs that are gone."""
@@ -374,7 +355,7 @@ cdef class CallersDriver(ReadbackDriver):
         cdef DeviceStream lane = <DeviceStream>self.streams[stream]
         cdef Captured graph = captured
         if self.lost is not None:
-            raise self.lost
+            raise self.lost.again()
         if self.defers(stream, graph):
             return self.queue_captured(stream, graph, None)
         if self.late and graph.early is not None:
@@ -398,7 +379,7 @@ cdef class CallersDriver(ReadbackDriver):
 
     cpdef int queue_captured(self, int stream, object captured, list changes) except -1:
         if self.lost is not None:
-            raise self.lost
+            raise self.lost.again()
         (<Captured>captured).queued += 1
         return self.queue(<DeviceStream>self.streams[stream], GRAPH, (captured, changes))
 
@@ -572,7 +553,7 @@ cdef class CallersDriver(ReadbackDriver):
             return 0
         mode = relax()
         try:
-            return 2 * self.pins.hold(address, nbytes, owner, 1)
+            return 2 * self.pins.hold(address, nbytes, owner, 1, True)
         finally:
             give_back(mode)
 
@@ -590,7 +571,7 @@ cdef class CallersDriver(ReadbackDriver):
         if device < 0:
             return self.alloc_for_graph(nbytes, lane)
         if self.lost is not None:
-            raise self.lost
+            raise self.lost.again()
         pool = (<Device>self.devices[device]).pool
         code = call(host_nodes, cu.cuMemAllocFromPoolAsync, &address, max(nbytes, 1), pool, lane.handle)
         if code == cu.CUDA_ERROR_OUT_OF_MEMORY:

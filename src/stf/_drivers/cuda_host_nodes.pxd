@@ -3,6 +3,7 @@ from cuda.bindings cimport cydriver as cu
 cdef cu.CUresult add_host_node(cu.CUstream stream, object body) except *
 cdef cu.CUresult put_own_node(cu.CUstream stream, OwnNode node) noexcept
 cdef int forget_gone() except -1
+cdef int forget_finished() except -1
 
 cdef class OwnNode:
     cdef object body

@@ -58,6 +58,7 @@ cdef enum:
     PATIENCE_MS = 5000  # for bodies that run when the interpreter ends
 
 living = []  # nodes that a graph may get to
+unfinished = []  # what drivers that are closed have left, and where CUDA may yet write
 
 
 # -- what a graph needs ---------------------------------------------------------------------------------------------
@@ -215,10 +216,20 @@ def count():
     return host_nodes
 
 
+cdef int forget_finished() except -1:
+    """Let go what graphs needed that are gone, of drivers that are closed."""
+    gone = [item for item in unfinished if isinstance(item, GraphKeep) and (<GraphKeep>item).gone[0]]
+    for item in gone:
+        unfinished.remove(item)
+    return 0
+
+
 def on_collection(phase, info):
-    """With a collection of garbage go the bodies of graphs that are gone."""
+    """With a collection of garbage goes what graphs needed that are gone."""
     if phase == "stop" and has_gone():
         forget_gone()
+    if phase == "stop" and unfinished:
+        forget_finished()
 
 
 def stop():

@@ -66,7 +66,7 @@ cdef class ReadbackDriver(WorkerDriver):
         cdef uint32_t* words
         cdef int i
         if self.lost is not None:
-            raise self.lost
+            raise self.lost.again()
         if host_nodes or lane.device < 0 or lane.head is not None or lane.busy:
             return -1
         gpu = <DeviceStream>lane
@@ -76,13 +76,18 @@ cdef class ReadbackDriver(WorkerDriver):
         words = self.words + landing * LANDING_BYTES // 4
         for i in range(nbytes // 4):
             words[i] = MARK
-        self.flush()
-        before = push(gpu.context)
-        code = call(host_nodes, cu.cuMemcpyAsync, <cu.CUdeviceptr><uintptr_t>words, <cu.CUdeviceptr>address, nbytes, gpu.handle)
-        leave(gpu, before)
-        self.demand(code, "cuMemcpyAsync", gpu.device)
-        self.lanes[landing] = stream
+        self.lanes[landing] = stream  # before another thread comes, since what follows may let go of the GIL
         self.uses[landing] = gpu.uses
+        self.sequences[landing] = gpu.completed + 1
+        try:
+            self.flush()
+            before = push(gpu.context)
+            code = call(host_nodes, cu.cuMemcpyAsync, <cu.CUdeviceptr><uintptr_t>words, <cu.CUdeviceptr>address, nbytes, gpu.handle)
+            leave(gpu, before)
+            self.demand(code, "cuMemcpyAsync", gpu.device)
+        except BaseException:
+            self.lanes[landing] = -1
+            raise
         self.sequences[landing] = gpu.fresh = gpu.completed + 1
         return landing
 

@@ -3,11 +3,13 @@
 Registering takes time (about 20 ms per GiB, and never less than 0.1 ms), so small arrays are left as they are. Undoing
 it waits for the devices; so what nobody uses stays until somebody registers more and a bound is passed, and is found
 again by whoever registers it anew. That is so where an object holds the memory; memory that only has an address may be
-somebody else's at once, so its registration ends with its last user.
+somebody else's at once, so its registration ends with its last user. So is memory of a buffer: an array of NumPy's made
+with ``ndarray(buffer=...)`` keeps its owner, but not its owner from closing it.
 
 CUDA has one table for the process, and copies nothing that is registered in part only. So all drivers share `Table`,
-and what overlaps is registered as one. CUDA is called with no lock held: it waits for devices, and these may wait for
-bodies that come here. Others who need the same memory wait until it has answered.
+and what overlaps is registered as one; but what kernels use in place stays as it is. CUDA is called with no lock held:
+it waits for devices, and these may wait for bodies that come here. Others who need the same memory wait until it has
+answered; who needs it no more is taken note of meanwhile.
 """
 
 from __future__ import annotations
@@ -16,26 +18,41 @@ import sys
 import threading
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 PIN_FROM = 1 << 16
 UNUSED_LIMIT = 1 << 30
 OWN_REFERENCES = 2  # of an array: the table's, and the one that a call of `getrefcount` adds
+HOLDERS = ("torch", "cupy", "cupyx", "jaxlib")  # libraries whose objects hold the memory that they give to NumPy
 
 
 class Pin:
-    """A registered range, the drivers that use it, with how many data each, and which of them registered it."""
+    """A registered range, the drivers that use it, with how many data each, and which of them registered it.
+
+    `is_registered` is False of one that could not be again when it was to grow.
+    """
 
     def __init__(self, start: int, end: int, owner: Any, registrar: Pins, lasts: bool) -> None:
         self.start, self.end = start, end
         self.owner = owner
         self.registrar = registrar
         self.lasts = lasts
+        self.is_registered = True
+        self.in_place = False  # kernels use it where it lies
         self.users: dict[Pins, int] = {}
 
     @property
     def nbytes(self) -> int:
         return self.end - self.start
+
+
+class Change(NamedTuple):
+    """A range that CUDA works on, the thread that has called it, and the pin that comes or goes, if that is known."""
+
+    start: int
+    end: int
+    thread: int
+    pin: Pin | None
 
 
 class Table:
@@ -44,7 +61,7 @@ class Table:
     def __init__(self) -> None:
         self.pins: dict[int, Pin] = {}
         self.starts: list[int] = []  # sorted
-        self.changing: list[tuple[int, int, int]] = []  # start, end, and the thread that has called CUDA
+        self.changing: list[Change] = []
         self.unused = 0  # bytes
         self.changed = threading.Condition()
 
@@ -67,8 +84,13 @@ class Table:
     def claim(self, start: int, end: int) -> None:
         """Wait until no other thread changes anything in a range; under the lock, which is free meanwhile."""
         me = threading.get_ident()
-        while any(low < end and start < high and thread != me for low, high, thread in self.changing):
+        while any(one.start < end and start < one.end and one.thread != me for one in self.changing):
             self.changed.wait()
+
+    def known(self, start: int, end: int) -> list[Pin]:
+        """The pins that have memory in common with a range, those too that come or go just now."""
+        changing = [one.pin for one in self.changing if one.pin is not None and one.start < end and start < one.end]
+        return [*self.overlapping(start, end), *changing]
 
 
 table = Table()
@@ -90,12 +112,13 @@ class Pins:
         self.unregister = unregister
 
     def __len__(self) -> int:
-        return sum(pin.registrar is self for pin in list(table.pins.values()))
+        return sum(pin.registrar is self and pin.is_registered for pin in list(table.pins.values()))
 
-    def hold(self, address: int, nbytes: int, owner: Any, smallest: int = PIN_FROM) -> int:
+    def hold(self, address: int, nbytes: int, owner: Any, smallest: int = PIN_FROM, in_place: bool = False) -> int:
         """Register the array that memory is part of, or count one user more; 0 where it stays as it is.
 
-        Arrays of less than `smallest` bytes are left alone, unless they lie in what is registered.
+        Arrays of less than `smallest` bytes are left alone, unless they lie in what is registered. `in_place` says that
+        kernels will use it where it lies.
         """
         start, extent, lasts = base_of(owner, address, nbytes)
         if extent <= 0:
@@ -108,48 +131,55 @@ class Pins:
                 table.claim(low, high)
                 found = table.overlapping(low, high)
                 if len(found) == 1 and found[0].start <= low and high <= found[0].end:
-                    return self.use(found[0], owner if lasts and found[0].nbytes == extent else found[0].owner)
+                    pin = found[0]
+                    return self.use(pin, owner if lasts and pin.nbytes == extent else pin.owner, in_place)
                 span = min([low, *(pin.start for pin in found)]), max([high, *(pin.end for pin in found)])
                 if span == (low, high):
                     break
                 low, high = span  # what overlaps is registered with it, if that is to wait for
             if not found and extent < smallest:
                 return 0
-            entry = low, high, threading.get_ident()
-            table.changing.append(entry)
+            me = threading.get_ident()
+            entries = [Change(low, high, me, None), *(Change(pin.start, pin.end, me, pin) for pin in found)]
+            table.changing += entries
             try:
-                return self.renew(low, high, found, owner, lasts)
+                return self.renew(Pin(low, high, owner, self, lasts and not found), found, in_place)
             finally:
-                table.changing.remove(entry)
+                for entry in entries:
+                    table.changing.remove(entry)
                 table.changed.notify_all()
 
-    def use(self, pin: Pin, owner: Any) -> int:
-        """Count one user more."""
+    def use(self, pin: Pin, owner: Any, in_place: bool) -> int:
+        """Count one user more, if it is registered."""
+        if not pin.is_registered:
+            return 0
         table.unused -= 0 if pin.users else pin.nbytes
         pin.users[self] = pin.users.get(self, 0) + 1
         pin.owner = owner
+        pin.in_place = pin.in_place or in_place
         return 1
 
-    def renew(self, low: int, high: int, found: list[Pin], owner: Any, lasts: bool) -> int:
+    def renew(self, pin: Pin, found: list[Pin], in_place: bool) -> int:
         """Register a range instead of those in it."""
-        users: dict[Pins, int] = {}
-        for pin in found:
-            for driver, count in pin.users.items():
-                users[driver] = users.get(driver, 0) + count
+        if any(old.in_place for old in found):
+            return 0
         self.change(found, None)
-        pin = Pin(low, high, owner, self, lasts and not found)
-        pin.users = users
         if self.change([], pin) or (self.forget(lambda pin: not pin.users) and self.change([], pin)):
-            return self.use(pin, owner)
+            for old in found:
+                for driver, count in old.users.items():
+                    pin.users[driver] = pin.users.get(driver, 0) + count
+                old.users = {}
+            table.unused -= pin.nbytes if pin.users else 0
+            return self.use(pin, pin.owner, in_place)
         for old in found:  # as it was
-            if old.users:
-                self.change([], old)
+            if old.users and not self.change([], old):
+                table.add(old)
         return 0
 
     def change(self, gone: list[Pin], new: Pin | None) -> bool:
         """Let CUDA undo some registrations, or make one; the lock is free meanwhile."""
         me = threading.get_ident()
-        entries = [(pin.start, pin.end, me) for pin in (gone if new is None else [*gone, new])]
+        entries = [Change(pin.start, pin.end, me, pin) for pin in (gone if new is None else [*gone, new])]
         for pin in gone:
             table.remove(pin)
         table.changing.extend(entries)
@@ -157,12 +187,15 @@ class Pins:
         made = False
         try:
             for pin in gone:
-                pin.registrar.unregister(pin.start)
+                if pin.is_registered:
+                    pin.registrar.unregister(pin.start)
             made = new is not None and bool(new.registrar.register(new.start, new.nbytes))
         finally:
             table.changed.acquire()
             for entry in entries:
                 table.changing.remove(entry)
+            if new is not None:
+                new.is_registered = made
             if made and new is not None:
                 table.add(new)
             table.changed.notify_all()
@@ -172,19 +205,22 @@ class Pins:
         """One user less."""
         start, extent, _ = base_of(owner, address, nbytes)
         with table.changed:
-            for pin in table.overlapping(start, start + extent):
+            for pin in table.known(start, start + extent):
                 if self in pin.users:
                     self.leave(pin, 1)
-                    if not pin.users and not pin.lasts:
-                        self.change([pin], None)
+                    break
         return 0
 
     def leave(self, pin: Pin, count: int) -> None:
-        """Count users less."""
+        """Count users less; the last one undoes what would not last."""
         left = pin.users.pop(self) - count
         if left > 0:
             pin.users[self] = left
-        table.unused += 0 if pin.users else pin.nbytes
+        if not pin.users and table.pins.get(pin.start) is pin:
+            pin.in_place = False
+            table.unused += pin.nbytes
+            if not (pin.lasts and pin.is_registered):
+                self.change([pin], None)
 
     def forget(self, goes: Callable[[Pin], bool]) -> bool:
         """Undo registrations; whether there were any."""
@@ -211,15 +247,17 @@ class Pins:
     def close(self) -> None:
         """Undo all of this driver's; what others use of it is registered by one of them."""
         with table.changed:
-            for pin in list(table.pins.values()):
+            for pin in table.known(0, 1 << 64):
                 if self in pin.users:
                     self.leave(pin, pin.users[self])
             self.forget(lambda pin: not pin.users and pin.registrar is self)
             for pin in [pin for pin in table.pins.values() if pin.registrar is self]:
                 if table.pins.get(pin.start) is pin:
                     self.change([pin], None)
-                    pin.registrar = next(iter(pin.users))
-                    self.change([], pin)
+                    if pin.users:
+                        pin.registrar = next(iter(pin.users))
+                        if not self.change([], pin):
+                            table.add(pin)
 
 
 def base_of(owner: Any, address: int, nbytes: int) -> tuple[int, int, bool]:
@@ -232,7 +270,7 @@ def base_of(owner: Any, address: int, nbytes: int) -> tuple[int, int, bool]:
         return address, nbytes, owner is not None
     flags = getattr(base, "flags", None)
     root = getattr(base, "base", None)
-    lasts = bool(getattr(flags, "owndata", False)) or getattr(root, "_stf_owner", root) is not None
+    lasts = bool(getattr(flags, "owndata", False)) or holds_memory(root)
     start, extent = interface["data"][0], base.nbytes
     if interface.get("strides") is not None:  # the array itself has gaps, or goes backwards
         steps = [(n - 1) * step for n, step in zip(base.shape, base.strides, strict=True)]
@@ -240,3 +278,11 @@ def base_of(owner: Any, address: int, nbytes: int) -> tuple[int, int, bool]:
         start, extent = start + low, sum(step for step in steps if step > 0) - low + base.itemsize
     inside = start <= address and address + nbytes <= start + extent
     return (start, extent, lasts) if inside else (address, nbytes, lasts)
+
+
+def holds_memory(root: Any) -> bool:
+    """Whether memory that an array has of an object stays where it is as long as that object lives."""
+    if hasattr(root, "_stf_owner"):
+        return root._stf_owner is not None
+    kind = type(root)
+    return kind.__name__ == "PyCapsule" or kind.__module__.partition(".")[0] in HOLDERS

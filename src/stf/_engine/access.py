@@ -133,6 +133,16 @@ class DataHandle:
         """The engine's number of a data place; the API overrides it."""
         return int(data_place)
 
+    def __copy__(self):
+        """The data itself: a handle is what its user holds of it."""
+        return self
+
+    def __deepcopy__(self, memo):
+        raise TypeError(f"{self.core.describe()} is not copied with what holds it; use lX.empty_like() and ctx.copy")
+
+    def __reduce__(self):
+        raise TypeError(f"{self.core.describe()} belongs to a context of this process; pickle lX.numpy()")
+
     def __del__(self):
         core = self.core
         if core is not None and not core.released:

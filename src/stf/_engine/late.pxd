@@ -24,3 +24,8 @@ cdef class LateCall:
     cdef object execute(self)
     cdef object run(self)
     cdef object run_in_graph(self)
+    cdef int tell(self, object failure) except -1
+
+@cython.no_gc
+cdef class FoldCall(LateCall):
+    pass

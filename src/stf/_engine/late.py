@@ -81,11 +81,16 @@ class LateCall:
         else:
             outcome.skipped = True
             self.prepare()
-        outcome.failure = failure
-        outcome.pending = False
+        self.tell(failure)
+
+    def tell(self, failure):
+        """Say how it went."""
+        self.outcome.failure = failure
+        self.outcome.pending = False
         if failure is not None and self.watched:
             self.engine.observer.failed(self.task.id, failure.story())
         self.engine.ran += 1
+        return 0
 
     def run_in_graph(self):
         """Run the body once more: others launch the graph that it is a node of.
@@ -138,9 +143,23 @@ class LateCall:
         return None
 
 
-def late_call(task: TaskCore, body):
-    """A late call of a plain function."""
-    call: LateCall = LateCall.__new__(LateCall)
+@cython.no_gc
+@cython.cclass
+class FoldCall(LateCall):
+    """What folds partial results: also when one of those who added to them failed, so that the others' are kept."""
+
+    def __call__(self):
+        if self.outcome is None:
+            return self.run_in_graph()
+        failure = self.run()
+        for item in self.inputs or ():
+            failure = failure or item.failed()
+        self.tell(failure)
+
+
+def fold_call(task: TaskCore, body):
+    """A late call that folds partial results."""
+    call: FoldCall = FoldCall.__new__(FoldCall)
     call.adopt(task)
     call.body = body
     return call

@@ -589,6 +589,7 @@ class Recording(Routine):
         for item in self.held:
             replica: Replica = item[1]
             replica.pins -= 1
+            replica.left = False  # launches used it on their way
         if self.graph.is_captured() or self.program.has_captures() or self.outline is not None:
             outlive(engine, (self.program, self.graph, self.outline))
         if engine.closed is None:

@@ -11,7 +11,7 @@ from stf._engine import waits
 from stf._engine.access import Access
 from stf._engine.deps import EventSet
 from stf._engine.instances import Replica
-from stf._engine.late import late_call
+from stf._engine.late import fold_call
 from stf._engine.scopes import Outcome, derived_outcome
 from stf.errors import OutOfMemoryError
 
@@ -137,7 +137,7 @@ def fold(engine: Engine, data: Data, place, partials, op):
         drop_after(engine, version, staged, event)
         raise
     target: Replica = task.replicas[0]
-    call = late_call(task, op.combiner(target, sources, initialised))
+    call = fold_call(task, op.combiner(target, sources, initialised))
     if engine.scope is not None:
         kept = [cython.cast(Replica, source).shadow() for source in sources]  # which are dropped below
         call.make = Combiner(op, target, kept, initialised)

@@ -111,9 +111,13 @@ def retire(engine: Engine, data: Data):
 
 def add_cache(engine: Engine, cache):
     """Remember, weakly, what keeps recordings that it can do without."""
-    if not engine.caches:
-        engine.caches = WeakSet()
-    engine.caches.add(cache)
+    engine.gate.enter()
+    try:
+        if not engine.caches:
+            engine.caches = WeakSet()
+        engine.caches.add(cache)
+    finally:
+        engine.gate.leave()
 
 
 def make_room(engine: Engine):

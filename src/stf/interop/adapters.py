@@ -175,6 +175,33 @@ def object_array(values: list[Any], shape: tuple[int, ...]) -> Any:
     return result.reshape(shape)
 
 
+def apart(results: Any, targets: list[Any]) -> Any:
+    """The results of a body, of which those are copies that lie where one of them is stored before."""
+    if len(results) == 1 and type(targets[0]) is np.ndarray:
+        return results  # NumPy sees to that
+    for i, value in enumerate(results):
+        for j in range(i + 1):
+            is_stored = value is not targets[i] if j == i else results[j] is not targets[j]
+            if is_stored and share_memory(value, targets[j]):
+                copy = value.clone() if hasattr(value, "clone") else value.copy()
+                results = (*results[:i], copy, *results[i + 1 :])
+                break
+    return results
+
+
+def share_memory(value: Any, target: Any) -> bool:
+    """Whether a result lies in an array that a body was given, or in a part of it."""
+    if isinstance(target, np.ndarray):
+        return isinstance(value, np.ndarray) and np.may_share_memory(value, target)
+    if type(value) is not type(target):
+        return False
+    memory = getattr(target.data, "mem", None) if hasattr(target, "data") else None
+    if memory is not None:
+        return value.data.mem is memory
+    storage = getattr(target, "untyped_storage", None)
+    return storage is not None and bool(value.untyped_storage().data_ptr() == storage().data_ptr())
+
+
 def store(value: Any, target: Any, name: str, position: int) -> None:
     """Store one result of a body into the array that it writes."""
     if value is target:

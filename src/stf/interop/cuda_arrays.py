@@ -46,7 +46,8 @@ class DeviceMemory:
             "typestr": carrier(dtype).str,
             "descr": carrier(dtype).descr,
             "data": (replica.address if layout.nbytes else 0, False),
-            "version": 2,
+            "version": 3,
+            "stream": None,
         }
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -101,10 +102,12 @@ def make_wait(stream: int, other: int) -> None:
     with context_of(stream):
         code, event = driver.cuEventCreate(driver.CUevent_flags.CU_EVENT_DISABLE_TIMING)
         if not code:
-            (code,) = driver.cuEventRecord(event, stream)
-        if not code:
-            (code,) = driver.cuStreamWaitEvent(other, event, 0)
-        driver.cuEventDestroy(event)  # which CUDA does when it is done
+            try:
+                (code,) = driver.cuEventRecord(event, stream)
+                if not code:
+                    (code,) = driver.cuStreamWaitEvent(other, event, 0)
+            finally:
+                driver.cuEventDestroy(event)  # which CUDA does when it is done
     if code:
         raise DriverError(code.name, int(code), "cuStreamWaitEvent", f"stream {other:#x}")
 

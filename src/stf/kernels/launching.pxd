@@ -38,9 +38,6 @@ cdef class LateArguments(Arguments):
     cdef readonly tuple late
     cpdef bytes packed(self, object values, bytes recorded)
 
-cdef class KernelTask:
-    cdef readonly Task task
-
 cdef class Launching(ContextCore):
     pass
 

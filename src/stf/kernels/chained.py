@@ -1,0 +1,96 @@
+"""Tasks of several kernel launches, one after the other, as ``ctx.cuda_kernel`` returns them."""
+
+from __future__ import annotations
+
+try:
+    import cython
+except ImportError:
+    from stf import _cython as cython  # type: ignore[no-redef]
+
+from stf.errors import TaskStateError
+from stf.kernels.launching import Config, expanded
+
+if not cython.compiled:
+    from stf.kernels.launching import Kernel, kernel_of, put_launch
+
+    OPEN = 1
+
+
+class KernelTask:
+    """A task of kernel launches, which form a chain: ``with ctx.cuda_kernel(lX.rw()) as k: k.launch(...)``."""
+
+    def __init__(self, task):
+        self.task = task
+
+    def __enter__(self):
+        return self.start()
+
+    def __exit__(self, kind, error, trace):
+        return self.task.__exit__(kind, error, trace)
+
+    def add_deps(self, *accesses):
+        """Add accesses; before the task starts. Returns this."""
+        self.task.add_deps(*accesses)
+        return self
+
+    add_dep = add_deps
+
+    def set_exec_place(self, place):
+        """Say where the task runs; before it starts. Returns this."""
+        self.task.set_exec_place(place)
+        return self
+
+    on = set_exec_place
+
+    def set_symbol(self, symbol):
+        """Name the task. Returns this."""
+        self.task.set_symbol(symbol)
+        return self
+
+    def start(self):
+        """Start the task, as entering the with-block does. Returns this."""
+        self.task.open()
+        return self
+
+    def end(self):
+        """End the task, as leaving the with-block does."""
+        self.task.end()
+
+    def launch(self, kernel, grid, block, args=(), shmem_size=0, *, shmem=None):
+        """Launch a kernel on the task's stream.
+
+        Parameters
+        ----------
+        kernel : kernel
+            As for ``ctx.launch_kernel``.
+        grid, block : int or tuple of int
+            Extents.
+        args : sequence
+            Addresses as ``k.get_arg(i)`` gives them, accesses to data of the task, and values.
+        shmem_size : int
+            Bytes of dynamic shared memory; `shmem` is another name.
+        """
+        if self.task.state != OPEN:
+            raise TaskStateError("launch outside the with-block of ctx.cuda_kernel")
+        if shmem is not None:
+            shmem_size = shmem
+        context = self.task.context
+        mine: Kernel = kernel_of(context, kernel, self.task.where)
+        if len(args) != mine.count:
+            args = expanded(args)
+        if len(args) != mine.count:
+            raise TypeError(f"kernel '{mine.name}' has {mine.count} parameters, got {len(args)} arguments")
+        put_launch(self.task, mine, Config(grid, block, shmem_size), tuple(args))
+
+    def get_arg(self, index):
+        """Return the address of access `index` (tokens counted) as an int."""
+        return self.task.get_arg(index)
+
+    def get_arg_cai(self, index):
+        """Return access `index` as an object with ``__cuda_array_interface__``; see `Task.get_arg_cai`."""
+        return self.task.get_arg_cai(index)
+
+    @property
+    def stream(self):
+        """The stream that the launches go to."""
+        return self.task.stream
