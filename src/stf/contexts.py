@@ -407,7 +407,7 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
         if others:
             raise TypeError(f"host_launch got unknown arguments: {', '.join(others)}")
         task = self.make_host_task(args, name or symbol, options.truth("uses_cuda", uses_cuda))
-        must_be_host(self, args)
+        must_be_host(task, args)
         launch = HostLaunch(task, extra)
         return launch(fn) if fn is not None else launch
 

@@ -6,12 +6,19 @@ from typing import Any
 
 from stf.contexts import Context, context
 from stf.functions import TaskFunction
-from stf.options import truth
+from stf.options import name_of, truth
 
 __all__ = ["graph_ctx", "stream_ctx", "task"]
 
 
-def task(fn: Any = None, *, arrays: str | None = None, name: str | None = None, uses_cuda: bool = True) -> Any:
+def task(
+    fn: Any = None,
+    *,
+    arrays: str | None = None,
+    name: str | None = None,
+    symbol: str | None = None,
+    uses_cuda: bool = True,
+) -> Any:
     """Make a function whose calls are tasks.
 
     Parameters
@@ -44,7 +51,7 @@ def task(fn: Any = None, *, arrays: str | None = None, name: str | None = None, 
     >>> Y
     array([2., 2., 2., 2.])
     """
-    in_graphs = not truth("uses_cuda", uses_cuda)
+    in_graphs, name = not truth("uses_cuda", uses_cuda), name_of(name, symbol)
     if fn is None:
         return lambda function: TaskFunction(function, name, arrays, in_graphs=in_graphs)
     return TaskFunction(fn, name, arrays, in_graphs=in_graphs)

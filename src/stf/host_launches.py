@@ -36,8 +36,9 @@ class HostLaunch:
         return self
 
 
-def must_be_host(context, args):
+def must_be_host(task: Task, args):
     """Raise if one of the arguments of ``host_launch`` is a place, and not the host's."""
     for arg in args:
-        if not isinstance(arg, Access) and not hasattr(arg, "expand") and context.place_code_of_task(arg) != 0:
+        if not isinstance(arg, Access) and not hasattr(arg, "expand") and task.context.place_code_of_task(arg) != 0:
+            task.bare = False
             raise PlaceError(f"host_launch runs on the host, got {arg!r}; use ctx.task(place, ...) for a device")

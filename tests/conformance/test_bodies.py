@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import functools
 import random
-import threading
 
 import numpy as np
 import pytest
-from helpers import is_cuda, library, queued, told
+from helpers import is_cuda, library, told
 
 import stf
 

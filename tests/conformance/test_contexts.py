@@ -21,6 +21,33 @@ def add(x: stf.ReadWrite, amount=1):
     x += amount
 
 
+def submits(ctx, x, given, launches):
+    """Submit tasks until the context ends."""
+    try:
+        while True:
+            add(x)
+            given.append(1)
+            launches(x)
+    except stf.ContextClosedError:
+        pass
+
+
+@pytest.mark.parametrize("how", ["submit", "numpy", "nothing"])
+def test_what_was_given_while_a_context_ends_is_done(ctx_factory, how):
+    """Another thread may be launching what was gathered: finalize waits for that."""
+    for _ in range(30):
+        ctx, X, given = ctx_factory(), np.zeros(4), []
+        x = ctx.logical_data(X)
+        launches = {"submit": lambda x: ctx.submit(), "numpy": lambda x: x.numpy(), "nothing": lambda x: None}[how]
+        thread = threading.Thread(target=submits, args=(ctx, x, given, launches))
+        thread.start()
+        while len(given) < 3:
+            time.sleep(0)
+        ctx.finalize()
+        thread.join(30)
+        assert not thread.is_alive() and X.tolist() == [len(given)] * 4
+
+
 @stf.task
 def hold(x: stf.ReadWrite, gate, started=None):
     if started is not None:

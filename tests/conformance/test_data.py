@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import array
+import copy
 import ctypes
 import gc
+import pickle
 import weakref
 
 import numpy as np
@@ -508,3 +510,49 @@ def test_data_whose_tiles_were_dropped_are_whole_in_recordings(ctx, way):
         with ctx.graph_scope():
             increment(x)
     assert x.numpy().tolist() == [2.0] * 4 + [1.0] * 4
+
+
+def test_copies_of_what_users_hold(ctx):
+    """A shallow copy is the data itself; others are refused with what to do."""
+    x = ctx.logical_data(np.arange(3.0), name="X")
+    assert copy.copy(x) is x and copy.copy([x])[0] is x
+    gc.collect()
+    assert x.numpy().tolist() == [0, 1, 2]
+    with pytest.raises(TypeError, match="'X' .* is not copied with what holds it; use lX.empty_like"):
+        copy.deepcopy({"a": x})
+    with pytest.raises(TypeError, match=r"'X' .* belongs to a context of this process; pickle lX.numpy\(\)"):
+        pickle.dumps(x)
+    token = ctx.token(name="T")
+    assert token.empty_like(symbol="U").is_token and token.empty_like(symbol="U").name == "U"
+
+
+def test_a_tile_is_a_part_of_its_data_whatever_is_written_back(ctx_factory):
+    X = np.zeros(4)
+    ctx = ctx_factory()
+    lX = ctx.logical_data(X, name="X")
+    tiles = lX.tiles(2)
+    with pytest.raises(
+        ValueError, match=r"'X\[1\]' .* is a tile: its content is part of logical data 'X'.*; set it there"
+    ):
+        tiles[1].set_write_back(False)
+    tiles[1].set_write_back(True)
+    for tile in tiles:
+        ctx.fill(tile, 1.0)
+    del tiles, tile
+    lX.set_write_back(False)
+    assert lX.numpy().tolist() == [1] * 4
+
+
+def test_what_can_unfreeze_is_kept(ctx):
+    x = ctx.logical_data(np.zeros(3), name="X")
+    with pytest.warns(ResourceWarning, match="'X' .* was frozen, and what can unfreeze it is gone"):
+        ctx.freeze(x).get()
+        gc.collect()
+
+
+def test_bodies_on_the_host_run_on_no_device(ctx):
+    x = ctx.logical_data(np.zeros(3))
+    with pytest.raises(stf.PlaceError, match="host_launch runs on the host, got exec_place.device"):
+        ctx.host_launch(ctx.devices[0], x.rw())
+    ctx.host_launch(stf.exec_place.host(), x.rw())(lambda x: x.fill(1))
+    assert x.numpy().tolist() == [1] * 3

@@ -9,6 +9,7 @@ import pickle
 import subprocess
 import sys
 from collections import namedtuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -509,3 +510,36 @@ def test_coroutines_and_generators_are_no_tasks():
     for fn in (later, values):
         with pytest.raises(TypeError, match="an ordinary function, got the coroutine or generator"):
             stf.task(fn)
+
+
+def test_dataclasses_are_not_initialized_again(ctx):
+    """A body gets a copy with arrays in place of data, whatever their fields and constructors are."""
+    made = []
+
+    @dataclasses.dataclass
+    class Counting:
+        u: Any
+        calls: int = dataclasses.field(init=False, default=3)
+
+        def __post_init__(self):
+            made.append(type(self.u).__name__)
+
+    @dataclasses.dataclass(frozen=True, slots=True)
+    class Frozen:
+        u: Any
+        k: int
+
+    @dataclasses.dataclass(init=False)
+    class Own:
+        u: Any
+
+        def __init__(self, data, extra):
+            self.u, self.extra = data, extra
+
+    @stf.task
+    def step(one: stf.ReadWrite, two: stf.Read, three: stf.Read):
+        one.u += two.u * two.k + three.u * three.extra + one.calls
+
+    u, v, w = (ctx.logical_data(np.full(3, float(k))) for k in range(3))
+    step(Counting(u), Frozen(v, 10), Own(w, 100))
+    assert u.numpy().tolist() == [213] * 3 and made == ["LogicalData"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 
 import numpy as np
@@ -439,3 +440,25 @@ def test_what_is_not_added_to_still_needs_content(ctx):
         ctx.fill(total, 1.0)
     g.launch()
     assert total.numpy().tolist() == [1] * 4
+
+
+def test_what_others_added_is_kept_when_one_fails(ctx):
+    """accept() takes the content as it is: the sums of those that did not fail, and what the failed one wrote."""
+    h = ctx.logical_data_full(2, 100.0, name="histogram")
+
+    def count(k):
+        def body(h):
+            if k == 7:
+                raise ValueError("a bad chunk")
+            h += 1
+
+        ctx.task(queued(ctx), h.accumulate(R.sum))(body)
+
+    for k in range(10):
+        count(k)
+    for _ in range(2):
+        with pytest.raises(stf.TaskFailedError, match="a bad chunk"):
+            h.numpy()
+    with contextlib.suppress(stf.TaskFailedError):
+        ctx.synchronize()
+    assert h.accept().numpy().tolist() == [109, 109]

@@ -6,8 +6,10 @@ import array
 import collections
 import dataclasses
 import functools
+import gc
 import logging
 import types
+import weakref
 
 import numpy as np
 import pytest
@@ -494,3 +496,68 @@ def test_a_writeable_memoryview_is_compared_as_the_object_that_it_is(ctx):
     for _ in range(4):
         steps(x, view)
     assert x.numpy().tolist() == [4] * 3 and "launched 3 times" in steps.explain()
+
+
+class Unhashable:
+    def __init__(self, n):
+        self.n = n
+
+    def __eq__(self, other):
+        return self.n == other.n
+
+
+@pytest.mark.parametrize("kind", ["slice", "object", "large array"])
+def test_what_is_known_by_its_identity_may_go_and_another_take_its_place(ctx, lX, kind):
+    """A new object in a container, at the address of one that is gone, is another one."""
+    make = {
+        "slice": lambda n: slice(0, n),
+        "object": Unhashable,
+        "large array": lambda n: np.full(1 << 18, float(n)),
+    }[kind]
+    read = {"slice": lambda v: v.stop, "object": lambda v: v.n, "large array": lambda v: int(v[0])}[kind]
+
+    @stf.replay
+    def steps(x, box):
+        for _ in range(read(box["v"])):
+            increment(x)
+
+    box, expected = {}, 0
+    for i in range(24):
+        box["v"] = None
+        box["v"] = make(i % 5)
+        steps(lX, box)
+        expected += i % 5
+    assert lX.numpy().tolist() == [expected] * 4
+
+
+def test_arguments_of_calls_that_were_not_recorded_may_go(ctx, lX):
+    @stf.replay
+    def step(x, table):
+        increment(x)
+
+    seen = []
+    for _ in range(4):
+        table = np.zeros(1 << 18)
+        seen.append(weakref.ref(table))
+        step(lX, table)
+        del table
+    ctx.synchronize()
+    assert [table() for table in seen] == [None] * 4
+
+
+@pytest.mark.parametrize("calls", [1, 4])
+def test_a_context_among_the_arguments_is_collected(ctx_factory, calls):
+    @stf.replay
+    def step(ctx, x):
+        increment(x)
+
+    ctx = ctx_factory()
+    X, known = np.zeros(4), weakref.ref(ctx)
+    x = ctx.logical_data(X)
+    for _ in range(calls):
+        step(ctx, x)
+    ctx.finalize()
+    ctx_factory.opened.clear()
+    del ctx, x
+    gc.collect()
+    assert X.tolist() == [calls] * 4 and known() is None

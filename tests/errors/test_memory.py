@@ -373,3 +373,43 @@ def test_running_out_of_memory_names_the_graph_to_close(limited):
     g.close()
     add(data[2])
     assert [float(x.numpy()[0]) for x in data] == [1, 1, 2]
+
+
+def test_memory_that_a_closed_graph_went_through_stays_as_long_as_its_launch():
+    """A replica in between, without content before and after: who needs its room waits for the launch."""
+    n, go = 1 << 16, threading.Event()
+
+    @stf.task
+    def bump(x: stf.ReadWrite):
+        x += 1
+
+    @stf.task
+    def slow(x: stf.ReadWrite):
+        assert go.wait(30)
+        x += 1
+
+    @stf.task
+    def put(z: stf.Write, value):
+        assert go.is_set()
+        z[...] = value
+
+    X = np.zeros(n)
+    with stf.context(devices="cpu:2", memory_limit=8 * n) as ctx:  # room for one
+        x = ctx.logical_data(X, name="X")
+        bump.on(1)(x)
+        bump.on(0)(x)
+        ctx.synchronize()
+        with ctx.task_graph() as g:
+            bump.on(0)(x)
+            slow.on(1)(x)
+            bump.on(1)(x)
+            bump.on(0)(x)
+        g.launch()
+        g.close()
+        z = ctx.logical_data_empty(n, np.float64, name="Z")
+        opener = threading.Timer(0.2, go.set)
+        opener.start()
+        put.on(1)(z, 7.0)
+        assert (z.numpy() == 7).all()
+        opener.join()
+    assert (X == 6).all()

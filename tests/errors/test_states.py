@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import threading
 
 import numpy as np
@@ -438,3 +440,23 @@ def test_conversions_that_fail(ctx, vec):
         ctx.logical_data_zeros(2).write_back()
     with pytest.raises(ValueError, match="was made from a shape; there is no array to write back to: register one"):
         ctx.logical_data_zeros(2).set_write_back(True)
+
+
+def test_driver_errors_travel():
+    """By pickle, from process to process; and one that is told again has a traceback of its own."""
+    error = stf.DriverError("CUDA_ERROR_ILLEGAL_ADDRESS", 700, "cuLaunchKernel", "cuda:0", "illegal address")
+    error.accuse(["task 'axpy' at program.py:7"])
+    for other in (pickle.loads(pickle.dumps(error)), copy.copy(error), error.again(), error.again().again()):
+        assert type(other) is stf.DriverError and other is not error and other.__traceback__ is None
+        assert str(other) == str(error) and "task 'axpy' at program.py:7" in str(other)
+        assert (other.name, other.code, other.call, other.place) == (error.name, 700, "cuLaunchKernel", "cuda:0")
+        assert other.tasks == error.tasks and other.tasks is not error.tasks
+    assert error.is_told_by(error) and error.is_told_by(error.again().again())
+    assert not error.is_told_by(copy.copy(error))
+
+
+@pytest.mark.parametrize("kind", [stf.AccessError, stf.OutOfMemoryError, stf.CaptureError, stf.PlaceError])
+def test_errors_travel(kind):
+    assert str(pickle.loads(pickle.dumps(kind("what, got, do")))) == "what, got, do"
+    failed = stf.TaskFailedError("it failed", task="axpy", call_site="program.py:7")
+    assert vars(pickle.loads(pickle.dumps(failed))) == vars(failed)

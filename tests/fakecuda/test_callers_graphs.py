@@ -247,3 +247,47 @@ def test_what_a_callers_graph_refuses_leaves_nothing(run):
             for _ in range(10):
                 refused(way)
             assert left() == before
+
+
+@pytest.mark.parametrize("settings", [{"STF_VALIDATE": "1"}, {"STF_BLOCKING": "1"}, {}])
+def test_settings_that_look_at_tasks_let_a_callers_graph_be(run, settings):
+    """Nothing in it has run yet."""
+
+    def body():
+        @stf.task
+        def add(x: stf.ReadWrite, y: stf.Read):
+            x += y
+
+        X, Y, graph = np.zeros(4), np.ones(4), Graph()
+        with stf.context(graph=graph, devices="cuda:0") as ctx:
+            x, y = ctx.logical_data(X), ctx.logical_data(Y)
+            add(x, y)
+            with ctx.task(x.rw(), y.read()) as t:
+                a, b = t.cupy()
+                a += b
+        for launch in (1, 2):
+            graph.launch()
+            assert X.tolist() == [2 * launch] * 4
+        graph.destroy()
+
+    run(body, **settings)
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_wait_for_an_array_is_refused_and_joins_nothing(run, own):
+    def body():
+        X, graph = np.zeros(4), Graph()
+        mine = cupy.cuda.Stream(non_blocking=True) if os.environ["OWN"] == "1" else cupy.cuda.Stream.null
+        with mine, stf.context(graph=graph, devices="cuda:0") as ctx:
+            x = ctx.logical_data(X)
+            scale(x)
+            with pytest.raises(stf.CaptureError, match="read the data after the graph was launched"):
+                ctx.wait(x, arrays="cupy")
+            mine.synchronize()
+            with ctx.task(x.rw()) as t:
+                t.cupy()[0][:] += 1
+        graph.launch()
+        assert X.tolist() == [1] * 4
+        graph.destroy()
+
+    run(body, OWN=str(int(own)))

@@ -199,3 +199,60 @@ def test_errors_are_checked_after_shared_resources_were_closed(run):
         assert X[0] == 1 and ctx.check_errors() is None
 
     run(body)
+
+
+def test_tasks_of_launches_are_built_as_other_tasks_are(run):
+    def body():
+        X = np.ones(8)
+        with stf.context(devices="cuda:0,1") as ctx:
+            x, y = ctx.logical_data(X), ctx.logical_data(np.zeros(8))
+            with ctx.cuda_kernel(x.read(), symbol="first").add_dep(y.rw()).set_symbol("axpy").on(1) as k:
+                assert k.task.symbol == "axpy" and k.task.place == stf.exec_place.device(1)
+                k.launch(axpy, 1, 1, (2.0, k.get_arg(0), k.get_arg(1), 8), shmem=0)
+                assert k.get_arg_cai(1).__cuda_array_interface__["data"][0] == k.get_arg(1)
+                with pytest.raises(stf.TaskStateError, match="which has started"):
+                    k.add_deps(x.read())
+            k = ctx.cuda_kernel().add_deps(x.read(), y.rw()).set_exec_place(0).start()
+            k.launch(axpy, 1, 1, (3.0, x.read(), y.rw(), 8))
+            k.end()
+            with pytest.raises(stf.TaskStateError, match="launch outside"):
+                k.launch(axpy, 1, 1, (3.0, x.read(), y.rw(), 8))
+            assert y.numpy().tolist() == [5] * 8
+
+    run(body)
+
+
+def test_stream_objects_are_made_once(run):
+    """A repeated task builds none."""
+
+    def body():
+        seen = []
+
+        @stf.task
+        def look(x: stf.ReadWrite, s: stf.Stream):
+            seen.append(s)
+
+        with stf.context(devices="cuda:0") as ctx:
+            x = ctx.logical_data(np.zeros(8))
+            for _ in range(10):
+                look(x)
+            with ctx.task(x.rw()) as t:
+                assert t.stream is t.stream is seen[0] and int(t.stream) == t.stream_ptr()
+            assert len({id(s) for s in seen}) == 1
+
+    run(body)
+
+
+def test_what_speaks_dlpack_refuses_a_stream_that_is_none_and_leaves_nothing(run):
+    def body():
+        with stf.context(devices="cuda:0") as ctx:
+            with ctx.task(ctx.logical_data(np.zeros(8)).rw()) as t:
+                memory = t.get_arg_cai(0)
+                assert memory.__cuda_array_interface__["version"] == 3
+                before = fakecuda.counts()["events"]
+                for _ in range(5):
+                    with pytest.raises(TypeError):
+                        memory.__dlpack__(stream="x")
+                assert fakecuda.counts()["events"] == before
+
+    run(body)

@@ -171,3 +171,27 @@ def test_what_is_being_unregistered_is_not_taken_for_registered(run):
         assert not table.pins and not table.starts and table.unused == 0 and table.changing == []
 
     run(body)
+
+
+def test_a_buffer_that_its_owner_closes_is_registered_no_longer_than_it_is_used(run):
+    """An array over shared memory keeps the segment, and not the segment from being closed; the next one may get its address."""
+
+    def body():
+        from multiprocessing.shared_memory import SharedMemory
+
+        with stf.context(devices="cuda:0") as ctx:
+            for _ in range(3):
+                segment = SharedMemory(create=True, size=1 << 20)
+                X = np.ndarray((1 << 17,), np.float64, buffer=segment.buf)
+                X[:] = 0
+                before = fakecuda.calls("cuMemHostRegister")
+                data = ctx.logical_data(X)
+                add(ctx, data)
+                data.release()
+                ctx.synchronize()
+                assert (X == 1).all() and fakecuda.calls("cuMemHostRegister") == before + 1 and registered() == 0
+                del X, data
+                segment.close()
+                segment.unlink()
+
+    run(body)

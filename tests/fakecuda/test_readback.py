@@ -90,6 +90,29 @@ def test_many_threads_read_back_at_once(run, seed):
     run(body, before="from concurrent import futures\n", FAKECUDA_SEED=str(seed))
 
 
+@pytest.mark.parametrize("thread", ["1", "0"])
+def test_contexts_on_shared_resources_read_back_what_is_theirs(run, thread):
+    """They have one driver, and each a lock of its own: two threads took the same place for what lands."""
+
+    def body():
+        shared = stf.Resources()
+
+        def work(k):
+            with stf.context(devices="cuda:0", resources=shared) as ctx:
+                scalar = ctx.logical_data_full((), 1000.0 * k)
+                for i in range(1, 400):
+                    for _ in range(3):
+                        add(scalar)
+                    assert float(scalar) == 1000 * k + 3 * i
+
+        with futures.ThreadPoolExecutor(3) as pool:
+            list(pool.map(work, range(3)))
+        shared.close()
+        nothing_left()
+
+    run(body, before="from concurrent import futures\n", STF_SUBMIT_THREAD=thread)
+
+
 SLOW = """
 import ctypes, time
 from cuda.bindings import driver as cuda

@@ -9,7 +9,8 @@ import time
 import numpy as np
 import pytest
 
-from stf._drivers.pinning import Pins, table
+import stf
+from stf._drivers.pinning import Pins, base_of, table
 
 ITEM = 1000  # bytes
 
@@ -105,3 +106,87 @@ def test_a_driver_that_ends_leaves_to_others_what_they_use():
     two.let_go(address, array.nbytes, array)
     two.close()
     assert registrars[1].ranges == {} and not table.pins
+
+
+class Slow(Registrar):
+    """Takes its time to undo a range: until `go` is set."""
+
+    def __init__(self):
+        super().__init__(0)
+        self.inside, self.go = threading.Event(), threading.Event()
+        self.is_slow = False
+
+    def unregister(self, start):
+        if self.is_slow:
+            self.inside.set()
+            assert self.go.wait(30)
+        super().unregister(start)
+
+
+def in_thread(function):
+    thread = threading.Thread(target=function)
+    thread.start()
+    return thread
+
+
+def test_who_lets_go_while_a_range_grows_is_counted():
+    cuda = Slow()
+    one, two = (Pins(cuda.register, cuda.unregister) for _ in range(2))
+    array = np.zeros(40 * ITEM, np.uint8)
+    base = array.__array_interface__["data"][0]
+    assert one.hold(base, 10 * ITEM, None, 1)  # memory without an owner
+    cuda.is_slow = True
+    grows = in_thread(lambda: two.hold(base + 5 * ITEM, 10 * ITEM, None, 1))
+    assert cuda.inside.wait(30)
+    one.let_go(base, 10 * ITEM, None)  # and waits for nobody
+    cuda.is_slow = False
+    cuda.go.set()
+    grows.join(30)
+    assert [pin.users for pin in table.pins.values()] == [{two: 1}]
+    two.let_go(base + 5 * ITEM, 10 * ITEM, None)
+    assert not table.pins and not cuda.ranges and table.unused == 0
+
+
+def test_two_drivers_that_share_an_array_end_at_once():
+    slow, other = Slow(), Registrar(1)
+    one, two = Pins(slow.register, slow.unregister), Pins(other.register, other.unregister)
+    array = np.zeros(40 * ITEM, np.uint8)
+    base = array.__array_interface__["data"][0]
+    assert one.hold(base, array.nbytes, array, 1) and two.hold(base, array.nbytes, array, 1)
+    slow.is_slow = True
+    ends = in_thread(one.close)
+    assert slow.inside.wait(30)
+    two.close()
+    slow.is_slow = False
+    slow.go.set()
+    ends.join(30)
+    assert not table.pins and not slow.ranges and not other.ranges
+
+
+def test_what_kernels_use_in_place_stays_registered_as_it_is():
+    cuda = Registrar(0)
+    pins = Pins(cuda.register, cuda.unregister)
+    array = np.zeros(40 * ITEM, np.uint8)
+    base = array.__array_interface__["data"][0]
+    assert pins.hold(base, 10 * ITEM, None, 1, in_place=True)
+    assert not pins.hold(base + 5 * ITEM, 10 * ITEM, None, 1)
+    assert cuda.ranges == {base: 10 * ITEM}
+    assert pins.hold(base + ITEM, ITEM, None, 1)  # a part of it
+    for offset, count in ((0, 10), (1, 1)):
+        pins.let_go(base + offset * ITEM, count * ITEM, None)
+    assert pins.hold(base + 5 * ITEM, 10 * ITEM, None, 1)  # nobody uses it there any more
+    pins.let_go(base + 5 * ITEM, 10 * ITEM, None)
+    assert not table.pins and not cuda.ranges
+
+
+def test_whose_memory_lasts():
+    """As long as the array does: NumPy's own, and what an object gave that holds it. A buffer may be closed before."""
+    owned = np.zeros(4)
+    exported = np.from_dlpack(owned)
+    viewed = stf.view(owned.ctypes.data, 4, np.float64, owner=owned)
+    for array in (owned, owned[1:], exported, viewed):
+        assert base_of(array, array.ctypes.data, array.nbytes)[2], array
+    buffer = bytearray(32)
+    raw = stf.view(owned.ctypes.data, 4, np.float64)
+    for array in (np.frombuffer(buffer), np.ndarray(4, np.float64, buffer), raw):
+        assert not base_of(array, array.ctypes.data, array.nbytes)[2], array

@@ -252,7 +252,9 @@ cdef class CallersDriver(ReadbackDriver):
 
     cpdef object look(self):
         self.sweep()
-        return None if self.closed and self.lost.code == cu.CUDA_ERROR_DEINITIALIZED else self.lost.again()
+        if self.lost is None or (self.closed and self.lost.code == cu.CUDA_ERROR_DEINITIALIZED):
+            return None
+        return self.lost.again()
 
     cdef int sweep(self) except -1:
         """Look at what went back: streams that have ended by now, captures that are over, graphs that are gone."""
