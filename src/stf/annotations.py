@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, Union
 
 __all__ = ["Accumulate", "Read", "ReadWrite", "Stream", "Write", "access_mode"]
 
@@ -53,10 +53,20 @@ def library_of(kind: Any) -> str:
     raise TypeError(f"stf.Read[...] takes an array type of numpy, cupy, torch, numba or jax, got {kind!r}")
 
 
-Read = _Mode(1, "Read")
-Write = _Mode(2, "Write")
-ReadWrite = _Mode(3, "ReadWrite")
-Accumulate = _Mode(4, "Accumulate")
+if TYPE_CHECKING:  # a parameter is what the body gets: an array of the library that is said, or of any
+    from typing_extensions import TypeVar
+
+    _Array = TypeVar("_Array", default=Any)
+    _Op = TypeVar("_Op", default=Any)
+    Read = Annotated[_Array, "read"]
+    Write = Annotated[_Array, "write"]
+    ReadWrite = Annotated[_Array, "rw"]
+    Accumulate = Union[Any, _Op]  # noqa: UP007  # an alias, which takes an operator
+else:
+    Read = _Mode(1, "Read")
+    Write = _Mode(2, "Write")
+    ReadWrite = _Mode(3, "ReadWrite")
+    Accumulate = _Mode(4, "Accumulate")
 
 
 class Stream:

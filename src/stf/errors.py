@@ -17,6 +17,8 @@ Every message says what was wrong, what was got and what to do, and names the da
 
 from __future__ import annotations
 
+from typing import Any
+
 __all__ = [
     "AccessError",
     "CaptureError",

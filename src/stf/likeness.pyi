@@ -3,6 +3,7 @@ from typing import Any
 
 from stf.graphs import TaskGraph
 
+CONTEXT: int
 NUMBER: int
 OBJECT: int
 SEVERAL: int
@@ -10,14 +11,14 @@ SEVERAL: int
 class Entry:
     key: Any
     context: Callable[[], Any]
-    kept: list[Any]
+    kept: list[Any] | None
     calls: int
     graph: TaskGraph | None
     result: Any
     first_data: int
     reason: str
     is_plain: bool
-    def __init__(self, key: Any, context: Any, kept: list[Any], calls: int) -> None: ...
+    def __init__(self, key: Any, context: Any, calls: int) -> None: ...
 
 class Likeness:
     entry: Entry

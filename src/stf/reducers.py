@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -88,18 +88,55 @@ def _logical(ufunc: Any) -> Callable[[Any, Any, Any], Any]:
 UNWRITTEN = Reducer("unwritten", lambda dtype: 0, lambda a, b, out: None)  # what nobody wrote, and may be anything
 
 
+if TYPE_CHECKING:
+
+    class _Type(Any):  # type: ignore[misc]
+        """What an operator is to who reads annotations."""
+
+
 class reducer:
     """The operators: `sum`, `product`, `minval`, `maxval`, `logical_and`, … and `define` for your own."""
 
-    sum = Reducer("sum", lambda dtype: 0, lambda a, b, out: np.add(a, b, out=out))
-    product = Reducer("product", lambda dtype: 1, lambda a, b, out: np.multiply(a, b, out=out))
-    minval = Reducer("minval", highest, lambda a, b, out: np.minimum(a, b, out=out))
-    maxval = Reducer("maxval", lowest, lambda a, b, out: np.maximum(a, b, out=out))
-    logical_and = Reducer("logical_and", lambda dtype: 1, _logical(np.logical_and))
-    logical_or = Reducer("logical_or", lambda dtype: 0, _logical(np.logical_or))
-    bitwise_and = Reducer("bitwise_and", all_bits, lambda a, b, out: np.bitwise_and(a, b, out=out))
-    bitwise_or = Reducer("bitwise_or", lambda dtype: 0, lambda a, b, out: np.bitwise_or(a, b, out=out))
-    bitwise_xor = Reducer("bitwise_xor", lambda dtype: 0, lambda a, b, out: np.bitwise_xor(a, b, out=out))
+    if TYPE_CHECKING:  # so that they are types: x: stf.Accumulate[stf.reducer.sum]
+
+        class sum(_Type):
+            """See `reducer`."""
+
+        class product(_Type):
+            """See `reducer`."""
+
+        class minval(_Type):
+            """See `reducer`."""
+
+        class maxval(_Type):
+            """See `reducer`."""
+
+        class logical_and(_Type):
+            """See `reducer`."""
+
+        class logical_or(_Type):
+            """See `reducer`."""
+
+        class bitwise_and(_Type):
+            """See `reducer`."""
+
+        class bitwise_or(_Type):
+            """See `reducer`."""
+
+        class bitwise_xor(_Type):
+            """See `reducer`."""
+
+    else:
+        sum = Reducer("sum", lambda dtype: 0, lambda a, b, out: np.add(a, b, out=out))
+        product = Reducer("product", lambda dtype: 1, lambda a, b, out: np.multiply(a, b, out=out))
+        minval = Reducer("minval", highest, lambda a, b, out: np.minimum(a, b, out=out))
+        maxval = Reducer("maxval", lowest, lambda a, b, out: np.maximum(a, b, out=out))
+        logical_and = Reducer("logical_and", lambda dtype: 1, _logical(np.logical_and))
+        logical_or = Reducer("logical_or", lambda dtype: 0, _logical(np.logical_or))
+        bitwise_and = Reducer("bitwise_and", all_bits, lambda a, b, out: np.bitwise_and(a, b, out=out))
+        bitwise_or = Reducer("bitwise_or", lambda dtype: 0, lambda a, b, out: np.bitwise_or(a, b, out=out))
+        bitwise_xor = Reducer("bitwise_xor", lambda dtype: 0, lambda a, b, out: np.bitwise_xor(a, b, out=out))
+
     min = minval
     max = maxval
     bit_and = bitwise_and

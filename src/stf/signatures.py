@@ -143,7 +143,7 @@ def key_of(value: Any, around: tuple[int, ...] = ()) -> tuple[Any, Any]:
         hash(value)
     except (TypeError, ValueError):  # such as a memoryview that may be written
         return kind, Itself(value)
-    if kind.__hash__ is object.__hash__ or hasattr(value, "__dlpack__"):  # of which == is an array
+    if type.__getattribute__(kind, "__hash__") is object.__hash__ or hasattr(value, "__dlpack__"):  # of which == is an array
         return kind, Itself(value)
     return kind, value
 
