@@ -100,7 +100,9 @@ optimized: export LD_LIBRARY_PATH := $(CURDIR)/$(FAKECUDA)
 optimized: export PYTHONPATH := $(CURDIR)/tests/fakecuda
 optimized: $(VENV)/built
 	if [ -z "$$($(PYTHON) tests/fakecuda/build.py --missing)" ]; then $(PYTHON) tests/fakecuda/build.py $(FAKECUDA); fi
+	rm -f $(VENV)/built # if it is interrupted, what is there is a build that records
 	$(call optimize,$(PYTHON))
+	touch $(VENV)/built
 
 clean:
 	rm -rf $(VENV) build dist demo .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info

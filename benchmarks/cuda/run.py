@@ -48,6 +48,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path, help="write the figures there too")
     parser.add_argument("--tasks", type=int, default=10_000_000, help="of the run whose memory is watched")
+    parser.add_argument("--check", action="store_true", help="exit with 1 where a budget is missed by more than the host")
     options = parser.parse_args()
     raw = run_raw()
     rows = [*submission_rows(raw), *launch_rows(raw), *graph_rows(raw), *library_rows(raw), *transfer_rows(raw)]
@@ -56,6 +57,8 @@ def main() -> None:
     print_table(raw, rows)
     if options.json:
         options.json.write_text(json.dumps({"raw": raw, "stf": rows}, indent=1))
+    if options.check and any(row.get("kept") is False and not row.get("kept_at_clock") for row in rows):
+        sys.exit(1)
 
 
 # -- the raw driver --------------------------------------------------------------------------------------------------

@@ -21,11 +21,27 @@ ls tests/cuda/test_*.py tests/multigpu/test_*.py tests/conformance/test_*.py tes
     xargs -P "${JOBS:-8}" -I{} bash -c 'run "$1"' run {}
 status=$?
 run tests/properties/test_programs.py || status=1
+run tests/properties/test_graph_programs.py || status=1
 run tests/examples/test_examples.py -k on_gpus || status=1 # which use every device
 run tests/cuda/test_memory.py || status=1 # fills the device: alone
 run tests/cuda/test_gil.py || status=1    # measures what tasks cost: alone
 run tests/cuda/test_times.py || status=1  # measures kernels: alone
 run tests/multigpu/test_cholesky_on_two.py || status=1 # cuSOLVERMg is inaccurate now and then beside other work: alone
+"${GPU_PYTHON:-python3}" - <<'END'
+from importlib.util import find_spec
+
+
+def is_there(name):
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+wanted = "cupy torch numba.cuda triton jax cuda.core cuda.compute nvmath ml_dtypes".split()
+missing = [name for name in wanted if not is_there(name)]
+print("libraries that are not there, with which nothing was tested:", ", ".join(missing) or "none")
+END
 cat "$OUT"/test_*.log >"$OUT/gpu-test.log"
 rm -f "$OUT"/test_*.log
 exit $status

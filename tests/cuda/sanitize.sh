@@ -45,8 +45,12 @@ check() { # tool, what it is called in the table, command
     code=$?
     found=$(grep -Eo "ERROR SUMMARY: [1-9][0-9]* error|RACECHECK SUMMARY: [1-9][0-9]* hazard" "$log" | awk "{ for (i = 1; i <= NF; i++) if (\$i ~ /^[0-9]+$/) n += \$i } END { print n + 0 }")
     last=$(grep -E "programs on|passed|failed" "$log" | tail -n 1)
-    [ $code -eq 0 ] || status=1
-    table="$table$(printf '%-10s %-9s %-7s %5s errors  %4ds  %s' "$tool" "$name" "$([ $code -eq 0 ] && echo ok || echo "FAILED($code)")" "${found:-0}" $((SECONDS - start)) "$last")"$'\n'
+    ran=$(echo "$last" | grep -Eo '^[0-9,]+ of [0-9,]+ ' | tr -d ',')
+    if [ $code -eq 0 ] && [ -n "$ran" ] && [ "${ran%% of*}" != "$(echo "${ran##*of }" | tr -d ' ')" ]; then
+        code=FEWER # than were asked for: SECONDS_EACH is too short
+    fi
+    [ "$code" = 0 ] || status=1
+    table="$table$(printf '%-10s %-9s %-7s %5s errors  %4ds  %s' "$tool" "$name" "$([ "$code" = 0 ] && echo ok || echo "FAILED($code)")" "${found:-0}" $((SECONDS - start)) "$last")"$'\n'
 }
 
 for tool in ${*:-memcheck initcheck racecheck}; do
