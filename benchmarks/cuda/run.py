@@ -48,7 +48,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path, help="write the figures there too")
     parser.add_argument("--tasks", type=int, default=10_000_000, help="of the run whose memory is watched")
-    parser.add_argument("--check", action="store_true", help="exit with 1 where a budget is missed by more than the host")
+    parser.add_argument(
+        "--check", action="store_true", help="exit with 1 where a budget is missed by more than the host"
+    )
     options = parser.parse_args()
     raw = run_raw()
     rows = [*submission_rows(raw), *launch_rows(raw), *graph_rows(raw), *library_rows(raw), *transfer_rows(raw)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import operator
+import warnings
 from typing import Any
 
 import numpy as np
@@ -121,3 +122,12 @@ def is_integer(value: Any) -> bool:
     except TypeError:
         return False
     return not isinstance(value, bool)
+
+
+def warn_bare(label: str, site: str) -> None:
+    """A builder that was dropped without a body is a mistake."""
+    warnings.warn(
+        f"task {label} built at {site} was given no body; call it with one, or use it in a with-block",
+        RuntimeWarning,
+        stacklevel=2,
+    )

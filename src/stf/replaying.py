@@ -330,7 +330,8 @@ class ReplayFunction(ReplayCore):
     def _kept_of(self, context: Any, arguments: dict[str, Any]) -> list[Any]:
         """What kernels of a recording may work on besides data."""
         contents = [variable.content for variable in self._variables(arguments)]
-        return [value for value in (*arguments.values(), *contents) if value is not context and not self._holds_data(value)]
+        values = [value for value in (*arguments.values(), *contents) if value is not context]
+        return [value for value in values if not self._holds_data(value)]
 
     @staticmethod
     def _holds_data(value: Any) -> bool:

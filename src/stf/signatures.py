@@ -47,7 +47,7 @@ Signature = tuple[Part, ...]
 
 
 class Itself:
-    """Which object it is. One that comes later at the same address is another one, and it is kept alive only if it must be."""
+    """Which object it is: one that comes later at the same address is another one. Kept alive only where it must be."""
 
     __slots__ = ("_hash", "_reference")
 
@@ -143,7 +143,8 @@ def key_of(value: Any, around: tuple[int, ...] = ()) -> tuple[Any, Any]:
         hash(value)
     except (TypeError, ValueError):  # such as a memoryview that may be written
         return kind, Itself(value)
-    if type.__getattribute__(kind, "__hash__") is object.__hash__ or hasattr(value, "__dlpack__"):  # of which == is an array
+    is_itself = type.__getattribute__(kind, "__hash__") is object.__hash__
+    if is_itself or hasattr(value, "__dlpack__"):  # of which == is an array
         return kind, Itself(value)
     return kind, value
 

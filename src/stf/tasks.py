@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-import warnings
 
 try:
     import cython
@@ -25,7 +24,7 @@ from stf.errors import PlaceError, TaskStateError
 from stf.interop import adapters
 from stf.interop.current import Borrowed, without_grad
 from stf.library_errors import is_uncapturable, uncapturable
-from stf.options import name_of, refuse_name
+from stf.options import name_of, refuse_name, warn_bare
 
 if not cython.compiled:
     from stf.bodies import end_recorded, give_back, submit_body
@@ -579,6 +578,17 @@ class Task(TaskCore):
         """Return `stream`."""
         return self.stream
 
+    @property
+    def graph(self):
+        """A CUDA graph of the task's own, to be filled: see `OwnGraph`."""
+        from stf.own_graphs import graph_of
+
+        return graph_of(self)
+
+    def get_graph(self):
+        """Return `graph`."""
+        return self.graph
+
     def get(self, index):
         """Return access `index`, as ``t[index]``."""
         return self[index]
@@ -635,12 +645,3 @@ def add_group(task: Task, accesses, several):
     parts = several.expand()
     task.groups.append((len(accesses), len(parts), several.rebuild))
     accesses.extend(parts)
-
-
-def warn_bare(label, site):
-    """A builder that was dropped without a body is a mistake."""
-    warnings.warn(
-        f"task {label} built at {site} was given no body; call it with one, or use it in a with-block",
-        RuntimeWarning,
-        stacklevel=2,
-    )

@@ -87,3 +87,21 @@ def test_a_graph_of_ours_in_one_of_the_drivers(device):
         stream.sync()
         g.launch()
         assert lx.numpy().tolist() == [((1 * 2 + 3) * 2 + 3) * 2 + 3.0] * 8
+
+
+def test_a_task_adds_nodes_to_a_graph_of_its_own(device):
+    """By cuda.bindings; they come after what the task has put on its stream, and before what follows."""
+    driver = pytest.importorskip("cuda.bindings.driver")
+    X = np.full(8, 7, np.uint32)
+    with stf.context(devices="cuda:0", use_graph=True) as ctx:
+        x = ctx.logical_data(X)
+        with ctx.task(x.rw()) as t:
+            (a,) = t.cupy()
+            a += 1
+            what = driver.CUDA_MEMSET_NODE_PARAMS()
+            what.dst, what.elementSize, what.value, what.width, what.height = t.get_arg(0), 4, 5, 4, 1
+            code, context = driver.cuCtxGetCurrent()
+            code, _ = driver.cuGraphAddMemsetNode(driver.CUgraph(int(t.graph)), None, 0, what, context)
+            assert int(code) == 0
+            a *= 10
+    assert X.tolist() == [50] * 4 + [80] * 4

@@ -1243,7 +1243,7 @@ Graph::~Graph() {
     for (auto condition : conditions) state().conditions.erase(condition);
     if (!origin)
         for (auto &node : nodes)
-            if (node.condition) state().graphs.erase(node.inner->handle);
+            if (node.inner && node.inner->handle) state().graphs.erase(node.inner->handle);
 }
 
 shared_ptr<Graph> copy_of(const shared_ptr<Graph> &graph) {
@@ -2377,6 +2377,18 @@ CUresult CUDAAPI cuGraphAddChildGraphNode(CUgraphNode *handle, CUgraph graph_han
     *handle = node.handle();
     graph->nodes.push_back(node);
     return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuGraphChildGraphNodeGetGraph(CUgraphNode handle, CUgraph *child) {
+    ENTER(cuGraphChildGraphNodeGetGraph, HEALTHY);
+    for (auto &[known, graph] : state().graphs.live)
+        for (auto &node : graph->nodes)
+            if (node.handle() == handle && node.inner && !node.condition && !graph->origin) {
+                if (!node.inner->handle) node.inner->handle = state().graphs.add(node.inner);
+                *child = node.inner->handle;
+                return CUDA_SUCCESS;
+            }
+    return CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult CUDAAPI cuGraphConditionalHandleCreate(CUgraphConditionalHandle *handle, CUgraph graph_handle, CUcontext context,

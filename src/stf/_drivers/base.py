@@ -174,6 +174,10 @@ class Driver:
         """The node that the stream `pointer`, which is captured, had last."""
         raise NotImplementedError
 
+    def child_of(self, pointer):
+        """The address of an empty graph, which comes next on the stream `pointer`, which is captured."""
+        raise NotImplementedError
+
     def prepare(self, graph):
         """Let a captured graph be ready to be launched."""
 

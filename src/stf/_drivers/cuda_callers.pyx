@@ -31,7 +31,7 @@ from stf._drivers.queues cimport CALL, GRAPH, KEEP, Op, QueueDriver, Stream, mak
 import threading
 
 from stf._drivers.cuda_devices import current_ordinal
-from stf._drivers.cuda_graphs import Capture, Condition, last_node
+from stf._drivers.cuda_graphs import Capture, Condition, child_of, last_node
 from stf._drivers.base import Registered
 from stf._drivers.cuda_host_nodes import unfinished
 from stf.errors import CaptureError, DriverError
@@ -252,9 +252,8 @@ cdef class CallersDriver(ReadbackDriver):
 
     cpdef object look(self):
         self.sweep()
-        if self.lost is None or (self.closed and self.lost.code == cu.CUDA_ERROR_DEINITIALIZED):
-            return None
-        return self.lost.again()
+        is_told = self.lost is not None and not (self.closed and self.lost.code == cu.CUDA_ERROR_DEINITIALIZED)
+        return self.lost.again() if is_told else None
 
     cdef int sweep(self) except -1:
         """Look at what went back: streams that have ended by now, captures that are over, graphs that are gone."""
@@ -400,6 +399,9 @@ cdef class CallersDriver(ReadbackDriver):
 
     def last_node(self, int64_t pointer):
         return last_node(pointer)
+
+    def child_of(self, int64_t pointer):
+        return child_of(pointer)
 
     def prepare(self, Captured graph):
         if graph.executable is None:

@@ -69,6 +69,24 @@ def last_node(int64_t pointer):
     return <int64_t><uintptr_t>tail.needs[0]
 
 
+def child_of(int64_t pointer):
+    """Let an empty graph come next on a captured stream; the address of that, to be filled before the capture is launched."""
+    cdef cu.CUgraph empty = NULL
+    cdef cu.CUgraph child = NULL
+    cdef cu.CUgraphNode node = NULL
+    cdef cu.CUstream stream = <cu.CUstream><uintptr_t>pointer
+    cdef Tail tail = tail_of(stream)
+    check(call(host_nodes, cu.cuGraphCreate, &empty, 0), "cuGraphCreate", STREAM)
+    try:
+        code = call(host_nodes, cu.cuGraphAddChildGraphNode, &node, tail.graph, tail.needs, tail.count, empty)
+        check(code, "cuGraphAddChildGraphNode", STREAM)
+    finally:
+        call(host_nodes, cu.cuGraphDestroy, empty)  # the node has a copy, which it owns
+    check(call(host_nodes, cu.cuGraphChildGraphNodeGetGraph, node, &child), "cuGraphChildGraphNodeGetGraph", STREAM)
+    go_on_after(stream, node)
+    return <uintptr_t>child
+
+
 # -- what was captured ---------------------------------------------------------------------------------------------
 
 

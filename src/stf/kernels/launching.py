@@ -24,7 +24,7 @@ from stf._engine.captured import Arguments
 from stf._engine.instances import Layout
 from stf._engine.submit import Engine
 from stf._engine.values import Asked
-from stf.errors import AccessError, PlaceError, TaskStateError
+from stf.errors import AccessError, PlaceError
 from stf.interop import adapters
 from stf.interop import kernels as foreign
 from stf.kernels.special import LaunchCapture

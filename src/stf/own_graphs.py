@@ -1,0 +1,58 @@
+"""CUDA graphs that tasks fill node by node, as ``t.graph`` gives them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stf.errors import PlaceError, TaskStateError
+
+__all__ = ["OwnGraph", "graph_of"]
+
+
+class OwnGraph:
+    """A CUDA graph, empty at first, that is a part of the one that its task belongs to; made by ``t.graph``.
+
+    Add nodes to it with a library that takes a CUgraph, until the task ends: they come after what the task has put on
+    its stream before, and before what it puts there from then on. It may hold no conditional nodes and no allocations
+    (`CUDA Driver API, "Graph Management" <https://docs.nvidia.com/cuda/cuda-driver-api/>`_, cuGraphAddChildGraphNode).
+
+    Attributes
+    ----------
+    handle : int
+        The address of the CUgraph, which belongs to the graph around it: destroy nothing.
+    """
+
+    __slots__ = ("handle",)
+
+    def __init__(self, handle: int) -> None:
+        self.handle = handle
+
+    def __int__(self) -> int:
+        """The address of the CUgraph."""
+        return self.handle
+
+    def __repr__(self) -> str:
+        return f"<graph of a task at {self.handle:#x}>"
+
+
+def graph_of(task: Any) -> OwnGraph:
+    """A new part of the graph that a task belongs to.
+
+    Raises
+    ------
+    PlaceError
+        The task runs where there are no CUDA graphs.
+    TaskStateError
+        The task is not open, or no part of a graph.
+    """
+    task.must_be_open("graph")
+    pointer = task.cuda_stream()
+    if pointer is None:
+        raise PlaceError(f"task {task.label()} runs at {task.place_name}, which has no CUDA graphs; work on its arrays")
+    engine = task.engine
+    if engine.scope is None and not engine.root.captured:
+        raise TaskStateError(
+            f"task {task.label()} is no part of a graph: use t.stream, or submit it in stf.context(use_graph=True), "
+            "ctx.graph_scope() or ctx.task_graph()"
+        )
+    return OwnGraph(task.context._driver.child_of(pointer))
