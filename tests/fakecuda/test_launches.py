@@ -222,6 +222,25 @@ def test_tasks_of_launches_are_built_as_other_tasks_are(run):
     run(body)
 
 
+def test_what_stands_for_no_parameter_is_told(run):
+    def body():
+        with stf.context(devices="cuda:0") as ctx:
+            x, token = ctx.logical_data(np.zeros(8), name="X"), ctx.token(name="T")
+            with pytest.raises(TypeError, match="got <rw access to token 'T'>, which has no memory; leave it out"):
+                ctx.launch_kernel(axpy, (1, 1), 1.0, token.rw(), x.rw(), 8)
+            with pytest.raises(
+                TypeError, match="got <rw access to .*'X'.*> as an array, which takes a pointer, the ext"
+            ):
+                ctx.launch_kernel(axpy, (1, 1), 1.0, x.rw().array, x.rw(), 8)
+            with ctx.cuda_kernel(x.rw(stf.data_place.host())) as k:
+                with pytest.raises(
+                    stf.AccessError, match=r"at device\(0\), and the task was not: pass it to ctx.cuda_k"
+                ):
+                    k.launch(axpy, 1, 1, (1.0, x.rw(stf.data_place.device(0)), x.rw(), 8))
+
+    run(body)
+
+
 def test_stream_objects_are_made_once(run):
     """A repeated task builds none."""
 

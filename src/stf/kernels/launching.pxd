@@ -1,7 +1,7 @@
 from libc.stdint cimport int64_t, uintptr_t
 from libc.string cimport memcpy
 from stf._engine cimport waits
-from stf._engine.access cimport Access, DataHandle
+from stf._engine.access cimport AFFINE, Access, DataHandle
 from stf._engine.captured cimport Arguments
 from stf._engine.instances cimport Layout, Replica
 from stf._engine.submit cimport Engine

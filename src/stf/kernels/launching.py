@@ -35,6 +35,7 @@ if not cython.compiled:
     from stf.views import reach_all
 
     NEW, OPEN, ENDED = 0, 1, 2
+    AFFINE = -1
 
 BLOCK_BYTES = 4096  # the parameters of a kernel, at most (CUDA C++ Programming Guide, "Function Parameters")
 
@@ -375,10 +376,11 @@ def declared_at(task: Task, kernel: Kernel, access: Access):
     """Which access of a with-block the argument of a launch in it stands for: that of the same data."""
     for i in range(len(task.accesses)):
         known = cython.cast(Access, task.accesses[i])
-        if known.core is access.core and not access.mode & ~known.mode:
+        if known.core is access.core and not access.mode & ~known.mode and access.place in (AFFINE, known.place):
             return i
+    where = "" if access.place == AFFINE else f" at {task.engine.place_names[access.place]}"
     raise AccessError(
-        f"kernel '{kernel.name}' is given {access!r}, and the task was not: pass it to ctx.cuda_kernel too"
+        f"kernel '{kernel.name}' is given {access!r}{where}, and the task was not: pass it to ctx.cuda_kernel too"
     )
 
 
@@ -466,6 +468,16 @@ def refuse(kernel: Kernel, index, value):
         raise TypeError(
             f"parameter {index} of kernel '{kernel.name}' got {value.core.describe()}; say how the kernel uses it: "
             "lX.read(), lX.write() or lX.rw()"
+        )
+    if isinstance(value, Access):
+        raise TypeError(
+            f"parameter {index} of kernel '{kernel.name}' got {value!r}, which has no memory; leave it out, or give it "
+            "to ctx.cuda_kernel, for the order alone"
+        )
+    if isinstance(value, ArrayAccess):
+        raise TypeError(
+            f"parameter {index} of kernel '{kernel.name}' got {value.access!r} as an array, which takes a pointer, the "
+            "extents and the strides; pass the access itself for the pointer alone"
         )
     if hasattr(value, "__cuda_array_interface__"):
         raise TypeError(
