@@ -16,7 +16,7 @@ from stf._engine.failures import Failure, site_text
 from stf._engine.late import LateCall
 from stf._engine.values import are_same
 from stf.annotations import Stream
-from stf.closures import check_globals, injections, with_globals
+from stf.closures import check_globals, injections
 from stf.errors import CaptureError, TaskFailedError
 from stf.interop import adapters
 from stf.interop.current import Borrowed
@@ -31,7 +31,7 @@ log = logging.getLogger("stf")
 
 if not cython.compiled:
     from stf._untracked import untrack
-    from stf.closures import snapshot
+    from stf.closures import snapshot, with_globals
     from stf.interop.current import borrow
     from stf.views import fresh_views, group, origins_in, view_at, views_of
 

@@ -7,6 +7,11 @@ import functools
 import types
 import weakref
 
+try:
+    import cython
+except ImportError:
+    from stf import _cython as cython  # type: ignore[no-redef]
+
 from stf._engine.access import Access, DataHandle
 from stf.errors import AccessError
 from stf.interop import adapters
@@ -28,8 +33,9 @@ def injections(fn):
 
 # -- what a function reads of its surroundings, as it is now -----------------------------------------------------------
 
-names: dict = {}  # by the id of a code object: a reference to that, and what it stores to and reads
-AROUND = ("__name__", "__package__", "__spec__", "__builtins__", "__file__")  # which Python looks for in globals
+names: dict = {}  # by the id of a code object
+CONSTANTS = (int, float, complex, bool, str, bytes, type(None))  # what may be kept, and keeps nothing alive
+AROUND = ("__name__", "__builtins__", "__package__", "__spec__", "__file__")  # which Python looks for in globals
 
 
 def snapshot(fn, task):
@@ -128,11 +134,9 @@ def shared_cells(fn):
 
 
 class Variables(dict):
-    """Globals of a function, some of which are what they were; the others are looked up."""
+    """Globals of a function, some of which are what they were; the others are looked up `around`."""
 
-    def __init__(self, known, around):
-        super().__init__(known)
-        self.around = around
+    __slots__ = ("around",)
 
     def __missing__(self, name):
         return self.around[name]
@@ -143,53 +147,102 @@ def with_globals(fn):
 
     Modules, functions and classes under their own names are looked up when it runs, as ever.
     """
-    if type(fn) is functools.partial:
-        inner = with_globals(fn.func)
-        return fn if inner is fn.func else functools.partial(inner, *fn.args, **fn.keywords)
     if type(fn) is not types.FunctionType:
+        return with_globals_of_partial(fn)
+    known: Names = names_in(fn.__code__)
+    if not known.read:
         return fn
-    known = None
     around = fn.__globals__
-    for name in names_in(fn.__code__)[2]:
-        if name not in around:
-            continue
-        value = around[name]
-        if type(value) is not types.ModuleType and getattr(value, "__name__", None) != name:
-            if known is None:
-                known = {one: around[one] for one in AROUND if one in around}
-            known[name] = value
-    return fn if known is None else with_cells(fn, fn.__closure__, Variables(known, around))
+    taken = {}
+    for name in known.read:
+        if name in around:
+            value = around[name]
+            if type(value) is not types.ModuleType and getattr(value, "__name__", None) != name:
+                taken[name] = value
+    if not taken:
+        return fn
+    if known.last is fn and are_those(taken, known.last_taken):
+        return known.last_copy
+    variables = Variables(taken)
+    variables.around = around
+    for name in AROUND if known.imports else AROUND[:2]:
+        if name in around:
+            variables[name] = around[name]
+    copy = with_cells(fn, fn.__closure__, variables)
+    is_plain = fn.__closure__ is None and all([type(value) in CONSTANTS for value in taken.values()])
+    known.last, known.last_taken, known.last_copy = (fn, taken, copy) if is_plain else (None, None, None)
+    return copy
+
+
+def with_globals_of_partial(fn):
+    """A partial function of a function with its global variables as they are now; anything else is what it is."""
+    if type(fn) is not functools.partial:
+        return fn
+    inner = with_globals(fn.func)
+    return fn if inner is fn.func else functools.partial(inner, *fn.args, **fn.keywords)
+
+
+def are_those(taken: dict, before: dict):
+    """Whether variables are the very objects that they were."""
+    if len(taken) != len(before):
+        return False
+    for name, value in taken.items():
+        if before.get(name, taken) is not value:
+            return False
+    return True
 
 
 def stored_names(fn):
     """The variables of functions around it that a function assigns to."""
-    return names_in(fn.__code__)[1]
+    known: Names = names_in(fn.__code__)
+    return known.stored
+
+
+@cython.final
+@cython.cclass
+class Names:
+    """What code, and code in it, does with variables of its surroundings.
+
+    `stored` are the cells it assigns to, `read` the globals that it reads and does not assign to; it `imports`, or not.
+    `last` is the function whose copy is `last_copy`, with the globals `last_taken`: a constant of a module need not be
+    taken anew for each task.
+    """
+
+    def __init__(self, code):
+        stored, read, assigned = set(), set(), set()
+        self.imports = False
+        self.last = self.last_taken = self.last_copy = None
+        left = [code]
+        while left:
+            one = left.pop()
+            left += [constant for constant in one.co_consts if type(constant) is types.CodeType]
+            for instruction in dis.get_instructions(one):
+                name = instruction.opname
+                if name in ("STORE_DEREF", "DELETE_DEREF"):
+                    stored.add(instruction.argval)
+                elif name in ("STORE_GLOBAL", "DELETE_GLOBAL"):
+                    assigned.add(instruction.argval)
+                elif name in ("LOAD_GLOBAL", "LOAD_NAME"):
+                    read.add(instruction.argval)
+                elif name == "IMPORT_NAME":
+                    self.imports = True
+        self.stored = stored.intersection(code.co_freevars)
+        self.read = tuple(sorted(read - assigned))
 
 
 def names_in(code):
-    """A weak reference to code; the cells it assigns to; the globals that it reads and does not assign to."""
-    known = names.get(id(code))
+    """What is known of code, as long as it lives."""
+    key = id(code)
+    known: Names = names.get(key)
     if known is None:
-        key = id(code)
-        known = names[key] = (weakref.ref(code, lambda _: names.pop(key, None)), *read_names(code))
+        known = names[key] = Names(code)
+        known.reference = weakref.ref(code, functools.partial(forget_names, key))
     return known
 
 
-def read_names(code):
-    """What code, and code in it, assigns to in cells, and only reads of globals."""
-    stored, read, assigned = set(), set(), set()
-    left = [code]
-    while left:
-        one = left.pop()
-        left += [constant for constant in one.co_consts if type(constant) is types.CodeType]
-        for instruction in dis.get_instructions(one):
-            if instruction.opname in ("STORE_DEREF", "DELETE_DEREF"):
-                stored.add(instruction.argval)
-            elif instruction.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
-                assigned.add(instruction.argval)
-            elif instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-                read.add(instruction.argval)
-    return stored.intersection(code.co_freevars), tuple(sorted(read - assigned))
+def forget_names(key, reference):
+    """The code is gone."""
+    names.pop(key, None)
 
 
 # -- mistakes ----------------------------------------------------------------------------------------------------------
@@ -230,5 +283,5 @@ def check_globals(fn, task):
     """Raise for logical data that a body takes from its module, unless they are accesses of its task."""
     around = fn.__globals__
     for name in fn.__code__.co_names:
-        if is_data(around.get(name)) and name in names_in(fn.__code__)[2]:
+        if is_data(around.get(name)) and name in names_in(fn.__code__).read:
             reject_hidden_data(task, name, around[name])
