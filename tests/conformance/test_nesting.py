@@ -62,9 +62,14 @@ WAITS = {
     "wait": lambda ctx, lX: lX.numpy(),
     "write_back": lambda ctx, lX: lX.write_back(),
     "accept": lambda ctx, lX: lX.accept(),
-    "freeze": lambda ctx, lX: ctx.freeze(lX).get(),
+    "freeze": lambda ctx, lX: frozen_content(ctx, lX),
     "many releases": many_releases,
 }
+
+
+def frozen_content(ctx, lX):
+    with ctx.freeze(lX) as frozen:
+        return frozen.get().copy()
 
 
 @pytest.mark.parametrize("wait", WAITS)

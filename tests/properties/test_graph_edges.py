@@ -15,7 +15,7 @@ from stf._engine.rebinding import all_parts
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from graph_programs import Emitter, tree
+from graph_programs import Emitter, Pair, tree
 
 COPY, FILL, CALL, RUN = 1, 2, 3, 6
 
@@ -64,7 +64,8 @@ def recorded(seed, devices):
     ctx = stf.context(devices=devices)
     data = [ctx.logical_data(np.arange(4) * (n + 1)) for n in range(4)]
     scalars = [ctx.logical_data_zeros((), np.int64) for _ in range(3)]
-    emitter = Emitter(ctx, data, scalars, True)
+    pairs = [ctx.logical_data(Pair(np.arange(4) + q, np.arange(4))) for q in range(2)]
+    emitter = Emitter(ctx, data, pairs, scalars, True)
     graph = ctx.task_graph()
     with graph:
         for _ in range(3):
