@@ -184,12 +184,8 @@ def with_globals_of_partial(fn):
 
 def are_those(taken: dict, before: dict):
     """Whether variables are the very objects that they were."""
-    if len(taken) != len(before):
-        return False
-    for name, value in taken.items():
-        if before.get(name, taken) is not value:
-            return False
-    return True
+    same = [before.get(name, taken) is value for name, value in taken.items()]
+    return len(taken) == len(before) and all(same)
 
 
 def stored_names(fn):
