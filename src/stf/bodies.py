@@ -151,7 +151,7 @@ def make_body(task: TaskCore, fn, args, written, kinds=None, late=None, origins=
     body: Body = Body.__new__(Body)
     body.adopt(task)
     engine = cython.cast("Engine", task.engine)
-    body.fn = fn if engine.port.enqueues(task.where) else with_globals(fn)
+    body.fn = fn
     body.args = tuple(args)
     body.written = written
     body.kinds = kinds
@@ -195,6 +195,8 @@ def submit_body(task: TaskCore, fn, extra, lib=None):
         origins = None
         if engine.scope is not None and "task" not in [kind for _, kind in injected]:
             origins = origins_in(task, lib)
+        if not engine.port.enqueues(task.where):
+            fn = with_globals(fn)
         body = make_body(task, fn, arguments, written, kinds, late or None, origins)
     except BaseException:
         take_back(task)

@@ -8,13 +8,13 @@ cdef class Names:
     cdef object reference
     cdef readonly object stored
     cdef readonly tuple read
+    cdef readonly tuple assigned
     cdef bint imports
-    cdef object last
-    cdef dict last_taken
-    cdef object last_copy
+    cdef bint is_simple
 
 cpdef object snapshot(object fn, TaskCore task)
 cdef int refuse_params(object fn) except -1
 cpdef object with_globals(object fn)
-cdef bint are_those(dict taken, dict before) except -1
+cdef bint is_constant(object value) except -1
+cdef object assigned_by_others(Names known, dict around)
 cdef Names names_in(object code)

@@ -7,12 +7,15 @@ import functools
 import types
 import weakref
 
+import numpy as np
+
 try:
     import cython
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
 from stf._engine.access import Access, DataHandle
+from stf._engine.values import PLAIN
 from stf.errors import AccessError
 from stf.interop import adapters
 from stf.params import refuse_hidden, refuse_reachable
@@ -34,14 +37,15 @@ def injections(fn):
 # -- what a function reads of its surroundings, as it is now -----------------------------------------------------------
 
 names: dict = {}  # by the id of a code object
-CONSTANTS = (int, float, complex, bool, str, bytes, type(None))  # what may be kept, and keeps nothing alive
 AROUND = ("__name__", "__builtins__", "__package__", "__spec__", "__file__")  # which Python looks for in globals
+LOOKERS = ("eval", "exec", "globals", "locals", "vars")  # which may look for any name
 
 
 def snapshot(fn, task):
     """`fn` with its closure as it is now; data among it must be accesses of the task.
 
-    Functions in it are taken with theirs. A cell that one of them assigns to (``nonlocal``) stays what all share.
+    What it wraps (`functools.wraps`, `functools.partial`) is taken with its own. A cell that one of them, or a function
+    that they hold, assigns to (``nonlocal``) stays what all share, and so does one that is still empty.
     """
     scope = task.engine.scope
     if scope is not None:
@@ -61,8 +65,8 @@ def snapshot(fn, task):
             continue
         if is_data(content):
             reject_hidden_data(task, name, content)
-        reaches = reaches or is_copied(content)
-    return copied(fn, shared_cells(fn), {}) if reaches or stored_names(fn) else copied(fn, (), None)
+        reaches = reaches or type(content) is types.FunctionType
+    return copied(fn, shared_cells(fn) if reaches or stored_names(fn) else ())
 
 
 def snapshot_of_partial(fn, task):
@@ -73,32 +77,20 @@ def snapshot_of_partial(fn, task):
     return fn if inner is fn.func else functools.partial(inner, *fn.args, **fn.keywords)
 
 
-def is_copied(value):
-    """Whether what a cell holds is a function that is taken as it is now: one with a closure, and no attributes."""
-    return (
-        type(value) is types.FunctionType
-        and value.__closure__ is not None
-        and (not value.__dict__ or value.__dict__.keys() == {"__wrapped__"})
-    )
-
-
-def copied(fn, shared, known):
-    """A function with cells of its own, but for the `shared` ones, by id; `known` are the copies that there are."""
-    cells = [cell if id(cell) in shared else types.CellType() for cell in fn.__closure__]
-    copy = with_cells(fn, tuple(cells))
-    if known is not None:
-        known[id(fn)] = copy
-    for cell, mine in zip(fn.__closure__, cells, strict=True):
-        if cell is mine:
-            continue
+def copied(fn, shared):
+    """A function with cells of its own, but for the `shared` ones, by id, and for empty ones."""
+    wrapped = fn.__dict__.get("__wrapped__")
+    cells = []
+    for cell in fn.__closure__:
         try:
             content = cell.cell_contents
-        except ValueError:
+        except ValueError:  # bound later, as its own name is that a decorator gives back
+            cells.append(cell)
             continue
-        if known is not None and is_copied(content):
-            content = known.get(id(content)) or copied(content, shared, known)
-        mine.cell_contents = content
-    return copy
+        if content is wrapped and type(content) is types.FunctionType and content.__closure__ is not None:
+            content = copied(content, shared)
+        cells.append(cell if id(cell) in shared else types.CellType(content))
+    return with_cells(fn, tuple(cells))
 
 
 def with_cells(fn, cells, variables=None):
@@ -143,35 +135,27 @@ class Variables(dict):
 
 
 def with_globals(fn):
-    """`fn` with the global variables that it reads, and does not assign to, as they are now.
+    """`fn` with the numbers and strings that it reads of global variables as they are now.
 
-    Modules, functions and classes under their own names are looked up when it runs, as ever.
+    Those that it, or a function of its module that it calls, assigns to are looked up when it runs, as all others are.
     """
     if type(fn) is not types.FunctionType:
         return with_globals_of_partial(fn)
     known: Names = names_in(fn.__code__)
-    if not known.read:
+    if not known.read or not known.is_simple:
         return fn
     around = fn.__globals__
-    taken = {}
-    for name in known.read:
-        if name in around:
-            value = around[name]
-            if type(value) is not types.ModuleType and getattr(value, "__name__", None) != name:
-                taken[name] = value
+    taken = {name: around[name] for name in known.read if name in around and is_constant(around[name])}
     if not taken:
         return fn
-    if known.last is fn and are_those(taken, known.last_taken):
-        return known.last_copy
+    for name in assigned_by_others(known, around):
+        taken.pop(name, None)
     variables = Variables(taken)
     variables.around = around
     for name in AROUND if known.imports else AROUND[:2]:
         if name in around:
             variables[name] = around[name]
-    copy = with_cells(fn, fn.__closure__, variables)
-    is_plain = fn.__closure__ is None and all([type(value) in CONSTANTS for value in taken.values()])
-    known.last, known.last_taken, known.last_copy = (fn, taken, copy) if is_plain else (None, None, None)
-    return copy
+    return with_cells(fn, fn.__closure__, variables)
 
 
 def with_globals_of_partial(fn):
@@ -182,10 +166,24 @@ def with_globals_of_partial(fn):
     return fn if inner is fn.func else functools.partial(inner, *fn.args, **fn.keywords)
 
 
-def are_those(taken: dict, before: dict):
-    """Whether variables are the very objects that they were."""
-    same = [before.get(name, taken) is value for name, value in taken.items()]
-    return len(taken) == len(before) and all(same)
+def is_constant(value):
+    """Whether it is a number, a text or nothing."""
+    return type(value) in PLAIN or type(value) in (float, complex) or isinstance(value, np.generic)
+
+
+def assigned_by_others(known: Names, around):
+    """The global variables that functions of a module assign to, of those that code with these names may call."""
+    assigned, seen, left = set(), set(), list(known.read)
+    while left:
+        name = left.pop()
+        value = around.get(name)
+        if name in seen or type(value) is not types.FunctionType or value.__globals__ is not around:
+            continue
+        seen.add(name)
+        other: Names = names_in(value.__code__)
+        assigned.update(other.assigned)
+        left += other.read
+    return assigned
 
 
 def stored_names(fn):
@@ -199,31 +197,38 @@ def stored_names(fn):
 class Names:
     """What code, and code in it, does with variables of its surroundings.
 
-    `stored` are the cells it assigns to, `read` the globals that it reads and does not assign to; it `imports`, or not.
-    `last` is the function whose copy is `last_copy`, with the globals `last_taken`: a constant of a module need not be
-    taken anew for each task.
+    `stored` are the cells it assigns to, `read` and `assigned` the globals; it `imports`, or not. It `is_simple` if it
+    looks global variables up in no other way, and assigns to none.
     """
 
     def __init__(self, code):
-        stored, read, assigned = set(), set(), set()
-        self.imports = False
-        self.last = self.last_taken = self.last_copy = None
+        read, assigned, others = set(), set(), set()
         left = [code]
         while left:
             one = left.pop()
             left += [constant for constant in one.co_consts if type(constant) is types.CodeType]
             for instruction in dis.get_instructions(one):
                 name = instruction.opname
-                if name in ("STORE_DEREF", "DELETE_DEREF"):
-                    stored.add(instruction.argval)
-                elif name in ("STORE_GLOBAL", "DELETE_GLOBAL"):
+                if name in ("STORE_GLOBAL", "DELETE_GLOBAL"):
                     assigned.add(instruction.argval)
-                elif name in ("LOAD_GLOBAL", "LOAD_NAME"):
+                elif name == "LOAD_GLOBAL":
                     read.add(instruction.argval)
-                elif name == "IMPORT_NAME":
-                    self.imports = True
-        self.stored = stored.intersection(code.co_freevars)
+                elif name in ("IMPORT_NAME", "LOAD_NAME"):  # the latter in the body of a class
+                    others.add(name)
+        self.stored = stored_in(code)
         self.read = tuple(sorted(read - assigned))
+        self.assigned = tuple(sorted(assigned))
+        self.imports = "IMPORT_NAME" in others
+        self.is_simple = not assigned and "LOAD_NAME" not in others and read.isdisjoint(LOOKERS)
+
+
+def stored_in(code):
+    """The cells of functions around it that code assigns to, itself or in a function in it."""
+    stored = {i.argval for i in dis.get_instructions(code) if i.opname in ("STORE_DEREF", "DELETE_DEREF")}
+    for constant in code.co_consts:
+        if type(constant) is types.CodeType:
+            stored |= stored_in(constant)
+    return stored.intersection(code.co_freevars)
 
 
 def names_in(code):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from stf.interop import adapters
+
+FIELD = dataclasses._FIELD  # type: ignore[attr-defined]  # one of the class, and no InitVar or ClassVar
 
 
 class Parts:
@@ -47,7 +50,10 @@ def rebuild(values: Iterator[Any], shape: Any) -> Any:
 
 
 def with_fields(value: Any, items: Iterable[tuple[str, Any]]) -> Any:
-    """A copy of a dataclass with other fields; it is not initialized again, and may be frozen."""
+    """A copy of a dataclass with other fields; one that cannot be made of its fields is not initialized again."""
+    fields = type(value).__dataclass_fields__.values()
+    if type(value).__dataclass_params__.init and all(f.init and f._field_type is FIELD for f in fields):
+        return dataclasses.replace(value, **dict(items))
     found = copy.copy(value)
     for name, item in items:
         object.__setattr__(found, name, item)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import gc
 import threading
 import types
+import weakref
 
 import numpy as np
 import pytest
@@ -54,57 +56,86 @@ def logged(fn):
     return wrapper
 
 
-def decorated(put, k):
-    return logged(lambda x: put(x, k))
-
-
-def partial(put, k):
-    return functools.partial(lambda n, x: put(x, k + n), 0)
-
-
-def helper(put, k):
-    def inner(x):
-        put(x, k)
-
-    return lambda x: inner(x)
-
-
-def recursive(put, k):
-    def inner(x, n):
-        return put(x, k) if n == 0 else inner(x, n - 1)
-
-    return lambda x: inner(x, 3)
-
-
-@pytest.mark.parametrize("how", [decorated, partial, helper, recursive])
-@pytest.mark.parametrize("kind", ["task", "host_launch", "function"])
-def test_functions_in_closures_are_taken_as_they_are(ctx, vec, gate, how, kind):
-    """A variable of theirs that changes afterwards, as that of a loop does, is what it was."""
-
-    def put(x, k):
-        x[k] = k
-
+def test_what_a_body_wraps_is_taken_as_it_is(ctx, vec, gate):
+    """A variable that changes afterwards, as that of a loop does, is what it was: behind decorators and partials too."""
     x = vec(0, 5)
     ctx.host_launch(x.rw())(lambda x: gate.wait(30) and None)
     for k in range(5):
 
-        def late(x):
-            how(put, k)(x)
+        @ctx.host_launch(x.rw())
+        @logged
+        @logged
+        def decorated(x):
+            x[k] += 1
 
-        for body in (how(put, k), late):
-            if kind == "task":
-                ctx.task(queued(ctx), x.rw())(body)
-            elif kind == "host_launch":
-                ctx.host_launch(x.rw())(body)
-            else:
+        @ctx.task(queued(ctx), x.rw())
+        @logged
+        def also(x):
+            x[k] += 10
 
-                @stf.task
-                def f(x: stf.ReadWrite):
-                    body(x)
+        @stf.task
+        @logged
+        def function(x: stf.ReadWrite):
+            x[k] += 100
 
-                f.on(queued(ctx))(x)
+        function.on(queued(ctx))(x)
+        ctx.host_launch(x.rw())(functools.partial(lambda n, x: x.__setitem__(k, x[k] + n), 1000))
     gate.set()
-    assert x.numpy().tolist() == [0, 1, 2, 3, 4]
+    assert x.numpy().tolist() == [1111] * 5
+
+
+def test_functions_that_a_body_holds_are_themselves(ctx, vec):
+    """They are objects: keys of a table, say. What they see is what they would see anywhere."""
+    k = 1
+
+    def helper(x):
+        return x * k
+
+    table = {helper: 3.0}
+    x = vec(2)
+
+    @ctx.host_launch(x.rw())
+    def body(x):
+        x *= table[helper]
+        x[:] = helper(x)
+
+    assert x.numpy().tolist() == [6] * 3
+
+
+def test_a_body_may_call_itself(ctx, vec):
+    """Its name is bound when the decorator has given it back."""
+    x = vec(0)
+
+    @ctx.host_launch(x.rw())
+    def walk(x, n=3):
+        if n:
+            x += n
+            walk(x, n - 1)
+
+    assert x.numpy().tolist() == [6] * 3
+
+
+def test_a_variable_of_a_function_inside_is_another_one(ctx, vec, gate):
+    x = vec(0, 5)
+    ctx.host_launch(x.rw())(lambda x: gate.wait(30) and None)
+    for k in range(5):
+
+        @ctx.host_launch(x.rw())
+        def body(x):
+            def inner():
+                k = 0
+
+                def more():
+                    nonlocal k
+                    k += 1
+
+                more()
+                return k
+
+            x[k] += k + inner()
+
+    gate.set()
+    assert x.numpy().tolist() == [1, 2, 3, 4, 5]
 
 
 def test_what_a_body_assigns_to_is_what_its_author_sees(ctx, vec):
@@ -151,47 +182,71 @@ def test_a_function_with_attributes_is_one_object(ctx, vec):
 
 
 MODULE = """
-i = scale = 0
+i = scale = counted = 0
+total = None
 numbers = []
+class P:
+    k = 2
 def put(x):
     numbers.append(i)
     x[i] = i * scale
 def count(x):
     global counted
-    counted += 1
-counted = 0
+    counted += scale
 def nested(x):
     def inner():
         return i
-    x[inner()] += 1
+    x[inner()] += P.k
+def bump():
+    global counted
+    counted += 1
+    return counted
+def calls(x):
+    before = counted
+    assert bump() == before + 1 == counted
+def classes(x):
+    class Q:
+        z = np.zeros(1) + scale
+    assert eval("Q.z[0]") == scale
+def imports(x):
+    import math
+    x[i] += math.floor(0.5 + 0 * scale)
 """
 
 
-@pytest.mark.parametrize("kind", ["task", "host_launch", "function"])
-def test_global_variables_are_taken_as_they_are(ctx, vec, gate, kind):
+@pytest.mark.parametrize("kind", ["task", "host_launch"])
+def test_global_numbers_are_taken_as_they_are(ctx, vec, gate, kind):
+    """Where a script, or a notebook, has the variables of its loops."""
     module = types.ModuleType("script")
+    module.np = np
     exec(MODULE, vars(module))
     x = vec(0, 5)
     ctx.host_launch(x.rw())(lambda x: gate.wait(30) and None)
-
-    def submit(body):
-        if kind == "task":
-            ctx.task(queued(ctx), x.rw())(body)
-        elif kind == "host_launch":
-            ctx.host_launch(x.rw())(body)
-        else:
-            body.__annotations__ = {"x": stf.ReadWrite}
-            stf.task(body).on(queued(ctx))(x)
-
     for module.i in range(5):
         module.scale = 10
-        for body in (module.put, module.nested, module.count):
-            submit(body)
-    module.i = module.scale = 99
+        for body in (module.put, module.nested, module.count, module.calls, module.classes, module.imports):
+            if kind == "task":
+                ctx.task(queued(ctx), x.rw())(body)
+            else:
+                ctx.host_launch(x.rw())(body)
+    module.i = 99
     gate.set()
-    assert x.numpy().tolist() == [1, 11, 21, 31, 41]
+    assert x.numpy().tolist() == [2, 12, 22, 32, 42]
     assert module.numbers == [0, 1, 2, 3, 4]  # the list is the script's
-    assert module.counted == 5  # and so is what bodies assign to
+    assert module.counted == 5 * (10 + 1)  # and so is what bodies, and functions that they call, assign to
+
+
+def test_nothing_is_kept_of_functions_that_are_gone(ctx, vec):
+    x, known = vec(0), []
+    for _ in range(5):
+        scope = {"k": 1.0}
+        exec("def body(x, b=object()):\n    x += k", scope)
+        known.append(weakref.ref(scope["body"]))
+        ctx.host_launch(x.rw())(scope["body"])
+    ctx.synchronize()
+    del scope
+    gc.collect()
+    assert [body() for body in known] == [None] * 5 and x.numpy()[0] == 5
 
 
 def test_data_in_globals_may_be_mentioned_if_the_task_has_them(ctx, vec, monkeypatch):

@@ -512,8 +512,8 @@ def test_coroutines_and_generators_are_no_tasks():
             stf.task(fn)
 
 
-def test_dataclasses_are_not_initialized_again(ctx):
-    """A body gets a copy with arrays in place of data, whatever their fields and constructors are."""
+def test_dataclasses_of_every_kind(ctx):
+    """A body gets a copy with arrays in place of data, made of its fields if it can be, so that what they derive is right."""
     made = []
 
     @dataclasses.dataclass
@@ -529,6 +529,13 @@ def test_dataclasses_are_not_initialized_again(ctx):
         u: Any
         k: int
 
+    @dataclasses.dataclass
+    class Derived:
+        u: Any
+
+        def __post_init__(self):
+            self.named = {"u": self.u}
+
     @dataclasses.dataclass(init=False)
     class Own:
         u: Any
@@ -537,9 +544,9 @@ def test_dataclasses_are_not_initialized_again(ctx):
             self.u, self.extra = data, extra
 
     @stf.task
-    def step(one: stf.ReadWrite, two: stf.Read, three: stf.Read):
-        one.u += two.u * two.k + three.u * three.extra + one.calls
+    def step(one: stf.ReadWrite, two: stf.Read, three: stf.Read, four: stf.Read):
+        one.u += two.u * two.k + three.u * three.extra + one.calls + four.named["u"] * 0
 
     u, v, w = (ctx.logical_data(np.full(3, float(k))) for k in range(3))
-    step(Counting(u), Frozen(v, 10), Own(w, 100))
+    step(Counting(u), Frozen(v, 10), Own(w, 100), Derived(v))
     assert u.numpy().tolist() == [213] * 3 and made == ["LogicalData"]

@@ -172,9 +172,16 @@ class Pins:
             table.unused -= pin.nbytes if pin.users else 0
             return self.use(pin, pin.owner, in_place)
         for old in found:  # as it was
-            if old.users and not self.change([], old):
-                table.add(old)
+            if old.users:
+                self.register_again(old)
         return 0
+
+    def register_again(self, pin: Pin) -> None:
+        """Register what its users need still; they may have gone meanwhile, and their drivers with them."""
+        if not self.change([], pin):
+            table.add(pin)
+        if not pin.users:
+            self.change([pin], None)
 
     def change(self, gone: list[Pin], new: Pin | None) -> bool:
         """Let CUDA undo some registrations, or make one; the lock is free meanwhile."""
@@ -256,8 +263,7 @@ class Pins:
                     self.change([pin], None)
                     if pin.users:
                         pin.registrar = next(iter(pin.users))
-                        if not self.change([], pin):
-                            table.add(pin)
+                        self.register_again(pin)
 
 
 def base_of(owner: Any, address: int, nbytes: int) -> tuple[int, int, bool]:

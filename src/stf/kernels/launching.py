@@ -376,7 +376,8 @@ def declared_at(task: Task, kernel: Kernel, access: Access):
     """Which access of a with-block the argument of a launch in it stands for: that of the same data."""
     for i in range(len(task.accesses)):
         known = cython.cast(Access, task.accesses[i])
-        if known.core is access.core and not access.mode & ~known.mode and access.place in (AFFINE, known.place):
+        place = task.engine.affine[task.where] if known.place == AFFINE else known.place
+        if known.core is access.core and not access.mode & ~known.mode and access.place in (AFFINE, place):
             return i
     where = "" if access.place == AFFINE else f" at {task.engine.place_names[access.place]}"
     raise AccessError(
