@@ -232,6 +232,8 @@ def test_what_stands_for_no_parameter_is_told(run):
                 TypeError, match="got <rw access to .*'X'.*> as an array, which takes a pointer, the ext"
             ):
                 ctx.launch_kernel(axpy, (1, 1), 1.0, x.rw().array, x.rw(), 8)
+            with ctx.cuda_kernel(x.rw()) as k:  # which is there
+                k.launch(axpy, 1, 1, (1.0, x.rw(stf.data_place.device(0)), x.rw(), 8))
             with ctx.cuda_kernel(x.rw(stf.data_place.host())) as k:
                 with pytest.raises(
                     stf.AccessError, match=r"at device\(0\), and the task was not: pass it to ctx.cuda_k"

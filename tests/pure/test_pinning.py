@@ -109,17 +109,28 @@ def test_a_driver_that_ends_leaves_to_others_what_they_use():
 
 
 class Slow(Registrar):
-    """Takes its time to undo a range: until `go` is set."""
+    """Takes its time to undo a range, or to make one: until `go` is set. Makes none of the size `refused`."""
 
     def __init__(self):
         super().__init__(0)
         self.inside, self.go = threading.Event(), threading.Event()
-        self.is_slow = False
+        self.is_slow = self.is_slow_to_make = False
+        self.refused = 0
+
+    def wait(self):
+        self.inside.set()
+        assert self.go.wait(30)
+
+    def register(self, start, size):
+        if size == self.refused:
+            return False
+        if self.is_slow_to_make:
+            self.wait()
+        return super().register(start, size)
 
     def unregister(self, start):
         if self.is_slow:
-            self.inside.set()
-            assert self.go.wait(30)
+            self.wait()
         super().unregister(start)
 
 
@@ -190,3 +201,36 @@ def test_whose_memory_lasts():
     raw = stf.view(owned.ctypes.data, 4, np.float64)
     for array in (np.frombuffer(buffer), np.ndarray(4, np.float64, buffer), raw):
         assert not base_of(array, array.ctypes.data, array.nbytes)[2], array
+
+
+def test_nothing_is_registered_again_for_nobody():
+    """The last user lets go while what could not grow is made as it was."""
+    cuda = Slow()
+    one, two = (Pins(cuda.register, cuda.unregister) for _ in range(2))
+    array = np.zeros(40 * ITEM, np.uint8)
+    base = array.__array_interface__["data"][0]
+    assert one.hold(base, 10 * ITEM, None, 1)
+    cuda.refused, cuda.is_slow_to_make = 15 * ITEM, True
+    grows = in_thread(lambda: two.hold(base + 5 * ITEM, 10 * ITEM, None, 1))
+    assert cuda.inside.wait(30)
+    one.let_go(base, 10 * ITEM, None)
+    cuda.is_slow_to_make = False
+    cuda.go.set()
+    grows.join(30)
+    assert not table.pins and not cuda.ranges and table.unused == 0
+
+
+def test_a_driver_that_is_closed_registers_nothing():
+    first, second = Registrar(0), Slow()
+    one, two = Pins(first.register, first.unregister), Pins(second.register, second.unregister)
+    array = np.zeros(40 * ITEM, np.uint8)
+    base = array.__array_interface__["data"][0]
+    assert one.hold(base, array.nbytes, array, 1) and two.hold(base, array.nbytes, array, 1)
+    second.is_slow_to_make = True
+    ends = in_thread(one.close)
+    assert second.inside.wait(30)
+    two.close()
+    second.is_slow_to_make = False
+    second.go.set()
+    ends.join(30)
+    assert not table.pins and not first.ranges and not second.ranges
