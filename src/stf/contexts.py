@@ -418,7 +418,7 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
         ----------
         *args : Access or place
             As for `task`.
-        name : str, optional
+        name, symbol : str, optional
             What pictures and messages call the task.
         """
         task = self.make_task_at(args, options.name_of(name, symbol))
@@ -440,7 +440,7 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
             Its arguments.
         place : place, optional
             Where it runs.
-        name : str, optional
+        name, symbol : str, optional
             What pictures and messages call the task.
         """
         function = fn if isinstance(fn, TaskFunction) else TaskFunction(fn)

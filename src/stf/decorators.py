@@ -29,7 +29,7 @@ def task(
         plain values. A parameter annotated `stf.Stream` or `stf.Task` is injected.
     arrays : str, optional
         Library of the arrays that the function gets.
-    name : str, optional
+    name, symbol : str, optional
         What pictures and messages call the tasks; the function's name by default.
     uses_cuda : bool, optional
         Whether the function, on the host, may call CUDA, or a library that does; see `Context.host_launch`.

@@ -58,7 +58,7 @@ class Graphs:
 
         Parameters
         ----------
-        name : str, optional
+        name, symbol : str, optional
             What pictures and messages call its launches.
         """
         self._must_be_open()

@@ -143,7 +143,8 @@ def test_streams_and_events_go_from_context_to_context(run):
             s.synchronize()
             told.append(fakecuda.counts())
         assert {(now["streams"], now["allocations"]) for now in told} == {(told[0]["streams"], told[0]["allocations"])}
-        assert max(now["events"] for now in told) <= 16  # 4 to 9 of one context, and of the one before, if that lingers
+        events = [now["events"] for now in told]  # some are of the context before, where its streams linger
+        assert max(events[31:]) <= max(events[:31]) + 4, events
         assert (x.get() == 61).all()
         assert callers.shared.statistics().drivers["cuda:0"].streams == 0
         del x, s
