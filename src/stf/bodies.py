@@ -77,7 +77,7 @@ class Body(LateCall):
         elif self.late is not None:
             adapters.must_return(self.written, self.fn)
         if self.check is not None:
-            self.check()
+            self.check(self.task)
         return None
 
     def again(self, values, rebinding):
@@ -166,8 +166,8 @@ def make_body(task: TaskCore, fn, args, written, kinds=None, late=None, origins=
         body.data = [access.data_id for access in task.accesses]
         body.origins = origins
         body.targets = task.targets()
-    elif engine.validate and not engine.root.captured:
-        body.check = adapters.watch(task)
+    if engine.validate:
+        body.check = adapters.watch(task, engine.scope is not None or engine.root.captured)
     return body
 
 
@@ -332,6 +332,7 @@ def queue_body(engine, task, body):
 def record_body(engine, body):
     """Run a body whose work is captured: what it allocates is the graph's."""
     run_body = cython.cast(Body, body.again(None, None))
+    run_body.check = cython.cast(Body, body).check
     with adapters.kept_pools(engine.port):
         run_body.execute()
     task = cython.cast(TaskCore, body.task)

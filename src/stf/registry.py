@@ -316,7 +316,7 @@ def register(context: Registering, obj, data_place, label, write_back, readonly)
         if data_place is not None:
             context.check_memory_is_at(obj, Memory(*memory), data_place)
         if engine.validate and config.validate:
-            memory = cython.cast(tuple, unprotected(engine, registry, Memory(*memory)))
+            memory = cython.cast(tuple, unprotected(obj, engine, registry, Memory(*memory)))
         if engine.epoch is not None and engine.dropped:
             engine.epoch.step_out()
         engine.enter()  # what the user dropped is released, before memory is compared
@@ -374,9 +374,13 @@ def reference_to(handle):
     return PyWeakref_NewRef(handle, None) if cython.compiled else ref(handle)
 
 
-def unprotected(engine: Engine, registry: Registry, memory):
-    """What an array was before its registration made it read-only (STF_VALIDATE)."""
+def unprotected(obj, engine: Engine, registry: Registry, memory):
+    """What an array was before its registration, or that of the array it is a view of, made it read-only."""
     if memory.readonly:
+        while isinstance(obj, np.ndarray):
+            if id(obj) in protected:
+                return memory._replace(readonly=False)
+            obj = obj.base
         writeable = memory._replace(readonly=False)
         known = known_data(engine, registry, entry_of(cython.cast(tuple, writeable)))
         if known is not None and isinstance(known.core.protection, Protected):
@@ -513,19 +517,38 @@ def check_same(known, readonly, write_back):
 
 def protect(engine: Engine, data: Data):
     """Make a registered array read-only: from now on its memory belongs to tasks (STF_VALIDATE)."""
-    if engine.validate and config.validate and isinstance(data.owner, np.ndarray) and data.owner.flags.writeable:
+    is_asked = engine.validate and config.validate and isinstance(data.owner, np.ndarray)
+    if is_asked and data.owner.flags.writeable and may_be_writeable_again(data.owner):
         data.protection = Protected(data.owner)
 
 
+def may_be_writeable_again(array):
+    """Whether NumPy lets a writeable array be read-only for a while: it looks at who owns the memory."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    if array.base is None:
+        return True
+    try:
+        view = memoryview(array.base)
+    except TypeError:  # a tensor, a capsule of DLPack's
+        return False
+    return not view.readonly and view.c_contiguous
+
+
+protected: set = set()  # the addresses of the arrays that are read-only for now
+
+
 class Protected:
-    """Keeps an array read-only for its user as long as this lives.
+    """Keeps an array read-only for its user as long as this lives, and views of it that are taken meanwhile for good.
 
     Other arrays over the same memory stay as they are.
     """
 
     def __init__(self, array):
         self.array = array
+        protected.add(id(array))
         array.flags.writeable = False
 
     def __del__(self):
+        protected.discard(id(self.array))
         self.array.flags.writeable = True

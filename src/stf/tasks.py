@@ -250,8 +250,8 @@ class Task(TaskCore):
             if self.partials is not None:
                 for op, partial in fresh_views(self):
                     op.fill(partial)
-            if engine.validate and engine.scope is None and not engine.root.captured:  # else it runs later
-                self.restore = adapters.watch(self)
+            if engine.validate:
+                self.restore = adapters.watch(self, engine.scope is not None or engine.root.captured)
         except BaseException:
             if self.borrowed is not None:
                 self.give_back()
@@ -332,7 +332,7 @@ class Task(TaskCore):
         """Say what the body did that its accesses do not allow (STF_VALIDATE)."""
         restore, self.restore = self.restore, None
         try:
-            restore()
+            restore(self)
         except BaseException as error:
             self.abandon(error)
             raise

@@ -1,4 +1,7 @@
-"""Checks of single bodies, on when STF_VALIDATE=1: what is only read must not change, what is written must be whole."""
+"""Checks of single bodies, on when STF_VALIDATE=1.
+
+What is only read must not change, what is written must be whole, and nothing is launched on a default stream.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,40 @@ from typing import Any
 import numpy as np
 
 from stf.errors import AccessError
-from stf.interop import adapters
+from stf.interop import adapters, cupti
 
 PATTERN = 0xA5
+
+
+class Launches:
+    """Sees launches on CUDA's default streams, which nothing orders with the task's data.
+
+    Parameters
+    ----------
+    task : Task
+        An open task on a device, whose body runs in this thread.
+    """
+
+    def __init__(self, task: Any) -> None:
+        self.watch = cupti.Watch()
+        if task.state_name() == "open" and not task.outcome_pending():
+            self.begin()
+
+    def begin(self) -> None:
+        """Look from now on."""
+        self.watch.begin()
+
+    def __call__(self, task: Any) -> None:
+        """Look no longer; name the line of the first such launch."""
+        self.watch.end()
+        lines = self.watch.lines
+        if not lines or task.stream_ptr() in cupti.DEFAULT_STREAMS:
+            return
+        raise AccessError(
+            f"task {task.label()} launched on CUDA's default stream ({lines[0]}), which nothing orders with the task's "
+            "data; launch on the task's stream: t.cupy(), t.torch(), t.numba() and function tasks make it the current "
+            "one, and t.stream_ptr() is for what takes a stream"
+        )
 
 
 class Watch:
@@ -25,6 +59,7 @@ class Watch:
 
     def __init__(self, task: Any) -> None:
         self.label = task.label()
+        self.launches = launches_of(task)
         self.read: list[tuple[str, str, Any]] = []
         self.written: list[tuple[str, Any]] = []
         for i, access in enumerate(task.accesses):
@@ -48,9 +83,13 @@ class Watch:
         self.sums = [checksum(array) for _, _, array in self.read]
         for _, array in self.written:
             prefill(array)
+        if self.launches is not None:
+            self.launches.begin()
 
-    def __call__(self) -> None:
+    def __call__(self, task: Any) -> None:
         """Compare; name the data, the task, and who wrote the data before."""
+        if self.launches is not None:
+            self.launches(task)
         for (name, writer, array), before in zip(self.read, self.sums, strict=True):
             if checksum(array) != before:
                 raise AccessError(
@@ -108,6 +147,11 @@ class OnDevice:
             self.move(self.address, raw.ctypes.data)
 
 
+def launches_of(task: Any) -> Launches | None:
+    """What sees a task's launches; None where its body may use CUDA as it likes, which is on the host."""
+    return Launches(task) if task.engine.port_enqueues(task.where) else None
+
+
 def array_of(task: Any, replica: Any, writeable: bool) -> Any:
     """What a task sees of a replica: an array, `OnDevice`, or None for memory of another device than its own."""
     engine = task.engine
@@ -122,7 +166,11 @@ def content_of(array: Any) -> Any:
 
 def checksum(watched: Any) -> int:
     array = content_of(watched)
-    return zlib.crc32(np.ascontiguousarray(array).view(np.uint8).reshape(-1).data) if array.size else 0
+    if not array.size:
+        return 0
+    whole = np.zeros(array.shape, array.dtype)  # a copy of records leaves the bytes between fields as they are
+    whole[...] = array
+    return zlib.crc32(whole.reshape(-1).view(np.uint8).data)
 
 
 def pattern_of(dtype: Any) -> bytes:

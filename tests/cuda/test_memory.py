@@ -136,6 +136,37 @@ def test_free_memory_is_what_it_was_before(run_python):
     assert done.stdout and int(done.stdout) <= 0, done.stdout + done.stderr
 
 
+def test_pools_keep_what_they_have_while_they_are_used(run_python):
+    """A synchronization gives nothing back, so that the next allocation is no call of the operating system's."""
+    program = """
+    import cupy, stf
+
+    def free():
+        return cupy.cuda.runtime.memGetInfo()[0]
+
+    def use(ctx):
+        x = ctx.logical_data_empty(1 << 29, "u1")
+        with ctx.task(x.write()):
+            pass
+        del x
+        ctx.synchronize()
+        return free()
+
+    with stf.context(devices="cuda:0") as ctx:
+        ctx.synchronize()
+        with ctx.task(ctx.token().rw()):
+            pass
+        before = free()
+        kept = {before - use(ctx) for _ in range(5)}
+    print(*kept, before - free())
+    """
+    done = run_python(program)
+    assert done.returncode == 0, done.stderr
+    kept, after = map(int, done.stdout.split())  # the same each time
+    assert 1 << 29 <= kept < 3 << 28
+    assert after < 1 << 26
+
+
 def test_a_kernel_fault_costs_the_context_not_the_host(run_python):
     """In a process of its own, since CUDA does not recover."""
     program = """

@@ -94,6 +94,30 @@ def test_copies_last_as_long_as_the_link_takes():
     assert {"copies in", "copies out"} <= rows
 
 
+def test_transfers_run_beside_kernels(spin):
+    """While one stream computes, arrays come in and go out: none of the three waits for another."""
+    incoming, outgoing = np.ones(1 << 26), np.ones(1 << 26)  # 512 MiB each
+    with stf.context(devices="cuda:0", observe=True) as ctx:
+        a, b, token = ctx.logical_data(incoming, name="a"), ctx.logical_data(outgoing, name="b"), ctx.token()
+        with ctx.task(b.rw()) as t:
+            t.arrays()
+        with ctx.task(token.rw()) as t:
+            t.arrays()
+        ctx.synchronize()
+        with ctx.task(token.rw(), name="spin") as t:
+            t.arrays()
+            spin(200_000)
+        ctx.prefetch(a, stf.data_place.device(0))
+        with ctx.task("host", b.read()):
+            pass
+        ctx.synchronize()
+        (kernel,) = [e for e in spans_of(ctx) if e["name"] == "spin"]
+        copies = {e["name"]: e for e in spans_of(ctx, "copy") if e["ts"] > kernel["ts"] - 100}
+    assert set(copies) == {"copy a", "copy b"}
+    for copy in copies.values():
+        assert copy["ts"] + copy["dur"] < kernel["ts"] + kernel["dur"] - 50_000, (copy, kernel)
+
+
 def test_many_tasks_need_few_events():
     with stf.context(devices="cuda:0", observe="trace") as ctx:
         tokens = [ctx.token() for _ in range(32)]

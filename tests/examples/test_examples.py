@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import pathlib
+import re
 import struct
 import subprocess
 import sys
@@ -14,11 +15,24 @@ EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 NUMBERED = sorted(EXAMPLES.glob("[0-9][0-9]_*.py"))
 ON_GPUS = [path for path in NUMBERED if "needs a CUDA device" in path.read_text(encoding="utf-8").split('"""')[1]]
 COMPILING = ("16_kernels", "17_streams_and_pointers", "18_numba_halo")
+RECORDED = ("10_cg_loop", "11_heat_replay", "12_fork_join", "13_burgers", "14_training", "15_jacobi")
+LOGGED = """
+import logging, pathlib, runpy, sys
+logging.basicConfig(level=logging.INFO)
+sys.argv.pop(0)
+sys.path[0] = str(pathlib.Path(sys.argv[0]).parent)
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 ANYWHERE = [path for path in NUMBERED if path not in ON_GPUS]
 
 
 def run(script: pathlib.Path, *arguments: str, devices: str) -> str:
-    """Run an example from an empty environment of STF_* and return what it printed; warnings of ours are errors."""
+    """Run an example as a user does, and return what it printed."""
+    return run_python(script, *arguments, devices=devices).stdout
+
+
+def run_python(script, *arguments: str, devices: str) -> subprocess.CompletedProcess:
+    """Run Python from an empty environment of STF_*; warnings of ours are errors."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("STF_")}
     environment |= {"STF_DEVICES": devices, "PYTHONWARNINGS": "error::ResourceWarning"}
     result = subprocess.run(
@@ -29,10 +43,11 @@ def run(script: pathlib.Path, *arguments: str, devices: str) -> str:
         timeout=300,
         check=False,
     )
-    assert result.returncode == 0, f"{script.name} with STF_DEVICES={devices}\n{result.stdout}\n{result.stderr}"
+    called = " ".join([*map(str, (script, *arguments)), f"with STF_DEVICES={devices}"])
+    assert result.returncode == 0, f"{called}\n{result.stdout}\n{result.stderr}"
     assert "Traceback" not in result.stderr
     assert "ResourceWarning" not in result.stderr
-    return result.stdout
+    return result
 
 
 def png_size(path: pathlib.Path) -> tuple[int, int]:
@@ -67,7 +82,12 @@ def test_numbered_example_on_gpus(script, cuda_device_count):
     pytest.importorskip("cupy")
     if script.stem in COMPILING and importlib.util.find_spec("fakecuda") is not None:
         pytest.skip("the stand-in for CUDA runs no kernels that are compiled")
-    assert run(script, devices="cuda").strip()
+    done = run_python("-c", LOGGED, str(script), devices="cuda")
+    assert done.stdout.strip()
+    if script.stem in RECORDED:
+        assert "driven from the host" not in done.stderr
+    if script.stem in ("11_heat_replay", "14_training") and "is not installed" not in done.stdout:
+        assert re.search(r"launched 1\d\d times", done.stdout)  # of 200 calls
 
 
 @pytest.mark.parametrize("script", NUMBERED, ids=lambda path: path.stem)

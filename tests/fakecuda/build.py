@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import shlex
@@ -24,6 +25,8 @@ def build(folder: Path) -> Path:
     if target.exists() and target.stat().st_mtime > SOURCE.stat().st_mtime:
         return target
     folder.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        (folder / "libcupti.so.13").symlink_to(target.name)  # the same library
     partial = folder / f"libcuda.{os.getpid()}.tmp"  # others may build, or use what is there
     includes = [f"-I{p}" for p in headers()]
     subprocess.run([*compiler(), *FLAGS, *includes, str(SOURCE), "-o", str(partial), "-ldl"], check=True)

@@ -27,6 +27,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <atomic>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -1853,6 +1854,71 @@ CUresult set_pool_access(Pool &pool, const CUmemAccessDesc &wish) {
 
 }  // namespace
 
+// =================================================================================================== CUPTI's callbacks
+
+// Who wants to know of launches, as libcupti does it: one subscriber, called without a lock of ours.
+struct CallbackData { // CUpti_CallbackData
+    int site;
+    const char *name;
+    const void *arguments;
+    void *result;
+    const char *symbol;
+    CUcontext context;
+    uint32_t context_number;
+    uint64_t *correlation;
+    uint32_t correlation_number;
+};
+typedef void (*Callback)(void *user, int domain, uint32_t number, const CallbackData *);
+
+const char *const TOLD_OF[] = {"cuInit", "cuLaunchKernel", "cuLaunchKernelEx", "cuGraphLaunch"};
+std::atomic<Callback> callback{nullptr};
+std::atomic<unsigned> callbacks_on{0};  // a bit for each of the above
+
+struct Told {
+    Told(const char *name, const void *arguments) : data{0, name, arguments, nullptr, name, nullptr, 0, nullptr, 0} { tell(); }
+    ~Told() { data.site = 1, tell(); }
+    void tell() {
+        Callback function = callback;
+        for (unsigned n = 0; function && n < std::size(TOLD_OF); n++)
+            if (callbacks_on >> n & 1 && !strcmp(TOLD_OF[n], data.name)) function(nullptr, 1, n + 300, &data);
+    }
+    CallbackData data;
+};
+
+extern "C" {
+
+int cuptiSubscribe(void **handle, Callback function, void *) {
+    Callback none = nullptr;
+    if (!callback.compare_exchange_strong(none, function)) return 39;  // CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED
+    *handle = &callback;
+    return 0;
+}
+
+int cuptiUnsubscribe(void *) {
+    callback = nullptr, callbacks_on = 0;
+    return 0;
+}
+
+int cuptiGetCallbackName(int domain, uint32_t number, const char **name) {
+    if (domain != 1 || number < 300 || number - 300 >= std::size(TOLD_OF)) return 1;
+    *name = TOLD_OF[number - 300];
+    return 0;
+}
+
+int cuptiEnableCallback(uint32_t enable, void *, int domain, uint32_t number) {
+    if (domain != 1 || number < 300 || number - 300 >= std::size(TOLD_OF)) return 1;
+    if (enable) callbacks_on |= 1u << (number - 300);
+    else callbacks_on &= ~(1u << (number - 300));
+    return 0;
+}
+
+int cuptiGetResultString(int code, const char **text) {
+    *text = code == 39 ? "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED" : "CUPTI_ERROR_INVALID_PARAMETER";
+    return 0;
+}
+
+}  // extern "C"
+
 // ================================================================================================= CUDA's functions
 
 extern "C" {
@@ -2472,6 +2538,8 @@ CUresult CUDAAPI cuGraphExecChildGraphNodeSetParams(CUgraphExec handle, CUgraphN
 }
 
 CUresult CUDAAPI cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
+    const void *arguments[] = {handle, stream_handle};
+    Told told("cuGraphLaunch", arguments);
     ENTER(cuGraphLaunch, HEALTHY);
     shared_ptr<Stream> stream;
     auto graph = state().execs.find(handle);
@@ -3016,12 +3084,19 @@ CUresult CUDAAPI cuKernelGetParamInfo(CUkernel kernel, std::size_t index, std::s
 }
 
 CUresult CUDAAPI cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
-                                unsigned block_y, unsigned block_z, unsigned, CUstream stream, void **parameters, void **extra) {
+                                unsigned block_y, unsigned block_z, unsigned shared, CUstream stream, void **parameters, void **extra) {
+    struct {
+        CUfunction function;
+        unsigned sizes[7];
+        CUstream stream;
+    } arguments = {function, {grid_x, grid_y, grid_z, block_x, block_y, block_z, shared}, stream};
+    Told told("cuLaunchKernel", &arguments);
     ENTER(cuLaunchKernel, CONTEXT);
     return launch(call, function, {grid_x, grid_y, grid_z, block_x, block_y, block_z}, stream, parameters, extra);
 }
 
 CUresult CUDAAPI cuLaunchKernelEx(const CUlaunchConfig *c, CUfunction function, void **parameters, void **extra) {
+    Told told("cuLaunchKernelEx", &c);
     ENTER(cuLaunchKernelEx, CONTEXT);
     REQUIRE(c, CUDA_ERROR_INVALID_VALUE);
     std::vector<unsigned> dimensions = {c->gridDimX, c->gridDimY, c->gridDimZ, c->blockDimX, c->blockDimY, c->blockDimZ};

@@ -324,11 +324,11 @@ def devices_of_host_task(task: Any) -> list[int]:
     return [number for number in numbers if number >= 0]
 
 
-def watch(task: Any) -> Any:
-    """A checker of what the body does to its arrays (STF_VALIDATE)."""
-    from stf.validation import Watch
+def watch(task: Any, is_recorded: bool) -> Any:
+    """A checker of what the body does (STF_VALIDATE): to its arrays too, unless it is recorded, and runs later."""
+    from stf.validation import Watch, launches_of
 
-    return Watch(task)
+    return launches_of(task) if is_recorded else Watch(task)
 
 
 def loaded(name: str) -> Any:

@@ -1,0 +1,173 @@
+"""Launches on CUDA's default streams, as CUPTI tells of them: by which thread, and on what line.
+
+Used under ``STF_VALIDATE=1`` alone. CUPTI calls back at each launch of the process, whichever library makes it; whoever
+watches a thread is given those of that thread.
+"""
+
+from __future__ import annotations
+
+import _thread
+import atexit
+import ctypes
+import logging
+import os
+import sys
+import sysconfig
+import threading
+import weakref
+from pathlib import Path
+from typing import Any
+
+log = logging.getLogger("stf")
+
+DRIVER_API = 1  # CUPTI_CB_DOMAIN_DRIVER_API
+ENTER = 0  # CUPTI_API_ENTER
+NUMBERS = range(1, 2000)  # of the driver's functions; those that there are have names
+SONAMES = ("libcupti.so.13", "libcupti.so.12")
+DEFAULT_STREAMS = (0, 1, 2)  # CUDA's null, legacy and per-thread streams
+
+# Where the stream is in the arguments of a call, by bytes; of cuLaunchKernelEx, in what the first of them points to.
+STREAM_AT = {"cuLaunchKernel": 40, "cuLaunchCooperativeKernel": 40, "cuGraphLaunch": 8}
+STREAM_IN_CONFIG = {"cuLaunchKernelEx": 32}
+
+HERE = str(Path(__file__).parents[1]) + os.sep
+LIBRARIES = (HERE, *{sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib")}, "<frozen")
+
+
+class CallbackData(ctypes.Structure):
+    """The beginning of ``CUpti_CallbackData``."""
+
+    _fields_ = (("site", ctypes.c_int), ("name", ctypes.c_char_p), ("arguments", ctypes.c_void_p))
+
+
+CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.POINTER(CallbackData))
+
+
+class Watch:
+    """The lines on which a thread launched on a default stream, from `begin` to `end`."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.thread = 0
+
+    def begin(self) -> None:
+        """Watch the calling thread; of several that do, the last one is told."""
+        if self.thread == 0 and subscription.is_there():
+            self.thread = threading.get_ident()
+            others = [known for known in subscription.watches.get(self.thread, ()) if known() is not None]
+            subscription.watches[self.thread] = [*others, weakref.ref(self)]
+
+    def end(self) -> None:
+        """Watch no longer. Who forgets the watch need not end it."""
+        others = [known for known in subscription.watches.get(self.thread, ()) if known() not in (None, self)]
+        if others:
+            subscription.watches[self.thread] = others
+        else:
+            subscription.watches.pop(self.thread, None)
+        self.thread = 0
+
+
+class Subscription:
+    """What CUPTI calls, from the first watch until the process exits."""
+
+    def __init__(self) -> None:
+        self.watches: dict[int, list[weakref.ref[Watch]]] = {}
+        self.callback = CALLBACK(self.tell)
+        self.handle = ctypes.c_void_p()
+        self.is_refused = False
+        self.lock = threading.Lock()
+
+    def is_there(self) -> bool:
+        """Whether CUPTI calls; who asks first has it call from now on."""
+        if self.handle.value is None and not self.is_refused:
+            with self.lock:
+                if self.handle.value is None and not self.is_refused:
+                    why = self.subscribe()
+                    self.is_refused = why is not None
+                    if why is not None:
+                        log.warning("STF_VALIDATE=1 does not see launches on CUDA's default streams: %s", why)
+        return self.handle.value is not None
+
+    def subscribe(self) -> str | None:
+        """Have CUPTI call at launches; why not, if it does not."""
+        library = load()
+        if library is None:
+            return f"there is no CUPTI ({SONAMES[0]}), which comes with CUDA's toolkit and as nvidia-cuda-cupti"
+        handle = ctypes.c_void_p()
+        code = library.cuptiSubscribe(ctypes.byref(handle), self.callback, None)
+        if code:
+            return f"{told(library, code)}; a profiler may hold CUPTI"
+        name = ctypes.c_char_p()
+        for number in NUMBERS:
+            if library.cuptiGetCallbackName(DRIVER_API, number, ctypes.byref(name)) == 0:
+                base = (name.value or b"").decode().removesuffix("_ptsz")
+                if base in STREAM_AT or base in STREAM_IN_CONFIG:
+                    code = code or library.cuptiEnableCallback(1, handle, DRIVER_API, number)
+        if code:
+            library.cuptiUnsubscribe(handle)
+            return told(library, code)
+        self.handle = handle
+        atexit.register(library.cuptiUnsubscribe, handle)
+        return None
+
+    def tell(self, _user: Any, _domain: int, _number: int, data: Any) -> None:
+        """Called by CUPTI as a thread enters a launch, and as it leaves it."""
+        try:
+            watches = self.watches.get(threading.get_ident())
+            if watches and data.contents.site == ENTER and stream_of(data.contents) in DEFAULT_STREAMS:
+                watch = next((found for known in reversed(watches) if (found := known()) is not None), None)
+                if watch is not None:
+                    watch.lines.append(line_of(sys._getframe(1)))
+        except KeyboardInterrupt:  # which would end here: it is for whoever launches
+            _thread.interrupt_main()
+
+
+subscription = Subscription()
+
+
+def stream_of(data: Any) -> int:
+    """The stream of a launch, as CUDA's driver is given it."""
+    name, arguments = data.name.decode().removesuffix("_ptsz"), data.arguments
+    if name in STREAM_IN_CONFIG:
+        arguments = ctypes.c_uint64.from_address(arguments).value
+        return ctypes.c_uint64.from_address(arguments + STREAM_IN_CONFIG[name]).value
+    return ctypes.c_uint64.from_address(arguments + STREAM_AT[name]).value
+
+
+def line_of(frame: Any) -> str:
+    """``file.py:12`` of the innermost frame that is in no library."""
+    found = frame
+    while found is not None and found.f_code.co_filename.startswith(LIBRARIES):
+        found = found.f_back
+    found = found or frame
+    return f"{Path(found.f_code.co_filename).name}:{found.f_lineno}"
+
+
+def told(library: Any, code: int) -> str:
+    """What CUPTI says of an error."""
+    text = ctypes.c_char_p()
+    library.cuptiGetResultString(code, ctypes.byref(text))
+    return (text.value or b"CUPTI's error %d" % code).decode()
+
+
+def load() -> Any:
+    """CUPTI's library, or None: where the loader finds it, or where CUDA's own packages or toolkit have it."""
+    folders = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)] + ["/usr/local/cuda"]
+    paths = [f"{folder}/{part}/libcupti.so" for folder in folders for part in ("lib64", "extras/CUPTI/lib64")]
+    for path in (*SONAMES, *packaged(), *paths):
+        try:
+            return ctypes.CDLL(path)
+        except OSError:
+            continue
+    return None
+
+
+def packaged() -> list[str]:
+    """Where the package of CUPTI's has it, if there is one."""
+    try:
+        from cuda import pathfinder
+
+        path = pathfinder.load_nvidia_dynamic_lib("cupti").abs_path
+    except (ImportError, AttributeError, RuntimeError, ValueError):  # no such package; none that is known by this name
+        return []
+    return [path] if path else []
