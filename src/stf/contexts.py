@@ -560,6 +560,7 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
         self._finished = True
         lifetime.forget(self)
         self.engine.closed = f"{self!r} was finalized; make a new one with stf.context()"
+        release.end_caches(self.engine)
         self.engine.port.shutdown()
         self._more_places.clear()
         if self._caller is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 import weakref
@@ -13,6 +14,8 @@ from stf.errors import TaskStateError
 
 if TYPE_CHECKING:
     from stf.contexts import Context
+
+log = logging.getLogger("stf")
 
 
 class Epoch:
@@ -202,8 +205,11 @@ class Epoch:
 def await_launches(epoch: Epoch | None) -> None:
     """Wait for what other threads have begun to launch of what was gathered."""
     while epoch is not None:
-        if epoch.launcher not in (0, threading.get_ident()) and epoch.lock.acquire(timeout=turns.PATIENCE_S):
-            epoch.lock.release()
+        if epoch.launcher not in (0, threading.get_ident()):
+            if epoch.lock.acquire(timeout=turns.PATIENCE_S):
+                epoch.lock.release()
+            else:
+                log.warning("finalize waits no longer for what another thread launches of %s", epoch.story)
         epoch = epoch.around
 
 

@@ -41,6 +41,13 @@ class Entry:
         self.result = None
         self.reason = "called once; the next call is recorded"
         self.is_plain = False
+        self.launched = 0
+
+    def end(self):
+        """The context is over: what is told of its calls stays."""
+        if self.graph is not None:
+            self.launched, self.graph = self.graph.launches, None
+        self.kept = self.result = None
 
 
 @cython.final

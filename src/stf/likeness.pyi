@@ -18,7 +18,9 @@ class Entry:
     first_data: int
     reason: str
     is_plain: bool
+    launched: int
     def __init__(self, key: Any, context: Any, calls: int) -> None: ...
+    def end(self) -> None: ...
 
 class Likeness:
     entry: Entry

@@ -125,8 +125,9 @@ class ReplayFunction(ReplayCore):
         while True:
             entry = self._entry_for(context, bound.arguments)
             entry.calls += 1
-            if entry.graph is not None:
-                return self._replay(context, entry, bound, None if kwargs else len(args))
+            graph = entry.graph
+            if graph is not None:
+                return self._replay(context, entry, graph, bound, None if kwargs else len(args))
             try:
                 if entry.calls > 1 and not entry.is_plain and time.monotonic() >= self._rests_until:
                     return self._record(context, entry, bound)
@@ -137,12 +138,12 @@ class ReplayFunction(ReplayCore):
             finally:
                 self._note_changed_cells(context, entry, bound.arguments)
 
-    def _replay(self, context: Any, entry: Entry, bound: inspect.BoundArguments, given: int | None) -> Any:
+    def _replay(
+        self, context: Any, entry: Entry, graph: TaskGraph, bound: inspect.BoundArguments, given: int | None
+    ) -> Any:
         """Launch what is recorded; `given` arguments were given, all of them by position, unless it is None."""
-        graph = entry.graph
-        assert graph is not None
         if config.validate:
-            self._compare(context, entry, bound)
+            self._compare(context, entry, graph, bound)
         elif given is not None:
             self._remember(context, entry, bound.arguments, given)
         try:
@@ -292,8 +293,8 @@ class ReplayFunction(ReplayCore):
         """Give up the recording of a context that was used the longest ago, for its memory; False if there is none."""
         with self._lock:
             for entry in self._entries.values():
-                context = entry.context()
-                if entry.graph is not None and context is not None and context.engine is engine:
+                context, graph = entry.context(), entry.graph
+                if graph is not None and context is not None and context.engine is engine:
                     break
             else:
                 return False
@@ -301,9 +302,18 @@ class ReplayFunction(ReplayCore):
             self._given_up += 1
             self._forget_likenesses()
             self._rests_until = time.monotonic() + REST_S
-        entry.graph.close()
+        graph.close()
         log.debug("%s: a recording was given up, since memory ran out", self._name)
         return True
+
+    def end(self, engine: Any) -> None:
+        """Let go of what was recorded in a context that is over."""
+        with self._lock:
+            for entry in self._entries.values():
+                context = entry.context()
+                if context is not None and context.engine is engine:
+                    entry.end()
+            self._forget_likenesses()
 
     def give_up(self, engine: Any, data: Any) -> None:
         """Give up the recordings of a context that use a data, which is to be moved."""
@@ -410,7 +420,7 @@ class ReplayFunction(ReplayCore):
                     self._forget_likenesses()
                 graphs = [known.graph for known in covered if known.graph is not None] + self._given_up_for(entry)
             else:
-                graphs = [graph]
+                graphs, graph = [graph], entry.graph or graph
         for other in graphs:
             other.close()
         release.add_cache(context.engine, self)
@@ -421,7 +431,7 @@ class ReplayFunction(ReplayCore):
                 self._recordings,
                 differences(self._before, self._last_key),
             )
-        return self._replay(context, entry, bound, None)
+        return self._replay(context, entry, graph, bound, None)
 
     def _recorded(self, context: Any, bound: inspect.BoundArguments, values: dict[str, Any]) -> tuple[TaskGraph, Any]:
         """Record the call, with parameters for some numbers; ValueNeededError if the function needs theirs."""
@@ -454,7 +464,7 @@ class ReplayFunction(ReplayCore):
             raise
         return graph, result
 
-    def _compare(self, context: Any, entry: Entry, bound: inspect.BoundArguments) -> None:
+    def _compare(self, context: Any, entry: Entry, recorded: TaskGraph, bound: inspect.BoundArguments) -> None:
         """Record again, and see that it is the same (STF_VALIDATE)."""
         first_data = context.engine.next_data
         try:
@@ -462,7 +472,7 @@ class ReplayFunction(ReplayCore):
         except TurnError:
             return  # another thread records, or has a task open
         try:
-            found = sameness.difference(entry.graph, entry.first_data, graph, first_data)
+            found = sameness.difference(recorded, entry.first_data, graph, first_data)
         finally:
             graph.close()
         if found is not None:
@@ -483,10 +493,12 @@ class ReplayFunction(ReplayCore):
             lines.append(f"  values that shape the graph: {', '.join(sorted(self._numbers.static))}")
         if self._before is not None:
             lines.append(f"  what changed last: {differences(self._before, self._last_key)}")
+        places = {entry.key[1].kind for entry in self._entries.values()}
         for entry in self._entries.values():
-            launched = 0 if entry.graph is None else entry.graph.launches
-            given = ", ".join(part.story() for part in entry.key[1:] if part.value is not None or part.is_param)
-            lines.append(f"  {given}: {entry.calls} calls, {entry.reason}, launched {launched} times")
+            launched = entry.launched if entry.graph is None else entry.graph.launches
+            given = ", ".join(part.story() for part in entry.key[2:] if part.value is not None or part.is_param)
+            where = f" on {entry.key[1].kind!r}" if len(places) > 1 else ""
+            lines.append(f"  {given}{where}: {entry.calls} calls, {entry.reason}, launched {launched} times")
         return "\n".join(lines)
 
     def close(self) -> None:

@@ -389,3 +389,50 @@ def test_data_that_a_function_makes_begin_with_nothing_in_each_call(ctx, lX, lY)
         step(lX, lY)
         assert lX.numpy().tolist() == [0.0, 3.0, 6.0, 9.0]
     assert "1 recordings" in step.explain()
+
+
+class Extra:
+    """Something that is given to a body."""
+
+
+def test_arguments_go_with_the_context(ctx_factory):
+    @stf.task
+    def add(x: stf.ReadWrite, extra):
+        x += 1
+
+    @stf.replay
+    def step(x, extra):
+        add(x, extra)
+
+    extra = Extra()
+    gone = weakref.ref(extra)
+    ctx = ctx_factory()
+    lX = ctx.logical_data(np.zeros(3))
+    for _ in range(4):
+        step(lX, extra)
+    assert lX.numpy().tolist() == [4.0] * 3
+    del extra
+    ctx.finalize()
+    gc.collect()
+    assert gone() is None
+    assert "4 calls" in step.explain() and "launched 3 times" in step.explain()
+    step.close()
+
+
+def test_explain_tells_places_apart():
+    @stf.task
+    def add(x: stf.ReadWrite):
+        x += 1
+
+    @stf.replay
+    def step(x):
+        add(x)
+
+    with stf.context(devices="cpu:2") as ctx:
+        lX = ctx.logical_data(np.zeros(3))
+        for place in (0, 1, 0, 1):
+            with ctx.devices[place]:
+                step(lX)
+        told = step.explain()
+        assert all(f" on exec_place.device({k}): 2 calls" in told for k in (0, 1)), told
+        step.close()

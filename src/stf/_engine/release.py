@@ -120,6 +120,12 @@ def add_cache(engine: Engine, cache):
         engine.gate.leave()
 
 
+def end_caches(engine: Engine):
+    """Let them go of what they keep of a context that is over."""
+    for cache in list(engine.caches):
+        cache.end(engine)
+
+
 def make_room(engine: Engine):
     """Let go of memory that is kept for what may come, a little at a time; whether there was any."""
     if (engine.epoch is not None and engine.epoch.make_room()) or reductions.make_room(engine):
