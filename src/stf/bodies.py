@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import logging
 
 try:
@@ -28,6 +30,7 @@ from stf.parts import Parts
 TOKEN: object = adapters.TOKEN
 tensors_made: list = adapters.tensors_made
 log = logging.getLogger("stf")
+NO_FUNCTION: cython.int = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 
 if not cython.compiled:
     from stf._untracked import untrack
@@ -60,15 +63,26 @@ class Body(LateCall):
         return 0
 
     def execute(self):
+        if self.check is not None:
+            return self.execute_watched()
         if self.around is None:
             return self.work()
         with self.around():
             return self.work()
 
+    def execute_watched(self):
+        """The same, and see what it does (STF_VALIDATE)."""
+        self.check.begin()
+        try:
+            with contextlib.nullcontext() if self.around is None else self.around():
+                self.work()
+        except BaseException:
+            self.check.undo()
+            raise
+        self.check(self.task)
+
     def work(self):
         """Call the function and store its results."""
-        if self.check is not None:
-            self.check.begin()
         if self.late is not None:
             self.build_late()
         result = self.fn(*self.args) if self.kinds is None else self.call_general()
@@ -76,8 +90,6 @@ class Body(LateCall):
             store_results(result, self.written, self.fn)
         elif self.late is not None:
             adapters.must_return(self.written, self.fn)
-        if self.check is not None:
-            self.check(self.task)
         return None
 
     def again(self, values, rebinding):
@@ -175,6 +187,8 @@ def submit_body(task: TaskCore, fn, extra, lib=None):
     """Submit `task` with a late body that calls `fn` on the task's arrays and `extra`."""
     task.bare = False
     if hasattr(fn, "__code__"):
+        if fn.__code__.co_flags & NO_FUNCTION:
+            raise TypeError(f"a task's body is an ordinary function, got the coroutine or generator '{fn.__name__}'")
         check_globals(fn, task)
     injected = injections(fn)
     fn = snapshot(fn, task)

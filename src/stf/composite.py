@@ -46,6 +46,11 @@ def register_data_interface(
     ...     flatten=lambda a: (a.data, a.indices, a.indptr),
     ...     unflatten=lambda a, parts: scipy.sparse.csr_array(tuple(parts), a.shape, copy=False))
     """
+    if not isinstance(kind, type):
+        raise TypeError(f"register_data_interface takes a type first, got {kind!r}")
+    for name, given in (("flatten", flatten), ("unflatten", unflatten), ("interface", interface)):
+        if given is not None and not callable(given):
+            raise TypeError(f"{name}= is a function, got {given!r}")
     if (interface is None) == (flatten is None or unflatten is None):
         raise TypeError("register_data_interface takes flatten= and unflatten=, or interface=; got both or neither")
     interfaces[kind] = ("full", interface, None) if interface is not None else ("simple", flatten, unflatten)

@@ -403,7 +403,7 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
             Whether the function may call CUDA, or a library that does. A graph can have a function that does not as a
             node of its own, so that it is launched as one; for others the host steps in between two graphs.
         """
-        extra = tuple(others.pop("args", ()))
+        extra = options.sequence("args", others.pop("args", ()))
         if others:
             raise TypeError(f"host_launch got unknown arguments: {', '.join(others)}")
         task = self.make_host_task(args, name or symbol, options.truth("uses_cuda", uses_cuda))
@@ -477,6 +477,8 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
         """What `LogicalData.release` does."""
         self._check_mine(data)
         release.give_up_recordings(self.engine, data.core)
+        if config.validate:
+            adapters.await_home(self.engine, data.core)
         self.engine.patiently(release.release_data, data.core)
 
     def accept(self, data: LogicalData) -> None:

@@ -142,11 +142,13 @@ class Creation:
 
     def logical_data_zeros(self, shape: Any, dtype: Any = None, **options: Any) -> LogicalData:
         """Return data filled with 0; see `logical_data_full`."""
-        return self.logical_data_full(shape, 0, np.float64 if dtype is None else dtype, **options)
+        kind = dtype_of(np.float64 if dtype is None else dtype)
+        return self.logical_data_full(shape, np.zeros((), kind), kind, **options)
 
     def logical_data_ones(self, shape: Any, dtype: Any = None, **options: Any) -> LogicalData:
         """Return data filled with 1; see `logical_data_full`."""
-        return self.logical_data_full(shape, 1, np.float64 if dtype is None else dtype, **options)
+        kind = dtype_of(np.float64 if dtype is None else dtype)
+        return self.logical_data_full(shape, np.ones((), kind), kind, **options)
 
     def token(self, *, name: str | None = None, symbol: str | None = None) -> LogicalData:
         """Return data without content, which only orders tasks; it may be read at once."""

@@ -19,6 +19,7 @@ from stf.observe.statistics import DriverStatistics, ResourceStatistics
 __all__ = ["DeviceSpec", "Resources", "parse_devices"]
 
 log = logging.getLogger("stf")
+MOST_EMULATED = 1024  # devices, each with threads of its own
 _told = [False]
 
 
@@ -141,6 +142,8 @@ def emulated(count: int, source: str = "devices") -> DeviceSpec:
     """`count` emulated devices with memories of their own."""
     if count < 1:
         raise ValueError(f"{source}='cpu:N' needs at least one device, got {count}; use 'cpu:1' or more")
+    if count > MOST_EMULATED:
+        raise ValueError(f"{source}='cpu:N' has at most {MOST_EMULATED} devices, got {count}")
     return DeviceSpec("cpu", count, False)
 
 

@@ -68,12 +68,14 @@ class Filling:
 
     def _fill(self, data: LogicalData, value: Any, where: DataPlace | None, place: Any) -> None:
         self._check_array(data)
+        if where is not None:
+            self.data_place_code(where)
         is_param = isinstance(value, Param)
         if is_param:
             value.must_be_recorded()
         if is_param and is_narrow(data.dtype):
             value.refuse()  # its bits are what is filled with
-        values = np.asarray(value.value_in(None) if is_param else value, data.dtype)
+        values = np.array(value.value_in(None) if is_param else value, data.dtype)  # which the caller may change
         np.broadcast_to(values, data.core.layout.shape)
         if place is None and where is not None and where.kind in ("device", "host"):
             place = where.index if where.kind == "device" else "host"
@@ -86,7 +88,7 @@ class Filling:
             bits = values.view(carrier(data.dtype))
             task.run_late(fill_with, (bits.item() if bits.size == 1 else bits,), BITS)
         else:
-            task.run_late(fill_with, (value,))
+            task.run_late(fill_with, (values[()],))
 
     def _is_native(self, task: Any, data: list[LogicalData]) -> bool:
         """Whether a driver can do it, on the task's stream."""

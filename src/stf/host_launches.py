@@ -6,6 +6,7 @@ from stf._engine.access import Access
 from stf.bodies import submit_body
 from stf.errors import PlaceError
 from stf.options import name_of
+from stf.params import Param
 
 
 class HostLaunch:
@@ -19,6 +20,10 @@ class HostLaunch:
         self.task.must_be_new("host_launch")
         if not callable(fn):
             raise TypeError(f"host_launch takes a function, got {type(fn).__name__}")
+        self.task.bare = False
+        for value in self.extra:
+            if isinstance(value, Param):
+                value.must_be_recorded()
         if self.task.symbol is None:
             self.task.symbol = getattr(fn, "__name__", None)
         submit_body(self.task, fn, self.extra)

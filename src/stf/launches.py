@@ -8,7 +8,9 @@ except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
 from stf._engine import launching
+from stf._engine.access import DataHandle
 from stf._engine.values import UNASKED
+from stf.params import Param
 
 
 def submit_routine(context, routine, name, values=None, rebinding=None):
@@ -57,6 +59,13 @@ class GraphCore:
             self._must_be_recorded()
         if values:
             self._must_know(values)
+            for value in values.values():
+                if isinstance(value, Param):
+                    value.must_be_recorded()
+                elif isinstance(value, DataHandle):
+                    raise TypeError(
+                        f"a parameter takes a number, got {value!r}; pass {{recorded: other}} to launch with other data"
+                    )
         context: ContextCore = self._context_ref()
         if context is None:
             context = self._context

@@ -61,6 +61,8 @@ class Lending:
         if isinstance(data, CompositeData):
             return self._freeze_parts(data, mode, data_place)
         self._check_mine(data)
+        place = DataPlace("host") if data_place is None else data_place
+        self.data_place_code(place)
         wanted = {"read": access_mode.read, "rw": access_mode.rw}.get(mode, mode) if isinstance(mode, str) else mode
         if wanted not in (access_mode.read, access_mode.rw):
             raise ValueError(f"freeze takes mode 'read' or 'rw', got {mode!r}")
@@ -68,7 +70,7 @@ class Lending:
             raise AccessError(f"{data.core.describe()} is read-only and cannot be frozen for writing")
         self.engine.patiently(release.freeze, data.core, int(wanted))
         self._note_loan("freeze", data, int(wanted))
-        return Frozen(self, data, int(wanted), data_place or DataPlace("host"))
+        return Frozen(self, data, int(wanted), place)
 
     def _freeze_parts(self, data: CompositeData, mode: Any, data_place: DataPlace | None) -> Frozen:
         parts: dict[int, Frozen] = {}

@@ -115,6 +115,13 @@ def truth(name: str, value: Any) -> bool:
     return bool(value)
 
 
+def sequence(name: str, value: Any) -> tuple[Any, ...]:
+    """An option that is a list or the like."""
+    if isinstance(value, str) or not hasattr(value, "__iter__"):
+        raise TypeError(f"{name}= is a list or tuple, got {value!r}")
+    return tuple(value)
+
+
 def is_integer(value: Any) -> bool:
     """Whether a value counts something; True and False do not."""
     try:

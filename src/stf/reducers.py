@@ -160,6 +160,8 @@ class reducer:
         -------
         Reducer
         """
+        if not callable(combine):
+            raise TypeError(f"combine= is a function of two arrays, got {combine!r}")
 
         def store(a: Any, b: Any, out: Any) -> None:
             out[...] = combine(a, b)

@@ -12,13 +12,14 @@ from typing import Any
 
 from stf import config, options, sameness
 from stf._engine import release
-from stf._engine.turns import TurnError, must_not_end
+from stf._engine.turns import OutsideError, TurnError, must_not_end
 from stf.containers import is_container
 from stf.errors import CaptureError, ContextClosedError, GraphClosedError, OutOfMemoryError, TaskStateError
 from stf.graphs import TaskGraph
 from stf.likeness import CONTEXT, NUMBER, OBJECT, SEVERAL, Entry, Likeness, ReplayCore, mark_of
 from stf.params import Param, ValueNeededError, refuse_reachable
 from stf.signatures import Itself, Numbers, Part, Signature, data_in, differences, key_of
+from stf.tasks import ContextCore
 from stf.variables import Variable, is_function, variables_of
 
 __all__ = ["ReplayFunction", "replay"]
@@ -103,6 +104,7 @@ class ReplayFunction(ReplayCore):
         self._recordings = 0
         self._given_up = 0
         self._new = 0  # signatures
+        self._compared: list[Entry] = []  # with what is recorded anew just now
         self._rests_until = 0.0  # when a recording is tried again that got no turn, or no memory
         self._last_key: Signature | None = None
         self._before: Signature | None = None
@@ -208,12 +210,19 @@ class ReplayFunction(ReplayCore):
     # -- signatures --------------------------------------------------------------------------------------------
 
     def _context_of(self, arguments: dict[str, Any]) -> Any:
-        for handle in data_in(arguments.values()):
-            context = handle.core.engine.context()
-            if context is None:
-                raise ContextClosedError(f"the context of {handle.core.describe()} is gone; keep a reference to it")
-            return context
-        raise TypeError(f"'{self._name}' was called without logical data, so its context is unknown; pass some")
+        contents = [variable.content for variable in self._variables(arguments)]
+        for values in (list(arguments.values()), contents):
+            for handle in data_in(values):
+                context = handle.core.engine.context()
+                if context is None:
+                    raise ContextClosedError(f"the context of {handle.core.describe()} is gone; keep a reference to it")
+                return context
+            for value in values:
+                if isinstance(value, ContextCore):
+                    return value
+        raise TypeError(
+            f"'{self._name}' was called without logical data, so its context is unknown; pass some, or the context"
+        )
 
     def _key(self, context: Any, arguments: dict[str, Any]) -> Signature:
         place = context.place_of_code(context.current_place_code())
@@ -294,6 +303,8 @@ class ReplayFunction(ReplayCore):
         with self._lock:
             for entry in self._entries.values():
                 context, graph = entry.context(), entry.graph
+                if entry in self._compared:
+                    continue
                 if graph is not None and context is not None and context.engine is engine:
                     break
             else:
@@ -402,6 +413,9 @@ class ReplayFunction(ReplayCore):
         except TornError as torn:
             entry.is_plain, entry.reason = True, f"not recorded, since {torn}, of which nothing runs"
             return self._fn(*bound.args, **bound.kwargs)
+        except OutsideError as error:
+            entry.is_plain, entry.reason = True, f"not recorded: {error}"
+            return self._fn(*bound.args, **bound.kwargs)
         except Exception as error:
             entry.reason = f"not recorded, since it raised {type(error).__name__}: {error}"
             raise
@@ -448,6 +462,8 @@ class ReplayFunction(ReplayCore):
                 refuse_reachable(result)
                 if context.engine.scope.torn:
                     raise TornError(context.engine.scope.torn)
+        except OutsideError:
+            raise
         except TaskStateError as error:
             error.add_note(
                 f"'{self._name}' is recorded for replay: it cannot wait for data, or branch on them, on the host; use "
@@ -467,10 +483,13 @@ class ReplayFunction(ReplayCore):
     def _compare(self, context: Any, entry: Entry, recorded: TaskGraph, bound: inspect.BoundArguments) -> None:
         """Record again, and see that it is the same (STF_VALIDATE)."""
         first_data = context.engine.next_data
+        self._compared.append(entry)  # whose memory nobody takes meanwhile
         try:
             graph, _ = self._recorded(context, bound, given_in(entry.key, bound.arguments))
-        except TurnError:
-            return  # another thread records, or has a task open
+        except (TurnError, OutOfMemoryError):
+            return  # another thread records, or has a task open; there is no room for two
+        finally:
+            self._compared.remove(entry)
         try:
             found = sameness.difference(recorded, entry.first_data, graph, first_data)
         finally:

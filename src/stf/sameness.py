@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from stf._engine.access import DataHandle
+from stf.annotations import access_mode
 from stf.bodies import BlockCapture, Body, BodyCapture
 from stf.kernels.special import LaunchCapture
 from stf.params import DerivedParam, Param
@@ -30,13 +31,44 @@ def difference(known: Any, known_data: int, now: Any, now_data: int) -> str | No
     teller = Teller(known_data, {}, set())
     programs = known._recording.program, now._recording.program
     before = teller.program(programs[0])
-    after = Teller(now_data, teller.told, set(teller.new)).program(programs[1])
+    now_teller = Teller(now_data, teller.told, set(teller.new))
+    after = now_teller.program(programs[1])
     for number, (one, other) in enumerate(itertools.zip_longest(before, after)):
         if one != other:
             was = None if one is None else in_words(programs[0], number)
             is_now = None if other is None else in_words(programs[1], number)
             return f"node {number} of {len(after)}: {change(one, other, was, is_now)}"
+    return differing_arrays(known._recording, teller.new, now._recording, now_teller.new)
+
+
+def differing_arrays(known: Any, known_new: dict[int, int], now: Any, now_new: dict[int, int]) -> str | None:
+    """Say which array that a function registers is another one each time, and changed, or has other content."""
+    data_now = {now_new[use.data.id]: use.data for use in now.uses if use.data.id in now_new}
+    for use in known.uses:
+        order = known_new.get(use.data.id)
+        other = None if order is None else data_now.get(order)
+        if (
+            other is None
+            or use.data.private
+            or use.data.home is None
+            or other.home is None
+            or not use.mode & access_mode.read
+        ):
+            continue
+        if use.data.home.address == other.home.address:
+            continue
+        mine, its = content_of(use.data), content_of(other)
+        if use.mode & access_mode.write or (mine is not None and its is not None and mine != its):
+            return (
+                f"it registers another array each time, of which only the first is replayed ({use.data.describe()}); "
+                "make it with logical_data_zeros or logical_data_full, or register it outside"
+            )
     return None
+
+
+def content_of(data: Any) -> bytes | None:
+    """What an array on the host holds; None if it is not there, or no array of NumPy's."""
+    return data.owner.tobytes() if isinstance(data.owner, np.ndarray) else None
 
 
 def change(one: Any, other: Any, was: str | None, now: str | None) -> str:
@@ -55,9 +87,14 @@ def change(one: Any, other: Any, was: str | None, now: str | None) -> str:
     return f"{now} has {mine} where it had {its}"
 
 
+def working(program: Any) -> list[int]:
+    """The numbers of the nodes that do something; others order them, or stand for memory that was found elsewhere."""
+    return [number for number, (_, operations) in enumerate(program.contents()) if operations]
+
+
 def in_words(program: Any, number: int) -> str:
     """What a node does, for people: its task, if it knows that."""
-    _, operations = program.contents()[number]
+    _, operations = program.contents()[working(program)[number]]
     for name, what in operations:
         if name == "captured" and what[1] is not None:
             return f"task {what[1].label} ({what[1].site})"
@@ -121,11 +158,18 @@ class Teller:
         self._are_views = False  # arrays are those of data, which are told elsewhere
 
     def program(self, program: Any) -> list[Any]:
-        """(nodes before, place, operations) of each node."""
-        return [
-            (program.needs_of(number), place, [(name, self.operation(name, what)) for name, what in operations])
-            for number, (place, operations) in enumerate(program.contents())
-        ]
+        """(nodes before, place, operations) of each node that does something."""
+        contents = program.contents()
+        place_of = {number: position for position, number in enumerate(working(program))}
+        before: list[list[int]] = []  # of each node, those that do something
+        told = []
+        for number, (place, operations) in enumerate(contents):
+            needs = program.needs_of(number)
+            direct = {place_of[need] for need in needs if need in place_of}
+            before.append(sorted(direct.union(*(before[need] for need in needs if need not in place_of))))
+            if operations:
+                told.append((before[-1], place, [(name, self.operation(name, what)) for name, what in operations]))
+        return told
 
     def operation(self, name: str, what: tuple[Any, ...]) -> Any:
         """What one operation does."""

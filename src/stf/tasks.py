@@ -318,7 +318,9 @@ class Task(TaskCore):
 
     def abandon(self, error):
         """End a task whose body raised: what it was to write is poisoned."""
-        self.restore = None
+        if self.restore is not None:
+            restore, self.restore = self.restore, None
+            restore.undo()
         if self.borrowed is not None:
             self.give_back()
         engine = cython.cast(Engine, self.engine)

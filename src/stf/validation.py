@@ -5,16 +5,20 @@ What is only read must not change, what is written must be whole, and nothing is
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import threading
 import zlib
 from typing import Any
 
 import numpy as np
 
-from stf.errors import AccessError
+from stf._engine import claims, release
+from stf.errors import AccessError, Error
 from stf.interop import adapters, cupti
 
 PATTERN = 0xA5
+FEW = 8  # bytes: 0xA5 is a value like another one
 
 
 class Launches:
@@ -34,6 +38,10 @@ class Launches:
     def begin(self) -> None:
         """Look from now on."""
         self.watch.begin()
+
+    def undo(self) -> None:
+        """The body raised: that is told, and not where it launched."""
+        self.watch.end()
 
     def __call__(self, task: Any) -> None:
         """Look no longer; name the line of the first such launch."""
@@ -62,6 +70,8 @@ class Watch:
         self.launches = launches_of(task)
         self.read: list[tuple[str, str, Any]] = []
         self.written: list[tuple[str, Any]] = []
+        self.has_begun = False
+        self.saved: list[Any] = []  # what host memory held that is to be overwritten
         for i, access in enumerate(task.accesses):
             replica = task.replica_of(i)
             if replica is None or replica.layout.interface is not None or access.mode == 4:
@@ -79,12 +89,22 @@ class Watch:
             self.begin()
 
     def begin(self) -> None:
-        """Take the checksums and fill what is to be overwritten."""
+        """Take the checksums and fill what is to be overwritten; once."""
+        if self.has_begun:
+            return
+        self.has_begun = True
         self.sums = [checksum(array) for _, _, array in self.read]
+        self.saved = [None if isinstance(array, OnDevice) else array.copy() for _, array in self.written]
         for _, array in self.written:
             prefill(array)
         if self.launches is not None:
             self.launches.begin()
+
+    def undo(self) -> None:
+        """The body raised: what it left untouched is what it was before, as it would be without all this."""
+        for (_, array), saved in zip(self.written, self.saved, strict=True):
+            if saved is not None and array.nbytes:
+                restore(array, saved)
 
     def __call__(self, task: Any) -> None:
         """Compare; name the data, the task, and who wrote the data before."""
@@ -152,6 +172,14 @@ def launches_of(task: Any) -> Launches | None:
     return Launches(task) if task.engine.port_enqueues(task.where) else None
 
 
+def await_home(engine: Any, data: Any) -> None:
+    """Before a release, which makes the array writeable: wait until it holds what tasks wrote."""
+    if data.home is None or not data.write_back or claims.inside(engine, threading.get_ident()) is not None:
+        return
+    with contextlib.suppress(Error):  # the release says what is wrong
+        engine.wait_events(engine.patiently(release.refresh, data), -1.0)
+
+
 def array_of(task: Any, replica: Any, writeable: bool) -> Any:
     """What a task sees of a replica: an array, `OnDevice`, or None for memory of another device than its own."""
     engine = task.engine
@@ -166,7 +194,7 @@ def content_of(array: Any) -> Any:
 
 def checksum(watched: Any) -> int:
     array = content_of(watched)
-    if not array.size:
+    if not array.nbytes:
         return 0
     whole = np.zeros(array.shape, array.dtype)  # a copy of records leaves the bytes between fields as they are
     whole[...] = array
@@ -188,6 +216,8 @@ def pattern_of(dtype: Any) -> bytes:
 
 def prefill(array: Any) -> None:
     """Fill with the pattern: NaN where there is one, else the byte 0xA5."""
+    if not array.nbytes:
+        return
     if isinstance(array, OnDevice):
         array.prefill()
         return
@@ -195,13 +225,26 @@ def prefill(array: Any) -> None:
     array[...] = raw.reshape(array.shape)
 
 
+def restore(array: Any, saved: Any) -> None:
+    """Put back what elements held that still hold the pattern."""
+    pattern = np.frombuffer(pattern_of(array.dtype), np.uint8)
+    raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(-1, array.itemsize)
+    untouched = (raw == pattern).all(axis=1).reshape(array.shape)
+    array[untouched] = saved[untouched]
+
+
 def count_untouched(watched: Any) -> int:
-    """Bytes of elements that still hold the pattern; small elements count only where all of them do."""
+    """Bytes of elements that still hold the pattern; small elements count only where all of them do.
+
+    A few bytes may be the pattern by chance.
+    """
     if isinstance(watched, OnDevice) and not watched.is_whole:
         return 0
     array = content_of(watched)
+    if not array.nbytes:
+        return 0
     pattern = np.frombuffer(pattern_of(array.dtype), np.uint8)
     raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(-1, array.itemsize)
     untouched = int((raw == pattern).all(axis=1).sum())
-    whole = untouched == array.size
+    whole = untouched == array.size and array.nbytes >= FEW
     return untouched * array.itemsize if whole or array.itemsize >= 4 else 0

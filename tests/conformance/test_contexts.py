@@ -454,3 +454,20 @@ def test_resources_make_one_driver_for_threads_that_ask_at_once():
 def test_wait_says_what_it_takes(ctx):
     assert str(inspect.signature(ctx.wait)).startswith("(data")
     assert list(inspect.signature(ctx.wait).parameters) == ["data", "data_place", "arrays"]
+
+
+@pytest.mark.at_once("what is gathered after a task that never ends is launched by nobody")
+def test_an_exception_between_start_and_end_costs_that_task_alone(ctx_factory):
+    X, Y = np.zeros(3), np.zeros(3)
+    with pytest.raises(ValueError, match="meant"), ctx_factory() as ctx:
+        lX, lY = ctx.logical_data(X), ctx.logical_data(Y)
+        with ctx.task("host", lX.rw()) as t:
+            t.arrays()[0][:] = 1
+        left = ctx.task("host", lY.rw())
+        left.start()
+        raise ValueError("meant")
+    assert X.tolist() == [1] * 3 and Y.tolist() == [0] * 3
+    with pytest.raises(stf.ContextClosedError):
+        ctx.token()
+    with pytest.raises(stf.TaskStateError, match="end on task"):
+        left.end()

@@ -556,3 +556,41 @@ def test_bodies_on_the_host_run_on_no_device(ctx):
         ctx.host_launch(ctx.devices[0], x.rw())
     ctx.host_launch(stf.exec_place.host(), x.rw())(lambda x: x.fill(1))
     assert x.numpy().tolist() == [1] * 3
+
+
+def test_a_fill_takes_the_value_that_there_is(ctx):
+    """Also behind a task that takes its time: the array is the caller's afterwards."""
+
+    @stf.task
+    def slow(x: stf.Write):
+        x[...] = 0
+
+    for make in (lambda: np.full(4, 7.0), lambda: np.array(7.0), lambda: np.full(4, 7, np.int16)):
+        value = make()
+        lX = ctx.logical_data_empty(4)
+        slow(lX)
+        ctx.fill(lX, value)
+        lY = ctx.logical_data_full(4, value)
+        value[...] = -1
+        assert lX.numpy().tolist() == [7] * 4 and lY.numpy().tolist() == [7] * 4
+
+
+def test_zeros_and_ones_of_any_dtype_are_those_of_numpy():
+    record = np.dtype([("a", "S3"), ("b", "f4"), ("c", "U2")])
+    with stf.context(devices="cpu") as ctx:
+        for kind in ("S3", "U3", "V4", record, "?", "c8", "f2", ">i4"):
+            assert (ctx.logical_data_zeros(3, kind).numpy() == np.zeros(3, kind)).all(), kind
+        for kind in ("?", "c8", "f2", ">i4", record):
+            assert (ctx.logical_data_ones(3, kind).numpy() == np.ones(3, kind)).all(), kind
+
+
+def test_wrong_places_are_refused_where_they_are_given(ctx):
+    lX = ctx.logical_data(np.zeros(3))
+    for wrong in (stf.exec_place.device(0), "host", 3.5, np.zeros(3)):
+        with pytest.raises(TypeError, match="a data place is needed"):
+            ctx.freeze(lX, "read", wrong)
+        with pytest.raises(TypeError, match="a data place is needed"):
+            ctx.logical_data_full(3, 1.0, where=wrong)
+    with pytest.raises(stf.PlaceError):
+        ctx.freeze(lX, "read", stf.data_place.device(99))
+    ctx.freeze(lX).unfreeze()

@@ -542,3 +542,43 @@ def test_a_recording_that_raised_is_made_again(ctx, lX, lY):
     g.close()
     with pytest.raises(stf.errors.GraphClosedError):
         g.param("c", 1.0)
+
+
+def test_a_parameter_of_another_graph_is_no_value_of_a_launch(ctx):
+    lX = ctx.logical_data(np.zeros(3))
+    g, h = ctx.task_graph("g"), ctx.task_graph("h")
+    a, b = g.param("a", 1.0), h.param("b", 5.0)
+    with g:
+        ctx.fill(lX, a)
+    with h:
+        ctx.fill(lX, b)
+    for value in (b, 2 * b, a):
+        with pytest.raises(TypeError, match="has a value in launches of graph"):
+            g.launch(a=value)
+    with pytest.raises(TypeError, match="a parameter takes a number, got <logical data"):
+        g.launch(a=lX)
+    with pytest.raises(TypeError, match="has a value in launches of graph 'h'"):
+        ctx.host_launch(lX.rw(), fn=lambda x, k: None, args=(b,))
+    g.launch(a=3.0)
+    assert lX.numpy().tolist() == [3.0] * 3
+
+
+@pytest.mark.parametrize("what", ["freeze", "accept", "release", "write_back", "tiles"])
+def test_what_cannot_be_recorded_launches_a_graph_scope(ctx, what):
+    X = np.zeros(4)
+    lX, lY = ctx.logical_data(X), ctx.logical_data(np.zeros(4))
+    with ctx.graph_scope():
+        ctx.fill(lX, 2.0)
+        if what == "freeze":
+            ctx.freeze(lX).unfreeze()
+        elif what == "tiles":
+            for tile in lX.tiles((2,)):
+                ctx.fill(tile, 3.0)
+            del tile
+        else:
+            getattr(lX, what)()
+        ctx.fill(lY, 4.0)
+    ctx.synchronize()
+    assert lY.numpy().tolist() == [4.0] * 4
+    ctx.finalize()
+    assert X.tolist() == [3.0 if what == "tiles" else 2.0] * 4

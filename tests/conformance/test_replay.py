@@ -436,3 +436,79 @@ def test_explain_tells_places_apart():
         told = step.explain()
         assert all(f" on exec_place.device({k}): 2 calls" in told for k in (0, 1)), told
         step.close()
+
+
+def test_an_array_that_a_function_registers_is_looked_at_in_each_launch(ctx):
+    """Its handle is gone when the function returns, so that the array is the user's."""
+    n = 150_000  # too large to be compared
+    W, V = np.zeros(n), np.zeros(n)
+    lY = ctx.logical_data_zeros(n)
+
+    @stf.replay
+    def step(w, v, y):
+        lV = ctx.logical_data(v)
+        add(y, ctx.logical_data(w))
+        increment(lV)
+        add(y, lV)
+
+    expected = 0
+    for k in range(5):
+        W[:], V[:] = k, 10 * k
+        step(W, V, lY)
+        expected += 11 * k + 1
+        assert lY.numpy()[[0, -1]].tolist() == [expected] * 2
+        ctx.synchronize()
+        assert V[[0, -1]].tolist() == [10 * k + 1] * 2
+    step.close()
+
+
+def test_arrays_registered_in_a_graph_are_looked_at_in_each_launch(ctx):
+    X = np.ones(3)
+    lY = ctx.logical_data_zeros(3)
+    graph = ctx.task_graph()
+    with graph:
+        add(lY, ctx.logical_data(X))
+    for k in range(3):
+        X[:] = k + 1
+        graph.launch()
+        assert lY.numpy().tolist() == [(k + 1) * (k + 2) / 2] * 3
+
+
+def test_what_cannot_be_recorded_runs_as_it_is(ctx):
+    @stf.replay
+    def by_tiles(x):
+        for tile in x.tiles((2,)):
+            increment(tile)
+
+    @stf.replay
+    def lent(x):
+        ctx.freeze(x).unfreeze()
+        increment(x)
+
+    lX = ctx.logical_data(np.zeros(4))
+    for _ in range(4):
+        by_tiles(lX)
+        lent(lX)
+    assert lX.numpy().tolist() == [8.0] * 4
+    assert "4 calls, not recorded: split is not possible inside of graph 'by_tiles'" in by_tiles.explain()
+    assert "not recorded: freeze is not possible" in lent.explain()
+
+
+def test_the_context_is_known_by_arguments_and_closures(ctx):
+    lX = ctx.logical_data(np.zeros(3))
+
+    @stf.replay
+    def by_argument(context, n):
+        lY = context.logical_data_full(3, n)
+        add(lX, lY)
+
+    @stf.replay
+    def by_closure():
+        increment(lX)
+
+    for _ in range(4):
+        by_argument(ctx, 2.0)
+        by_closure()
+    assert lX.numpy().tolist() == [12.0] * 3
+    assert all("launched 3 times" in f.explain() for f in (by_argument, by_closure))
+    by_argument.close(), by_closure.close()

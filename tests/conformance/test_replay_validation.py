@@ -252,3 +252,79 @@ def test_validation_of_numbers_and_random_values(ctx, lX, lY, monkeypatch):
     different(lX, lY)
     with pytest.raises(stf.TaskStateError, match="it depends on something that is no argument"):
         different(lX, lY)
+
+
+def test_one_recording_fits_into_the_memory_and_two_do_not(monkeypatch):
+    monkeypatch.setattr(stf.config, "validate", True)
+
+    @stf.task
+    def add(x: stf.Read, y: stf.ReadWrite):
+        y += x
+
+    @stf.replay
+    def step(x, y):
+        one, two = stf_context.logical_data_full(1000, 1.0), stf_context.logical_data_full(1000, 1.0)
+        add(one, two)
+        add(two, y)
+
+    with stf.context(devices="cpu:1", memory_limit=4 * 8000) as stf_context:
+        x, y = stf_context.logical_data_ones(1000), stf_context.logical_data_zeros(1000)
+        for _ in range(5):
+            step(x, y)
+        assert y.numpy()[0] == 10
+        step.close()
+
+
+def test_evictions_meanwhile_are_no_difference(monkeypatch):
+    monkeypatch.setattr(stf.config, "validate", True)
+
+    @stf.task
+    def add(x: stf.Read, y: stf.ReadWrite):
+        y += x
+
+    @stf.replay
+    def step(x, y):
+        add(x, y)
+
+    with stf.context(devices="cpu:1", memory_limit=4 * 8000) as ctx:
+        x, blocks = ctx.logical_data_ones(1000), [ctx.logical_data_zeros(1000) for _ in range(6)]
+        for _ in range(4):
+            for y in blocks:
+                step(x, y)
+        assert [y.numpy()[0] for y in blocks] == [4.0] * 6
+        step.close()
+
+
+def test_a_temporary_array_that_is_registered_is_told(ctx, monkeypatch):
+    monkeypatch.setattr(stf.config, "validate", True)
+    kept = np.ones(4)
+
+    @stf.task
+    def increase(x: stf.ReadWrite):
+        x += 1
+
+    @stf.task
+    def add(x: stf.Read, y: stf.ReadWrite):
+        y += x
+
+    @stf.replay
+    def temporary(y):
+        x = ctx.logical_data(np.zeros(4))
+        increase(x)
+        add(x, y)
+
+    @stf.replay
+    def constant(y):
+        add(ctx.logical_data(np.ones(4)), y)
+        add(ctx.logical_data(kept), y)
+
+    lY = ctx.logical_data_zeros(4)
+    temporary(lY)
+    with pytest.raises(stf.TaskStateError, match="registers another array each time.*logical_data_zeros"):
+        temporary(lY)
+        temporary(lY)
+    lZ = ctx.logical_data_zeros(4)
+    for _ in range(4):
+        constant(lZ)
+    assert lZ.numpy().tolist() == [8.0] * 4
+    temporary.close(), constant.close()

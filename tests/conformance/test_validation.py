@@ -66,3 +66,56 @@ def test_memory_of_other_libraries(ctx, make):
         t.arrays()[0][:] += 1
     ctx.finalize()
     assert X.tolist() == [1.0] * 4 and view.flags.writeable
+
+
+def test_a_body_that_raises_leaves_the_array_as_it_was(ctx):
+    A, B, C = np.arange(4.0), np.arange(4.0), np.arange(4.0)
+    lA, lB, lC = ctx.logical_data(A), ctx.logical_data(B), ctx.logical_data(C)
+    with pytest.raises(ValueError, match="meant"), ctx.task("host", lA.write()):
+        raise ValueError("meant")
+    with pytest.raises(ValueError, match="meant"), ctx.task("host", lB.write()) as t:
+        t.arrays()[0][1] = 7
+        raise ValueError("meant")
+
+    def fail(c):
+        raise ValueError("meant")
+
+    ctx.host_launch(lC.write(), fn=fail)
+    with pytest.raises(stf.TaskFailedError, match="meant"):
+        lC.numpy()
+    with pytest.raises(stf.TaskFailedError):
+        lB.numpy()
+    with pytest.raises(stf.TaskFailedError):
+        lA.numpy()
+    ctx.finalize()
+    assert A.tolist() == [0, 1, 2, 3] and B.tolist() == [0, 7, 2, 3] and C.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("kind", "value"), [("u1", 0xA5), ("i1", -91), ("u2", 0xA5A5)])
+def test_a_few_bytes_may_be_the_filler(ctx, kind, value):
+    lX = ctx.logical_data_empty(1, kind)
+    with ctx.task("host", lX.write()) as t:
+        t.arrays()[0][...] = value
+    assert lX.numpy()[0] == value
+    lX = ctx.logical_data_empty(16, kind)
+    with pytest.raises(stf.AccessError, match="untouched"), ctx.task("host", lX.write()):
+        pass
+    lX.accept()
+    assert ctx.logical_data_empty(3, np.dtype([])).shape == (3,)
+
+
+def test_the_array_is_the_users_when_the_release_returns(ctx):
+    n = 1 << 20
+    A = np.zeros(n)
+
+    @stf.task
+    def one(a: stf.ReadWrite):
+        a[...] = 1
+
+    lA = ctx.logical_data(A)
+    one.on(ctx.devices[-1])(lA)
+    lA.release()
+    assert A.flags.writeable and A[0] == A[-1] == 1
+    A[:] = 100
+    ctx.finalize()
+    assert np.unique(A).tolist() == [100]

@@ -123,6 +123,7 @@ class Model:
 
     def __init__(self, arrays, pairs, scalars):
         self.arrays, self.pairs, self.scalars, self.factor, self.asked = arrays, pairs, scalars, 1, 1
+        self.own = [np.arange(4) + 3, np.arange(4) * 5]  # arrays that are registered where they are used
         self.total = None  # of which nothing is known before something is added
         self.is_total_known = True
 
@@ -182,6 +183,10 @@ class Model:
     def copies(self, i, j):
         self.arrays[i][...] = self.arrays[j]
 
+    def registers(self, _, e, i, c):
+        for x, y in ((self.own[e], self.arrays[i]), (self.arrays[i], self.own[e])):
+            x[...] = (x * 3 + y * c) % MODULUS
+
     def host(self, _, i, j, c):
         self.mix(_, i, j, c)
 
@@ -223,6 +228,7 @@ class Emitter:
         self.spread = spread  # over all devices; else a device may decide about loops itself
         self.nodes = nodes  # which bodies on the host may be nodes of graphs, by their constant
         self.factor = self.asked = 1
+        self.own = [np.arange(4) + 3, np.arange(4) * 5]
         self.total = ctx.logical_data_empty(4, np.int64)
 
     def do(self, tree):
@@ -290,6 +296,19 @@ class Emitter:
     def copies(self, i, j):
         self.ctx.copy(self.data[j], self.data[i])
 
+    def registers(self, p, e, i, c):
+        """An array that is the caller's again when this returns, unless it is used on."""
+        own = self.ctx.logical_data(self.own[e])
+        mix.on(self.place(p))(own, self.data[i], c)
+        mix.on(self.place(p + 1))(self.data[i], own, c)
+
+    def change_own(self, model, value):
+        """Write to the caller's arrays between two launches."""
+        self.ctx.synchronize()
+        for mine, known in zip(self.own, model.own, strict=True):
+            assert mine.tolist() == known.tolist(), "own"
+            mine[...] = known[...] = value
+
     def fail(self, i, launch, model):
         """Launch what may need data that are spoilt; then write all data anew that the user has, as they were."""
         for step in (lambda: spoil(self.data[i]), launch, self.ctx.synchronize, self.ctx.synchronize):
@@ -299,6 +318,8 @@ class Emitter:
         contents = [content for pair in model.pairs for content in pair]
         for data, known in zip([*self.data, *parts], [*model.arrays, *contents], strict=True):
             self.ctx.host_launch(data.write())(functools.partial(put, known.copy()))
+        for mine, known in zip(self.own, model.own, strict=True):
+            self.ctx.host_launch(self.ctx.logical_data(mine).write())(functools.partial(put, known.copy()))
         for scalar, known in zip(self.scalars, model.scalars, strict=True):
             self.ctx.fill(scalar, known)
         self.start(0)
@@ -377,6 +398,7 @@ def tree(rng, arrays, scalars, depth, used, host, numbers=False):
             "turn": 2,
             "fold": 1,
             "swap": 0.5,
+            "registers": 0.7,
         }
         if host:
             kinds |= {"host": 2, "call": 1}
@@ -389,7 +411,19 @@ def tree(rng, arrays, scalars, depth, used, host, numbers=False):
         p, c = rng.randrange(3), rng.randrange(7)
         if kind in ("mix", "host", "call", "answer", "both"):
             statements.append((kind, p, i, j, c))
-        elif kind in ("blend", "gather", "reset", "count", "add", "start", "copies", "turn", "fold", "swap"):
+        elif kind in (
+            "blend",
+            "gather",
+            "reset",
+            "count",
+            "add",
+            "start",
+            "copies",
+            "turn",
+            "fold",
+            "swap",
+            "registers",
+        ):
             parts = {
                 "blend": (p, i, j, k, c),
                 "gather": (p, i, j, k, c),
@@ -401,6 +435,7 @@ def tree(rng, arrays, scalars, depth, used, host, numbers=False):
                 "turn": (p, c % 2, i, c),
                 "fold": (p, i, c % 2),
                 "swap": (p, c % 2),
+                "registers": (p, c % 2, i, c),
             }
             statements.append((kind, *parts[kind]))
         elif kind in ("asks", "fills", "sets"):
@@ -499,6 +534,8 @@ def run_program(seed):
             if rng.random() < 0.5:
                 i = rng.randrange(arrays)
                 assert data[i].numpy().tolist() == model.arrays[i].tolist(), (seed, way, devices, i, program)
+            if rng.random() < 0.3:
+                emitter.change_own(model, rng.randrange(MODULUS))
             if rng.random() < 0.2:
                 register_again(ctx, data, mine, model.arrays, rng)
             if rng.random() < 0.1:
@@ -515,6 +552,8 @@ def run_program(seed):
         assert home.tolist() == known.tolist(), (seed, way, devices, "lent", program)
     for i, known in enumerate(model.arrays):
         assert mine[i].tolist() == known.tolist(), (seed, way, devices, i, program)
+    for own, known in zip(emitter.own, model.own, strict=True):
+        assert own.tolist() == known.tolist(), (seed, way, devices, "own", program)
     for pair, known in zip(my_pairs, model.pairs, strict=True):
         assert listed(pair) == listed(known), (seed, way, devices, "pair", program)
 

@@ -147,6 +147,8 @@ def submit(engine: Engine, task: TaskCore, routine, values=None, rebinding=None)
 
 def submit_held(engine: Engine, task: TaskCore, routine, values, rebinding):
     """Launch a routine that lives until then."""
+    if engine.orphans or engine.dropped:
+        take_arrays(engine)
     needs = needs_of(routine, rebinding)
     if needs.stale is not None:
         forget_failures(engine, needs.stale)
@@ -162,6 +164,32 @@ def submit_held(engine: Engine, task: TaskCore, routine, values, rebinding):
         submit_open(engine, task, routine, needs, values, rebinding)
     finally:
         engine.launching -= 1
+    return 0
+
+
+def take_arrays(engine: Engine):
+    """Arrays whose data the user has dropped are the user's, who may have written to them since the last launch."""
+    engine.enter()  # what was dropped meanwhile
+    try:
+        if engine.scope is not None and not engine.scope.once:
+            return 0
+        for item in engine.orphans:
+            data: Data = item
+            version: Version = data.version
+            shared: cython.bint = version.scope is not None or version.partials is not None or version.claims
+            if (
+                data.released
+                or data.private
+                or not data.is_dropped
+                or shared
+                or data.tiles
+                or data.home.state == INVALID
+            ):
+                continue
+            if version.outcome is None or version.outcome.failed() is None:
+                version.own(data.home)
+    finally:
+        engine.gate.leave()
     return 0
 
 

@@ -105,7 +105,7 @@ class Rebinding:
                         raise ValueError(
                             f"{core.describe()} cannot stand for {data.describe()}: at "
                             f"{engine.place_names[replica.place]} its strides are {known.strides}, and "
-                            f"{wanted.strides} were recorded"
+                            f"{wanted.strides} were recorded; copy it to data that lies like that (ctx.copy)"
                         )
 
     def release(self, engine: Any) -> None:

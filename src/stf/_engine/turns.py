@@ -37,6 +37,10 @@ class TurnError(TaskStateError):
     """Others did not let a thread record."""
 
 
+class OutsideError(TaskStateError):
+    """What moves memory cannot be recorded."""
+
+
 class CameBetweenError(Exception):
     """Another thread began to launch, or to record, before a task could begin."""
 
@@ -147,15 +151,18 @@ def check_elsewhere(engine: Engine, task: TaskCore):
 
 
 def check_outside(engine: Engine, action):
-    """What waits or moves memory cannot be done inside of a recording; one that goes by itself ends here."""
+    """What waits or moves memory cannot be done inside of a recording; what is launched once is launched here."""
     if engine.epoch is not None:
         engine.epoch.step_out()
+        scope = engine.scope
+        if scope is not None and scope is engine.epoch.scope and scope.thread == PyThread_get_thread_ident():
+            engine.epoch.flush()  # a graph_scope, which goes on
     scope = engine.scope
     if scope is not None and scope.thread != PyThread_get_thread_ident() and await_end(scope):
         return
     if scope is not None and scope.thread:  # else another thread began it meanwhile, and it is tried again
         name = getattr(action, "__name__", "this").replace("_", " ")
-        raise TaskStateError(f"{name} is not possible inside of {scope.story}; do it before or after")
+        raise OutsideError(f"{name} is not possible inside of {scope.story}; do it before or after")
 
 
 def stand_back(engine: Engine, task: TaskCore):

@@ -331,6 +331,13 @@ def watch(task: Any, is_recorded: bool) -> Any:
     return launches_of(task) if is_recorded else Watch(task)
 
 
+def await_home(engine: Any, data: Any) -> None:
+    """Before a release, which makes the array writeable: wait until it holds what tasks wrote (STF_VALIDATE)."""
+    from stf import validation
+
+    validation.await_home(engine, data)
+
+
 def loaded(name: str) -> Any:
     """A library that is already imported, or None."""
     return sys.modules.get(name)

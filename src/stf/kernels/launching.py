@@ -273,7 +273,7 @@ def put_launch(task, kernel, config, args, alone=False):
     if not cython.compiled:
         raise PlaceError("kernels need the compiled form of stf; unset STF_PURE, or install it with a C compiler")
     if engine.validate and engine.scope is None and task.restore is None:
-        task.restore = adapters.watch(task)
+        task.restore = adapters.watch(task, False)
     if special:
         launch_with_extras(task, kernel, config, function, block, late, pointers, alone)
         spare_blocks.append(block)

@@ -26,6 +26,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "draw": (),
     "dot": ("DotOptions", "DotRecorder"),
     "observer": ("ObservedAccess", "ObservedTask", "Observer", "Observers"),
     "statistics": ("DriverStatistics", "ResourceStatistics", "Statistics"),
