@@ -590,6 +590,7 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
             return
         try:
             discarding.abandon_own(self.engine)
+            lifetime.abandon_open(self.engine)
             self.finalize()
         except BaseException as late:
             error.add_note(f"while the context was finalized: {type(late).__name__}: {late}")

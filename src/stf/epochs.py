@@ -55,8 +55,10 @@ class Epoch:
         scope = engine.scope
         if scope is not None and scope.thread == threading.get_ident() and scope is not self.scope:
             return  # of a recording of this thread's, for which others may be waiting
-        if self.implicit and self._drops_tiles():
-            self.step_out()  # tiles go, and what they were cut from can be used again
+        if self._drops_tiles():  # they go, and what they were cut from can be used again
+            if self.scope is not None and engine.scope is self.scope:
+                self.flush()
+            self._let_launch()
             recordings.release_dropped(engine)
         self._let_launch()
         if task.in_place or task.kind == "wait" or (self.implicit and task.kind == "graph"):

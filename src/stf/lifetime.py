@@ -12,6 +12,7 @@ import weakref
 from typing import Any
 
 from stf._engine.waits import is_waited_for
+from stf.errors import TaskStateError
 
 _live: dict[int, weakref.ref[Any]] = {}  # by id: what is finalized takes itself out
 _resources: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -58,6 +59,14 @@ def collected_resources(resources: Any) -> None:
         _unclosed.append(resources)
     else:
         resources.stop()
+
+
+def abandon_open(engine: Any) -> None:
+    """End this thread's open tasks as failed: an exception has left their context, so that nobody will end them."""
+    thread = threading.get_ident()
+    for task in [] if engine.runs_body(thread) else engine.opened():
+        if task.thread == thread and task.state_name() == "open":
+            task.abandon(TaskStateError(f"task {task.label()} ({task.call_site}) was open when its context was left"))
 
 
 def _end_orphans() -> None:

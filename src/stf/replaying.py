@@ -144,6 +144,7 @@ class ReplayFunction(ReplayCore):
         self, context: Any, entry: Entry, graph: TaskGraph, bound: inspect.BoundArguments, given: int | None
     ) -> Any:
         """Launch what is recorded; `given` arguments were given, all of them by position, unless it is None."""
+        result = entry.result
         if config.validate:
             self._compare(context, entry, graph, bound)
         elif given is not None:
@@ -157,7 +158,7 @@ class ReplayFunction(ReplayCore):
             if self._entries.get(entry.key) is entry:
                 raise
             return self._call_whole(bound.args, bound.kwargs)  # another thread has given it up meanwhile
-        return entry.result
+        return result
 
     def _take(self, like: Likeness) -> bool:
         """Let the call be the latest that is like an earlier one, if that is known still."""

@@ -1,7 +1,4 @@
-"""Tasks as with-blocks and builders.
-
-Compiled, since every task passes through here. The engine orders a task; this module gives its body arrays.
-"""
+"""Tasks as with-blocks and builders: the engine orders a task, and this gives its body arrays. Compiled."""
 
 from __future__ import annotations
 
@@ -222,9 +219,8 @@ class Task(TaskCore):
     def must_be_new(self, what):
         """Raise unless the task has not started."""
         if self.state != NEW:
-            raise TaskStateError(
-                f"{what} on task {self.label()}, which has {'ended' if self.state == ENDED else 'started'}"
-            )
+            state = "ended" if self.state == ENDED else "started"
+            raise TaskStateError(f"{what} on task {self.label()}, which has {state}")
 
     # -- its life ----------------------------------------------------------------------------------------------
 
@@ -286,6 +282,8 @@ class Task(TaskCore):
             It was started before, or needs data that this thread holds in another open task.
         """
         self.open()
+        if self.restore is not None:
+            self.restore.start()
         return self
 
     def end(self):
@@ -319,8 +317,8 @@ class Task(TaskCore):
     def abandon(self, error):
         """End a task whose body raised: what it was to write is poisoned."""
         if self.restore is not None:
-            restore, self.restore = self.restore, None
-            restore.undo()
+            self.restore.undo()
+            self.restore = None
         if self.borrowed is not None:
             self.give_back()
         engine = cython.cast(Engine, self.engine)
@@ -332,12 +330,12 @@ class Task(TaskCore):
 
     def check_watched(self):
         """Say what the body did that its accesses do not allow (STF_VALIDATE)."""
-        restore, self.restore = self.restore, None
         try:
-            restore(self)
+            self.restore(self)
         except BaseException as error:
             self.abandon(error)
             raise
+        self.restore = None
 
     def run_late(self, fn, extra, lib=None):
         """Submit with a late body (for tasks of the context's own)."""

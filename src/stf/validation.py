@@ -27,10 +27,12 @@ class Launches:
     Parameters
     ----------
     task : Task
-        An open task on a device, whose body runs in this thread.
+        An open task whose body runs in this thread. On the host it may use CUDA as it likes, also inside of a task on a
+        device.
     """
 
     def __init__(self, task: Any) -> None:
+        self.is_free = not task.engine.port_enqueues(task.where)
         self.watch = cupti.Watch()
         if task.state_name() == "open" and not task.outcome_pending():
             self.begin()
@@ -43,11 +45,15 @@ class Launches:
         """The body raised: that is told, and not where it launched."""
         self.watch.end()
 
+    def start(self) -> None:
+        """The task is started by hand: what the thread does until it is ended may be no part of it."""
+        self.watch.end()
+
     def __call__(self, task: Any) -> None:
         """Look no longer; name the line of the first such launch."""
         self.watch.end()
         lines = self.watch.lines
-        if not lines or task.stream_ptr() in cupti.DEFAULT_STREAMS:
+        if not lines or self.is_free or task.stream_ptr() in cupti.DEFAULT_STREAMS:
             return
         raise AccessError(
             f"task {task.label()} launched on CUDA's default stream ({lines[0]}), which nothing orders with the task's "
@@ -93,16 +99,24 @@ class Watch:
         if self.has_begun:
             return
         self.has_begun = True
-        self.sums = [checksum(array) for _, _, array in self.read]
         self.saved = [None if isinstance(array, OnDevice) else array.copy() for _, array in self.written]
+        self.sums = [checksum(array) for _, _, array in self.read]
         for _, array in self.written:
             prefill(array)
         if self.launches is not None:
             self.launches.begin()
 
+    def start(self) -> None:
+        """The task is started by hand: its launches are not told from others."""
+        if self.launches is not None:
+            self.launches.start()
+            self.launches = None
+
     def undo(self) -> None:
         """The body raised: what it left untouched is what it was before, as it would be without all this."""
-        for (_, array), saved in zip(self.written, self.saved, strict=True):
+        if self.launches is not None:
+            self.launches.undo()
+        for (_, array), saved in zip(self.written, self.saved, strict=False):  # none, if it has not begun
             if saved is not None and array.nbytes:
                 restore(array, saved)
 
@@ -168,8 +182,8 @@ class OnDevice:
 
 
 def launches_of(task: Any) -> Launches | None:
-    """What sees a task's launches; None where its body may use CUDA as it likes, which is on the host."""
-    return Launches(task) if task.engine.port_enqueues(task.where) else None
+    """What sees a task's launches, if anything does."""
+    return Launches(task) if task.engine.port_enqueues(task.where) or cupti.is_watched() else None
 
 
 def await_home(engine: Any, data: Any) -> None:

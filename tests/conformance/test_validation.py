@@ -119,3 +119,12 @@ def test_the_array_is_the_users_when_the_release_returns(ctx):
     A[:] = 100
     ctx.finalize()
     assert np.unique(A).tolist() == [100]
+
+
+def test_a_task_that_an_exception_leaves_open_leaves_the_array_as_it_was(ctx_factory):
+    X = np.arange(4.0)
+    with pytest.raises(KeyError), ctx_factory() as ctx:
+        t = ctx.task("host", ctx.logical_data(X).write())
+        t.start()
+        raise KeyError
+    assert X.tolist() == [0, 1, 2, 3]

@@ -129,6 +129,28 @@ def launch_there():
     run(unasked)
 
 
+def test_tasks_on_the_host_and_by_hand_inside_of_others(run):
+    """Bodies on the host may use CUDA as they like; what is between a start and an end may be no part of the task."""
+
+    def body():
+        with stf.context(devices="cuda:0") as ctx:
+            x, y = ctx.logical_data(np.zeros(4)), ctx.logical_data(np.zeros(4))
+            with ctx.task(x.rw()):
+                with ctx.task("host", y.rw()):
+                    launch()
+            started = ctx.task(x.rw())
+            started.start()
+            launch()
+            with pytest.raises(stf.AccessError, match=NAMED.format("'block'", r"\d+")):
+                with ctx.task(y.rw(), name="block"):
+                    launch()
+            launch()
+            started.end()
+            y.accept()
+
+    run(body, STF_VALIDATE="1")
+
+
 def test_tasks_inside_of_tasks(run):
     """The innermost is named; the other one is watched on when it has ended."""
 

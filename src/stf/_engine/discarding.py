@@ -47,12 +47,7 @@ def abandon_scope(engine: Engine, scope):
 
 
 def abandon_own(engine: Engine):
-    """Forget what this thread left open when an exception left its context: tasks, and blocks that did not end."""
-    for item in engine.opened():
-        task: TaskCore = item
-        if task.thread == threading.get_ident() and task.state_name() == "open" and not engine.runs_body(task.thread):
-            error = TaskStateError(f"task {task.label()} ({task.call_site}) was open when its context was left")
-            engine.fail(task, Failure(task.label(), task.call_site, error, task.written(), True))
+    """Forget what this thread was recording when an exception left its context, with blocks that nothing has ended."""
     scope = engine.scope
     while scope is not None and not scope.once and scope.thread == threading.get_ident():
         abandon_scope(engine, scope)

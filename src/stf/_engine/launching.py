@@ -147,9 +147,9 @@ def submit(engine: Engine, task: TaskCore, routine, values=None, rebinding=None)
 
 def submit_held(engine: Engine, task: TaskCore, routine, values, rebinding):
     """Launch a routine that lives until then."""
-    if engine.orphans or engine.dropped:
-        take_arrays(engine)
     needs = needs_of(routine, rebinding)
+    if engine.has_dropped or engine.dropped:
+        take_arrays(engine, needs.uses)
     if needs.stale is not None:
         forget_failures(engine, needs.stale)
     task.accesses = needs.accesses
@@ -167,30 +167,36 @@ def submit_held(engine: Engine, task: TaskCore, routine, values, rebinding):
     return 0
 
 
-def take_arrays(engine: Engine):
+def take_arrays(engine: Engine, uses):
     """Arrays whose data the user has dropped are the user's, who may have written to them since the last launch."""
+    i: cython.Py_ssize_t
     engine.enter()  # what was dropped meanwhile
     try:
         if engine.scope is not None and not engine.scope.once:
             return 0
-        for item in engine.orphans:
-            data: Data = item
+        for i in range(len(uses)):
+            data: Data = cython.cast(Needed, uses[i]).core
             version: Version = data.version
+            if not data.is_dropped or data.private or data.home is None or data.home.state == INVALID or data.released:
+                continue
             shared: cython.bint = version.scope is not None or version.partials is not None or version.claims
-            if (
-                data.released
-                or data.private
-                or not data.is_dropped
-                or shared
-                or data.tiles
-                or data.home.state == INVALID
-            ):
+            if shared or data.tiles or not is_given_up(data):
                 continue
             if version.outcome is None or version.outcome.failed() is None:
                 version.own(data.home)
     finally:
         engine.gate.leave()
     return 0
+
+
+def is_given_up(data: Data):
+    """Whether a dropped data's memory is no more that of what it was cut from."""
+    parent: Data = data.parent
+    while parent is not None:
+        if not parent.is_dropped:
+            return False
+        parent = parent.parent
+    return True
 
 
 def submit_open(engine: Engine, task: TaskCore, routine, needs, values, rebinding):

@@ -61,8 +61,10 @@ def release_now(engine: Engine, data: Data):
     if data.recorded:
         data.is_dropped = True  # it goes with the recording
         data.protection = None  # the array is the user's
-        if data.home is not None and data not in engine.orphans:
-            engine.orphans.append(data)
+        if data.home is not None:
+            engine.has_dropped = True
+            if data.write_back and data not in engine.orphans:
+                engine.orphans.append(data)
         return 0
     data.released = True
     try:

@@ -16,6 +16,7 @@ cdef class Engine:
     cdef readonly Gate gate
     cdef readonly list dropped
     cdef readonly list deferred
+    cdef public bint has_dropped  # some of what recordings use, and that has a home, was dropped by its user
     cdef readonly list orphans  # data with a home that their user dropped, and that recordings hold
     cdef public int64_t settle_at
     cdef readonly list failures

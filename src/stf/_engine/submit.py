@@ -51,6 +51,7 @@ class Engine:
         self.gate = Gate()
         self.dropped = []
         self.deferred, self.orphans = [], []
+        self.has_dropped = False
         self.settle_at = 256
         self.failures = []
         self.coherency.failures = self.failures

@@ -162,7 +162,8 @@ def check_outside(engine: Engine, action):
         return
     if scope is not None and scope.thread:  # else another thread began it meanwhile, and it is tried again
         name = getattr(action, "__name__", "this").replace("_", " ")
-        raise OutsideError(f"{name} is not possible inside of {scope.story}; do it before or after")
+        kind = OutsideError if scope.thread == PyThread_get_thread_ident() else TurnError
+        raise kind(f"{name} is not possible inside of {scope.story}; do it before or after")
 
 
 def stand_back(engine: Engine, task: TaskCore):

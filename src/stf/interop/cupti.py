@@ -125,6 +125,11 @@ class Subscription:
 subscription = Subscription()
 
 
+def is_watched() -> bool:
+    """Whether somebody watches the calling thread."""
+    return threading.get_ident() in subscription.watches
+
+
 def stream_of(data: Any) -> int:
     """The stream of a launch, as CUDA's driver is given it."""
     name, arguments = data.name.decode().removesuffix("_ptsz"), data.arguments
