@@ -24,6 +24,7 @@ memory_limit: int | None
 max_pending: int | None
 graph_cache: int
 conditional_nodes: bool
+host_pool: bool
 hostile: int | None
 submit_thread: bool | None
 dot_file: str | None
@@ -109,6 +110,7 @@ SETTINGS: tuple[Setting, ...] = (
         True,
         "decide loops and branches on the GPU, in the graph; 0: on the host, for tools that know no conditional nodes",
     ),
+    Setting("host_pool", "flag", True, "pool the host's memory for data on GPUs; 0: for tools that know no such pools"),
     Setting(
         "hostile",
         "integer",

@@ -151,7 +151,7 @@ def make_driver(spec: DeviceSpec) -> Any:
 
         thread = config.submit_thread if (cores or 1) >= CORES_FOR_A_THREAD or config.submit_thread else False
         graphs = config.graph_cache, config.conditional_nodes
-        driver = CallersDriver(spec.numbers, workers or 1, spec.capacity, thread, *graphs)
+        driver = CallersDriver(spec.numbers, workers or 1, spec.capacity, thread, *graphs, config.host_pool)
     else:
         driver = CpuDriver(spec.count, spec.shares_host, workers or 1, spec.capacity)
     return driver if config.hostile is None else HostileDriver(driver, config.hostile)

@@ -11,6 +11,7 @@
 //   FAKECUDA_SEED=n         random small delays in the streams
 //   FAKECUDA_FAIL=plan      "cuMemAlloc:3,cuMemcpyAsync:5:CUDA_ERROR_ILLEGAL_ADDRESS"; "3+" is the third and later
 //                           calls; "work" as the name counts the work that streams execute
+//   FAKECUDA_LAZY=us        copies to pageable memory take so long, and are not waited for
 //   FAKECUDA_QUEUE=n        how much a stream takes; who gives it more waits
 //   FAKECUDA_TRACE=1        name what is called and not supported; 2: every call, and what is asked for and not there
 
@@ -272,6 +273,7 @@ struct State {
 
     std::size_t capacity = 0, queue_limit = 0;
     bool has_peers = true;
+    int lazy_us = 0;
     bool is_shuffled = false;
     unsigned seed = 0;
     int trace = 0;
@@ -470,6 +472,7 @@ void read_settings() {
     s.capacity = std::size_t(setting("FAKECUDA_MEMORY", 256 << 20));
     s.queue_limit = std::size_t(setting("FAKECUDA_QUEUE", 0));
     s.has_peers = setting("FAKECUDA_PEER", 1) != 0;
+    s.lazy_us = int(setting("FAKECUDA_LAZY", 0));
     s.is_shuffled = getenv("FAKECUDA_SEED") && *getenv("FAKECUDA_SEED");
     s.seed = unsigned(setting("FAKECUDA_SEED", 0));
     s.trace = int(setting("FAKECUDA_TRACE", 0));
@@ -1076,7 +1079,11 @@ CUresult copy(Call &call, const Box &to, const Box &from, const Extent &extent, 
         auto taken = snapshot(from, extent);
         work.body = [=] { copy_rows(to, taken->box, extent); };
     } else {
-        work.body = [=] { copy_rows(to, from, extent); };
+        auto delay = std::chrono::microseconds(to_range ? 0 : state().lazy_us);
+        work.body = [=] {
+            std::this_thread::sleep_for(delay);
+            copy_rows(to, from, extent);
+        };
         if (to_range && !from_range)  // in a graph it is read when that is launched
             work.at_launch = [=] {
                 auto taken = snapshot(from, extent);
@@ -1085,7 +1092,7 @@ CUresult copy(Call &call, const Box &to, const Box &from, const Extent &extent, 
     }
     submit(call.lock, stream, std::move(work));
     if (stream->capture) return CUDA_SUCCESS;
-    if (!to_range || is_waited_for) {  // pageable memory must be written when this returns
+    if ((!to_range && !state().lazy_us) || is_waited_for) {  // pageable memory must be written when this returns
         wait_until_idle(call.lock, stream);
         return call.result();
     }

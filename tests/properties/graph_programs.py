@@ -306,7 +306,7 @@ class Emitter:
         """Write to the caller's arrays between two launches."""
         self.ctx.synchronize()
         for mine, known in zip(self.own, model.own, strict=True):
-            assert mine.tolist() == known.tolist(), "own"
+            assert mine.tolist() == known.tolist(), f"own: {mine.tolist()}, expected {known.tolist()}"
             mine[...] = known[...] = value
 
     def fail(self, i, launch, model):
@@ -564,7 +564,7 @@ def register_again(ctx, data, mine, known, rng):
     data[i] = None
     ctx.synchronize()
     for part, content in zip(parts_of(mine[i]), parts_of(known[i]), strict=True):
-        assert part.tolist() == content.tolist(), ("home", i)
+        assert part.tolist() == content.tolist(), ("home", i, part.tolist(), content.tolist())
         part[...] = content[...] = rng.randrange(MODULUS)
     data[i] = ctx.logical_data(mine[i])
 

@@ -43,7 +43,7 @@ cdef class CudaDriver(QueueDriver):
     """The GPUs with the given ordinals.
 
     Device ``i`` of the driver is CUDA's ``ordinals[i]``; `capacity` bounds the bytes per device, 0 for no bound;
-    `submit_thread` says whether a thread gives work to CUDA: always, never, or (None) in bursts.
+    `submit_thread`: a thread gives work to CUDA, always, never, or (None) in bursts; `host_pool`: host memory is pooled.
     """
 
     function_on = staticmethod(function_on)
@@ -51,7 +51,7 @@ cdef class CudaDriver(QueueDriver):
     parameters_of = staticmethod(parameters_of)
     launch_with_extras = staticmethod(launch_with_extras)
 
-    def __init__(self, ordinals, workers=4, capacity=None, submit_thread=None):
+    def __init__(self, ordinals, workers=4, capacity=None, submit_thread=None, host_pool=True):
         QueueDriver.__init__(self, len(ordinals), workers)
         self.shares_host = False
         self.runs_inline = False
@@ -67,7 +67,7 @@ cdef class CudaDriver(QueueDriver):
             for ordinal in ordinals:
                 self.devices.append(open_device(ordinal))
             self.pins = make_pins(<Device>self.devices[0])
-            self.has_host_pool = open_host_pool(&self.host_pool, self.devices)
+            self.has_host_pool = host_pool and open_host_pool(&self.host_pool, self.devices)
             self.distances = connect(self.devices)
         except BaseException:
             self.close_devices()

@@ -86,7 +86,7 @@ cdef class CallersDriver(ReadbackDriver):
     cdef set late  # (first, end) of memory of the host, not pinned, that graphs may still be writing
     cdef bint conditions  # whether graphs may have conditional nodes
 
-    def __init__(self, ordinals, workers=4, capacity=None, submit_thread=None, graph_cache=GRAPH_CACHE, conditions=True):
+    def __init__(self, ordinals, workers=4, capacity=None, submit_thread=None, graph_cache=GRAPH_CACHE, conditions=True, host_pool=True):
         self.store = GraphStore(graph_cache)
         self.conditions = conditions
         self.lingering, self.ends, self.captured, self.graphs, self.stages = [], [], [], [], []
@@ -94,7 +94,7 @@ cdef class CallersDriver(ReadbackDriver):
         check(cu.cuInit(0), "cuInit", "this machine")
         mode = relax()
         try:
-            ReadbackDriver.__init__(self, ordinals, workers, capacity, submit_thread)
+            ReadbackDriver.__init__(self, ordinals, workers, capacity, submit_thread, host_pool)
         finally:
             give_back(mode)
 

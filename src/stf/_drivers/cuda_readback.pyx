@@ -45,10 +45,10 @@ cdef int64_t CLOSE_NS = 10_000_000_000  # at most, for threads that have only th
 cdef class ReadbackDriver(WorkerDriver):
     """The CUDA driver, which reads back a few bytes sooner than it waits for a stream."""
 
-    def __init__(self, ordinals, workers, capacity, submit_thread):
+    def __init__(self, ordinals, workers, capacity, submit_thread, host_pool):
         cdef void* pinned = NULL
         cdef cu.CUresult code
-        WorkerDriver.__init__(self, ordinals, workers, capacity, submit_thread)
+        WorkerDriver.__init__(self, ordinals, workers, capacity, submit_thread, host_pool)
         for i in range(LANDINGS):
             self.lanes[i] = -1
         before = push((<Device>self.devices[0]).context)
