@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 
 from stf._engine import claims, release
+from stf._engine.deps import EventSet
 from stf.errors import AccessError, Error
 from stf.interop import adapters, cupti
 
 PATTERN = 0xA5
+PATIENCE_S = 1.0  # how long a release waits: what it waits for may be waiting for who releases
 FEW = 8  # bytes: 0xA5 is a value like another one
 
 
@@ -191,7 +193,15 @@ def await_home(engine: Any, data: Any) -> None:
     if data.home is None or not data.write_back or claims.inside(engine, threading.get_ident()) is not None:
         return
     with contextlib.suppress(Error):  # the release says what is wrong
-        engine.wait_events(engine.patiently(release.refresh, data), -1.0)
+        if engine.wait_events(engine.patiently(writers_of, data), PATIENCE_S) and not release.may_fail(data.version):
+            engine.wait_events(engine.patiently(release.refresh, data), PATIENCE_S)
+
+
+def writers_of(_engine: Any, data: Any) -> EventSet:
+    """What wrote the data last."""
+    events = EventSet()
+    events.update(data.version.writers)
+    return events
 
 
 def array_of(task: Any, replica: Any, writeable: bool) -> Any:

@@ -128,3 +128,26 @@ def test_a_task_that_an_exception_leaves_open_leaves_the_array_as_it_was(ctx_fac
         t.start()
         raise KeyError
     assert X.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.at_once("no body runs yet")
+def test_a_release_does_not_wait_for_ever(ctx_factory, monkeypatch):
+    """What it waits for may be waiting for who releases."""
+    import threading
+
+    monkeypatch.setattr(stf.config, "cpu_workers", 1)
+    ctx = ctx_factory()
+    X, gate = np.zeros(4), threading.Event()
+    lX, other = ctx.logical_data(X), ctx.logical_data(np.zeros(1))
+    with ctx.task(ctx.devices[-1], lX.rw()) as t:
+        t.arrays()[0][:] = 3
+
+    @ctx.host_launch(other.rw())
+    def block(_):
+        assert gate.wait(30)
+
+    lX.release()
+    assert not gate.is_set()
+    gate.set()
+    ctx.finalize()
+    assert X.tolist() == [3] * 4
