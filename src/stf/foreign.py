@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from stf.errors import DriverError, PlaceError
+from stf.interop.dlpack import DEFAULT_STREAMS
 from stf.options import is_integer
 from stf.places import DataPlace, ExecPlace, check_index
 
 __all__ = ["ForeignPlace", "green_places"]
-
-DEFAULT_STREAMS = (0, 1, 2)  # CUDA's null, legacy and per-thread streams
 
 
 class ForeignPlace(ExecPlace):

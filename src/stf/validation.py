@@ -17,6 +17,7 @@ from stf._engine import claims, release
 from stf._engine.deps import EventSet
 from stf.errors import AccessError, Error
 from stf.interop import adapters, cupti
+from stf.interop.dlpack import DEFAULT_STREAMS
 
 PATTERN = 0xA5
 PATIENCE_S = 1.0  # how long a release waits: what it waits for may be waiting for who releases
@@ -55,7 +56,7 @@ class Launches:
         """Look no longer; name the line of the first such launch."""
         self.watch.end()
         lines = self.watch.lines
-        if not lines or self.is_free or task.stream_ptr() in cupti.DEFAULT_STREAMS:
+        if not lines or self.is_free or task.stream_ptr() in DEFAULT_STREAMS:
             return
         raise AccessError(
             f"task {task.label()} launched on CUDA's default stream ({lines[0]}), which nothing orders with the task's "

@@ -257,18 +257,14 @@ def test_validation_of_numbers_and_random_values(ctx, lX, lY, monkeypatch):
 def test_one_recording_fits_into_the_memory_and_two_do_not(monkeypatch):
     monkeypatch.setattr(stf.config, "validate", True)
 
-    @stf.task
-    def add(x: stf.Read, y: stf.ReadWrite):
-        y += x
-
     @stf.replay
     def step(x, y):
-        one, two = stf_context.logical_data_full(1000, 1.0), stf_context.logical_data_full(1000, 1.0)
-        add(one, two)
-        add(two, y)
+        one, two = ctx.logical_data_full(1000, 1.0), ctx.logical_data_full(1000, 1.0)
+        add(two, one)
+        add(y, two)
 
-    with stf.context(devices="cpu:1", memory_limit=4 * 8000) as stf_context:
-        x, y = stf_context.logical_data_ones(1000), stf_context.logical_data_zeros(1000)
+    with stf.context(devices="cpu:1", memory_limit=4 * 8000) as ctx:
+        x, y = ctx.logical_data_ones(1000), ctx.logical_data_zeros(1000)
         for _ in range(5):
             step(x, y)
         assert y.numpy()[0] == 10
@@ -278,13 +274,9 @@ def test_one_recording_fits_into_the_memory_and_two_do_not(monkeypatch):
 def test_evictions_meanwhile_are_no_difference(monkeypatch):
     monkeypatch.setattr(stf.config, "validate", True)
 
-    @stf.task
-    def add(x: stf.Read, y: stf.ReadWrite):
-        y += x
-
     @stf.replay
     def step(x, y):
-        add(x, y)
+        add(y, x)
 
     with stf.context(devices="cpu:1", memory_limit=4 * 8000) as ctx:
         x, blocks = ctx.logical_data_ones(1000), [ctx.logical_data_zeros(1000) for _ in range(6)]
@@ -299,24 +291,16 @@ def test_a_temporary_array_that_is_registered_is_told(ctx, monkeypatch):
     monkeypatch.setattr(stf.config, "validate", True)
     kept = np.ones(4)
 
-    @stf.task
-    def increase(x: stf.ReadWrite):
-        x += 1
-
-    @stf.task
-    def add(x: stf.Read, y: stf.ReadWrite):
-        y += x
-
     @stf.replay
     def temporary(y):
         x = ctx.logical_data(np.zeros(4))
-        increase(x)
-        add(x, y)
+        increment(x)
+        add(y, x)
 
     @stf.replay
     def constant(y):
-        add(ctx.logical_data(np.ones(4)), y)
-        add(ctx.logical_data(kept), y)
+        add(y, ctx.logical_data(np.ones(4)))
+        add(y, ctx.logical_data(kept))
 
     lY = ctx.logical_data_zeros(4)
     temporary(lY)

@@ -158,22 +158,6 @@ def test_who_lets_go_while_a_range_grows_is_counted():
     assert not table.pins and not cuda.ranges and table.unused == 0
 
 
-def test_two_drivers_that_share_an_array_end_at_once():
-    slow, other = Slow(), Registrar(1)
-    one, two = Pins(slow.register, slow.unregister), Pins(other.register, other.unregister)
-    array = np.zeros(40 * ITEM, np.uint8)
-    base = array.__array_interface__["data"][0]
-    assert one.hold(base, array.nbytes, array, 1) and two.hold(base, array.nbytes, array, 1)
-    slow.is_slow = True
-    ends = in_thread(one.close)
-    assert slow.inside.wait(30)
-    two.close()
-    slow.is_slow = False
-    slow.go.set()
-    ends.join(30)
-    assert not table.pins and not slow.ranges and not other.ranges
-
-
 def test_what_kernels_use_in_place_stays_registered_as_it_is():
     cuda = Registrar(0)
     pins = Pins(cuda.register, cuda.unregister)
@@ -220,17 +204,20 @@ def test_nothing_is_registered_again_for_nobody():
     assert not table.pins and not cuda.ranges and table.unused == 0
 
 
-def test_a_driver_that_is_closed_registers_nothing():
-    first, second = Registrar(0), Slow()
-    one, two = Pins(first.register, first.unregister), Pins(second.register, second.unregister)
+@pytest.mark.parametrize(("slow", "at"), [(0, "is_slow"), (1, "is_slow_to_make")])
+def test_two_drivers_that_share_an_array_end_at_once(slow, at):
+    """As the first undoes its range, or as the second one's is made anew."""
+    registrars = [Registrar(0), Registrar(1)]
+    registrars[slow] = Slow()
+    one, two = (Pins(registrar.register, registrar.unregister) for registrar in registrars)
     array = np.zeros(40 * ITEM, np.uint8)
     base = array.__array_interface__["data"][0]
     assert one.hold(base, array.nbytes, array, 1) and two.hold(base, array.nbytes, array, 1)
-    second.is_slow_to_make = True
+    setattr(registrars[slow], at, True)
     ends = in_thread(one.close)
-    assert second.inside.wait(30)
+    assert registrars[slow].inside.wait(30)
     two.close()
-    second.is_slow_to_make = False
-    second.go.set()
+    setattr(registrars[slow], at, False)
+    registrars[slow].go.set()
     ends.join(30)
-    assert not table.pins and not first.ranges and not second.ranges
+    assert not table.pins and not any(registrar.ranges for registrar in registrars)

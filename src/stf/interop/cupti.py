@@ -18,13 +18,14 @@ import weakref
 from pathlib import Path
 from typing import Any
 
+from stf.interop.dlpack import DEFAULT_STREAMS
+
 log = logging.getLogger("stf")
 
 DRIVER_API = 1  # CUPTI_CB_DOMAIN_DRIVER_API
 ENTER = 0  # CUPTI_API_ENTER
 NUMBERS = range(1, 2000)  # of the driver's functions; those that there are have names
 SONAMES = ("libcupti.so.13", "libcupti.so.12")
-DEFAULT_STREAMS = (0, 1, 2)  # CUDA's null, legacy and per-thread streams
 
 # Where the stream is in the arguments of a call, by bytes; of cuLaunchKernelEx, in what the first of them points to.
 STREAM_AT = {"cuLaunchKernel": 40, "cuLaunchCooperativeKernel": 40, "cuGraphLaunch": 8}

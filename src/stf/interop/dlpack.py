@@ -18,6 +18,7 @@ from stf.interop.dtypes import dlpack_code, dtype_of_dlpack
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
 LEGACY_STREAM = 1
 PER_THREAD_STREAM = 2
+DEFAULT_STREAMS = (0, LEGACY_STREAM, PER_THREAD_STREAM)  # 0 is one of the two
 READ_ONLY = 1
 VERSION = (1, 0)
 
