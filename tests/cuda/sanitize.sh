@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Random programs, and some of tests/cuda, under compute-sanitizer: memcheck, initcheck, racecheck. A table comes last;
-# exits with 1 if a tool found something or a program failed.
+# Random programs, recorded ones, and some tests under compute-sanitizer: memcheck, initcheck, racecheck. A table comes
+# last; exits with 1 if a tool found something or a program failed.
 #
 #   PROGRAMS=1000 PROCESSES=4 SECONDS_EACH=150 bash tests/cuda/sanitize.sh [tool ...]
 cd "$(dirname "$0")/../.." || exit 1
@@ -20,17 +20,15 @@ export PYTHONPATH="src:$PYTHONPATH" STF_TEST_DEVICES=cuda:0 STF_CPU_WORKERS=2
 export STF_CONDITIONAL_NODES=0 STF_HOST_POOL=0 # which the tools do not know: see docs/design/recordings.md
 export CUPY_CACHE_DIR="${CUPY_CACHE_DIR:-$OUT/cupy}"
 TESTS="tests/cuda/test_libraries.py tests/conformance/test_reductions.py tests/conformance/test_data.py"
+STRESS="$PYTHON tests/stress/run.py --devices cuda:0 --processes $PROCESSES --seconds $SECONDS_EACH"
 
 # Leaks are not looked for: CuPy keeps its pool, and CUDA its modules, to the end. Errors that calls return on purpose
-# (registering memory twice, asking about host addresses) are no errors of ours. initcheck does not see what the host
-# writes to memory of a pool (host_pool.py shows it in plain CUDA), so ours comes from none here.
+# (registering memory twice, asking about host addresses) are no errors of ours. For backtraces of the host the tool
+# keeps the Python frames that launch kernels, and what is in their variables (held_frames.py), and a thread that waits
+# for Python's lock stops the driver. initcheck takes for unwritten what initcheck.py shows in plain CUDA, so there is
+# nothing of that here: pools of host memory, copies of slices, graphs.
 flags() {
-    case "$1" in
-    memcheck) echo "--tool memcheck --report-api-errors no" ;;
-    initcheck) echo "--tool initcheck" ;;
-    racecheck) echo "--tool racecheck" ;;
-    *) echo "--tool $1" ;;
-    esac
+    echo "--tool $1 --show-backtrace device $([ "$1" = memcheck ] && echo --report-api-errors no)"
 }
 
 status=0
@@ -56,10 +54,16 @@ check() { # tool, what it is called in the table, command
 
 for tool in ${*:-memcheck initcheck racecheck}; do
     count=$PROGRAMS
+    unset STF_TEST_FORMS
     [ "$tool" = racecheck ] && count=$((PROGRAMS / 4)) # races in shared memory: only those of the kernels themselves
-    check "$tool" programs "$PYTHON" tests/stress/run.py --devices cuda:0 --count "$count" --processes "$PROCESSES" --seconds "$SECONDS_EACH"
+    [ "$tool" = initcheck ] && export STF_TEST_FORMS=C
     # shellcheck disable=SC2086
-    [ "$tool" = racecheck ] || check "$tool" tests "$PYTHON" -m pytest -q -p no:cacheprovider --timeout 0 $TESTS
+    check "$tool" programs $STRESS --count "$count"
+    # shellcheck disable=SC2086
+    [ "$tool" = memcheck ] && check "$tool" recorded $STRESS --recorded --first 500000 --count $((PROGRAMS / 2))
+    # shellcheck disable=SC2086
+    [ "$tool" = racecheck ] || check "$tool" tests "$PYTHON" -m pytest -q -p no:cacheprovider --timeout 0 $TESTS \
+        -k "$([ "$tool" = initcheck ] && echo 'not graph and not strides and not record and not replay')"
 done
 printf '%s' "$table"
 exit $status

@@ -119,7 +119,8 @@ def is_in_order(arrays):
 def apply_on_host(arrays, modes, ops, seed):
     """Do it in copies: the host waits for them, and for what it stores."""
     wait_for_streams(arrays)
-    results = effect([content_at(array) for array in arrays], modes, ops, seed)
+    images = [image_of(array, mode) for array, mode in zip(arrays, modes, strict=True)]
+    results = effect(images, modes, ops, seed)
     for array, result in zip(arrays, results, strict=True):
         if result is not None:
             store(array, result)
@@ -134,6 +135,11 @@ def wait_for_streams(arrays):
     for ordinal in {array.device.id for array in arrays if not isinstance(array, np.ndarray)}:
         with cupy.cuda.Device(ordinal):
             cupy.cuda.get_current_stream().synchronize()
+
+
+def image_of(array, mode):
+    """A NumPy array like that one, with its content unless that is not read."""
+    return np.empty(array.shape, array.dtype) if mode == WRITE else content_at(array)
 
 
 def content_at(array):

@@ -18,6 +18,7 @@ import functools
 import os
 import random
 import sys
+import time
 from typing import NamedTuple
 
 import numpy as np
@@ -306,7 +307,7 @@ class Emitter:
         """Write to the caller's arrays between two launches."""
         self.ctx.synchronize()
         for mine, known in zip(self.own, model.own, strict=True):
-            assert mine.tolist() == known.tolist(), f"own: {mine.tolist()}, expected {known.tolist()}"
+            check_home("own", mine, known)
             mine[...] = known[...] = value
 
     def fail(self, i, launch, model):
@@ -564,9 +565,17 @@ def register_again(ctx, data, mine, known, rng):
     data[i] = None
     ctx.synchronize()
     for part, content in zip(parts_of(mine[i]), parts_of(known[i]), strict=True):
-        assert part.tolist() == content.tolist(), ("home", i, part.tolist(), content.tolist())
+        check_home(f"home {i}", part, content)
         part[...] = content[...] = rng.randrange(MODULUS)
     data[i] = ctx.logical_data(mine[i])
+
+
+def check_home(what, mine, known):
+    """That the caller's array holds what it should; if not, whether a moment later it does."""
+    found = mine.tolist()
+    if found != known.tolist():
+        time.sleep(0.1)
+        raise AssertionError(f"{what}: {found}, expected {known.tolist()}; a moment later {mine.tolist()}")
 
 
 def parts_of(value):

@@ -6,6 +6,8 @@ legal; it draws tasks from those (a `Plan`), and does them. It knows stf only as
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 from arithmetic import ACCUMULATE, READ, REDUCERS, RW, WRITE, apply, content_at, fresh
 from drivers import ON_CUDA
@@ -13,6 +15,7 @@ from drivers import ON_CUDA
 from stf import data_place, exec_place
 
 DTYPES = ["f8", "f4", "i4", "i8", "i2", "u1", "i1", "c16", "?"]
+FORMS = os.environ.get("STF_TEST_FORMS", "C,F,step,reverse,inner").split(",")  # how the user's arrays lie
 
 
 class Boom(Exception):
@@ -214,7 +217,7 @@ class Model:
         """An array of the user's: often not contiguous; on CUDA some lie on a device."""
         rng = self.rng
         shape, kind = self.shape(), self.dtype()
-        form = rng.choice(["C", "F", "step", "reverse", "inner"])
+        form = rng.choice(FORMS)
         number = rng.randrange(100)
         where = rng.randrange(self.count) if ON_CUDA and rng.random() < 0.2 else None
         if where is None:
