@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import threading
 
 import numpy as np
 import pytest
-from helpers import add, everywhere, increment, is_cuda, set_to
+from helpers import add, content, everywhere, increment, is_cuda, put, set_to
 
 import stf
 from stf._engine import turns
@@ -583,3 +584,34 @@ def test_what_cannot_be_recorded_launches_a_graph_scope(ctx, what):
     assert lY.numpy().tolist() == [4.0] * 4
     ctx.finalize()
     assert X.tolist() == [4.0 if what == "tiles" else 2.0] * 4
+
+
+@pytest.mark.parametrize("memory", ["NumPy's", "a device's"])
+@pytest.mark.parametrize("inside", ["a branch", "a loop", "a scope"])
+def test_arrays_that_are_registered_inside_are_their_users_between_launches(ctx, inside, memory):
+    X = np.zeros(4)
+    if memory == "a device's":
+        if not is_cuda(ctx):
+            pytest.skip("the devices of this context are the CPU's")
+        X = pytest.importorskip("cupy").zeros(4)
+    lS = ctx.logical_data(np.ones((), np.int64))
+
+    def body(lS):
+        block = {"a branch": lambda: ctx.if_(lS > 0), "a loop": lambda: ctx.repeat(2), "a scope": ctx.graph_scope}
+        with block[inside]():
+            increment(ctx.logical_data(X))
+
+    step = 2 if inside == "a loop" else 1
+    g = ctx.task_graph()
+    with g:
+        body(lS)
+    for launch in (g.launch, functools.partial(stf.replay(body), lS)):
+        for k in range(5):
+            put(X, np.full(4, 10.0 * k))
+            launch()
+            ctx.synchronize()
+            assert content(X).tolist() == [10.0 * k + step] * 4
+        launch()
+        launch()
+        ctx.synchronize()
+        assert content(X).tolist() == [40.0 + 3 * step] * 4
