@@ -12,6 +12,8 @@ from stf.errors import CaptureError, PlaceError
 WANTED = "a stream is an int, or an object with __cuda_stream__ such as those of CuPy, torch and cuda.core"
 NO_CUDA = "{0}= takes a CUDA {0}, and this context runs on the CPU; leave it out, or use devices='cuda'"
 
+ENDS_WITH_GRAPH = "{}, and what a context uses then belongs to the graph, not to resources=; leave resources out"
+
 shared = Resources()  # of contexts on callers' streams: they end before their work does
 
 
@@ -107,7 +109,9 @@ def filler_of(graph: Any, devices: Any, resources: Any) -> tuple[Caller, DeviceS
     spec = parse_devices(asked, "STF_DEVICES" if devices is None else "devices", cuda_devices)
     filling = fill_graph(spec.numbers[0], pointer, graph)
     try:
-        caller, spec = caller_of(filling.pointer, list(spec.numbers), resources)
+        if resources is not None:
+            raise CaptureError(ENDS_WITH_GRAPH.format("graph= is to be filled"))
+        caller, spec = caller_of(filling.pointer, list(spec.numbers), None)
     except BaseException:
         filling.end()
         raise
@@ -146,8 +150,5 @@ def caller_of(stream: Any, devices: Any, resources: Any) -> tuple[Caller | None,
         )
     captured = stream_is_captured(pointer)
     if captured and resources is not None:
-        raise CaptureError(
-            "stream= is being captured, and what a context uses then belongs to the graph, not to resources=; leave "
-            "resources out"
-        )
+        raise CaptureError(ENDS_WITH_GRAPH.format("stream= is being captured"))
     return Caller(pointer, stream, ordinal, captured), spec

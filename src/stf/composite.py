@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CompositeData", "register_data_interface"]
 
+MODES = {1: "read", 2: "write", 3: "rw"}
 interfaces: dict[type, tuple[str, Any, Any]] = {}
 
 
@@ -86,8 +87,12 @@ class CompositeAccess:
 
     def __init__(self, data: CompositeData, mode: int, data_place: Any) -> None:
         self.data = data
+        self.mode = mode
         self.parts = data.expand_mode(mode, data_place)
         self.rebuild = data.rebuild
+
+    def __repr__(self) -> str:
+        return f"<{MODES[self.mode]} access to {self.data!r}>"
 
     def expand(self) -> list[Any]:
         """The accesses to its parts."""

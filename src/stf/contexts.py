@@ -261,11 +261,7 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
         from stf.grids import GridTask
 
         grid = next(arg for arg in args if isinstance(arg, Grid))
-        accesses: list[Any] = []
-        for arg in args:
-            if arg is not grid:
-                accesses += arg.expand() if hasattr(arg, "expand") else [arg]
-        return GridTask(self, grid, accesses, symbol)
+        return GridTask(self, grid, [arg for arg in args if arg is not grid], symbol)
 
     def _known_devices(self) -> str:
         return ", ".join(repr(p) for p in self.devices)
@@ -579,6 +575,7 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
         release.abandon(self.engine, ClosedPort(story), story)
 
     def __enter__(self) -> Context:
+        self._must_be_open()
         places.contexts().append(self)
         return self
 

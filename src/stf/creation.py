@@ -199,10 +199,9 @@ def check_shape(shape: Any) -> tuple[int, ...]:
     """A tuple of extents from an int or a sequence."""
     if type(shape) is int and shape >= 0:  # by far the most frequent, and temporaries are made by the million
         return (shape,)
-    items: Sequence[Any] = (
-        (shape,) if hasattr(shape, "__index__") else tuple(shape) if hasattr(shape, "__iter__") else ()
-    )
-    if not hasattr(shape, "__index__") and not hasattr(shape, "__iter__"):
+    is_sequence = hasattr(shape, "__iter__") and getattr(shape, "ndim", 1) > 0  # NumPy's arrays have __index__, too
+    items: Sequence[Any] = tuple(shape) if is_sequence else (shape,)
+    if not is_sequence and not hasattr(shape, "__index__"):
         raise TypeError(f"shape must be an integer or an iterable of integers, got {shape!r}")
     if any(isinstance(n, bool) or not hasattr(n, "__index__") for n in items):
         raise TypeError(f"shape dimensions must be integers, got {shape!r}")

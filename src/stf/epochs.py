@@ -61,7 +61,7 @@ class Epoch:
             self._let_launch()
             recordings.release_dropped(engine)
         self._let_launch()
-        if task.in_place or task.kind == "wait" or (self.implicit and task.kind == "graph"):
+        if self._stays_outside(task):
             if self.scope is not None and engine.scope is self.scope:
                 self.flush(task)
                 self._let_launch()  # another thread may have been first
@@ -104,7 +104,13 @@ class Epoch:
         if self.launcher and self._is_to_come():
             return False  # what it comes after was gathered, and is not submitted yet
         recorded = self.engine.scope is not None and self.engine.scope is self.scope
-        return not (self.implicit and recorded and (task.in_place or task.kind in ("wait", "graph")))
+        return not (self.implicit and recorded and self._stays_outside(task))
+
+    def _stays_outside(self, task: Any) -> bool:
+        """Whether a task is done where it stands, after what was recorded: on a stream of the user's, in its order."""
+        if task.in_place or task.kind == "wait":
+            return True
+        return self.implicit and (task.kind == "graph" or task.where in self.engine.callers_streams)
 
     def step_out(self) -> None:
         """Launch what was recorded, if it is for no one to say when."""

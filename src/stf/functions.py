@@ -289,17 +289,17 @@ class TaskFunction:
             self.add(accesses, parameter, value)
             return None
         if isinstance(value, Access):
-            if value.mode & ~parameter.mode:
-                raise TypeError(
-                    f"parameter '{parameter.name}' of task '{self.symbol}' is opened for less than the access passed: "
-                    f"{value!r}"
-                )
+            self.check_access(parameter, value, value.op)
             accesses.append(value)
             return None
         if hasattr(value, "expand_mode"):
             parts = value.expand_mode(parameter.mode)
             accesses.extend(parts)
             return ("parts", len(parts), value.rebuild)
+        if hasattr(value, "expand"):
+            self.check_access(parameter, value, None)
+            accesses.extend(value.expand())
+            return ("parts", len(value.parts), value.rebuild)
         if isinstance(value, (list, tuple)):
             kind = type(value)
             return ("sequence", kind, [self.add_container(accesses, parameter, item) for item in value])
@@ -318,6 +318,21 @@ class TaskFunction:
             f"parameter '{parameter.name}' of task '{self.symbol}' takes logical data (or a list, tuple, dict or "
             f"dataclass of them), got {type(value).__name__}; register the array with ctx.logical_data"
         )
+
+    def check_access(self, parameter, access, op):
+        """Raise TypeError unless an access that was passed is what the parameter's annotation says."""
+        if access.mode != parameter.mode:
+            less = access.mode & ~parameter.mode
+            raise TypeError(
+                f"parameter '{parameter.name}' of task '{self.symbol}' is opened for {'less' if less else 'more'} than "
+                f"the access passed: {access!r}; pass the logical data, or change the annotation"
+            )
+        if op is not parameter.op:
+            raise TypeError(
+                f"parameter '{parameter.name}' of task '{self.symbol}' accumulates with {parameter.op!r}, and the "
+                f"access passed with {op!r}; pass the logical data, or change the annotation"
+            )
+        return 0
 
     def add_field(self, accesses: list, parameter, value):
         """A dataclass may mix data and plain values."""

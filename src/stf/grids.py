@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -28,16 +29,24 @@ class GridTask:
     """
 
     def __init__(self, context: Any, grid: Grid, accesses: list[Any], name: str | None) -> None:
+        self.groups: list[tuple[int, int, Any]] = []  # where the arrays of each access begin, how many, their whole
+        parts: list[Any] = []
         for access in accesses:
+            own = access.expand() if hasattr(access, "expand") else [access]
+            self.groups.append((len(parts), len(own), getattr(access, "rebuild", None)))
+            parts += own
+        for access in parts:
             if access.place == AFFINE_PLACE and not access.data.core.token:
                 label = f"task{f' {name!r}' if name else ''} runs on {grid.size} places"
                 raise PlaceError(
                     f"{label}, and {access.data.core.describe()} has no data place; give it one, as in "
                     "lX.rw(stf.data_place.device(0)), or loop over the grid, one task each"
                 )
+        for place in grid:
+            context.place_code(place)  # or it is none of the context's
         self.place = self.exec_place = grid
         self.context = context
-        self.task = context.task(grid.places[0], *accesses, name=name)
+        self.task = context.task(grid.places[0], *parts, name=name)
         self.task.find_site_outside()
         self.task.apart = True
         self.members: list[Any] = []
@@ -103,9 +112,8 @@ class GridTask:
     def __call__(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         """Run ``fn(*arrays)`` as the task's body, and store what it returns; return `fn`."""
         with self:
-            views = self._views(None)
-            written = [array for array, is_written in views if is_written]
-            store_results(fn(*[array for array, _ in views]), written, fn)
+            written = [view[0] for view in self._views(None) if view is not None and view[1]]
+            store_results(fn(*self.arrays()), written, fn)
         return fn
 
     @property
@@ -123,34 +131,50 @@ class GridTask:
         """The stream of the first place."""
         return self.streams[0]
 
+    def stream_ptr(self) -> int:
+        """Return the address of the first place's CUDA stream."""
+        self._must_be_open("stream_ptr")
+        return int(self.members[0].stream_ptr())
+
+    def get_stream(self) -> Stream:
+        """Return `stream`."""
+        return self.stream
+
     def arrays(self, lib: str | None = None) -> tuple[Any, ...]:
         """Return the task's data, tokens skipped, each as an array of the device where it lies; a read's is read-only.
 
         Data in memory of the host's are there when this returns. Until the task ends, the current stream of each device
         in CuPy and torch is that of the first place on it.
         """
-        return tuple([array for array, _ in self._views(lib)])
+        return tuple([whole for whole in self._wholes(lib) if whole is not None])
 
-    def _views(self, lib: str | None) -> list[tuple[Any, bool]]:
-        """(array, whether the task writes it) of all data but tokens."""
+    def _wholes(self, lib: str | None) -> list[Any]:
+        """What each access was given: an array, an object made of several; None for a token."""
+        views = [None if view is None else view[0] for view in self._views(lib)]
+        return [
+            views[first] if rebuild is None else rebuild(views[first : first + count])
+            for first, count, rebuild in self.groups
+        ]
+
+    def _views(self, lib: str | None) -> list[tuple[Any, bool] | None]:
+        """(array, whether the task writes it) of all data, those of several arrays apart; None for tokens."""
         self._must_be_open("arrays")
-        engine, lib = self.context.engine, lib or self.context.arrays
-        found = []
-        for index in range(len(self.task)):
-            replica = self.task.replica_of(index)
-            if replica is None:
-                continue
-            is_written = self.task.joined_mode(index) != READ_ONLY
-            number = engine.place_numbers[replica.place]
-            if engine.port_enqueues(replica.place) and number >= 0:
-                found.append((adapters.device_view(replica, lib, number), is_written))
-                continue
-            if engine.port_enqueues(self.task.where):
-                engine.port.drain(self.task.slot)
-            found.append((adapters.view(replica, is_written, None if lib == "cupy" else lib), is_written))
+        found = [self._view(index, lib or self.context.arrays) for index in range(len(self.task))]
         if not self.borrowed:
             self._borrow()
         return found
+
+    def _view(self, index: int, lib: str | None) -> tuple[Any, bool] | None:
+        engine, replica = self.context.engine, self.task.replica_of(index)
+        if replica is None:
+            return None
+        is_written = self.task.joined_mode(index) != READ_ONLY
+        number = engine.place_numbers[replica.place]
+        if engine.port_enqueues(replica.place) and number >= 0:
+            return adapters.device_view(replica, lib, number), is_written
+        if engine.port_enqueues(self.task.where):
+            engine.port.drain(self.task.slot)
+        return adapters.view(replica, is_written, None if lib == "cupy" else lib), is_written
 
     def numpy(self) -> tuple[Any, ...]:
         """Return the task's data as NumPy arrays; see `arrays`."""
@@ -175,13 +199,61 @@ class GridTask:
                 ordinal = self.context.engine.place_numbers[member.where]
                 self.borrowed.append(current.Borrowed(pointer, ordinal, True))
 
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    def __getitem__(self, index: int) -> Any:
+        self._must_be_open("indexing")
+        return self._wholes(None)[self._check_index(index)]
+
+    def get(self, index: int) -> Any:
+        """Return access `index`, as ``t[index]``."""
+        return self[index]
+
     def get_arg(self, index: int) -> int:
         """Return the address of access `index` (tokens counted); which places may use it is for you to say."""
         self._must_be_open("get_arg")
-        replica = self.task.replica_of(index)
+        replica = self.task.replica_of(self._one_at(index))
         if replica is None:
             raise TypeError(f"access {index} of task {self.task.label()} is a token; it has no address")
         return int(replica.address)
+
+    def get_arg_cai(self, index: int) -> Any:
+        """Return access `index` as an object with ``__cuda_array_interface__`` and DLPack; None for a token."""
+        self._must_be_open("get_arg_cai")
+        return self._memory(self._one_at(index))
+
+    def args_cai(self) -> tuple[Any, ...]:
+        """Return the task's arrays as a tuple of objects with ``__cuda_array_interface__``, tokens skipped."""
+        self._must_be_open("args_cai")
+        found = [self._memory(position) for position in range(len(self.task))]
+        return tuple([memory for memory in found if memory is not None])
+
+    def _memory(self, position: int) -> Any:
+        replica = self.task.replica_of(position)
+        if replica is None:
+            return None
+        numbers = self.context.engine.place_numbers
+        for member, pointer in zip(self.members, self.pointers, strict=True):
+            if pointer is not None and numbers[replica.place] in (-1, numbers[member.where]):
+                if not self.borrowed:
+                    self._borrow()
+                return adapters.device_memory(replica, numbers[member.where], pointer)
+        raise PlaceError(f"no place of {self!r} is the CUDA device of this data; use t.arrays() there")
+
+    def _check_index(self, index: int) -> int:
+        """Return a position from the start, or raise IndexError."""
+        count, position = len(self.groups), operator.index(index)
+        if not -count <= position < count:
+            raise IndexError(f"task {self.task.label()} has {count} accesses, got index {index}")
+        return position % count
+
+    def _one_at(self, index: int) -> int:
+        """Where the array of access `index` stands among all; data made of several arrays have no single one."""
+        first, _, rebuild = self.groups[self._check_index(index)]
+        if rebuild is not None:
+            raise TypeError(adapters.story_of_parts(self.task.label(), index))
+        return first
 
     def set_symbol(self, symbol: str) -> GridTask:
         """Name the task; return it."""

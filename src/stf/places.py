@@ -85,7 +85,7 @@ class ExecPlace:
 
     def reshape(self, *dims: Any) -> Grid:
         """Return the same places as a grid of another shape."""
-        return Grid([self], normalise_dims(dims))
+        return Grid([self]).reshape(*dims)
 
     @property
     def affine_data_place(self) -> DataPlace:
@@ -165,8 +165,16 @@ class Grid(ExecPlace):
         return iter(self.places)
 
     def reshape(self, *dims: Any) -> Grid:
-        """Return the same places, in the same order, as a grid of another shape; one extent may be -1."""
-        shape = normalise_dims(dims)
+        """Return the same places, in the same order, as a grid of another shape; one extent may be -1.
+
+        Raises
+        ------
+        PlaceError
+            That shape has another number of places.
+        TypeError, ValueError
+            An extent is no int, or is negative.
+        """
+        shape = extents_of(dims)
         rest = -math.prod(shape)
         if shape.count(-1) == 1 and rest and len(self.places) % rest == 0:
             shape = tuple(len(self.places) // rest if n == -1 else n for n in shape)
@@ -229,9 +237,11 @@ class Grid(ExecPlace):
         return f"exec_place.grid({list(self.places)}, dims={self.dims}{partition})"
 
 
-def normalise_dims(dims: tuple[Any, ...]) -> tuple[int, ...]:
-    """Accept ``reshape(2, 2)`` and ``reshape((2, 2))``."""
-    return tuple(dims[0]) if len(dims) == 1 and not isinstance(dims[0], int) else tuple(dims)
+def extents_of(dims: tuple[Any, ...]) -> tuple[int, ...]:
+    """The extents in ``reshape(2, 2)`` and ``reshape((2, 2))``, -1 among them."""
+    given = dims[0] if len(dims) == 1 and isinstance(dims[0], (tuple, list)) else dims
+    as_dims([0 if isinstance(n, (int, np.integer)) and n == -1 else n for n in given])
+    return tuple(int(n) for n in given)
 
 
 class _State(threading.local):
@@ -369,11 +379,15 @@ class exec_place:
         Raises
         ------
         PlaceError
-            The shape does not fit the number of places.
+            The shape does not fit the number of places, or a member is itself a grid of several.
         TypeError
             `partition` lacks ``apply`` or ``get_executor``.
         """
-        return Grid([as_exec_place(p) for p in places], None if dims is None else as_dims(dims), partition)
+        members = [as_exec_place(p) for p in places]
+        for member in members:
+            if isinstance(member, Grid):
+                raise PlaceError(f"the members of a grid are single places, got {member!r}; pass its own: [*grid, ...]")
+        return Grid(members, None if dims is None else as_dims(dims), partition)
 
 
 class data_place:

@@ -34,6 +34,25 @@ class Reducer:
         self.name = name
         self.neutral = neutral
         self.combine = combine
+        self.suited: set[Any] | None = (
+            None  # dtypes that ours is known to combine; None for a user's, which may do more
+        )
+
+    def must_suit(self, core: Any) -> None:
+        """Raise TypeError if there is no such combination of what a data holds."""
+        dtype = core.layout.dtype
+        if self.suited is None or dtype in self.suited or core.layout.interface is not None:
+            return
+        try:
+            one = np.zeros(1, dtype)
+            self.fill(one)
+            self.combine(one, one.copy(), one)
+        except (TypeError, ValueError, OverflowError):
+            raise TypeError(
+                f"{core.describe()} cannot be accumulated into with {self!r}: that is not defined for {dtype}; use "
+                "another operator, or stf.reducer.define(neutral, combine)"
+            ) from None
+        self.suited.add(dtype)
 
     def fill(self, array: Any) -> None:
         """Fill `array` with the neutral element."""
@@ -167,6 +186,11 @@ class reducer:
             out[...] = combine(a, b)
 
         return Reducer(name, lambda dtype: neutral, store)
+
+
+for _ours in vars(reducer).values():
+    if isinstance(_ours, Reducer):
+        _ours.suited = set()
 
 
 def as_reducer(op: Any) -> Reducer:

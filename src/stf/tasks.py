@@ -26,7 +26,7 @@ from stf.options import name_of, refuse_name, warn_bare
 if not cython.compiled:
     from stf.bodies import end_recorded, give_back, submit_body
     from stf.interop.current import borrow
-    from stf.views import fresh_views, must_reach, stream_of, values_of, view_of, without_tokens
+    from stf.views import address_of, fresh_views, memory_of, position_of, stream_of, values_of, view_of, without_tokens
 
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
     NEW, OPEN, ENDED = 0, 1, 2
@@ -505,36 +505,17 @@ class Task(TaskCore):
     def get_arg(self, index):
         """Return the address of access `index` (tokens counted) as an int."""
         self.must_be_open("get_arg")
-        replica: Replica = self.replica_at(self.check_index(index))
-        if replica is None:
-            raise TypeError(f"access {index} of task {self.label()} is a token; it has no address")
-        if self.remote:
-            must_reach(self, replica)
-        return replica.address
+        return address_of(self, self.check_index(index))
 
     def get_arg_cai(self, index):
         """Return access `index` as an object with ``__cuda_array_interface__`` and DLPack; None for a token."""
         self.must_be_open("get_arg_cai")
-        if self.cuda_stream() is None:
-            raise PlaceError(
-                f"task {self.label()} runs at {self.place_name}, which is no CUDA device; use t.numpy() there"
-            )
-        replica: Replica = self.replica_at(self.check_index(index))
-        if self.remote and replica is not None:
-            must_reach(self, replica)
-        self.borrow()
-        if replica is None:
-            return None
-        engine = cython.cast(Engine, self.engine)
-        number: cython.int = engine.place_numbers[replica.place]
-        number = number if number >= 0 else engine.place_numbers[self.where]  # managed memory is every device's
-        return adapters.device_memory(replica, number, self.cuda_stream())
+        return memory_of(self, position_of(self, self.check_index(index)))
 
     def args_cai(self):
-        """Return the task's data as a tuple of objects with ``__cuda_array_interface__``, tokens skipped."""
-        if not len(self):
-            return ()
-        found = [self.get_arg_cai(i) for i in range(len(self))]
+        """Return the task's arrays as a tuple of objects with ``__cuda_array_interface__``, tokens skipped."""
+        self.must_be_open("args_cai")
+        found = [memory_of(self, i) for i in range(len(self.accesses or ()))]
         return tuple([memory for memory in found if memory is not None])
 
     def cuda_stream(self):
@@ -570,6 +551,7 @@ class Task(TaskCore):
     @property
     def stream(self):
         """The stream that the task's work goes to."""
+        self.must_be_open("stream")
         engine = cython.cast(Engine, self.engine)
         handle = engine.port.stream(self.slot) if self.state == OPEN else None
         return stream_of(cython.cast(ContextCore, self.context).streams, engine.place_names[self.where], handle)

@@ -13,6 +13,9 @@ cdef object view_at(TaskCore task, Replica replica, bint writeable, object lib)
 cdef object remote_view(TaskCore task, Replica replica, bint writeable, object lib)
 cdef int reach_all(TaskCore task) except -1
 cdef int must_reach(TaskCore task, Replica replica) except -1
+cdef int position_of(TaskCore task, int index) except -1
+cdef object address_of(TaskCore task, int index)
+cdef object memory_of(TaskCore task, int position, bint on_stream=*)
 cpdef list values_of(TaskCore task, object lib)
 cpdef list views_of(TaskCore task, object lib)
 cdef tuple without_tokens(list views)

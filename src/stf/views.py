@@ -119,6 +119,47 @@ def must_reach(task, replica):
     return 0
 
 
+def position_of(task: TaskCore, index):
+    """Where the array of an access stands among all of a task; data made of several arrays have no single one."""
+    if task.groups is None:
+        return index
+    first, _, rebuild = task.groups[index]
+    if rebuild is not None:
+        raise TypeError(adapters.story_of_parts(task.label(), index))
+    return first
+
+
+def address_of(task: TaskCore, index):
+    """The address of what an access was given."""
+    replica: Replica = task.replica_at(position_of(task, index))
+    if replica is None:
+        raise TypeError(f"access {index} of task {task.label()} is a token; it has no address")
+    if task.remote:
+        must_reach(task, replica)
+    return replica.address
+
+
+def memory_of(task: TaskCore, position, on_stream=True):
+    """One of an open task's arrays as an object with ``__cuda_array_interface__``; None for a token.
+
+    `on_stream`: its user may put work on the task's stream, which is current from here on.
+    """
+    engine = cython.cast("Engine", task.engine)
+    stream = task.cuda_stream() if on_stream else None
+    if stream is None and (on_stream or not engine.port.enqueues(task.where)):
+        raise PlaceError(f"task {task.label()} runs at {task.place_name}, which is no CUDA device; use t.numpy() there")
+    replica: Replica = task.replica_at(position)
+    if task.remote and replica is not None:
+        must_reach(task, replica)
+    if on_stream:
+        task.borrow()
+    if replica is None:
+        return None
+    number: cython.int = engine.place_numbers[replica.place]
+    number = number if number >= 0 else engine.place_numbers[task.where]  # managed memory is every device's
+    return adapters.device_memory(replica, number, stream)
+
+
 def values_of(task: TaskCore, lib):
     """What a body gets: the arrays of all accesses, in order; data made of several arrays put together."""
     views: list = views_of(task, lib)

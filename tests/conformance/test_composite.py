@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import scipy.sparse
-from helpers import csr_of, queued
+from helpers import address, csr_of, is_cuda, queued
 
 import stf
 from stf import composite
@@ -50,6 +50,33 @@ def scale(a: stf.ReadWrite, k):
 def broken(a: stf.ReadWrite):
     a.data += 100
     raise RuntimeError("no luck")
+
+
+def test_addresses_of_accesses_beside_several_arrays(ctx, csr):
+    lA, lX = ctx.logical_data(csr), ctx.logical_data(np.arange(4.0))
+    with ctx.task(lA.read(), lX.read(), name="low") as t:
+        assert t.get_arg(1) == t.get_arg(-1) == address(t[1])
+        with pytest.raises(
+            TypeError, match=r"access 0 of task 'low' is to data made of several arrays.* t\[0\] is the obj"
+        ):
+            t.get_arg(0)
+        if is_cuda(ctx):
+            pointers = [memory.__cuda_array_interface__["data"][0] for memory in t.args_cai()]
+            assert pointers == [address(x) for x in (t[0].data, t[0].indices, t[0].indptr, t[1])]
+            assert t.get_arg_cai(1).__cuda_array_interface__["data"][0] == pointers[-1]
+    for ended in (lambda: t.stream, t.args_cai, lambda: t.get_arg(1)):
+        with pytest.raises(stf.TaskStateError, match="'low', which has ended"):
+            ended()
+
+
+def test_an_access_instead_of_data_of_several_arrays(ctx, csr):
+    lA = ctx.logical_data(csr)
+    scale(lA.rw(), 2)
+    with pytest.raises(
+        TypeError, match="parameter 'a' of task 'scale' is opened for more than .* <read access to <logical"
+    ):
+        scale(lA.read(), 2)
+    assert lA.numpy().data.tolist() == [2, 4, 6]
 
 
 # -- properties ------------------------------------------------------------------------------------------------------

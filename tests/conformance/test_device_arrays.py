@@ -346,3 +346,28 @@ def test_arrays_larger_than_any_memory(ctx, cupy):
         with pytest.raises(OverflowError, match="is too large for memory"):
             ctx.logical_data(huge)
     assert ctx.logical_data(x).numpy().tolist() == [1.0] * 4
+
+
+# -- streams -----------------------------------------------------------------------------------------------------------
+
+
+def test_tasks_on_a_stream_of_the_callers_are_in_its_order(ctx, cupy):
+    """In a context on graphs, too: they are launched between what comes before them and after."""
+    ordinal = ctx.devices[0].index
+    with cupy.cuda.Device(ordinal):
+        stream, scratch = cupy.cuda.Stream(non_blocking=True), cupy.zeros(N)
+        X = np.zeros(N)
+        lX = ctx.logical_data(X)
+        for _ in range(3):
+            with stream:
+                scratch[...] = 5
+            with ctx.task(stf.exec_place.cuda_stream(stream), lX.rw()) as t:
+                assert t.stream_ptr() == stream.ptr
+                (x,) = t.cupy()
+                x += scratch
+            with stream:
+                scratch[...] = 7  # the task is behind it no more
+            with ctx.task(lX.rw()) as t:
+                (x,) = t.cupy()
+                x += 1
+    assert lX.numpy().tolist() == [18.0] * N

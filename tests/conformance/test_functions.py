@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import is_cuda, queued
+from helpers import add_up, is_cuda, queued
 
 import stf
 from stf import ReadWrite, Write
@@ -276,6 +276,22 @@ def test_an_access_for_a_place_instead_of_data(ctx, vec):
         TypeError, match="parameter 'x' of task 'axpy' is opened for less than the access passed: <rw access"
     ):
         axpy(1, x.rw(), y)
+    for less in (y.read(), y.write()):
+        with pytest.raises(
+            TypeError, match="parameter 'y' of task 'axpy' is opened for more than the access passed: <"
+        ):
+            axpy(1, x, less)
+    assert y.numpy()[0] == 1
+
+
+def test_an_access_that_accumulates_instead_of_data(ctx):
+    total, x = ctx.logical_data(np.zeros(2)), ctx.logical_data(np.ones(2))
+    add_up(total.accumulate(stf.reducer.sum), x)
+    with pytest.raises(
+        TypeError, match="accumulates with stf.reducer.sum, and the access passed with stf.reducer.prod"
+    ):
+        add_up(total.accumulate(stf.reducer.product), x)
+    assert total.numpy().tolist() == [1, 1]
 
 
 # -- places and names ------------------------------------------------------------------------------------------------

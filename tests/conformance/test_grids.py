@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import pytest
+from helpers import address, is_cuda
 
 import stf
-from stf import data_place
+from stf import composite, data_place
 
 N = 1 << 17
 
@@ -53,3 +56,52 @@ def test_what_a_body_returns_is_stored(ctx, grid):
     assert y.numpy().tolist() == [2, 3, 4]
     with pytest.raises(TypeError, match="writes nothing"):
         ctx.task(grid, x.read(data_place.host()))(lambda x: x)
+
+
+@pytest.fixture
+def pairs():
+    """Data of several arrays, for one test."""
+    before = dict(composite.interfaces)
+    stf.register_data_interface(Pair, flatten=tuple, unflatten=lambda a, parts: Pair(*parts))
+    yield Pair(np.zeros(3), np.arange(2))
+    composite.interfaces.clear()
+    composite.interfaces.update(before)
+
+
+class Pair(NamedTuple):
+    left: object
+    right: object
+
+
+def test_the_accesses_of_a_task_on_several_places(ctx, grid, pairs):
+    place = data_place.device(0)
+    x, token, pair = ctx.logical_data(np.zeros(4)), ctx.token(), ctx.logical_data(pairs)
+    with ctx.task(grid, x.rw(place), token.read(), pair.rw(place), name="wide") as t:
+        assert len(t) == 3 and t[1] is None and type(t[2]) is type(t.get(-1)) is Pair
+        assert [type(value) for value in t.arrays()] == [type(t[0]), Pair]
+        assert t.get_arg(0) == t.get_arg(-3) == address(t[0])
+        for index in (3, -4):
+            with pytest.raises(IndexError, match=f"task 'wide' has 3 accesses, got index {index}"):
+                t.get_arg(index)
+        with pytest.raises(TypeError, match="access 2 of task 'wide' is to data made of several arrays"):
+            t.get_arg(2)
+        with pytest.raises(TypeError, match="access 1 of task 'wide' is a token"):
+            t.get_arg(1)
+        if is_cuda(ctx):
+            pointers = [memory.__cuda_array_interface__["data"][0] for memory in t.args_cai()]
+            assert pointers == [address(array) for array in (t[0], *t[2])] and t.get_arg_cai(1) is None
+            assert t.stream_ptr() == t.get_stream().__cuda_stream__()[1]
+        else:
+            with pytest.raises(stf.PlaceError, match="has no CUDA stream"):
+                t.stream_ptr()
+            with pytest.raises(stf.PlaceError, match="is the CUDA device of this data"):
+                t.get_arg_cai(0)
+
+
+def test_a_grid_with_a_place_that_the_context_lacks(ctx, grid):
+    x = ctx.logical_data(np.zeros(4))
+    with ctx.task(x.rw()) as t:
+        t[0][...] += 5
+    with pytest.raises(stf.PlaceError, match="is not in this context"):
+        ctx.task(stf.exec_place.grid([*grid, 99]), x.rw(data_place.device(0)))
+    assert x.numpy().tolist() == [5.0] * 4  # nothing began

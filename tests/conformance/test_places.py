@@ -78,9 +78,14 @@ def test_grids():
         (lambda: exec_place.grid([]), "a grid needs at least one place, got none"),
         (lambda: grid.reshape(4, 2), r"a grid of shape \(4, 2\) has 8 places, got 6; make them equal"),
         (lambda: exec_place.n_devices(0), "a grid needs at least one place"),
+        (lambda: exec_place.grid([grid, 0]), "the members of a grid are single places, got exec_place.grid"),
     ):
         with pytest.raises(stf.PlaceError, match=error):
             wrong()
+    assert grid.reshape(np.int64(6)).dims == (6,) and one.reshape(-1).dims == (1,)
+    for extents, kind in (((-2, -3), ValueError), ((True, 6), TypeError), ((2.0, 3), TypeError)):
+        with pytest.raises(kind, match="negative|an int or a tuple of int is needed"):
+            grid.reshape(*extents)
     for index in ((2, 0), (0, 3), (0, 0, 0)):
         with pytest.raises(IndexError, match="a grid of shape"):
             grid[index]

@@ -462,3 +462,14 @@ def test_what_others_added_is_kept_when_one_fails(ctx):
     with contextlib.suppress(stf.TaskFailedError):
         ctx.synchronize()
     assert h.accept().numpy().tolist() == [109, 109]
+
+
+@pytest.mark.parametrize("name", ["bitwise_and", "bitwise_or", "bitwise_xor"])
+def test_operators_that_a_dtype_has_not(ctx, name):
+    X = np.ones(3)
+    lX = ctx.logical_data(X, name="X")
+    with pytest.raises(
+        TypeError, match=rf"'X' .* accumulated into with stf.reducer.{name}: that is not defined for float64"
+    ):
+        lX.accumulate(getattr(R, name))
+    assert lX.numpy().tolist() == [1, 1, 1]  # and nothing is spoilt

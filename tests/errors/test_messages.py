@@ -299,3 +299,13 @@ def test_the_same_memory_with_other_options_is_refused(ctx):
             ValueError, match="this memory is logical data 'X' .* already; readonly and write_back cannot"
         ):
             ctx.logical_data(X, **options)
+
+
+def test_arrays_are_shapes():
+    with stf.context(devices="cpu") as ctx:
+        assert ctx.logical_data_empty(np.array([2, 3])).shape == (2, 3)
+        assert ctx.logical_data_empty(np.array(4)).shape == ctx.logical_data_empty(np.array([4])).shape == (4,)
+        with pytest.raises(TypeError, match="a name is text, got 5"):
+            ctx.dot_section(5)
+    with pytest.raises(stf.ContextClosedError, match="was finalized"), ctx:
+        pass

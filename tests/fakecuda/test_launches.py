@@ -42,6 +42,35 @@ def test_launches_in_a_block_get_the_data_that_they_name(run):
     run(body)
 
 
+@pytest.mark.parametrize("use_graph", [False, True])
+def test_interfaces_of_arrays_in_a_block_of_launches(run, use_graph):
+    def body():
+        X, Y = np.arange(4.0), np.ones(4)
+
+        class Pair(tuple):
+            pass
+
+        stf.register_data_interface(Pair, flatten=tuple, unflatten=lambda pair, parts: Pair(parts))
+        with stf.context(devices="cuda:0", use_graph=use_graph) as ctx:
+            x, y = ctx.logical_data(X), ctx.logical_data(Pair([np.zeros(2), Y]))
+            for _ in range(3):
+                with ctx.cuda_kernel(y.read(), x.rw(), name="block") as k:
+                    memory = k.get_arg_cai(1).__cuda_array_interface__
+                    assert memory["data"][0] == k.get_arg(1) and memory["shape"] == (4,)
+                    with pytest.raises(TypeError, match="access 0 of task 'block' is to data made of several arrays"):
+                        k.get_arg_cai(0)
+                    k.launch(axpy, 1, 1, (2.0, y.parts[1].read(), memory["data"][0], 4))
+            with pytest.raises(TypeError, match=r"got data made of several arrays, .*lA.parts\[0\].rw()"):
+                ctx.launch_kernel(axpy, (1, 1), 2.0, y.read(), x.rw(), 4)
+            ctx.launch_kernel(axpy, (1, 1), 2.0, y.parts[1].read(), x.rw(), 4, name="mine")
+            assert "mine" in str(x.history())
+            with pytest.raises(TypeError, match="a name is text, got 5"):
+                ctx.launch_kernel(axpy, (1, 1), 2.0, y.parts[1].read(), x.rw(), 4, symbol=5)
+        assert X.tolist() == [8, 9, 10, 11]
+
+    run(body, f"use_graph = {use_graph}\n")
+
+
 @pytest.mark.parametrize("config", ["COOPERATIVE", "OVERLAPPING", "(1, 1)"])
 @pytest.mark.parametrize("where", ["None", "stf.exec_place.cuda_stream(new_stream())"])
 def test_every_launch_waits_for_a_body_on_the_host(run, config, where):

@@ -201,6 +201,7 @@ def accumulate_access(handle, op, data_place=None):
     """An access that commutes with others of the same `op`; `op` fills a partial and combines two."""
     if handle.core.token:
         raise TypeError(f"{handle.core.describe()} has no content to accumulate into; open it with rw()")
+    op.must_suit(handle.core)
     access: Access = make_access(handle, ACCUMULATE, data_place)
     access.op = op
     return access

@@ -32,6 +32,8 @@ def add_place(engine: Any, known: dict[Any, int], key: Any, name: str, number: i
     engine.place_numbers.append(number)
     engine.affine.append(options.get("affine", NO_PLACE))
     engine.function_keys.append(options.get("function_key", 0))
+    if options.get("origin", ("",))[0] == "stream":
+        engine.callers_streams.add(place)
     engine.coherency.place_names.append(name)
     engine.coherency.pools.append(Pool(place))
     known[key] = place

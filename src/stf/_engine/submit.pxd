@@ -35,6 +35,7 @@ cdef class Engine:
     cdef public object make_graph_port  # a port for a recording
     cdef readonly list affine
     cdef readonly list place_names
+    cdef readonly set callers_streams  # places that are streams of the user's
     cdef public list place_numbers  # by which users know the devices; -1 for the host
     cdef public list function_keys  # of places: where kernels have the same functions
     cdef readonly KindCounts kinds

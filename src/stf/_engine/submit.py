@@ -45,6 +45,7 @@ class Engine:
     def __init__(self, port, place_names, affine, limits, max_partials=2, max_pending=0):
         self.port = self.root = port
         self.place_names = list(place_names)
+        self.callers_streams = set()
         self.place_numbers = list(range(-1, len(self.place_names) - 1))
         self.affine, self.function_keys = list(affine), list(affine)
         self.coherency = Coherency(port, place_names, limits)

@@ -101,7 +101,7 @@ def device_fill(engine: Any, slot: int, replica: Any) -> Any:
     return cuda_arrays.DeviceFill(engine, slot, replica)
 
 
-def device_memory(replica: Any, ordinal: int, stream: int) -> Any:
+def device_memory(replica: Any, ordinal: int, stream: int | None) -> Any:
     """A replica on a CUDA device as an object with ``__cuda_array_interface__`` and DLPack."""
     return cuda_arrays.device_memory(replica, ordinal, stream)
 
@@ -146,6 +146,14 @@ def exec_place_of(engine: Any, where: int) -> Any:
         return context.place_of_code(where)
     number = engine.place_numbers[where]
     return ExecPlace("device", number) if number >= 0 else ExecPlace("host")
+
+
+def story_of_parts(label: str, index: int) -> str:
+    """Why an access has no address."""
+    return (
+        f"access {index} of task {label} is to data made of several arrays, each with an address of its own; "
+        f"t[{index}] is the object, and t.args_cai() has the arrays of all"
+    )
 
 
 def story_of_reach(task: str, place: str, replica: Any) -> str:

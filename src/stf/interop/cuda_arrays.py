@@ -33,7 +33,9 @@ class DeviceMemory:
 
     __slots__ = ("__cuda_array_interface__", "device", "dtype", "layout", "owner", "stream")
 
-    def __init__(self, replica: Any, device: tuple[int, int], stream: int, dtype: np.dtype[Any] | None = None) -> None:
+    def __init__(
+        self, replica: Any, device: tuple[int, int], stream: int | None, dtype: np.dtype[Any] | None = None
+    ) -> None:
         layout = replica.layout
         self.layout = layout
         self.owner = replica.owner
@@ -69,18 +71,20 @@ class DeviceMemory:
         BufferError
             A copy or another device is asked for, or DLPack does not know the element type.
         """
+        if self.stream is None and stream != -1:
+            raise BufferError("what is recorded has no stream, and no content yet; pass its address to the kernels")
         if copy or (dl_device is not None and tuple(dl_device) != self.device):
             raise BufferError(f"stf gives its own memory on device {self.device}, and neither copies nor moves it")
         layout = self.layout
         address = self.__cuda_array_interface__["data"][0]
         raw = view_at(address, layout.shape, layout.strides, carrier(self.dtype), self.owner, True)
         capsule = dlpack.capsule_of(raw, self.dtype, self.device, max_version)
-        if stream != -1:
+        if stream != -1 and self.stream is not None:
             make_wait(self.stream, stream or dlpack.LEGACY_STREAM)
         return capsule
 
 
-def device_memory(replica: Any, ordinal: int, stream: int) -> DeviceMemory:
+def device_memory(replica: Any, ordinal: int, stream: int | None) -> DeviceMemory:
     """A replica for libraries that we do not know, made once; its content is ordered on `stream` from now on."""
     views = replica.views
     if views is None:

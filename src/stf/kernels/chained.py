@@ -12,6 +12,7 @@ from stf.kernels.launching import Config, expanded
 
 if not cython.compiled:
     from stf.kernels.launching import Kernel, kernel_of, put_launch
+    from stf.views import memory_of, position_of
 
     OPEN = 1
 
@@ -88,7 +89,9 @@ class KernelTask:
 
     def get_arg_cai(self, index):
         """Return access `index` as an object with ``__cuda_array_interface__``; see `Task.get_arg_cai`."""
-        return self.task.get_arg_cai(index)
+        self.task.must_be_open("get_arg_cai")
+        is_recorded = cython.cast("Engine", self.task.engine).scope is not None
+        return memory_of(self.task, position_of(self.task, self.task.check_index(index)), not is_recorded)
 
     @property
     def stream(self):

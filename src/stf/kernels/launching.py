@@ -28,6 +28,7 @@ from stf.errors import AccessError, PlaceError
 from stf.interop import adapters
 from stf.interop import kernels as foreign
 from stf.kernels.special import LaunchCapture
+from stf.options import name_of
 from stf.params import Param
 from stf.tasks import ContextCore, Task
 
@@ -137,7 +138,7 @@ known_kernels: dict = foreign.known  # by the identity of what users call their 
 class Launching(ContextCore):
     """What of a context launches kernels."""
 
-    def launch_kernel(self, kernel, config, *args, place=None):
+    def launch_kernel(self, kernel, config, *args, place=None, name=None, symbol=None):
         """Submit one kernel launch as a task.
 
         Parameters
@@ -152,24 +153,26 @@ class Launching(ContextCore):
             takes the size of its parameter, a Python float is a double, other values are NumPy scalars.
         place : place, optional
             The device; by default as for any task.
+        name, symbol : str, optional
+            What pictures and messages call the task; by default what the kernel is called.
 
         Raises
         ------
         TypeError
             The number or the size of the arguments is not that of the kernel's parameters.
         """
-        submit_launch(self, kernel, config, args, place)
+        submit_launch(self, kernel, config, args, place, None if name is symbol else name_of(name, symbol))
 
 
-def submit_launch(context, kernel, config, args, where):
-    """Submit one launch as a task of its own."""
+def submit_launch(context, kernel, config, args, where, symbol=None):
+    """Submit one launch as a task of its own, called like the kernel by default."""
     task: Task = context.make_task(NO_ARGUMENTS, None)
     task.find_site()
     if where is not None:
         task.where = context.place_code(where)
     mine: Kernel = kernel_of(context, kernel, task.where)
     shape: Config = config_of(config)
-    task.symbol = mine.name
+    task.symbol = mine.name if symbol is None else symbol
     if len(args) != mine.count:
         args = expanded(args)
     if len(args) != mine.count:
@@ -484,6 +487,11 @@ def refuse(kernel: Kernel, index, value):
         raise TypeError(
             f"parameter {index} of kernel '{kernel.name}' got an array, {type(value).__name__}; register it with "
             "ctx.logical_data and pass an access, such as lX.rw()"
+        )
+    if hasattr(value, "expand"):
+        raise TypeError(
+            f"parameter {index} of kernel '{kernel.name}' got data made of several arrays, {value.data!r}; pass "
+            "accesses to its parts, as in lA.parts[0].rw()"
         )
     hints = {
         1: "np.int8 or bool",

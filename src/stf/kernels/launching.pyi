@@ -5,7 +5,15 @@ from typing import Any
 from stf.tasks import ContextCore
 
 class Launching(ContextCore):
-    def launch_kernel(self, kernel: Any, config: Any, *args: Any, place: Any = None) -> None: ...
+    def launch_kernel(
+        self,
+        kernel: Any,
+        config: Any,
+        *args: Any,
+        place: Any = None,
+        name: str | None = None,
+        symbol: str | None = None,
+    ) -> None: ...
 
 class Kernel:
     name: str
