@@ -502,8 +502,10 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
 
     def _finish(self) -> None:
         """Finalize, whoever is inside: nobody can use the context any more."""
-        self.engine.ending = threading.get_ident()
+        turns.begin_ending(self.engine)
         try:
+            if self._finished:
+                return  # by another thread meanwhile
             turns.await_others(self.engine)
             self._end_graphs()
             if self._caller is None:

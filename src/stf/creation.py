@@ -100,7 +100,13 @@ class Creation:
         kind = FLOAT64 if dtype is None else dtype_of(dtype)
         if kind.hasobject:
             raise TypeError(f"logical data needs plain elements, got dtype {kind} which holds Python objects")
-        return self._new_handle(Layout(extents, c_strides(extents, kind), kind, kind.itemsize), name_of(name, symbol))
+        try:
+            layout = Layout(extents, c_strides(extents, kind), kind, kind.itemsize)
+        except OverflowError:
+            raise OverflowError(
+                f"data of shape {extents} and {kind.itemsize} bytes an element are too large for memory"
+            ) from None
+        return self._new_handle(layout, name_of(name, symbol))
 
     def empty_with_layout(self, layout: Layout, name: str | None) -> LogicalData:
         """New data with the layout of another."""

@@ -155,6 +155,7 @@ class Resources:
 
     def __init__(self) -> None:
         self._drivers: dict[DeviceSpec, Any] = {}
+        self._lost: list[Any] = []  # drivers that others took the place of
         self._last: tuple[Any, Any, Any] = None, None, None  # a spec, among which drivers, and its driver
         self._lock = threading.Lock()
         self._process = os.getpid()
@@ -165,10 +166,13 @@ class Resources:
         if self._process != os.getpid():
             self._forget_parent()
         known, drivers, driver = self._last
-        if known is spec and drivers is self._drivers:
+        if known is spec and drivers is self._drivers and not driver.is_lost_by_chance():
             return driver
         with self._lock:
             driver = self._drivers.get(spec)
+            if driver is not None and driver.is_lost_by_chance():
+                self._lost.append(self._drivers.pop(spec))
+                driver = None
             if driver is None:
                 from stf.drivers import make_driver
 
@@ -179,7 +183,7 @@ class Resources:
     def _forget_parent(self) -> None:
         if self._process != os.getpid():
             self._process = os.getpid()
-            self._drivers = {}
+            self._drivers, self._lost = {}, []
             self._lock = threading.Lock()
 
     def statistics(self) -> ResourceStatistics:
@@ -217,9 +221,10 @@ class Resources:
         """What `close` does, whoever uses them."""
         self._forget_parent()
         with self._lock:
-            drivers, self._drivers = self._drivers, {}
+            drivers, self._drivers = [*self._drivers.values(), *self._lost], {}
+            self._lost = []
             self._last = None, None, None
-        for driver in drivers.values():
+        for driver in drivers:
             driver.close()
 
     def __del__(self) -> None:

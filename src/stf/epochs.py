@@ -87,6 +87,8 @@ class Epoch:
         while True:
             with engine.gate:
                 open_task = recordings.last_open(engine)
+                if engine.epoch is not self:
+                    return  # another thread has begun to gather, apart from the others
                 if engine.scope is not None or self.launcher or self.is_over or (self.implicit and engine.launching):
                     return
                 if open_task is None:

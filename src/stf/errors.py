@@ -78,6 +78,8 @@ class TaskStateError(Error):
 class OutOfMemoryError(Error, MemoryError):
     """A data place has no room left, and nothing there can be evicted."""
 
+    is_crowded = False  # tasks of other threads had memory there, which end
+
 
 class PlaceError(Error, ValueError):
     """A place that does not exist here, or of the wrong kind."""

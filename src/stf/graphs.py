@@ -191,6 +191,8 @@ class TaskGraph(GraphCore):
                 self._recording = recorder.close()
                 if self._params:
                     self._in_kernels = [number for param in self._params.values() for number in param.in_kernels]
+                    derived = {id(other): other for param in self._params.values() for other in param.derived}
+                    self._derived = [derived[i] for i in derived.keys() - {id(number) for number in self._in_kernels}]
             else:
                 recorder.discard()
                 self._params = {name: self._params[name] for name in self._made_before}  # it may be recorded again

@@ -14,4 +14,5 @@ cdef class GraphCore:
     cdef public Routine _recording
     cdef public dict _params
     cdef public list _in_kernels
+    cdef public list _derived
     cdef int launch_with(self, ContextCore context, object values, object rebinding=*) except -1

@@ -30,6 +30,7 @@ class GraphCore:
         self._recording = None
         self._params = {}
         self._in_kernels = []  # parameters that kernels take, as such or computed from them
+        self._derived = []  # what else is computed from parameters
 
     @cython.binding(True)
     def launch(self, data=None, /, **values):
@@ -85,6 +86,9 @@ class GraphCore:
         recording: Routine = self._recording  # which another thread may close
         if recording is None:
             self._must_be_recorded()
+        if values:
+            for param in self._derived:  # before anything begins: what cannot be is no failure of a task
+                param.value_in(values)
         if not self._in_kernels:
             submit_routine(context, recording, self.name, values, rebinding)
         else:

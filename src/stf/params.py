@@ -52,6 +52,7 @@ class Param(Arithmetic, Asked):
         self.graph = graph or no_graph
         self.size = 8  # bytes that a kernel has for it, if it is an integer
         self.in_kernels: list[Param] = []  # what kernels take that is this, or is computed from it
+        self.derived: list[Param] = []  # what is computed from it
         self.is_needed = False  # its value was asked for while it is recorded
         self.is_optional = False  # a number can take its place, which is recorded
 
@@ -168,6 +169,8 @@ class DerivedParam(Param):
         self.operation = operation
         self.operands = operands
         super().__init__(" and ".join(dict.fromkeys(names)), self._compute(None))
+        for base in {id(base): base for base in self.bases}.values():
+            base.derived.append(self)
 
     @property
     def bases(self) -> tuple[Param, ...]:

@@ -159,6 +159,8 @@ class Grid(ExecPlace):
                     raise IndexError(f"index {index} is outside a grid of shape {self.dims}")
                 flat = flat * n + i % n
             return self.places[flat]
+        if hasattr(index, "__index__") and not -len(self.places) <= index < len(self.places):
+            raise IndexError(f"a grid of {len(self.places)} places has no place {index}")
         return self.places[index]
 
     def __iter__(self) -> Iterator[ExecPlace]:

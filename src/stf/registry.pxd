@@ -62,6 +62,7 @@ cdef class Registering(Reading):
 
 cdef object register(Registering context, object obj, object data_place, object label, bint write_back, bint readonly)
 cdef Entry entry_of(tuple memory)
+cdef bint nests(Layout layout) except -1
 cdef bint is_dropping(Data data) except -1
 cdef object new_handle(Data core)
 cdef object known_data(Engine engine, Registry registry, Entry wanted)

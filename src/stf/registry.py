@@ -5,6 +5,7 @@ Compiled, since programs register arrays by the thousand.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 from weakref import ref
@@ -329,6 +330,11 @@ def register(context: Registering, obj, data_place, label, write_back, readonly)
             if known is not None:
                 return check_same(known, readonly, write_back)
             before = last_uses(engine, registry, entry, label)
+        if not (readonly or memory[READONLY]) and not nests(entry.layout) and overlaps_itself(entry.layout):
+            raise ValueError(
+                f"{label or 'this array'} ({entry.layout.dtype}, shape {entry.layout.shape}) overlaps itself: some of "
+                "its elements lie at the same address; register a copy, or only to read (readonly=True)"
+            )
         if before is None or (
             engine.validate and config.validate and describe(obj, context.on_cuda).readonly != described_readonly
         ):
@@ -338,6 +344,41 @@ def register(context: Registering, obj, data_place, label, write_back, readonly)
         )
         if handle is not None:
             return handle
+
+
+def nests(layout):
+    """Whether each axis steps over the ones after it, so that all elements lie apart; in C order they do."""
+    i: cython.Py_ssize_t
+    reach: cython.longlong = layout.itemsize
+    for i in range(len(layout.shape) - 1, -1, -1):
+        extent: cython.longlong = layout.shape[i]
+        step: cython.longlong = layout.strides[i]
+        step = -step if step < 0 else step
+        if extent > 1 and step < reach:
+            return False
+        if extent > 1:
+            reach += step * (extent - 1)
+    return True
+
+
+def overlaps_itself(layout):
+    """Whether elements of an array share bytes: two that differ along an axis, whatever else they differ in."""
+    if layout.nbytes == 0:
+        return False
+    reach = layout.itemsize
+    for step, extent in sorted((abs(step), n) for n, step in zip(layout.shape, layout.strides, strict=True) if n > 1):
+        if step < reach:
+            break
+        reach += step * (extent - 1)
+    else:
+        return False
+    whole = np.lib.stride_tricks.as_strided(np.empty(1, f"V{layout.itemsize}"), layout.shape, layout.strides)
+    for axis, extent in enumerate(layout.shape):
+        first, others = [whole[(slice(None),) * axis + (part,)] for part in (slice(0, 1), slice(1, None))]
+        with contextlib.suppress(np.exceptions.TooHardError):
+            if extent > 1 and np.shares_memory(first, others, max_work=1_000_000):  # addresses alone
+                return True
+    return False
 
 
 def entry_of(memory):

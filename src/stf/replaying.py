@@ -5,10 +5,13 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
+import random
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
+
+import numpy as np
 
 from stf import config, options, sameness
 from stf._engine import release
@@ -24,6 +27,7 @@ from stf.variables import Variable, is_function, variables_of
 
 __all__ = ["ReplayFunction", "replay"]
 
+CHANGED_BY_USE = (Iterator, random.Random, np.random.Generator, np.random.RandomState)
 VARIADIC = inspect.Parameter.VAR_POSITIONAL
 KEPT = 8  # recordings of a function; the ninth takes the place of the one that was used the longest ago
 KNOWN = 64  # signatures that are known, with a recording or without
@@ -258,6 +262,11 @@ class ReplayFunction(ReplayCore):
             if entry is None:
                 self._forget_finalized()
                 entry = self._entries[key] = self._new_entry(key, context)
+                known = [*arguments.items(), *((each.name, each.content) for each in self._variables(arguments))]
+                changing = next((name for name, value in known if isinstance(value, CHANGED_BY_USE)), None)
+                if changing is not None:
+                    entry.is_plain = True
+                    entry.reason = f"not recorded, since '{changing}' is another one after each use"
             else:
                 self._use(entry)
             self._note_key(key)

@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 import pytest
-from helpers import is_cuda, put, queued, told
+from helpers import is_cuda, put, queued, together, told
 
 import stf
 from stf.devices import parse_devices
@@ -471,3 +471,18 @@ def test_an_exception_between_start_and_end_costs_that_task_alone(ctx_factory):
         ctx.token()
     with pytest.raises(stf.TaskStateError, match="end on task"):
         left.end()
+
+
+def test_two_threads_finalize(ctx_factory):
+    """One does it, and the other one waits."""
+    X = np.zeros(4)
+    ctx = ctx_factory()
+    lX = ctx.logical_data(X)
+
+    def slow(x):
+        time.sleep(0.05)
+        x += 1
+
+    ctx.host_launch(lX.rw())(slow)
+    seen = together(*[lambda: (ctx.finalize(), X.tolist())[1]] * 3)
+    assert seen == [[1.0] * 4] * 3

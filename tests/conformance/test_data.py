@@ -594,3 +594,32 @@ def test_wrong_places_are_refused_where_they_are_given(ctx):
     with pytest.raises(stf.PlaceError):
         ctx.freeze(lX, "read", stf.data_place.device(99))
     ctx.freeze(lX).unfreeze()
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "overlaps"),
+    [
+        ((4, 3), (8, 8), True),
+        ((2, 3), (0, 8), True),
+        ((2, 3), (8, 16), False),  # the axes take turns
+        ((3, 2), (8, 16), True),
+        ((2, 2), (12, 8), True),  # bytes of some are bytes of others
+        ((3, 2), (16, -8), False),
+        ((1, 4), (0, 8), False),
+        ((0, 4), (0, 8), False),
+    ],
+)
+def test_arrays_that_overlap_themselves(ctx, shape, strides, overlaps):
+    base = np.zeros(16)
+    first = base[1:]
+    array = np.lib.stride_tricks.as_strided(first, shape, strides, writeable=True)
+    if overlaps:
+        with pytest.raises(
+            ValueError, match=r"Z \(float64, shape .*\) overlaps itself: .* register a copy, or only to read"
+        ):
+            ctx.logical_data(array, name="Z")
+        lZ = ctx.logical_data(array, readonly=True)
+    else:
+        lZ = ctx.logical_data(array)
+        increment(lZ)
+    assert lZ.numpy().tolist() == array.tolist() == np.full(shape, 0 if overlaps else 1).tolist()

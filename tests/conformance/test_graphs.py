@@ -11,6 +11,7 @@ import pytest
 from helpers import add, content, everywhere, increment, is_cuda, put, set_to
 
 import stf
+from stf import epochs
 from stf._engine import turns
 
 
@@ -615,3 +616,29 @@ def test_arrays_that_are_registered_inside_are_their_users_between_launches(ctx,
         launch()
         ctx.synchronize()
         assert content(X).tolist() == [40.0 + 3 * step] * 4
+
+
+def test_a_task_of_another_thread_that_begins_with_a_graph_scope(ctx_factory, monkeypatch):
+    """It is no part of that, however late it is told that there is one."""
+    begins, goes_on = threading.Event(), threading.Event()
+    record = epochs.Epoch._record
+
+    def record_late(self):
+        if threading.current_thread().name == "other":
+            begins.set()
+            assert goes_on.wait(20)
+        return record(self)
+
+    monkeypatch.setattr(epochs.Epoch, "_record", record_late)
+    with ctx_factory(use_graph=True) as ctx:
+        lX, lY = ctx.logical_data(np.zeros(3)), ctx.logical_data(np.zeros(3))
+        other = threading.Thread(target=increment, args=(lY,), name="other")
+        other.start()
+        assert begins.wait(20)
+        with pytest.raises(KeyError), ctx.graph_scope():
+            goes_on.set()
+            other.join(20)
+            increment(lX)
+            raise KeyError
+        assert not other.is_alive()
+        assert lX.numpy().tolist() == [0] * 3 and lY.numpy().tolist() == [1] * 3

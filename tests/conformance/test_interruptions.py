@@ -203,6 +203,25 @@ def test_a_block_that_is_open_in_a_thread_that_is_gone(ctx, lX):
     assert lX.numpy()[0] == 1 and time.monotonic() - start < 10
 
 
+@pytest.mark.parametrize("verb", ["release", "freeze", "tiles", "accept"])
+@pytest.mark.parametrize("block", ["repeat", "graph_scope"])
+def test_a_block_that_nobody_ended_is_forgotten_by_who_moves_data(ctx, lX, block, verb):
+    lY = ctx.logical_data(np.zeros(4))
+    left = ctx.repeat(2) if block == "repeat" else ctx.graph_scope()
+    left.__enter__()
+    increment(lX)
+    del left
+    start = time.monotonic()
+    if verb == "freeze":
+        ctx.freeze(lY).unfreeze()
+    elif verb == "tiles":
+        lY.tiles((2,))
+    else:
+        getattr(lY, verb)()
+    assert time.monotonic() - start < 10
+    assert lX.numpy()[0] == 0
+
+
 def test_a_context_waits_for_a_task_that_another_thread_has_open(ctx_factory):
     content = np.zeros(4)
     begun = threading.Event()

@@ -7,13 +7,14 @@ import collections
 import dataclasses
 import functools
 import gc
+import itertools
 import logging
 import types
 import weakref
 
 import numpy as np
 import pytest
-from helpers import add, increment
+from helpers import add, increment, set_to
 
 import stf
 
@@ -561,3 +562,26 @@ def test_a_context_among_the_arguments_is_collected(ctx_factory, calls):
     del ctx, x
     gc.collect()
     assert X.tolist() == [calls] * 4 and known() is None
+
+
+def test_what_is_another_one_after_each_use_is_not_recorded(ctx):
+    lX, lY = ctx.logical_data(np.zeros(2)), ctx.logical_data(np.zeros(2))
+    numbers, random = itertools.count(), np.random.default_rng(3)
+
+    @stf.replay
+    def of_closure(x):
+        set_to(x, next(numbers))
+
+    @stf.replay
+    def of_argument(x, source):
+        set_to(x, source.random())
+
+    for k in range(4):
+        of_closure(lX)
+        assert lX.numpy()[0] == k
+    expected = np.random.default_rng(3)
+    for _ in range(4):
+        of_argument(lY, random)
+        assert lY.numpy()[0] == expected.random()
+    assert "not recorded, since 'numbers' is another one after each use" in of_closure.explain()
+    assert "not recorded, since 'source' is another one after each use" in of_argument.explain()

@@ -350,3 +350,43 @@ def test_a_number_that_a_block_computes_with(ctx, lX):
     for k in VALUES:
         step(lX, k)
     assert lX.numpy()[0] == sum(VALUES)
+
+
+@stf.task
+def increase(x: stf.ReadWrite, by):
+    x += by
+
+
+def test_what_cannot_be_computed_from_a_number_spoils_nothing(ctx):
+    """A call raises what Python raises, before anything has begun."""
+    lX = ctx.logical_data(np.zeros(4))
+
+    @stf.replay
+    def f(x, k):
+        increase(x, 1 / k)
+
+    for k in (1, 2, 4, 4):
+        f(lX, k)
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            f(lX, 0)
+    f(lX, 1)
+    assert lX.numpy().tolist() == [3.0] * 4
+
+    inner, outer = ctx.task_graph(), ctx.task_graph()
+    a, b = inner.param("a", 1.0), outer.param("b", 2.0)
+    with inner:
+        increase(lX, 1 / a)
+    with outer:
+        inner.launch(a=b - 1)
+    inner.launch(a=2.0)
+    outer.launch()
+    for launch, error in (
+        (lambda: inner.launch(a=0.0), ZeroDivisionError),
+        (lambda: inner.launch(a=None), TypeError),
+        (lambda: outer.launch(b=1.0), ZeroDivisionError),
+    ):
+        with pytest.raises(error):
+            launch()
+    outer.launch(b=3.0)
+    assert lX.numpy().tolist() == [5.0] * 4

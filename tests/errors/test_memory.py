@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import numpy as np
 import pytest
+from helpers import together
 
 import stf
 
@@ -413,3 +415,22 @@ def test_memory_that_a_closed_graph_went_through_stays_as_long_as_its_launch():
         assert (z.numpy() == 7).all()
         opener.join()
     assert (X == 6).all()
+
+
+def test_memory_that_tasks_of_other_threads_hold_is_waited_for(limited):
+    """Each task fits; two of them at a time do not."""
+    ctx = limited(3)
+
+    def work():
+        a, b = ctx.logical_data_zeros(N), ctx.logical_data_ones(N)
+        for _ in range(20):
+            with ctx.task(ctx.devices[0], a.rw(), b.read()) as t:
+                t[0][...] += t[1]
+                time.sleep(0.001)
+        return a.numpy()[0]
+
+    assert together(*[work] * 3) == [20.0] * 3
+    a, b, c, d = (ctx.logical_data_zeros(N) for _ in range(4))
+    with ctx.task(ctx.devices[0], a.rw(), b.rw()), pytest.raises(stf.OutOfMemoryError, match="no room for 8000 bytes"):
+        with ctx.task(ctx.devices[0], c.rw(), d.rw()):  # this thread's own are not waited for
+            pass

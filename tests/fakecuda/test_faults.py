@@ -87,3 +87,59 @@ def test_who_waits_for_bodies_behind_a_fault_is_told(run, seed, call):
         assert outcome_of(ctx.finalize) == "DriverError"
 
     run(body, f"CALL = {call!r}\n", FAKECUDA_SEED=str(seed))
+
+
+@pytest.mark.parametrize("thread", ["0", "1"])
+@pytest.mark.parametrize("call", ["cuEventCreate", "cuEventQuery"])
+def test_nothing_is_freed_under_work_after_a_call_that_failed_by_chance(run, call, thread):
+    """Such a driver makes no waits any more; CUDA itself goes on with what it was given."""
+
+    def body():
+        import ctypes
+
+        library, usleep = fakecuda.library, ctypes.cast(ctypes.CDLL(None).usleep, ctypes.c_void_p)
+        X, Y = np.ones(20_000), np.ones(20_000)  # pinned, so that the copy home is queued
+        with pytest.raises(stf.DriverError), stf.context(devices="cuda:0") as ctx:
+            lX, lY = ctx.logical_data(X), ctx.logical_data(Y)
+            for data in (lX, lY):
+                ctx.prefetch(data, stf.data_place.device(0))
+            ctx.synchronize()
+            with ctx.task(lX.rw()) as t:
+                assert library.cuLaunchHostFunc(ctypes.c_void_p(t.stream_ptr()), usleep, ctypes.c_void_p(500_000)) == 0
+            ctx.prefetch(lX, stf.data_place.host())
+            fakecuda.reset_calls(f"{call}:1")  # an OUT_OF_MEMORY
+            ctx.fill(lY, 4.0)
+            lY.numpy()
+        assert fakecuda.story() == ""  # of memory that is used after it was freed, for one
+        fakecuda.reset_calls("")
+        with stf.context(devices="cuda:0") as ctx:
+            lX = ctx.logical_data(X)
+            add(lX)
+            assert lX.numpy()[0] == 2
+
+    run(body, f"import pytest\ncall = {call!r}\n", STF_SUBMIT_THREAD=thread)
+
+
+def test_what_contexts_on_streams_share_is_renewed_after_a_call_that_failed_by_chance(run):
+    def body():
+        def use():
+            X = np.zeros(4)
+            stream = cupy.cuda.Stream(non_blocking=True)
+            with stf.context(devices="cuda:0", stream=stream) as ctx:
+                ctx.fill(ctx.logical_data(X), 5.0)
+            stream.synchronize()
+            return X.tolist()
+
+        fakecuda.reset_calls("cuEventCreate:4")
+        with pytest.raises(stf.DriverError, match="cuEventCreate"):
+            use()
+        fakecuda.reset_calls("")
+        assert use() == use() == [5.0] * 4
+        shared = stf.Resources()
+        with stf.context(devices="cuda:0", resources=shared) as ctx:
+            driver = ctx._driver
+        with stf.context(devices="cuda:0", resources=shared) as ctx:
+            assert ctx._driver is driver
+        shared.close()
+
+    run(body, "import pytest\n")

@@ -208,6 +208,10 @@ class Driver:
         """Return the error that has lost a device, as far as is known; None if all is well."""
         return None
 
+    def is_lost_by_chance(self):
+        """Whether a call failed, and all would be well with another driver in place of this one."""
+        return False
+
     def look(self):
         """Return the error that work has failed with since, if any: asked where nobody waits for it."""
         return None

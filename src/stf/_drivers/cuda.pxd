@@ -17,6 +17,7 @@ cdef class CudaDriver(QueueDriver):
     cdef readonly int64_t live_streams
     cdef readonly int64_t live_events
     cdef public object lost
+    cdef int quiet
     cdef bint closed
     cdef dict distances
     cdef int close_devices(self) except -1

@@ -23,7 +23,7 @@ from stf._drivers.cuda_gil cimport call, host_nodes
 from stf._drivers.cuda_memory cimport alloc_unpooled, free_unpooled, make_pins
 from stf._drivers.cuda_stamps cimport Stamps
 from stf._drivers.cuda_streams cimport KEEPS, RING, SEALED, SHORT, DeviceStream, HostStream, destroy_stream, forget_keeps
-from stf._drivers.cuda_streams cimport block_on, is_in_capture, leave, make_event, put_off, record_event, refresh
+from stf._drivers.cuda_streams cimport block_on, is_in_capture, is_quiet, leave, make_event, put_off, record_event, refresh
 from stf._drivers.cuda_streams cimport reuse_event, sealed_at
 from stf._drivers.cuda_submitter cimport FREE_MEMORY, LAUNCH_KERNEL, RECORD_EVENT, WAIT_FOR_EVENT, Submission, Submitter
 from stf._drivers.cuda_work cimport check_launch, copy_planned, copy_run, launch_function, order_streams
@@ -568,8 +568,8 @@ cdef class CudaDriver(QueueDriver):
         cdef cu.CUresult code
         self.used[max(<int>what[0], -1) + 1] -= what[2]
         self.live_allocations -= 1
-        if self.lost is not None and (self.closed or is_sticky(<cu.CUresult><int>self.lost.code)):
-            return 0
+        if self.lost is not None and (self.closed or is_sticky(<cu.CUresult><int>self.lost.code) or not is_quiet(self.streams, &self.quiet)):
+            return 0  # what may still use it has not been waited for
         if <int>what[0] == MANAGED or (<int>what[0] < 0 and not self.has_host_pool):
             code = free_unpooled(<Device>self.devices[0], <int>what[0] == MANAGED, address, stream)
             return self.note(code, "cuMemFree", <int>what[0])

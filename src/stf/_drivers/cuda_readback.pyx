@@ -15,7 +15,7 @@ from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from cuda.bindings cimport cydriver as cu
 
-from stf._drivers.cuda_devices cimport Device, pop, push
+from stf._drivers.cuda_devices cimport Device, is_sticky, pop, push
 from stf._drivers.cuda_gil cimport call, host_nodes
 from stf._drivers.cuda_memory cimport free_pinned
 from stf._drivers.cuda_streams cimport DeviceStream, copy_through, leave
@@ -138,6 +138,10 @@ cdef class ReadbackDriver(WorkerDriver):
                 pop(before)
             self.words = NULL
         return WorkerDriver.close(self)
+
+    def is_lost_by_chance(self):
+        """Whether a call failed, and CUDA itself goes on: another driver would work."""
+        return self.lost is not None and not self.closed and not is_sticky(<cu.CUresult><int>self.lost.code)
 
     def copy_and_wait(self, int stream, int64_t target, int64_t source, int64_t nbytes):
         self.flush()

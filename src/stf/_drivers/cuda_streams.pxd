@@ -9,6 +9,10 @@ cdef enum:
     SEALED = 64  # every so many events of a stream are recorded at once
     SHORT = 65536  # bytes of a copy that is soon done
 
+cdef enum:  # what is known of the streams of a driver that is lost, unless it is 0
+    QUIET = 1
+    BUSY = 2
+
 cdef class DeviceStream(Stream):
     cdef cu.CUstream handle
     cdef object pointer  # the handle as an integer, made once
@@ -49,4 +53,5 @@ cdef cu.CUresult copy_through(DeviceStream lane, int64_t target, int64_t source,
 cdef int destroy_stream(DeviceStream lane) except -1
 cdef int destroy_events(DeviceStream lane) except -1
 cdef int forget_keeps(DeviceStream lane) except -1
+cdef bint is_quiet(list streams, int* known) except -1
 cdef int refresh(DeviceStream lane) except -1

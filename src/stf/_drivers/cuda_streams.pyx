@@ -8,6 +8,10 @@ from stf._drivers.cuda_devices cimport end_body, pop, push, restore
 from stf._drivers.cuda_gil cimport call, host_nodes
 from stf._drivers.queues cimport QueueDriver, Stream
 
+import time
+
+END_S = 2.0
+
 
 cdef class DeviceStream(Stream):
     """A CUDA stream. `completed` is what was given to CUDA, `done` what CUDA is known to have done.
@@ -196,3 +200,21 @@ def pointer_of(QueueDriver driver, int stream):
     """The CUDA stream of a driver's stream, as an integer; 0 for the host's. Unlike `handle`, it changes nothing."""
     lane = driver.streams[stream]
     return <uintptr_t>(<DeviceStream>lane).handle if isinstance(lane, DeviceStream) else 0
+
+
+cdef bint is_quiet(list streams, int* known) except -1:
+    """Whether CUDA has done all that streams were given; asked of a driver that is lost, which waits for nothing.
+
+    The first to ask waits for it a while. Streams that are captured are not asked.
+    """
+    cdef double deadline = time.monotonic() + END_S
+    if known[0] == 0:
+        known[0] = QUIET
+        for item in streams:
+            if isinstance(item, DeviceStream) and not (<DeviceStream>item).captured:
+                while call(host_nodes, cu.cuStreamQuery, (<DeviceStream>item).handle) == cu.CUDA_ERROR_NOT_READY:
+                    if time.monotonic() >= deadline:
+                        known[0] = BUSY
+                        return False
+                    time.sleep(1e-3)
+    return known[0] == QUIET

@@ -138,6 +138,9 @@ class WrappingDriver(Driver):
     def fault(self) -> Any:
         return self.inner.fault()
 
+    def is_lost_by_chance(self) -> bool:
+        return bool(self.inner.is_lost_by_chance())
+
     def look(self) -> Any:
         return self.inner.look()
 

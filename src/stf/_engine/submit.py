@@ -21,12 +21,7 @@ from stf._engine.instances import Replica, SpareLists
 from stf._engine.scopes import Outcome
 from stf._engine.task import KindCounts, TaskCore
 from stf._sync import Gate
-from stf.errors import (
-    CaptureError,
-    ContextClosedError,
-    ContextMismatchError,
-    OutOfMemoryError,
-)
+from stf.errors import CaptureError, ContextClosedError, ContextMismatchError, OutOfMemoryError
 
 if not cython.compiled:
     from stf._engine.access import make_data
@@ -158,6 +153,7 @@ class Engine:
             except BaseException as reason:
                 self.cancel(task)
                 self.coherency.pauses = 0
+                turns.note_crowd(self, reason)
                 self.gate.leave()
                 if not self.can_begin_again(task, reason):
                     raise
@@ -294,6 +290,7 @@ class Engine:
         """Do ``action(engine, *args)`` inside; when it cannot go on yet, wait outside and begin it again."""
         patience = 0
         while True:
+            discarding.forget_left(self)
             turns.check_outside(self, action)
             self.enter()
             if self.scope is not None:  # another thread began a graph meanwhile
@@ -321,7 +318,7 @@ class Engine:
             task.patience += 1
             return True
         if isinstance(reason, OutOfMemoryError):
-            return release.make_room(self)
+            return release.make_room(self) or turns.waits_for_room(task, reason)
         return isinstance(reason, turns.CameBetweenError)
 
     def pending(self):

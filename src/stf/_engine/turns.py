@@ -19,7 +19,7 @@ from stf._engine import waits
 from stf._engine.access import Access
 from stf._engine.deps import EventSet
 from stf._engine.instances import Replica
-from stf.errors import ContextClosedError, TaskStateError
+from stf.errors import ContextClosedError, OutOfMemoryError, TaskStateError
 
 if not cython.compiled:
     from stf._sync import PyThread_get_thread_ident
@@ -75,6 +75,37 @@ def check_ending(engine: Engine, task: TaskCore):
         must_not_end(engine)
 
 
+def begin_ending(engine: Engine):
+    """Be the thread that finalizes a context, after another one that does."""
+    thread = PyThread_get_thread_ident()
+    while True:
+        engine.gate.enter()
+        is_mine: cython.bint = engine.ending == 0 or engine.ending == thread
+        if is_mine:
+            engine.ending = thread
+        engine.gate.leave()
+        if is_mine:
+            return
+        time.sleep(STEP_S)
+
+
+def note_crowd(engine: Engine, reason):
+    """Remember of what could not begin for want of memory whether tasks of other threads, which end, hold some."""
+    if isinstance(reason, OutOfMemoryError) and engine.last_open is not None:
+        thread = PyThread_get_thread_ident()
+        threads = {task.thread for task in engine.opened()}
+        reason.is_crowded = thread not in threads and thread not in waits.RUNNING
+
+
+def waits_for_room(task: TaskCore, reason):
+    """Wait a little for memory that tasks of other threads hold; False if there is none, or it has taken too long."""
+    if not reason.is_crowded or task.patience * STEP_S > PATIENCE_S:
+        return False
+    task.patience += 1
+    time.sleep(STEP_S)
+    return True
+
+
 def must_not_end(engine: Engine):
     """Raise ContextClosedError while another thread finalizes the context, but for bodies."""
     thread = PyThread_get_thread_ident()
@@ -120,7 +151,7 @@ def await_end(scope):
     """Wait until a recording of another thread is over; False if nobody is to wait for it, or it takes too long."""
     end = time.monotonic() + PATIENCE_S
     while scope.patient and time.monotonic() < end:
-        if not is_open(scope):
+        if not is_open(scope) or scope.thread == LEFT:
             return True
         time.sleep(STEP_S)
     return False
