@@ -577,7 +577,6 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
         release.abandon(self.engine, ClosedPort(story), story)
 
     def __enter__(self) -> Context:
-        self._must_be_open()
         places.contexts().append(self)
         return self
 

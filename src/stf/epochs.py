@@ -36,6 +36,7 @@ class Epoch:
         self.engine = context.engine
         self.implicit = implicit
         self.story = story
+        self.streams = self.engine.callers_streams  # what runs there is done where it stands, in their order
         self.scope: Any = None
         self.lock = threading.RLock()
         self.launcher = 0  # the thread that launches
@@ -61,7 +62,8 @@ class Epoch:
             self._let_launch()
             recordings.release_dropped(engine)
         self._let_launch()
-        if self._stays_outside(task):
+        own = self.implicit and (task.kind == "graph" or (self.streams and task.where in self.streams))
+        if own or task.in_place or task.kind == "wait":
             if self.scope is not None and engine.scope is self.scope:
                 self.flush(task)
                 self._let_launch()  # another thread may have been first
@@ -106,13 +108,10 @@ class Epoch:
         if self.launcher and self._is_to_come():
             return False  # what it comes after was gathered, and is not submitted yet
         recorded = self.engine.scope is not None and self.engine.scope is self.scope
-        return not (self.implicit and recorded and self._stays_outside(task))
-
-    def _stays_outside(self, task: Any) -> bool:
-        """Whether a task is done where it stands, after what was recorded: on a stream of the user's, in its order."""
-        if task.in_place or task.kind == "wait":
+        if not (self.implicit and recorded):
             return True
-        return self.implicit and (task.kind == "graph" or task.where in self.engine.callers_streams)
+        own = task.in_place or task.kind in ("wait", "graph")
+        return not (own or (self.streams and task.where in self.streams))
 
     def step_out(self) -> None:
         """Launch what was recorded, if it is for no one to say when."""

@@ -191,14 +191,22 @@ class TaskGraph(GraphCore):
                 self._recording = recorder.close()
                 if self._params:
                     self._in_kernels = [number for param in self._params.values() for number in param.in_kernels]
-                    derived = {id(other): other for param in self._params.values() for other in param.derived}
-                    self._derived = [derived[i] for i in derived.keys() - {id(number) for number in self._in_kernels}]
+                    self._derived = list({id(one): one for one in self._take_derived()}.values())
             else:
                 recorder.discard()
                 self._params = {name: self._params[name] for name in self._made_before}  # it may be recorded again
+                self._take_derived()
         finally:
             self._recorder = None
             recorder.leave()
+
+    def _take_derived(self) -> list[Any]:
+        """What was computed from the parameters for no kernel; they know it no more, which would be a circle."""
+        known = {id(number) for number in self._in_kernels}
+        found = [one for param in self._params.values() for one in param.derived if id(one) not in known]
+        for param in self._params.values():
+            param.derived = []
+        return found
 
     def _must_know(self, names: Iterable[str]) -> None:
         """Raise TypeError unless these are parameters."""

@@ -211,7 +211,7 @@ cdef bint is_quiet(list streams, int* known) except -1:
     if known[0] == 0:
         known[0] = QUIET
         for item in streams:
-            if isinstance(item, DeviceStream) and not (<DeviceStream>item).captured:
+            if isinstance(item, DeviceStream) and (<DeviceStream>item).handle != NULL and not (<DeviceStream>item).captured:
                 while call(host_nodes, cu.cuStreamQuery, (<DeviceStream>item).handle) == cu.CUDA_ERROR_NOT_READY:
                     if time.monotonic() >= deadline:
                         known[0] = BUSY

@@ -76,11 +76,14 @@ def check_ending(engine: Engine, task: TaskCore):
 
 
 def begin_ending(engine: Engine):
-    """Be the thread that finalizes a context, after another one that does."""
+    """Be the thread that finalizes a context, after another one that does; one that is gone will not."""
     thread = PyThread_get_thread_ident()
+    end = time.monotonic() + PATIENCE_S
     while True:
+        other = engine.ending
+        is_gone = time.monotonic() > end or other not in [alive.ident for alive in threading.enumerate()]
         engine.gate.enter()
-        is_mine: cython.bint = engine.ending == 0 or engine.ending == thread
+        is_mine: cython.bint = engine.ending in (0, thread) or (is_gone and engine.ending == other)
         if is_mine:
             engine.ending = thread
         engine.gate.leave()
