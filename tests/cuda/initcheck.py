@@ -2,8 +2,9 @@
 
     compute-sanitizer --tool initcheck --show-backtrace device python tests/cuda/initcheck.py [case ...]
 
-After each case's name come the reports about it, if any: reads of what ``pinned`` memory of a pool (the host's writes),
-``slices`` of copies in three dimensions, and ``nodes`` of graphs have brought. The other cases are their counterparts.
+After each case's name come the reports about it, if any. ``pinned`` has 64, for what the host writes to memory of a pool;
+``managed``, memory that the host writes all the same, has none. ``slices`` are copies in three dimensions, ``nodes`` are
+those of graphs, whose executable may have been updated.
 """
 
 from __future__ import annotations
@@ -58,26 +59,29 @@ def pinned() -> None:
     check(address)
 
 
-def copy_blocks(slices: int, is_peer: bool) -> None:
-    """Copy 64 numbers that lie in rows of 4 within pitches of 8, and in so many slices, to where they are dense."""
+def copy_blocks(height: int, is_peer: bool) -> None:
+    """Copy 64 numbers by two calls, each of four slices of two rows of 32 bytes, slices being `height` rows apart.
+
+    With 4, one call's slices stand between those of the other; with 2, the second copies behind the first.
+    """
     source, address = np.zeros((N // 4, 8)), int(ok(driver.cuMemAlloc(8 * N)))
     source[:, :4] = EXPECTED.reshape(-1, 4)
     block = driver.CUDA_MEMCPY3D_PEER() if is_peer else driver.CUDA_MEMCPY3D()
-    block.srcMemoryType, block.srcHost = driver.CUmemorytype.CU_MEMORYTYPE_HOST, source.ctypes.data
-    block.dstMemoryType, block.dstDevice = driver.CUmemorytype.CU_MEMORYTYPE_DEVICE, address
-    block.WidthInBytes, block.Height, block.Depth = 32, N // 4 // slices, slices
+    block.srcMemoryType = driver.CUmemorytype.CU_MEMORYTYPE_HOST
+    block.dstMemoryType = driver.CUmemorytype.CU_MEMORYTYPE_DEVICE
+    block.WidthInBytes, block.Height, block.Depth = 32, 2, 4
     block.srcPitch, block.dstPitch = 64, 32
-    block.srcHeight = block.dstHeight = N // 4 // slices
+    block.srcHeight = block.dstHeight = height
     if is_peer:
         block.dstContext = ok(driver.cuCtxGetCurrent())
-        ok(driver.cuMemcpy3DPeerAsync(block, 0))
-    else:
-        ok(driver.cuMemcpy3DAsync(block, 0))
+    for row in (0, 2 if height == 4 else 8):
+        block.srcHost, block.dstDevice = source.ctypes.data + 64 * row, address + 32 * row
+        ok(driver.cuMemcpy3DPeerAsync(block, 0) if is_peer else driver.cuMemcpy3DAsync(block, 0))
     check(address)
 
 
-def graph_of(address: int, value: int, home: np.ndarray | None, has_kernel: bool):
-    """A graph that fills memory, or copies there, and has a kernel that reads it if that is asked for."""
+def graph_of(address: int, value: int, home: np.ndarray | None):
+    """A graph that fills memory, or copies there, and has a kernel that reads it; and what that writes to."""
     stream = cupy.cuda.Stream(non_blocking=True)
     seen = cupy.zeros(N)
     cupy.cuda.Device().synchronize()
@@ -86,46 +90,43 @@ def graph_of(address: int, value: int, home: np.ndarray | None, has_kernel: bool
         ok(driver.cuMemsetD8Async(address, value, 8 * N, stream.ptr))
     else:
         ok(driver.cuMemcpyAsync(address, home.ctypes.data, 8 * N, stream.ptr))
-    if has_kernel:
-        with stream:
-            cupy.add(view(address), 0.0, out=seen)
+    with stream:
+        cupy.add(view(address), 0.0, out=seen)
     return ok(driver.cuStreamEndCapture(stream.ptr)), seen
 
 
-def nodes(is_copy: bool, has_kernel: bool, is_updated: bool) -> None:
-    """What a node of a graph writes to, in memory that was freed and allocated before."""
-    for _ in range(2):
-        address = int(ok(driver.cuMemAllocAsync(8 * N, 0)))
-        home = EXPECTED.copy() if is_copy else None
-        graph, seen = graph_of(address, 0, home, has_kernel)
-        executable = ok(driver.cuGraphInstantiate(graph, 0))
+def nodes(is_copy: bool, is_updated: bool) -> None:
+    """What a node of a graph writes to fresh memory, before a kernel of the graph reads it.
+
+    If it `is_updated`, the executable graph was made for other memory.
+    """
+    home = EXPECTED.copy() if is_copy else None
+    addresses = [int(ok(driver.cuMemAlloc(8 * N))) for _ in range(2)]
+    graph, seen = graph_of(addresses[0], 0, home)
+    executable = ok(driver.cuGraphInstantiate(graph, 0))
+    ok(driver.cuGraphLaunch(executable, 0))
+    ok(driver.cuCtxSynchronize())
+    if is_updated:
+        graph, seen = graph_of(addresses[1], 0, home)
+        ok(driver.cuGraphExecUpdate(executable, graph))
         ok(driver.cuGraphLaunch(executable, 0))
         ok(driver.cuCtxSynchronize())
-        if is_updated:
-            again, seen = graph_of(address, 0, home, has_kernel)
-            ok(driver.cuGraphExecUpdate(executable, again))
-            ok(driver.cuGraphLaunch(executable, 0))
-            ok(driver.cuCtxSynchronize())
-        expected = EXPECTED if is_copy else np.zeros(N)
-        if has_kernel:
-            assert seen.get().tolist() == expected.tolist()
-        check(address, expected)
-        ok(driver.cuMemFreeAsync(address, 0))
+    expected = EXPECTED if is_copy else np.zeros(N)
+    assert seen.get().tolist() == expected.tolist()
+    check(addresses[is_updated], expected)
 
 
 CASES = {
     "managed": managed,
     "pinned": pinned,
-    "rows": lambda: copy_blocks(1, False),
-    "rows, peer": lambda: copy_blocks(1, True),
-    "slices": lambda: copy_blocks(4, False),
-    "slices, peer": lambda: copy_blocks(4, True),
-    "nodes that fill": lambda: nodes(False, False, False),
-    "nodes that copy": lambda: nodes(True, False, False),
-    "nodes that fill, kernel": lambda: nodes(False, True, False),
-    "nodes that copy, kernel": lambda: nodes(True, True, False),
-    "nodes that fill, kernel, updated": lambda: nodes(False, True, True),
-    "nodes that copy, kernel, updated": lambda: nodes(True, True, True),
+    "slices that are dense": lambda: copy_blocks(2, False),
+    "slices that are dense, peer": lambda: copy_blocks(2, True),
+    "slices that are apart": lambda: copy_blocks(4, False),
+    "slices that are apart, peer": lambda: copy_blocks(4, True),
+    "nodes that fill": lambda: nodes(False, False),
+    "nodes that copy": lambda: nodes(True, False),
+    "nodes that fill, updated": lambda: nodes(False, True),
+    "nodes that copy, updated": lambda: nodes(True, True),
 }
 
 if __name__ == "__main__":

@@ -25,8 +25,8 @@ STRESS="$PYTHON tests/stress/run.py --devices cuda:0 --processes $PROCESSES --se
 # Leaks are not looked for: CuPy keeps its pool, and CUDA its modules, to the end. Errors that calls return on purpose
 # (registering memory twice, asking about host addresses) are no errors of ours. For backtraces of the host the tool
 # keeps the Python frames that launch kernels, and what is in their variables (held_frames.py), and a thread that waits
-# for Python's lock stops the driver. initcheck takes for unwritten what initcheck.py shows in plain CUDA, so there is
-# nothing of that here: pools of host memory, copies of slices, graphs.
+# for Python's lock stops the driver. initcheck takes for unwritten what docs/design/recordings.md tells ("What
+# tools make of it"), so there is none of that here: pools of host memory, copies of slices, graphs.
 flags() {
     echo "--tool $1 --show-backtrace device $([ "$1" = memcheck ] && echo --report-api-errors no)"
 }
