@@ -19,12 +19,12 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 PIP := $(PYTHON) -m pip --disable-pip-version-check -q
 
-# With a C compiler, what doesn't compile is an error; without one, stf is installed uncompiled.
-CC ?= cc
 # Tests start hundreds of processes, which are quicker with bytecode; it does not lie among the sources.
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(CURDIR)/build/pycache
 
+# With a C compiler, what doesn't compile is an error; without one, stf is installed uncompiled.
+CC ?= cc
 export STF_COMPILE ?= $(if $(shell command -v $(firstword $(CC))),always,auto)
 
 COMPILED := $(shell find src/stf -name '*.pxd' -o -name '*.pyx')
