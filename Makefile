@@ -31,7 +31,7 @@ COMPILED := $(shell find src/stf -name '*.pxd' -o -name '*.pyx')
 SOURCES := $(COMPILED) $(wildcard $(COMPILED:.pxd=.py))
 CHECKED := $(wildcard src tests examples benchmarks docs setup.py)
 PURE_TESTS := $(wildcard tests/pure tests/conformance tests/properties)
-PYTEST := $(PYTHON) -m pytest -q
+PYTEST := $(PYTHON) -m pytest -q -n auto --maxprocesses 8 --dist worksteal
 LOGS := build/logs
 FAKECUDA := build/fakecuda
 

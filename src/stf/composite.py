@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from stf.data import LogicalData
 from stf.observe.html import lines_html, never_raises
 from stf.options import name_of
@@ -49,6 +51,8 @@ def register_data_interface(
     """
     if not isinstance(kind, type):
         raise TypeError(f"register_data_interface takes a type first, got {kind!r}")
+    if issubclass(np.ndarray, kind):
+        raise TypeError(f"{kind.__name__} is an array itself, or a base of one; register a class of your own")
     for name, given in (("flatten", flatten), ("unflatten", unflatten), ("interface", interface)):
         if given is not None and not callable(given):
             raise TypeError(f"{name}= is a function, got {given!r}")

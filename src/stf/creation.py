@@ -57,11 +57,17 @@ class Creation:
     def _custom_data(self, obj: Any, custom: Any, name: str | None, write_back: bool, readonly: bool) -> Any:
         kind, first, unflatten = custom
         if kind == "simple":
+            arrays = first(obj)
+            if not isinstance(arrays, Sequence):
+                raise TypeError(
+                    f"flatten of {type(obj).__name__} gives a sequence of arrays, got {type(arrays).__name__}; of one "
+                    "array, give a tuple: (array,)"
+                )
             parts = [
                 self.logical_data(
                     part, name=f"{name or type(obj).__name__}.{i}", write_back=write_back, readonly=readonly
                 )
-                for i, part in enumerate(first(obj))
+                for i, part in enumerate(arrays)
             ]
             if not parts:
                 raise ValueError(

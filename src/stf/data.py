@@ -287,7 +287,7 @@ class LogicalData(Scalar, DataHandle):
             `value`, or this data, is no scalar.
         """
         if not is_operand(self):
-            raise TypeError(f"assign computes one number, and {self.core.describe()} has more; write a task")
+            raise TypeError(f"assign computes one number, which {self.core.describe()} does not hold; write a task")
         if not is_operand(value):
             raise TypeError(f"assign takes an expression of scalar data and numbers, got {type(value).__name__}")
         expression = value if isinstance(value, Expression) else Value(itself, value)

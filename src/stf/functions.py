@@ -17,6 +17,7 @@ from stf._engine.access import Access, DataHandle, accumulate_access
 from stf._engine.values import Asked
 from stf.bodies import store_results
 from stf.closures import check_globals, snapshot
+from stf.conditions import Expression
 from stf.containers import is_container, items_of
 from stf.errors import ContextClosedError
 from stf.interop import adapters
@@ -181,8 +182,8 @@ class TaskFunction:
                         shapes[i] = shape
             elif not is_plain(value):
                 raise TypeError(
-                    f"parameter '{parameter.name}' of task '{self.symbol}' has no access mode, got {value!r}; annotate "
-                    "it stf.Read, stf.Write or stf.ReadWrite"
+                    f"parameter '{parameter.name}' of task '{self.symbol}' has no access mode, got {value!r}; "
+                    f"{remedy_for(value)}"
                 )
         task.accesses = tuple(accesses)
         return shapes
@@ -440,7 +441,16 @@ if cython.compiled:
 
 def is_plain(value):
     """Whether an argument is no data, nor made of data."""
-    return not (isinstance(value, (DataHandle, Access)) or hasattr(value, "expand_mode"))
+    return not (isinstance(value, (DataHandle, Access, Expression)) or hasattr(value, "expand_mode"))
+
+
+def remedy_for(value):
+    """What to do about data where a parameter has no access mode."""
+    if isinstance(value, Expression):
+        return "assign it to zero-dimensional data, which the task reads: s.assign(expression)"
+    if isinstance(value, Access):
+        return "annotate it stf.Read, stf.Write or stf.ReadWrite, or use ctx.task(access, ...)(function)"
+    return "annotate it stf.Read, stf.Write or stf.ReadWrite"
 
 
 def check_params(engine, values, kinds):

@@ -105,9 +105,10 @@ def must_be_condition(condition: Any, who: str) -> Condition:
     if isinstance(condition, DataHandle) and is_operand(condition) and condition.core.layout.dtype == np.bool_:
         return Condition(operator.ne, condition, False)
     if not isinstance(condition, Condition):
+        hint = "; == and != compare objects: use stf.equal(a, b), ~stf.equal(a, b)"
         raise TypeError(
             f"{who} takes a condition of logical data, such as residual > tol, or a scalar of dtype bool, got "
-            f"{condition!r}"
+            f"{condition!r}{hint if isinstance(condition, bool) else ''}"
         )
     return condition
 

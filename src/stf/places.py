@@ -70,6 +70,8 @@ class ExecPlace:
 
     def get_dim(self, axis: int) -> int:
         """Return the number of places along `axis`."""
+        if not -len(self.dims) <= axis < len(self.dims):
+            raise IndexError(f"axis {axis} of {self!r}, which has {len(self.dims)}; its shape is {self.dims}")
         return self.dims[axis]
 
     def __len__(self) -> int:

@@ -153,6 +153,11 @@ def test_what_it_is_not(ctx, csr):
 
 
 def test_an_object_of_no_arrays_is_refused(ctx):
+    stf.register_data_interface(Pair, flatten=lambda a: np.zeros(2), unflatten=lambda a, parts: a)
+    with pytest.raises(
+        TypeError, match=r"flatten of Pair gives a sequence of arrays, got ndarray; .* tuple: \(array,\)"
+    ):
+        ctx.logical_data(Pair(1, 2))
     stf.register_data_interface(Pair, flatten=lambda a: (), unflatten=lambda a, parts: a)
     with pytest.raises(ValueError, match="flatten of Pair gave no arrays; give at least one"):
         ctx.logical_data(Pair(1, 2))

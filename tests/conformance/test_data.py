@@ -584,6 +584,13 @@ def test_zeros_and_ones_of_any_dtype_are_those_of_numpy():
             assert (ctx.logical_data_ones(3, kind).numpy() == np.ones(3, kind)).all(), kind
 
 
+@pytest.mark.parametrize("kind", ["U", "S", "V"])
+def test_text_of_no_length_has_that_of_numpy(ctx, kind):
+    lX = ctx.logical_data_zeros(3, kind)
+    assert lX.dtype == lX.numpy().dtype == np.zeros(3, kind).dtype
+    assert lX.numpy().tolist() == np.zeros(3, kind).tolist()
+
+
 def test_wrong_places_are_refused_where_they_are_given(ctx):
     lX = ctx.logical_data(np.zeros(3))
     for wrong in (stf.exec_place.device(0), "host", 3.5, np.zeros(3)):

@@ -179,6 +179,30 @@ def test_as_many_strides_as_extents(ctx, cupy, strides):
         ctx.logical_data(Told(cupy.zeros(6), strides=strides))
 
 
+@pytest.mark.parametrize(
+    "interface",
+    [
+        5,
+        {"shape": (3,), "typestr": "<f8"},
+        {"shape": 3, "typestr": "<f8", "data": (0, False)},
+        {"shape": (3,), "typestr": "zz", "data": (4096, False)},
+        {"shape": (3,), "typestr": "<f8", "data": 17},
+    ],
+    ids=str,
+)
+def test_an_array_interface_that_cannot_be_read(ctx, cupy, interface):
+    class Broken:
+        __cuda_array_interface__ = interface
+
+    with pytest.raises(
+        TypeError, match="Broken has a __cuda_array_interface__ that cannot be read .*; it is a dict with"
+    ):
+        ctx.logical_data(Broken())
+    with pytest.raises(ValueError, match=r"Told tells 1 extents and 1 strides, got \(-3,\) .*no extent is negative"):
+        ctx.logical_data(Told(cupy.zeros(6), shape=(-3,), strides=(8,)))
+    assert ctx.logical_data(cupy.zeros(2)).numpy().tolist() == [0, 0]
+
+
 # -- out -------------------------------------------------------------------------------------------------------------
 
 

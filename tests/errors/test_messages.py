@@ -24,6 +24,19 @@ class Capsule:
         raise AssertionError("must not be asked")
 
 
+class Says:
+    """Speaks DLPack, and says what it is told to say."""
+
+    def __init__(self, device, capsule=None):
+        self.device, self.capsule = device, capsule
+
+    def __dlpack_device__(self):
+        return self.device
+
+    def __dlpack__(self, **options):
+        return self.capsule
+
+
 DATA = [
     (
         [1, 2],
@@ -47,6 +60,8 @@ DATA = [
         "OnDevice lies on a CUDA device and this context runs on the CPU; copy it to the host",
     ),
     (Capsule(), stf.PlaceError, "Capsule lies on device 1 of DLPack kind 10 and this context .*; copy it"),
+    (Says(device="cpu"), TypeError, r"Says.__dlpack_device__\(\) returns \(kind, index\) of its device, got 'cpu'"),
+    (Says(device=(1, 0), capsule=5), TypeError, "__dlpack__ returns a capsule, got 5 of int"),
 ]
 
 
@@ -125,6 +140,12 @@ def test_views_of_raw_memory():
         stf.view(X.ctypes.data, 2, float, stream=1)
     with pytest.raises(TypeError, match="a stream has __cuda_stream__, or is an address as int, got str"):
         stf.view(X.ctypes.data, 2, float, data_place=stf.data_place.device(0), stream="1")
+    for wrong in (stf.exec_place.host(), "host", 1):
+        with pytest.raises(TypeError, match="a data place is needed, got .*; use data_place.host"):
+            stf.view(X.ctypes.data, 2, float, data_place=wrong)
+    for shape, strides in (("4", None), (None, None), (2.5, None), (2, (8.5,)), (2, 16)):
+        with pytest.raises(TypeError, match="a shape is an int or a tuple, strides are a tuple, got"):
+            stf.view(X.ctypes.data, shape, float, strides)
     with pytest.raises(ValueError, match=r"extents are not negative, got \(-2,\)"):
         stf.view(X.ctypes.data, -2, float)
     with pytest.raises(ValueError, match=r"2 extents need as many strides, got \(8,\)"):
@@ -266,6 +287,33 @@ def test_times_to_wait(ctx):
             wait(timeout=-1)
         wait(timeout=float("inf"))
         wait(timeout=np.float32(100))
+
+
+@stf.task
+def scale(a, x: stf.ReadWrite):
+    x *= a
+
+
+def test_data_where_a_task_takes_none(ctx):
+    x, s = ctx.logical_data(np.ones(4)), ctx.logical_data(np.ones(()))
+    for expression in (s * 2, s < 2):
+        with pytest.raises(TypeError, match="'a' of task 'scale' has no access mode, got .*; assign it to zero-dim"):
+            scale(expression, x)
+    with pytest.raises(TypeError, match=r"got <read access .*, or use ctx.task\(access, ...\)\(function\)"):
+        ctx.submit_task(lambda x: None, x.read())
+    with pytest.raises(TypeError, match=r"while_loop takes a condition .*, got False; == and != compare objects"):
+        ctx.while_loop(s == 3)
+    with pytest.raises(TypeError, match="assign computes one number, which token .* does not hold"):
+        ctx.token().assign(1)
+    scale(3.0, x)
+    assert x.numpy().tolist() == [3.0] * 4
+
+
+def test_axes_of_a_grid():
+    grid = stf.exec_place.grid([stf.exec_place.host()] * 2)
+    assert grid.get_dim(0) == grid.get_dim(-1) == 2
+    with pytest.raises(IndexError, match=r"axis 1 of exec_place.grid.*, which has 1; its shape is \(2,\)"):
+        grid.get_dim(1)
 
 
 def test_names_that_are_not_there():

@@ -48,6 +48,8 @@ def test_what_is_called_later_can_be_called():
         stf.register_data_interface(3, flatten=len, unflatten=len)
     with pytest.raises(TypeError, match="flatten= is a function, got 3"):
         stf.register_data_interface(stf.Error, flatten=3, unflatten=len)
+    with pytest.raises(TypeError, match="ndarray is an array itself, or a base of one"):
+        stf.register_data_interface(np.ndarray, flatten=len, unflatten=len)
 
 
 def test_the_guides_drawing_is_there():

@@ -220,7 +220,10 @@ class GraphBackend(Port):
         raise CaptureError("work on a stream that is no part of the graph would come after it")
 
     def drain(self, slot):
-        raise CaptureError("its body on a device looks at memory of the host, for which it would have to wait")
+        raise CaptureError(
+            "a body on a device looks at memory of the host, for which a graph cannot wait; use ctx.host_launch, or "
+            "give the task stf.exec_place.host()"
+        )
 
     # -- memory ------------------------------------------------------------------------------------------------
 

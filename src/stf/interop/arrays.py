@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -116,14 +117,20 @@ def describe_dlpack(obj: Any, on_cuda: bool, no_stream: Any = -1) -> Memory:
 
     The stream that is to wait for the content is known when the data has its place; then the object is asked again.
     """
-    kind, index = obj.__dlpack_device__()
+    device = obj.__dlpack_device__()
+    try:
+        kind, number = map(int, device)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"{type(obj).__name__}.__dlpack_device__() returns (kind, index) of its device, got {device!r}"
+        ) from None
     if kind in (dlpack.CPU, dlpack.CUDA_HOST):
         found = dlpack.described(dlpack.export(obj))
         array = view_at(found.address, found.shape, found.strides, found.dtype, found.capsule, not found.readonly)
         return describe_numpy(array, on_cuda)
     if not on_cuda or kind not in (dlpack.CUDA, dlpack.CUDA_MANAGED):
         raise PlaceError(
-            f"{type(obj).__name__} lies on device {index} of DLPack kind {int(kind)} and this context "
+            f"{type(obj).__name__} lies on device {number} of DLPack kind {int(kind)} and this context "
             f"{'has CUDA devices' if on_cuda else 'runs on the CPU'}; copy it to the host first"
         )
     found = dlpack.described(dlpack.export(obj, stream=no_stream))
@@ -203,14 +210,23 @@ def view(
     """
     if isinstance(ptr, (bool, np.ndarray)) or not hasattr(ptr, "__index__"):
         raise TypeError(f"an address is an integer, got {type(ptr).__name__}; pass the pointer as int")
-    on_device = data_place is not None and data_place.kind not in ("host", "managed")
-    if on_device and data_place.kind != "device":
+    from stf.places import DataPlace  # which needs this module
+
+    if data_place is not None and not isinstance(data_place, DataPlace):
+        raise TypeError(f"a data place is needed, got {data_place!r}; use data_place.host() or data_place.device(i)")
+    where = "host" if data_place is None else data_place.kind
+    on_device = where not in ("host", "managed")
+    if on_device and where != "device":
         raise PlaceError(f"raw memory is the host's or one device's, got {data_place!r}; give data_place.device(i)")
     if stream is not None and not on_device:
         raise TypeError(
             "stream= says where a device's memory is being written; give data_place=stf.data_place.device(i)"
         )
-    extents = (int(shape),) if hasattr(shape, "__index__") else tuple(int(n) for n in shape)
+    try:
+        extents = (index(shape),) if hasattr(shape, "__index__") else tuple(map(index, shape))
+        steps = None if strides is None else tuple(map(index, strides))
+    except TypeError:
+        raise TypeError(f"a shape is an int or a tuple, strides are a tuple, got {shape!r} and {strides!r}") from None
     if any(n < 0 for n in extents):
         raise ValueError(f"extents are not negative, got {extents}")
     if int(ptr) == 0 and 0 not in extents:
@@ -218,7 +234,7 @@ def view(
     kind = dtype_of(dtype)
     if kind.hasobject:
         raise TypeError(f"raw memory has plain elements, got dtype {kind}, which holds Python objects")
-    steps = c_strides(extents, kind) if strides is None else tuple(int(step) for step in strides)
+    steps = c_strides(extents, kind) if steps is None else steps
     if len(steps) != len(extents):
         raise ValueError(f"{len(extents)} extents need as many strides, got {steps}")
     if on_device:

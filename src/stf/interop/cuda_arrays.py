@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -255,19 +256,28 @@ def describe_device_array(obj: Any) -> Memory:
     nothing to wait for.
     """
     interface = obj.__cuda_array_interface__
-    if interface.get("mask") is not None:
+    try:
+        is_masked = interface.get("mask") is not None
+        shape, strides = tuple(map(index, interface["shape"])), interface.get("strides")
+        steps = None if strides is None else tuple(map(index, strides))
+        np.dtype(interface["typestr"])
+        (address, readonly), stream = interface["data"], interface.get("stream")
+        address, stream = index(address), None if stream is None else int(stream)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise TypeError(
+            f"{type(obj).__name__} has a __cuda_array_interface__ that cannot be read ({error!r}), got {interface!r}; "
+            "it is a dict with shape, typestr, data as (address, is_readonly), and version"
+        ) from None
+    if is_masked:
         raise TypeError(f"{type(obj).__name__} has a mask, which logical data cannot have; fill it first")
     dtype = dtype_told(obj, interface)
-    shape = tuple(interface["shape"])
-    strides = interface.get("strides")
-    steps = c_strides(shape, dtype) if strides is None else tuple(strides)
-    if len(steps) != len(shape):
+    steps = c_strides(shape, dtype) if steps is None else steps
+    if len(steps) != len(shape) or min(shape, default=0) < 0:
         raise ValueError(
-            f"{type(obj).__name__} tells {len(shape)} extents and {len(steps)} strides; one each is needed"
+            f"{type(obj).__name__} tells {len(shape)} extents and {len(steps)} strides, got {shape} and {steps}; one "
+            "each is needed, and no extent is negative"
         )
-    address, readonly = interface["data"]
-    stream = interface.get("stream")
-    return Memory(address, shape, steps, dtype, bool(readonly), obj, True, None if stream is None else int(stream))
+    return Memory(address, shape, steps, dtype, bool(readonly), obj, True, stream)
 
 
 def dtype_told(obj: Any, interface: Any) -> np.dtype[Any]:

@@ -76,6 +76,8 @@ class Described(NamedTuple):
 
 def name_of(capsule: Any) -> bytes:
     """The name of a capsule."""
+    if type(capsule).__name__ != "PyCapsule":
+        raise TypeError(f"__dlpack__ returns a capsule, got {capsule!r} of {type(capsule).__name__}")
     function = ctypes.pythonapi.PyCapsule_GetName
     function.restype, function.argtypes = ctypes.c_char_p, [ctypes.py_object]
     return bytes(function(capsule))

@@ -46,12 +46,14 @@ def dtype_of(kind: Any) -> np.dtype[Any]:
         It is none, or one of torch that has no counterpart.
     """
     if isinstance(kind, np.dtype):
-        return kind
-    if isinstance(kind, str):
-        return narrow(kind) if kind in NARROW else np.dtype(kind)
-    if type(kind).__module__ == "torch":
-        return dtype_of_torch(kind)
-    return np.dtype(kind)
+        found = kind
+    elif isinstance(kind, str):
+        found = narrow(kind) if kind in NARROW else np.dtype(kind)
+    elif type(kind).__module__ == "torch":
+        found = dtype_of_torch(kind)
+    else:
+        found = np.dtype(kind)
+    return found if found.itemsize else np.empty(0, found).dtype  # text of no length has the one that NumPy gives it
 
 
 def narrow(name: str) -> np.dtype[Any]:
