@@ -4,7 +4,8 @@
 
 After each case's name come the reports about it, if any. ``pinned`` has 64, for what the host writes to memory of a pool;
 ``managed``, memory that the host writes all the same, has none. ``slices`` are copies in three dimensions, ``nodes`` are
-those of graphs, whose executable may have been updated.
+those of graphs: whose executable may have been updated, whose memory may be of a pool, which may be captured into a graph
+that is there, or be a child of another.
 """
 
 from __future__ import annotations
@@ -80,34 +81,53 @@ def copy_blocks(height: int, is_peer: bool) -> None:
     check(address)
 
 
-def graph_of(address: int, value: int, home: np.ndarray | None):
+def graph_of(address: int, value: int, home: np.ndarray | None, way: str):
     """A graph that fills memory, or copies there, and has a kernel that reads it; and what that writes to."""
     stream = cupy.cuda.Stream(non_blocking=True)
     seen = cupy.zeros(N)
     cupy.cuda.Device().synchronize()
-    ok(driver.cuStreamBeginCapture(stream.ptr, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
+    relaxed = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+    if way == "into a graph":
+        ok(driver.cuStreamBeginCaptureToGraph(stream.ptr, ok(driver.cuGraphCreate(0)), None, None, 0, relaxed))
+    else:
+        ok(driver.cuStreamBeginCapture(stream.ptr, relaxed))
     if home is None:
         ok(driver.cuMemsetD8Async(address, value, 8 * N, stream.ptr))
     else:
         ok(driver.cuMemcpyAsync(address, home.ctypes.data, 8 * N, stream.ptr))
     with stream:
         cupy.add(view(address), 0.0, out=seen)
-    return ok(driver.cuStreamEndCapture(stream.ptr)), seen
+    graph = ok(driver.cuStreamEndCapture(stream.ptr))
+    if way == "as a child":
+        child, graph = graph, ok(driver.cuGraphCreate(0))
+        ok(driver.cuGraphAddChildGraphNode(graph, None, 0, child))
+    return graph, seen
 
 
-def nodes(is_copy: bool, is_updated: bool) -> None:
+def memory_of_a_pool() -> int:
+    """Memory as stf has it: of a device's pool, in the order of a stream."""
+    properties = driver.CUmemPoolProps()
+    properties.allocType = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    properties.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    stream = cupy.cuda.Stream(non_blocking=True)
+    address = int(ok(driver.cuMemAllocFromPoolAsync(8 * N, ok(driver.cuMemPoolCreate(properties)), stream.ptr)))
+    stream.synchronize()
+    return address
+
+
+def nodes(is_copy: bool, is_updated: bool, of_a_pool: bool = False, way: str = "") -> None:
     """What a node of a graph writes to fresh memory, before a kernel of the graph reads it.
 
     If it `is_updated`, the executable graph was made for other memory.
     """
     home = EXPECTED.copy() if is_copy else None
-    addresses = [int(ok(driver.cuMemAlloc(8 * N))) for _ in range(2)]
-    graph, seen = graph_of(addresses[0], 0, home)
+    addresses = [memory_of_a_pool() if of_a_pool else int(ok(driver.cuMemAlloc(8 * N))) for _ in range(2)]
+    graph, seen = graph_of(addresses[0], 0, home, way)
     executable = ok(driver.cuGraphInstantiate(graph, 0))
     ok(driver.cuGraphLaunch(executable, 0))
     ok(driver.cuCtxSynchronize())
     if is_updated:
-        graph, seen = graph_of(addresses[1], 0, home)
+        graph, seen = graph_of(addresses[1], 0, home, way)
         ok(driver.cuGraphExecUpdate(executable, graph))
         ok(driver.cuGraphLaunch(executable, 0))
         ok(driver.cuCtxSynchronize())
@@ -127,6 +147,13 @@ CASES = {
     "nodes that copy": lambda: nodes(True, False),
     "nodes that fill, updated": lambda: nodes(False, True),
     "nodes that copy, updated": lambda: nodes(True, True),
+    "nodes that fill, a pool's memory": lambda: nodes(False, False, True),
+    "nodes that copy, a pool's memory": lambda: nodes(True, False, True),
+    "nodes that copy, a pool's memory, updated": lambda: nodes(True, True, True),
+    "nodes that fill, captured into a graph": lambda: nodes(False, False, way="into a graph"),
+    "nodes that copy, captured into a graph": lambda: nodes(True, False, way="into a graph"),
+    "nodes that fill, of a child": lambda: nodes(False, False, way="as a child"),
+    "nodes that copy, of a child": lambda: nodes(True, False, way="as a child"),
 }
 
 if __name__ == "__main__":
