@@ -5,6 +5,8 @@ On the stand-in for CUDA's driver: ``LD_LIBRARY_PATH=FOLDER PYTHONPATH=src:tests
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import pytest
 
@@ -278,3 +280,52 @@ def test_a_thread_stays_on_the_device_that_it_was_on(ctx):
         thread.start()
         thread.join(60)
     assert seen == [0, 0, 1]
+
+
+@pytest.mark.parametrize("how", ["block", "function", "recorded"])
+@pytest.mark.parametrize("devices", [None, "cuda:0,1", "cuda:1"])
+def test_a_body_where_nothing_was_current_leaves_nothing_half_set(ctx, devices, how):
+    """CuPy sets the device in a body, and CUDA's runtime notes it: the context that is current after it must agree."""
+    import threading
+
+    import cupy
+    from cuda.bindings import driver
+
+    errors = []
+
+    @stf.task
+    def on_its_device(x: stf.ReadWrite):
+        with x.device:
+            x += 1
+
+    def work():
+        with stf.context(devices=devices) if devices else contextlib.nullcontext(ctx) as other:
+            lX = other.logical_data(np.zeros(4))
+            for _ in range(2):
+                if how == "block":
+                    with other.task(ONE, lX.rw()) as t:
+                        on_its_device.fn(*t.cupy())
+                elif how == "function":
+                    on_its_device.on(ONE)(lX)
+                else:
+                    with other.task_graph() as graph:
+                        on_its_device.on(ONE)(lX)
+                    graph.launch()
+                assert cupy.cuda.Device().id == 0  # which this process uses
+                with cupy.cuda.Device(1):
+                    mine = cupy.zeros(4)
+                    mine += 39
+                    assert mine.device.id == 1 and int(driver.cuCtxGetDevice()[1]) == 1
+                assert (mine.get() == 39).all()
+            assert (lX.numpy() == 2).all()
+
+    def guarded():
+        try:
+            work()
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=guarded)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive() and not errors, errors

@@ -6,6 +6,8 @@ one is submitted. Where arrays of several places meet, and now and then elsewher
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 from helpers import content, library
 
@@ -119,12 +121,33 @@ def is_in_order(arrays):
 def apply_on_host(arrays, modes, ops, seed):
     """Do it in copies: the host waits for them, and for what it stores."""
     wait_for_streams(arrays)
-    images = [image_of(array, mode) for array, mode in zip(arrays, modes, strict=True)]
-    results = effect(images, modes, ops, seed)
-    for array, result in zip(arrays, results, strict=True):
-        if result is not None:
-            store(array, result)
-    wait_for_streams(arrays)
+    with no_default_streams(arrays):
+        images = [image_of(array, mode) for array, mode in zip(arrays, modes, strict=True)]
+        results = effect(images, modes, ops, seed)
+        for array, result in zip(arrays, results, strict=True):
+            if result is not None:
+                store(array, result)
+        wait_for_streams(arrays)
+
+
+@contextlib.contextmanager
+def no_default_streams(arrays):
+    """On devices whose default stream is current another one is: STF_VALIDATE knows no reason to launch on that."""
+    import cupy
+
+    streams = {}
+    for ordinal in ordinals_of(arrays):
+        with cupy.cuda.Device(ordinal):
+            if cupy.cuda.get_current_stream().ptr == 0:
+                streams[ordinal] = cupy.cuda.Stream(non_blocking=True)
+                streams[ordinal].use()
+    try:
+        yield
+    finally:
+        for ordinal, stream in streams.items():
+            with cupy.cuda.Device(ordinal):
+                stream.synchronize()
+                cupy.cuda.Stream.null.use()
 
 
 def wait_for_streams(arrays):
@@ -132,9 +155,14 @@ def wait_for_streams(arrays):
     import cupy
 
     cupy.cuda.get_current_stream().synchronize()
-    for ordinal in {array.device.id for array in arrays if not isinstance(array, np.ndarray)}:
+    for ordinal in ordinals_of(arrays):
         with cupy.cuda.Device(ordinal):
             cupy.cuda.get_current_stream().synchronize()
+
+
+def ordinals_of(arrays):
+    """The devices of arrays."""
+    return {array.device.id for array in arrays if not isinstance(array, np.ndarray)}
 
 
 def image_of(array, mode):

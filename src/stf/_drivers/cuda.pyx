@@ -158,7 +158,7 @@ cdef class CudaDriver(QueueDriver):
         cdef Stream lane = <Stream>self.streams[stream]
         if lane.device >= 0:
             if (<DeviceStream>lane).body.thread:
-                end_body(&(<DeviceStream>lane).body, (<DeviceStream>lane).foreign)
+                end_body(&(<DeviceStream>lane).body)
             if lane.head is None and not lane.busy and not lane.waiters:
                 if not (late and put_off(<DeviceStream>lane, sequence)):
                     self.mark(<DeviceStream>lane, sequence, (<DeviceStream>lane).handle)

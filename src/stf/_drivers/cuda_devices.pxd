@@ -22,7 +22,7 @@ cdef struct Body:  # what was current in the thread that made the context of a b
     Body* below  # whose body was begun before
 
 cdef cu.CUresult begin_body(Body* body, cu.CUcontext context) noexcept
-cdef int end_body(Body* body, bint foreign) noexcept
+cdef int end_body(Body* body) noexcept
 cdef int check(cu.CUresult code, str call, str place) except -1
 cdef object error_of(cu.CUresult code, str call, str place)
 cdef object told(object watchers, object error, int device)

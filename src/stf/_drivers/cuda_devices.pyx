@@ -198,6 +198,7 @@ cdef class Device:
 
 
 cdef dict opened = {}  # the ordinals of devices that were in use, by their primary contexts, which are the same again
+cdef list in_use = []  # the devices that are open, the first one first; one that several drivers use, several times
 
 
 cdef Device open_device(int ordinal):
@@ -210,6 +211,7 @@ cdef Device open_device(int ordinal):
     opened[<uintptr_t>device.context] = ordinal
     if ordinal == 0:
         first = device.context
+    in_use.append(device)
     memset(&properties, 0, sizeof(properties))
     properties.allocType = cu.CU_MEM_ALLOCATION_TYPE_PINNED
     properties.location.type = cu.CU_MEM_LOCATION_TYPE_DEVICE
@@ -242,7 +244,10 @@ cdef int close_device(Device device) except -1:
         if pool != NULL:
             cu.cuMemPoolDestroy(pool)
     pop(before)
+    in_use.remove(device)
     call(host_nodes, cu.cuDevicePrimaryCtxRelease, device.device)
+    if before == UNCHANGED and not is_in_use(device.device):
+        cu.cuCtxSetCurrent(NULL)
     return 0
 
 
@@ -325,11 +330,11 @@ cdef cu.CUcontext push(cu.CUcontext context) noexcept:
     return before
 
 
-cdef cu.CUcontext first = NULL  # of the device that is every thread's where none is current
+cdef cu.CUcontext first = NULL  # of device 0, from when it is in use
 
 
 cdef int pop(cu.CUcontext before) except -1:
-    """Make current what was before `push`; where nothing was, the first device's context may as well stay."""
+    """Make current what was before `push`; where nothing was, device 0 may as well stay."""
     cdef cu.CUcontext current = NULL
     if before != NULL:
         return restore(before)
@@ -346,6 +351,29 @@ cdef int restore(cu.CUcontext before) except -1:
     return 0
 
 
+cdef cu.CUcontext usual() noexcept:
+    """What becomes current after a body where nothing was: device 0, if this process uses it, as in CUDA's runtime.
+
+    The runtime notes a thread's device when a body sets it, as CuPy does on the way. Without a current context it says
+    that it is still there, but works on device 0. So a thread that has run a body is not left without; where nobody
+    uses device 0, it gets the device that has been open longest.
+    """
+    cdef cu.CUcontext context = NULL
+    cdef cu.CUdevice device = 0
+    if cu.cuDeviceGet(&device, 0) == cu.CUDA_SUCCESS and is_in_use(device):
+        if cu.cuDevicePrimaryCtxRetain(&context, device) == cu.CUDA_SUCCESS:
+            cu.cuDevicePrimaryCtxRelease(device)  # others hold it
+            return context
+    return (<Device>in_use[0]).context if in_use else NULL
+
+
+cdef bint is_in_use(cu.CUdevice device) noexcept:
+    """Whether somebody in this process holds the primary context of a device."""
+    cdef unsigned int flags = 0
+    cdef int active = 0
+    return cu.cuDevicePrimaryCtxGetState(device, &flags, &active) == cu.CUDA_SUCCESS and active != 0
+
+
 cdef Body* innermost = NULL
 
 
@@ -355,22 +383,18 @@ cdef cu.CUresult begin_body(Body* body, cu.CUcontext context) noexcept:
     cdef cu.CUcontext current = NULL
     cu.cuCtxGetCurrent(&current)
     if body.thread != PyThread_get_thread_ident():
-        end_body(body, False)  # another thread's, which this one goes on with
+        end_body(body)  # another thread's, which this one goes on with
         body.context, body.saved, body.thread = context, current, PyThread_get_thread_ident()
         body.below, innermost = innermost, body
     return cu.CUDA_SUCCESS if current == context else cu.cuCtxSetCurrent(context)
 
 
-cdef int end_body(Body* body, bint foreign) noexcept:
-    """Make current in this thread what was. Bodies may overlap: the next of them keeps what was before this one.
-
-    Where nothing was, the first device's context may stay, but nobody else's.
-    """
+cdef int end_body(Body* body) noexcept:
+    """Make current in this thread what was, or what is usual. Of bodies that overlap the next one keeps what was."""
     global innermost
     cdef Body* other = innermost
     cdef Body* heir = NULL
     cdef cu.CUcontext current = NULL
-    cdef bint stays
     if not body.thread:
         return 0
     if other == body:
@@ -391,8 +415,9 @@ cdef int end_body(Body* body, bint foreign) noexcept:
             while other.thread != body.thread:
                 other = other.below
             body.saved = other.context
-        stays = body.saved == NULL and current == body.context and current == first and not foreign
-        if current != body.saved and (heir == NULL or current == body.context) and not stays:
+        if heir == NULL and body.saved == NULL:
+            body.saved = usual()
+        if current != body.saved and (heir == NULL or current == body.context):
             cu.cuCtxSetCurrent(body.saved)
     body.thread = 0
     body.saved = NULL

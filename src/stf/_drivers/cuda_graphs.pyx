@@ -228,7 +228,7 @@ cdef class Capture:
             if self.stream != NULL:
                 call(host_nodes, cu.cuStreamDestroy, self.stream)
                 self.stream = NULL
-            end_body(&self.body, False)
+            end_body(&self.body)
             raise
         self.pointer = <int64_t><uintptr_t>self.stream
         store.captures += 1
@@ -272,14 +272,14 @@ cdef class Capture:
                 call(host_nodes, cu.cuGraphDestroy, graph)
                 raise
         finally:
-            end_body(&self.body, False)
+            end_body(&self.body)
         if nodes == 0:
             call(host_nodes, cu.cuGraphDestroy, graph)
             return None
         return captured_of(self.store, graph, self.context, self.where, nodes)
 
     def __dealloc__(self):
-        end_body(&self.body, False)
+        end_body(&self.body)
 
 
 cdef Captured captured_of(GraphStore store, cu.CUgraph graph, cu.CUcontext context, str where, size_t nodes):

@@ -29,7 +29,7 @@ cdef class DeviceStream(Stream):
         self.keeps = []
 
     def __dealloc__(self):
-        end_body(&self.body, self.foreign)  # of a body that nobody ended
+        end_body(&self.body)  # of a body that nobody ended
 
 
 cdef class HostStream(Stream):

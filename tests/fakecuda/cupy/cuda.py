@@ -38,8 +38,8 @@ class Device:
     """A device, by its ordinal; the current one if none is given. As a with-block: the current one inside."""
 
     def __init__(self, device: Any = None) -> None:
-        self.id = _current_ordinal() if device is None else int(device)
-        self._before: list[ctypes.c_void_p] = []
+        self.id = _thread_device() if device is None else int(device)
+        self._before: list[int] = []
 
     def __int__(self) -> int:
         return self.id
@@ -54,18 +54,17 @@ class Device:
         return f"<CUDA Device {self.id}>"
 
     def __enter__(self) -> Device:
-        before = ctypes.c_void_p()
-        _primary(self.id)  # initializes
-        _check(_driver.cuCtxGetCurrent(ctypes.byref(before)), "cuCtxGetCurrent")
-        self._before.append(before)
-        self.use()
+        self._before.append(_thread_device())
+        if self._before[-1] != self.id:
+            self.use()
         return self
 
     def __exit__(self, *_: object) -> None:
-        _check(_driver.cuCtxSetCurrent(self._before.pop()), "cuCtxSetCurrent")
+        Device(self._before.pop()).use()
 
     def use(self) -> None:
         _check(_driver.cuCtxSetCurrent(_primary(self.id)), "cuCtxSetCurrent")
+        _local.device = self.id
 
     def synchronize(self) -> None:
         with self:
@@ -86,10 +85,18 @@ def _primary(ordinal: int) -> ctypes.c_void_p:
     return context
 
 
+def _thread_device() -> int:
+    """The device that CUDA's runtime says: that of the current context; else what this thread has set last, or 0."""
+    ordinal = ctypes.c_int()
+    return getattr(_local, "device", 0) if _driver.cuCtxGetDevice(ctypes.byref(ordinal)) else ordinal.value
+
+
 def _current_ordinal() -> int:
-    """The current device; 0, and current from now on, where there was none."""
+    """The device that work goes to; 0, and current from now on, where there was none."""
     ordinal = ctypes.c_int()
     if _driver.cuCtxGetDevice(ctypes.byref(ordinal)):
+        if _thread_device() != 0:  # the runtime would work on device 0, and a kernel says:
+            raise CUDARuntimeError(f"CUDA_ERROR_INVALID_CONTEXT: device {_thread_device()} was set, none is current")
         _check(_driver.cuCtxSetCurrent(_primary(0)), "cuCtxSetCurrent")
         return 0
     _primary(ordinal.value)  # which may be kept by somebody else alone, who lets it go
@@ -116,7 +123,7 @@ class runtime:
 
     @staticmethod
     def getDevice() -> int:
-        return _current_ordinal()
+        return _thread_device()
 
     @staticmethod
     def getDeviceCount() -> int:
