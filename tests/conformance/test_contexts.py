@@ -35,7 +35,10 @@ def submits(ctx, x, given, launches):
 @pytest.mark.parametrize("how", ["submit", "numpy", "nothing"])
 def test_what_was_given_while_a_context_ends_is_done(ctx_factory, how):
     """Another thread may be launching what was gathered: finalize waits for that."""
-    for _ in range(30):
+    end = time.monotonic() + 5
+    for k in range(30):
+        if k > 3 and time.monotonic() > end:
+            break  # to open GPUs that others use, too, takes its time
         ctx, X, given = ctx_factory(), np.zeros(4), []
         x = ctx.logical_data(X)
         launches = {"submit": lambda x: ctx.submit(), "numpy": lambda x: x.numpy(), "nothing": lambda x: None}[how]

@@ -10,12 +10,15 @@ It builds cudatrace.cpp, and starts itself again with that library in place of t
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+STALL_S = 40  # a program takes some hundredths of that; where it is then is printed
 FOUND = 9  # exit status of a program in which a wait was found missing
 HOLD_US = 300_000  # for which the first task holds up the others
 NEEDED = 5  # waits of `fork_and_join` that no other wait implies
@@ -27,6 +30,7 @@ def main() -> int:
     parser.add_argument("--devices", default=os.environ.get("STF_TEST_DEVICES", "cuda:0"))
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=0.0, help="stop after so long; 0: when all are done")
     parser.add_argument("--drop", type=int, default=0, help="swallow this wait of each program")
     parser.add_argument("--planted", action="store_true")
     parser.add_argument("--library", type=Path, help="built before; by default it is built here")
@@ -62,8 +66,10 @@ def programs(options) -> int:
 
     trace = Trace()
     machine.make_recording = trace.recording
-    failed = pairs = waits = 0
+    failed = pairs = waits = ran = 0
+    deadline = time.monotonic() + (options.seconds or 1e9)
     for seed in range(options.first, options.first + options.count):
+        faulthandler.dump_traceback_later(STALL_S)
         trace.start()
         trace.drop(options.drop)
         try:
@@ -78,9 +84,12 @@ def programs(options) -> int:
             print(f"program {seed}: {error}")
             failed += 1
             trace.order.blocks.clear()  # what it freed was not read
-    print(
-        f"{options.count} programs on {options.devices}: {pairs:,} pairs, {waits:,} waits of streams; {failed} failed"
-    )
+        ran += 1
+        if time.monotonic() > deadline:
+            break
+    faulthandler.cancel_dump_traceback_later()
+    what = f"{ran:,} of {options.count:,} programs on {options.devices}"
+    print(f"{what}: {pairs:,} pairs, {waits:,} waits of streams; {failed} failed")
     return 1 if failed else 0
 
 
