@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import NoReturn
 
 HERE = Path(__file__).resolve().parent
 STALL_S = 40  # a program takes some hundredths of that; where it is then is printed
@@ -36,12 +37,12 @@ def main() -> int:
     parser.add_argument("--library", type=Path, help="built before; by default it is built here")
     options = parser.parse_args()
     if "CUDATRACE_LIBRARY" not in os.environ:
-        return start_again(options)
+        start_again(options)
     sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "properties")]
     return planted(options) if options.planted else programs(options)
 
 
-def start_again(options) -> int:
+def start_again(options) -> NoReturn:
     """Run this with our library in place of the true one."""
     sys.path.insert(0, str(HERE))
     import build
@@ -55,7 +56,7 @@ def start_again(options) -> int:
         "PYTHONPATH": path,
         "STF_TEST_DEVICES": options.devices,
     }
-    return subprocess.call([sys.executable, *sys.argv], env=environment)
+    os.execve(sys.executable, [sys.executable, *sys.argv], environment)
 
 
 def programs(options) -> int:

@@ -149,10 +149,19 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
         return result; \
     }
 
+// Who only asks is not kept waiting, and asks again and again.
+#define ASKS(name, what, ...) \
+    { \
+        CALLS_THEN_NOTES(name, __VA_ARGS__); \
+        note("before " #name " %llu", (unsigned long long)(what)); \
+        note("after " #name " %llu 0", (unsigned long long)(what)); \
+        return result; \
+    }
+
 CUresult cuEventSynchronize(CUevent event) WAITS(cuEventSynchronize, event, event)
-CUresult cuEventQuery(CUevent event) WAITS(cuEventQuery, event, event)
+CUresult cuEventQuery(CUevent event) ASKS(cuEventQuery, event, event)
 CUresult cuStreamSynchronize(CUstream stream) WAITS(cuStreamSynchronize, number_of(stream), stream)
-CUresult cuStreamQuery(CUstream stream) WAITS(cuStreamQuery, number_of(stream), stream)
+CUresult cuStreamQuery(CUstream stream) ASKS(cuStreamQuery, number_of(stream), stream)
 
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, std::size_t n, CUmemoryPool pool, CUstream stream) {
     CALLS_THEN_NOTES(cuMemAllocFromPoolAsync, address, n, pool, stream);
