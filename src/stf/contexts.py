@@ -35,7 +35,7 @@ from stf.interop.kernels import function_key
 from stf.kernels.chained import KernelTask
 from stf.loans import Lending
 from stf.observing import Observing, observes_times
-from stf.places import DataPlace, ExecPlace, Grid, as_exec_place
+from stf.places import DataPlace, ExecPlace, Grid, as_exec_place, must_be_data_place
 from stf.reducers import UNWRITTEN
 from stf.registry import Registering, Registry
 from stf.waiting import Waiting
@@ -356,10 +356,7 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
 
     def data_place_code(self, place: Any) -> int:
         """The engine's number of a data place."""
-        if isinstance(place, ExecPlace):
-            raise TypeError(f"a data place is needed, got the execution place {place!r}; use its affine_data_place")
-        if not isinstance(place, DataPlace):
-            raise TypeError(f"a data place is needed, got {place!r}; use data_place.host() or data_place.device(i)")
+        must_be_data_place(place)
         if place.kind == "affine":
             return AFFINE_PLACE
         if place.kind == "host":

@@ -12,6 +12,7 @@ from stf.bodies import store_results
 from stf.errors import DriverError, PlaceError, TaskStateError
 from stf.interop import adapters, current
 from stf.places import Grid
+from stf.views import no_address
 
 
 class GridTask:
@@ -215,13 +216,16 @@ class GridTask:
         self._must_be_open("get_arg")
         replica = self.task.replica_of(self._one_at(index))
         if replica is None:
-            raise TypeError(f"access {index} of task {self.task.label()} is a token; it has no address")
+            raise no_address(self.task, index)
         return int(replica.address)
 
     def get_arg_cai(self, index: int) -> Any:
-        """Return access `index` as an object with ``__cuda_array_interface__`` and DLPack; None for a token."""
+        """Return access `index` (tokens counted) as an object with ``__cuda_array_interface__`` and DLPack."""
         self._must_be_open("get_arg_cai")
-        return self._memory(self._one_at(index))
+        memory = self._memory(self._one_at(index))
+        if memory is None:
+            raise no_address(self.task, index)
+        return memory
 
     def args_cai(self) -> tuple[Any, ...]:
         """Return the task's arrays as a tuple of objects with ``__cuda_array_interface__``, tokens skipped."""

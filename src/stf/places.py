@@ -432,6 +432,14 @@ def check_index(index: Any) -> int:
     return int(index)
 
 
+def must_be_data_place(thing: Any) -> None:
+    """Refuse what is no data place."""
+    if isinstance(thing, ExecPlace):
+        raise TypeError(f"a data place is needed, got the execution place {thing!r}; use its affine_data_place")
+    if not isinstance(thing, DataPlace):
+        raise TypeError(f"a data place is needed, got {thing!r}; use data_place.host() or data_place.device(i)")
+
+
 def as_exec_place(thing: Any) -> ExecPlace:
     """Turn what users call a place into one: an int, ``"host"``, and devices of torch, CuPy and cuda.core."""
     if isinstance(thing, ExecPlace):

@@ -26,7 +26,17 @@ from stf.options import name_of, refuse_name, warn_bare
 if not cython.compiled:
     from stf.bodies import end_recorded, give_back, submit_body
     from stf.interop.current import borrow
-    from stf.views import address_of, fresh_views, memory_of, position_of, stream_of, values_of, view_of, without_tokens
+    from stf.views import (
+        address_of,
+        fresh_views,
+        memory_of,
+        no_address,
+        position_of,
+        stream_of,
+        values_of,
+        view_of,
+        without_tokens,
+    )
 
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
     NEW, OPEN, ENDED = 0, 1, 2
@@ -508,9 +518,12 @@ class Task(TaskCore):
         return address_of(self, self.check_index(index))
 
     def get_arg_cai(self, index):
-        """Return access `index` as an object with ``__cuda_array_interface__`` and DLPack; None for a token."""
+        """Return access `index` (tokens counted) as an object with ``__cuda_array_interface__`` and DLPack."""
         self.must_be_open("get_arg_cai")
-        return memory_of(self, position_of(self, self.check_index(index)))
+        memory = memory_of(self, position_of(self, self.check_index(index)))
+        if memory is None:
+            raise no_address(self, index)
+        return memory
 
     def args_cai(self):
         """Return the task's arrays as a tuple of objects with ``__cuda_array_interface__``, tokens skipped."""

@@ -15,6 +15,7 @@ cdef int reach_all(TaskCore task) except -1
 cdef int must_reach(TaskCore task, Replica replica) except -1
 cdef int position_of(TaskCore task, int index) except -1
 cdef object address_of(TaskCore task, int index)
+cpdef object no_address(TaskCore task, int index)
 cdef object memory_of(TaskCore task, int position, bint on_stream=*)
 cpdef list values_of(TaskCore task, object lib)
 cpdef list views_of(TaskCore task, object lib)

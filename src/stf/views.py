@@ -133,10 +133,15 @@ def address_of(task: TaskCore, index):
     """The address of what an access was given."""
     replica: Replica = task.replica_at(position_of(task, index))
     if replica is None:
-        raise TypeError(f"access {index} of task {task.label()} is a token; it has no address")
+        raise no_address(task, index)
     if task.remote:
         must_reach(task, replica)
     return replica.address
+
+
+def no_address(task: TaskCore, index):
+    """The error for whoever asks for a token's memory."""
+    return TypeError(f"access {index} of task {task.label()} is a token; it has no address")
 
 
 def memory_of(task: TaskCore, position, on_stream=True):

@@ -222,6 +222,10 @@ def test_index_and_address_errors(ctx):
             t.get_arg(-3)
         with pytest.raises(TypeError, match="access 1 of task 't' is a token; it has no address"):
             t.get_arg(1)
+        with pytest.raises(
+            TypeError if is_cuda(ctx) else stf.PlaceError, match="is a token; it has no address|runs at"
+        ):
+            t.get_arg_cai(1)
         for use in (t.stream_ptr, t.args_cai, lambda: t.get_arg_cai(0), t.stream.__cuda_stream__):
             if is_cuda(ctx):
                 assert use()

@@ -9,7 +9,7 @@ export PYTHONPATH="src:$PYTHONPATH"
 export STF_TEST_DEVICES="${STF_TEST_DEVICES:-cuda:0}"
 run() {
     log="$OUT/test_$(echo "${1#tests/}" | tr / - | sed 's/\.py$//').log"
-    timeout 300 "${GPU_PYTHON:-python3}" -X faulthandler -m pytest -q -p no:cacheprovider "$@" >"$log" 2>&1
+    timeout -s INT -k 20 300 "${GPU_PYTHON:-python3}" -X faulthandler -m pytest -q -p no:cacheprovider "$@" >"$log" 2>&1
     local status=$?
     echo "$1 $([ $status -eq 0 ] && echo ok || echo "FAILED ($status)") $(tail -n 1 "$log")"
     [ $status -eq 0 ] || [ $status -eq 5 ]

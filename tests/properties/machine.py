@@ -78,8 +78,11 @@ class Machine(Model):
             self.step_register()
 
     def turn(self):
+        before = outside() if ON_CUDA and not self.open else None
         self.step()
         self.ctx.check_state()
+        if before is not None and not self.open:
+            assert outside() == before, f"{before} was current, and is {outside()}"
 
     def close(self):
         while self.open:
@@ -180,6 +183,14 @@ class Machine(Model):
         self.tell("    (failed, again)")
         self.ctx.check_state()
         return self.attempt(action, items)
+
+
+def outside():
+    """The device that CuPy says is current in this thread, and its current streams."""
+    import cupy
+
+    count = cupy.cuda.runtime.getDeviceCount()
+    return cupy.cuda.runtime.getDevice(), *(cupy.cuda.get_current_stream(i).ptr for i in range(count))
 
 
 def open_context(devices, driver, **options):

@@ -210,10 +210,10 @@ def view(
     """
     if isinstance(ptr, (bool, np.ndarray)) or not hasattr(ptr, "__index__"):
         raise TypeError(f"an address is an integer, got {type(ptr).__name__}; pass the pointer as int")
-    from stf.places import DataPlace  # which needs this module
+    from stf.places import must_be_data_place  # which needs this module
 
-    if data_place is not None and not isinstance(data_place, DataPlace):
-        raise TypeError(f"a data place is needed, got {data_place!r}; use data_place.host() or data_place.device(i)")
+    if data_place is not None:
+        must_be_data_place(data_place)
     where = "host" if data_place is None else data_place.kind
     on_device = where not in ("host", "managed")
     if on_device and where != "device":
