@@ -81,7 +81,7 @@ def begin_ending(engine: Engine):
     end = time.monotonic() + PATIENCE_S
     while True:
         other = engine.ending
-        is_gone = time.monotonic() > end or other not in [alive.ident for alive in threading.enumerate()]
+        is_gone = other != 0 and (time.monotonic() > end or other not in [t.ident for t in threading.enumerate()])
         engine.gate.enter()
         is_mine: cython.bint = engine.ending in (0, thread) or (is_gone and engine.ending == other)
         if is_mine:
