@@ -30,6 +30,7 @@ class GridTask:
     """
 
     def __init__(self, context: Any, grid: Grid, accesses: list[Any], name: str | None) -> None:
+        self.borrowed: list[current.Borrowed] = []
         self.groups: list[tuple[int, int, Any]] = []  # where the arrays of each access begin, how many, their whole
         parts: list[Any] = []
         for access in accesses:
@@ -52,7 +53,6 @@ class GridTask:
         self.task.apart = True
         self.members: list[Any] = []
         self.pointers: list[int | None] = []
-        self.borrowed: list[current.Borrowed] = []
 
     def start(self) -> GridTask:
         """Claim the data and open a lane per place; return the task."""
@@ -84,9 +84,15 @@ class GridTask:
             raise TaskStateError(f"end on task {self.task.label()}, which is not open")
         self._close(None)
 
-    def _close(self, error: BaseException | None) -> None:
+    def __del__(self) -> None:
+        self._give_back()  # it was dropped while it was open; the engine fails it
+
+    def _give_back(self) -> None:
         while self.borrowed:
             self.borrowed.pop().give_back()
+
+    def _close(self, error: BaseException | None) -> None:
+        self._give_back()
         members, self.members = self.members, []
         pointers, self.pointers = self.pointers, []
         for member, pointer in zip(reversed(members), reversed(pointers), strict=True):

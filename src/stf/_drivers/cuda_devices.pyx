@@ -1,7 +1,6 @@
 """CUDA devices: what there is, their contexts and memory pools, and errors as exceptions."""
 
-from cpython.pythread cimport PyThread_get_thread_ident
-from libc.stdint cimport uintptr_t
+from libc.stdint cimport uint64_t, uintptr_t
 from libc.string cimport memset
 
 from cuda.bindings cimport cydriver as cu
@@ -9,6 +8,12 @@ from cuda.bindings cimport cydriver as cu
 from stf._drivers.cuda_gil cimport call, host_nodes
 
 from stf.errors import CaptureError, DriverError
+
+cdef extern from "Python.h":
+    ctypedef struct PyThreadState:
+        pass
+    PyThreadState* PyThreadState_Get() noexcept
+    uint64_t PyThreadState_GetID(PyThreadState* state) noexcept
 
 # what only a new process can do something about (cuda.h, "This leaves the process in an inconsistent state")
 STICKY = {
@@ -358,13 +363,18 @@ cdef cu.CUcontext usual() noexcept:
     that it is still there, but works on device 0. So a thread that has run a body is not left without; where nobody
     uses device 0, it gets the device that has been open longest.
     """
+    cdef cu.CUcontext context = primary_of(0)
+    return context if context != NULL or not in_use else (<Device>in_use[0]).context
+
+
+cdef cu.CUcontext primary_of(int ordinal) noexcept:
+    """The primary context of a device that somebody in this process uses; else NULL."""
     cdef cu.CUcontext context = NULL
     cdef cu.CUdevice device = 0
-    if cu.cuDeviceGet(&device, 0) == cu.CUDA_SUCCESS and is_in_use(device):
+    if cu.cuDeviceGet(&device, ordinal) == cu.CUDA_SUCCESS and is_in_use(device):
         if cu.cuDevicePrimaryCtxRetain(&context, device) == cu.CUDA_SUCCESS:
             cu.cuDevicePrimaryCtxRelease(device)  # others hold it
-            return context
-    return (<Device>in_use[0]).context if in_use else NULL
+    return context
 
 
 cdef bint is_in_use(cu.CUdevice device) noexcept:
@@ -377,14 +387,19 @@ cdef bint is_in_use(cu.CUdevice device) noexcept:
 cdef Body* innermost = NULL
 
 
+cdef inline unsigned long this_thread() noexcept:
+    """A number that no other thread gets: those of the operating system are given out again."""
+    return <unsigned long>PyThreadState_GetID(PyThreadState_Get())
+
+
 cdef cu.CUresult begin_body(Body* body, cu.CUcontext context) noexcept:
     """Make a context current for a body on this thread, until `end_body`."""
     global innermost
     cdef cu.CUcontext current = NULL
     cu.cuCtxGetCurrent(&current)
-    if body.thread != PyThread_get_thread_ident():
+    if body.thread != this_thread():
         end_body(body)  # another thread's, which this one goes on with
-        body.context, body.saved, body.thread = context, current, PyThread_get_thread_ident()
+        body.context, body.saved, body.thread = context, current, this_thread()
         body.below, innermost = innermost, body
     return cu.CUDA_SUCCESS if current == context else cu.cuCtxSetCurrent(context)
 
@@ -408,7 +423,7 @@ cdef int end_body(Body* body) noexcept:
         other = other.below
     if heir != NULL:
         heir.saved = body.saved
-    if body.thread == PyThread_get_thread_ident():
+    if body.thread == this_thread():
         cu.cuCtxGetCurrent(&current)
         if heir != NULL and current == body.context:  # for the last one that is left
             other = innermost
@@ -423,3 +438,32 @@ cdef int end_body(Body* body) noexcept:
     body.saved = NULL
     body.below = NULL
     return 0
+
+
+cdef class DeviceBlock:
+    """A with-block in which a device is the current one in this thread, as in a body; after it is what was.
+
+    CuPy's and torch's blocks for devices end on the primary context of the device that was.
+    """
+
+    cdef int ordinal
+    cdef Body body
+
+    def __init__(self, ordinal):
+        self.ordinal = ordinal
+
+    def __enter__(self):
+        cdef cu.CUcontext context = NULL
+        if current_ordinal() == self.ordinal:
+            cu.cuCtxGetCurrent(&context)  # perhaps not the primary one
+        else:
+            context = primary_of(self.ordinal)
+        if context != NULL:
+            check(begin_body(&self.body, context), "cuCtxSetCurrent", f"cuda:{self.ordinal}")
+        return self
+
+    def __exit__(self, *exception):
+        end_body(&self.body)
+
+    def __dealloc__(self):
+        end_body(&self.body)

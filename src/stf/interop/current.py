@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import logging
 import sys
@@ -142,6 +141,10 @@ class Borrowed:
         """
         before, stream = self.cupy_before, self.cupy
         if before is stream[NULL] or stream[CURRENT](self.ordinal) is not before:
+            return False
+        stream[ENTER]()
+        stream[EXIT]()  # to what the with-block that is open made current, whatever ``use()`` did since
+        if stream[CURRENT](self.ordinal) is not before:
             return False
         self.cupy_before = stream[NULL]
         return True
@@ -321,12 +324,9 @@ latest: Borrowed = None  # whose stream was made current last
 
 def on_device(ordinal):
     """A with-block in which a device is the current one."""
-    if "cupy" in modules:
-        cupy = importlib.import_module("cupy")  # another thread may be in the middle of it
-        if cupy.cuda.runtime.getDevice() == ordinal:
-            return contextlib.nullcontext()  # perhaps by a context that is not the primary one
-        return cupy.cuda.Device(ordinal)
-    return modules["torch"].cuda.device(ordinal) if torch_calls or has_cuda() else contextlib.nullcontext()
+    from stf.drivers import devices_module
+
+    return devices_module().DeviceBlock(ordinal)
 
 
 def borrow(pointer, ordinal):
@@ -386,8 +386,7 @@ def known_cupy_stream(pointer, ordinal):
 def cupy_stream(cupy, pointer, ordinal):
     """What is kept of a CUDA stream in CuPy, which has no `from_external` before CuPy 14."""
     if hasattr(cupy.cuda.Stream, "from_external"):
-        with cupy.cuda.Device(ordinal):
-            stream = cupy.cuda.Stream.from_external(StreamPointer(pointer))
+        stream = cupy.cuda.Stream.from_external(StreamPointer(pointer))
     else:
         stream = cupy.cuda.ExternalStream(pointer, ordinal)
     return stream.__enter__, cupy.cuda.get_current_stream, stream, stream.__exit__, cupy.cuda.Stream.null
