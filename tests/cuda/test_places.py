@@ -139,6 +139,28 @@ def test_a_context_of_the_drivers(ctx, kernels):
         stf.exec_place.from_context(0)
 
 
+def test_views_of_cupy_leave_a_body_in_the_users_context(ctx):
+    pytest.importorskip("cupy")
+    own = ok(driver.cuCtxCreate(None, 0, 0))
+    ok(driver.cuCtxPopCurrent())
+    before = current()
+    try:
+        with stf.context(devices="cuda:0") as inner:
+            lX = inner.logical_data_zeros(N)
+            for _ in range(2):
+                with inner.task(stf.exec_place.from_context(own), lX.rw()) as t:
+                    t.cupy()  # the first one of a stream makes CuPy's object
+                    assert int(ok(driver.cuStreamGetCtx(t.stream_ptr()))) == int(own) == current()
+            ok(driver.cuCtxSetCurrent(own))
+            with inner.task("host", lX.rw(stf.data_place.device(0))) as t:
+                t.cupy()
+                assert current() == int(own)
+            assert current() == int(own)
+    finally:
+        ok(driver.cuCtxSetCurrent(before or None))
+        ok(driver.cuCtxDestroy(own))
+
+
 def test_the_primary_context_of_cuda_core(ctx, gpu, kernels):
     place = stf.exec_place.from_context(gpu.context)
     lX = ctx.logical_data_zeros(N)
