@@ -9,6 +9,7 @@ import contextlib
 
 import numpy as np
 import pytest
+from helpers import together
 
 import stf
 
@@ -286,12 +287,8 @@ def test_a_thread_stays_on_the_device_that_it_was_on(ctx):
 @pytest.mark.parametrize("devices", [None, "cuda:0,1", "cuda:1"])
 def test_a_body_where_nothing_was_current_leaves_nothing_half_set(ctx, devices, how):
     """CuPy sets the device in a body, and CUDA's runtime notes it: the context that is current after it must agree."""
-    import threading
-
     import cupy
     from cuda.bindings import driver
-
-    errors = []
 
     @stf.task
     def on_its_device(x: stf.ReadWrite):
@@ -319,13 +316,4 @@ def test_a_body_where_nothing_was_current_leaves_nothing_half_set(ctx, devices, 
                 assert (mine.get() == 39).all()
             assert (lX.numpy() == 2).all()
 
-    def guarded():
-        try:
-            work()
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=guarded)
-    thread.start()
-    thread.join(60)
-    assert not thread.is_alive() and not errors, errors
+    together(work)
