@@ -643,35 +643,3 @@ def test_streams_after_bodies_that_end_badly_elsewhere(program):
             lX.accept(), lY.accept()
 
     program(body)
-
-
-def test_what_is_current_after_a_body_where_nobody_uses_device_0(program):
-    """The first device of the context; what CUDA's runtime has noted of a device that was set agrees with it."""
-
-    def body():
-        assert current() == 0
-        lone = int(ok(driver.cuDevicePrimaryCtxRetain(1)))
-        ok(driver.cuDevicePrimaryCtxRelease(1))
-        with stf.context(devices="cuda:1") as ctx:
-            lX = ctx.logical_data(np.zeros(4))
-            with ctx.task(lX.rw()) as t:
-                t.stream_ptr()  # for what uses no runtime
-            assert current() == lone and ok(driver.cuDevicePrimaryCtxGetState(0))[1] == 0
-        assert current() == 0  # and not a context that is gone
-        with stf.context(devices="cuda:1,2") as ctx:
-            lX = ctx.logical_data(np.zeros(4))
-            for ordinal in (2, 1):
-                with ctx.task(stf.exec_place.device(ordinal), lX.rw()) as t:
-                    (x,) = t.cupy()
-                    with x.device:
-                        x += 1
-                assert cupy.cuda.Device().id == 1 and current() == lone
-            with ctx.task(lX.rw()) as t:
-                assert t.place == stf.exec_place.device(1)
-            with cupy.cuda.Device(2):
-                mine = cupy.zeros(4)
-                mine += 1
-            assert mine.device.id == 2 and mine.get().tolist() == [1.0] * 4 and lX.numpy().tolist() == [2.0] * 4
-        assert ok(driver.cuDevicePrimaryCtxGetState(0))[1] == 0
-
-    program(body, FAKECUDA_DEVICES="3")
