@@ -1,8 +1,9 @@
 // A libcuda.so.1 that passes everything on to the true one and notes the calls that order work or touch memory.
 //
-// Every function of cuda.h is here: those that are noted as C++, all others as jumps. A note is a line of text;
-// the notes of all threads are in the order of the calls, since one lock is held over each call that enqueues.
-// Calls that wait, or ask, are noted when they have come back with success.
+// Every function of cuda.h is here: those that are noted as C++, all others as jumps. A note is a line of text. The notes
+// of all threads are in the order in which the calls began; those that make something, or ask, are noted when they have
+// come back with success, those that wait at both ends. No lock is held over a call: one that waits for the device
+// (a copy of pageable memory, say) may wait for a function of the host that makes calls, too.
 //
 //   CUDATRACE_LIBRARY=path   the true library (/usr/lib/x86_64-linux-gnu/libcuda.so.1, or a stand-in)
 //
@@ -40,11 +41,11 @@ void *true_library() {
 }
 
 struct Log {
-    std::recursive_mutex mutex;
+    std::mutex mutex;
     std::string text;
     bool is_on = false;
     long drop = 0;      // the how manieth cuStreamWaitEvent from now on is swallowed
-    long waits = 0, dropped = 0;
+    long waits = 0;
 };
 
 Log &log() {
@@ -52,17 +53,17 @@ Log &log() {
     return it;
 }
 
-using Lock = std::unique_lock<std::recursive_mutex>;
+using Lock = std::lock_guard<std::mutex>;
 
 __attribute__((format(printf, 1, 2))) void note(const char *format, ...) {
-    if (!log().is_on) return;
     char line[512];
     int n = snprintf(line, sizeof line, "%lu ", (unsigned long)pthread_self());
     va_list arguments;
     va_start(arguments, format);
     n += vsnprintf(line + n, sizeof line - n, format, arguments);
     va_end(arguments);
-    log().text.append(line, n).push_back('\n');
+    Lock lock(log().mutex);
+    if (log().is_on) log().text.append(line, n).push_back('\n');
 }
 
 template <class F>
@@ -84,7 +85,7 @@ unsigned long long number_of(CUstream stream) {
 CUdeviceptr as_address(const void *host) { return reinterpret_cast<CUdeviceptr>(host); }
 
 void note_copy(CUstream stream, CUdeviceptr to, CUdeviceptr from, std::size_t n) {
-    if (log().is_on) note("copy %llu %llu %llu %zu", number_of(stream), to, from, n);
+    note("copy %llu %llu %llu %zu", number_of(stream), to, from, n);
 }
 
 }  // namespace
@@ -93,7 +94,6 @@ void note_copy(CUstream stream, CUdeviceptr to, CUdeviceptr from, std::size_t n)
 extern "C" {
 
 #define CALLS_THEN_NOTES(name, ...) \
-    Lock lock(log().mutex); \
     CUresult result = TRUE(name)(__VA_ARGS__); \
     if (result != CUDA_SUCCESS) return result
 
@@ -110,41 +110,35 @@ CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned flags, int priori
 }
 
 CUresult cuStreamDestroy(CUstream stream) {
-    Lock lock(log().mutex);
     note("destroy %llu", number_of(stream));
     return TRUE(cuStreamDestroy)(stream);
 }
 
 CUresult cuEventRecord(CUevent event, CUstream stream) {
-    CALLS_THEN_NOTES(cuEventRecord, event, stream);
     note("record %llu %llu", number_of(stream), (unsigned long long)event);
-    return result;
+    return TRUE(cuEventRecord)(event, stream);
 }
 
 CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned flags) {
-    CALLS_THEN_NOTES(cuEventRecordWithFlags, event, stream, flags);
     note("record %llu %llu", number_of(stream), (unsigned long long)event);
-    return result;
+    return TRUE(cuEventRecordWithFlags)(event, stream, flags);
 }
 
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
-    Lock lock(log().mutex);
-    if (++log().waits == log().drop) {
-        ++log().dropped;
-        return CUDA_SUCCESS;
+    {
+        Lock lock(log().mutex);
+        if (++log().waits == log().drop) return CUDA_SUCCESS;
     }
-    CUresult result = TRUE(cuStreamWaitEvent)(stream, event, flags);
-    if (result == CUDA_SUCCESS) note("wait %llu %llu", number_of(stream), (unsigned long long)event);
-    return result;
+    note("wait %llu %llu", number_of(stream), (unsigned long long)event);
+    return TRUE(cuStreamWaitEvent)(stream, event, flags);
 }
 
 // What a wait that came back has seen is what was recorded when it began: an event may be recorded again meanwhile.
 #define WAITS(name, what, ...) \
     { \
         unsigned long long seen = (unsigned long long)(what); \
-        { Lock lock(log().mutex); note("before " #name " %llu", seen); } \
+        note("before " #name " %llu", seen); \
         CUresult result = TRUE(name)(__VA_ARGS__); \
-        Lock lock(log().mutex); \
         note("after " #name " %llu %d", seen, int(result)); \
         return result; \
     }
@@ -170,14 +164,12 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, std::size_t n, CUmemoryPo
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
-    Lock lock(log().mutex);
     note("free %llu %llu", number_of(stream), address);
     return TRUE(cuMemFreeAsync)(address, stream);
 }
 
 #define COPIES(name, to, from, n, stream, ...) \
     { \
-        Lock lock(log().mutex); \
         note_copy(stream, to, from, n); \
         return TRUE(name)(__VA_ARGS__); \
     }
@@ -193,19 +185,16 @@ CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext c, CUdeviceptr from, CUcont
     COPIES(cuMemcpyPeerAsync, to, from, n, s, to, c, from, d, n, s)
 
 CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *c, CUstream stream) {
-    Lock lock(log().mutex);
     bool to_host = c->dstMemoryType == CU_MEMORYTYPE_HOST, from_host = c->srcMemoryType == CU_MEMORYTYPE_HOST;
     CUdeviceptr to = to_host ? as_address(c->dstHost) : c->dstDevice, from = from_host ? as_address(c->srcHost) : c->srcDevice;
-    if (log().is_on)
-        note("block %llu %llu %zu %zu %llu %zu %zu %zu %zu %zu", number_of(stream), to, c->dstPitch, c->dstHeight, from,
-             c->srcPitch, c->srcHeight, c->WidthInBytes, c->Height, c->Depth);
+    note("block %llu %llu %zu %zu %llu %zu %zu %zu %zu %zu", number_of(stream), to, c->dstPitch, c->dstHeight, from,
+         c->srcPitch, c->srcHeight, c->WidthInBytes, c->Height, c->Depth);
     return TRUE(cuMemcpy3DPeerAsync)(c, stream);
 }
 
 #define SETS(name, to, pitch, width, height, stream, ...) \
     { \
-        Lock lock(log().mutex); \
-        if (log().is_on) note("set %llu %llu %zu %zu %zu", number_of(stream), to, std::size_t(pitch), std::size_t(width), std::size_t(height)); \
+        note("set %llu %llu %zu %zu %zu", number_of(stream), to, std::size_t(pitch), std::size_t(width), std::size_t(height)); \
         return TRUE(name)(__VA_ARGS__); \
     }
 
@@ -222,13 +211,11 @@ CUresult cuMemsetD2D32Async(CUdeviceptr to, std::size_t p, unsigned v, std::size
 
 CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                         unsigned shared, CUstream stream, void **parameters, void **extra) {
-    Lock lock(log().mutex);
     note("launch %llu", number_of(stream));
     return TRUE(cuLaunchKernel)(f, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra);
 }
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **parameters, void **extra) {
-    Lock lock(log().mutex);
     note("launch %llu", number_of(config->hStream));
     return TRUE(cuLaunchKernelEx)(config, f, parameters, extra);
 }
@@ -296,7 +283,6 @@ const char *cudatrace_stop() {
 
 // A note of the caller's own among those of the calls.
 void cudatrace_mark(const char *what) {
-    Lock lock(log().mutex);
     note("mark %s", what);
 }
 
