@@ -275,30 +275,22 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
             raise PlaceError(f"{place!r} is of CUDA device {place.index}, and this context is on {self._spec}")
         device = self._spec.numbers.index(place.index)
         key = function_key(("context", place.context_id))
-        return int(
-            self.engine.patiently(
-                lambda engine: add_place(
-                    engine,
-                    self._more_places,
-                    place,
-                    repr(place),
-                    place.index,
-                    device,
-                    affine=device + 1,
-                    origin=place.origin,
-                    function_key=key,
-                )
-            )
-        )
+        options = {"affine": device + 1, "origin": place.origin, "function_key": key}
+        return self._add_place(place, repr(place), place.index, device, **options)
 
     def _managed_code(self) -> int:
         """The engine's number of memory that host and devices share; on a CPU that is the host's."""
         if not self.on_cuda:
             return 0
         place = DataPlace("managed")
-        if place in self._more_places:
-            return self._more_places[place]
-        return int(self.engine.patiently(lambda engine: add_place(engine, self._more_places, place, "managed", -1, -2)))
+        known = self._more_places.get(place)
+        return known if known is not None else self._add_place(place, "managed", -1, -2)
+
+    def _add_place(self, place: Any, *about: Any, **options: Any) -> int:
+        """Let the engine know one more place: at any time, since what is recorded needs not know it."""
+        return int(
+            turns.inside(self.engine, lambda engine: add_place(engine, self._more_places, place, *about, **options))
+        )
 
     def cuda_context_at(self, code: int) -> int:
         """The address of the user's CUDA context at an execution place; 0 where it is the device's own."""

@@ -397,3 +397,28 @@ def test_tasks_on_a_stream_of_the_callers_are_in_its_order(ctx, cupy):
                 (x,) = t.cupy()
                 x += 1
     assert lX.numpy().tolist() == [18.0] * N
+
+
+def test_a_stream_of_the_callers_may_be_used_first_in_a_recording(ctx, cupy):
+    def bump(place, amount):
+        with ctx.task(place, lX.rw()) as t:
+            (x,) = t.cupy()
+            x += amount
+
+    ordinal = ctx.devices[0].index
+    with cupy.cuda.Device(ordinal):
+        first, second, third = (stf.exec_place.cuda_stream(cupy.cuda.Stream(non_blocking=True)) for _ in range(3))
+        lX = ctx.logical_data(np.zeros(N))
+        with ctx.task_graph() as g:
+            bump(ctx.devices[0], 1)
+            bump(first, 10)
+            bump(ctx.devices[-1], 100)
+        for _ in range(3):
+            g.launch()
+        with ctx.graph_scope():
+            bump(ctx.devices[0], 1)
+            bump(second, 10)
+        with ctx.repeat(2):
+            bump(third, 1000)
+        bump(first, 1)
+    assert lX.numpy().tolist() == [2345.0] * N

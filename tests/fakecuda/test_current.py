@@ -100,7 +100,7 @@ def test_what_is_current_after_a_body_where_nobody_uses_device_0(program):
             with ctx.task(lX.rw()) as t:
                 t.stream_ptr()  # for what uses no runtime
             assert current() == lone and ok(driver.cuDevicePrimaryCtxGetState(0))[1] == 0
-        assert current() == 0  # and not a context that is gone
+        assert current() == lone and ok(driver.cuDevicePrimaryCtxGetState(1))[1] == 1  # and not a context that is gone
         with stf.context(devices="cuda:1,2") as ctx:
             lX = ctx.logical_data(np.zeros(4))
             for ordinal in (2, 1):

@@ -362,6 +362,32 @@ def test_a_device_that_cannot_be_opened_costs_nothing(run, call):
     run(body, FAKECUDA_FAIL=call)
 
 
+def test_a_primary_context_is_made_once(run):
+    """As in CUDA's runtime it stays to the end of the process, and what others made in it stays with it."""
+
+    def body():
+        from cuda.bindings import driver
+
+        def is_active(ordinal):
+            return bool(driver.cuDevicePrimaryCtxGetState(ordinal)[2])
+
+        def use():
+            X = np.zeros(4)
+            with stf.context(devices="cuda:1") as ctx:
+                ctx.fill(ctx.logical_data(X), 5.0)
+                with ctx.task() as t:
+                    t.stream_ptr()  # now the context of the device is current
+                    event = driver.cuEventCreate(0)[1]
+            assert X.tolist() == [5.0] * 4
+            return event
+
+        events = use(), use()
+        assert is_active(1) and not is_active(0)
+        assert [int(driver.cuEventQuery(event)[0]) for event in events] == [0, 0]
+
+    run(body, FAKECUDA_DEVICES="2")
+
+
 def test_validation_watches_what_is_on_devices(run):
     def tools():
         from graph_tools import axpy

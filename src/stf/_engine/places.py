@@ -27,7 +27,7 @@ def add_place(engine: Any, known: dict[Any, int], key: Any, name: str, number: i
     """
     if key in known:
         return known[key]
-    place = int(engine.port.add_place(device, options.get("origin")))
+    place = int(engine.root.add_place(device, options.get("origin")))
     engine.place_names.append(name)
     engine.place_numbers.append(number)
     engine.affine.append(options.get("affine", NO_PLACE))

@@ -184,6 +184,15 @@ def check_elsewhere(engine: Engine, task: TaskCore):
     return 0
 
 
+def inside(engine: Engine, action):
+    """Return ``action(engine)``, done beside what other threads do, and beside a recording: it moves no memory."""
+    engine.enter()
+    try:
+        return action(engine)
+    finally:
+        engine.gate.leave()
+
+
 def check_outside(engine: Engine, action):
     """What waits or moves memory cannot be done inside of a recording; what is launched once is launched here."""
     if engine.epoch is not None:
