@@ -214,11 +214,15 @@ def submission_rows(raw: dict[str, float]) -> list[dict[str, Any]]:
         add(rows, "wait_scalar", wait, beside=by_hand.submission, budget_us=1.0, added=True)
     shared = stf.Resources()
 
-    def contexts(n: int) -> None:
-        for _ in range(n):
-            stf.context(devices="cuda:0", resources=shared).finalize()
+    def contexts(resources: stf.Resources | None) -> Callable[[int], None]:
+        def run(n: int) -> None:
+            for _ in range(n):
+                stf.context(devices="cuda:0", resources=resources).finalize()
 
-    add(rows, "context_with_resources", cost_of(contexts, lambda: None, 2000), budget_us=15)
+        return run
+
+    add(rows, "context_with_resources", cost_of(contexts(shared), lambda: None, 2000), budget_us=15)
+    add(rows, "context", cost_of(contexts(None), lambda: None, 50, 10))
     shared.close()
     return rows
 
