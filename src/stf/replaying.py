@@ -472,16 +472,9 @@ class ReplayFunction(ReplayCore):
                 refuse_reachable(result)
                 if context.engine.scope.torn:
                     raise TornError(context.engine.scope.torn)
-        except OutsideError:
-            raise
-        except TaskStateError as error:
-            error.add_note(
-                f"'{self._name}' is recorded for replay: it cannot wait for data, or branch on them, on the host; use "
-                "ctx.if_ or ctx.while_loop, or leave that out of the function"
-            )
-            raise
         except Exception as error:
-            raise_if_needed(params, error)
+            if not isinstance(error, TaskStateError):
+                raise_if_needed(params, error)
             raise
         try:
             raise_if_needed(params, None)

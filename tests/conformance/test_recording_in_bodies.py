@@ -206,7 +206,7 @@ def test_blocks_that_nothing_has_ended_go_with_an_exception(ctx_factory):
         x, block = ctx.logical_data(content), ctx.repeat(2)
         block.__enter__()
         increment(x)
-        with pytest.raises(stf.TaskStateError, match="finalize inside repeat: its with-block has not ended"):
+        with pytest.raises(stf.TaskStateError, match="finalize inside repeat: nothing of it has run yet"):
             ctx.finalize()
         block.__exit__(None, None, None)
     assert content.tolist() == [3.0] * 4

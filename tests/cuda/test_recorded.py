@@ -150,7 +150,7 @@ def test_pieces_between_host_bodies_are_graphs(ctx, caplog):
         mine *= factor / 2
     assert x.numpy().tolist() == [mine] * 8 and seen == expected
     told = [message for message in caplog.messages if "three" in message]
-    assert told[1:] == ["graph 'three' is, in pieces, 3 graphs of the device's and 2 steps of the host"]
+    assert len(told) == 2 and told[1].endswith(") is, in pieces, 3 graphs of the device's and 2 steps of the host")
 
 
 def test_memory_comes_back(ctx):

@@ -183,6 +183,7 @@ def test_what_a_device_cannot_decide_is_driven_from_the_host_and_told_once(run):
                 ctx.synchronize()
                 assert seen == [0.0625 / 2**k for k in range(2 * step + 2)]
             assert sum("tasks on the host" in line for line in told.lines) == 1
+            assert sum("in pieces" in line for line in told.lines) == 1
 
 
 def test_loops_and_branches_without_conditional_nodes(run):

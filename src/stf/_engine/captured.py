@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 try:
     import cython
 except ImportError:
@@ -11,6 +9,7 @@ except ImportError:
 
 from stf._engine import waits
 from stf._engine.deps import EventSet
+from stf._engine.telling import tell_once
 from stf._engine.values import UNKNOWN, are_fixed, is_as_before
 from stf.errors import CaptureError, TaskFailedError, TaskStateError
 
@@ -19,9 +18,6 @@ if not cython.compiled:
 
 OTHERS = 4  # graphs that are kept of launches with other data
 NO_GRAPHS = "its device has no graphs"
-log = logging.getLogger("stf")
-TOLD: set = set()  # what was said to be driven from the host, and the line that launched it
-MANY = 1000  # of these, and all are forgotten
 
 
 class EmptyBody(Exception):
@@ -151,12 +147,8 @@ class DriverGraph:
     def refuse(self, launch, thing, reason):
         """Play it from now on, and say so once; graphs that there are may be running, or have been shown."""
         self.refusal = reason
-        told = thing.story, launch.task.call_site
-        if told not in TOLD:
-            if len(TOLD) >= MANY:
-                TOLD.clear()
-            TOLD.add(told)
-            log.info("%s (%s) is not one graph of the device's, but driven from the host: %s", *told, reason)
+        text = "is not one graph of the device's, but driven from the host: %s"
+        tell_once(thing.story, launch.task.call_site, text, reason)
         return 0
 
 

@@ -24,6 +24,10 @@ if not cython.compiled:
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
 
 FOR_ITSELF = "it would wait for itself; call it after the task has ended"
+NOTHING_RAN = (
+    "nothing of it has run yet, so that the host can neither wait for its data nor branch on them; use ctx.if_ or "
+    "ctx.while_loop, or do that before or after"
+)
 
 
 def check_guards(engine: Engine, task: TaskCore, use: Access, version: Version):
@@ -108,7 +112,7 @@ def inside(engine: Engine, thread):
     scope = engine.scope
     if scope is None or scope.once or scope.thread != thread:
         return None
-    return f"{scope.story}: its with-block has not ended; end that first"
+    return f"{scope.story}: {NOTHING_RAN}"
 
 
 def runs_inline(engine: Engine, thread):

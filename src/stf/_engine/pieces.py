@@ -13,15 +13,14 @@ What somebody waits for is apart from the rest, too: a piece is before that, beh
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from stf._engine.captured import DriverGraph
 from stf._engine.nodes import Program
+from stf._engine.telling import tell_once
 
 NEVER = 1 << 62  # later than anything that the host does
 RUN = 6
-log = logging.getLogger("stf")
 
 
 class Piece:
@@ -88,7 +87,7 @@ class Awaited:
         self.read = [[found[node] for node in nodes] for nodes in self.read]
 
 
-def in_pieces(recording: Any, where: int, memory: int) -> Program | None:
+def in_pieces(recording: Any, where: int, memory: int, call_site: str) -> Program | None:
     """What a recording does, with graphs for its pieces; None where that is no better, or all is one piece."""
     program: Program = recording.program
     routines = program.routines()
@@ -98,9 +97,10 @@ def in_pieces(recording: Any, where: int, memory: int) -> Program | None:
     outline, graphs, _ = cut(recording, routines, hosts, where)
     if not graphs:
         return None
-    log.info(
-        "%s is, in pieces, %s of the device's and %s of the host",
+    tell_once(
         recording.story,
+        call_site,
+        "is, in pieces, %s of the device's and %s of the host",
         f"{graphs} graph{'s' if graphs > 1 else ''}",
         f"{len(hosts)} step{'s' if len(hosts) > 1 else ''}",
     )

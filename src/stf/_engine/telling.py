@@ -1,0 +1,20 @@
+"""What the log is told once: of what is launched, and the line that launched it."""
+
+from __future__ import annotations
+
+import logging
+
+MANY = 1000  # of these, and all are forgotten
+log = logging.getLogger("stf")
+told: set[tuple[str, str, str]] = set()
+
+
+def tell_once(story: str, call_site: str, text: str, *values: object) -> None:
+    """Log ``story (call_site)`` and a text with its values, unless that text was of the two before."""
+    key = story, call_site, text
+    if key in told:
+        return
+    if len(told) >= MANY:
+        told.clear()
+    told.add(key)
+    log.info(f"%s (%s) {text}", story, call_site, *values)
