@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-Launcher = tuple[Callable[[int], None], Callable[[], object]]  # launches n times; waits for the device
+Launcher = tuple[Callable[[int], None], Callable[[], object], Any]  # launches n times; waits; and the kernel itself
 
 
 def is_installed(name: str) -> bool:
@@ -39,7 +39,7 @@ def of_cuda_core() -> Launcher:
         for _ in range(n):
             core.launch(stream, config, kernel, 0)
 
-    return launch, stream.sync
+    return launch, stream.sync, kernel
 
 
 def of_cupy() -> Launcher:
@@ -55,7 +55,7 @@ def of_cupy() -> Launcher:
             for _ in range(n):
                 kernel(grid, grid, arguments)
 
-    return launch, stream.synchronize
+    return launch, stream.synchronize, kernel
 
 
 def of_numba() -> Launcher:
@@ -75,4 +75,4 @@ def of_numba() -> Launcher:
         for _ in range(n):
             configured(array)
 
-    return launch, stream.synchronize
+    return launch, stream.synchronize, touch
