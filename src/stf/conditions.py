@@ -61,10 +61,17 @@ class Expression:
         for param in params:
             param.must_be_recorded()
         positions = {id(given): position for position, given in enumerate([*cores, *params])}
-        task = context.make_task_at([first, *(leaf.read() for leaf in reads.values())], "assign")
+        accesses = [first, *(leaf.read() for leaf in reads.values())]
+        plan = self.planned(positions)
+        task = context.make_task_at(accesses, "assign")
         task.find_site_outside()
-        library = "cupy" if context.engine.port_enqueues(task.where) else "numpy"
-        task.run_late(Computation(self.planned(positions), len(cores)), tuple(params), library)
+        is_on_device = context.engine.port_enqueues(task.where)
+        if is_on_device and not params:
+            from stf.kernels import scalars
+
+            if scalars.launch(task, plan, accesses):
+                return
+        task.run_late(Computation(plan, len(cores)), tuple(params), "cupy" if is_on_device else "numpy")
 
     def __bool__(self) -> bool:
         raise TypeError(

@@ -20,6 +20,7 @@ from stf.signatures import key_of
 
 __all__ = ["difference"]
 
+ARGUMENTS = "arguments"  # of a kernel, which nobody could read
 WORDS = {"copy": "a copy", "fill": "a fill", "launch": "the launch of a kernel"}
 
 
@@ -84,6 +85,8 @@ def change(one: Any, other: Any, was: str | None, now: str | None) -> str:
     if one[1] != other[1]:
         return f"{now} is at execution place {other[1]}, and was at {one[1]}"
     mine, its = leaves(other[2], one[2])
+    if mine == its == ARGUMENTS:
+        return f"{now} has other values among its arguments"
     return f"{now} has {mine} where it had {its}"
 
 
@@ -124,6 +127,8 @@ def leaves(one: Any, other: Any) -> tuple[str, str]:
 
 def leaf(part: Any) -> str:
     """A part of a story, in words."""
+    if isinstance(part, bytes):
+        return ARGUMENTS
     if isinstance(part, CodeType):
         return f"function '{part.co_name}' ({part.co_filename}:{part.co_firstlineno})"
     if is_data(part):

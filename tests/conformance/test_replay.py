@@ -173,7 +173,9 @@ def test_a_replay_cannot_branch_on_data(ctx, lX):
 
     step(lX)
     for _ in range(2):
-        with pytest.raises(stf.TaskStateError, match="wait inside graph 'step'.* nor branch on them; use ctx.if_ or ctx.while"):
+        with pytest.raises(
+            stf.TaskStateError, match="wait inside graph 'step'.* nor branch on them; use ctx.if_ or ctx.while"
+        ):
             step(lX)
     assert "use ctx.if_ or ctx.while_loop" in step.explain()
     increment(lX)

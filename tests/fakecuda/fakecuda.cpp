@@ -211,7 +211,7 @@ struct Function {
     bool is_trap = false;
     shared_ptr<Context> context = nullptr;  // of a kernel's function; null: of any
 
-    std::size_t size(std::size_t i) const { return strchr("pqd", signature[i]) ? 8 : 4; }
+    std::size_t size(std::size_t i) const { return strchr("pqdo", signature[i]) ? 8 : 4; }
     std::size_t offset(std::size_t i) const;
 };
 
@@ -1530,6 +1530,18 @@ void stf_decide(void **parameters, const unsigned *) {
     state().conditions[handle].value = goes_on;
 }
 
+// What stf brings: a program of scalars. Its one parameter is a structure, which lies as so many numbers do.
+namespace scalars {
+#include "../../src/stf/kernels/scalars.cu"
+}
+
+void stf_compute(void **parameters, const unsigned *) {
+    scalars::Program program;
+    auto *words = reinterpret_cast<scalars::Word *>(&program);
+    for (std::size_t i = 0; i < sizeof program / sizeof *words; ++i) words[i] = *static_cast<scalars::Word *>(parameters[i]);
+    scalars::run(program);
+}
+
 std::map<string, Function> &known_kernels() {
     static auto &known = *new std::map<string, Function>{
         {"noop", {"noop", "", nullptr, 0, false}},
@@ -1537,6 +1549,7 @@ std::map<string, Function> &known_kernels() {
         {"add_one", {"add_one", "pq", add_one, 8, false}},
         {"axpy", {"axpy", "dppq", axpy, 8, false}},
         {"stf_decide", {"stf_decide", "qqqqq", stf_decide, 0, false}},
+        {"stf_compute", {"stf_compute", string(STF_ARRAYS, 'o') + string(STF_WORDS, 'q'), stf_compute, 0, false}},
     };
     return known;
 }
@@ -1567,11 +1580,16 @@ bool may_use(int device, const Range &range) {
 }
 
 // The memory that the pointers among the arguments lead to, with null for what a device could not reach.
+// 'o' is a pointer that may be null.
+bool is_pointer(const Function &function, const Arguments &arguments, std::size_t i) {
+    return function.signature[i] == 'p' || (function.signature[i] == 'o' && arguments[i]);
+}
+
 Ranges reached(const Function &function, const Arguments &arguments, int device) {
     Ranges found;
     std::size_t n = function.itemsize ? function.itemsize * arguments.back() : 1;
     for (std::size_t i = 0; n && i < arguments.size(); ++i) {
-        if (function.signature[i] != 'p') continue;
+        if (!is_pointer(function, arguments, i)) continue;
         auto range = touched_range(arguments[i], n);
         bool is_good = range && range->covers(arguments[i], n) && may_use(device, *range);
         found.push_back(is_good ? range : nullptr);
@@ -1581,7 +1599,7 @@ Ranges reached(const Function &function, const Arguments &arguments, int device)
 
 bool reaches_freed(const Function &function, const Arguments &arguments) {
     for (std::size_t i = 0; i < arguments.size(); ++i) {
-        auto range = function.signature[i] == 'p' ? touched_range(arguments[i], 1) : nullptr;
+        auto range = is_pointer(function, arguments, i) ? touched_range(arguments[i], 1) : nullptr;
         if (range && range->is_freeing) return true;
     }
     return false;

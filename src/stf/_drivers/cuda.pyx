@@ -33,7 +33,7 @@ from stf._drivers.queues cimport CALL, COPY, FILL, FREE, LAUNCH, STAMP, Op, Queu
 import time
 
 from stf._drivers.copyplan import plan_copy
-from stf._drivers.cuda_devices import function_on, launch_with_extras, parameters_of
+from stf._drivers.cuda_devices import function_on, launch_with_extras, load_function, parameters_of
 from stf._drivers.cuda_places import function_in
 from stf._drivers.fillplan import plan_fill
 from stf.errors import CaptureError
@@ -46,8 +46,7 @@ cdef class CudaDriver(QueueDriver):
     `submit_thread`: a thread gives work to CUDA, always, never, or (None) in bursts; `host_pool`: host memory is pooled.
     """
 
-    function_on = staticmethod(function_on)
-    function_in = staticmethod(function_in)
+    function_on, function_in, load_function = map(staticmethod, (function_on, function_in, load_function))
     parameters_of = staticmethod(parameters_of)
     launch_with_extras = staticmethod(launch_with_extras)
 

@@ -27,6 +27,7 @@ cdef int check(cu.CUresult code, str call, str place) except -1
 cdef object error_of(cu.CUresult code, str call, str place)
 cdef object told(object watchers, object error, int device)
 cdef bint is_sticky(cu.CUresult code)
+cdef int64_t own_function(cu.CUcontext context, bytes source, bytes name, str where) except -1
 cpdef bint is_capturing(int64_t pointer) except -1
 cdef int refuse_capture(int64_t pointer) except -1
 cdef Device open_device(int ordinal)

@@ -94,6 +94,39 @@ def function_on(uintptr_t kernel, int ordinal):
     return <uintptr_t>function
 
 
+own_functions = {}  # by the identifier of a context and the name: kernels of ours, which are kept to the end
+
+
+cdef int64_t own_function(cu.CUcontext context, bytes source, bytes name, str where) except -1:
+    """The address of a kernel of ours, whose PTX is `source`, in a context, which is current."""
+    cdef unsigned long long identifier = 0
+    cdef cu.CUmodule module = NULL
+    cdef cu.CUfunction function = NULL
+    cdef char* image = <char*>source
+    cdef cu.CUstreamCaptureMode mode = cu.CU_STREAM_CAPTURE_MODE_RELAXED
+    cdef cu.CUresult code
+    check(cu.cuCtxGetId(context, &identifier), "cuCtxGetId", where)
+    if (identifier, name) not in own_functions:
+        cu.cuThreadExchangeStreamCaptureMode(&mode)  # a capture on this thread takes no harm
+        with nogil:  # it may wait for the device, which may wait for a body on the host
+            code = cu.cuModuleLoadData(&module, image)
+        cu.cuThreadExchangeStreamCaptureMode(&mode)
+        check(code, "cuModuleLoadData", where)
+        check(call(host_nodes, cu.cuModuleGetFunction, &function, module, <char*>name), "cuModuleGetFunction", where)
+        own_functions[identifier, name] = <int64_t><uintptr_t>function
+    return own_functions[identifier, name]
+
+
+def load_function(bytes source, bytes name, int ordinal, uintptr_t pointer):
+    """Return the address of a kernel of ours in a context of the caller's; in the primary one of a device if that is 0."""
+    cdef cu.CUcontext context = <cu.CUcontext>pointer if pointer else primary_of(ordinal)
+    before = push(context)
+    try:
+        return own_function(context, source, name, f"cuda:{ordinal}")
+    finally:
+        pop(before)
+
+
 cpdef bint is_capturing(int64_t pointer) except -1:
     """Return whether a caller's stream is being captured; the legacy default stream cannot be."""
     cdef cu.CUstreamCaptureStatus status = cu.CU_STREAM_CAPTURE_STATUS_NONE

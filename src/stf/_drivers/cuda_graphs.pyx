@@ -13,7 +13,7 @@ from libc.string cimport memset
 
 from cuda.bindings cimport cydriver as cu
 
-from stf._drivers.cuda_devices cimport Body, begin_body, end_body, check, pop, push
+from stf._drivers.cuda_devices cimport Body, begin_body, end_body, check, own_function, pop, push
 from stf._drivers.cuda_gil cimport call, host_nodes
 from stf._drivers.cuda_host_nodes cimport OwnNode, put_own_node
 from stf._untracked cimport untrack
@@ -464,28 +464,6 @@ SET:
 }
 """
 
-deciders = {}  # by the identifier of a context: its kernel, kept to the end
-
-
-cdef int64_t decider_of(cu.CUcontext context, str where) except -1:
-    """The address of the kernel in a context, which is current."""
-    cdef unsigned long long identifier = 0
-    cdef cu.CUmodule module = NULL
-    cdef cu.CUfunction function = NULL
-    cdef bytes source = DECIDE
-    cdef char* image
-    cdef cu.CUresult code
-    check(cu.cuCtxGetId(context, &identifier), "cuCtxGetId", where)
-    if identifier not in deciders:
-        image = <char*>source
-        with nogil:  # it may wait for the device, which may wait for a body on the host
-            code = cu.cuModuleLoadData(&module, image)
-        check(code, "cuModuleLoadData", where)
-        check(call(host_nodes, cu.cuModuleGetFunction, &function, module, b"stf_decide"), "cuModuleGetFunction", where)
-        deciders[identifier] = <int64_t><uintptr_t>function
-    return deciders[identifier]
-
-
 cdef class Condition:
     """What decides how often a part of a graph is done: again and again, or once at most.
 
@@ -516,7 +494,7 @@ cdef class Condition:
         cdef cu.CUstream stream = <cu.CUstream><uintptr_t>pointer
         cdef cu.CUcontext before = push(self.context)
         try:
-            kernel = <cu.CUfunction><uintptr_t>decider_of(self.context, self.where)
+            kernel = <cu.CUfunction><uintptr_t>own_function(self.context, DECIDE, b"stf_decide", self.where)
             code = call(host_nodes, cu.cuLaunchKernel, kernel, 1, 1, 1, 1, 1, 1, 0, stream, arguments, NULL)
             check(code, "cuLaunchKernel", self.where)
         finally:

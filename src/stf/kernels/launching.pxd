@@ -43,6 +43,7 @@ cdef class Launching(ContextCore):
 
 cdef tuple accesses_in(tuple args)
 cdef int submit_launch(ContextCore context, object kernel, object config, tuple args, object where, object symbol=*) except -1
+cpdef int launch_alone(Task task, Kernel mine, Config shape, tuple args) except -1
 cdef int launch_with_extras(Task task, Kernel kernel, Config config, int64_t function, LaunchBlock block, tuple late, list pointers, bint alone) except -1
 cdef int64_t integer_of(Kernel kernel, int index, object value, int size) except? -1
 cdef int put_number(Kernel kernel, int index, object value, LaunchBlock block) except -1

@@ -177,8 +177,13 @@ def submit_launch(context, kernel, config, args, where, symbol=None):
         args = expanded(args)
     if len(args) != mine.count:
         raise TypeError(f"kernel '{mine.name}' has {mine.count} parameters, got {len(args)} arguments")
+    return launch_alone(task, mine, shape, args)
+
+
+def launch_alone(task, mine, shape, args):
+    """Submit a task that has not begun as one launch with these arguments."""
     task.accesses = accesses_in(args)
-    engine: Engine = context.engine
+    engine: Engine = task.engine
     engine.begin(task)
     try:
         pending: cython.bint = engine.pending() != 0

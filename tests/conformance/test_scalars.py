@@ -1,0 +1,149 @@
+"""Arithmetic and conditions of scalar data: whatever computes them, they are what NumPy gives."""
+
+from __future__ import annotations
+
+import operator
+import random
+
+import numpy as np
+import pytest
+from helpers import is_cuda
+
+import stf
+from stf.kernels import scalars
+
+KINDS = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"]
+BINARY = [operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod]
+COMPARISONS = [operator.lt, operator.le, operator.gt, operator.ge, stf.equal]
+FUNCTIONS = [np.maximum, np.minimum]
+UNARY = [operator.neg, operator.abs, np.sqrt]
+EDGES = {
+    "f": [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.5, 65504.0, 6e-8, 1e-3],
+    "i": [0, 1, -1, 3, -7],
+    "u": [0, 1, 3, 9],
+}
+
+
+def some_value(rng, kind):
+    """A scalar of a type: an edge, or any."""
+    kind = np.dtype(kind)
+    if kind.kind == "b":
+        return kind.type(rng.random() < 0.5)
+    if rng.random() < 0.3:
+        return kind.type(rng.choice(EDGES[kind.kind]))
+    if kind.kind == "f":
+        return kind.type(rng.uniform(-100, 100))
+    limits = np.iinfo(kind)
+    return kind.type(rng.randint(max(limits.min, -(2**62)), min(limits.max, 2**62)))
+
+
+def some_expression(rng, leaves, depth):
+    """Functions of the leaves: of logical data the expression, of arrays its value."""
+    if depth == 0 or rng.random() < 0.2:
+        i = rng.randrange(leaves)
+        return lambda given: given[i]
+    if rng.random() < 0.25:
+        function, inner = rng.choice(UNARY), some_expression(rng, leaves, depth - 1)
+        return lambda given: function(inner(given))
+    function = rng.choice(BINARY + FUNCTIONS)
+    one, other = some_expression(rng, leaves, depth - 1), some_expression(rng, leaves, depth - 1)
+    if rng.random() < 0.3:
+        number, turned = rng.choice([2, 3, -1, 0.5, np.float32(0.1), np.int16(5)]), rng.random() < 0.5
+        return lambda given: function(number, one(given)) if turned else function(one(given), number)
+    return lambda given: function(one(given), other(given))
+
+
+def compare(rng, inner, other):
+    """The same for a condition."""
+    function = rng.choice(COMPARISONS)
+    plain = operator.eq if function is stf.equal else function
+    return lambda given: (plain if isinstance(given[0], np.ndarray) else function)(inner(given), other(given))
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of divisions by zero, on whatever thread
+@pytest.mark.parametrize("seed", range(12))
+def test_random_expressions_are_what_numpy_gives(ctx, seed):
+    rng, done = random.Random(seed), 0
+    kinds = rng.choice(
+        [KINDS, ["f8"], ["f4", "f8"], ["f2", "f4"], ["i4", "i8", "f8"], ["u1", "u8"], ["i1", "i2", "i4", "i8"]]
+    )
+    for _ in range(40):
+        arrays = [np.array(some_value(rng, rng.choice(kinds))) for _ in range(3)]
+        data = [ctx.logical_data(array.copy()) for array in arrays]
+        make = some_expression(rng, 3, 3)
+        if rng.random() < 0.4:
+            make = compare(rng, make, some_expression(rng, 3, 1))
+        target = np.array(0, rng.choice(["f8", "i8", "?", "f4", "i4"]))
+        with np.errstate(all="ignore"):
+            try:
+                found, expected = np.asarray(make(arrays)), target.copy()
+                expected[...] = found
+            except (TypeError, OverflowError):
+                continue
+            if found.dtype.kind == "f" and target.dtype.kind != "f" and not abs(float(found)) < 1e9:
+                continue  # NumPy does not say what that is
+            if found.dtype.kind not in "fiub":
+                continue
+            result = ctx.logical_data(target)
+            try:
+                result.assign(make(data))
+            except TypeError:
+                continue  # no expression of data
+            got = result.numpy()
+        assert np.array_equal(got, expected, equal_nan=expected.dtype.kind == "f"), (arrays, found, got, expected)
+        assert expected.dtype.kind != "f" or np.signbit(got) == np.signbit(expected) or np.isnan(expected)
+        done += 1
+    assert done > 10
+
+
+def test_one_launch_of_a_kernel_of_ours_computes_an_expression(ctx, monkeypatch):
+    """On a device nothing else is needed: no array library, and no memory of its own."""
+    if not is_cuda(ctx):
+        pytest.skip("a CPU computes it by NumPy")
+    monkeypatch.setattr("stf.conditions.Computation.__call__", None)
+    a, b, c = (ctx.logical_data(np.array(value)) for value in (3.0, 4.0, 0.0))
+    n = ctx.logical_data(np.array(0, np.int32))
+    c.assign(np.sqrt(a * a + b**2) / 2 - 1)
+    n.assign(n + 7 // 2)
+    with ctx.while_loop((a < 100.0) & ~(b > 1e9), max_iterations=20) as loop:
+        a.assign(a * 2 + c * 0)
+    with ctx.if_(a > b):
+        n.assign(n + 10)
+    assert (c.numpy(), n.numpy(), a.numpy(), loop.iterations) == (1.5, 13, 192.0, 6)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("name", ["bfloat16", "float16"])
+def test_narrow_numbers_are_rounded_to_nearest_even(ctx, name):
+    """Of all their bits some, as they are and in a sum; ties, numbers next to the largest and below the smallest one."""
+    kind = np.dtype(getattr(pytest.importorskip("ml_dtypes"), name) if name == "bfloat16" else name)
+    codes = [*range(0, 0x8000, 613), 0x7BFF, 0x7F7F, 1, 2, 0x3FF, 0x400]
+    step, result = ctx.logical_data(np.array(0.0)), ctx.logical_data(np.array(0, kind))
+    for code in codes:
+        x = np.array(code, np.uint16).view(kind)
+        if not np.isfinite(x.astype("f8")):
+            continue
+        after = np.array(code + 1, np.uint16).view(kind).astype("f8")
+        middle = (x.astype("f8") + after) / 2
+        for number in (x.astype("f8"), middle, np.nextafter(middle, 0), -np.nextafter(middle, np.inf)):
+            if name == "bfloat16":
+                number = np.float64(np.float32(number))  # of which ml_dtypes makes them
+            step.assign(float(number))
+            result.assign(step + 0)
+            with np.errstate(all="ignore"):
+                expected = np.array(number).astype(kind)
+            assert result.numpy().view("u2") == expected.view("u2"), (number, result.numpy(), expected)
+
+
+def test_what_the_kernel_has_no_instruction_for_is_left_to_a_library():
+    from stf.conditions import Argument, Plan
+
+    f8, c16 = np.dtype("f8"), np.dtype("c16")
+    assert scalars.program_of(Plan(operator.add, (Argument(1), Argument(2))), [f8, f8, f8], f8) is not None
+    assert scalars.program_of(Plan(operator.add, (Argument(1), Argument(2))), [f8, c16, f8], f8) is None
+    assert scalars.program_of(Plan(operator.pow, (Argument(1), Argument(2))), [f8, f8, f8], f8) is None
+    assert scalars.program_of(Plan(np.exp, (Argument(1),)), [f8, f8], f8) is None
+    deep = Argument(1)
+    for _ in range(60):
+        deep = Plan(operator.add, (deep, 1.5))
+    assert scalars.program_of(deep, [f8, f8], f8) is None

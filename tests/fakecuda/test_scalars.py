@@ -1,0 +1,67 @@
+"""The kernel of scalars: its text is that of its source; it is all that scalar data need; a device loads it once."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+# The bodies below run elsewhere, with the names of the prelude.
+# ruff: noqa: F821
+PRELUDE = "import sys; import fakecuda, numpy as np, pytest, stf\n"
+MAKER = Path(__file__).with_name("make_ptx.py")
+TEXT = MAKER.parents[2] / "src" / "stf" / "kernels" / "scalars.ptx"
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="there is no nvcc")
+def test_the_text_is_made_of_the_source(tmp_path):
+    made = tmp_path / "made.ptx"
+    subprocess.run([sys.executable, str(MAKER), str(made)], check=True)
+    mine, its = TEXT.read_text(), made.read_text()
+    if mine.splitlines()[0] == its.splitlines()[0]:  # another compiler makes another text
+        assert mine == its
+    if shutil.which("ptxas"):
+        subprocess.run(["ptxas", "-arch=sm_90", str(TEXT), "-o", str(tmp_path / "scalars.cubin")], check=True)
+
+
+def test_instructions_and_types_have_the_numbers_that_the_kernel_knows():
+    from stf.kernels import scalars
+
+    source = TEXT.with_suffix(".cu").read_text()
+    enums = [re.sub(r"\s", "", body).split(",") for body in re.findall(r"enum \w+ {(.*?)}", source, re.S)]
+    types, operations = enums
+    short = {"uint": "U", "int": "I", "bfloat": "BF", "float": "F"}
+    names = [re.sub("|".join(short), lambda found: short[found[0]], kind.name).upper() for kind in scalars.NUMBERS]
+    assert names == types
+    assert [operation.name for operation in scalars.OPERATIONS] == operations
+    sizes = [int(size) for size in re.findall(r"#define STF_\w+ (\d+)", source)]
+    assert sizes == [scalars.ARRAYS, scalars.WORDS, scalars.REGISTERS]
+
+
+def test_loops_and_branches_need_no_array_library(run):
+    """And no memory, no capture and no second kernel."""
+
+    def body():
+        sys.modules["cupy"] = None
+        with stf.context(devices="cuda:0") as ctx:
+            a, b, n = (ctx.logical_data(np.array(value)) for value in (1.0, 3.0, 0))
+            with ctx.while_loop((a < 100.0) & ~(b > 50.0), max_iterations=50) as loop:
+                a.assign(a * 2)
+                with ctx.if_(a > 16.0):
+                    b.assign(b + a / 4)
+                n.assign(n + 1)
+            assert (float(a), float(b), int(n), loop.iterations) == (128.0, 59.0, 7, 7)
+            fakecuda.reset_calls()
+            b.assign(np.sqrt(a / 2) - 1)
+            assert float(b) == 7.0
+            assert fakecuda.calls("cuLaunchKernel") == 1 and fakecuda.calls("cuModuleLoadData") == 0
+            with pytest.raises(ImportError):
+                b.assign(np.exp(a))
+                float(b)
+            b.accept()
+
+    run(body)
