@@ -126,8 +126,6 @@ def test_narrow_numbers_are_rounded_to_nearest_even(ctx, name):
         after = np.array(code + 1, np.uint16).view(kind).astype("f8")
         middle = (x.astype("f8") + after) / 2
         for number in (x.astype("f8"), middle, np.nextafter(middle, 0), -np.nextafter(middle, np.inf)):
-            if name == "bfloat16":
-                number = np.float64(np.float32(number))  # of which ml_dtypes makes them
             step.assign(float(number))
             result.assign(step + 0)
             with np.errstate(all="ignore"):
@@ -147,3 +145,11 @@ def test_what_the_kernel_has_no_instruction_for_is_left_to_a_library():
     for _ in range(60):
         deep = Plan(operator.add, (deep, 1.5))
     assert scalars.program_of(deep, [f8, f8], f8) is None
+
+
+@pytest.mark.parametrize("number", [2**53 + 1, 2**60 + 2**36 + 1, -(2**60 + 2**36 + 1), 2**63 - 1, 2**24 + 1], ids=str)
+@pytest.mark.parametrize("kind", ["f4", "f8"])
+def test_large_integers_are_rounded_once(ctx, number, kind):
+    data, result = ctx.logical_data(np.array(number)), ctx.logical_data(np.array(0, kind))
+    result.assign(data)
+    assert result.numpy() == np.array(number).astype(kind)

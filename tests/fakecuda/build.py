@@ -16,13 +16,14 @@ import sys
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("fakecuda.cpp")
+INCLUDED = SOURCE.parents[2] / "src" / "stf" / "kernels" / "scalars.cu"
 FLAGS = ["-std=c++17", "-O1", "-g", "-Wall", "-Wextra", "-fPIC", "-shared", "-pthread", "-Wl,-soname,libcuda.so.1"]
 
 
 def build(folder: Path) -> Path:
     """Compile the library into `folder`, unless a newer one is there; return its path."""
     target = folder / "libcuda.so.1"
-    if target.exists() and target.stat().st_mtime > SOURCE.stat().st_mtime:
+    if target.exists() and target.stat().st_mtime > max(path.stat().st_mtime for path in (SOURCE, INCLUDED)):
         return target
     folder.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):

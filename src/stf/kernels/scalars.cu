@@ -99,7 +99,7 @@ static __device__ __forceinline__ Word rounded(Word x, int type) {
     unsigned code;
     switch (type) {
         case F16: return as_word(narrowed(as_double(x), 10, 5, &code));
-        case BF16: return as_word(narrowed(as_double(x), 7, 8, &code));
+        case BF16: return as_word(narrowed((float)as_double(x), 7, 8, &code));  // by way of 32 bits, as ml_dtypes has it
         case F32: return as_word((double)(float)as_double(x));
         default: return x;
     }
@@ -132,7 +132,7 @@ static __device__ __forceinline__ void stored(Word at, Word x, int type) {
         case I32:
         case U32: *(unsigned *)at = (unsigned)x; break;
         case F16: narrowed(as_double(x), 10, 5, &code); *(unsigned short *)at = (unsigned short)code; break;
-        case BF16: narrowed(as_double(x), 7, 8, &code); *(unsigned short *)at = (unsigned short)code; break;
+        case BF16: narrowed((float)as_double(x), 7, 8, &code); *(unsigned short *)at = (unsigned short)code; break;
         case F32: *(float *)at = (float)as_double(x); break;
         default: *(Word *)at = x;
     }
@@ -177,8 +177,8 @@ static __device__ __forceinline__ void run(const Program &program) {
             case STORE: stored(program.at[target % STF_ARRAYS], a, other_number); continue;
             case ROUND: found = rounded(a, other_number); break;
             case WRAP: found = wrapped(a, other_number); break;
-            case TO_FLOAT: found = as_word((double)i); break;
-            case UNSIGNED_TO_FLOAT: found = as_word((double)a); break;
+            case TO_FLOAT: found = as_word(other_number == F64 ? (double)i : (double)(float)i); break;
+            case UNSIGNED_TO_FLOAT: found = as_word(other_number == F64 ? (double)a : (double)(float)a); break;
             case TO_INTEGER: found = (Word)(Signed)x; break;
             case TO_UNSIGNED: found = x < 0 ? (Word)(Signed)x : (Word)x; break;
             case IS_NOT_ZERO: found = x != 0; break;

@@ -147,7 +147,7 @@ class Program:
             register = self.put("TO_UNSIGNED" if to.kind == "u" else "TO_INTEGER", register)
             return self.put("WRAP", register, number_of(to))
         if is_float(to):
-            register = self.put("TO_FLOAT" if kind.kind == "i" else "UNSIGNED_TO_FLOAT", register)
+            register = self.put("TO_FLOAT" if kind.kind == "i" else "UNSIGNED_TO_FLOAT", register, number_of(to))
             return self.put("ROUND", register, number_of(to))
         return self.put("WRAP", register, number_of(to))
 
