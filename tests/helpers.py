@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import itertools
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -70,6 +69,15 @@ def put(x: Any, values: np.ndarray) -> None:
         x.transpose(axes).set(values.transpose(axes).copy())
 
 
+def move(x: Any, y: Any) -> None:
+    """Overwrite an array by `y`, of the same layout, on the device: it is captured, and CuPy needs no kernel for it."""
+    if isinstance(x, np.ndarray):
+        x[...] = y
+    else:
+        assert (x.shape, x.dtype, x.strides) == (y.shape, y.dtype, y.strides)
+        x.data.copy_from_device_async(y.data, x.nbytes)
+
+
 def at(x: Any) -> Any:
     """A with-block in which the device of an array is current."""
     return contextlib.nullcontext() if isinstance(x, np.ndarray) else x.device
@@ -127,9 +135,11 @@ class DeviceCsr:
         self.shape, self.data, self.indices, self.indptr = shape, data, indices, indptr
 
     def __matmul__(self, x: Any) -> Any:
-        ends = self.indptr.tolist()
-        rows = [slice(a, b) for a, b in itertools.pairwise(ends)]
-        return library(x).stack([(self.data[row] * x[self.indices[row]]).sum() for row in rows])
+        """The product with a vector, without a look at the content, so that it is captured."""
+        entries, columns = library(x).arange(self.data.size), library(x).arange(x.size)
+        products = self.data * ((self.indices[:, None] == columns) * x).sum(axis=1)
+        is_in_row = (self.indptr[:-1, None] <= entries) & (entries < self.indptr[1:, None])
+        return (is_in_row * products).sum(axis=1)
 
     def toarray(self) -> Any:
         return scipy.sparse.csr_array(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stf.errors import CaptureError
+from stf.errors import CaptureError, DriverError
 
 SIGNS_OF_CAPTURE = (  # in errors of CUDA, CuPy, torch and Numba
     "is capturing",
@@ -22,7 +22,7 @@ def is_uncapturable(task: Any, error: Exception) -> bool:
     if engine.scope is None or not engine.port_enqueues(task.where):
         return False
     library = type(error).__module__.partition(".")[0]
-    if type(error) is not RuntimeError and library not in LIBRARIES_THAT_CAPTURE:
+    if type(error) not in (RuntimeError, DriverError) and library not in LIBRARIES_THAT_CAPTURE:
         return False
     try:
         story = str(error).lower().replace("_", " ")

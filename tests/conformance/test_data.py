@@ -11,7 +11,7 @@ import weakref
 
 import numpy as np
 import pytest
-from helpers import content, increment, is_read_only, put, queued
+from helpers import increment, is_read_only, move, queued
 
 import stf
 
@@ -72,11 +72,13 @@ def test_read_sees_the_values_everywhere(ctx, name):
     lX = ctx.logical_data(source, write_back=False, readonly=True)
     assert (lX.shape, lX.dtype, lX.strides) == (source.shape, source.dtype, source.strides)
     assert (lX.ndim, lX.size, lX.nbytes) == (source.ndim, source.size, source.nbytes)
-    places = [stf.exec_place.host(), *ctx.devices]
-    for place in places:
-        with ctx.task(place, lX.read()) as t:
-            (x,) = t.arrays()
-            assert same(content(x), source) and is_read_only(x)
+    for place in [stf.exec_place.host(), *ctx.devices]:
+        lY = ctx.logical_data(np.empty_like(source))
+        with ctx.task(place, lX.read(), lY.write()) as t:
+            x, y = t.arrays()
+            assert (x.shape, x.dtype) == (source.shape, source.dtype) and is_read_only(x)
+            move(y, x)
+        assert same(lY.numpy(), source)
     got = ctx.wait(lX)
     assert same(np.asarray(got, source.dtype), source)
 
@@ -92,12 +94,14 @@ def test_write_comes_back_through_every_layout(ctx, name):
         address = target.__array_interface__["data"][0] + offset
         target = stf.view(address, source.shape, source.dtype, source.strides, owner=target)
     assert same(target, source)
-    expected = np.roll(np.ascontiguousarray(source), 1).reshape(source.shape)
-    lX = ctx.logical_data(target)
-    with ctx.task(ctx.devices[-1], lX.rw()) as t:
-        put(t.arrays()[0], expected)
-    with ctx.task(ctx.devices[0], lX.read()) as t:
-        assert same(content(t.arrays()[0]), expected)
+    expected, found = np.empty_like(source), np.empty_like(source)
+    expected[...] = np.roll(np.ascontiguousarray(source), 1).reshape(source.shape)
+    lX, lY, lZ = ctx.logical_data(target), ctx.logical_data(expected), ctx.logical_data(found)
+    with ctx.task(ctx.devices[-1], lX.rw(), lY.read()) as t:
+        move(*t.arrays())
+    with ctx.task(ctx.devices[0], lZ.write(), lX.read()) as t:
+        move(*t.arrays())
+    assert same(lZ.numpy(), expected)
     ctx.finalize()
     assert same(target, expected)
 
@@ -128,8 +132,11 @@ def test_replicas_keep_the_axis_order_of_the_source(ctx_factory):
 def test_broadcast_source_is_read_like_any_other(ctx):
     lX = ctx.logical_data(np.broadcast_to(np.arange(3.0), (4, 3)))
     assert lX.readonly and lX.strides == (0, 8)
-    with ctx.task(ctx.devices[-1], lX.read()) as t:
-        assert t.arrays()[0].tolist() == [[0, 1, 2]] * 4
+    lY = ctx.logical_data_empty((4, 3))
+    with ctx.task(ctx.devices[-1], lX.read(), lY.write()) as t:
+        x, y = t.arrays()
+        y[...] = x
+    assert lY.numpy().tolist() == [[0, 1, 2]] * 4
 
 
 # -- other libraries' objects ----------------------------------------------------------------------------------------

@@ -227,39 +227,73 @@ def test_get_arg_cai_speaks_both_protocols(ctx, cupy):
     assert len(seen) == 1 and lX.numpy()[0].tolist() == [3, 4, 5, 6]
 
 
-def test_dlpack_out_orders_the_stream_of_whoever_takes_it(ctx, cupy):
-    """The stream that is named waits for the content, and what it is given before the block ends may use it."""
-    lX = ctx.logical_data(np.ones(N))
-    other = cupy.cuda.Stream(non_blocking=True)
-    with ctx.task(lX.rw()) as t:
-        (x,) = t.cupy()
+def test_a_view_of_cupy_is_made_once(ctx, cupy):
+    """A repeated task builds none, whatever form it has."""
+    lX, seen = ctx.logical_data(np.zeros(4)), []
+
+    def step(x: stf.ReadWrite):
+        seen.append(x)
         x += 1
-        t.get_arg_cai(0).__dlpack__(stream=other.ptr)
-        with other:
-            total = x.sum()
-        other.synchronize()
-        t.get_arg_cai(0).__dlpack__()  # the default stream
-    assert float(total) == 2 * N
+
+    for _ in range(3):
+        stf.task(step).on(0)(lX)
+        ctx.task(0, lX.rw())(step)
+        with ctx.task(0, lX.rw()) as t:
+            seen.extend([*t.arrays(), *t.cupy()])
+        with ctx.task(0, lX.read()) as t:
+            seen.append(t[0])
+        lX.numpy()  # the replica stays
+    assert len({id(x) for x in seen}) == 1 and lX.numpy().tolist() == [6] * 4
 
 
-def test_dlpack_out_while_the_body_uses_another_device(ctx, cupy):
+# The stream that DLPack means where none is named is CUDA's legacy default stream.
+WHOSE = ["named", pytest.param("default", marks=pytest.mark.uncapturable("the default stream joins no capture"))]
+
+
+@pytest.mark.parametrize("whose", WHOSE)
+def test_dlpack_out_orders_the_stream_of_whoever_takes_it(ctx, cupy, whose):
+    """The stream that is named waits for the content, and what it is given before the block ends may use it."""
+    lX, lY = ctx.logical_data(np.ones(N)), ctx.logical_data_empty(N)
+    other = stream_of(cupy, whose)
+    with ctx.task(0, lX.rw(), lY.write()) as t:
+        x, y = t.cupy()
+        x += 1
+        t.get_arg_cai(0).__dlpack__(stream=other.ptr or None)
+        use_on(cupy, other, x, y)
+    assert lY.numpy().tolist() == [2] * N
+
+
+@pytest.mark.parametrize("whose", WHOSE)
+def test_dlpack_out_while_the_body_uses_another_device(ctx, cupy, whose):
     """JAX leaves the last device current when it begins to use them; so may a body."""
     if len(ctx.devices) < 2:
         pytest.skip("one device")
-    lX = ctx.logical_data(np.ones(N))
-    other = cupy.cuda.Stream(non_blocking=True)
-    with ctx.task(stf.exec_place.device(0), lX.rw()) as t:
-        (x,) = t.cupy()
+    lX, lY = ctx.logical_data(np.ones(N)), ctx.logical_data_empty(N)
+    other = stream_of(cupy, whose)
+    with ctx.task(0, lX.rw(), lY.write()) as t:
+        x, y = t.cupy()
         x += 1
         memory = t.get_arg_cai(0)
         with cupy.cuda.Device(1):
-            memory.__dlpack__(stream=other.ptr)
-            memory.__dlpack__()
+            memory.__dlpack__(stream=other.ptr or None)
             assert cupy.cuda.runtime.getDevice() == 1
-        with other:
-            total = x.sum()
-        other.synchronize()
-    assert float(total) == 2 * N
+        use_on(cupy, other, x, y)
+    assert lY.numpy().tolist() == [2] * N
+
+
+def stream_of(cupy, whose):
+    return cupy.cuda.Stream(non_blocking=True) if whose == "named" else cupy.cuda.Stream.null
+
+
+def use_on(cupy, stream, x, y):
+    """Copy `x` to `y` on a stream that was made to wait; the current stream waits for that, as a capture needs."""
+    runtime, own = cupy.cuda.runtime, cupy.cuda.get_current_stream()
+    with stream:
+        y[...] = x
+    done = runtime.eventCreateWithFlags(2)  # cudaEventDisableTiming
+    runtime.eventRecord(done, stream.ptr)
+    runtime.streamWaitEvent(own.ptr, done)
+    runtime.eventDestroy(done)
 
 
 def test_dlpack_out_refuses_what_it_cannot_do(ctx):

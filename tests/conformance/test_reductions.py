@@ -52,11 +52,14 @@ def test_every_reducer(ctx, op, dtype, values, want):
 
 def test_content_from_before_takes_part(ctx):
     lX = ctx.logical_data(np.array([10.0, 20.0]))
+    found = [ctx.logical_data_empty(2) for _ in range(4)]
     for i in range(4):
-        with ctx.task(ctx.devices[i % len(ctx.devices)], lX.accumulate(reducer.sum)) as t:
-            assert t.arrays()[0].tolist()[0] in range(4)  # the neutral element, or what others put
-            t.arrays()[0][:] += 1
+        with ctx.task(ctx.devices[i % len(ctx.devices)], lX.accumulate(reducer.sum), found[i].write()) as t:
+            x, y = t.arrays()
+            y[...] = x
+            x[:] += 1
     assert lX.numpy().tolist() == [14, 24]
+    assert all(each.numpy()[0] in range(4) for each in found)  # the neutral element, or what others put
 
 
 def test_own_reducers(ctx):

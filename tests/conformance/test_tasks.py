@@ -129,9 +129,13 @@ def test_tasks_interleave_in_one_thread(ctx):
 
 
 def test_reads_share(ctx):
-    lX = ctx.logical_data(np.ones(2))
-    with ctx.task(lX.read()) as a, ctx.task(lX.read()) as b, ctx.task(ctx.devices[-1], lX.read()) as c:
-        assert a.arrays()[0].tolist() == b.arrays()[0].tolist() == c.arrays()[0].tolist() == [1, 1]
+    lX, found = ctx.logical_data(np.ones(2)), [ctx.logical_data_empty(2) for _ in range(3)]
+    a, b, c = (ctx.task(place, lX.read(), y.write()) for place, y in zip((0, 0, ctx.devices[-1]), found, strict=True))
+    with a, b, c:
+        for t in (a, b, c):
+            x, y = t.arrays()
+            y[...] = x
+    assert [y.numpy().tolist() for y in found] == [[1, 1]] * 3
 
 
 def test_bodies_on_different_data_overlap(ctx_factory, monkeypatch):
@@ -376,9 +380,13 @@ def test_write_brings_nothing_in_and_read_does(ctx_factory):
     assert ctx.statistics().total_copies == 0
     with ctx.task(last, lX.rw()) as t:
         t.arrays()[0][:] += 1
-    with ctx.task(ctx.devices[0], lX.read()) as t:
-        assert t.arrays()[0].tolist() == [6, 6]
+    lY = ctx.logical_data_empty(2)
+    with ctx.task(ctx.devices[0], lX.read(), lY.write()) as t:
+        x, y = t.arrays()
+        y[...] = x
+    ctx.synchronize()
     assert ctx.statistics().total_copies == (0 if ctx_factory.device_count == 1 else 1)
+    assert lY.numpy().tolist() == [6, 6]
 
 
 def test_data_places_per_access(ctx_factory):
@@ -424,15 +432,17 @@ def test_a_body_on_the_host_that_gets_memory_of_a_device(ctx, how):
 
 
 def test_a_data_named_twice_is_one_access(ctx):
-    lX = ctx.logical_data(np.ones(3))
+    lX, seen, kept = ctx.logical_data(np.ones(3)), ctx.logical_data_empty(3), ctx.logical_data_empty(3)
     last = len(ctx.devices) - 1
-    with ctx.task(lX.read(), lX.rw()) as t:
-        a, b = t.arrays()
+    with ctx.task(lX.read(), lX.rw(), seen.write()) as t:
+        a, b, y = t.arrays()
         b += 1
-        assert a.tolist() == [2] * 3 and t.get_arg(0) == t.get_arg(1)
-    with ctx.task(last, lX.read(), lX.read(), lX.write()) as t:
-        assert t.arrays()[0].tolist() == [2] * 3  # joined: read and write
+        y[...] = a
+        assert t.get_arg(0) == t.get_arg(1)
+    with ctx.task(last, lX.read(), lX.read(), lX.write(), kept.write()) as t:
+        t.arrays()[3][:] = t.arrays()[0]  # joined: read and write
         t.arrays()[2][:] = 7
+    assert seen.numpy().tolist() == kept.numpy().tolist() == [2] * 3
     with ctx.task(last, lX.read(), lX.rw(data_place.device(last)), lX.read(data_place.affine())) as t:
         t.arrays()[1][:] += 1
     if last:

@@ -255,6 +255,12 @@ def test_a_program_of_cuda_core(ctx):
     config = core.LaunchConfig(grid=4, block=256)
     ctx.launch_kernel(add, config, lA.read(), lB.read(), lC.write(), N)
     assert np.allclose(lC.numpy(), a + b)
+    brought = stf.kernel(add)
+    for launch in (brought[4, 256], brought[config], brought.on(0)[4, 256]):
+        ctx.fill(lC, 0.0)
+        launch(lA.read(), lB.read(), lC.write(), N)
+        assert np.allclose(lC.numpy(), a + b)
+    ctx.fill(lC, 0.0)
     with ctx.task(lA.read(), lB.read(), lC.rw()) as t:  # the protocol of streams, by cuda.core's own launcher
         stream = device.create_stream(t.stream)
         core.launch(stream, config, add, *(t.get_arg(i) for i in range(3)), np.uint64(N))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import mmap
+import threading
 import time
 import weakref
 from pathlib import Path
@@ -252,17 +253,23 @@ def test_loops_and_branches_are_decided_on_the_device(ctx, caplog):
     assert caplog.messages == []
 
 
-def test_a_thousand_iterations_wait_for_nobody(ctx):
+def test_a_thousand_iterations_wait_for_nobody(ctx, caplog):
+    """One graph of the device's does them all: it is launched while what comes before waits for the host."""
+    caplog.set_level("INFO", logger="stf")
     x, n = ctx.logical_data(np.zeros(8)), ctx.logical_data(np.zeros((), np.int64))
+    gate, opened = threading.Event(), []
 
     @stf.task
     def count(x: stf.ReadWrite, n: stf.ReadWrite):
         x += 1
         n += 1
 
+    ctx.host_launch(x.rw(), n.rw())(lambda x, n: opened.append(gate.wait(20)))
     with ctx.while_loop(n < 1000) as loop:
         count(x, n)
+    gate.set()
     assert loop.iterations == 1000 and x.numpy().tolist() == [1000] * 8
+    assert opened == [True] and caplog.messages == []
 
 
 def test_parameters_of_kernels_are_renewed_in_the_graph(ctx):

@@ -166,6 +166,39 @@ def test_grids_of_all_kinds(run):
     run(body)
 
 
+def test_a_kernel_of_cuda_core_in_brackets(run):
+    """`stf.kernel` takes one, with grid and block or a LaunchConfig, and launches it on the device that is asked for."""
+    pytest.importorskip("cuda.core", exc_type=ImportError)
+
+    def body():
+        from cuda.core import Device, LaunchConfig, ObjectCode
+
+        function("store", "pd", stores(ctypes.c_double))
+        Device(0).set_current()
+        kernel = stf.kernel(ObjectCode.from_cubin(b"any").get_kernel("store"))
+        with stf.context(devices="cuda:0,1") as ctx:
+            x = ctx.logical_data(np.zeros(2))
+            kernel[4, 32](x.rw(), 2.0)
+            assert x.numpy().tolist() == [2, 0]
+            kernel[LaunchConfig(grid=4, block=32)](x.rw(), 3.0)
+            assert x.numpy().tolist() == [3, 0]
+            before = ctx.statistics().total_copies
+            kernel.on(1)[4, 32](x.rw(), 5.0)
+            assert ctx.statistics().total_copies == before + 1 and x.numpy().tolist() == [5, 0]
+            with ctx.task_graph() as graph:
+                kernel[4, 32](x.rw(), 7.0)
+            for _ in range(2):
+                ctx.fill(x, 1.0)
+                graph.launch()
+                assert x.numpy().tolist() == [7, 1]
+            with pytest.raises(TypeError, match="has 2 parameters, got 1 arguments"):
+                kernel[4, 32](x.rw())
+            with pytest.raises(TypeError, match="takes no keyword arguments, got n"):
+                kernel[4, 32](x.rw(), 7.0, n=1)
+
+    run(body)
+
+
 def test_a_numba_kernel_knows_how_an_array_lies_where_it_is_used(run):
     """Packed on a device, with gaps on the host, where it is used as it is; compiled for C order, strides are ignored."""
 

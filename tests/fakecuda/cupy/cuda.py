@@ -272,6 +272,13 @@ class MemoryPointer:
     def __init__(self, mem: Any, offset: int) -> None:
         self.mem, self.ptr, self.device_id = mem, mem.ptr + offset, mem.device_id
 
+    def copy_from_device_async(self, src: MemoryPointer, size: int) -> None:
+        """Copy on the current stream."""
+        if size:
+            here, there, stream = ctypes.c_uint64(self.ptr), ctypes.c_uint64(src.ptr), get_current_stream().ptr
+            code = _driver.cuMemcpyAsync(here, there, ctypes.c_size_t(size), ctypes.c_void_p(stream))
+            _check(code, "cuMemcpyAsync")
+
 
 class _Block:
     """Memory of the pool's; it goes back when dropped, for whoever works on the same stream."""
