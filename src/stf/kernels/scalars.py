@@ -181,7 +181,7 @@ def program_of(expression: Any, kinds: list[Any], target: Any) -> bytes | None:
             register, kind = program.constant(register, np.dtype(target)), np.dtype(target)
         register = program.converted(register, kind, np.dtype(target))
         program.put("STORE", register, number_of(np.dtype(target)), target=0)
-    except (NotThereError, TypeError, OverflowError):
+    except (NotThereError, TypeError, ValueError, OverflowError):  # whatever is wrong with it, the library says
         return None
     return struct.pack(f"<{WORDS}Q", *program.words, *[0] * (WORDS - len(program.words)))
 
