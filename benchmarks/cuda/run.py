@@ -560,11 +560,17 @@ def library_rows(raw: dict[str, float]) -> list[dict[str, Any]]:
         add(rows, "cupy_with_stream", cost_of(loops["cupy_with_stream"], settle))  # CuPy's own part of the row before
         raw["cupy_by_hand"] = hand.submission
 
-        def register(n: int) -> None:
-            for _ in range(n):
-                ctx.logical_data(other)
+        def register(array: Any) -> Callable[[int], None]:
+            def run(n: int) -> None:
+                for _ in range(n):
+                    ctx.logical_data(array)
 
-        add(rows, "register_device_array", cost_of(register, settle, 2000), budget_us=2)
+            return run
+
+        pinned = np.zeros(1 << 17)
+        ctx.prefetch(ctx.logical_data(pinned), stf.data_place.device(0))  # pinned from here on
+        add(rows, "register_device_array", cost_of(register(other), settle, 2000), budget_us=2)
+        add(rows, "register_pinned_array", cost_of(register(pinned), settle, 2000), budget_us=2)
     return rows
 
 
