@@ -96,6 +96,22 @@ def test_random_expressions_are_what_numpy_gives(ctx, seed):
     assert done > 10
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("kind", ["f2", "f4", "f8"])
+def test_floor_division_and_remainders_of_floats_are_numpys(ctx, kind):
+    """Signs of zeros, infinities and quotients next to a whole number too, in which array libraries differ from NumPy."""
+    edges = [np.array(value, kind) for value in (0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.5, 0.1, 0.3, -7.0, 6e4)]
+    data = [ctx.logical_data(x.copy()) for x in edges]
+    whole, left = ctx.logical_data(np.array(0, kind)), ctx.logical_data(np.array(0, kind))
+    for x, dividend in zip(edges, data, strict=True):
+        for y, divisor in zip(edges, data, strict=True):
+            whole.assign(dividend // divisor)
+            left.assign(dividend % divisor)
+            for got, expected in ((whole.numpy(), x // y), (left.numpy(), x % y)):
+                assert np.array_equal(got, expected, equal_nan=True), (x, y, got, expected)
+                assert np.isnan(expected) or np.signbit(got) == np.signbit(expected), (x, y, got, expected)
+
+
 def test_one_launch_of_a_kernel_of_ours_computes_an_expression(ctx, monkeypatch):
     """On a device nothing else is needed: no array library, and no memory of its own."""
     if not is_cuda(ctx):

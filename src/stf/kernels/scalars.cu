@@ -15,7 +15,7 @@ typedef long long Signed;
 
 struct Program {
     Word at[STF_ARRAYS];   // addresses
-    Word code[STF_WORDS];  // of each instruction its number, then target, one and other, a byte each; perhaps a number
+    Word code[STF_WORDS];  // of each instruction its number, target, one, other, type, a byte each; perhaps a number
 };
 
 #ifndef __CUDACC__
@@ -27,6 +27,8 @@ static inline float as_float(unsigned bits) { float x; __builtin_memcpy(&x, &bit
 static inline double nearest(double x) { return __builtin_rint(x); }
 static inline double root(double x) { return __builtin_sqrt(x); }
 static inline double magnitude(double x) { return __builtin_fabs(x); }
+static inline double floored(double x) { return __builtin_floor(x); }
+static inline double left_of(double x, double y) { return __builtin_fmod(x, y); }
 #else
 static __device__ __forceinline__ double as_double(Word bits) { return __longlong_as_double((Signed)bits); }
 static __device__ __forceinline__ Word as_word(double x) { return (Word)__double_as_longlong(x); }
@@ -34,6 +36,8 @@ static __device__ __forceinline__ float as_float(unsigned bits) { return __uint_
 static __device__ __forceinline__ double nearest(double x) { return rint(x); }
 static __device__ __forceinline__ double root(double x) { return sqrt(x); }
 static __device__ __forceinline__ double magnitude(double x) { return fabs(x); }
+static __device__ __forceinline__ double floored(double x) { return floor(x); }
+static __device__ __forceinline__ double left_of(double x, double y) { return fmod(x, y); }
 #endif
 
 static __device__ __forceinline__ double power_of_two(int n) { return as_double((Word)(1023 + n) << 52); }
@@ -152,10 +156,27 @@ static __device__ __forceinline__ Signed remainder_of(Signed a, Signed b) {
     return left != 0 && (a < 0) != (b < 0) ? left + b : left;
 }
 
+// The same of floats, as NumPy has them: in 32 bits, or in 64.
+static __device__ __forceinline__ double of_width(double x, int type) { return type == F64 ? x : (double)(float)x; }
+
+static __device__ __forceinline__ double with_sign_of(double y) { return as_double(as_word(y) & 1ull << 63); }
+
+static __device__ __forceinline__ double float_divided(double x, double y, int type, bool wants_remainder) {
+    const double left = left_of(x, y);
+    if (y == 0) return wants_remainder ? left : x / y;
+    const bool is_beyond = left != 0 && (y < 0) != (left < 0);
+    if (wants_remainder) return left == 0 ? with_sign_of(y) : is_beyond ? of_width(left + y, type) : left;
+    double whole = of_width(of_width(x - left, type) / y, type);
+    if (is_beyond) whole = of_width(whole - 1, type);
+    if (whole == 0) return with_sign_of(x / y);
+    const double below = floored(whole);
+    return whole - below > 0.5 ? of_width(below + 1, type) : below;
+}
+
 enum Operation {
     END, LOAD, CONSTANT, STORE, ROUND, WRAP, TO_FLOAT, UNSIGNED_TO_FLOAT, TO_INTEGER, TO_UNSIGNED, IS_NOT_ZERO,
     FLOAT_ADD, FLOAT_SUBTRACT, FLOAT_MULTIPLY, FLOAT_DIVIDE, FLOAT_NEGATIVE, FLOAT_ABSOLUTE, FLOAT_SQRT, FLOAT_MAXIMUM,
-    FLOAT_MINIMUM, FLOAT_LESS, FLOAT_LESS_EQUAL, FLOAT_EQUAL, FLOAT_NOT_EQUAL,
+    FLOAT_MINIMUM, FLOAT_FLOOR_DIVIDE, FLOAT_REMAINDER, FLOAT_LESS, FLOAT_LESS_EQUAL, FLOAT_EQUAL, FLOAT_NOT_EQUAL,
     ADD, SUBTRACT, MULTIPLY, NEGATIVE, ABSOLUTE, FLOOR_DIVIDE, REMAINDER, UNSIGNED_FLOOR_DIVIDE, UNSIGNED_REMAINDER, LESS,
     LESS_EQUAL, UNSIGNED_LESS, UNSIGNED_LESS_EQUAL, EQUAL, NOT_EQUAL, MAXIMUM, MINIMUM, UNSIGNED_MAXIMUM, UNSIGNED_MINIMUM,
     AND, OR, XOR, NOT
@@ -166,7 +187,7 @@ static __device__ __forceinline__ void run(const Program &program) {
     for (int next = 0; next < STF_WORDS;) {
         const Word instruction = program.code[next++];
         const int operation = instruction & 255, target = instruction >> 8 & 255, other_number = instruction >> 24 & 255;
-        const int one_number = instruction >> 16 & 255;
+        const int one_number = instruction >> 16 & 255, type = instruction >> 32 & 255;
         const Word a = registers[one_number % STF_REGISTERS], b = registers[other_number % STF_REGISTERS];
         const double x = as_double(a), y = as_double(b);
         const Signed i = (Signed)a, j = (Signed)b;
@@ -191,6 +212,8 @@ static __device__ __forceinline__ void run(const Program &program) {
             case FLOAT_SQRT: found = as_word(root(x)); break;
             case FLOAT_MAXIMUM: found = x >= y || x != x ? a : b; break;
             case FLOAT_MINIMUM: found = x <= y || x != x ? a : b; break;
+            case FLOAT_FLOOR_DIVIDE:
+            case FLOAT_REMAINDER: found = as_word(float_divided(x, y, type, operation == FLOAT_REMAINDER)); break;
             case FLOAT_LESS: found = x < y; break;
             case FLOAT_LESS_EQUAL: found = x <= y; break;
             case FLOAT_EQUAL: found = x == y; break;

@@ -27,7 +27,7 @@ OPERATIONS = enum.IntEnum(
     "OPERATIONS",
     "END LOAD CONSTANT STORE ROUND WRAP TO_FLOAT UNSIGNED_TO_FLOAT TO_INTEGER TO_UNSIGNED IS_NOT_ZERO "
     "FLOAT_ADD FLOAT_SUBTRACT FLOAT_MULTIPLY FLOAT_DIVIDE FLOAT_NEGATIVE FLOAT_ABSOLUTE FLOAT_SQRT FLOAT_MAXIMUM "
-    "FLOAT_MINIMUM FLOAT_LESS FLOAT_LESS_EQUAL FLOAT_EQUAL FLOAT_NOT_EQUAL "
+    "FLOAT_MINIMUM FLOAT_FLOOR_DIVIDE FLOAT_REMAINDER FLOAT_LESS FLOAT_LESS_EQUAL FLOAT_EQUAL FLOAT_NOT_EQUAL "
     "ADD SUBTRACT MULTIPLY NEGATIVE ABSOLUTE FLOOR_DIVIDE REMAINDER UNSIGNED_FLOOR_DIVIDE UNSIGNED_REMAINDER LESS "
     "LESS_EQUAL UNSIGNED_LESS UNSIGNED_LESS_EQUAL EQUAL NOT_EQUAL MAXIMUM MINIMUM UNSIGNED_MAXIMUM UNSIGNED_MINIMUM "
     "AND OR XOR NOT",
@@ -59,6 +59,8 @@ OF_FLOATS = {
     np.sqrt: "FLOAT_SQRT",
     np.maximum: "FLOAT_MAXIMUM",
     np.minimum: "FLOAT_MINIMUM",
+    np.floor_divide: "FLOAT_FLOOR_DIVIDE",
+    np.remainder: "FLOAT_REMAINDER",
     np.less: "FLOAT_LESS",
     np.less_equal: "FLOAT_LESS_EQUAL",
     np.equal: "FLOAT_EQUAL",
@@ -110,11 +112,13 @@ class Program:
         self.used = 0
         self.loaded: dict[int, int] = {}
 
-    def put(self, operation: str, one: int = 0, other: int = 0, *words: int, target: int | None = None) -> int:
+    def put(
+        self, operation: str, one: int = 0, other: int = 0, *words: int, target: int | None = None, kind: int = 0
+    ) -> int:
         """Append an instruction; return the register of its result."""
         if target is None:
             target, self.used = self.used, self.used + 1
-        self.words += [OPERATIONS[operation] | target << 8 | one << 16 | other << 24, *words]
+        self.words += [OPERATIONS[operation] | target << 8 | one << 16 | other << 24 | kind << 32, *words]
         if self.used > REGISTERS or len(self.words) >= WORDS:
             raise NotThereError
         return target
@@ -246,7 +250,7 @@ def applied(program: Program, function: Any, operands: list[tuple[Any, Any]]) ->
         program.constant(value, kind) if isinstance(own, type) else program.converted(value, own, kind)
         for value, own in operands
     ]
-    register = program.put(name, *registers)
+    register = program.put(name, *registers, kind=number_of(kind))
     if result.kind != "b" and kind.itemsize < 8:
         register = program.put("ROUND" if is_float(kind) else "WRAP", register, number_of(kind))
     return register, result
