@@ -19,6 +19,7 @@ cdef class StreamBackend(LanePort):
     cpdef int start_after(self, int place, int64_t pointer, bint captured, int staged=*) except -1
     cdef int make_lane(self, Lane lane) except -1
     cdef int make_stream(self, int place) except -1
+    cdef int device_at(self, int place) except -1
     cdef int make_wait(self, Lane lane, Lane other, int64_t sequence) except -1
     cdef int make_record(self, Lane lane) except -1
     cdef int make_late_record(self, Lane lane) except -1

@@ -86,16 +86,21 @@ class StreamBackend(LanePort):
 
     def make_stream(self, place):
         """A new stream of the driver's, or the caller's own."""
-        device: cython.int = self.devices[place]
         if self.captured and place == 0:  # for nodes of the graph; the device is that of its first stream
             first: Lane = self.lanes[self.origin >> LANE_SHIFT]
-            return self.driver.stream_create(max(self.devices[first.place], 0))
+            return self.driver.stream_create(self.device_at(first.place))
         if place not in self.origins:
-            return self.driver.stream_create(max(device, 0) if place else -1)
+            return self.driver.stream_create(self.device_at(place) if place else -1)
+        device: cython.int = self.devices[place]
         kind, pointer = self.origins[place]
         if kind == "stream":
             return self.driver.stream_adopt(device, pointer)
         return self.driver.stream_create_in(device, pointer)
+
+    def device_at(self, place):
+        """The driver's number of the device that streams for a place are of."""
+        device: cython.int = self.devices[place]
+        return self.driver.home if device < 0 else device
 
     def add_place(self, device, origin):
         place = self.add_pools(1 if origin is not None and origin[0] == "stream" else self.width)
@@ -237,7 +242,7 @@ class StreamBackend(LanePort):
     def condition(self, slot, loops):
         """A condition of the graph that a slot is captured into; it does not hold until something decides."""
         lane: Lane = self.lanes[slot]
-        return self.driver.condition(self.driver.handle(lane.stream), max(self.devices[lane.place], 0), loops)
+        return self.driver.condition(self.driver.handle(lane.stream), self.device_at(lane.place), loops)
 
     def decide(self, slot, condition, decision):
         """Let a condition hold by a flag, and as long as a counter, which counts then, is below a limit.

@@ -47,12 +47,8 @@ class TimedBackend(StreamBackend):
         if slot in self.begun:
             what, first = self.begun.pop(slot)
             lane: Lane = self.lanes[slot]
-            self.spans.append((what, self.device_of(lane), lane.kind, first, self.stamps.put(lane.stream)))
+            self.spans.append((what, self.device_at(lane.place), lane.kind, first, self.stamps.put(lane.stream)))
         return LanePort.end(self, slot)
-
-    def device_of(self, lane):
-        """The driver's number of the device that a lane is on; of memory that all share, the first."""
-        return max(cython.cast(cython.int, self.devices[lane.place]), 0)
 
     def copy(self, slot, target, source):
         if slot in self.begun:  # a task's own work
@@ -63,7 +59,7 @@ class TimedBackend(StreamBackend):
         if first >= 0:
             what = (0, f"copy {source.data.name}" if source.data.name else "copy")
             kind = COPY_OUT if target.place == 0 else COPY_IN  # a short one may be on a lane for computing
-            self.spans.append((what, self.device_of(lane), kind, first, self.stamps.put(lane.stream)))
+            self.spans.append((what, self.device_at(lane.place), kind, first, self.stamps.put(lane.stream)))
         return 0
 
     def take(self):

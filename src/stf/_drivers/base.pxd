@@ -6,6 +6,7 @@ cdef enum:
 
 cdef class Driver:
     cdef public int device_count
+    cdef public int home
     cdef public bint shares_host
     cdef public bint runs_inline
     cdef public str name

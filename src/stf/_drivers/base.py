@@ -33,6 +33,8 @@ class Driver:
     ----------
     device_count : int
         How many devices there are.
+    home : int
+        The device that does what could be done by any, such as copies of memory that all share.
     shares_host : bool
         Device 0 works in host memory: no copies.
     runs_inline : bool
@@ -50,6 +52,7 @@ class Driver:
 
     if not cython.compiled:
         reads_back = records_late = False
+        home = 0
 
     def stream_create(self, device):
         """Make a stream of `device`; return its number."""

@@ -1,26 +1,20 @@
 from cuda.bindings cimport cydriver as cu
 from libc.stdint cimport int64_t
-from stf._drivers.cuda_devices cimport Device
+from stf._drivers.cuda_hardware cimport HardwareDriver
 from stf._drivers.cuda_streams cimport DeviceStream, HostStream
 from stf._drivers.cuda_submitter cimport Submitter
-from stf._drivers.queues cimport Op, QueueDriver, Stream
+from stf._drivers.queues cimport Op, Stream
 
-cdef class CudaDriver(QueueDriver):
-    cdef list devices
+cdef class CudaDriver(HardwareDriver):
     cdef readonly Submitter submitter
-    cdef cu.CUmemoryPool host_pool
-    cdef bint has_host_pool
     cdef readonly object pins
     cdef readonly list used
     cdef readonly list capacity
     cdef readonly int64_t live_allocations
     cdef readonly int64_t live_streams
     cdef readonly int64_t live_events
-    cdef public object lost
     cdef int quiet
     cdef bint closed
-    cdef dict distances
-    cdef int close_devices(self) except -1
     cpdef int stream_create(self, int device) except -1
     cpdef int stream_destroy(self, int stream) except -1
     cpdef int stream_enter(self, int stream) except -1
@@ -45,7 +39,6 @@ cdef class CudaDriver(QueueDriver):
     cpdef bint query(self, int stream, int64_t sequence) except -1
     cpdef bint synchronize(self, int stream, int64_t sequence, double timeout_s) except -1
     cdef bint poll(self, DeviceStream lane, int64_t sequence, double timeout_s) except -1
-    cpdef object fault(self)
     cpdef int drain(self, int stream) except -1
     cpdef object handle(self, int stream)
     cpdef int follow(self, int stream, int64_t pointer) except -1
@@ -66,10 +59,7 @@ cdef class CudaDriver(QueueDriver):
     cpdef int free(self, int device, int64_t address, int64_t nbytes, int stream) except -1
     cdef int free_in_order(self, DeviceStream lane, what) except -1
     cdef int free_on(self, what, cu.CUstream stream) except -1
-    cpdef int distance(self, int source, int target) except -1
     cpdef int pin(self, int64_t address, int64_t nbytes, object owner) except -1
     cpdef int unpin(self, int64_t address, int64_t nbytes, object owner) except -1
     cpdef int unpin_unused(self) except -1
-    cdef int demand(self, cu.CUresult code, str call, int device) except -1
-    cdef int note(self, cu.CUresult code, str call, int device) except -1
     cpdef int close(self) except -1

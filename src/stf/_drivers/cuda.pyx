@@ -16,10 +16,10 @@ from libc.string cimport memcpy, memset
 from cuda.bindings cimport cydriver as cu
 
 from stf._drivers.base cimport MANAGED
-from stf._drivers.cuda_devices cimport FAR, HOST, Device, check, close_device, connect, error_of, is_sticky, open_device
-from stf._drivers.cuda_devices cimport begin_body, end_body, open_host_pool, pop, push, told
+from stf._drivers.cuda_devices cimport Device, begin_body, end_body, error_of, is_sticky, pop, push
 from stf._drivers.cuda_fill cimport fill_planned
 from stf._drivers.cuda_gil cimport call, host_nodes
+from stf._drivers.cuda_hardware cimport HardwareDriver
 from stf._drivers.cuda_memory cimport alloc_unpooled, free_unpooled, make_pins
 from stf._drivers.cuda_stamps cimport Stamps
 from stf._drivers.cuda_streams cimport KEEPS, RING, SEALED, SHORT, DeviceStream, HostStream, destroy_stream, forget_keeps
@@ -33,50 +33,42 @@ from stf._drivers.queues cimport CALL, COPY, FILL, FREE, LAUNCH, STAMP, Op, Queu
 import time
 
 from stf._drivers.copyplan import plan_copy
-from stf._drivers.cuda_devices import function_on, launch_with_extras, load_function, parameters_of
+from stf._drivers.cuda_devices import launch_with_extras, parameters_of
 from stf._drivers.cuda_places import function_in
 from stf._drivers.fillplan import plan_fill
 from stf.errors import CaptureError
 
 
-cdef class CudaDriver(QueueDriver):
+cdef class CudaDriver(HardwareDriver):
     """The GPUs with the given ordinals.
 
     Device ``i`` of the driver is CUDA's ``ordinals[i]``; `capacity` bounds the bytes per device, 0 for no bound;
     `submit_thread`: a thread gives work to CUDA, always, never, or (None) in bursts; `host_pool`: host memory is pooled.
     """
 
-    function_on, function_in, load_function = map(staticmethod, (function_on, function_in, load_function))
+    function_in = staticmethod(function_in)
     parameters_of = staticmethod(parameters_of)
     launch_with_extras = staticmethod(launch_with_extras)
 
     def __init__(self, ordinals, workers=4, capacity=None, submit_thread=None, host_pool=True):
-        QueueDriver.__init__(self, len(ordinals), workers)
+        HardwareDriver.__init__(self, len(ordinals), workers)
         self.shares_host = False
         self.runs_inline = False
         self.records_late = True
         self.name = "cuda"
-        self.devices = []
         self.submitter = Submitter(submit_thread)
         self.stamps = Stamps(self, self.submitter)
         self.used = [0] * (len(ordinals) + 1)
         self.capacity = [0, *(capacity or [0] * len(ordinals))]
-        check(cu.cuInit(0), "cuInit", "this machine")
-        try:
-            for ordinal in ordinals:
-                self.devices.append(open_device(ordinal))
-            self.pins = make_pins(<Device>self.devices[0])
-            self.has_host_pool = host_pool and open_host_pool(&self.host_pool, self.devices)
-            self.distances = connect(self.devices)
-        except BaseException:
-            self.close_devices()
-            raise
+        self.start(ordinals, host_pool)
+        self.pins = make_pins(self.home_device)
 
     # -- streams and events ------------------------------------------------------------------------------------
 
     cpdef int stream_create(self, int device) except -1:
         cdef DeviceStream stream
         cdef HostStream host
+        cdef Device gpu = self.gpu(device) if device >= 0 else None
         self.gate.enter()
         try:
             if device < 0:
@@ -86,7 +78,6 @@ cdef class CudaDriver(QueueDriver):
                 host = HostStream(index, device)
                 self.streams[index] = host
                 return index
-            gpu = <Device>self.devices[device]
             if gpu.spare:
                 return gpu.spare.pop()
             stream = DeviceStream(len(self.streams), device)
@@ -341,9 +332,6 @@ cdef class CudaDriver(QueueDriver):
             forget_keeps(lane)
         return True
 
-    cpdef object fault(self):
-        return None if self.lost is None else self.lost.again()
-
     cpdef int drain(self, int stream) except -1:
         return self.drain_stream(<DeviceStream>self.streams[stream])
 
@@ -513,7 +501,7 @@ cdef class CudaDriver(QueueDriver):
 
     cpdef int64_t alloc(self, int device, int64_t nbytes, int stream) except -1:
         cdef Stream lane = <Stream>self.streams[stream]
-        cdef Device gpu = <Device>self.devices[max(device, lane.device, 0)]
+        cdef Device gpu = self.home_device if max(device, lane.device) < 0 else self.gpu(max(device, lane.device))
         cdef cu.CUdeviceptr address = 0
         cdef cu.CUmemoryPool pool
         cdef cu.CUstream handle = gpu.utility
@@ -570,18 +558,11 @@ cdef class CudaDriver(QueueDriver):
         if self.lost is not None and (self.closed or is_sticky(<cu.CUresult><int>self.lost.code) or not is_quiet(self.streams, &self.quiet)):
             return 0  # what may still use it has not been waited for
         if <int>what[0] == MANAGED or (<int>what[0] < 0 and not self.has_host_pool):
-            code = free_unpooled(<Device>self.devices[0], <int>what[0] == MANAGED, address, stream)
+            code = free_unpooled(self.home_device, <int>what[0] == MANAGED, address, stream)
             return self.note(code, "cuMemFree", <int>what[0])
         with nogil:
             code = cu.cuMemFreeAsync(address, stream)
         return self.note(code, "cuMemFreeAsync", <int>what[0])
-
-    cpdef int distance(self, int source, int target) except -1:
-        if source == target:
-            return 0
-        if source < 0 or target < 0:  # managed memory may be anywhere
-            return HOST
-        return self.distances.get((self.devices[source].ordinal, self.devices[target].ordinal), FAR)
 
     # -- host memory of the user's -----------------------------------------------------------------------------
 
@@ -593,30 +574,6 @@ cdef class CudaDriver(QueueDriver):
 
     cpdef int unpin_unused(self) except -1:
         return self.pins.forget_unused()
-
-    # -- errors ------------------------------------------------------------------------------------------------
-
-    def where(self, int device):
-        if device >= 0:
-            return f"cuda:{(<Device>self.devices[device]).ordinal}"
-        return "managed memory" if device == MANAGED else "the host"
-
-    cdef int demand(self, cu.CUresult code, str call, int device) except -1:
-        """Raise what a call said, where it can be raised."""
-        if code != cu.CUDA_SUCCESS:
-            error = error_of(code, call, self.where(device))
-            if is_sticky(code):
-                self.lost = self.lost or told(self.loss_watchers, error, device)
-            raise self.lost.again() if is_sticky(code) else error
-        return 0
-
-    cdef int note(self, cu.CUresult code, str call, int device) except -1:
-        """Remember what a call said, where raising would break the state; the next call that may, raises it."""
-        if code == cu.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED:
-            return 0  # whoever ends the capture is told; nothing else is lost
-        if code != cu.CUDA_SUCCESS and code != cu.CUDA_ERROR_DEINITIALIZED and self.lost is None:
-            self.lost = told(self.loss_watchers, error_of(code, call, self.where(device)), device)
-        return 0
 
     # -- the end -----------------------------------------------------------------------------------------------
 
@@ -634,14 +591,6 @@ cdef class CudaDriver(QueueDriver):
                 self.live_streams -= not (<DeviceStream>item).adopted
         self.lost = self.lost or error_of(cu.CUDA_ERROR_DEINITIALIZED, "a call after close", "this driver")
         return self.close_devices()
-
-    cdef int close_devices(self) except -1:
-        """Give back what opening them took."""
-        for device in self.devices:
-            close_device(device)
-        if self.has_host_pool:
-            call(host_nodes, cu.cuMemPoolDestroy, self.host_pool)
-        return 0
 
     def leaks(self):
         """(streams, events, allocations, registered arrays) that are still there."""

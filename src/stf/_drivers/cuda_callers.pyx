@@ -339,7 +339,7 @@ cdef class CallersDriver(ReadbackDriver):
             unfinished.extend(self.graphs)
             self.stages += [item for item in unfinished if isinstance(item, Stage)]
             unfinished[:] = [item for item in unfinished if not isinstance(item, Stage)]
-            before = push((<Device>self.devices[0]).context)
+            before = push(self.home_device.context)
             for item in self.stages:
                 if (<Stage>item).store.busy:
                     unfinished.append(item)  # the device is lost, or captures, or others have a graph with it
@@ -349,7 +349,7 @@ cdef class CallersDriver(ReadbackDriver):
         return ReadbackDriver.close(self)
 
     cpdef object begin_capture(self, int device):
-        return Capture(self.store, <int64_t><uintptr_t>(<Device>self.devices[device]).context, self.where(device))
+        return Capture(self.store, <int64_t><uintptr_t>self.gpu(device).context, self.where(device))
 
     cpdef int play_captured(self, int stream, object captured) except -1:
         """Launch a graph; the caller keeps it until the stream has done it."""
@@ -385,7 +385,7 @@ cdef class CallersDriver(ReadbackDriver):
         return self.queue(<DeviceStream>self.streams[stream], GRAPH, (captured, changes))
 
     def condition(self, int64_t pointer, int device, loops):
-        cdef Device gpu = <Device>self.devices[device]
+        cdef Device gpu = self.gpu(device)
         if not self.conditions:
             raise CaptureError("graphs have no conditional nodes (STF_CONDITIONAL_NODES=0)")
         return Condition(self.store, <int64_t><uintptr_t>gpu.context, self.where(device), pointer, loops)
@@ -576,7 +576,7 @@ cdef class CallersDriver(ReadbackDriver):
             return self.alloc_for_graph(nbytes, lane)
         if self.lost is not None:
             raise self.lost.again()
-        pool = (<Device>self.devices[device]).pool
+        pool = self.gpu(device).pool
         code = call(host_nodes, cu.cuMemAllocFromPoolAsync, &address, max(nbytes, 1), pool, lane.handle)
         if code == cu.CUDA_ERROR_OUT_OF_MEMORY:
             raise MemoryError(f"{nbytes} bytes asked on {self.where(device)}")

@@ -1,5 +1,5 @@
 from cuda.bindings cimport cydriver as cu
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uintptr_t
 
 cdef enum:  # what a copy costs, relatively
     NEAR = 1  # and above it links of less performance
@@ -7,6 +7,7 @@ cdef enum:  # what a copy costs, relatively
     FAR = 100  # through the host
 
 cdef class Device:
+    cdef bint is_open
     cdef cu.CUdevice device
     cdef cu.CUcontext context
     cdef cu.CUmemoryPool pool
@@ -28,14 +29,17 @@ cdef object error_of(cu.CUresult code, str call, str place)
 cdef object told(object watchers, object error, int device)
 cdef bint is_sticky(cu.CUresult code)
 cdef int64_t own_function(cu.CUcontext context, bytes source, bytes name, str where) except -1
+cdef int64_t function_on(uintptr_t kernel, Device device) except -1
+cdef int64_t load_function(bytes source, bytes name, cu.CUcontext context, str where) except -1
 cpdef bint is_capturing(int64_t pointer) except -1
 cdef int refuse_capture(int64_t pointer) except -1
-cdef Device open_device(int ordinal)
+cdef int open_device(Device device) except -1
 cdef int close_device(Device device) except -1
 cdef int tune_pool(cu.CUmemoryPool pool, bint host) except -1
 cdef int allow(cu.CUmemoryPool pool, Device device) except -1
-cdef bint open_host_pool(cu.CUmemoryPool* pool, list devices) except -1
-cdef dict connect(list devices)
+cdef bint open_host_pool(cu.CUmemoryPool* pool) except -1
+cdef int link(Device one, Device other) except -1
+cdef int open_peer(Device one, Device other) except -1
 cdef str place_of(Device device)
 cdef cu.CUcontext push(cu.CUcontext context) noexcept
 cdef int pop(cu.CUcontext before) except -1

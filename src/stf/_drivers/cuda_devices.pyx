@@ -78,20 +78,14 @@ def ordinal_of(uintptr_t address):
     return ordinal if code == cu.CUDA_SUCCESS else -1
 
 
-def function_on(uintptr_t kernel, int ordinal):
-    """Return the function, in the primary context of a device, of a kernel that belongs to no context."""
+cdef int64_t function_on(uintptr_t kernel, Device device) except -1:
+    """The function, in the primary context of a device that is open, of a kernel that belongs to no context."""
     cdef cu.CUfunction function
-    cdef cu.CUdevice device
-    cdef cu.CUcontext context
-    place = f"cuda:{ordinal}"
-    check(cu.cuDeviceGet(&device, ordinal), "cuDeviceGet", place)
-    check(call(host_nodes, cu.cuDevicePrimaryCtxRetain, &context, device), "cuDevicePrimaryCtxRetain", place)
-    before = push(context)
+    before = push(device.context)
     code = call(host_nodes, cu.cuKernelGetFunction, &function, <cu.CUkernel>kernel)
     pop(before)
-    call(host_nodes, cu.cuDevicePrimaryCtxRelease, device)  # whoever launches holds it
-    check(code, "cuKernelGetFunction", place)
-    return <uintptr_t>function
+    check(code, "cuKernelGetFunction", place_of(device))
+    return <int64_t><uintptr_t>function
 
 
 own_functions = {}  # by the identifier of a context and the name: kernels of ours, which are kept to the end
@@ -117,12 +111,11 @@ cdef int64_t own_function(cu.CUcontext context, bytes source, bytes name, str wh
     return own_functions[identifier, name]
 
 
-def load_function(bytes source, bytes name, int ordinal, uintptr_t pointer):
-    """Return the address of a kernel of ours in a context of the caller's; in the primary one of a device if that is 0."""
-    cdef cu.CUcontext context = <cu.CUcontext>pointer if pointer else primary_of(ordinal)
+cdef int64_t load_function(bytes source, bytes name, cu.CUcontext context, str where) except -1:
+    """The address of a kernel of ours in a context."""
     before = push(context)
     try:
-        return own_function(context, source, name, f"cuda:{ordinal}")
+        return own_function(context, source, name, where)
     finally:
         pop(before)
 
@@ -228,9 +221,10 @@ cdef object told(object watchers, object error, int device):
 
 
 cdef class Device:
-    """A GPU: its primary context, its memory pool, and a stream for allocations of streams that are blocked."""
+    """A GPU: once it is open its primary context, a memory pool, and a stream for allocations of streams that are blocked."""
 
-    def __init__(self, ordinal):
+    def __init__(self, int ordinal):
+        check(cu.cuDeviceGet(&self.device, ordinal), "cuDeviceGet", f"cuda:{ordinal}")
         self.ordinal = ordinal
         self.spare = []
 
@@ -240,12 +234,12 @@ cdef list in_use = []  # the devices that are open, the first one first; one tha
 cdef set kept = set()  # the ordinals of devices whose primary contexts stay to the end, as in CUDA's runtime: making one takes 0.1 s
 
 
-cdef Device open_device(int ordinal):
+cdef int open_device(Device device) except -1:
+    """Take what a device is used with; what was taken is given back where that fails."""
     global first
-    cdef Device device = Device(ordinal)
     cdef cu.CUmemPoolProps properties
-    cdef str place = f"cuda:{ordinal}"
-    check(cu.cuDeviceGet(&device.device, ordinal), "cuDeviceGet", place)
+    cdef int ordinal = device.ordinal
+    cdef str place = place_of(device)
     check(call(host_nodes, cu.cuDevicePrimaryCtxRetain, &device.context, device.device), "cuDevicePrimaryCtxRetain", place)
     opened[<uintptr_t>device.context] = ordinal
     if ordinal == 0:
@@ -266,7 +260,7 @@ cdef Device open_device(int ordinal):
         close_device(device)
         raise
     pop(before)
-    return device
+    return 0
 
 
 cdef int close_device(Device device) except -1:
@@ -283,6 +277,10 @@ cdef int close_device(Device device) except -1:
         if pool != NULL:
             cu.cuMemPoolDestroy(pool)
     pop(before)
+    device.is_open = False
+    device.passing = NULL
+    device.utility = NULL
+    device.pool = NULL
     in_use.remove(device)
     if device.ordinal in kept:
         call(host_nodes, cu.cuDevicePrimaryCtxRelease, device.device)
@@ -310,8 +308,8 @@ cdef int allow(cu.CUmemoryPool pool, Device device) except -1:
     return check(call(host_nodes, cu.cuMemPoolSetAccess, pool, &access, 1), "cuMemPoolSetAccess", place_of(device))
 
 
-cdef bint open_host_pool(cu.CUmemoryPool* pool, list devices) except -1:
-    """Make a pool of pinned host memory that the devices reach; False where the driver has none."""
+cdef bint open_host_pool(cu.CUmemoryPool* pool) except -1:
+    """Make a pool of pinned host memory, which devices are allowed to use; False where the driver has none."""
     cdef cu.CUmemPoolProps properties
     memset(&properties, 0, sizeof(properties))
     properties.allocType = cu.CU_MEM_ALLOCATION_TYPE_PINNED
@@ -319,37 +317,36 @@ cdef bint open_host_pool(cu.CUmemoryPool* pool, list devices) except -1:
     if call(host_nodes, cu.cuMemPoolCreate, pool, &properties) != cu.CUDA_SUCCESS:
         return False
     tune_pool(pool[0], True)
-    for device in devices:
-        allow(pool[0], device)
     return True
 
 
-cdef dict connect(list devices):
-    """Let devices reach each other's memory where the hardware can; the cost of a copy, by (from, to)."""
-    cdef Device one, other
-    distances = {}
-    for one in devices:
-        for other in devices:
-            if one is not other:
-                distances[(one.ordinal, other.ordinal)] = open_peer(one, other)
-    return distances
+cdef dict links = {}  # what copies cost, by (from, to): the hardware's, which does not change
 
 
-cdef int open_peer(Device one, Device other) except -1:
+cdef int link(Device one, Device other) except -1:
     """The cost of a copy between two devices: the rank of their link, 0 being the best; `FAR` if there is none."""
     cdef int able = 0
     cdef int rank = 0
-    check(cu.cuDeviceCanAccessPeer(&able, one.device, other.device), "cuDeviceCanAccessPeer", place_of(one))
-    if not able:
-        return FAR
+    if one is other:
+        return 0
+    pair = one.ordinal, other.ordinal
+    if pair not in links:
+        check(cu.cuDeviceCanAccessPeer(&able, one.device, other.device), "cuDeviceCanAccessPeer", place_of(one))
+        cu.cuDeviceGetP2PAttribute(&rank, cu.CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK, one.device, other.device)
+        links[pair] = NEAR + min(max(rank, 0), HOST - NEAR - 1) if able else FAR
+    return links[pair]
+
+
+cdef int open_peer(Device one, Device other) except -1:
+    """Let a device use the memory of another one, where the hardware can; both are open."""
+    if link(one, other) == FAR:
+        return 0
     before = push(one.context)
     code = call(host_nodes, cu.cuCtxEnablePeerAccess, other.context, 0)
     pop(before)
     if code != cu.CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED:
         check(code, "cuCtxEnablePeerAccess", place_of(one))
-    allow(other.pool, one)
-    cu.cuDeviceGetP2PAttribute(&rank, cu.CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK, one.device, other.device)
-    return NEAR + min(max(rank, 0), HOST - NEAR - 1)
+    return allow(other.pool, one)
 
 
 cdef str place_of(Device device):

@@ -51,7 +51,7 @@ cdef class ReadbackDriver(WorkerDriver):
         WorkerDriver.__init__(self, ordinals, workers, capacity, submit_thread, host_pool)
         for i in range(LANDINGS):
             self.lanes[i] = -1
-        before = push((<Device>self.devices[0]).context)
+        before = push(self.home_device.context)
         with nogil:
             code = cu.cuMemHostAlloc(&pinned, LANDINGS * LANDING_BYTES, cu.CU_MEMHOSTALLOC_PORTABLE)
         pop(before)
@@ -133,7 +133,7 @@ cdef class ReadbackDriver(WorkerDriver):
             while self.is_landing() and now_ns() < limit:  # in another thread, for what is done
                 time.sleep(50e-6)
             if self.lost is None and not self.is_landing():  # else CUDA may yet write there
-                before = push((<Device>self.devices[0]).context)
+                before = push(self.home_device.context)
                 free_pinned(self.words)
                 pop(before)
             self.words = NULL

@@ -19,7 +19,7 @@ cdef class WorkerDriver(CudaDriver):
         if op.kind == COPY:
             self.copy_now(op.body)
         elif op.kind == FREE:
-            self.free_on(op.body, (<Device>self.devices[0]).utility)
+            self.free_on(op.body, self.home_device.utility)
         elif op.kind == RECORD:
             self.gate.enter()
             try:
@@ -42,7 +42,7 @@ cdef class WorkerDriver(CudaDriver):
 
     cdef int copy_now(self, what) except -1:
         """A copy on a host's stream, of memory of whatever place: a worker waits until it is done."""
-        cdef Device gpu = <Device>self.devices[0]
+        cdef Device gpu = self.home_device
         target, target_strides, source, source_strides, shape, itemsize, _ = what
         plan = plan_copy(shape, target_strides, source_strides, itemsize)
         code = copy_and_settle(plan, target, source, gpu.context, gpu.utility)

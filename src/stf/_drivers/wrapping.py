@@ -13,6 +13,7 @@ class WrappingDriver(Driver):
     def __init__(self, inner: Any) -> None:
         self.inner = inner
         self.device_count = inner.device_count
+        self.home = inner.home
         self.shares_host = inner.shares_host
         self.runs_inline = inner.runs_inline
         self.name = inner.name

@@ -1,0 +1,130 @@
+"""The devices of a driver: each is opened when it is used for the first time; and what CUDA says, as exceptions.
+
+One is open from the start, the one that is current for who makes the driver, or else the first: its context is what
+calls about the host's memory need. A process that works on one of eight devices has nothing on the other seven.
+"""
+
+from libc.stdint cimport int64_t, uintptr_t
+
+from cuda.bindings cimport cydriver as cu
+
+from stf._drivers.base cimport MANAGED
+from stf._drivers.cuda_devices cimport HOST, Device, allow, check, close_device, error_of, function_on, is_sticky
+from stf._drivers.cuda_devices cimport link, load_function, open_device, open_host_pool, open_peer, told
+from stf._drivers.cuda_gil cimport call, host_nodes
+from stf._drivers.queues cimport QueueDriver
+
+import threading
+
+from stf._drivers.cuda_devices import current_ordinal
+
+
+cdef class HardwareDriver(QueueDriver):
+    """Streams of CUDA's devices, whose numbers here are positions among their ordinals."""
+
+    cdef int start(self, ordinals, host_pool) except -1:
+        """Open the first device; what was opened is given back where that fails."""
+        self.opening = threading.RLock()
+        self.devices = []
+        check(cu.cuInit(0), "cuInit", "this machine")
+        try:
+            self.devices = [Device(ordinal) for ordinal in ordinals]
+            current = current_ordinal()
+            self.home = ordinals.index(current) if current in ordinals else 0
+            self.home_device = self.gpu(self.home)
+            self.has_host_pool = host_pool and open_host_pool(&self.host_pool)
+            if self.has_host_pool:
+                allow(self.host_pool, self.home_device)
+        except BaseException:
+            self.close_devices()
+            raise
+        return 0
+
+    cdef Device gpu(self, int device):
+        """A device, which is opened when it is used for the first time."""
+        cdef Device gpu = <Device>self.devices[device]
+        if not gpu.is_open:
+            self.open(gpu)
+        return gpu
+
+    cdef int open(self, Device gpu) except -1:
+        """Open a device and let it and those that are open already use each other's memory."""
+        cdef cu.CUstreamCaptureMode mode = cu.CU_STREAM_CAPTURE_MODE_RELAXED
+        with self.opening:
+            if gpu.is_open:
+                return 0  # by another thread meanwhile
+            if self.lost is not None:
+                raise self.lost.again()
+            cu.cuThreadExchangeStreamCaptureMode(&mode)  # a capture on this thread takes no harm
+            try:
+                open_device(gpu)
+                try:
+                    for other in self.devices:
+                        if (<Device>other).is_open:
+                            open_peer(gpu, <Device>other)
+                            open_peer(<Device>other, gpu)
+                    if self.has_host_pool:
+                        allow(self.host_pool, gpu)
+                except BaseException:
+                    close_device(gpu)
+                    raise
+            finally:
+                cu.cuThreadExchangeStreamCaptureMode(&mode)
+            gpu.is_open = True
+        return 0
+
+    def function_on(self, uintptr_t kernel, int ordinal):
+        """Return the function, in the primary context of a device, of a kernel that belongs to no context."""
+        return function_on(kernel, self.opened(ordinal))
+
+    def load_function(self, bytes source, bytes name, int ordinal, uintptr_t pointer):
+        """Return the address of a kernel of ours in a context of the caller's; in the primary one of a device if that is 0."""
+        cdef cu.CUcontext context = <cu.CUcontext>pointer if pointer else self.opened(ordinal).context
+        return load_function(source, name, context, f"cuda:{ordinal}")
+
+    cdef Device opened(self, int ordinal):
+        """The device with an ordinal."""
+        return self.gpu([(<Device>device).ordinal for device in self.devices].index(ordinal))
+
+    cpdef int distance(self, int source, int target) except -1:
+        if source == target:
+            return 0
+        if source < 0 or target < 0:  # managed memory may be anywhere
+            return HOST
+        return link(<Device>self.devices[source], <Device>self.devices[target])
+
+    cdef int close_devices(self) except -1:
+        """Give back what opening them took."""
+        for device in self.devices:
+            if (<Device>device).is_open:
+                close_device(device)
+        if self.has_host_pool:
+            call(host_nodes, cu.cuMemPoolDestroy, self.host_pool)
+        return 0
+
+    # -- what CUDA says ----------------------------------------------------------------------------------------
+
+    cpdef object fault(self):
+        return None if self.lost is None else self.lost.again()
+
+    def where(self, int device):
+        if device >= 0:
+            return f"cuda:{(<Device>self.devices[device]).ordinal}"
+        return "managed memory" if device == MANAGED else "the host"
+
+    cdef int demand(self, cu.CUresult code, str call, int device) except -1:
+        """Raise what a call said, where it can be raised."""
+        if code != cu.CUDA_SUCCESS:
+            error = error_of(code, call, self.where(device))
+            if is_sticky(code):
+                self.lost = self.lost or told(self.loss_watchers, error, device)
+            raise self.lost.again() if is_sticky(code) else error
+        return 0
+
+    cdef int note(self, cu.CUresult code, str call, int device) except -1:
+        """Remember what a call said, where raising would break the state; the next call that may, raises it."""
+        if code == cu.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED:
+            return 0  # whoever ends the capture is told; nothing else is lost
+        if code != cu.CUDA_SUCCESS and code != cu.CUDA_ERROR_DEINITIALIZED and self.lost is None:
+            self.lost = told(self.loss_watchers, error_of(code, call, self.where(device)), device)
+        return 0
