@@ -364,6 +364,10 @@ class Recaptured:
     for these.
     """
 
+    def replicas(self):
+        """The recorded replicas that others take the place of when it is captured anew for other data."""
+        return []
+
     def describe(self, task: TaskCore):
         """Remember what messages call the task."""
         self.symbol, self.id, self.code, self.lasti = task.symbol, task.id, task.code, task.lasti
@@ -420,6 +424,11 @@ class BodyCapture(Recaptured):
         """Whether it works on some of the data, by number, and cannot on others in their place."""
         body: Body = self.body
         return body.refuses(data)
+
+    def replicas(self):
+        """The recorded replicas that others take the place of when it is captured anew for other data."""
+        body: Body = self.body
+        return [origin[1] for origin in body.origins or ()]
 
     def __call__(self, first, values, rebinding=None):
         """What is captured for the values and the data of a launch; `first` is that of the defaults."""

@@ -41,6 +41,37 @@ def test_a_launch_with_other_data(ctx):
     assert [array.tolist() for array in arrays] == [array.tolist() for array in model]
 
 
+def test_launches_with_ever_other_data(ctx):
+    """More than graphs are kept for; some of them come again, and so do those that were recorded."""
+    arrays = [np.full(6, float(i)) for i in range(14)]
+    model = [array.copy() for array in arrays]
+    data = [ctx.logical_data(array) for array in arrays]
+    still = ctx.logical_data(np.full(6, 7.0))
+    inner, g = ctx.task_graph("inner"), ctx.task_graph("outer")
+    b, a = inner.param("b", 1.0), g.param("a", 1.0)
+    with inner:
+        add(data[1], still, b)
+    with g:
+        add(data[0], data[1], a)
+        ctx.copy(data[0], data[1])
+        inner.launch(b=a * 2)
+        ctx.fill(data[0], 3.0)
+        add.on(ctx.devices[-1])(data[0], still)
+    order = [*range(2, 14), 3, 2, 0, 5, 13, 0, 7]
+    for n, (i, k) in enumerate(zip(order, [*order[5:], *order[:5]], strict=True)):
+        if i == k:
+            continue
+        others = {data[0]: data[i], data[1]: data[k]}
+        g.launch(others, a=float(n % 3))
+        model[i] += n % 3 * model[k]
+        model[k][...] = model[i]
+        model[k] += n % 3 * 2 * 7.0
+        model[i][...] = 10.0
+        assert [d.numpy()[0] for d in data] == [array[0] for array in model], (n, i, k)
+    ctx.finalize()
+    assert [array.tolist() for array in arrays] == [array.tolist() for array in model]
+
+
 @stf.task
 def add_slowly(x: stf.Read, y: stf.ReadWrite):
     time.sleep(0.01)

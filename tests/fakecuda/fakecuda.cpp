@@ -112,8 +112,16 @@ struct Event {
     std::set<int> after;          // and after which nodes
 };
 
+struct Line {  // a copy of bytes that lie in a row in both places
+    Address to, from;
+    CUmemorytype to_type, from_type;
+    std::size_t width;
+};
+
 struct Work {
     const char *name = "nothing";
+    shared_ptr<const Line> line = {};                     // of a copy of such
+    shared_ptr<const CUDA_MEMSET_NODE_PARAMS> area = {};  // of a fill
     std::function<void()> body = {};           // runs without the lock; left out once the driver has failed
     Ranges ranges = {};                        // must be alive while the body runs; null: an illegal address
     std::function<Ranges()> find_ranges = {};  // for addresses that are looked at only then, as by kernels
@@ -1065,17 +1073,17 @@ shared_ptr<Snapshot> snapshot(const Box &from, const Extent &extent) {
 // A range as work uses it. After cuMemFreeAsync was called any use is an error, though the free may come later.
 shared_ptr<Range> usable(const shared_ptr<Range> &range) { return range->is_freeing ? nullptr : range; }
 
-CUresult copy(Call &call, const Box &to, const Box &from, const Extent &extent, CUstream handle, bool is_waited_for = false) {
-    shared_ptr<Stream> stream;
-    shared_ptr<Range> to_range, from_range;
-    TRY(find_stream(handle, stream));
-    if (extent.is_empty()) return CUDA_SUCCESS;
+// A copy as work, with the ranges of its memory, which are null where that is pageable.
+CUresult copy_work(const Box &to, const Box &from, const Extent &extent, bool is_captured, Work &work,
+                   shared_ptr<Range> &to_range, shared_ptr<Range> &from_range) {
     TRY(locate(to, extent, to_range));
     TRY(locate(from, extent, from_range));
-    Work work{"copy"};
+    work = {"copy"};
+    if (extent.rows == 1 && extent.slices == 1)
+        work.line = std::make_shared<Line>(Line{to.row(0, 0), from.row(0, 0), to.type, from.type, extent.width});
     if (to_range) work.ranges.push_back(usable(to_range));
     if (from_range) work.ranges.push_back(usable(from_range));
-    if (to_range && !from_range && !stream->capture) {  // pageable memory may change as soon as this returns
+    if (to_range && !from_range && !is_captured) {  // pageable memory may change as soon as this returns
         auto taken = snapshot(from, extent);
         work.body = [=] { copy_rows(to, taken->box, extent); };
     } else {
@@ -1090,6 +1098,16 @@ CUresult copy(Call &call, const Box &to, const Box &from, const Extent &extent, 
                 return std::function<void()>([=] { copy_rows(to, taken->box, extent); });
             };
     }
+    return CUDA_SUCCESS;
+}
+
+CUresult copy(Call &call, const Box &to, const Box &from, const Extent &extent, CUstream handle, bool is_waited_for = false) {
+    shared_ptr<Stream> stream;
+    shared_ptr<Range> to_range, from_range;
+    Work work;
+    TRY(find_stream(handle, stream));
+    if (extent.is_empty()) return CUDA_SUCCESS;
+    TRY(copy_work(to, from, extent, stream->capture != nullptr, work, to_range, from_range));
     submit(call.lock, stream, std::move(work));
     if (stream->capture) return CUDA_SUCCESS;
     if ((!to_range && !state().lazy_us) || is_waited_for) {  // pageable memory must be written when this returns
@@ -1156,19 +1174,37 @@ void fill_rows(const Box &box, const Extent &extent, T value) {
 }
 
 template <class T>
-CUresult fill(Call &call, CUdeviceptr address, std::size_t pitch, T value, std::size_t width, std::size_t rows, CUstream handle) {
-    shared_ptr<Stream> stream;
+CUresult fill_work(CUdeviceptr address, std::size_t pitch, T value, std::size_t width, std::size_t rows, Work &work) {
     shared_ptr<Range> range;
-    TRY(find_stream(handle, stream));
-    if (!width || !rows) return CUDA_SUCCESS;
     Box box{Address(address), pitch, 0, 0, 0, 0, CU_MEMORYTYPE_DEVICE};
     Extent extent{width * sizeof(T), rows, 1};
     REQUIRE(width <= SIZE_MAX / sizeof(T) && address % sizeof(T) == 0, CUDA_ERROR_INVALID_VALUE);
     REQUIRE(rows == 1 || pitch % sizeof(T) == 0, CUDA_ERROR_INVALID_VALUE);
     TRY(locate(box, extent, range));
-    Work work{"fill"};
+    work = {"fill"};
+    work.area = std::make_shared<CUDA_MEMSET_NODE_PARAMS>(
+        CUDA_MEMSET_NODE_PARAMS{address, pitch, static_cast<unsigned>(value), sizeof(T), width, rows});
     work.ranges = {usable(range)};
     work.body = [=] { fill_rows(box, extent, value); };
+    return CUDA_SUCCESS;
+}
+
+CUresult fill_work(const CUDA_MEMSET_NODE_PARAMS &p, Work &work) {
+    switch (p.elementSize) {
+        case 1: return fill_work<unsigned char>(p.dst, p.pitch, p.value, p.width, p.height, work);
+        case 2: return fill_work<unsigned short>(p.dst, p.pitch, p.value, p.width, p.height, work);
+        case 4: return fill_work<unsigned>(p.dst, p.pitch, p.value, p.width, p.height, work);
+        default: return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+template <class T>
+CUresult fill(Call &call, CUdeviceptr address, std::size_t pitch, T value, std::size_t width, std::size_t rows, CUstream handle) {
+    shared_ptr<Stream> stream;
+    Work work;
+    TRY(find_stream(handle, stream));
+    if (!width || !rows) return CUDA_SUCCESS;
+    TRY(fill_work(address, pitch, value, width, rows, work));
     submit(call.lock, stream, std::move(work));
     return CUDA_SUCCESS;
 }
@@ -1294,6 +1330,16 @@ void become(Graph &exec, const Graph &graph) {
 Node *find_node(Graph &graph, CUgraphNode handle) {
     for (auto &node : graph.nodes)
         if (node.handle() == handle) return &node;
+    return nullptr;
+}
+
+// A node of any graph that is alive.
+Node *find_node_anywhere(CUgraphNode handle, Graph **of = nullptr) {
+    for (auto &[known, graph] : state().graphs.live)
+        if (Node *node = find_node(*graph, handle)) {
+            if (of) *of = graph.get();
+            return node;
+        }
     return nullptr;
 }
 
@@ -2549,6 +2595,92 @@ CUresult CUDAAPI cuGraphExecKernelNodeSetParams(CUgraphExec handle, CUgraphNode 
     auto context = current_context();
     REQUIRE(context && !p->kern, CUDA_ERROR_INVALID_VALUE);
     return kernel_work(p->func, context, dimensions, p->kernelParams, p->extra, node->work);
+}
+
+CUresult CUDAAPI cuGraphNodeGetDependencies(CUgraphNode handle, CUgraphNode *nodes, CUgraphEdgeData *, std::size_t *count) {
+    ENTER(cuGraphNodeGetDependencies, HEALTHY);
+    Graph *graph = nullptr;
+    Node *node = find_node_anywhere(handle, &graph);
+    REQUIRE(node && count, CUDA_ERROR_INVALID_VALUE);
+    REQUIRE(!nodes || *count >= node->after.size(), CUDA_ERROR_INVALID_VALUE);  // the rest is not told
+    if (nodes)
+        for (int before : node->after) *nodes++ = graph->nodes[before].handle();
+    *count = node->after.size();
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuGraphNodeGetType(CUgraphNode handle, CUgraphNodeType *type) {
+    ENTER(cuGraphNodeGetType, HEALTHY);
+    Node *node = find_node_anywhere(handle);
+    REQUIRE(node && type, CUDA_ERROR_INVALID_VALUE);
+    string name = node->work.name;
+    *type = name == "copy" ? CU_GRAPH_NODE_TYPE_MEMCPY : name == "fill" ? CU_GRAPH_NODE_TYPE_MEMSET
+          : name == "kernel" ? CU_GRAPH_NODE_TYPE_KERNEL : CU_GRAPH_NODE_TYPE_EMPTY;
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuGraphMemcpyNodeGetParams(CUgraphNode handle, CUDA_MEMCPY3D *p) {
+    ENTER(cuGraphMemcpyNodeGetParams, HEALTHY);
+    Node *node = find_node_anywhere(handle);
+    REQUIRE(node && p && string(node->work.name) == "copy", CUDA_ERROR_INVALID_VALUE);
+    *p = {};
+    if (!node->work.line) {
+        p->WidthInBytes = p->Height = p->Depth = 2;  // more than is asked for here
+        return CUDA_SUCCESS;
+    }
+    auto &line = *node->work.line;
+    p->WidthInBytes = line.width, p->Height = p->Depth = 1;
+    p->srcMemoryType = line.from_type, p->dstMemoryType = line.to_type;
+    (line.from_type == CU_MEMORYTYPE_HOST ? (void *&)p->srcHost : (void *&)p->srcDevice) = reinterpret_cast<void *>(line.from);
+    (line.to_type == CU_MEMORYTYPE_HOST ? p->dstHost : (void *&)p->dstDevice) = reinterpret_cast<void *>(line.to);
+    return CUDA_SUCCESS;
+}
+
+// The range of an address; as CUDA, memory of another device than before is refused.
+bool is_of_like_memory(const Ranges &before, const Ranges &now) {
+    if (before.size() != now.size()) return false;
+    for (std::size_t i = 0; i < now.size(); ++i)
+        if (!before[i] || !now[i] || before[i]->device != now[i]->device || before[i]->is_host() != now[i]->is_host()) return false;
+    return true;
+}
+
+CUresult CUDAAPI cuGraphExecMemcpyNodeSetParams(CUgraphExec handle, CUgraphNode node_handle, const CUDA_MEMCPY3D *p, CUcontext context) {
+    ENTER(cuGraphExecMemcpyNodeSetParams, HEALTHY);
+    auto exec = state().execs.find(handle);
+    Node *node = exec ? find_node(*exec, node_handle) : nullptr;
+    REQUIRE(node && p && node->work.line && is_context(context), CUDA_ERROR_INVALID_VALUE);
+    REQUIRE(p->Height == 1 && p->Depth == 1 && p->WidthInBytes, CUDA_ERROR_INVALID_VALUE);
+    REQUIRE(p->srcMemoryType == node->work.line->from_type && p->dstMemoryType == node->work.line->to_type, CUDA_ERROR_INVALID_VALUE);
+    Work work;
+    shared_ptr<Range> to, from;
+    TRY(copy_work(line(address_of(p->dstMemoryType, p->dstHost, p->dstDevice), p->dstMemoryType),
+                  line(address_of(p->srcMemoryType, p->srcHost, p->srcDevice), p->srcMemoryType),
+                  {p->WidthInBytes, 1, 1}, true, work, to, from));
+    REQUIRE(is_of_like_memory(node->work.ranges, work.ranges), CUDA_ERROR_INVALID_VALUE);
+    node->work = std::move(work);
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuGraphMemsetNodeGetParams(CUgraphNode handle, CUDA_MEMSET_NODE_PARAMS *p) {
+    ENTER(cuGraphMemsetNodeGetParams, HEALTHY);
+    Node *node = find_node_anywhere(handle);
+    REQUIRE(node && p && node->work.area, CUDA_ERROR_INVALID_VALUE);
+    *p = *node->work.area;
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuGraphExecMemsetNodeSetParams(CUgraphExec handle, CUgraphNode node_handle, const CUDA_MEMSET_NODE_PARAMS *p,
+                                                CUcontext context) {
+    ENTER(cuGraphExecMemsetNodeSetParams, HEALTHY);
+    auto exec = state().execs.find(handle);
+    Node *node = exec ? find_node(*exec, node_handle) : nullptr;
+    REQUIRE(node && p && node->work.area && is_context(context), CUDA_ERROR_INVALID_VALUE);
+    REQUIRE(p->width == node->work.area->width && p->height == node->work.area->height, CUDA_ERROR_INVALID_VALUE);
+    Work work;
+    TRY(fill_work(*p, work));
+    REQUIRE(is_of_like_memory(node->work.ranges, work.ranges), CUDA_ERROR_INVALID_VALUE);
+    node->work = std::move(work);
+    return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuGraphExecChildGraphNodeSetParams(CUgraphExec handle, CUgraphNode node_handle, CUgraph child_handle) {

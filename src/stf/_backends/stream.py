@@ -271,6 +271,16 @@ class StreamBackend(LanePort):
         lane: Lane = self.lanes[slot]
         return self.driver.last_node(self.driver.handle(lane.stream))
 
+    def node_count(self, slot):
+        """How many nodes the graph has that a slot is captured into."""
+        lane: Lane = self.lanes[slot]
+        return self.driver.node_count(self.driver.handle(lane.stream))
+
+    def nodes_since(self, slot, count):
+        """The nodes that followed each other on a slot since the graph that it is captured into had `count`."""
+        lane: Lane = self.lanes[slot]
+        return self.driver.nodes_since(self.driver.handle(lane.stream), count)
+
     def takes_graph(self, slot, place):
         """Whether a graph for a place can be launched on a slot: it is there, and not captured by a caller."""
         lane = cython.cast(Lane, self.lanes[slot])

@@ -173,6 +173,14 @@ class Driver:
         """A condition in the graph that the stream `pointer` is captured into; see `StreamBackend.condition`."""
         raise NotImplementedError
 
+    def node_count(self, pointer):
+        """Return how many nodes the graph has that a caller's stream is captured into."""
+        raise NotImplementedError
+
+    def nodes_since(self, pointer, count):
+        """Return the nodes that followed each other on a captured stream since its graph had `count` nodes."""
+        raise NotImplementedError
+
     def last_node(self, pointer):
         """The node that the stream `pointer`, which is captured, had last."""
         raise NotImplementedError
@@ -191,7 +199,9 @@ class Driver:
         """Let nodes of a captured graph do something else from the next launch on.
 
         Each change is (node, shape, content, …): for a kernel (function, three extents of the grid, three of a block,
-        shared memory) and the bytes of its arguments; else None and another captured graph that looks like the last.
+        shared memory) and the bytes of its arguments; for a copy or a fill an empty tuple and by how many bytes target
+        and source are further on than they were when it was captured; else None and another captured graph that looks
+        like the last.
         """
         raise NotImplementedError
 

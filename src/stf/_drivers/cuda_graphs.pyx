@@ -16,6 +16,7 @@ from cuda.bindings cimport cydriver as cu
 from stf._drivers.cuda_devices cimport Body, begin_body, end_body, check, own_function, pop, push
 from stf._drivers.cuda_gil cimport call, host_nodes
 from stf._drivers.cuda_host_nodes cimport OwnNode, put_own_node
+from stf._drivers.cuda_moves cimport chain_before, count_nodes, move_memory
 from stf._untracked cimport untrack
 from stf.errors import CaptureError
 
@@ -67,6 +68,18 @@ def last_node(int64_t pointer):
     if tail.count != 1:
         raise CaptureError(f"a body put {tail.count} nodes last on its stream")
     return <int64_t><uintptr_t>tail.needs[0]
+
+
+def node_count(int64_t pointer):
+    """How many nodes the graph has that a stream is captured into."""
+    return count_nodes(tail_of(<cu.CUstream><uintptr_t>pointer).graph, STREAM)
+
+
+def nodes_since(int64_t pointer, size_t count):
+    """The addresses of the nodes that followed each other on a captured stream since its graph had `count` nodes."""
+    cdef Tail tail = tail_of(<cu.CUstream><uintptr_t>pointer)
+    count = count_nodes(tail.graph, STREAM) - count
+    return chain_before(tail.needs[0], count, STREAM) if count else []
 
 
 def child_of(int64_t pointer):
@@ -384,8 +397,11 @@ cdef class Captured:
                 if change[1] is None:
                     code = call(host_nodes, cu.cuGraphExecChildGraphNodeSetParams, self.executable.handle, node, (<Captured?>change[2]).graph)
                     check(code, "cuGraphExecChildGraphNodeSetParams", self.where)
-                else:
+                elif change[1]:
                     self.renew_launch(node, change[1], change[2])
+                else:
+                    target, source = change[2]
+                    move_memory(self.executable.handle, node, self.context, target, source, self.where)
         finally:
             pop(before)
         return 0

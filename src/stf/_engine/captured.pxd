@@ -12,6 +12,7 @@ cdef class DriverGraph:
     cdef readonly object refusal
     cdef readonly dict others
     cdef int runs_left
+    cdef bint moves  # the driver changes nodes of graphs as other data need it
     cpdef bint is_captured(self) except -1
     cpdef int launch(self, Launch launch, object thing, int slot) except -2
     cdef Variant made_for(self, Launch launch, object thing)
@@ -27,6 +28,11 @@ cdef class Variant:
     cdef object calls
     cdef object values
     cdef bint is_ready
+    cdef object key
+    cdef object objects
+    cdef dict addresses
+    cdef dict moving
+    cdef Move move_for(self, Launch launch)
     cdef bint takes_graphs(self) except -1
 
 cdef class Mark:
@@ -34,6 +40,16 @@ cdef class Mark:
     cdef object make
     cdef object content
     cdef tuple shape
+    cdef object remake
+
+cdef class Move:
+    cdef object before
+    cdef object key
+    cdef object objects
+    cdef dict addresses
+    cdef list marks
+    cdef list makes
+    cdef int add(self, Mark mark, object make) except -1
 
 cdef class Arguments:
     cpdef bytes packed(self, object values, bytes recorded)
@@ -42,7 +58,8 @@ cdef class Variation:
     cdef bytes recorded
     cdef Arguments arguments
 
-cdef list contents_for(object values, list marks)
-cdef bint submit(Launch launch, Variant variant, list contents, bint later) except -1
+cdef list contents_for(object values, list makes)
+cdef bint submit(Launch launch, Variant variant, list contents, bint later, Move move) except -1
+cdef int renew_moved(Launch launch, Variant variant, Move move, list contents) except -1
 cdef int put_later(Launch launch, Variant variant, list contents) except -1
-cdef int renew(Launch launch, Variant variant, list contents) except -1
+cdef int renew(Launch launch, Variant variant, list marks, list contents) except -1

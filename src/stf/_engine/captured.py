@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 try:
     import cython
 except ImportError:
@@ -36,6 +38,7 @@ class DriverGraph:
         self.runs_left = runs_before
         self.own = self.refusal = self.exported = None
         self.others = {}
+        self.moves = True
 
     @property
     def graph(self):
@@ -63,25 +66,38 @@ class DriverGraph:
                 variant = self.own
                 if variant is None or launch.rebinding is not None or not variant.is_ready:
                     variant = self.made_for(launch, thing)
+                move: Move = None if launch.rebinding is None else variant.move_for(launch)
                 later: cython.bint = root.defers(slot, variant.graph)
+                if later and move is not None:
+                    self.others.pop(move.before, None)  # it is about to be launched with the data that it has
+                    continue
                 if later and variant.takes_graphs():  # CUDA may refuse them, which would be told too late
                     waits.enter(root, launch.task, slot, launch.engine.pending() != 0)
                     if root.defers(slot, variant.graph):
                         return -1
                     later = False
                 contents = None
-                if variant.marks is not None and (later or not is_as_before(launch.values, variant.values)):
-                    contents = contents_for(launch.values, variant.marks)
+                if move is not None:
+                    contents = contents_for(launch.values, move.makes)
+                elif variant.marks is not None and (later or not is_as_before(launch.values, variant.values)):
+                    contents = contents_for(launch.values, [cython.cast(Mark, mark).make for mark in variant.marks])
             except (TaskFailedError, TaskStateError, EmptyBody):  # of a user's body: played, it says so again
                 return -1
             except Exception as error:  # whatever libraries and drivers say; what is played tells what is really wrong
                 self.refuse(launch, thing, str(error) or type(error).__name__)
                 return -1
             try:
-                if submit(launch, variant, contents, later):
+                if submit(launch, variant, contents, later, move):
+                    if move is not None:
+                        self.others.pop(move.before, None)
+                        self.others[variant.key] = variant
                     return slot
             except CaptureError as error:
-                self.refuse(launch, thing, str(error))
+                if move is None:
+                    self.refuse(launch, thing, str(error))
+                else:  # the device's library wants it captured anew
+                    self.moves = False
+                    self.others.pop(move.before, None)
         return -1
 
     def made_for(self, launch, thing):
@@ -120,9 +136,19 @@ class DriverGraph:
         return self.own.graph
 
     def made_for_other_data(self, launch, thing):
-        """The graph for a launch with other data than those that were recorded; the last ones are kept."""
+        """A graph for a launch with other data than those that were recorded; the last ones are kept.
+
+        Once there are some, it is the one that was not launched for the longest time, which `Variant.move_for` has
+        work on these data, if its nodes can be changed one by one.
+        """
         key = launch.rebinding.key()
-        known = self.others.get(key)
+        known: Variant = self.others.get(key)
+        if known is not None and known.key != key:
+            known = None  # another thread has it work on other data meanwhile
+        if known is None and len(self.others) >= OTHERS and self.moves:
+            oldest: Variant = next(iter(self.others.values()))
+            if oldest.moving is not None:
+                return oldest
         if known is None:
             known = self.captured(launch, thing)
         known = self.others[key] = self.others.pop(key, known)  # it may be another thread's
@@ -138,11 +164,16 @@ class DriverGraph:
             reason = NO_GRAPHS
         if reason is not None:
             raise CaptureError(reason)
-        graph, marks, calls = launch.capture(thing, hosts)
+        graph, marks, calls, moving = launch.capture(thing, hosts)
         if graph is None:
             raise CaptureError("there is nothing to do")
-        graph.complete(bool(marks))
-        return Variant(graph, marks, calls)
+        graph.complete(bool(marks) or bool(moving))
+        made = Variant(graph, marks, calls)
+        if launch.rebinding is not None:
+            made.key, made.objects = launch.rebinding.key(), launch.rebinding.objects
+            made.addresses = launch.rebinding.addresses_by_replica()
+            made.moving = moving
+        return made
 
     def refuse(self, launch, thing, reason):
         """Play it from now on, and say so once; graphs that there are may be running, or have been shown."""
@@ -157,7 +188,9 @@ class DriverGraph:
 class Variant:
     """A driver's graph for certain data: its nodes that depend on parameters, if any, and the last launch's values.
 
-    `calls` are its bodies on the host; None if it has none.
+    `calls` are its bodies on the host; None if it has none. For other data than those that were recorded, `key` says
+    which, and `moving` are the nodes that others would change, by the identity of a recorded replica; None if they
+    cannot be changed one by one.
     """
 
     def __init__(self, graph, marks, calls):
@@ -166,6 +199,26 @@ class Variant:
         self.calls = calls
         self.values = UNKNOWN
         self.is_ready = False
+        self.key = self.objects = self.addresses = self.moving = None
+
+    def move_for(self, launch):
+        """What is to change for the data of a launch; None if it works on these."""
+        rebinding = launch.rebinding
+        key = rebinding.key()
+        if key == self.key:
+            return None
+        before, addresses = self.addresses, rebinding.addresses_by_replica()
+        moved = {}
+        for number, known in self.moving.items():
+            if before.get(number) != addresses.get(number) or self.objects != rebinding.objects:
+                moved.update([(id(mark), mark) for mark in known])
+        move = Move(self.key, key, rebinding.objects, addresses)
+        for mark in moved.values():
+            move.add(mark, cython.cast(Mark, mark).remake(launch))
+        for mark in self.marks or ():
+            if id(mark) not in moved:
+                move.add(mark, cython.cast(Mark, mark).make)
+        return move
 
     def takes_graphs(self):
         """Whether some of those nodes are graphs: bodies that were captured."""
@@ -174,16 +227,39 @@ class Variant:
 
 @cython.cclass
 class Mark:
-    """A node of a driver's graph that depends on parameters, and what it is for the values of the last launch.
+    """A node of a driver's graph that depends on parameters or data, and what it is since the last launch.
 
-    That is the bytes of a kernel's arguments, whose launch has a `shape`; or another graph.
+    That is the bytes of a kernel's arguments, whose launch has a `shape`; how far a copy or a fill was moved, whose
+    shape is empty; or another graph. `make` makes it of the values of a launch, and ``remake(launch)`` makes that for
+    other data.
     """
 
-    def __init__(self, node, make, content, shape):
+    def __init__(self, node, make, content, shape, remake):
         self.node = node
         self.make = make
         self.content = content
         self.shape = shape
+        self.remake = remake
+
+
+@cython.final
+@cython.cclass
+class Move:
+    """A change of a graph from some data to others: the nodes that it changes, and what makes them then."""
+
+    def __init__(self, before, key, objects, addresses):
+        self.before = before
+        self.key = key
+        self.objects = objects
+        self.addresses = addresses
+        self.marks = []
+        self.makes = []
+
+    def add(self, mark, make):
+        """Change one more node."""
+        self.marks.append(mark)
+        self.makes.append(make)
+        return 0
 
 
 @cython.cclass
@@ -198,22 +274,63 @@ class Arguments:
 @cython.final
 @cython.cclass
 class Variation:
-    """The arguments of a recorded launch of a kernel, in a launch of the recording."""
+    """The arguments of a recorded launch of a kernel, in a launch of the recording; some are parameters, or None is."""
 
     def __init__(self, recorded, arguments):
         self.recorded = recorded
         self.arguments = arguments
 
     def __call__(self, values):
-        return self.arguments.packed(values, self.recorded)
+        return self.recorded if self.arguments is None else self.arguments.packed(values, self.recorded)
 
 
-def contents_for(values, marks: list):
-    """What the nodes of a graph that depend on parameters are for some values; bodies are captured for that."""
+class Repack:
+    """Makes the arguments of a recorded launch of a kernel for the data of another launch."""
+
+    def __init__(self, program, position, arguments):
+        self.program = program
+        self.position = position
+        self.arguments = arguments
+
+    def replicas(self):
+        """Those whose addresses are among the arguments."""
+        return [replica for _, replica in self.program.launch_at(self.position)[2]]
+
+    def __call__(self, launch: Launch):
+        return Variation(launch.rebound_block(self.program, self.position), self.arguments)
+
+
+class Recapture:
+    """Makes what a body is captured as for the data of another launch."""
+
+    def __init__(self, again, first):
+        self.again = again
+        self.first = first
+
+    def __call__(self, launch: Launch):
+        return functools.partial(self.again, self.first, rebinding=launch.rebinding)
+
+
+class Shift:
+    """Makes how far a copy or a fill is moved for the data of another launch."""
+
+    def __init__(self, target, source, to, origin):
+        self.target = target
+        self.source = source
+        self.to = to
+        self.origin = origin
+
+    def __call__(self, launch: Launch):
+        source = 0 if self.source is None else launch.now(self.source).address - self.origin
+        shift = (launch.now(self.target).address - self.to, source)
+        return lambda values: shift
+
+
+def contents_for(values, makes: list):
+    """What nodes of a graph are for some values, by what makes them; bodies are captured for that."""
     contents = []
-    for item in marks:
-        make = cython.cast(Mark, item).make
-        if isinstance(make, Variation):
+    for make in makes:
+        if isinstance(make, Variation) and cython.cast(Variation, make).arguments is not None:
             kernel = cython.cast(Variation, make)
             content = kernel.arguments.packed(values, kernel.recorded)
         else:
@@ -224,7 +341,7 @@ def contents_for(values, marks: list):
     return contents
 
 
-def submit(launch, variant, contents, later):
+def submit(launch, variant, contents, later, move):
     """Put a graph on the slot of a launch, with its nodes as the values have them; False if they changed meanwhile.
 
     What the nodes are and the launch are one to other threads. `later`, the driver does both when the slot gets there.
@@ -232,11 +349,15 @@ def submit(launch, variant, contents, later):
     engine = launch.engine
     engine.gate.enter()
     try:
+        if launch.rebinding is not None and variant.key != (launch.rebinding.key() if move is None else move.before):
+            return False
         if not later:
             if engine.root.defers(launch.slot, variant.graph):
                 return False
-            if contents is not None:
-                renew(launch, variant, contents)
+            if move is not None:
+                renew_moved(launch, variant, move, contents)
+            elif contents is not None:
+                renew(launch, variant, variant.marks, contents)
             elif variant.marks is not None and not is_as_before(launch.values, variant.values):
                 return False
         if variant.calls is not None:
@@ -272,12 +393,24 @@ def put_later(launch, variant, contents):
     return 0
 
 
-def renew(launch, variant, contents):
+def renew_moved(launch, variant, move: Move, contents):
+    """Let the nodes of a graph work on the data of a launch."""
+    i: cython.Py_ssize_t
+    moving, variant.moving, variant.key = variant.moving, None, None  # where this fails, nobody may use it any more
+    renew(launch, variant, move.marks, contents)
+    for i in range(len(contents)):
+        cython.cast(Mark, move.marks[i]).make = move.makes[i]
+    variant.key, variant.objects, variant.addresses = move.key, move.objects, move.addresses
+    variant.moving = moving
+    return 0
+
+
+def renew(launch, variant, marks: list, contents):
     """Let the nodes of a graph that depend on parameters be as the values of a launch have them."""
     i: cython.Py_ssize_t
     changes = []
     for i in range(len(contents)):
-        mark = cython.cast(Mark, variant.marks[i])
+        mark = cython.cast(Mark, marks[i])
         content = contents[i]
         if content is not mark.content and content != mark.content:
             changes.append((mark.node, mark.shape, content, mark))

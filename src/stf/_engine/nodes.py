@@ -357,6 +357,13 @@ class Program:
             given.append((offset, self.replicas[pointers[i] & 0xFFFFFFFF]))
         return tuple([words[i] for i in range(HEADER)]), bytes(content), given
 
+    def shape_of(self, position):
+        """The launch of a kernel: function, grid, block and bytes of shared memory."""
+        if not cython.compiled:
+            return None
+        words = self.launches.items + cython.cast(cython.longlong, position)
+        return (words[0], words[1], words[2], words[3], words[4], words[5], words[6], words[7])
+
     def operations(self):
         """The operations of every node by name, for people and tests."""
         first, work = self.first_work.tolist(), self.work.tolist()

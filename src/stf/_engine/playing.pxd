@@ -42,7 +42,11 @@ cdef class Launch:
     cdef Replica now(self, Replica replica)
     cdef bytes rebound_block(self, Program program, int64_t position)
     cpdef int play_on(self, Port port, list things) except -1
-    cdef int mark(self, object make, object content, tuple shape) except -1
+    cdef dict moving  # nodes that other data change, by the identity of the replica that they would not work on
+    cdef int parts  # that are captured, each in another: a graph, and what conditions in it decide about
+    cdef int mark(self, object make, object content, tuple shape, bint varies, object remake, list replicas) except -1
+    cdef int note_moving(self, object mark, list replicas) except -1
+    cdef int put_memory(self, tuple operation) except -1
     cdef int launch_kernel(self, int64_t* words, char* content, int nbytes) except -1
     cdef int put_varied(self, Program program, tuple operation) except -1
     cdef int finish_calls(self) except -1

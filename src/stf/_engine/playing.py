@@ -11,7 +11,7 @@ except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
 from stf._engine import waits
-from stf._engine.captured import Mark, Variation
+from stf._engine.captured import Mark, Recapture, Repack, Shift, Variation
 from stf._engine.deps import EventSet
 from stf._engine.failures import Failure
 from stf._engine.late import LateCall
@@ -189,9 +189,9 @@ class Launch:
             target: Replica = operation[1]
             if self.unread and target.data in self.unread:
                 return 0
-            port.copy(self.slot, self.now(operation[1]), self.now(operation[2]))
+            self.put_memory(operation)
         elif kind == FILL:
-            port.fill(self.slot, self.now(operation[1]), operation[2])
+            self.put_memory(operation)
         elif kind == CALL and self.calls is not None:
             self.put_call(operation[1])
         elif kind == CALL and port.captured:
@@ -236,8 +236,9 @@ class Launch:
             self.port.play_captured(self.slot, captured)
             if captured is not first:
                 self.port.keep(self.slot, captured)  # which the next values may replace
-            if self.marks is not None and again is not None and again.varies:
-                self.mark(functools.partial(again, first, rebinding=self.rebinding), captured, None)
+            if self.marks is not None and again is not None:
+                remake = Recapture(again, first)
+                self.mark(remake(self), captured, None, again.varies, remake, again.replicas())
         return 0
 
     def capture(self, thing, for_others):
@@ -248,6 +249,7 @@ class Launch:
         before = self.marks, self.values, self.binding
         self.marks = marks = []
         self.values = self.binding = None
+        self.moving = moving = None if self.rebinding is None else {}
         self.whole = getattr(thing, "life", None)
         self.unread = frozenset(thing.flags())
         self.calls = calls = None if for_others else GraphCalls()
@@ -258,15 +260,17 @@ class Launch:
             self.unread = ()
             self.calls = None
             self.marks, self.values, self.binding = before
+            moving, self.moving = self.moving, None
         if calls is None or not calls.all:
-            return graph, marks, None
+            return graph, marks, None, moving
         calls.left = len(calls.all)
-        return graph, marks, calls
+        return graph, marks, calls, None
 
     def play_on(self, port, things):
         """Do things on a port whose work is captured, and whose first event is its origin; return the slot after it."""
         before = self.port, self.slot, self.task.slot
         self.port = port
+        self.parts += 1
         try:
             slot: cython.int = port.begin(self.task.where, EventSet(), COMPUTE)
             self.slot = slot
@@ -274,6 +278,7 @@ class Launch:
                 slot = thing.put(self, slot)
             return slot
         finally:
+            self.parts -= 1
             self.port, self.slot, self.task.slot = before
 
     def rebound_block(self, program: Program, position):
@@ -297,24 +302,62 @@ class Launch:
         """The replica that is used in place of one in this launch."""
         return replica if self.rebinding is None else self.rebinding.replica_for(replica)
 
-    def mark(self, make, content, shape):
-        """Remember that what was captured last depends on parameters: ``make(values)`` is its content."""
-        if self.binding is not None:
-            make = functools.partial(make_bound, make, self.binding)
-        self.marks.append(Mark(self.port.last_node(self.slot), make, content, shape))
+    def mark(self, make, content, shape, varies, remake, replicas):
+        """Remember what was captured last, if it depends on parameters, or other data would change it.
+
+        ``make(values)`` is its content, and ``remake(launch)`` makes that for the data of another launch: `replicas`.
+        """
+        moves: cython.bint = self.moving is not None and len(replicas) > 0
+        if varies or moves:
+            if self.binding is not None:
+                make = functools.partial(make_bound, make, self.binding)
+                remake = functools.partial(remake_bound, remake, self.binding)
+            mark = Mark(self.port.last_node(self.slot), make, content, shape, remake)
+            if varies:
+                self.marks.append(mark)
+            if moves:
+                self.note_moving(mark, replicas)
+        return 0
+
+    def note_moving(self, mark, replicas):
+        """Remember a node that is changed when other data take the place of what is there now."""
+        if self.parts > 1:  # what a condition decides about is no graph of its own whose nodes could be changed
+            self.moving = None
+        elif self.moving is not None:
+            for replica in replicas:
+                self.moving.setdefault(id(replica), []).append(mark)
+        return 0
+
+    def put_memory(self, operation):
+        """Copy, or fill, and remember the nodes that do; what is copied from or to the host is not changed."""
+        port, target = self.port, cython.cast(Replica, operation[1])
+        source: Replica = operation[2] if operation[0] == COPY else None
+        count = 0 if self.moving is None else port.node_count(self.slot)
+        if source is None:
+            port.fill(self.slot, self.now(target), operation[2])
+        else:
+            port.copy(self.slot, self.now(target), self.now(source))
+        if self.moving is None:
+            return 0
+        if target.place == 0 or (source is not None and source.place == 0):
+            self.moving = None
+            return 0
+        remake = Shift(target, source, self.now(target).address, 0 if source is None else self.now(source).address)
+        for node in port.nodes_since(self.slot, count):
+            self.note_moving(Mark(node, None, (0, 0), (), remake), [target] if source is None else [target, source])
         return 0
 
     def put_varied(self, program: Program, operation: tuple):
         """Launch a kernel with the arguments of this launch."""
         if cython.compiled:
-            words = program.launches.items + cython.cast(cython.longlong, operation[1])
-            arguments = self.rebound_block(program, operation[1])
-            shape = (words[0], words[1], words[2], words[3], words[4], words[5], words[6], words[7])
-            make = Variation(arguments, operation[2])
+            position: cython.longlong = operation[1]
+            words = program.launches.items + position
+            remake = Repack(program, position, operation[2])
+            make = remake(self)
             content: bytes = make(self.values)
             self.launch_kernel(words, cython.cast("char*", content), len(content))
             if self.marks is not None:
-                self.mark(make, content, shape)
+                self.mark(make, content, program.shape_of(position), True, remake, remake.replicas())
         return 0
 
     def put_launch(self, program: Program, position):
@@ -326,6 +369,11 @@ class Launch:
             else:
                 content: bytes = self.rebound_block(program, position)
                 self.launch_kernel(words, cython.cast("char*", content), words[BYTES])
+                if self.moving is not None and words[POINTERS]:
+                    remake = Repack(program, position, None)
+                    self.mark(
+                        Variation(content, None), content, program.shape_of(position), False, remake, remake.replicas()
+                    )
         return 0
 
     def launch_kernel(self, words, content, nbytes):
@@ -396,7 +444,8 @@ class Launch:
 
 if not cython.compiled:
     Launch.outcome = Launch.inputs = Launch.failure = Launch.marks = Launch.rebinding = Launch.binding = None
-    Launch.whole = Launch.calls = Launch.apart = Launch.awaited = None
+    Launch.whole = Launch.calls = Launch.apart = Launch.awaited = Launch.moving = None
+    Launch.parts = 0
     Launch.is_once = Launch.called = Launch.expected = False
 
 
@@ -432,6 +481,11 @@ class Binding:
 def make_bound(make, binding, values):
     """What a node of a nested graph is for the values of a launch."""
     return make(binding(values))
+
+
+def remake_bound(remake, binding, launch):
+    """What makes a node of a nested graph for the data of a launch."""
+    return functools.partial(make_bound, remake(launch), binding)
 
 
 class Call:

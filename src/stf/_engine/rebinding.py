@@ -50,6 +50,10 @@ class Rebinding:
         found = [self.replica_for(replica) for replica in replicas]
         return [*[mine.address for mine in found], *self.objects] if self.objects or found != replicas else []
 
+    def addresses_by_replica(self) -> dict[int, int]:
+        """The addresses of what is used in place of replicas, by the identity of these."""
+        return {number: replica.address for number, replica in self.replicas.items()}
+
     def key(self) -> tuple[Any, ...]:
         """What a graph of the driver's that was captured with these data depends on."""
         return self.objects, *[(number, replica.place, replica.address) for number, replica in self.reserved]

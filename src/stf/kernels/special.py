@@ -37,6 +37,10 @@ class LaunchCapture(Recaptured):
         """Whether it works on some of the data, by number, and cannot on others in their place."""
         return False
 
+    def replicas(self):
+        """The recorded replicas that others take the place of when it is captured anew for other data."""
+        return [replica for _, replica in self.pointers]
+
     def __call__(self, first, values, rebinding=None):
         """What is captured for the values and the data of a launch; `first` is that of the defaults."""
         content = self.content
