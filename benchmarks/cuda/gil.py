@@ -81,7 +81,7 @@ def with_blocks(ctx, data):
 
 def launches(ctx, data):
     """Launches of a kernel that does nothing."""
-    from run import load_kernels
+    from measuring import load_kernels
 
     touch, _ = load_kernels()
 

@@ -1,5 +1,6 @@
 from libc.stdint cimport int64_t
 from stf._engine cimport waits
+from stf._engine.nodes cimport Program
 from stf._engine.playing cimport Launch
 from stf._engine.deps cimport EventSet
 from stf._engine.ports cimport COMPUTE, Port
@@ -41,6 +42,12 @@ cdef class Mark:
     cdef object content
     cdef tuple shape
     cdef object remake
+
+cdef class Repack:
+    cdef Program program
+    cdef int64_t position
+    cdef Arguments arguments
+    cpdef list replicas(self)
 
 cdef class Move:
     cdef object before

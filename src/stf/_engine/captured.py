@@ -284,6 +284,8 @@ class Variation:
         return self.recorded if self.arguments is None else self.arguments.packed(values, self.recorded)
 
 
+@cython.final
+@cython.cclass
 class Repack:
     """Makes the arguments of a recorded launch of a kernel for the data of another launch."""
 

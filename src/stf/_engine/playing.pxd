@@ -1,4 +1,5 @@
 from libc.stdint cimport int64_t, uintptr_t
+from libc.string cimport memcpy
 from stf._engine.deps cimport EventSet
 from stf._engine.instances cimport INVALID, MODIFIED, SHARED, Replica
 from stf._engine.late cimport LateCall
