@@ -240,6 +240,36 @@ def test_a_triton_kernel(ctx):
     assert (lY.numpy() == 1 + np.arange(N)).all()
 
 
+def test_a_recorded_triton_kernel_takes_parameters_and_other_data(ctx):
+    """It is compiled for the values that it gets: it is captured for those of each launch."""
+    pytest.importorskip("triton")
+    from triton_kernels_of_tests import add_kernel
+
+    xs = [np.arange(N, dtype=np.float32) * (i + 1) for i in range(7)]
+    data, lY = [ctx.logical_data(x) for x in xs], ctx.logical_data(np.ones(N, np.float32))
+    g, expected = ctx.task_graph(), np.ones(N, np.float32)
+    count, block = g.param("count", N), g.param("block", 256)
+    with g:
+        stf.kernel(add_kernel)[lambda meta: ((N + meta["BLOCK"] - 1) // meta["BLOCK"],)](
+            data[0].read(), lY.rw(), n=count, BLOCK=block
+        )
+    for i, n, size in [
+        (0, N, 256),
+        (0, N, 256),
+        (3, N, 256),
+        (0, 7, 128),
+        (3, 16, 128),
+        (1, 1, 64),
+        *[(i, N, 64) for i in range(7)],
+    ]:
+        g.launch({data[0]: data[i]} if i else {}, count=n, block=size)
+        expected[:n] += xs[i][:n]
+        assert (lY.numpy() == expected).all(), (i, n, size)
+    with pytest.raises(TypeError, match="the value of parameter 'count' is not known"), ctx.task_graph() as other:
+        count = other.param("count", 4)
+        stf.kernel(add_kernel)[(count,)](data[0].read(), lY.rw(), N, BLOCK=256)
+
+
 def test_a_program_of_cuda_core(ctx):
     core = pytest.importorskip("cuda.core")
     code = "template<typename T> __global__ void add(const T* a, const T* b, T* c, size_t n)" + (

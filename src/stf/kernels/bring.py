@@ -110,17 +110,23 @@ def context_of(args: tuple[Any, ...], brought: BroughtKernel) -> Any:
     raise TypeError(f"{brought!r} was called without an access, so its context is unknown; pass lX.read() or lX.rw()")
 
 
-# -- Numba ---------------------------------------------------------------------------------------------------------
-
-
-def numba_kernel(context: Any, brought: BroughtKernel, args: tuple[Any, ...], place: Any) -> Kernel:
-    """The compiled form of a Numba function for these arguments, on the device where it is launched."""
+def where_of(context: Any, brought: BroughtKernel, place: Any) -> int:
+    """The number of the execution place of a launch; `PlaceError` if that is no CUDA device."""
     where = context.current_place_code() if place is None else context.place_code(place)
     if where == 0 or not context.engine.port_enqueues(where):
         raise PlaceError(
             f"{brought!r} runs on a CUDA device, and this place is {context.engine.place_names[where]}; use "
             'stf.context(devices="cuda")'
         )
+    return int(where)
+
+
+# -- Numba ---------------------------------------------------------------------------------------------------------
+
+
+def numba_kernel(context: Any, brought: BroughtKernel, args: tuple[Any, ...], place: Any) -> Kernel:
+    """The compiled form of a Numba function for these arguments, on the device where it is launched."""
+    where = where_of(context, brought, place)
     key = (context.engine.function_keys[where], *[key_of(argument) for argument in args])
     known = brought.compiled.get(key)
     if known is None:
@@ -179,17 +185,37 @@ def compile_numba(context: Any, dispatcher: Any, args: tuple[Any, ...], where: i
 # -- Triton --------------------------------------------------------------------------------------------------------
 
 
+class TritonLaunch:
+    """A launch of a Triton function as the body of a task: `names` are those of the last values, given by keyword."""
+
+    def __init__(self, function: Any, grid: Any, arrays: list[int], names: list[str]) -> None:
+        self.function = function
+        self.grid = grid if isinstance(grid, tuple) or callable(grid) else (grid,)
+        self.arrays = arrays
+        self.names = names
+
+    def __call__(self, *given: Any) -> None:
+        """Launch it on torch's current stream, which is the task's: tensors come first, and go where they were."""
+        tensors, values = given[: len(self.arrays)], list(given[len(self.arrays) :])
+        for position, tensor in zip(self.arrays, tensors, strict=True):
+            values.insert(position, tensor)
+        positional = len(values) - len(self.names)
+        self.function[self.grid](*values[:positional], **dict(zip(self.names, values[positional:], strict=True)))
+
+
 def launch_triton(context: Any, configured: ConfiguredKernel, args: tuple[Any, ...], options: dict[str, Any]) -> None:
-    """A Triton function launches itself, on torch's current stream, which is the task's."""
-    for value in (*args, *options.values()):
-        if isinstance(value, Param):
-            value.refuse()  # Triton compiles for values
-    accesses = [argument for argument in args if isinstance(argument, Access)]
+    """A Triton function launches itself, compiled for the values that it gets; recorded, it is captured for these."""
+    where_of(context, configured.brought, configured.place)
+    grid = configured.config
+    for extent in grid if isinstance(grid, tuple) else (grid,):
+        if isinstance(extent, Param):
+            extent.refuse()
+    given = [*args, *options.values()]
+    arrays = [position for position, value in enumerate(given) if isinstance(value, Access)]
     place = [] if configured.place is None else [context.place_of_code(context.place_code(configured.place))]
-    task = context.task(*place, *accesses, name=foreign.name_of(configured.brought.thing))
+    task = context.task(
+        *place, *[given[position] for position in arrays], name=foreign.name_of(configured.brought.thing)
+    )
     task.find_site_outside()
-    with task:
-        tensors = iter(task.torch())
-        values = [next(tensors) if isinstance(argument, Access) else argument for argument in args]
-        grid = configured.config
-        configured.brought.thing[grid if isinstance(grid, tuple) or callable(grid) else (grid,)](*values, **options)
+    body = TritonLaunch(configured.brought.thing, grid, arrays, list(options))
+    task.run_late(body, [value for value in given if not isinstance(value, Access)], "torch")
