@@ -218,4 +218,4 @@ def launch_triton(context: Any, configured: ConfiguredKernel, args: tuple[Any, .
     )
     task.find_site_outside()
     body = TritonLaunch(configured.brought.thing, grid, arrays, list(options))
-    task.run_late(body, [value for value in given if not isinstance(value, Access)], "torch")
+    task.run_late(body, tuple(value for value in given if not isinstance(value, Access)), "torch")
