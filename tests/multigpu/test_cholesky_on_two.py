@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
 from pathlib import Path
@@ -41,12 +42,15 @@ def test_factor_on_two(module):
     kernels.close()
 
 
-def test_cusolvermg(module):
+@pytest.mark.parametrize("is_on_host", [False, True])
+def test_cusolvermg(module, is_on_host):
     import cupy
+    import cupyx
 
-    matrix = module("matrix").Matrix(cupy, 2000, 256, 2)
+    host = functools.partial(cupyx.empty_pinned, order="F")
+    matrix = module("matrix").Matrix(cupy, 2000, 256, *((1, host) if is_on_host else (2,)))
     try:
-        rival = module("cusolvermg").Factorization(matrix)
+        rival = module("cusolvermg").Factorization(matrix, 2)
     except OSError as error:
         pytest.skip(str(error))
     for _ in range(2):

@@ -7,6 +7,7 @@ from typing import Any
 
 import libraries
 from libraries import FLOAT64, LOWER
+from matrix import Matrix
 
 __all__ = ["NAME", "Factorization"]
 
@@ -16,14 +17,20 @@ FIRST = 1  # indices count from one
 
 
 class Factorization:
-    """Factors a matrix with a part on each of devices 0, 1, …, in place."""
+    """Factors a matrix with a part on each of devices 0, 1, …, in place, or, on `count` of them, one on the host."""
 
-    def __init__(self, matrix: Any) -> None:
+    def __init__(self, matrix: Any, count: int) -> None:
         import cupy
 
         self.library = libraries.cusolver_mg()
+        self.host = matrix if matrix.is_on_host else None
+        if self.host is not None:
+            matrix = Matrix(cupy, matrix.order, matrix.tile, count)
+            self.streams = []
+            for device in range(count):
+                with cupy.cuda.Device(device):
+                    self.streams.append(cupy.cuda.Stream(non_blocking=True))
         self.matrix, self.order = matrix, matrix.order
-        count = len(matrix.parts)
         enable_peers(cupy.cuda, count)
         self.devices = (c_int * count)(*range(count))
         self.handle = self.library.new("cusolverMgCreate")
@@ -43,15 +50,28 @@ class Factorization:
         matrix.synchronize()
 
     def run(self) -> None:
-        """Factor; done when this returns."""
+        """Factor; from and to the host where the matrix is there. Done when this returns."""
         info = c_int()
+        if self.host is not None:
+            self.copy(lambda here, there, stream: here.set(there, stream=stream))
         self.library.cusolverMgPotrf(
             self.handle, LOWER, self.order, self.parts, FIRST, FIRST, self.descriptor, FLOAT64, self.work_parts,
             self.elements, byref(info),
         )  # fmt: skip
         self.matrix.synchronize()
+        if self.host is not None:
+            self.copy(lambda here, there, stream: here.get(stream=stream, order="F", out=there))
         if info.value:
             raise ArithmeticError(f"cuSOLVERMg: info = {info.value}")
+
+    def copy(self, copy: Any) -> None:
+        """Copy the block columns, those of each device on a stream of its own."""
+        for j in range(self.matrix.count):
+            part = j % len(self.streams)
+            with self.matrix.device(part):
+                copy(self.matrix.column(j), self.host.column(j), self.streams[part])
+        for stream in self.streams:
+            stream.synchronize()
 
     def close(self) -> None:
         """Give handles back."""

@@ -7,7 +7,8 @@ TFLOP/s are n³/3 operations over the median time. The share is of the products 
 time on as many GPUs (the best of a few sizes, measured in this run). Not timed: making handles, workspaces and the
 context, and registering blocks that are on the devices. "host ms" is how much of that it took to submit: where it
 comes near the whole, the host holds the GPUs back. From the host all is timed from a matrix in host memory to its
-factor there, and the blocks' registration too; cuSOLVER is given the same by one copy each way.
+factor there, and the blocks' registration too; cuSOLVER is given the same by one copy each way, cuSOLVERMg by one for
+each block column, on a stream for each device.
 
 What bounds it, and how tile and chunk were chosen: docs/design/cholesky-gpu.md.
 """
@@ -206,10 +207,10 @@ class Bench:
         matrix = self.matrix(order, 2048, 1, memory)
         return self.run_rival(cusolver.Factorization(matrix, call), f"cuSOLVER {call}", matrix, 1, memory, "", repeat)
 
-    def run_mg(self, order: int, devices: int, tile: int, repeat: int) -> Row:
-        matrix = self.matrix(order, tile, devices, "device")
-        rival = cusolvermg.Factorization(matrix)
-        return self.run_rival(rival, cusolvermg.NAME, matrix, devices, "device", f"tile {tile}", repeat)
+    def run_mg(self, order: int, devices: int, memory: str, tile: int, repeat: int) -> Row:
+        matrix = self.matrix(order, tile, devices, memory)
+        rival = cusolvermg.Factorization(matrix, devices)
+        return self.run_rival(rival, cusolvermg.NAME, matrix, devices, memory, f"tile {tile}", repeat)
 
     def run_rival(
         self, rival: Any, name: str, matrix: Matrix, devices: int, memory: str, settings: str, repeat: int
@@ -410,9 +411,9 @@ def run_rivals(bench: Bench, options: argparse.Namespace, order: int, devices: i
     if devices == 1:
         for call in ("Dpotrf", "Xpotrf"):
             bench.attempt(lambda c=call: bench.run_cusolver(order, memory, c, options.repeat), f"cuSOLVER {call}")
-    elif memory == "device":
+    else:
         for tile in options.mg_tiles:
-            bench.attempt(lambda t=tile: bench.run_mg(order, devices, t, options.repeat), cusolvermg.NAME)
+            bench.attempt(lambda t=tile: bench.run_mg(order, devices, memory, t, options.repeat), cusolvermg.NAME)
 
 
 def settings_of(options: argparse.Namespace, order: int, devices: int) -> Settings:
