@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import stf
+from stf._drivers import pinning
 from stf._drivers.pinning import Pins, base_of, table
 
 ITEM = 1000  # bytes
@@ -221,3 +222,24 @@ def test_two_drivers_that_share_an_array_end_at_once(slow, at):
     registrars[slow].go.set()
     ends.join(30)
     assert not table.pins and not any(registrar.ranges for registrar in registrars)
+
+
+def test_what_comes_again_stays_registered_however_large_it_is(monkeypatch):
+    """Beyond a bound what nobody uses goes when something else is registered: not for the sake of itself."""
+    monkeypatch.setattr(pinning, "UNUSED_LIMIT", 1 << 17)
+    cuda, calls = Registrar(0), []
+    pins = Pins(lambda *a: calls.append(a[0]) or cuda.register(*a), cuda.unregister)
+    one, other = np.zeros(1 << 18, np.uint8), np.zeros(1 << 18, np.uint8)
+    (a, n), (b, _) = ((x.__array_interface__["data"][0], x.nbytes) for x in (one, other))
+    for _ in range(3):
+        for part in (0, n // 2):  # of one array, by views of it
+            assert pins.hold(a + part, n // 2, one[part : part + n // 2]) == 1
+        for part in (0, n // 2):
+            pins.let_go(a + part, n // 2, one[part : part + n // 2])
+    assert calls == [a] and table.unused == n
+    assert pins.hold(b, n, other) == 1 and calls == [a, b] and list(cuda.ranges) == [b]
+    pins.let_go(b, n, other)
+    assert pins.hold(a, n, one) == 1 and list(cuda.ranges) == [a]
+    pins.let_go(a, n, one)
+    pins.close()
+    assert not table.pins and not cuda.ranges and table.unused == 0

@@ -125,14 +125,14 @@ class Pins:
             return 0
         low, high = start, start + extent
         with table.changed:
-            if table.unused > UNUSED_LIMIT:
-                self.forget(lambda pin: not pin.users)
             while True:
                 table.claim(low, high)
                 found = table.overlapping(low, high)
                 if len(found) == 1 and found[0].start <= low and high <= found[0].end:
                     pin = found[0]
                     return self.use(pin, owner if lasts and pin.nbytes == extent else pin.owner, in_place)
+                if table.unused > UNUSED_LIMIT and self.forget_beside(low, high):
+                    continue  # the lock was free meanwhile
                 span = min([low, *(pin.start for pin in found)]), max([high, *(pin.end for pin in found)])
                 if span == (low, high):
                     break
@@ -236,6 +236,10 @@ class Pins:
             if table.pins.get(pin.start) is pin and goes(pin):
                 self.change([pin], None)
         return bool(gone)
+
+    def forget_beside(self, low: int, high: int) -> bool:
+        """Undo the registration of what nobody uses, but for what overlaps a range; whether there was any."""
+        return self.forget(lambda pin: not pin.users and (pin.end <= low or high <= pin.start))
 
     def forget_unused(self) -> int:
         """Undo the registration of what nobody uses."""
