@@ -184,6 +184,38 @@ def total(s: stf.Write, x: stf.Read):
     s[...] = x.sum()
 
 
+WAITS = {
+    "item": lambda x: x.sum().item(),
+    "get": lambda x: x.get(),
+    "device": lambda x: x.device.synchronize(),
+    "stream": lambda x: cupy.cuda.get_current_stream().synchronize(),
+    "torch": lambda x: pytest.importorskip("torch").cuda.synchronize(),
+    "torch item": lambda x: pytest.importorskip("torch").as_tensor(x).sum().item(),
+}
+
+
+@pytest.mark.parametrize("how", WAITS)
+def test_whatever_waits_for_the_device_cannot_be_recorded(ctx, how):
+    """The task is named, with its line and what to do; the graph before it and the context go on."""
+
+    @stf.task
+    def waits(x: stf.ReadWrite):
+        x += 1
+        WAITS[how](x)
+
+    x = ctx.logical_data(np.zeros(8))
+    waits(x)
+    with pytest.raises(stf.CaptureError, match=r"task 'waits' .*test_recorded.py:.* cannot be recorded: it waits"):
+        with ctx.task_graph():
+            waits(x)
+    g = ctx.task_graph()
+    with g:
+        halve(x, 3.0)
+    g.launch()
+    waits(x)
+    assert x.numpy().tolist() == [4.0] * 8
+
+
 def test_ten_thousand_recordings_leave_nothing_behind(ctx):
     x, s = ctx.logical_data(np.ones(64)), ctx.logical_data(np.array(0.0))
 

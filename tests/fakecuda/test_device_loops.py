@@ -71,6 +71,27 @@ def test_a_branch_and_a_long_repetition_are_the_devices_too(run):
         assert not [line for line in told.lines if "driven from the host" in line]
 
 
+def test_how_many_launches_a_repetition_takes(run):
+    """One, where it is a loop of the device's or has one in it; else each time is one: a long graph made once costs more."""
+
+    @run
+    def body():
+        for count, has_loop, launches in [(25, True, 1), (2000, True, 1), (2000, False, 1), (25, False, 25)]:
+            with stf.context(devices="cuda:0") as ctx:
+                x, n = ctx.logical_data(np.zeros(4)), ctx.logical_data(np.array(0.0))
+                with ctx.repeat(count):
+                    ctx.launch_kernel(axpy, (1, 1), 1.0, x.read(), x.rw(), 0)
+                    scale(x, 1.0)
+                    if has_loop:
+                        ctx.fill(n, 0.0)
+                        with ctx.while_loop(n < 3.0):
+                            n.assign(n + 1)
+                            scale(x, 1.0)
+                ctx.synchronize()
+                assert fakecuda.calls("cuGraphLaunch") == launches, (count, has_loop)
+                fakecuda.reset_calls()
+
+
 def test_repetitions_in_each_other_are_no_long_graph(run):
     """All nodes count that they would become."""
 

@@ -105,6 +105,55 @@ def test_several_devices(run):
             assert found[0] == 1 and found[1] >= 1 and found[3] == 2, found
 
 
+def test_pinned_memory_of_the_host(run):
+    """Copies to it, for a body there that reads, are changed like others."""
+
+    @run
+    def body():
+        with stf.context(devices="cuda:0") as ctx:
+            n = 1 << 14
+            pairs = [tuple(ctx.logical_data(np.full(n, 10.0 * i + k)) for k in (1, 2)) for i in range(9)]
+            (x, _), seen = pairs[0], []
+            g = ctx.task_graph()
+            with g:
+                scale(x, 3.0)
+                ctx.host_launch(x.read(), uses_cuda=False)(lambda x: seen.append(float(x[-1])))
+                ctx.copy(x, pairs[0][1])
+
+            def expected(i):
+                assert [float(d.numpy()[-1]) for d in pairs[i]] == [3 * (10.0 * i + 1)] * 2, i
+                assert seen[-1] == 3 * (10.0 * i + 1)
+
+            found = one_by_one(ctx, g, pairs, expected, captures=1)
+            assert found == (0, 2, 0, 1)
+
+
+def test_what_cannot_be_changed_stands_in_nobodys_way(run):
+    """A condition, and a body on the host, of other data than those that change."""
+
+    @run
+    def body():
+        for special in ("branch", "host"):
+            with stf.context(devices="cuda:0") as ctx:
+                pairs = [tuple(ctx.logical_data(np.full(4, 10.0 * i + k)) for k in (1, 2)) for i in range(9)]
+                x, y = pairs[0]
+                z, seen = ctx.logical_data(np.ones(4)), []
+                g = ctx.task_graph()
+                with g:
+                    ctx.launch_kernel(axpy, (1, 1), 2.0, x.read(), y.rw(), 4)
+                    if special == "branch":
+                        with ctx.if_(ctx.logical_data(np.array(True))):
+                            scale(z, 2.0)
+                    else:
+                        ctx.host_launch(z.rw(), uses_cuda=False)(lambda z: seen.append(z.__imul__(2.0)[0]))
+
+                def expected(i):
+                    assert pairs[i][1].numpy().tolist() == [2 * (10.0 * i + 1) + 10.0 * i + 2] * 4, i
+
+                assert one_by_one(ctx, g, pairs, expected) == (1, 0, 0, 0)
+                assert z.numpy().tolist() == [2.0**8] * 4
+
+
 def test_what_cannot_be_changed_is_captured_anew(run):
     """Copies of several rows, and what a condition decides about; the driver refuses, or is not asked."""
 

@@ -35,7 +35,7 @@ cdef class StreamBackend(LanePort):
     cpdef int lead(self, int slot, int64_t pointer) except -1
     cpdef int keep(self, int slot, object what) except -1
     cdef int disown(self, Replica replica) except -1
-    cdef int pin(self, Replica replica) except -1
+    cpdef int pin(self, Replica replica) except -1
     cdef int enter(self, int slot) except -1
     cpdef bint may_use(self, int place, Replica replica) except -1
     cpdef int add_place(self, int device, object origin) except -1

@@ -276,10 +276,10 @@ class StreamBackend(LanePort):
         lane: Lane = self.lanes[slot]
         return self.driver.node_count(self.driver.handle(lane.stream))
 
-    def nodes_since(self, slot, count):
-        """The nodes that followed each other on a slot since the graph that it is captured into had `count`."""
+    def memory_nodes_since(self, slot, count):
+        """The copies and fills on a slot since its graph had `count` nodes; see `Driver.memory_nodes_since`."""
         lane: Lane = self.lanes[slot]
-        return self.driver.nodes_since(self.driver.handle(lane.stream), count)
+        return self.driver.memory_nodes_since(self.driver.handle(lane.stream), count)
 
     def takes_graph(self, slot, place):
         """Whether a graph for a place can be launched on a slot: it is there, and not captured by a caller."""

@@ -177,8 +177,11 @@ class Driver:
         """Return how many nodes the graph has that a caller's stream is captured into."""
         raise NotImplementedError
 
-    def nodes_since(self, pointer, count):
-        """Return the nodes that followed each other on a captured stream since its graph had `count` nodes."""
+    def memory_nodes_since(self, pointer, count):
+        """Return the copies and fills that followed each other on a captured stream since its graph had `count` nodes.
+
+        None if there are others, or the memory is the host's and not pinned: these nodes cannot be changed.
+        """
         raise NotImplementedError
 
     def last_node(self, pointer):

@@ -31,7 +31,7 @@ from stf._drivers.queues cimport CALL, GRAPH, KEEP, Op, QueueDriver, Stream, mak
 import threading
 
 from stf._drivers.cuda_devices import current_ordinal
-from stf._drivers.cuda_graphs import Capture, Condition, child_of, last_node, node_count, nodes_since
+from stf._drivers.cuda_graphs import Capture, Condition, child_of, last_node, node_count, memory_nodes_since
 from stf._drivers.base import Registered
 from stf._drivers.cuda_host_nodes import unfinished
 from stf.errors import CaptureError, DriverError
@@ -384,7 +384,7 @@ cdef class CallersDriver(ReadbackDriver):
         (<Captured>captured).queued += 1
         return self.queue(<DeviceStream>self.streams[stream], GRAPH, (captured, changes))
 
-    last_node, node_count, nodes_since, child_of = map(staticmethod, (last_node, node_count, nodes_since, child_of))
+    last_node, node_count, memory_nodes_since, child_of = map(staticmethod, (last_node, node_count, memory_nodes_since, child_of))
 
     def condition(self, int64_t pointer, int device, loops):
         cdef Device gpu = self.gpu(device)

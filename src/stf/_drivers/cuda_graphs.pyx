@@ -16,7 +16,7 @@ from cuda.bindings cimport cydriver as cu
 from stf._drivers.cuda_devices cimport Body, begin_body, end_body, check, own_function, pop, push
 from stf._drivers.cuda_gil cimport call, host_nodes
 from stf._drivers.cuda_host_nodes cimport OwnNode, put_own_node
-from stf._drivers.cuda_moves cimport chain_before, count_nodes, move_memory
+from stf._drivers.cuda_moves cimport count_nodes, memory_chain, move_memory
 from stf._untracked cimport untrack
 from stf.errors import CaptureError
 
@@ -75,11 +75,11 @@ def node_count(int64_t pointer):
     return count_nodes(tail_of(<cu.CUstream><uintptr_t>pointer).graph, STREAM)
 
 
-def nodes_since(int64_t pointer, size_t count):
-    """The addresses of the nodes that followed each other on a captured stream since its graph had `count` nodes."""
+def memory_nodes_since(int64_t pointer, size_t count):
+    """See `Driver.memory_nodes_since`; the nodes' addresses."""
     cdef Tail tail = tail_of(<cu.CUstream><uintptr_t>pointer)
     count = count_nodes(tail.graph, STREAM) - count
-    return chain_before(tail.needs[0], count, STREAM) if count else []
+    return memory_chain(tail.needs[0], count, STREAM) if count else []
 
 
 def child_of(int64_t pointer):

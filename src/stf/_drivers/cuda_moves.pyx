@@ -6,6 +6,7 @@ from cuda.bindings cimport cydriver as cu
 
 from stf._drivers.cuda_devices cimport check
 from stf._drivers.cuda_gil cimport call, host_nodes
+from stf._drivers.cuda_memory cimport is_cudas
 from stf.errors import CaptureError
 
 
@@ -16,25 +17,48 @@ cdef size_t count_nodes(cu.CUgraph graph, str where) except? 0:
     return count
 
 
-cdef list chain_before(cu.CUgraphNode last, size_t count, str where):
-    """The addresses of nodes of which each comes after the one before it alone, and the last of which is `last`."""
+cdef object memory_chain(cu.CUgraphNode last, size_t count, str where):
+    """The addresses of nodes of which each comes after the one before it alone, and the last of which is `last`.
+
+    None if one of them is no copy or fill, or works on memory of the host that is not pinned.
+    """
     cdef cu.CUgraphNode node = last
     cdef cu.CUgraphNode before = NULL
     cdef size_t found = 1
-    nodes = [<uintptr_t>last] if count else []
-    while <size_t>len(nodes) < count:
+    nodes = []
+    while True:
+        if not is_pinned(node, where):
+            return None
+        nodes.append(<uintptr_t>node)
+        if <size_t>len(nodes) == count:
+            return nodes[::-1]
         found = 1
-        code = call(host_nodes, cu.cuGraphNodeGetDependencies, node, &before, NULL, &found)
-        check(code, "cuGraphNodeGetDependencies", where)
-        if found != 1:
-            raise CaptureError("what was put on a stream is no chain of nodes")
-        nodes.append(<uintptr_t>before)
+        if call(host_nodes, cu.cuGraphNodeGetDependencies, node, &before, NULL, &found) != cu.CUDA_SUCCESS or found != 1:
+            return None
         node = before
-    return nodes[::-1]
+
+
+cdef bint is_pinned(cu.CUgraphNode node, str where) except -1:
+    """Whether a node is a fill, or a copy of memory that CUDA knows."""
+    cdef cu.CUgraphNodeType kind
+    cdef cu.CUDA_MEMCPY3D copied
+    check(call(host_nodes, cu.cuGraphNodeGetType, node, &kind), "cuGraphNodeGetType", where)
+    if kind != cu.CU_GRAPH_NODE_TYPE_MEMCPY:
+        return kind == cu.CU_GRAPH_NODE_TYPE_MEMSET
+    check(call(host_nodes, cu.cuGraphMemcpyNodeGetParams, node, &copied), "cuGraphMemcpyNodeGetParams", where)
+    return is_cudas(target_of(&copied)) and is_cudas(source_of(&copied))
+
+
+cdef int64_t target_of(cu.CUDA_MEMCPY3D* copied) noexcept:
+    return <int64_t><uintptr_t>copied.dstHost if copied.dstMemoryType == cu.CU_MEMORYTYPE_HOST else <int64_t>copied.dstDevice
+
+
+cdef int64_t source_of(cu.CUDA_MEMCPY3D* copied) noexcept:
+    return <int64_t><uintptr_t>copied.srcHost if copied.srcMemoryType == cu.CU_MEMORYTYPE_HOST else <int64_t>copied.srcDevice
 
 
 cdef int move_memory(cu.CUgraphExec executable, cu.CUgraphNode node, cu.CUcontext context, int64_t target, int64_t source, str where) except -1:
-    """Let a copy or a fill work so many bytes further on than it was captured."""
+    """Let a copy or a fill work so many bytes further on than it was captured; CaptureError if CUDA will not."""
     cdef cu.CUgraphNodeType kind
     cdef cu.CUDA_MEMCPY3D copied
     cdef cu.CUDA_MEMSET_NODE_PARAMS filled
@@ -45,9 +69,17 @@ cdef int move_memory(cu.CUgraphExec executable, cu.CUgraphNode node, cu.CUcontex
         code = call(host_nodes, cu.cuGraphExecMemsetNodeSetParams, executable, node, &filled, context)
         return check(code, "cuGraphExecMemsetNodeSetParams", where)
     check(call(host_nodes, cu.cuGraphMemcpyNodeGetParams, node, &copied), "cuGraphMemcpyNodeGetParams", where)
-    if copied.dstMemoryType == cu.CU_MEMORYTYPE_HOST or copied.srcMemoryType == cu.CU_MEMORYTYPE_HOST:
-        raise CaptureError("a copy from or to memory of the host is captured anew")
-    copied.dstDevice += target
-    copied.srcDevice += source
+    target += target_of(&copied)
+    source += source_of(&copied)
+    if not (is_cudas(target) and is_cudas(source)):
+        raise CaptureError("a copy of memory of the host that is not pinned is captured anew")
+    if copied.dstMemoryType == cu.CU_MEMORYTYPE_HOST:
+        copied.dstHost = <void*><uintptr_t>target
+    else:
+        copied.dstDevice = <cu.CUdeviceptr>target
+    if copied.srcMemoryType == cu.CU_MEMORYTYPE_HOST:
+        copied.srcHost = <const void*><uintptr_t>source
+    else:
+        copied.srcDevice = <cu.CUdeviceptr>source
     code = call(host_nodes, cu.cuGraphExecMemcpyNodeSetParams, executable, node, &copied, context)
     return check(code, "cuGraphExecMemcpyNodeSetParams", where)

@@ -33,6 +33,8 @@ cdef class Variant:
     cdef object objects
     cdef dict addresses
     cdef dict moving
+    cdef list changed_for(self, Launch launch)
+    cdef bint can_move(self, Launch launch) except -1
     cdef Move move_for(self, Launch launch)
     cdef bint takes_graphs(self) except -1
 

@@ -147,7 +147,7 @@ class DriverGraph:
             known = None  # another thread has it work on other data meanwhile
         if known is None and len(self.others) >= OTHERS and self.moves:
             oldest: Variant = next(iter(self.others.values()))
-            if oldest.moving is not None:
+            if oldest.can_move(launch):
                 return oldest
         if known is None:
             known = self.captured(launch, thing)
@@ -201,18 +201,25 @@ class Variant:
         self.is_ready = False
         self.key = self.objects = self.addresses = self.moving = None
 
+    def changed_for(self, launch):
+        """The nodes that work on other memory for the data of a launch, as lists; None among them cannot be changed."""
+        rebinding = launch.rebinding
+        before, addresses = self.addresses, rebinding.addresses_by_replica()
+        anew: cython.bint = self.objects != rebinding.objects
+        return [marks for number, marks in self.moving.items() if anew or before.get(number) != addresses.get(number)]
+
+    def can_move(self, launch):
+        """Whether its nodes can be changed for the data of a launch."""
+        return self.moving is not None and all([None not in marks for marks in self.changed_for(launch)])
+
     def move_for(self, launch):
         """What is to change for the data of a launch; None if it works on these."""
         rebinding = launch.rebinding
         key = rebinding.key()
         if key == self.key:
             return None
-        before, addresses = self.addresses, rebinding.addresses_by_replica()
-        moved = {}
-        for number, known in self.moving.items():
-            if before.get(number) != addresses.get(number) or self.objects != rebinding.objects:
-                moved.update([(id(mark), mark) for mark in known])
-        move = Move(self.key, key, rebinding.objects, addresses)
+        moved = {id(mark): mark for marks in self.changed_for(launch) for mark in marks}
+        move = Move(self.key, key, rebinding.objects, rebinding.addresses_by_replica())
         for mark in moved.values():
             move.add(mark, cython.cast(Mark, mark).remake(launch))
         for mark in self.marks or ():
@@ -323,8 +330,12 @@ class Shift:
         self.origin = origin
 
     def __call__(self, launch: Launch):
-        source = 0 if self.source is None else launch.now(self.source).address - self.origin
-        shift = (launch.now(self.target).address - self.to, source)
+        target = launch.now(self.target)
+        source = None if self.source is None else launch.now(self.source)
+        if source is not None and (source.home or target.home):  # as in a copy: CUDA wants memory that it knows
+            launch.engine.root.pin(source)
+            launch.engine.root.pin(target)
+        shift = (target.address - self.to, 0 if source is None else source.address - self.origin)
         return lambda values: shift
 
 

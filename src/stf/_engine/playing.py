@@ -214,6 +214,8 @@ class Launch:
         targets: list = []
         if isinstance(body, LateCall):
             targets = [self.now(replica) for replica in cython.cast(LateCall, body).targets]
+        if self.moving is not None and isinstance(body, LateCall):
+            self.note_moving(None, cython.cast(LateCall, body).targets)  # of which the graph knows where they are
         call = GraphCall(calls, body, self.binding, self.apart, self.is_once)
         self.port.call_here(self.slot, call, targets)
         calls.all.append(call)
@@ -249,7 +251,7 @@ class Launch:
         before = self.marks, self.values, self.binding
         self.marks = marks = []
         self.values = self.binding = None
-        self.moving = moving = None if self.rebinding is None else {}
+        self.moving = moving = None if self.rebinding is None or for_others else {}
         self.whole = getattr(thing, "life", None)
         self.unread = frozenset(thing.flags())
         self.calls = calls = None if for_others else GraphCalls()
@@ -264,7 +266,7 @@ class Launch:
         if calls is None or not calls.all:
             return graph, marks, None, moving
         calls.left = len(calls.all)
-        return graph, marks, calls, None
+        return graph, marks, calls, moving
 
     def play_on(self, port, things):
         """Do things on a port whose work is captured, and whose first event is its origin; return the slot after it."""
@@ -318,16 +320,15 @@ class Launch:
         return 0
 
     def note_moving(self, mark, replicas):
-        """Remember a node that is changed when other data take the place of what is there now."""
+        """Remember a node that is changed when other data take the place of what is there now; None cannot be."""
         if self.parts > 1:  # what a condition decides about is no graph of its own whose nodes could be changed
-            self.moving = None
-        elif self.moving is not None:
-            for replica in replicas:
-                self.moving.setdefault(id(replica), []).append(mark)
+            mark = None
+        for replica in replicas:
+            self.moving.setdefault(id(replica), []).append(mark)
         return 0
 
     def put_memory(self, operation):
-        """Copy, or fill, and remember the nodes that do; what is copied from or to the host is not changed."""
+        """Copy, or fill, and remember the nodes that do, or that they cannot be changed."""
         port, target = self.port, cython.cast(Replica, operation[1])
         source: Replica = operation[2] if operation[0] == COPY else None
         count = 0 if self.moving is None else port.node_count(self.slot)
@@ -337,12 +338,14 @@ class Launch:
             port.copy(self.slot, self.now(target), self.now(source))
         if self.moving is None:
             return 0
-        if target.place == 0 or (source is not None and source.place == 0):
-            self.moving = None
-            return 0
+        replicas = [target] if source is None else [target, source]
         remake = Shift(target, source, self.now(target).address, 0 if source is None else self.now(source).address)
-        for node in port.nodes_since(self.slot, count):
-            self.note_moving(Mark(node, None, (0, 0), (), remake), [target] if source is None else [target, source])
+        nodes = port.memory_nodes_since(self.slot, count)
+        if nodes is None:
+            self.note_moving(None, replicas)
+        else:
+            for node in nodes:
+                self.note_moving(Mark(node, None, (0, 0), (), remake), replicas)
         return 0
 
     def put_varied(self, program: Program, operation: tuple):

@@ -85,7 +85,11 @@ class Repeat(Several):
         self.counter = counter
 
     def run(self, launch: Any, slot: int) -> int:
-        """Do it once after the other."""
+        """Do it once after the other; in one launch where that is a loop of the device's, or has one in it."""
+        if not launch.engine.root.captured and (self.is_loop() or (self.start is not None and self.body.parts)):
+            done = int(self.graph.launch(launch, self, slot))
+            if done >= 0:
+                return done
         for _ in range(self.count):
             slot = self.body.run(launch, slot)
         return slot
