@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import shutil
 import statistics
 import subprocess
@@ -84,10 +85,10 @@ def run_raw() -> dict[str, float]:
 
 
 class Cost(NamedTuple):
-    """Microseconds per item: until the calls return, and until the device is done."""
+    """Microseconds per item: until the calls return, and until the device is done (NaN where that says nothing)."""
 
     submission: float
-    total: float
+    total: float = math.nan
 
 
 def cost_of(work: Callable[[int], None], settle: Callable[[], None], n: int = N, burst: int = BURST) -> Cost:
@@ -189,7 +190,7 @@ def print_table(raw: dict[str, float], rows: list[dict[str, Any]]) -> None:
     print(f"{'case':28}{'stf':>10}{'total':>10}{'beside':>10}{'ratio':>8}  budget")
     for row in rows:
         figure = f"{row['us']:.3f}" if "us" in row else f"{row['gbps']:.1f} GB/s"
-        total = f"{row['total_us']:.3f}" if "total_us" in row else ""
+        total = f"{row['total_us']:.3f}" if not math.isnan(row.get("total_us", math.nan)) else ""
         beside = f"{row['beside']:.3f}" if row["beside"] else ""
         ratio = f"{row['ratio']:.2f}" if row["ratio"] else ""
         budget = row.get("budget", "")

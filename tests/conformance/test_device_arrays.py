@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
 import weakref
 
 import numpy as np
@@ -244,6 +245,20 @@ def test_a_view_of_cupy_is_made_once(ctx, cupy):
             seen.append(t[0])
         lX.numpy()  # the replica stays
     assert len({id(x) for x in seen}) == 1 and lX.numpy().tolist() == [6] * 4
+
+
+def test_what_other_libraries_get_is_made_once(ctx):
+    """A repeated task makes no view for Numba, no object with the CUDA array interface and none for its stream."""
+    lX, seen = ctx.logical_data(np.zeros(4)), {}
+    ways = {"cai": lambda t: t.get_arg_cai(0), "all": lambda t: t.args_cai()[0], "stream": lambda t: t.stream}
+    if importlib.util.find_spec("numba_cuda"):
+        ways["numba"] = lambda t: t.numba()[0]
+    for _ in range(3):
+        for name, way in ways.items():
+            with ctx.task(0, lX.rw()) as t:
+                seen.setdefault(name, []).append(way(t))
+        ctx.synchronize()
+    assert {name: len({id(x) for x in found}) for name, found in seen.items()} == dict.fromkeys(ways, 1)
 
 
 # The stream that DLPack means where none is named is CUDA's legacy default stream.

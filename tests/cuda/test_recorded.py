@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import mmap
 import threading
 import time
@@ -241,16 +242,14 @@ def test_ten_thousand_recordings_leave_nothing_behind(ctx):
         resident = int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
         return resident, ctx._driver.live_allocations, cupy.get_default_memory_pool().used_bytes()
 
-    for _ in range(1000):
-        record()
-    before = used()
-    for _ in range(9000):
-        record()
-    after = used()
-    assert after[0] - before[0] < 128 << 20, (
-        before,
-        after,
-    )  # CUDA's own memory for graphs grows with what is under way
+    found = []
+    for count in (1000, 3000, 3000, 3000):
+        for _ in range(count):
+            record()
+        found.append(used())
+    before, after = found[0], found[-1]
+    growth = [(now[0] - then[0]) >> 10 for then, now in itertools.pairwise(found)]
+    assert min(growth) < 2 << 10, growth  # KiB; CUDA's own memory for graphs grows at times, with what is under way
     assert after[1] <= before[1] + 10 and after[2] <= before[2] + (1 << 16), (before, after)
     assert np.abs(x.numpy()).tolist() == [1.0] * 64
 

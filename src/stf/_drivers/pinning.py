@@ -1,6 +1,6 @@
 """Host memory of the user's that is registered with CUDA, so that copies of it run beside everything else.
 
-Registering takes time (about 20 ms per GiB, and never less than 0.1 ms), so small arrays are left as they are. Undoing
+Registering takes time (20 to 50 ms per GiB, and never less than 0.1 ms), so small arrays are left as they are. Undoing
 it waits for the devices; so what nobody uses stays until somebody registers more and a bound is passed, and is found
 again by whoever registers it anew. That is so where an object holds the memory; memory that only has an address may be
 somebody else's at once, so its registration ends with its last user. So is memory of a buffer: an array of NumPy's made
