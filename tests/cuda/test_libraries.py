@@ -249,10 +249,12 @@ def test_a_recorded_triton_kernel_takes_parameters_and_other_data(ctx):
     data, lY = [ctx.logical_data(x) for x in xs], ctx.logical_data(np.ones(N, np.float32))
     g, expected = ctx.task_graph(), np.ones(N, np.float32)
     count, block = g.param("count", N), g.param("block", 256)
-    with g:
-        stf.kernel(add_kernel)[lambda meta: ((N + meta["BLOCK"] - 1) // meta["BLOCK"],)](
-            data[0].read(), lY.rw(), n=count, BLOCK=block
+    length, order = N, ctx.token()
+    with g:  # a token brings no argument; what a grid reads of its surroundings is read here
+        stf.kernel(add_kernel)[lambda meta: ((length + meta["BLOCK"] - 1) // meta["BLOCK"],)](
+            order.rw(), data[0].read(), lY.rw(), n=count, BLOCK=block
         )
+    length = 0
     for i, n, size in [
         (0, N, 256),
         (0, N, 256),

@@ -236,3 +236,65 @@ def test_launches_wait_for_a_body_on_the_host(run):
             go.set()
             found = [float(other.numpy()[0]) for other in data]
             assert found == [0.0] + [11.0] * 5 + [10.0] * 6
+
+
+def test_threads_that_share_an_inner_graph(run):
+    """Each launches a graph of its own with other data; the one inside, which is changed for them, they share."""
+
+    def body():
+        import random
+        import sys
+        import time
+
+        from stf._engine import captured
+        from stf._engine.rebinding import Rebinding
+
+        def with_pauses(function):  # where another thread may run
+            def slow(self):
+                time.sleep(random.random() * 1e-3)
+                found = function(self)
+                time.sleep(random.random() * 1e-3)
+                return found
+
+            return slow
+
+        Rebinding.key, Rebinding.addresses_by_replica = map(
+            with_pauses, (Rebinding.key, Rebinding.addresses_by_replica)
+        )
+        captured.OTHERS = 1
+        sys.setswitchinterval(1e-5)
+        told, wrong = Told(), []
+        with stf.context(devices="cuda:0") as ctx:
+            one, base = ctx.logical_data(np.ones(4)), [ctx.logical_data(np.zeros(4)) for _ in range(2)]
+            inner = ctx.task_graph("inner")
+            with inner:
+                for k in range(2):
+                    ctx.launch_kernel(axpy, (1, 1), k + 1.0, one.read(), base[k].rw(), 4)
+            outers = [ctx.task_graph(f"outer {t}") for t in range(3)]
+            for outer in outers:
+                with outer:
+                    inner.launch()
+                    ctx.host_launch(ctx.logical_data(np.zeros(4)).rw())(lambda x: None)
+
+            def work(t):
+                rng = random.Random(t)
+                model = [[np.full(4, 10.0 * t + i) for i in range(3)] for _ in range(2)]
+                data = [[ctx.logical_data(array.copy()) for array in row] for row in model]
+                for _ in range(50):
+                    i, k = rng.randrange(3), rng.randrange(3)
+                    outers[t].launch({base[0]: data[0][i], base[1]: data[1][k]})
+                    model[0][i] += 1
+                    model[1][k] += 2
+                for known, mine in zip(data[0] + data[1], model[0] + model[1], strict=True):
+                    if not np.array_equal(known.numpy(), mine):
+                        wrong.append((t, known.numpy(), mine))
+
+            threads = [threading.Thread(target=work, args=(t,)) for t in range(3)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        assert wrong == [] and not [line for line in told.lines if "'inner'" in line], (wrong, told.lines)
+        assert fakecuda.calls("cuGraphExecKernelNodeSetParams") > 50
+
+    run(body)

@@ -236,6 +236,7 @@ def test_what_comes_again_stays_registered_however_large_it_is(monkeypatch):
             assert pins.hold(a + part, n // 2, one[part : part + n // 2]) == 1
         for part in (0, n // 2):
             pins.let_go(a + part, n // 2, one[part : part + n // 2])
+        assert pins.hold(other.ctypes.data, 8, other[:1].copy()) == 0  # too small to be registered
     assert calls == [a] and table.unused == n
     assert pins.hold(b, n, other) == 1 and calls == [a, b] and list(cuda.ranges) == [b]
     pins.let_go(b, n, other)

@@ -41,8 +41,8 @@ cdef class HardwareDriver(QueueDriver):
         return 0
 
     cdef Device gpu(self, int device):
-        """A device, which is opened when it is used for the first time."""
-        cdef Device gpu = <Device>self.devices[device]
+        """A device, which is opened when it is used for the first time; what is no device's work the first one does."""
+        cdef Device gpu = <Device>self.devices[device if device >= 0 else self.home]
         if not gpu.is_open:
             self.open(gpu)
         return gpu
@@ -95,9 +95,10 @@ cdef class HardwareDriver(QueueDriver):
 
     cdef int close_devices(self) except -1:
         """Give back what opening them took."""
-        for device in self.devices:
-            if (<Device>device).is_open:
-                close_device(device)
+        with self.opening:
+            for device in self.devices:
+                if (<Device>device).is_open:
+                    close_device(device)
         if self.has_host_pool:
             call(host_nodes, cu.cuMemPoolDestroy, self.host_pool)
         return 0

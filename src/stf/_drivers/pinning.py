@@ -131,14 +131,14 @@ class Pins:
                 if len(found) == 1 and found[0].start <= low and high <= found[0].end:
                     pin = found[0]
                     return self.use(pin, owner if lasts and pin.nbytes == extent else pin.owner, in_place)
+                if not found and extent < smallest:
+                    return 0
                 if table.unused > UNUSED_LIMIT and self.forget_beside(low, high):
                     continue  # the lock was free meanwhile
                 span = min([low, *(pin.start for pin in found)]), max([high, *(pin.end for pin in found)])
                 if span == (low, high):
                     break
                 low, high = span  # what overlaps is registered with it, if that is to wait for
-            if not found and extent < smallest:
-                return 0
             me = threading.get_ident()
             entries = [Change(low, high, me, None), *(Change(pin.start, pin.end, me, pin) for pin in found)]
             table.changing += entries

@@ -18,6 +18,7 @@ cdef class DriverGraph:
     cpdef int launch(self, Launch launch, object thing, int slot) except -2
     cdef Variant made_for(self, Launch launch, object thing)
     cpdef int make(self, Launch launch, object thing) except -1
+    cdef int forget(self, Bound bound, Variant variant) except -1
     cdef Variant made_for_other_data(self, Launch launch, object thing)
     cpdef object export(self, Launch launch, object thing)
     cdef Variant captured(self, Launch launch, object thing, object hosts=*)
@@ -29,13 +30,11 @@ cdef class Variant:
     cdef object calls
     cdef object values
     cdef bint is_ready
-    cdef object key
-    cdef object objects
-    cdef dict addresses
+    cdef Bound bound
     cdef dict moving
-    cdef list changed_for(self, Launch launch)
+    cdef list changed_for(self, Bound before, Bound after)
     cdef bint can_move(self, Launch launch) except -1
-    cdef Move move_for(self, Launch launch)
+    cdef Move move_for(self, Launch launch, Bound before)
     cdef bint takes_graphs(self) except -1
 
 cdef class Mark:
@@ -51,11 +50,14 @@ cdef class Repack:
     cdef Arguments arguments
     cpdef list replicas(self)
 
-cdef class Move:
-    cdef object before
+cdef class Bound:
     cdef object key
     cdef object objects
     cdef dict addresses
+
+cdef class Move:
+    cdef Bound before
+    cdef Bound after
     cdef list marks
     cdef list makes
     cdef int add(self, Mark mark, object make) except -1
@@ -68,7 +70,8 @@ cdef class Variation:
     cdef Arguments arguments
 
 cdef list contents_for(object values, list makes)
-cdef bint submit(Launch launch, Variant variant, list contents, bint later, Move move) except -1
+cdef Bound bound_for(Launch launch)
+cdef bint submit(Launch launch, Variant variant, list contents, bint later, Bound bound, Move move) except -1
 cdef int renew_moved(Launch launch, Variant variant, Move move, list contents) except -1
 cdef int put_later(Launch launch, Variant variant, list contents) except -1
 cdef int renew(Launch launch, Variant variant, list marks, list contents) except -1

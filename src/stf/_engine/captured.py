@@ -66,10 +66,15 @@ class DriverGraph:
                 variant = self.own
                 if variant is None or launch.rebinding is not None or not variant.is_ready:
                     variant = self.made_for(launch, thing)
-                move: Move = None if launch.rebinding is None else variant.move_for(launch)
+                bound: Bound = variant.bound
+                move: Move = None
+                if launch.rebinding is not None:
+                    if bound is None:
+                        continue  # another thread has it work on other data just now
+                    move = variant.move_for(launch, bound)
                 later: cython.bint = root.defers(slot, variant.graph)
                 if later and move is not None:
-                    self.others.pop(move.before, None)  # it is about to be launched with the data that it has
+                    self.forget(move.before, variant)  # it is about to be launched with the data that it has
                     continue
                 if later and variant.takes_graphs():  # CUDA may refuse them, which would be told too late
                     waits.enter(root, launch.task, slot, launch.engine.pending() != 0)
@@ -87,18 +92,24 @@ class DriverGraph:
                 self.refuse(launch, thing, str(error) or type(error).__name__)
                 return -1
             try:
-                if submit(launch, variant, contents, later, move):
+                if submit(launch, variant, contents, later, bound, move):
                     if move is not None:
-                        self.others.pop(move.before, None)
-                        self.others[variant.key] = variant
+                        self.forget(move.before, variant)
+                        self.others[move.after.key] = variant
                     return slot
             except CaptureError as error:
                 if move is None:
                     self.refuse(launch, thing, str(error))
                 else:  # the device's library wants it captured anew
                     self.moves = False
-                    self.others.pop(move.before, None)
+                    self.forget(move.before, variant)
         return -1
+
+    def forget(self, bound: Bound, variant):
+        """Do not find a graph any more by the data that it worked on."""
+        if self.others.get(bound.key) is variant:
+            del self.others[bound.key]
+        return 0
 
     def made_for(self, launch, thing):
         """The graph for the data of a launch, ready to be launched."""
@@ -143,8 +154,10 @@ class DriverGraph:
         """
         key = launch.rebinding.key()
         known: Variant = self.others.get(key)
-        if known is not None and known.key != key:
-            known = None  # another thread has it work on other data meanwhile
+        if known is not None:
+            bound: Bound = known.bound
+            if bound is None or bound.key != key:
+                known = None  # another thread has it work on other data meanwhile
         if known is None and len(self.others) >= OTHERS and self.moves:
             oldest: Variant = next(iter(self.others.values()))
             if oldest.can_move(launch):
@@ -170,9 +183,7 @@ class DriverGraph:
         graph.complete(bool(marks) or bool(moving))
         made = Variant(graph, marks, calls)
         if launch.rebinding is not None:
-            made.key, made.objects = launch.rebinding.key(), launch.rebinding.objects
-            made.addresses = launch.rebinding.addresses_by_replica()
-            made.moving = moving
+            made.bound, made.moving = bound_for(launch), moving
         return made
 
     def refuse(self, launch, thing, reason):
@@ -188,9 +199,9 @@ class DriverGraph:
 class Variant:
     """A driver's graph for certain data: its nodes that depend on parameters, if any, and the last launch's values.
 
-    `calls` are its bodies on the host; None if it has none. For other data than those that were recorded, `key` says
-    which, and `moving` are the nodes that others would change, by the identity of a recorded replica; None if they
-    cannot be changed one by one.
+    `calls` are its bodies on the host; None if it has none. For other data than those that were recorded, `bound` says
+    which; it is another object after each change, and None during one, or where that failed. `moving` are the nodes
+    that others would change, by the identity of a recorded replica; None among them cannot be changed one by one.
     """
 
     def __init__(self, graph, marks, calls):
@@ -199,27 +210,31 @@ class Variant:
         self.calls = calls
         self.values = UNKNOWN
         self.is_ready = False
-        self.key = self.objects = self.addresses = self.moving = None
+        self.bound = self.moving = None
 
-    def changed_for(self, launch):
-        """The nodes that work on other memory for the data of a launch, as lists; None among them cannot be changed."""
-        rebinding = launch.rebinding
-        before, addresses = self.addresses, rebinding.addresses_by_replica()
-        anew: cython.bint = self.objects != rebinding.objects
-        return [marks for number, marks in self.moving.items() if anew or before.get(number) != addresses.get(number)]
+    def changed_for(self, before: Bound, after: Bound):
+        """The nodes that work on other memory for other data, as lists; None among them cannot be changed."""
+        anew: cython.bint = before.objects != after.objects
+        return [
+            marks
+            for number, marks in self.moving.items()
+            if anew or before.addresses.get(number) != after.addresses.get(number)
+        ]
 
     def can_move(self, launch):
         """Whether its nodes can be changed for the data of a launch."""
-        return self.moving is not None and all([None not in marks for marks in self.changed_for(launch)])
+        bound: Bound = self.bound
+        if bound is None or self.moving is None:
+            return False
+        return all([None not in marks for marks in self.changed_for(bound, bound_for(launch))])
 
-    def move_for(self, launch):
-        """What is to change for the data of a launch; None if it works on these."""
-        rebinding = launch.rebinding
-        key = rebinding.key()
-        if key == self.key:
+    def move_for(self, launch, before: Bound):
+        """What is to change for the data of a launch if it works on those `before`; None if these are the same."""
+        if launch.rebinding.key() == before.key:
             return None
-        moved = {id(mark): mark for marks in self.changed_for(launch) for mark in marks}
-        move = Move(self.key, key, rebinding.objects, rebinding.addresses_by_replica())
+        after = bound_for(launch)
+        moved = {id(mark): mark for marks in self.changed_for(before, after) for mark in marks}
+        move = Move(before, after)
         for mark in moved.values():
             move.add(mark, cython.cast(Mark, mark).remake(launch))
         for mark in self.marks or ():
@@ -251,14 +266,29 @@ class Mark:
 
 @cython.final
 @cython.cclass
-class Move:
-    """A change of a graph from some data to others: the nodes that it changes, and what makes them then."""
+class Bound:
+    """The data that a graph works on: a key that says which, objects of users', and where the replicas are."""
 
-    def __init__(self, before, key, objects, addresses):
-        self.before = before
+    def __init__(self, key, objects, addresses):
         self.key = key
         self.objects = objects
         self.addresses = addresses
+
+
+def bound_for(launch):
+    """The data of a launch."""
+    rebinding = launch.rebinding
+    return Bound(rebinding.key(), rebinding.objects, rebinding.addresses_by_replica())
+
+
+@cython.final
+@cython.cclass
+class Move:
+    """A change of a graph from some data to others: the nodes that it changes, and what makes them then."""
+
+    def __init__(self, before, after):
+        self.before = before
+        self.after = after
         self.marks = []
         self.makes = []
 
@@ -354,7 +384,7 @@ def contents_for(values, makes: list):
     return contents
 
 
-def submit(launch, variant, contents, later, move):
+def submit(launch, variant, contents, later, bound: Bound, move: Move):
     """Put a graph on the slot of a launch, with its nodes as the values have them; False if they changed meanwhile.
 
     What the nodes are and the launch are one to other threads. `later`, the driver does both when the slot gets there.
@@ -362,7 +392,7 @@ def submit(launch, variant, contents, later, move):
     engine = launch.engine
     engine.gate.enter()
     try:
-        if launch.rebinding is not None and variant.key != (launch.rebinding.key() if move is None else move.before):
+        if variant.bound is not bound:
             return False
         if not later:
             if engine.root.defers(launch.slot, variant.graph):
@@ -409,12 +439,11 @@ def put_later(launch, variant, contents):
 def renew_moved(launch, variant, move: Move, contents):
     """Let the nodes of a graph work on the data of a launch."""
     i: cython.Py_ssize_t
-    moving, variant.moving, variant.key = variant.moving, None, None  # where this fails, nobody may use it any more
+    variant.bound = None  # where this fails, nobody may use it any more
     renew(launch, variant, move.marks, contents)
     for i in range(len(contents)):
         cython.cast(Mark, move.marks[i]).make = move.makes[i]
-    variant.key, variant.objects, variant.addresses = move.key, move.objects, move.addresses
-    variant.moving = moving
+    variant.bound = move.after
     return 0
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from stf._engine.access import Access
+from stf.closures import snapshot
 from stf.errors import ContextClosedError, PlaceError
 from stf.interop import kernels as foreign
 from stf.kernels.launching import Kernel, config_of
@@ -203,6 +204,11 @@ class TritonLaunch:
         self.function[self.grid](*values[:positional], **dict(zip(self.names, values[positional:], strict=True)))
 
 
+def is_token(value: Any) -> bool:
+    """Whether it is an access of a token."""
+    return isinstance(value, Access) and bool(value.data.core.token)
+
+
 def launch_triton(context: Any, configured: ConfiguredKernel, args: tuple[Any, ...], options: dict[str, Any]) -> None:
     """A Triton function launches itself, compiled for the values that it gets; recorded, it is captured for these."""
     where_of(context, configured.brought, configured.place)
@@ -210,12 +216,15 @@ def launch_triton(context: Any, configured: ConfiguredKernel, args: tuple[Any, .
     for extent in grid if isinstance(grid, tuple) else (grid,):
         if isinstance(extent, Param):
             extent.refuse()
+    accesses = [value for value in (*args, *options.values()) if isinstance(value, Access)]
+    args = tuple(value for value in args if not is_token(value))  # which bring no argument
+    options = {name: value for name, value in options.items() if not is_token(value)}
     given = [*args, *options.values()]
     arrays = [position for position, value in enumerate(given) if isinstance(value, Access)]
     place = [] if configured.place is None else [context.place_of_code(context.place_code(configured.place))]
-    task = context.task(
-        *place, *[given[position] for position in arrays], name=foreign.name_of(configured.brought.thing)
-    )
+    task = context.task(*place, *accesses, name=foreign.name_of(configured.brought.thing))
     task.find_site_outside()
+    if callable(grid):
+        grid = snapshot(grid, task)
     body = TritonLaunch(configured.brought.thing, grid, arrays, list(options))
     task.run_late(body, tuple(value for value in given if not isinstance(value, Access)), "torch")
