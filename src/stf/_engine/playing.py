@@ -329,7 +329,8 @@ class Launch:
 
     def put_memory(self, operation):
         """Copy, or fill, and remember the nodes that do, or that they cannot be changed."""
-        port, target = self.port, cython.cast(Replica, operation[1])
+        port = self.port
+        target: Replica = operation[1]
         source: Replica = operation[2] if operation[0] == COPY else None
         count = 0 if self.moving is None else port.node_count(self.slot)
         if source is None:
