@@ -2644,6 +2644,12 @@ bool is_of_like_memory(const Ranges &before, const Ranges &now) {
     return true;
 }
 
+// CUDA 13.0 changes no copy of memory of pools between devices, and wants the context of the memory's device.
+bool is_of_one_device(const Ranges &ranges, CUcontext context) {
+    int device = state().contexts.find(context)->device;
+    return std::all_of(ranges.begin(), ranges.end(), [=](auto &range) { return range->is_host() || range->device == device; });
+}
+
 CUresult CUDAAPI cuGraphExecMemcpyNodeSetParams(CUgraphExec handle, CUgraphNode node_handle, const CUDA_MEMCPY3D *p, CUcontext context) {
     ENTER(cuGraphExecMemcpyNodeSetParams, HEALTHY);
     auto exec = state().execs.find(handle);
@@ -2656,7 +2662,7 @@ CUresult CUDAAPI cuGraphExecMemcpyNodeSetParams(CUgraphExec handle, CUgraphNode 
     TRY(copy_work(line(address_of(p->dstMemoryType, p->dstHost, p->dstDevice), p->dstMemoryType),
                   line(address_of(p->srcMemoryType, p->srcHost, p->srcDevice), p->srcMemoryType),
                   {p->WidthInBytes, 1, 1}, true, work, to, from));
-    REQUIRE(is_of_like_memory(node->work.ranges, work.ranges), CUDA_ERROR_INVALID_VALUE);
+    REQUIRE(is_of_like_memory(node->work.ranges, work.ranges) && is_of_one_device(work.ranges, context), CUDA_ERROR_INVALID_VALUE);
     node->work = std::move(work);
     return CUDA_SUCCESS;
 }
@@ -2678,7 +2684,7 @@ CUresult CUDAAPI cuGraphExecMemsetNodeSetParams(CUgraphExec handle, CUgraphNode 
     REQUIRE(p->width == node->work.area->width && p->height == node->work.area->height, CUDA_ERROR_INVALID_VALUE);
     Work work;
     TRY(fill_work(*p, work));
-    REQUIRE(is_of_like_memory(node->work.ranges, work.ranges), CUDA_ERROR_INVALID_VALUE);
+    REQUIRE(is_of_like_memory(node->work.ranges, work.ranges) && is_of_one_device(work.ranges, context), CUDA_ERROR_INVALID_VALUE);
     node->work = std::move(work);
     return CUDA_SUCCESS;
 }

@@ -83,26 +83,38 @@ def test_only_what_is_other_than_before_is_changed(run):
 
 
 def test_several_devices(run):
-    """Copies between them are changed, too, and kernels on each."""
+    """Kernels, copies, fills and bodies on each are changed; CUDA refuses that for copies from one to the other."""
 
     @run
     def body():
         with stf.context(devices="cuda:0,1") as ctx:
             one, other = ctx.devices
             pairs = [tuple(ctx.logical_data(np.full(1000, 10.0 * i + k)) for k in (1, 2)) for i in range(8)]
-            x, y = pairs[0]
+            (x, y), still = pairs[0], [ctx.logical_data(np.ones(1000)) for _ in range(4)]
             g = ctx.task_graph()
             with g:
-                scale.on(one)(x, 2.0)
-                scale.on(other)(x, 3.0)
-                ctx.launch_kernel(axpy, (1, 1), 1.0, x.read(), y.rw(), 1000)
+                for data, place, mine in ((x, one, still[:2]), (y, other, still[2:])):
+                    with place:
+                        ctx.launch_kernel(axpy, (1, 1), 2.0, mine[0].read(), data.rw(), 1000)
+                        scale(data, 3.0)
+                        ctx.copy(data, mine[1])
+                        ctx.fill(data, 5.0)
+                        ctx.copy(mine[1], data)
 
             def expected(i):
-                value = 6 * (10.0 * i + 1)
-                assert [float(d.numpy()[-1]) for d in pairs[i]] == [value, value + 10.0 * i + 2], i
+                values = [3 * (10.0 * i + k + 2) for k in (1, 2)]
+                assert [float(d.numpy()[-1]) for d in pairs[i]] == values, i
 
-            found = one_by_one(ctx, g, pairs, expected, captures=2)
-            assert found[0] == 1 and found[1] >= 1 and found[3] == 2, found
+            assert one_by_one(ctx, g, pairs, expected, captures=2) == (2, 4, 4, 2)
+            g.close()
+            between = ctx.task_graph()
+            with between:
+                scale.on(one)(x, 2.0)
+                scale.on(other)(x, 3.0)
+            for i, (data, _) in enumerate(pairs[1:]):
+                before = data.numpy()
+                between.launch({x: data})
+                assert (data.numpy() == 6 * before).all(), i
 
 
 def test_pinned_memory_of_the_host(run):

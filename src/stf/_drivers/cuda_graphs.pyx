@@ -401,7 +401,7 @@ cdef class Captured:
                     self.renew_launch(node, change[1], change[2])
                 else:
                     target, source = change[2]
-                    move_memory(self.executable.handle, node, self.context, target, source, self.where)
+                    move_memory(self.executable.handle, node, target, source, self.where)
         finally:
             pop(before)
         return 0

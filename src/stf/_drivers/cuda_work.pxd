@@ -11,3 +11,4 @@ cdef cu.CUresult copy_and_settle(object plan, int64_t target, int64_t source, cu
 cdef cu.CUresult copy_planned(object plan, int64_t target, int64_t source, cu.CUstream stream, bint may_block)
 cdef tuple extent(int64_t address, tuple strides, tuple shape, int64_t itemsize)
 cdef tuple packed_strides(tuple shape, int64_t itemsize)
+cdef cu.CUcontext context_of(int64_t address) noexcept
