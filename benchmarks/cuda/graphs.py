@@ -135,7 +135,8 @@ def token_cost(n: int) -> Cost:
             submitted = time.perf_counter()
             ctx.synchronize()
             costs.append(Cost((submitted - start) / n * 1e6, (time.perf_counter() - start) / n * 1e6))
-            host().look()
+            for _ in range(10):
+                host().look()
     return median_of(costs[1:])
 
 

@@ -248,6 +248,9 @@ def test_a_body_that_waits_for_the_device_cannot_be_recorded(ctx, lX):
     with pytest.raises(stf.CaptureError, match="task 'block' .*test_graphs.py:.* cannot be recorded: it waits"), g:
         with ctx.task(lX.rw(), name="block") as t:
             t.cupy()[0].get()
+    with pytest.raises(stf.CaptureError, match="task 'device' .*test_graphs.py:.* cannot be recorded: it waits"), g:
+        with ctx.task(lX.rw(), name="device") as t:
+            t.cupy()[0].device.synchronize()
     increment(lX)
     assert lX.numpy().tolist() == [1] * 4
 

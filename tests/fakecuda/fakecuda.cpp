@@ -2211,8 +2211,20 @@ CUresult CUDAAPI cuCtxGetId(CUcontext handle, unsigned long long *id) {
     return CUDA_SUCCESS;
 }
 
+// A context cannot be waited for while a stream of it is captured, in whatever mode: that spoils the capture.
+CUresult refuse_captured(const shared_ptr<Context> &context) {
+    CUresult refused = CUDA_SUCCESS;
+    for (auto &capture : state().captures) {
+        auto stream = state().streams.find(capture->origin);
+        if (stream && stream->context == context)
+            refused = invalidate(capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "its context is waited for");
+    }
+    return refused;
+}
+
 CUresult CUDAAPI cuCtxSynchronize(void) {
     ENTER_UNSAFE(cuCtxSynchronize, CONTEXT);
+    TRY(refuse_captured(call.context));
     wait_for_context(call.lock, call.context);
     return call.result();
 }
@@ -2221,6 +2233,7 @@ CUresult CUDAAPI cuCtxSynchronize_v2(CUcontext handle) {
     ENTER_UNSAFE(cuCtxSynchronize, HEALTHY);
     auto context = handle ? state().contexts.find(handle) : current_context();
     REQUIRE(context && context->is_alive, CUDA_ERROR_INVALID_CONTEXT);
+    TRY(refuse_captured(context));
     wait_for_context(call.lock, context);
     return call.result();
 }
