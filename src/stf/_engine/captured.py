@@ -311,7 +311,7 @@ class Arguments:
 @cython.final
 @cython.cclass
 class Variation:
-    """The arguments of a recorded launch of a kernel, in a launch of the recording; some are parameters, or None is."""
+    """The arguments of a recorded kernel, in a launch of the recording; `arguments` is None if none of them varies."""
 
     def __init__(self, recorded, arguments):
         self.recorded = recorded
