@@ -126,7 +126,7 @@ def load_kernels() -> tuple[int, int]:
     """Two kernels that do nothing, as addresses of their functions."""
     from cuda.bindings import driver
 
-    def done(result: tuple[object, ...]) -> object:
+    def done(result: tuple[Any, ...]) -> Any:
         assert result[0] == driver.CUresult.CUDA_SUCCESS, result[0]
         return result[1] if len(result) > 1 else None
 
@@ -134,8 +134,8 @@ def load_kernels() -> tuple[int, int]:
     context = done(driver.cuDevicePrimaryCtxRetain(done(driver.cuDeviceGet(0))))
     done(driver.cuCtxSetCurrent(context))
     module = done(driver.cuModuleLoadData(PTX.encode() + b"\0"))
-    names = (b"touch", b"touch4")
-    return tuple(int(done(driver.cuModuleGetFunction(module, name))) for name in names)  # type: ignore[call-overload, return-value]
+    touch, touch4 = (int(done(driver.cuModuleGetFunction(module, name))) for name in (b"touch", b"touch4"))
+    return touch, touch4
 
 
 # -- the table -------------------------------------------------------------------------------------------------------

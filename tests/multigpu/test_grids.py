@@ -10,13 +10,6 @@ import stf
 N = 1 << 16
 
 
-@pytest.fixture
-def ctx():
-    with stf.context(devices="cuda:0,1") as ctx:
-        yield ctx
-        ctx.check_state()
-
-
 def test_a_stream_per_place_within_one_task(ctx):
     driver = pytest.importorskip("cuda.bindings.driver")
     cupy = pytest.importorskip("cupy")

@@ -21,14 +21,6 @@ def on(index):
     return stf.data_place.device(index)
 
 
-@pytest.fixture
-def ctx():
-    pytest.importorskip("cupy")
-    with stf.context(devices="cuda:0,1") as ctx:
-        yield ctx
-        ctx.check_state()
-
-
 @stf.task
 def add(x: stf.ReadWrite, n=1):
     x += n

@@ -19,13 +19,6 @@ def add(x: stf.Read, y: stf.ReadWrite, a=1.0):
     y += a * x
 
 
-@pytest.fixture
-def ctx():
-    with stf.context(devices="cuda:0,1") as ctx:
-        yield ctx
-        ctx.check_state()
-
-
 def test_fork_and_join_in_one_graph_with_ever_other_data(ctx):
     kernel, (one, other) = cupy.RawKernel(SCALE, "scale"), ctx.devices
     model = [[np.full(N, float(10 * i + k)) for k in range(3)] for i in range(9)]

@@ -26,7 +26,10 @@ def test_tensors_and_values_go_where_they_were():
     function = Function()
     TritonLaunch(function, 4, [0, 2, 4], ["out", "BLOCK"])("a", "b", "c", 1.5, 7, 256)
     assert function.launches == [((4,), ("a", 1.5, "b", 7), {"out": "c", "BLOCK": 256})]
-    grid = lambda meta: (meta["BLOCK"],)  # noqa: E731
+
+    def grid(meta):
+        return (meta["BLOCK"],)
+
     TritonLaunch(function, grid, [1], [])("a", 2)
     assert function.launches[1] == (grid, (2, "a"), {})
 
