@@ -43,12 +43,14 @@ cdef class Mark:
     cdef object content
     cdef tuple shape
     cdef object remake
+    cdef object made_for(self, Launch launch)
 
 cdef class Repack:
     cdef Program program
     cdef int64_t position
     cdef Arguments arguments
     cpdef list replicas(self)
+    cdef object made_for(self, Launch launch)
 
 cdef class Bound:
     cdef object key

@@ -201,7 +201,7 @@ class Variant:
 
     `calls` are its bodies on the host; None if it has none. For other data than those that were recorded, `bound` says
     which; it is another object after each change, and None during one, or where that failed. `moving` are the nodes
-    that others would change, by the identity of a recorded replica; None among them cannot be changed one by one.
+    that others would change, by the identity of a recorded replica; None where one cannot be changed by itself.
     """
 
     def __init__(self, graph, marks, calls):
@@ -213,7 +213,7 @@ class Variant:
         self.bound = self.moving = None
 
     def changed_for(self, before: Bound, after: Bound):
-        """The nodes that work on other memory for other data, as lists; None among them cannot be changed."""
+        """The nodes that work on other memory for other data, a list for each replica; None where one cannot change."""
         anew: cython.bint = before.objects != after.objects
         return [
             marks
@@ -226,17 +226,23 @@ class Variant:
         bound: Bound = self.bound
         if bound is None or self.moving is None:
             return False
-        return all([None not in marks for marks in self.changed_for(bound, bound_for(launch))])
+        return None not in self.changed_for(bound, bound_for(launch))
 
     def move_for(self, launch, before: Bound):
         """What is to change for the data of a launch if it works on those `before`; None if these are the same."""
         if launch.rebinding.key() == before.key:
             return None
-        after = bound_for(launch)
-        moved = {id(mark): mark for marks in self.changed_for(before, after) for mark in marks}
-        move = Move(before, after)
-        for mark in moved.values():
-            move.add(mark, cython.cast(Mark, mark).remake(launch))
+        move = Move(before, bound_for(launch))
+        changed = self.changed_for(before, move.after)
+        several: cython.bint = len(changed) > 1 or self.marks is not None  # of which a node may be in more than one
+        moved = set()
+        for marks in changed:
+            for mark in marks:
+                if several:
+                    if id(mark) in moved:
+                        continue
+                    moved.add(id(mark))
+                move.add(mark, cython.cast(Mark, mark).made_for(launch))
         for mark in self.marks or ():
             if id(mark) not in moved:
                 move.add(mark, cython.cast(Mark, mark).make)
@@ -252,8 +258,8 @@ class Mark:
     """A node of a driver's graph that depends on parameters or data, and what it is since the last launch.
 
     That is the bytes of a kernel's arguments, whose launch has a `shape`; how far a copy or a fill was moved, whose
-    shape is empty; or another graph. `make` makes it of the values of a launch, and ``remake(launch)`` makes that for
-    other data.
+    shape is empty; or another graph. `make` makes it of the values of a launch, or is it if they are bytes that no
+    parameter changes; ``remake(launch)`` is that for other data.
     """
 
     def __init__(self, node, make, content, shape, remake):
@@ -262,6 +268,12 @@ class Mark:
         self.content = content
         self.shape = shape
         self.remake = remake
+
+    def made_for(self, launch: Launch):
+        """What `make` is for the data of a launch."""
+        if isinstance(self.remake, Repack):
+            return cython.cast(Repack, self.remake).made_for(launch)
+        return self.remake(launch)
 
 
 @cython.final
@@ -311,14 +323,14 @@ class Arguments:
 @cython.final
 @cython.cclass
 class Variation:
-    """The arguments of a recorded kernel, in a launch of the recording; `arguments` is None if none of them varies."""
+    """The arguments of a recorded kernel, some of which are parameters, for the data of one launch."""
 
     def __init__(self, recorded, arguments):
         self.recorded = recorded
         self.arguments = arguments
 
     def __call__(self, values):
-        return self.recorded if self.arguments is None else self.arguments.packed(values, self.recorded)
+        return self.arguments.packed(values, self.recorded)
 
 
 @cython.final
@@ -335,8 +347,13 @@ class Repack:
         """Those whose addresses are among the arguments."""
         return [replica for _, replica in self.program.launch_at(self.position)[2]]
 
+    def made_for(self, launch: Launch):
+        """Their bytes, or what makes these of the values of a launch."""
+        content: bytes = launch.rebound_block(self.program, self.position)
+        return content if self.arguments is None else Variation(content, self.arguments)
+
     def __call__(self, launch: Launch):
-        return Variation(launch.rebound_block(self.program, self.position), self.arguments)
+        return self.made_for(launch)
 
 
 class Recapture:
@@ -373,7 +390,9 @@ def contents_for(values, makes: list):
     """What nodes of a graph are for some values, by what makes them; bodies are captured for that."""
     contents = []
     for make in makes:
-        if isinstance(make, Variation) and cython.cast(Variation, make).arguments is not None:
+        if isinstance(make, bytes):
+            content = make
+        elif isinstance(make, Variation):
             kernel = cython.cast(Variation, make)
             content = kernel.arguments.packed(values, kernel.recorded)
         else:

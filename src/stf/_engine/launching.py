@@ -368,7 +368,8 @@ def bring_entries(engine: Engine, task: TaskCore, routine, uses, rebinding):
 def run_at_root(engine: Engine, task: TaskCore, routine, values, late, rebinding):
     """Do the work of a launch; a failure on the way poisons what the task writes."""
     launch = make_launch(engine, task, values)
-    launch.rebinding = rebinding
+    if rebinding is not None:
+        launch.rebinding, launch.others = rebinding, rebinding.replicas
     launch.outcome, launch.inputs = task.outcome, task.inputs
     try:
         slot: cython.int = routine.run(launch, task.slot)

@@ -40,6 +40,7 @@ cdef class Launch:
     cdef int put_launch(self, Program program, int64_t position) except -1
     cdef int play_captured(self, tuple operation) except -1
     cdef public object rebinding  # to other data than those that were recorded
+    cdef public dict others  # replicas that it has in place of recorded ones, by the identity of these
     cdef Replica now(self, Replica replica)
     cdef bytes rebound_block(self, Program program, int64_t position)
     cpdef int play_on(self, Port port, list things) except -1

@@ -11,7 +11,7 @@ except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
 from stf._engine import waits
-from stf._engine.captured import Mark, Recapture, Repack, Shift, Variation
+from stf._engine.captured import Mark, Recapture, Repack, Shift
 from stf._engine.deps import EventSet
 from stf._engine.failures import Failure
 from stf._engine.late import LateCall
@@ -251,7 +251,7 @@ class Launch:
         before = self.marks, self.values, self.binding
         self.marks = marks = []
         self.values = self.binding = None
-        self.moving = moving = None if self.rebinding is None or for_others else {}
+        self.moving = None if self.rebinding is None or for_others else {}
         self.whole = getattr(thing, "life", None)
         self.unread = frozenset(thing.flags())
         self.calls = calls = None if for_others else GraphCalls()
@@ -300,16 +300,16 @@ class Launch:
 
     def now(self, replica: Replica):
         """The replica that is used in place of one in this launch."""
-        return replica if self.rebinding is None else self.rebinding.replica_for(replica)
+        return replica if self.others is None else self.others.get(id(replica), replica)
 
     def mark(self, make, content, shape, varies, remake, replicas):
         """Remember what was captured last, if it depends on parameters, or other data would change it.
 
-        ``make(values)`` is its content, and ``remake(launch)`` makes that for the data of another launch: `replicas`.
+        `make` and `remake` are a mark's; `replicas` are those whose place other data take.
         """
         moves: cython.bint = self.moving is not None and len(replicas) > 0
         if varies or moves:
-            if self.binding is not None:
+            if self.binding is not None and not isinstance(make, bytes):
                 make = functools.partial(make_bound, make, self.binding)
                 remake = functools.partial(remake_bound, remake, self.binding)
             mark = Mark(self.port.last_node(self.slot), make, content, shape, remake)
@@ -323,8 +323,13 @@ class Launch:
         """Remember a node that is changed when other data take the place of what is there now; None cannot be."""
         if self.parts > 1:  # what a condition decides about is no graph of its own whose nodes could be changed
             mark = None
-        for replica in replicas:
-            self.moving.setdefault(id(replica), []).append(mark)
+        for number in {id(replica) for replica in replicas}:
+            if mark is None:
+                self.moving[number] = None
+            elif number not in self.moving:
+                self.moving[number] = [mark]
+            elif self.moving[number] is not None:
+                self.moving[number].append(mark)
         return 0
 
     def put_memory(self, operation):
@@ -373,9 +378,7 @@ class Launch:
                 self.launch_kernel(words, cython.cast("char*", content), words[BYTES])
                 if self.moving is not None and words[POINTERS]:
                     remake = Repack(program, position, None)
-                    self.mark(
-                        Variation(content, None), content, program.shape_of(position), False, remake, remake.replicas()
-                    )
+                    self.mark(content, content, program.shape_of(position), False, remake, remake.replicas())
         return 0
 
     def launch_kernel(self, words, content, nbytes):
@@ -446,6 +449,7 @@ class Launch:
 
 if not cython.compiled:
     Launch.outcome = Launch.inputs = Launch.failure = Launch.marks = Launch.rebinding = Launch.binding = None
+    Launch.others = None
     Launch.whole = Launch.calls = Launch.apart = Launch.awaited = Launch.moving = None
     Launch.parts = 0
     Launch.is_once = Launch.called = Launch.expected = False
