@@ -9,6 +9,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from stf._engine import discarding, launching, recordings, turns
+from stf._engine.gathering import Gathering
 from stf._engine.turns import STEP_S
 from stf.errors import TaskStateError
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("stf")
 
 
-class Epoch:
+class Epoch(Gathering):
     """Records what it can, and launches it when something else needs the results.
 
     Parameters
@@ -32,22 +33,19 @@ class Epoch:
     """
 
     def __init__(self, context: Context, implicit: bool, story: str) -> None:
+        super().__init__(0 if implicit else threading.get_ident(), implicit, context.engine.callers_streams)
         self._context = weakref.ref(context)  # which keeps the engine, and so this
         self.engine = context.engine
-        self.implicit = implicit
         self.story = story
-        self.streams = self.engine.callers_streams  # what runs there is done where it stands, in their order
-        self.scope: Any = None
         self.lock = threading.RLock()
-        self.launcher = 0  # the thread that launches
         self.is_over = False  # nothing more is gathered
-        self.is_left = False  # nobody will end it
         self.around: Epoch | None = None  # whose place it has
-        self.thread = 0 if implicit else threading.get_ident()
-        self._looked_at: tuple[int, Any] = (0, None)  # how much of what the user dropped, and the last of that
 
     def before(self, task: Any) -> None:
-        """Record what comes, or launch what was recorded, as a task that is about to begin needs it."""
+        """Record what comes, or launch what was recorded, as a task that is about to begin needs it.
+
+        For a task that it `takes` there is nothing to do.
+        """
         engine = self.engine
         if self.is_left:
             self.give_way()
@@ -74,12 +72,11 @@ class Epoch:
 
     def _drops_tiles(self) -> bool:
         """Whether there are tiles among what the user dropped, or what waits for an outcome."""
-        dropped = self.engine.dropped
-        count, last = self._looked_at
-        if count > len(dropped) or (count and dropped[count - 1] is not last):
+        dropped, count = self.engine.dropped, self.dropped
+        if count > len(dropped) or (count and dropped[count - 1] is not self.last_dropped):
             count = 0  # it was released, and these are others
         new = dropped[count:]
-        self._looked_at = (len(dropped), dropped[-1]) if dropped else (0, None)
+        self.dropped, self.last_dropped = len(dropped), dropped[-1] if dropped else None
         return any(getattr(item, "parent", None) is not None for item in (*new, *self.engine.deferred))
 
     def _record(self) -> None:

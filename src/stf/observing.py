@@ -188,7 +188,7 @@ class Observing:
         copied = engine.coherency.copy_counts()
         made, updated, kept, kept_bytes, budget = self._driver.graph_statistics()
         return Statistics(
-            tasks={"task": engine.task_count() - counted} | kinds,
+            tasks={"task": engine.next_task - engine.withdrawn - counted} | kinds,
             tasks_by_place={names[p.place]: p.tasks for p in pools},
             copies={(names[s], names[t]): count for (s, t), (count, _) in copied.items()},
             copied_bytes={(names[s], names[t]): nbytes for (s, t), (_, nbytes) in copied.items()},

@@ -113,7 +113,6 @@ def test_what_needs_the_host_is_refused_and_the_capture_lives(run):
                     use()
                 ctx.check_state()
             assert not ctx.fence().done
-        assert ctx.task_count() == 1 if hasattr(ctx, "task_count") else True
         graph.launch(2)
         assert (X == 2).all()
         graph.destroy()

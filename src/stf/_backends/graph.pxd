@@ -11,15 +11,13 @@ cdef class GraphBackend(Port):
     cdef Numbers lanes
     cdef Numbers last_on_lane
     cdef list slots
-    cdef list spare
-    cdef dict captures
-    cdef dict recaptures
+    cdef Numbers spare
     cpdef int64_t node_of(self, int64_t event) except -1
     cdef int come_after(self, OpenNode node, EventSet waits) except -1
     cdef int64_t place_on_lane(self, OpenNode node) except -1
     cdef int put(self, int slot, tuple operation) except -1
-    cdef int must_not_capture(self, int slot) except -1
-    cdef int end_capture(self, int slot, OpenNode node) except -1
+    cdef int must_not_capture(self, OpenNode node) except -1
+    cdef int end_capture(self, OpenNode node) except -1
     cdef int put_pointer(self, int slot, int offset, Replica replica) except -1
     cpdef int vary_launch(self, int slot, object arguments) except -1
     cpdef int capture_again(self, int slot, object again) except -1

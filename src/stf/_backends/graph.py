@@ -41,9 +41,7 @@ class GraphBackend(Port):
         self.lanes = Numbers()  # of each node
         self.last_on_lane = Numbers()
         self.slots = []
-        self.spare = []
-        self.captures = {}
-        self.recaptures = {}
+        self.spare = Numbers()
 
     def node_of(self, event):
         """The number of the node that ends with `event`."""
@@ -55,8 +53,10 @@ class GraphBackend(Port):
     # -- slots -------------------------------------------------------------------------------------------------
 
     def begin(self, place, waits, kind):
-        if self.spare:
-            slot: cython.int = self.spare.pop()
+        slot: cython.int
+        if self.spare.count:
+            self.spare.count -= 1
+            slot = self.spare.items[self.spare.count]
         else:
             slot = len(self.slots)
             self.slots.append(OpenNode())
@@ -79,22 +79,22 @@ class GraphBackend(Port):
 
     def end(self, slot):
         node: OpenNode = self.slots[slot]
-        if self.captures and slot in self.captures:
-            self.end_capture(slot, node)
-        if self.recaptures:
-            block = self.recaptures.pop(slot, None)
-            if block is not None and self.program.has_launch(node):
-                self.program.blocks.append(block)
-        self.spare.append(slot)
+        if node.capture is not None:
+            self.end_capture(node)
+        elif node.again is not None:
+            if self.program.has_launch(node):
+                self.program.blocks.append(node.again)
+            node.again = None
+        self.spare.add(slot)
         event = self.place_on_lane(node)
         self.program.add(node)
         return event
 
     def abort(self, slot):
         node: OpenNode = self.slots[slot]
-        if slot in self.captures:
+        if node.capture is not None:
             try:
-                self.end_capture(slot, node)
+                self.end_capture(node)
             except CaptureError:
                 pass  # whoever aborts knows why
         self.program.forget(node)
@@ -123,12 +123,13 @@ class GraphBackend(Port):
 
     def put(self, slot, operation):
         """Add an operation to an open slot."""
-        self.must_not_capture(slot)
-        return self.program.put(self.slots[slot], operation)
+        node: OpenNode = self.slots[slot]
+        self.must_not_capture(node)
+        return self.program.put(node, operation)
 
-    def must_not_capture(self, slot):
-        """Raise CaptureError if the body of the slot puts work on its stream itself."""
-        if self.captures and slot in self.captures:
+    def must_not_capture(self, node):
+        """Raise CaptureError if the body of an open node puts work on its stream itself."""
+        if node.capture is not None:
             raise CaptureError("it gives stf work beside what it puts on its stream itself; make two tasks of it")
         return 0
 
@@ -147,8 +148,9 @@ class GraphBackend(Port):
         return True
 
     def launch(self, slot, function, gx, gy, gz, bx, by, bz, shared, block, nbytes):
-        self.must_not_capture(slot)
-        return self.program.put_launch(self.slots[slot], function, gx, gy, gz, bx, by, bz, shared, block, nbytes)
+        node: OpenNode = self.slots[slot]
+        self.must_not_capture(node)
+        return self.program.put_launch(node, function, gx, gy, gz, bx, by, bz, shared, block, nbytes)
 
     def put_pointer(self, slot, offset, replica):
         """Say that an argument of the next launch on a slot is the address of a replica."""
@@ -189,17 +191,17 @@ class GraphBackend(Port):
         node: OpenNode = self.slots[slot]
         if not self.root.enqueues(node.place):
             return None
-        capture = self.captures.get(slot)
-        if capture is None:
-            capture = self.captures[slot] = self.root.begin_capture(node.place)
+        if node.capture is None:
+            node.capture = self.root.begin_capture(node.place)
         else:
-            capture.make_current()
-        return capture.pointer
+            node.capture.make_current()
+        return node.capture.pointer
 
-    def end_capture(self, slot, node):
+    def end_capture(self, node):
         """Make a node's operation of what a body put on its stream."""
-        again = self.recaptures.pop(slot, None)
-        captured = self.captures.pop(slot).end()
+        capture, again = node.capture, node.again
+        node.capture = node.again = None
+        captured = capture.end()
         if captured is not None or (again is not None and again.varies):
             if again is not None:
                 self.program.variants += again.varies
@@ -210,7 +212,8 @@ class GraphBackend(Port):
 
     def capture_again(self, slot, again):
         """Say how what is captured on a slot is captured for other values of parameters, or other data."""
-        self.recaptures[slot] = again
+        node: OpenNode = self.slots[slot]
+        node.again = again
         return 0
 
     def follow(self, slot, pointer):

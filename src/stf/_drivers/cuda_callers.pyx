@@ -349,7 +349,8 @@ cdef class CallersDriver(ReadbackDriver):
         return ReadbackDriver.close(self)
 
     cpdef object begin_capture(self, int device):
-        return Capture(self.store, <int64_t><uintptr_t>self.gpu(device).context, self.where(device))
+        cdef Device gpu = self.gpu(device)
+        return Capture(self.store, <int64_t><uintptr_t>gpu.context, gpu.name)
 
     cpdef int play_captured(self, int stream, object captured) except -1:
         """Launch a graph; the caller keeps it until the stream has done it."""

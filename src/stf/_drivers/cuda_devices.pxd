@@ -14,6 +14,7 @@ cdef class Device:
     cdef cu.CUstream utility
     cdef cu.CUevent passing  # recorded and waited for at once, while no other thread of Python's can
     cdef public int ordinal
+    cdef readonly str name
     cdef public list spare
 
 cdef struct Body:  # what was current in the thread that made the context of a body current

@@ -224,7 +224,8 @@ cdef class Device:
     """A GPU: once it is open its primary context, a memory pool, and a stream for allocations of streams that are blocked."""
 
     def __init__(self, int ordinal):
-        check(cu.cuDeviceGet(&self.device, ordinal), "cuDeviceGet", f"cuda:{ordinal}")
+        self.name = f"cuda:{ordinal}"
+        check(cu.cuDeviceGet(&self.device, ordinal), "cuDeviceGet", self.name)
         self.ordinal = ordinal
         self.spare = []
 
@@ -350,7 +351,7 @@ cdef int open_peer(Device one, Device other) except -1:
 
 
 cdef str place_of(Device device):
-    return f"cuda:{device.ordinal}"
+    return device.name
 
 
 cdef cu.CUcontext UNCHANGED = <cu.CUcontext><uintptr_t>1

@@ -13,6 +13,8 @@ cdef class GraphStore:
     cdef readonly int64_t made
     cdef readonly int64_t updated
     cdef dict streams
+    cdef cu.CUstream spare  # one of them, of the context that captured last
+    cdef int64_t spare_context
     cdef int captures
     cdef dict late
     cdef dict host_parts

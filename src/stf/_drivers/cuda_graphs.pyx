@@ -141,7 +141,11 @@ cdef class GraphStore:
 
     cdef cu.CUstream take_stream(self, int64_t context, str where) except *:
         """A stream of a context, which is current."""
-        cdef cu.CUstream stream = NULL
+        cdef cu.CUstream stream = self.spare
+        if stream != NULL and self.spare_context == context:
+            self.spare = NULL
+            return stream
+        stream = NULL
         spare = self.streams.get(context)
         if spare:
             return <cu.CUstream><uintptr_t>spare.pop()
@@ -149,6 +153,9 @@ cdef class GraphStore:
         return stream
 
     cdef int give_stream(self, int64_t context, cu.CUstream stream) except -1:
+        if self.spare == NULL:
+            self.spare, self.spare_context = stream, context
+            return 0
         self.streams.setdefault(context, []).append(<uintptr_t>stream)
         return 0
 
@@ -204,6 +211,9 @@ cdef class GraphStore:
         self.limit = -1
         self.executables.clear()
         self.nodes = 0
+        if self.spare != NULL:
+            self.streams.setdefault(self.spare_context, []).append(<uintptr_t>self.spare)
+            self.spare = NULL
         for context, spare in self.streams.items():
             before = push(<cu.CUcontext><uintptr_t><int64_t>context)
             for stream in spare:
@@ -228,7 +238,7 @@ cdef class Capture:
         self.context = <cu.CUcontext><uintptr_t>context
         self.part = <cu.CUgraph><uintptr_t>part
         self.where = where
-        self.make_current()
+        check(begin_body(&self.body, self.context), "cuCtxSetCurrent", where)
         mode = cu.CU_STREAM_CAPTURE_MODE_RELAXED
         try:
             self.stream = store.take_stream(context, where)

@@ -110,7 +110,7 @@ cdef class HardwareDriver(QueueDriver):
 
     def where(self, int device):
         if device >= 0:
-            return f"cuda:{(<Device>self.devices[device]).ordinal}"
+            return (<Device>self.devices[device]).name
         return "managed memory" if device == MANAGED else "the host"
 
     cdef int demand(self, cu.CUresult code, str call, int device) except -1:

@@ -31,6 +31,8 @@ cdef class OpenNode:
     cdef int kind
     cdef Numbers needs
     cdef Numbers work
+    cdef object capture
+    cdef object again
     cdef int begin(self, int place, int kind) except -1
     cdef int need(self, int64_t other) except -1
 

@@ -70,11 +70,15 @@ if not cython.compiled:
 @cython.final
 @cython.cclass
 class OpenNode:
-    """A slot that is open: what it comes after, and what is on it so far."""
+    """A slot that is open: what it comes after, and what is on it so far.
+
+    `capture` is the stream that its body asked for, and `again` captures what is there for other values or other data.
+    """
 
     def __init__(self):
         self.needs = Numbers()
         self.work = Numbers()
+        self.capture = self.again = None
 
     def begin(self, place, kind):
         """Be a new one."""

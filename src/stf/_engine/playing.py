@@ -102,8 +102,10 @@ class Launch:
             needs.add(events.items[program.needs.items[i]])
         first, last = program.first_work.items[node], program.first_work.items[node + 1]
         place: cython.int = program.kinds.items[node] >> 2
-        if first == last:
-            place = self.task.where  # what only orders is nobody's work
+        if first == last:  # what only orders is nobody's work
+            if needs.count == 1:
+                return needs.items[0]
+            place = self.task.where
         engine.gate.enter()
         try:
             self.slot = port.begin(place, needs, program.kinds.items[node] & 3)

@@ -3,6 +3,7 @@ from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Dat
 from stf._engine.captured cimport DriverGraph
 from stf._engine.coherency cimport Coherency
 from stf._engine.deps cimport EventSet
+from stf._engine.gathering cimport Region
 from stf._engine.instances cimport INVALID, MODIFIED, SHARED, Layout, Replica
 from stf._engine.nodes cimport Program
 from stf._engine.playing cimport Launch
@@ -12,15 +13,13 @@ from stf._engine.submit cimport Engine
 from stf._engine.task cimport TaskCore
 from stf._sync cimport PyThread_get_thread_ident
 
-cdef class Scope:
+cdef class Scope(Region):
     cdef readonly Engine engine
-    cdef readonly bint once
     cdef readonly bint patient
     cdef public list parts
     cdef readonly object port
     cdef readonly Scope parent
     cdef readonly Port outer_port
-    cdef public unsigned long thread
     cdef readonly object story
     cdef readonly list touched
     cdef readonly list held

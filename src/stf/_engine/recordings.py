@@ -24,6 +24,7 @@ from stf._engine.access import Access, Data
 from stf._engine.captured import DriverGraph, outlive
 from stf._engine.deps import EventSet
 from stf._engine.failures import Failure, raise_failures
+from stf._engine.gathering import Region
 from stf._engine.instances import Replica
 from stf._engine.scopes import Outcome, Version
 from stf.errors import TaskStateError
@@ -38,7 +39,7 @@ NOTHING = EventSet()
 
 @cython.final
 @cython.cclass
-class Scope:
+class Scope(Region):
     """A region whose tasks are recorded.
 
     Attributes
@@ -70,15 +71,14 @@ class Scope:
     """
 
     def __init__(self, engine, port, thread, story, once, patient):
+        Region.__init__(self, thread, once)
         self.engine = engine
-        self.once = once
         self.patient = patient
         self.first_data = engine.next_data + 1
         self.parts = []
         self.port = port
         self.parent = engine.scope
         self.outer_port = engine.port
-        self.thread = thread
         self.story = story
         self.touched = []
         self.held = []

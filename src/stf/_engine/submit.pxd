@@ -4,6 +4,7 @@ from stf._engine cimport release, waits
 from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data, DataHandle, make_access, make_data
 from stf._engine.coherency cimport Coherency, Pool
 from stf._engine.deps cimport EventSet
+from stf._engine.gathering cimport Gathering, Region
 from stf._engine.instances cimport INVALID, MODIFIED, SHARED, Layout, Replica, SpareLists, home_of
 from stf._engine.ports cimport COMPUTE, COPY_IN, COPY_OUT, HOST, Port
 from stf._engine.scopes cimport Outcome, Version
@@ -40,8 +41,8 @@ cdef class Engine:
     cdef public list function_keys  # of places: where kernels have the same functions
     cdef readonly KindCounts kinds
     cdef readonly int64_t next_data
-    cdef int64_t next_task
-    cdef int64_t withdrawn
+    cdef readonly int64_t next_task  # how many tasks were begun,
+    cdef readonly int64_t withdrawn  # and how many of these were withdrawn
     cdef int64_t serial
     cdef EventSet waits
     cdef SpareLists spare
@@ -56,6 +57,7 @@ cdef class Engine:
     cdef object __weakref__
     cdef public int max_pending
     cpdef bint is_quiet(self) except -1
+    cdef bint simply_takes(self, TaskCore task) except -1
     cdef int begin(self, TaskCore task) except -1
     cdef int end(self, TaskCore task) except -1
     cdef int fail(self, TaskCore task, object failure) except -1

@@ -17,6 +17,7 @@ from stf._engine.access import Access, Data
 from stf._engine.coherency import Coherency
 from stf._engine.deps import EventSet
 from stf._engine.failures import raise_failures
+from stf._engine.gathering import Gathering, Region
 from stf._engine.instances import Replica, SpareLists
 from stf._engine.scopes import Outcome
 from stf._engine.task import KindCounts, TaskCore
@@ -127,10 +128,15 @@ class Engine:
                 raise
         return 0
 
+    def simply_takes(self, task):
+        """Whether nothing is to be done before a task begins because of what records by itself."""
+        gathering: Gathering = self.epoch
+        return gathering is None or gathering.takes(task, self.scope, self.dropped, self.deferred)
+
     def begin(self, task):
         """Claim, order and provide; the task is open afterwards. Nothing has changed if this raises."""
         while True:
-            if self.epoch is not None:
+            if not self.simply_takes(task):
                 self.epoch.before(task)
             self.enter()
             if task.patience:
@@ -139,10 +145,11 @@ class Engine:
             try:
                 if self.ending:
                     turns.check_ending(self, task)
-                if self.epoch is not None and not self.epoch.suits(task):
+                if not self.simply_takes(task) and not self.epoch.suits(task):
                     raise turns.CameBetweenError
                 if self.scope is not None:
-                    turns.check_thread(self, task)
+                    if not cython.cast(Region, self.scope).takes_mine():
+                        turns.check_thread(self, task)
                 elif waits.repeated_scopes:
                     turns.check_elsewhere(self, task)
                 conflict = self.admit(task)
@@ -342,10 +349,6 @@ class Engine:
         """Tell an observer of tasks and operations from now on."""
         self.observer = observer
         self.coherency.observer = observer
-
-    def task_count(self):
-        """How many tasks were submitted."""
-        return self.next_task - self.withdrawn
 
     def opened(self):
         """The tasks that have begun and not ended, the last begun first."""

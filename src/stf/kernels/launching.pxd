@@ -50,7 +50,10 @@ cdef int put_number(Kernel kernel, int index, object value, LaunchBlock block) e
 cpdef int put_value(Kernel kernel, int index, object value, LaunchBlock block) except -1
 cdef int put_launch(Task task, Kernel kernel, Config config, tuple args, bint alone=*) except -1
 cdef int declared_at(Task task, Kernel kernel, Access access) except -1
-cdef list spare_blocks
+cdef Kernel last_kernel
+cdef LaunchBlock spare_block
+cdef LaunchBlock take_block()
+cdef int give_block(LaunchBlock block) except -1
 cdef dict known_configs
 cdef dict known_kernels
 cdef Config last_config

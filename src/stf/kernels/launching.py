@@ -130,9 +130,25 @@ class LaunchBlock:
 
 TWO_63, TWO_64 = 1 << 63, 1 << 64
 NO_ARGUMENTS = ()
-spare_blocks: list = []
 known_configs: dict = {}
 known_kernels: dict = foreign.known  # by the identity of what users call their kernel
+
+
+def take_block():
+    """Room for the arguments of a launch."""
+    global spare_block
+    block = spare_block
+    if block is None:
+        return LaunchBlock()
+    spare_block = None
+    return block
+
+
+def give_block(block: LaunchBlock):
+    """The launch has been given to the port."""
+    global spare_block
+    spare_block = block
+    return 0
 
 
 class Launching(ContextCore):
@@ -236,7 +252,7 @@ def put_launch(task, kernel, config, args, alone=False):
     count: cython.int = 0
     at: cython.int
     size: cython.int
-    block: LaunchBlock = spare_blocks.pop() if spare_blocks else LaunchBlock()
+    block = take_block()
     if task.remote:
         reach_all(task)
     engine: Engine = task.engine
@@ -284,7 +300,7 @@ def put_launch(task, kernel, config, args, alone=False):
         task.restore = adapters.watch(task, False)
     if special:
         launch_with_extras(task, kernel, config, function, block, late, pointers, alone)
-        spare_blocks.append(block)
+        give_block(block)
         return 0
     engine.port.launch(
         task.slot,
@@ -299,7 +315,7 @@ def put_launch(task, kernel, config, args, alone=False):
         cython.cast(cython.longlong, cython.cast("uintptr_t", cython.address(block.data[0]))),
         kernel.nbytes,
     )
-    spare_blocks.append(block)
+    give_block(block)
     if late:
         engine.port.vary_launch(task.slot, LateArguments(kernel, late))
     return 0
@@ -364,7 +380,7 @@ class LateArguments(Arguments):
 
     def packed(self, values, recorded):
         """The bytes of all arguments for the values of a launch; the others are as they were recorded."""
-        block: LaunchBlock = spare_blocks.pop() if spare_blocks else LaunchBlock()
+        block = take_block()
         block.put_bytes(0, recorded)
         kernel: Kernel = self.kernel
         for item in self.late:
@@ -376,7 +392,7 @@ class LateArguments(Arguments):
             else:
                 block.put_bytes(kernel.offsets[index], described_value(value))
         content = block.content(len(recorded))
-        spare_blocks.append(block)
+        give_block(block)
         return content
 
 
@@ -543,10 +559,14 @@ def integer_of(kernel, index, value, size):
 
 def kernel_of(context: ContextCore, thing, where):
     """What we know of a kernel, found out once."""
+    global last_kernel
+    if last_kernel is not None and last_kernel.origin is thing:  # as in a loop
+        return last_kernel
     if type(thing) is Kernel:
         return thing
     known: Kernel = known_kernels.get(id(thing))
     if known is not None and known.origin is thing:
+        last_kernel = known
         return known
     number = context.engine.place_numbers[where]
     if number < 0 or not context.engine.port.enqueues(where):
@@ -616,3 +636,5 @@ def extents(size, what):
 
 
 last_config = Config(1, 1, 0)
+last_kernel = None
+spare_block = LaunchBlock()
