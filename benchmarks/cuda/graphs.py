@@ -223,27 +223,30 @@ def recording_cost(ctx: Any, recorded: Callable[[int], Any], n: int) -> Cost:
 def launch_costs(ctx: Any, launch: Callable[[], Any]) -> dict[str, tuple[Cost, Cost]]:
     """What a launch costs, in turn with the driver's: (ours, what that takes).
 
-    In rows of a few; and ``"_paused"``, each when the one before is done, so that the host comes back to it.
+    In rows of a few; and ``"_paused"``, each when the one before is done, so that the host comes back to it. Those of
+    one kind come after each other, as in a program: what the host has in its caches is theirs.
     """
     raw = host().library
     for _ in range(10):
         launch()
-    counts = {"": ROW, "_paused": 1}
-    costs: dict[str, tuple[list[Cost], list[Cost]]] = {after: ([], []) for after in counts}
+    times = {"": (1, ROW), "_paused": (ROW, 1)}
+    costs: dict[str, tuple[list[Cost], list[Cost]]] = {after: ([], []) for after in times}
     for _ in range(LAUNCHES):
-        for after, count in counts.items():
+        for after, (rounds, count) in times.items():
             ctx.synchronize()
-            start = time.perf_counter()
-            for _ in range(count):
-                launch()
-            submitted = time.perf_counter()
-            ctx.synchronize()
-            done = time.perf_counter()
-            costs[after][0].append(Cost((submitted - start) / count * 1e6, (done - start) / count * 1e6))
-            start = time.perf_counter()
-            submission = raw.raw_graph_launch(count)
-            raw.raw_settle()
-            costs[after][1].append(Cost(submission, (time.perf_counter() - start) / count * 1e6))
+            for _ in range(rounds):
+                start = time.perf_counter()
+                for _ in range(count):
+                    launch()
+                submitted = time.perf_counter()
+                ctx.synchronize()
+                done = time.perf_counter()
+                costs[after][0].append(Cost((submitted - start) / count * 1e6, (done - start) / count * 1e6))
+            for _ in range(rounds):
+                start = time.perf_counter()
+                submission = raw.raw_graph_launch(count)
+                raw.raw_settle()
+                costs[after][1].append(Cost(submission, (time.perf_counter() - start) / count * 1e6))
         host().look(100)
     return {after: (median_of(ours), median_of(by_hand)) for after, (ours, by_hand) in costs.items()}
 

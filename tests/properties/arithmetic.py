@@ -135,19 +135,28 @@ def no_default_streams(arrays):
     """On devices whose default stream is current another one is: STF_VALIDATE knows no reason to launch on that."""
     import cupy
 
-    streams = {}
-    for ordinal in ordinals_of(arrays):
-        with cupy.cuda.Device(ordinal):
-            if cupy.cuda.get_current_stream().ptr == 0:
-                streams[ordinal] = cupy.cuda.Stream(non_blocking=True)
-                streams[ordinal].use()
+    with contextlib.ExitStack() as stack:
+        for ordinal in ordinals_of(arrays):
+            with cupy.cuda.Device(ordinal):
+                if cupy.cuda.get_current_stream().ptr == 0:
+                    stack.enter_context(a_stream_on(ordinal))
+        yield
+
+
+@contextlib.contextmanager
+def a_stream_on(ordinal):
+    """A stream of a device is the current one there, entered: CuPy's ``get()`` of strided arrays ends what `use` did."""
+    import cupy
+
+    with cupy.cuda.Device(ordinal):
+        stream = cupy.cuda.Stream(non_blocking=True)
+        stream.__enter__()
     try:
         yield
     finally:
-        for ordinal, stream in streams.items():
-            with cupy.cuda.Device(ordinal):
-                stream.synchronize()
-                cupy.cuda.Stream.null.use()
+        with cupy.cuda.Device(ordinal):
+            stream.synchronize()
+            stream.__exit__()
 
 
 def wait_for_streams(arrays):
