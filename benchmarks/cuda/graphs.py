@@ -110,7 +110,7 @@ def context_cost(touch: int, n: int) -> Cost:
     with stf.context(devices="cuda:0", use_graph=True) as ctx:
         data = [ctx.logical_data(np.zeros(8)) for _ in range(10)]
         costs = []
-        for _ in range(3 if n < 100_000 else 2):
+        for _ in range(max(N // n, 2) + 1 if n < 100_000 else 2):
             start = time.perf_counter()
             for i in range(n):
                 ctx.launch_kernel(touch, ONE, data[i % 10].rw())
@@ -126,7 +126,7 @@ def token_cost(n: int) -> Cost:
     """Microseconds per task of a context on graphs: with-blocks that ask for their stream, one after the other."""
     with stf.context(devices="cuda:0", use_graph=True) as ctx:
         token, costs = ctx.token(), []
-        for _ in range(REPEAT + 1 if n < 100_000 else 3):
+        for _ in range(max(N // n, REPEAT) + 1 if n < 100_000 else 3):
             start = time.perf_counter()
             for _ in range(n):
                 with ctx.task(token.rw()) as t:
@@ -135,7 +135,7 @@ def token_cost(n: int) -> Cost:
             submitted = time.perf_counter()
             ctx.synchronize()
             costs.append(Cost((submitted - start) / n * 1e6, (time.perf_counter() - start) / n * 1e6))
-            for _ in range(10):
+            for _ in range(max(n // 1000, 1)):
                 host().look()
     return median_of(costs[1:])
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 HERE = Path(__file__).resolve().parent
-BURST, N, REPEAT, LAUNCHES, ROW = 400, 10_000, 7, 200, 8
+BURST, EMPTY, N, REPEAT, LAUNCHES, ROW = 400, 1000, 10_000, 7, 200, 8  # bursts of kernels, and of tasks without any
 RECORD_US = 0.135  # of the host that the budgets were set on
 ONE = (1, 1)
 PTX = """.version 8.0
