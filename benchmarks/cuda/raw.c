@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { N = 10000, BURST = 400, REPEAT = 7, RING = 512, LAUNCHES = 30 };
+enum { N = 10000, BURST = 400, REPEAT = 7, RING = 512, LAUNCHES = 30, WIDTH = 32 };
 
 static const char *PTX =
     ".version 8.0\n.target sm_80\n.address_size 64\n"
@@ -16,7 +16,7 @@ static const char *PTX =
     ".visible .entry touch4(.param .u64 a, .param .u64 b, .param .u64 c, .param .u64 d) { ret; }\n";
 
 static CUcontext context;
-static CUstream streams[32];
+static CUstream streams[WIDTH];
 static CUevent events[RING];
 static CUfunction touch, touch4;
 static CUdeviceptr memory;
@@ -58,6 +58,18 @@ static void record_wait(int n)
     for (int i = 0; i < n; i++) {
         DO(cuEventRecord(events[i % RING], streams[i % 2]));
         DO(cuStreamWaitEvent(streams[1 - i % 2], events[i % RING], 0));
+    }
+}
+
+/* What tasks do that read three neighbours in one row and write one in the other, if each column has a stream. */
+static void stencil(int n)
+{
+    for (int i = 0; i < n; i++) {
+        int column = i % WIDTH, before = i - column - WIDTH + RING; /* the row before */
+        CUstream stream = streams[column];
+        DO(cuStreamWaitEvent(stream, events[(before + (column + WIDTH - 1) % WIDTH) % RING], 0));
+        DO(cuStreamWaitEvent(stream, events[(before + (column + 1) % WIDTH) % RING], 0));
+        DO(cuEventRecord(events[i % RING], stream));
     }
 }
 
@@ -283,7 +295,7 @@ void raw_open(void)
     DO(cuDeviceGet(&device, 0));
     DO(cuDevicePrimaryCtxRetain(&context, device));
     DO(cuCtxSetCurrent(context));
-    for (int i = 0; i < 32; i++)
+    for (int i = 0; i < WIDTH; i++)
         DO(cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
     for (int i = 0; i < RING; i++)
         DO(cuEventCreate(&events[i], CU_EVENT_DISABLE_TIMING));
@@ -361,6 +373,7 @@ int main(void)
     raw_open();
     measure("record", record);
     measure("record_wait", record_wait);
+    measure("stencil", stencil);
     measure("launch", launch);
     measure("launch4", launch4);
     measure("scalar_wait", scalar_wait);
