@@ -422,6 +422,8 @@ def test_a_graph_that_was_part_of_a_scope_takes_other_data_again(ctx, lX, lY):
         assert total.numpy().tolist() == expected.tolist(), k
     outer = ctx.task_graph("outer")
     with outer:
+        with pytest.raises(stf.CaptureError, match="cannot be launched with other data inside of"):
+            g.launch({lX: lY})
         g.launch()
     with pytest.raises(stf.CaptureError, match="is part of another one"):
         g.launch({lX: lY})
