@@ -483,9 +483,6 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
         if self._finished:
             return
         self._must_be_outside("finalize", False)  # which launches, when it has abandoned what others left open
-        epoch = self.engine.epoch
-        if epoch is not None and not epoch.implicit and epoch.thread == threading.get_ident():
-            raise TaskStateError(f"finalize is not possible inside of {epoch.story}; do it before or after")
         self._finish()
         self.check_errors()
 

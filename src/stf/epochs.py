@@ -8,10 +8,12 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from stf._engine import discarding, launching, recordings, turns
+from stf._engine import claims, discarding, launching, recordings, turns
 from stf._engine.gathering import Gathering
 from stf._engine.turns import STEP_S
 from stf.errors import TaskStateError
+from stf.launches import submit_routine
+from stf.recorders import RecordingBuilder
 
 if TYPE_CHECKING:
     from stf.contexts import Context
@@ -20,26 +22,36 @@ log = logging.getLogger("stf")
 
 
 class Epoch(Gathering):
-    """Records what it can, and launches it when something else needs the results.
+    """Records what it can, and launches it at its end, or when something else needs the results.
 
     Parameters
     ----------
     context : Context
         Whose tasks.
     implicit : bool
-        It lasts as long as the context, for tasks of all threads; what waits launches it.
+        It lasts as long as the context, for tasks of all threads; what waits launches it. Else it is of this thread.
     story : str
         What messages call it.
+    around : Epoch, optional
+        The one whose place it takes, and whose part its launch is if that is not implicit.
     """
 
-    def __init__(self, context: Context, implicit: bool, story: str) -> None:
+    def __init__(self, context: Context, implicit: bool, story: str, around: Epoch | None = None) -> None:
         super().__init__(0 if implicit else threading.get_ident(), implicit, context.engine.callers_streams)
         self._context = weakref.ref(context)  # which keeps the engine, and so this
         self.engine = context.engine
         self.story = story
         self.lock = threading.RLock()
         self.is_over = False  # nothing more is gathered
-        self.around: Epoch | None = None  # whose place it has
+        self.around = around
+        self.outer = None if around is None or around.implicit else around  # whose part it is
+
+    def has(self, scope: Any) -> bool:
+        """Whether a scope is what it gathers, or what one around it does."""
+        epoch: Epoch | None = self
+        while epoch is not None and (scope is None or epoch.scope is not scope):
+            epoch = epoch.around
+        return epoch is not None
 
     def before(self, task: Any) -> None:
         """Record what comes, or launch what was recorded, as a task that is about to begin needs it.
@@ -49,25 +61,28 @@ class Epoch(Gathering):
         engine = self.engine
         if self.is_left:
             self.give_way()
+            if self.around is not None:
+                self.around.before(task)
+            return
         if self.thread not in (0, threading.get_ident()):
             return  # no part of this one
         scope = engine.scope
-        if scope is not None and scope.thread == threading.get_ident() and scope is not self.scope:
+        if scope is not None and scope.thread == threading.get_ident() and not self.has(scope):
             return  # of a recording of this thread's, for which others may be waiting
+        if task.kind == "wait" and not self.implicit:
+            raise TaskStateError(f"wait inside {self.story}: {claims.NOTHING_RAN}")
         if self._drops_tiles():  # they go, and what they were cut from can be used again
-            if self.scope is not None and engine.scope is self.scope:
+            if self.has(engine.scope):
                 self.flush()
             self._let_launch()
             recordings.release_dropped(engine)
         self._let_launch()
         own = self.implicit and (task.kind == "graph" or (self.streams and task.where in self.streams))
         if own or task.in_place or task.kind == "wait":
-            if self.scope is not None and engine.scope is self.scope:
+            if self.has(engine.scope):
                 self.flush(task)
                 self._let_launch()  # another thread may have been first
-        elif self.is_over:
-            return
-        elif engine.scope is None and not self.launcher and not any(d.parent is not None for d in engine.deferred):
+        elif not self.is_over and not self.launcher and not any(d.parent is not None for d in engine.deferred):
             self._record()
 
     def _drops_tiles(self) -> bool:
@@ -81,14 +96,20 @@ class Epoch(Gathering):
 
     def _record(self) -> None:
         """Record from here on; tasks that a graph_scope is given are not run if it raises, so it waits for its turn."""
-        engine = self.engine
+        engine, outer = self.engine, self.outer
+        if outer is not None and outer.scope is None:
+            outer._record()
+            if outer.scope is None:
+                return
         waiting = turns.Patience(engine, turns.PATIENCE_S)
         while True:
             with engine.gate:
                 open_task = recordings.last_open(engine)
-                if engine.epoch is not self:
+                if not self._is_current():
                     return  # another thread has begun to gather, apart from the others
-                if engine.scope is not None or self.launcher or self.is_over or (self.implicit and engine.launching):
+                if engine.scope is not (None if outer is None else outer.scope):
+                    return
+                if self.launcher or self.is_over or (self.implicit and engine.launching):
                     return
                 if open_task is None:
                     port, patient = engine.make_graph_port(), not self.implicit
@@ -99,6 +120,13 @@ class Epoch(Gathering):
             if waiting.is_over():
                 waiting.refuse(self.story)
             time.sleep(STEP_S)
+
+    def _is_current(self) -> bool:
+        """Whether it gathers now, or waits for the end of what stands inside of it."""
+        epoch = self.engine.epoch
+        while epoch is not None and epoch is not self:
+            epoch = epoch.outer
+        return epoch is self
 
     def suits(self, task: Any) -> bool:
         """Whether a task may begin now, inside of the engine; else `before` is asked again."""
@@ -112,19 +140,33 @@ class Epoch(Gathering):
 
     def step_out(self) -> None:
         """Launch what was recorded, if it is for no one to say when."""
-        if self.implicit and self.scope is not None and self.engine.scope is self.scope:
+        if self.implicit and self.has(self.engine.scope):
             self.flush()
         self._let_launch()
 
     def make_room(self) -> bool:
         """Launch what was recorded, so that its memory can be used for something else; whether there was any."""
-        if self.scope is None or self.engine.scope is not self.scope or not self.scope.port.program.has_work():
+        if not self.has(self.engine.scope) or not self._has_work():
             return False  # a task that could not begin has touched data, and that is all
         self.flush()
         return True
 
+    def _has_work(self) -> bool:
+        """Whether anything was recorded that does something, in it or around it."""
+        recorded = self.scope is not None and self.scope.port.program.has_work()
+        return bool(recorded or (self.outer is not None and self.outer._has_work()))
+
     def flush(self, waiting: Any = None) -> None:
-        """Launch what was recorded; the task that is `waiting`, if any, needs no more of it than its data."""
+        """Launch what was recorded, in it and around it, and go on.
+
+        The task that is `waiting`, if any, needs no more of it than its data.
+        """
+        self.end(None if self.outer is not None else waiting)
+        if self.outer is not None:
+            self.outer.flush(waiting)
+
+    def end(self, waiting: Any = None) -> None:
+        """Launch what was recorded in it; where it is a part of another, as a part of that."""
         recording = None
         while recording is None:
             if self.scope is None:
@@ -220,21 +262,29 @@ def await_launches(epoch: Epoch | None) -> None:
 
 
 class GraphScope:
-    """``with ctx.graph_scope():`` what is submitted inside becomes one graph, launched once, at the end."""
+    """``with ctx.graph_scope():`` what is submitted inside becomes one graph, launched once, at the end.
+
+    Inside of another one it is a part of that, which is there or not as a whole; so it is in what runs again and again.
+    """
 
     _epoch: Epoch | None = None
+    _recorder: RecordingBuilder | None = None  # where it runs in every launch of what is recorded around it
 
     def __init__(self, context: Context) -> None:
         self._context = context
 
     def __enter__(self) -> GraphScope:
-        context = self._context
+        context, engine = self._context, self._context.engine
         context._must_be_open()
-        discarding.forget_left(context.engine)
-        recordings.join_tiles(context.engine)
-        waiting = turns.Patience(context.engine, turns.PATIENCE_S)
+        discarding.forget_left(engine)
+        recordings.join_tiles(engine)
+        if turns.is_repeated(engine):
+            self._recorder = RecordingBuilder(context, "graph_scope")
+            self._recorder.open()
+            return self
+        waiting = turns.Patience(engine, turns.PATIENCE_S)
         try:
-            while not self._is_part() and not self._begin():
+            while not self._begin():
                 if waiting.is_over():
                     waiting.refuse("graph_scope")
                 time.sleep(STEP_S)
@@ -243,20 +293,12 @@ class GraphScope:
             raise
         return self
 
-    def _is_part(self) -> bool:
-        """Whether this thread records already."""
-        engine, me = self._context.engine, threading.get_ident()
-        return (engine.scope is not None and engine.scope.thread == me) or (
-            engine.epoch is not None and engine.epoch.thread == me
-        )
-
     def _begin(self) -> bool:
         """Gather from here on, after what the context has gathered; False if another thread does."""
-        engine = self._context.engine
+        engine, me = self._context.engine, threading.get_ident()
         if engine.epoch is not None:
             engine.epoch.step_out()
         recordings.join_tiles(engine)
-        me = threading.get_ident()
         with engine.gate:
             opened = next((task for task in engine.opened() if task.thread == me), None)
             if opened is not None:
@@ -264,29 +306,39 @@ class GraphScope:
                     f"graph_scope cannot be opened while task {opened.label()} ({opened.call_site}) is open; end it "
                     "first"
                 )
-            if engine.scope is not None or (engine.epoch is not None and not engine.epoch.implicit):
+            around = engine.epoch
+            if (around is None or around.thread != me) and (
+                engine.scope is not None or (around is not None and not around.implicit)
+            ):
                 return False
-            self._epoch = Epoch(self._context, False, "graph_scope")
-            self._epoch.around = engine.epoch
-            engine.epoch = self._epoch
+            self._epoch = engine.epoch = Epoch(self._context, False, "graph_scope", around)
         return True
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        epoch = self._epoch
-        if epoch is None:
-            scope = self._context.engine.scope
-            while error is not None and scope is not None:
-                scope.torn = f"a graph_scope in it raised {type(error).__name__}"
-                scope = scope.parent
-            return
         try:
-            if error is None:
-                epoch.flush()
+            if self._recorder is not None:
+                self._end_part(self._recorder, error)
+            elif self._epoch is not None and error is None:
+                self._epoch.end()
         finally:
             self._leave()  # if it was not launched
 
+    def _end_part(self, recorder: RecordingBuilder, error: BaseException | None) -> None:
+        """Let what was recorded be one task of the recording around, unless its body raised."""
+        if error is not None:
+            recorder.discard()
+        elif recorder.scope is not None:
+            recording = recorder.close()
+            try:
+                submit_routine(self._context, recording, "graph")
+            finally:
+                recording.close()
+
     def _leave(self) -> None:
         """Gather no more, and forget what was not launched."""
+        recorder, self._recorder = self._recorder, None
+        if recorder is not None:
+            recorder.leave()
         if self._epoch is not None:
             try:
                 self._epoch.give_way()

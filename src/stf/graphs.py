@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import numpy as np
 
 from stf import options
-from stf._engine import playing
+from stf._engine import claims, playing
 from stf._engine.access import DataHandle
 from stf._engine.rebinding import Rebinding
 from stf._engine.routines import Branch, Flag, Repeat, While
@@ -47,7 +47,10 @@ class Graphs:
         """Return a with-block whose tasks become one graph, launched once, at its end.
 
         It may stand in any context. If its body raises, nothing of it is run, and no data are poisoned. Inside of a
-        loop, a branch, a graph that is recorded, or another graph_scope, it is a part of that, and runs if that does.
+        loop, a branch, a graph that is recorded, or another graph_scope, it is a part of that, and runs if that does;
+        a body that raises takes back its own part alone. What waits (``wait``, ``synchronize``, ``fence``) is refused
+        inside. What cannot be recorded and is done where it stands (with-blocks on a CPU, ``freeze``, ``release``,
+        splitting) launches what came before it.
         """
         return GraphScope(self._as_context())
 
@@ -94,7 +97,7 @@ class Graphs:
     def if_(self, condition: Condition) -> BranchBlock:
         """Return a with-block whose tasks are recorded, and run if a condition holds when they are reached.
 
-        ``with ctx.if_(c) as br:``, and directly behind it, perhaps, ``with br.else_():``.
+        ``with ctx.if_(c) as br:``, and behind it, perhaps, ``with br.else_():``, which goes by what was found there.
         """
         self._must_be_open()
         return BranchBlock(self._as_context(), must_be_condition(condition, "if_"))
@@ -170,10 +173,10 @@ class TaskGraph(GraphCore):
         context._must_be_open()
         recorder = RecordingBuilder(context, f"graph '{self.name}'")
         recorder.launch_before()
-        scope = context.engine.scope
-        if scope is not None and scope.thread == threading.get_ident():
+        story = claims.recorded_story(context.engine, threading.get_ident())
+        if story is not None:
             raise TaskStateError(
-                f"graph '{self.name}' cannot be recorded inside of {scope.story}; record it before, and launch it there"
+                f"graph '{self.name}' cannot be recorded inside of {story}; record it before, and launch it there"
             )
         try:
             recorder.open(self._patience is not None, self._patience)
@@ -246,9 +249,10 @@ class TaskGraph(GraphCore):
     def _rebinding(self, data: Mapping[LogicalData, LogicalData]) -> Rebinding:
         """What a launch with other data needs, if they can stand for those that were recorded."""
         context = self._context
-        if context.engine.scope is not None and context.engine.scope.thread == threading.get_ident():
+        story = claims.recorded_story(context.engine, threading.get_ident())
+        if story is not None:
             raise CaptureError(
-                f"graph '{self.name}' cannot be launched with other data inside of {context.engine.scope.story}"
+                f"graph '{self.name}' cannot be launched with other data inside of {story}; launch it before or after"
             )
         if self._recording.holders:
             raise CaptureError(f"graph '{self.name}' is part of another one, which has its memory; record it once more")
@@ -569,7 +573,7 @@ class Loop(Tested):
 
 
 class BranchBlock(Tested):
-    """What ``with ctx.if_(condition) as br:`` records; ``with br.else_():`` may come directly behind it."""
+    """What ``with ctx.if_(condition) as br:`` records; ``with br.else_():`` may come behind it."""
 
     def __init__(self, context: Context, condition: Condition) -> None:
         super().__init__(context, "if_")
@@ -587,7 +591,7 @@ class BranchBlock(Tested):
         self._is_over = True
 
     def else_(self) -> ElseBlock:
-        """Return a with-block whose tasks run if the condition did not hold.
+        """Return a with-block whose tasks run if the condition did not hold when the block of ``if_`` was reached.
 
         Raises
         ------
@@ -596,7 +600,7 @@ class BranchBlock(Tested):
         """
         if not self._is_over or self._around is not recorded_in(self._context.engine):
             raise TaskStateError(
-                "else_ comes directly behind the block of ctx.if_, once, in the same recording, and not if that raised"
+                "else_ comes behind the block of ctx.if_, once, in the same recording, and not if that raised"
             )
         self._is_over = False
         return ElseBlock(self._context, self._flag)

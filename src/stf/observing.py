@@ -207,9 +207,12 @@ class Observing:
         )
 
     def _gathered(self) -> int:
-        """Late bodies that an epoch has gathered, and not launched yet."""
-        scope = None if self.engine.epoch is None else self.engine.epoch.scope
-        return 0 if scope is None else int(scope.port.program.calls)
+        """Late bodies that epochs have gathered, and not launched yet."""
+        epoch, count = self.engine.epoch, 0
+        while epoch is not None:
+            count += 0 if epoch.scope is None else epoch.scope.port.program.calls
+            epoch = epoch.around
+        return count
 
     def _note_loan(self, kind: str, data: LogicalData, mode: int) -> None:
         """Show a freeze or an unfreeze in the task graph (STF_DOT_KEEP_FREEZE)."""

@@ -82,10 +82,6 @@ def replay(fn: Any = None, *, static: Iterable[str] = ()) -> Any:
     return ReplayFunction(fn, tuple(static))
 
 
-class TornError(Exception):
-    """A recording has tasks that a plain call would not have run."""
-
-
 class ReplayFunction(ReplayCore):
     """A function whose calls are recorded and replayed; made by `replay`."""
 
@@ -420,9 +416,6 @@ class ReplayFunction(ReplayCore):
         except (TurnError, OutOfMemoryError):  # others record or have a task open; a plain call may need less memory
             self._rests_until = time.monotonic() + REST_S
             return self._fn(*bound.args, **bound.kwargs)
-        except TornError as torn:
-            entry.is_plain, entry.reason = True, f"not recorded, since {torn}, of which nothing runs"
-            return self._fn(*bound.args, **bound.kwargs)
         except OutsideError as error:
             entry.is_plain, entry.reason = True, f"not recorded: {error}"
             return self._fn(*bound.args, **bound.kwargs)
@@ -470,8 +463,6 @@ class ReplayFunction(ReplayCore):
             with graph:
                 result = self._fn(*call.args, **call.kwargs)
                 refuse_reachable(result)
-                if context.engine.scope.torn:
-                    raise TornError(context.engine.scope.torn)
         except Exception as error:
             if not isinstance(error, TaskStateError):
                 raise_if_needed(params, error)

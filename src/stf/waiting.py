@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
 
 from stf import options
-from stf._engine import handover, outcomes
+from stf._engine import claims, handover, outcomes
 from stf._engine.failures import raise_failures
 from stf.annotations import Stream
 from stf.composite import CompositeData
 from stf.data import LogicalData, view_for_host
+from stf.errors import TaskStateError
 from stf.interop import cuda_arrays, jax_arrays
 from stf.places import DataPlace
 
@@ -111,8 +113,17 @@ class Waiting:
             raise error
 
     def submit(self) -> None:
-        """Start everything that was submitted: what is gathered for a graph is launched, the rest has started."""
+        """Start everything that was submitted: what is gathered for a graph is launched, the rest has started.
+
+        Raises
+        ------
+        TaskStateError
+            It is called inside of what is recorded, which is launched at its end.
+        """
         self._must_be_open()
+        story = claims.recorded_story(self.engine, threading.get_ident())
+        if story is not None:
+            raise TaskStateError(f"submit inside {story}: nothing of it starts before its end; call it before or after")
         if self.engine.epoch is not None:
             self.engine.epoch.step_out()
 

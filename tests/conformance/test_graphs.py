@@ -11,8 +11,6 @@ import pytest
 from helpers import add, content, everywhere, increment, is_cuda, put, set_to
 
 import stf
-from stf import epochs
-from stf._engine import turns
 
 
 @stf.task
@@ -316,92 +314,6 @@ def test_a_graph_lives_as_long_as_one_that_runs_it(ctx):
     ctx.check_state()
 
 
-# -- scopes -------------------------------------------------------------------------------------------------------------
-
-
-def test_a_graph_scope_runs_once_at_its_end(ctx, lX, lY):
-    with ctx.graph_scope():
-        add(lX, lY)
-        with ctx.graph_scope():
-            add.on(ctx.devices[-1])(lX, lY)
-    assert lX.numpy().tolist() == [0, 2, 4, 6]
-
-
-def test_a_graph_scope_that_raises_does_nothing(ctx, lX, lY):
-    with pytest.raises(ValueError, match="mine"), ctx.graph_scope():
-        add(lX, lY)
-        raise ValueError("mine")
-    assert lX.numpy().tolist() == [0] * 4
-    add(lX, lY)
-    assert lX.numpy().tolist() == [0, 1, 2, 3]
-
-
-def test_a_graph_scope_that_raises_beside_a_task_of_another_thread(ctx, lX, lY):
-    """It waits for that, so that its own tasks run together or not at all."""
-    opened, go_on = threading.Event(), threading.Event()
-
-    def other():
-        with ctx.task(lY.rw()):
-            opened.set()
-            go_on.wait(30)
-
-    thread = threading.Thread(target=other)
-    thread.start()
-    opened.wait(30)
-    timer = threading.Timer(0.1, go_on.set)
-    timer.start()
-    with pytest.raises(ValueError, match="mine"), ctx.graph_scope():
-        increment(lX)
-        raise ValueError("mine")
-    go_on.set()
-    thread.join()
-    assert lX.numpy().tolist() == [0] * 4
-
-
-def test_a_graph_scope_inside_of_an_open_task_is_refused(ctx, lX, lY):
-    task = ctx.task(lY.rw(), name="open").start()
-    with (
-        pytest.raises(stf.TaskStateError, match="cannot be (opened|launched) while task 'open' .* is open; end it"),
-        ctx.graph_scope(),
-    ):
-        increment(lX)
-    task.end()
-    with ctx.graph_scope():
-        increment(lX)
-    assert lX.numpy().tolist() == [1] * 4
-
-
-def test_graph_scopes_of_threads_take_turns(ctx):
-    data = [ctx.logical_data(np.zeros(4)) for _ in range(3)]
-    errors = []
-
-    def work(lX):
-        try:
-            for _ in range(20):
-                with ctx.graph_scope():
-                    increment(lX)
-                    increment(lX)
-                increment(lX)
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=work, args=(lX,)) for lX in data]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert not errors and not any(thread.is_alive() for thread in threads)
-    assert [lX.numpy().tolist() for lX in data] == [[60] * 4] * 3
-
-
-def test_a_context_is_not_finalized_inside_of_a_graph_scope(ctx, lX):
-    with ctx.graph_scope():
-        increment(lX)
-        with pytest.raises(stf.TaskStateError, match="finalize is not possible inside of graph_scope"):
-            ctx.finalize()
-    assert lX.numpy().tolist() == [1] * 4
-
-
 def test_a_graph_that_was_part_of_a_scope_takes_other_data_again(ctx, lX, lY):
     """It uses memory of its own, of which launches with other data take turns."""
     total = ctx.logical_data(np.zeros(4))
@@ -463,55 +375,6 @@ def test_other_data_are_a_mapping(ctx, lX):
     assert lX.numpy().tolist() == [1] * 4
 
 
-def test_with_blocks_in_a_graph_scope(ctx, lX, lY):
-    with ctx.graph_scope():
-        add(lX, lY)
-        with ctx.task(lX.rw()) as t:
-            x = t.arrays()[0]
-            x *= 2
-        add(lX, lY)
-    assert lX.numpy().tolist() == [0, 3, 6, 9]
-
-
-def test_threads_beside_a_graph_scope_go_their_own_way(ctx, lX, lY, monkeypatch):
-    """They wait for its end, but not for ever: this one waits for them."""
-    monkeypatch.setattr(turns, "PATIENCE_S", 0.05)
-    lZ, stories = ctx.logical_data(np.zeros(4)), []
-
-    def other():
-        try:
-            add(lZ, lY)
-        except stf.TaskStateError as error:
-            stories.append(str(error))
-
-    with ctx.graph_scope():
-        thread = threading.Thread(target=other)
-        thread.start()
-        thread.join()
-        add(lX, lY)
-        thread = threading.Thread(target=other)
-        thread.start()
-        thread.join()
-    assert lX.numpy().tolist() == [0, 1, 2, 3] and lZ.numpy().tolist() == [0, 1, 2, 3]
-    assert len(stories) == 1 and "another thread has graph_scope open" in stories[0]
-
-
-def test_a_scope_whose_body_raises_runs_nothing_of_it(ctx):
-    x, one = ctx.logical_data(np.zeros(3)), ctx.logical_data(np.ones(3))
-    with pytest.raises(ZeroDivisionError), ctx.graph_scope():
-        add(x, one)
-        with ctx.repeat(2):
-            add(x, one, 10.0)
-        1 / 0
-    assert x.numpy().tolist() == [0] * 3
-    with ctx.graph_scope():
-        add(x, one)
-        with ctx.repeat(2):
-            add(x, one, 10.0)
-        add(x, one)
-    assert x.numpy().tolist() == [22] * 3
-
-
 @pytest.mark.parametrize("block", ["graph", "repeat", "while", "scope"])
 def test_a_task_that_is_open_when_a_block_ends(ctx, block):
     x, y, s = ctx.logical_data(np.zeros(3)), ctx.logical_data(np.zeros(3)), ctx.logical_data(np.array(1.0))
@@ -570,28 +433,6 @@ def test_a_parameter_of_another_graph_is_no_value_of_a_launch(ctx):
     assert lX.numpy().tolist() == [3.0] * 3
 
 
-@pytest.mark.parametrize("what", ["freeze", "accept", "release", "write_back", "tiles"])
-def test_what_cannot_be_recorded_launches_a_graph_scope(ctx, what):
-    X = np.zeros(4)
-    lX, lY = ctx.logical_data(X), ctx.logical_data(np.zeros(4))
-    with ctx.graph_scope():
-        ctx.fill(lX, 2.0)
-        if what == "freeze":
-            ctx.freeze(lX).unfreeze()
-        elif what == "tiles":
-            for tile in lX.tiles((2,)):
-                ctx.fill(tile, 3.0)
-            del tile
-            increment(lX)
-        else:
-            getattr(lX, what)()
-        ctx.fill(lY, 4.0)
-    ctx.synchronize()
-    assert lY.numpy().tolist() == [4.0] * 4
-    ctx.finalize()
-    assert X.tolist() == [4.0 if what == "tiles" else 2.0] * 4
-
-
 @pytest.mark.parametrize("memory", ["NumPy's", "a device's"])
 @pytest.mark.parametrize("inside", ["a branch", "a loop", "a scope"])
 def test_arrays_that_are_registered_inside_are_their_users_between_launches(ctx, inside, memory):
@@ -621,29 +462,3 @@ def test_arrays_that_are_registered_inside_are_their_users_between_launches(ctx,
         launch()
         ctx.synchronize()
         assert content(X).tolist() == [40.0 + 3 * step] * 4
-
-
-def test_a_task_of_another_thread_that_begins_with_a_graph_scope(ctx_factory, monkeypatch):
-    """It is no part of that, however late it is told that there is one."""
-    begins, goes_on = threading.Event(), threading.Event()
-    record = epochs.Epoch._record
-
-    def record_late(self):
-        if threading.current_thread().name == "other":
-            begins.set()
-            assert goes_on.wait(20)
-        return record(self)
-
-    monkeypatch.setattr(epochs.Epoch, "_record", record_late)
-    with ctx_factory(use_graph=True) as ctx:
-        lX, lY = ctx.logical_data(np.zeros(3)), ctx.logical_data(np.zeros(3))
-        other = threading.Thread(target=increment, args=(lY,), name="other")
-        other.start()
-        assert begins.wait(20)
-        with pytest.raises(KeyError), ctx.graph_scope():
-            goes_on.set()
-            other.join(20)
-            increment(lX)
-            raise KeyError
-        assert not other.is_alive()
-        assert lX.numpy().tolist() == [0] * 3 and lY.numpy().tolist() == [1] * 3

@@ -96,7 +96,7 @@ def test_branches(ctx, lX, lY, value):
         increment(lY)
     assert lX.numpy().tolist() == ([0, 1, 2, 3] if value else [0, 10, 20, 30])
     assert lY.numpy()[0] == (0 if value else 1)
-    with pytest.raises(stf.TaskStateError, match="else_ comes directly behind"):
+    with pytest.raises(stf.TaskStateError, match="else_ comes behind"):
         branch.else_()
 
 

@@ -358,7 +358,7 @@ def test_a_replay_goes_from_context_to_context(ctx_factory):
 
 
 def test_a_scope_that_raises_in_a_replayed_function(ctx, lX, lY):
-    """All calls do what the first one does, which runs nothing of it."""
+    """All calls do what the first one does, which runs nothing of it: it is no part of what is recorded."""
 
     @stf.replay
     def step(x, y):
@@ -373,7 +373,7 @@ def test_a_scope_that_raises_in_a_replayed_function(ctx, lX, lY):
     for _ in range(5):
         step(lX, lY)
     assert lX.numpy().tolist() == [0, 5, 10, 15]
-    assert "not recorded, since a graph_scope in it raised ValueError" in step.explain()
+    assert "recorded: 1 nodes, launched 4 times" in step.explain()
 
 
 def test_data_that_a_function_makes_begin_with_nothing_in_each_call(ctx, lX, lY):

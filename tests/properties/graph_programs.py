@@ -218,8 +218,13 @@ class Model:
     def branch(self, s, threshold, body, other):
         self.do(body if self.scalars[s] > threshold else other)
 
-    def scope(self, body):
-        self.do(body)
+    def scope(self, raises, body):
+        if not raises:
+            self.do(body)
+
+
+class Left(Exception):
+    """What leaves a scope."""
 
 
 class Emitter:
@@ -368,9 +373,11 @@ class Emitter:
         with branch.else_():
             self.do(other)
 
-    def scope(self, body):
-        with self.ctx.graph_scope():
+    def scope(self, raises, body):
+        with contextlib.suppress(Left), self.ctx.graph_scope():
             self.do(body)
+            if raises:
+                raise Left
 
 
 def starts(statement):
@@ -407,7 +414,7 @@ def tree(rng, arrays, scalars, depth, used, host, numbers=False):
         if numbers:
             kinds |= {"asks": 1, "fills": 1, "sets": 1, "below": 1 if depth else 0}
         if depth:
-            kinds |= {"repeat": 2, "branch": 2, "scope": 1, "loop": 2 if len(used) < scalars else 0}
+            kinds |= {"repeat": 2, "branch": 2, "scope": 2, "loop": 2 if len(used) < scalars else 0}
         kind = rng.choices(list(kinds), list(kinds.values()))[0]
         i, j, k = rng.sample(range(arrays), 3)
         p, c = rng.randrange(3), rng.randrange(7)
@@ -447,7 +454,8 @@ def tree(rng, arrays, scalars, depth, used, host, numbers=False):
         elif kind == "repeat":
             statements.append((kind, rng.randint(0, 3), tree(rng, arrays, scalars, depth - 1, used, host, numbers)))
         elif kind == "scope":
-            statements.append((kind, tree(rng, arrays, scalars, depth - 1, used, host, numbers)))
+            inner = tree(rng, arrays, scalars, depth - 1, used, host, numbers)
+            statements.append((kind, rng.random() < 0.3, inner))
         elif kind == "branch":
             s = rng.randrange(scalars)
             bodies = [tree(rng, arrays, scalars, depth - 1, used, host, numbers) for _ in range(2)]
@@ -521,7 +529,7 @@ def run_program(seed):
                 function(data, model.factor)
             elif way == "scope":
                 emitter.factor = emitter.asked = model.factor
-                emitter.scope(program)
+                emitter.scope(False, program)
             else:
                 emitter.do_with(model.factor, program)
             before = model.arrays, model.pairs

@@ -26,6 +26,10 @@ class EmptyBody(Exception):
     """A body puts nothing on its stream for the values of a launch, which a node of a graph cannot be."""
 
 
+class NothingToDo(CaptureError):
+    """What is recorded only orders tasks."""
+
+
 @cython.final
 @cython.cclass
 class DriverGraph:
@@ -87,6 +91,9 @@ class DriverGraph:
                 elif variant.marks is not None and (later or not is_as_before(launch.values, variant.values)):
                     contents = contents_for(launch.values, [cython.cast(Mark, mark).make for mark in variant.marks])
             except (TaskFailedError, TaskStateError, EmptyBody):  # of a user's body: played, it says so again
+                return -1
+            except NothingToDo as error:
+                self.refusal = str(error)
                 return -1
             except Exception as error:  # whatever libraries and drivers say; what is played tells what is really wrong
                 self.refuse(launch, thing, str(error) or type(error).__name__)
@@ -179,7 +186,7 @@ class DriverGraph:
             raise CaptureError(reason)
         graph, marks, calls, moving = launch.capture(thing, hosts)
         if graph is None:
-            raise CaptureError("there is nothing to do")
+            raise NothingToDo("there is nothing to do")
         graph.complete(bool(marks) or bool(moving))
         made = Variant(graph, marks, calls)
         if launch.rebinding is not None:

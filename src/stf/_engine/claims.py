@@ -109,10 +109,16 @@ def inside(engine: Engine, thread):
     for task in engine.opened():
         if task.thread == thread:
             return f"task {task.label()} ({task.call_site}): {FOR_ITSELF}"
-    scope = engine.scope
-    if scope is None or scope.once or scope.thread != thread:
-        return None
-    return f"{scope.story}: {NOTHING_RAN}"
+    story = recorded_story(engine, thread)
+    return None if story is None else f"{story}: {NOTHING_RAN}"
+
+
+def recorded_story(engine: Engine, thread):
+    """What the thread records, in which the host can wait for nothing; None if it records nothing of the kind."""
+    scope, epoch = engine.scope, engine.epoch
+    if scope is not None and scope.thread == thread:
+        return scope.story
+    return epoch.story if epoch is not None and epoch.thread == thread else None
 
 
 def runs_inline(engine: Engine, thread):

@@ -25,7 +25,6 @@ cdef class Scope(Region):
     cdef readonly list held
     cdef readonly EventSet after
     cdef readonly list temporaries
-    cdef public object torn
     cdef readonly long long first_data
 
 cdef class Use:

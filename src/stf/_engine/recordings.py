@@ -64,8 +64,6 @@ class Scope(Region):
         When that memory may be used.
     temporaries : list of Replica
         Memory that only its program uses.
-    torn : str or None
-        Why it has tasks that would not have run outside of a recording.
     first_data : int
         The number of the first data that is made in it; these have no content when it begins, each time.
     """
@@ -84,7 +82,6 @@ class Scope(Region):
         self.held = []
         self.after = EventSet()
         self.temporaries = []
-        self.torn = None
 
     def bring(self, data: Data, version: Version, place, mode):
         """The shadow of a replica at `place`; the content from before counts if nothing was written since."""

@@ -134,7 +134,7 @@ def await_others(engine: Engine):
             return
         if held and not is_told and time.monotonic() > start + TOLD_S:
             is_told = True
-            task = held[-1]
+            task = held[len(held) - 1]
             log.warning("finalize waits for task %s (%s) of another thread to end", task.label(), task.call_site)
         time.sleep(STEP_S)
 
@@ -198,7 +198,7 @@ def check_outside(engine: Engine, action):
     if engine.epoch is not None:
         engine.epoch.step_out()
         scope = engine.scope
-        if scope is not None and scope is engine.epoch.scope and scope.thread == PyThread_get_thread_ident():
+        if scope is not None and scope.thread == PyThread_get_thread_ident() and engine.epoch.has(scope):
             engine.epoch.flush()  # a graph_scope, which goes on
     scope = engine.scope
     if scope is not None and scope.thread != PyThread_get_thread_ident() and await_end(scope):
