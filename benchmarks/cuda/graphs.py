@@ -45,10 +45,12 @@ def graph_rows(raw: dict[str, float]) -> list[dict[str, Any]]:
         for n in (100, 1000, 10_000, 100_000):
             cost, by_hand = capture_cost(ctx, blocks, touch_by_hand, n)
             add(rows, f"graph_captured_{n}", Cost(cost), beside=by_hand, budget_us=3)
+        add_flatness(rows, "graph_record", "graph_captured")
         for n in (100, 1000, 10_000, 100_000):
             add(rows, f"graph_context_{n}", context_cost(touch, n))
         for n in (100, 1000, 10_000, 100_000):
             add(rows, f"graph_chain_token_{n}", token_cost(n), budget_us=3)
+        add_flatness(rows, "graph_context", "graph_chain_token")
         for case, (cost, by_hand) in making_costs(ctx, recorded).items():
             add(rows, case, Cost(cost), beside=by_hand, budget_ratio=1.1)
         n = 1000
@@ -90,6 +92,13 @@ def graph_rows(raw: dict[str, float]) -> list[dict[str, Any]]:
         on_streams = statistics.median(streams)
         add(rows, "graph_beside_streams", Cost(total, total), beside=on_streams, budget_ratio=1 / 3)
     return rows
+
+
+def add_flatness(rows: list[dict[str, Any]], *cases: str) -> None:
+    """What a task costs among 100,000 beside one among 1,000; hosts are not the same for a second, so half of it more."""
+    costs = {row["case"]: row["us"] for row in rows}
+    for case in cases:
+        add(rows, f"{case}_flat", Cost(costs[f"{case}_100000"]), beside=costs[f"{case}_1000"], budget_ratio=1.5)
 
 
 def launcher_of(function: int) -> Callable[[int], None]:
