@@ -76,7 +76,7 @@ def recorded(seed, devices):
 @pytest.mark.parametrize("devices", ["cpu", "cpu:3"])
 def test_all_conflicts_are_ordered(devices):
     conflicts = 0
-    for seed in range(60):
+    for seed in range(80):
         ctx, graph = recorded(seed, devices)
         with ctx:
             for part in all_parts(graph._recording):

@@ -194,11 +194,25 @@ class DriverGraph:
         return made
 
     def refuse(self, launch, thing, reason):
-        """Play it from now on, and say so once; graphs that there are may be running, or have been shown."""
+        """Play it from now on, and say so once, unless it was said of a part of it, because of which this is so.
+
+        Graphs that there are may be running, or have been shown.
+        """
         self.refusal = reason
+        if was_refused(thing.parts):
+            return 0
         text = "is not one graph of the device's, but driven from the host: %s"
         tell_once(thing.story, launch.task.call_site, text, reason)
         return 0
+
+
+def was_refused(parts):
+    """Whether one of these, or of what they consist of, is played because it is no graph of the driver's."""
+    for part in parts:
+        graph: DriverGraph = part.graph
+        if (graph is not None and graph.refusal is not None) or was_refused(part.parts):
+            return True
+    return False
 
 
 @cython.final
