@@ -10,7 +10,8 @@ One producer at a time (whoever has the GIL), one consumer (without it). The con
 it sleeps, and is woken by the next submission. A producer that did not see it fall asleep has made its submission
 visible long before the consumer's last look; should that ever not be so, the bounded sleep ends the wait. Each look
 takes a cache line away from the producer, which then waits for it: so a consumer that finds little rests the longer
-between two looks, unless somebody waits for it (`hurry`).
+between two looks, unless somebody waits for it (`hurry`). In the other direction, it says how far it is once in a while,
+and after each submission where somebody waits, or a body of a host node may.
 """
 
 from cpython.pythread cimport (
@@ -33,11 +34,14 @@ import _thread
 cdef extern from *:
     """
     #if defined(__GNUC__)
+    #define stf_will_read(address) __builtin_prefetch(address, 0)
     #define stf_will_write(address) __builtin_prefetch(address, 1)
     #else
+    #define stf_will_read(address) ((void)0)
     #define stf_will_write(address) ((void)0)
     #endif
     """
+    void stf_will_read(void* address) noexcept nogil
     void stf_will_write(void* address) noexcept nogil
 
 cdef extern from "pythread.h":
@@ -54,6 +58,7 @@ cdef enum:
     FEW = 4  # submissions at a look: the next one may be later
     MANY = 16
     ROOM = 128  # that a full ring is waited for
+    TOLD = 16  # submissions after which the consumer says how far it is, which takes a cache line from who waits for room
     SLEEP_US = 100000
 
 
@@ -120,7 +125,9 @@ cdef class Submitter:
     cdef Submission* slot(self) noexcept:
         """The next free place; while there is none, the consumer has more than enough to do."""
         while self.pushed - self.seen >= CAPACITY:
-            self.reach(self.pushed - CAPACITY + ROOM)
+            self.seen = self.issued.load(memory_order_acquire)
+            if self.pushed - self.seen >= CAPACITY:
+                self.await_room(self.pushed - CAPACITY + ROOM)
         stf_will_write(&self.ring[(self.pushed + 1) % CAPACITY])
         return &self.ring[self.pushed % CAPACITY]
 
@@ -159,6 +166,14 @@ cdef class Submitter:
                     stf_relax()
             self.hurry.fetch_sub(1)
             self.seen = self.issued.load(memory_order_acquire)
+        return 0
+
+    cdef int await_room(self, int64_t ticket) noexcept:
+        """As `reach`, in no hurry: a ring that is full has work enough."""
+        with nogil:
+            while self.issued.load(memory_order_acquire) < ticket:
+                stf_relax()
+        self.seen = self.issued.load(memory_order_acquire)
         return 0
 
     cdef int take_failure(self, int* kind, int* device) noexcept:
@@ -227,6 +242,7 @@ cdef class Submitter:
                     rest = max(rest >> 1, <int>SHORT_REST)
                 while count < shown:
                     item = &self.ring[count % CAPACITY]
+                    stf_will_read(&self.ring[(count + 1) % CAPACITY])
                     if item.context != current:
                         current = item.context
                         cu.cuCtxSetCurrent(current)
@@ -234,7 +250,8 @@ cdef class Submitter:
                     if code != 0 and self.failed.load(memory_order_relaxed) == 0:
                         self.failed.store((code << 11) | (item.device << 3) | item.kind)
                     count += 1
-                    self.issued.store(count, memory_order_release)
+                    if count % TOLD == 0 or count == shown or host_nodes or self.hurry.load(memory_order_relaxed):
+                        self.issued.store(count, memory_order_release)
                 if idle >= LOOKING:
                     self.asleep.store(0)
                 idle = 0

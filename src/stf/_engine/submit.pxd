@@ -57,7 +57,7 @@ cdef class Engine:
     cdef object __weakref__
     cdef public int max_pending
     cpdef bint is_quiet(self) except -1
-    cdef bint simply_takes(self, TaskCore task) except -1
+    cdef Gathering to_ask(self, TaskCore task)
     cdef int begin(self, TaskCore task) except -1
     cdef int end(self, TaskCore task) except -1
     cdef int fail(self, TaskCore task, object failure) except -1

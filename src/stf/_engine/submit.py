@@ -128,16 +128,16 @@ class Engine:
                 raise
         return 0
 
-    def simply_takes(self, task):
-        """Whether nothing is to be done before a task begins because of what records by itself."""
-        gathering: Gathering = self.epoch
-        return gathering is None or gathering.takes(task, self.scope, self.dropped, self.deferred)
+    def to_ask(self, task):
+        """What records by itself and has a say before a task begins; None if there is nothing, or it just takes it."""
+        epoch: Gathering = self.epoch
+        return None if epoch is None or epoch.takes(task, self.scope, self.dropped, self.deferred) else epoch
 
     def begin(self, task):
         """Claim, order and provide; the task is open afterwards. Nothing has changed if this raises."""
         while True:
-            if not self.simply_takes(task):
-                self.epoch.before(task)
+            if (epoch := self.to_ask(task)) is not None:
+                epoch.before(task)
             self.enter()
             if task.patience:
                 self.coherency.pauses = task.patience
@@ -145,7 +145,7 @@ class Engine:
             try:
                 if self.ending:
                     turns.check_ending(self, task)
-                if not self.simply_takes(task) and not self.epoch.suits(task):
+                if (epoch := self.to_ask(task)) is not None and not epoch.suits(task):
                     raise turns.CameBetweenError
                 if self.scope is not None:
                     if not cython.cast(Region, self.scope).takes_mine():
