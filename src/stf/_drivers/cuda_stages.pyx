@@ -5,6 +5,7 @@ neither. So the copies go by way of pinned memory, and functions on CUDA's own t
 graph gets there.
 """
 
+cimport cython
 from libc.stdint cimport int64_t, uintptr_t
 from libc.stdlib cimport calloc, free
 
@@ -45,6 +46,7 @@ cdef class Stage:
         free(self.store)
 
 
+@cython.no_gc  # it is needed at the end, and leads nowhere
 cdef class StageHold:
     """Pinned memory for the copies of one node of a graph, as long as there is the graph."""
 
