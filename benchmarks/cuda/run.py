@@ -4,7 +4,7 @@
 seven repetitions, in µs per task: submission, and total with the wait for the device. Kernels come in bursts short
 enough that a full launch queue is not what is measured. The ratio to a raw case is that of the submissions. Differences
 are of cases that ran burst by burst in turn. Hosts are shared, and slow at times: budgets in µs are also held against
-what a raw event record took between the bursts of the same row.
+what a raw event record took between the bursts of the same row, burst by burst where a row has bursts.
 """
 
 from __future__ import annotations
