@@ -50,7 +50,7 @@ class Graphs:
         loop, a branch, a graph that is recorded, or another graph_scope, it is a part of that, and runs if that does;
         a body that raises takes back its own part alone. What waits (``wait``, ``synchronize``, ``fence``) is refused
         inside. What cannot be recorded and is done where it stands (with-blocks on a CPU, ``freeze``, ``release``,
-        splitting) launches what came before it.
+        splitting) launches what came before it, and so does want of memory: that has run then, whatever raises later.
         """
         return GraphScope(self._as_context())
 

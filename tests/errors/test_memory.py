@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 
@@ -434,3 +435,17 @@ def test_memory_that_tasks_of_other_threads_hold_is_waited_for(limited):
     with ctx.task(ctx.devices[0], a.rw(), b.rw()), pytest.raises(stf.OutOfMemoryError, match="no room for 8000 bytes"):
         with ctx.task(ctx.devices[0], c.rw(), d.rw()):  # this thread's own are not waited for
             pass
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_scopes_that_need_more_than_there_is_are_launched_in_parts(limited, depth):
+    ctx = limited(2)
+    data = [ctx.logical_data(np.zeros(N)) for _ in range(5)]
+    with ctx.graph_scope():
+        add(data[0])
+        with ctx.graph_scope() if depth == 2 else contextlib.nullcontext():
+            for item in data:
+                add(item)
+        add(data[4])
+    assert [item.numpy()[0] for item in data] == [2, 1, 1, 1, 2]
+    ctx.check_state()
