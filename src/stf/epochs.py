@@ -276,6 +276,8 @@ class GraphScope:
     def __enter__(self) -> GraphScope:
         context, engine = self._context, self._context.engine
         context._must_be_open()
+        if self._epoch is not None or self._recorder is not None:
+            raise TaskStateError("the with-block of this graph_scope is entered already; make another one")
         discarding.forget_left(engine)
         recordings.join_tiles(engine)
         if turns.is_repeated(engine):

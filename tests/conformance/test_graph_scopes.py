@@ -396,6 +396,22 @@ def test_scopes_that_are_left_in_the_wrong_order(ctx, lX, lY):
     ctx.check_state()
 
 
+@pytest.mark.parametrize("inside", ["a scope", "a graph"])
+def test_one_scope_is_not_entered_twice_at_once(ctx, lX, inside):
+    scope = ctx.graph_scope()
+    g = ctx.task_graph()
+    with g if inside == "a graph" else contextlib.nullcontext():
+        for _ in range(2):  # but again
+            with scope:
+                increment(lX)
+                with pytest.raises(stf.TaskStateError, match="this graph_scope is entered already; make another one"):
+                    scope.__enter__()
+                increment(lX)
+    if inside == "a graph":
+        g.launch()
+    assert lX.numpy().tolist() == [4] * 4
+
+
 def test_inner_scopes_of_threads(ctx):
     data, errors = [ctx.logical_data(np.zeros(4)) for _ in range(3)], []
 

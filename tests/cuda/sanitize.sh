@@ -64,7 +64,7 @@ for tool in ${*:-memcheck initcheck racecheck}; do
     # shellcheck disable=SC2086
     check "$tool" programs $STRESS --count "$count"
     # shellcheck disable=SC2086
-    [ "$tool" = initcheck ] || check "$tool" recorded $STRESS --recorded --first 500000 --count $((count / 2))
+    [ "$tool" = memcheck ] && check "$tool" recorded $STRESS --recorded --first 500000 --count $((PROGRAMS / 2))
     # shellcheck disable=SC2086
     [ "$tool" = racecheck ] || check "$tool" tests "$PYTHON" -m pytest -q -p no:cacheprovider --timeout 0 $TESTS \
         -k "$([ "$tool" = initcheck ] && echo 'not graph and not strides and not record and not replay')"
