@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import faulthandler
+import functools
 import gc
 import importlib
 import json
@@ -128,6 +129,7 @@ def work(options):
 
     run_program = importlib.import_module(module_of(options)).run_program
     result = {"ran": 0, "failed": [], "last": None, "left": ""}
+    sys.unraisablehook = functools.partial(note_ignored, result)
     deadline = time.monotonic() + (options.seconds or 1e9)
     told = time.monotonic()
     for seed in range(options.first + options.worker, options.first + options.count, options.processes):
@@ -152,6 +154,13 @@ def work(options):
     if result["failed"]:
         os._exit(0)  # what a failed program left may wait forever
     return 0
+
+
+def note_ignored(result, ignored):
+    """An exception that nobody can catch is a failure of the program that runs, or of one before."""
+    sys.__unraisablehook__(ignored)
+    text = f"{type(ignored.exc_value).__name__}: {ignored.exc_value}, ignored in {ignored.object!r}"
+    result["failed"].append((result["last"], text))
 
 
 def what_is_left(drivers):
