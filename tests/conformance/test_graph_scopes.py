@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 
 import numpy as np
 import pytest
-from helpers import add, increment
+from helpers import add, increment, together
 
 import stf
 from stf import epochs
@@ -81,24 +82,15 @@ def test_a_graph_scope_inside_of_an_open_task_is_refused(ctx, lX, lY):
 
 def test_graph_scopes_of_threads_take_turns(ctx):
     data = [ctx.logical_data(np.zeros(4)) for _ in range(3)]
-    errors = []
 
     def work(lX):
-        try:
-            for _ in range(20):
-                with ctx.graph_scope():
-                    increment(lX)
-                    increment(lX)
+        for _ in range(20):
+            with ctx.graph_scope():
                 increment(lX)
-        except BaseException as error:
-            errors.append(error)
+                increment(lX)
+            increment(lX)
 
-    threads = [threading.Thread(target=work, args=(lX,)) for lX in data]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert not errors and not any(thread.is_alive() for thread in threads)
+    together(*(functools.partial(work, lX) for lX in data))
     assert [lX.numpy().tolist() for lX in data] == [[60] * 4] * 3
 
 
@@ -413,27 +405,19 @@ def test_one_scope_is_not_entered_twice_at_once(ctx, lX, inside):
 
 
 def test_inner_scopes_of_threads(ctx):
-    data, errors = [ctx.logical_data(np.zeros(4)) for _ in range(3)], []
+    data = [ctx.logical_data(np.zeros(4)) for _ in range(3)]
 
     def work(lX):
-        try:
-            for k in range(15):
-                with ctx.graph_scope():
+        for k in range(15):
+            with ctx.graph_scope():
+                increment(lX)
+                with contextlib.suppress(KeyError), ctx.graph_scope():
                     increment(lX)
-                    with contextlib.suppress(KeyError), ctx.graph_scope():
-                        increment(lX)
-                        if k % 3 == 0:
-                            raise KeyError
-                    increment(lX)
-        except BaseException as error:
-            errors.append(error)
+                    if k % 3 == 0:
+                        raise KeyError
+                increment(lX)
 
-    threads = [threading.Thread(target=work, args=(lX,)) for lX in data]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert not errors and not any(thread.is_alive() for thread in threads)
+    together(*(functools.partial(work, lX) for lX in data))
     assert [lX.numpy().tolist() for lX in data] == [[40] * 4] * 3
 
 

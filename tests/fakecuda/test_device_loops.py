@@ -228,3 +228,39 @@ def test_loops_and_branches_without_conditional_nodes(run):
         told = Told()
         assert program() == [256.0] * 4 and fakecuda.calls("cuGraphAddNode") == nodes
         assert any("driven from the host: graphs have no conditional nodes" in line for line in told.lines)
+
+
+def test_what_the_host_drives_is_said_once_of_what_it_is_because_of(run):
+    """Of a loop, and not of the graph around it; and of a graph in which another one only orders."""
+
+    def body():
+        def lines(name):
+            return [line for line in told.lines if "driven from the host" in line and name in line]
+
+        told, seen = Told(), []
+        with stf.context(devices="cuda:0") as ctx:
+            s, token = ctx.logical_data_zeros(()), ctx.token()
+            with ctx.task_graph("looping") as looping:
+                ctx.fill(s, 0.0)
+                with ctx.while_loop(s < 2.0):
+                    s.assign(s + 1.0)
+                    ctx.host_launch(s.read())(lambda value: seen.append(float(value)))
+            with ctx.task_graph("ordering") as ordering:
+                for _ in range(3):
+                    with ctx.task(token.rw()):
+                        pass
+            for _ in range(3):
+                looping.launch()
+                ordering.launch()
+            with ctx.task_graph("calling") as calling:
+                ordering.launch()
+                ctx.host_launch(s.read())(lambda value: seen.append(float(value)))
+            for _ in range(3):
+                calling.launch()
+            ctx.synchronize()
+        assert seen == [1.0, 2.0] * 3 + [2.0] * 3
+        assert [len(lines(name)) for name in ("while_loop", "looping", "ordering", "calling")] == [1, 0, 0, 1], (
+            told.lines
+        )
+
+    run(body)

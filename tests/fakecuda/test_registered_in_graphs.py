@@ -4,11 +4,6 @@
 # ruff: noqa: F821
 from __future__ import annotations
 
-import gc
-import sys
-
-import pytest
-
 
 def test_arrays_are_copied_again_when_they_are_their_users(run):
     """Those of data that the user holds, and of tiles of such data, are not."""
@@ -46,13 +41,21 @@ def test_arrays_are_copied_again_when_they_are_their_users(run):
     run(body)
 
 
-def test_pinned_memory_of_a_graph_that_the_collector_frees(monkeypatch):
+def test_pinned_memory_of_a_graph_that_the_collector_frees(run):
     """It is not cleared before it has said that its memory is free again."""
-    stages = pytest.importorskip("stf._drivers.cuda_stages")
-    told = []
-    monkeypatch.setattr(sys, "unraisablehook", told.append)
-    circle = [stages.StageHold(stages.Stage(16))]
-    circle.append(circle)
-    del circle
-    gc.collect()
-    assert not told
+
+    def body():
+        import gc
+        import sys
+
+        from stf._drivers.cuda_stages import Stage, StageHold
+
+        told = []
+        sys.unraisablehook = told.append
+        circle = [StageHold(Stage(16))]
+        circle.append(circle)
+        del circle
+        gc.collect()
+        assert not told
+
+    run(body)

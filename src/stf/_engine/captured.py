@@ -43,6 +43,7 @@ class DriverGraph:
         self.own = self.refusal = self.exported = None
         self.others = {}
         self.moves = True
+        self.is_told = False
 
     @property
     def graph(self):
@@ -198,19 +199,19 @@ class DriverGraph:
 
         Graphs that there are may be running, or have been shown.
         """
-        self.refusal = reason
-        if was_refused(thing.parts):
+        self.refusal, self.is_told = reason, True
+        if was_told(thing.parts):
             return 0
         text = "is not one graph of the device's, but driven from the host: %s"
         tell_once(thing.story, launch.task.call_site, text, reason)
         return 0
 
 
-def was_refused(parts):
-    """Whether one of these, or of what they consist of, is played because it is no graph of the driver's."""
+def was_told(parts):
+    """Whether it was said of one of these, or of what they consist of, why it is played."""
     for part in parts:
         graph: DriverGraph = part.graph
-        if (graph is not None and graph.refusal is not None) or was_refused(part.parts):
+        if (graph is not None and graph.is_told) or was_told(part.parts):
             return True
     return False
 
