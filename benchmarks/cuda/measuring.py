@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 HERE = Path(__file__).resolve().parent
 BURST, EMPTY, N, REPEAT, LAUNCHES, ROW = 400, 1000, 10_000, 7, 200, 8  # bursts of kernels, and of tasks without any
+SHORT = 300  # tasks of two waits and a record each, which the submit thread's ring has room for
 RECORD_US = 0.135  # of the host that the budgets were set on
 ONE = (1, 1)
 PTX = """.version 8.0

@@ -430,8 +430,9 @@ def test_tasks_on_a_stream_of_the_callers_are_in_its_order(ctx, cupy):
     """In a context on graphs, too: they are launched between what comes before them and after."""
     ordinal = ctx.devices[0].index
     with cupy.cuda.Device(ordinal):
-        stream, scratch = cupy.cuda.Stream(non_blocking=True), cupy.zeros(N)
-        X = np.zeros(N)
+        stream, X = cupy.cuda.Stream(non_blocking=True), np.zeros(N)
+        with stream:
+            scratch = cupy.empty(N)
         lX = ctx.logical_data(X)
         for _ in range(3):
             with stream:

@@ -16,7 +16,7 @@ from libc.string cimport memcpy, memset
 from cuda.bindings cimport cydriver as cu
 
 from stf._drivers.base cimport MANAGED
-from stf._drivers.cuda_devices cimport Device, begin_body, end_body, error_of, is_sticky, pop, push
+from stf._drivers.cuda_devices cimport Device, begin_body, end_body, error_of, is_capturing, is_sticky, pop, push
 from stf._drivers.cuda_fill cimport fill_planned
 from stf._drivers.cuda_gil cimport call, host_nodes
 from stf._drivers.cuda_hardware cimport HardwareDriver
@@ -265,6 +265,8 @@ cdef class CudaDriver(HardwareDriver):
     cdef int pass_wait_for(self, Stream lane, Stream source, int64_t sequence) except -1:
         if source.device < 0 or sequence <= (<DeviceStream>source).done or self.lost is not None:
             return 0
+        if (<DeviceStream>source).captured and not is_capturing(<int64_t><uintptr_t>(<DeviceStream>source).handle):
+            return 0  # the capture was given up, and nothing of it runs
         self.ask(<DeviceStream>source, sequence)
         if lane.device < 0:
             return (<HostStream>lane).wait_for(<DeviceStream>source, sequence)

@@ -178,13 +178,6 @@ cdef class CallersDriver(ReadbackDriver):
             self.gate.leave()
         return 0
 
-    cpdef int wait_event(self, int stream, int other, int64_t sequence) except -1:
-        source = <Stream>self.streams[other]
-        if source.device >= 0 and (<DeviceStream>source).captured:
-            if not is_capturing(<int64_t><uintptr_t>(<DeviceStream>source).handle):
-                return 0  # the capture was given up, and nothing of it runs
-        return ReadbackDriver.wait_event(self, stream, other, sequence)
-
     cpdef int entrust(self, int stream, bint captured, int staged=0) except -1:
         cdef Stream lane = <Stream>self.streams[stream]
         if lane.device >= 0:

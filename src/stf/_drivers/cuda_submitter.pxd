@@ -72,7 +72,7 @@ cdef class Submitter:
     cdef int64_t put(self, int kind, cu.CUcontext context, cu.CUstream stream, int64_t target, int device) noexcept
     cdef int flush(self) except -1
     cdef int reach(self, int64_t ticket) noexcept
-    cdef int await_room(self, int64_t ticket) noexcept
+    cdef int watch(self, int64_t ticket) noexcept
     cdef int start(self) except -1
     cdef int stop(self) except -1
     cdef void serve(self) noexcept nogil

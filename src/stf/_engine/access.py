@@ -155,6 +155,9 @@ class DataHandle:
 class Access:
     """How a task uses a data: a mode and a data place. Made by ``lX.read()`` and its like."""
 
+    if not cython.compiled:
+        op = None
+
     def __repr__(self):
         return f"<{MODE_NAMES[self.mode]} access to {self.core.describe()}>"
 
@@ -187,7 +190,6 @@ def make_access(handle, mode, data_place):
     access.data = handle
     access.core = handle.core
     access.mode = mode
-    access.op = None
     access.place = AFFINE if data_place is None else handle.place_code(data_place)
     if mode != READ and access.core.readonly:
         raise AccessError(

@@ -136,7 +136,8 @@ class SpareLists:
         """Keep a list that nobody else has."""
         i: cython.Py_ssize_t
         for i in range(len(items)):
-            items[i] = None
+            if items[i] is not None:
+                items[i] = None
         self.lists[len(items) & 7] = items
         return 0
 

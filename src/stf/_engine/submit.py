@@ -136,7 +136,7 @@ class Engine:
     def begin(self, task):
         """Claim, order and provide; the task is open afterwards. Nothing has changed if this raises."""
         while True:
-            if (epoch := self.to_ask(task)) is not None:
+            if self.epoch is not None and (epoch := self.to_ask(task)) is not None:
                 epoch.before(task)
             self.enter()
             if task.patience:
@@ -145,7 +145,7 @@ class Engine:
             try:
                 if self.ending:
                     turns.check_ending(self, task)
-                if (epoch := self.to_ask(task)) is not None and not epoch.suits(task):
+                if self.epoch is not None and (epoch := self.to_ask(task)) is not None and not epoch.suits(task):
                     raise turns.CameBetweenError
                 if self.scope is not None:
                     if not cython.cast(Region, self.scope).takes_mine():
