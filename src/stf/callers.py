@@ -8,8 +8,8 @@ from stf import config
 from stf.devices import DeviceSpec, Resources, known_on_cuda, parse_devices
 from stf.drivers import cuda_devices, fill_graph, stream_device, stream_is_captured
 from stf.errors import CaptureError, PlaceError
+from stf.interop.streams import pointer_of
 
-WANTED = "a stream is an int, or an object with __cuda_stream__ such as those of CuPy, torch and cuda.core"
 NO_CUDA = "{0}= takes a CUDA {0}, and this context runs on the CPU; leave it out, or use devices='cuda'"
 
 ENDS_WITH_GRAPH = "{}, and what a context uses then belongs to the graph, not to resources=; leave resources out"
@@ -28,46 +28,6 @@ class Caller(NamedTuple):
     ordinal: int
     captured: bool
     filling: Any = None
-
-
-def pointer_of(stream: Any) -> int:
-    """The address of a CUDA stream; 0, 1 and 2 are default streams.
-
-    Raises
-    ------
-    TypeError
-        `stream` is no stream.
-    ValueError
-        It is a negative number.
-    """
-    if isinstance(stream, bool):
-        raise TypeError(f"{WANTED}; got {stream!r}")
-    if hasattr(stream, "__cuda_stream__"):
-        return pointer_of_protocol(stream)
-    for name in ("cuda_stream", "ptr"):  # of torch and CuPy before they had the protocol
-        if not hasattr(stream, "__index__") and hasattr(stream, name):
-            stream = getattr(stream, name)
-    if not hasattr(stream, "__index__"):
-        raise TypeError(f"{WANTED}; got {stream!r}")
-    pointer = int(stream.__index__())
-    if pointer < 0:
-        raise ValueError(f"a stream is an address from 0 on, got {pointer}")
-    return pointer
-
-
-def pointer_of_protocol(stream: Any) -> int:
-    """The address that ``__cuda_stream__`` tells: (version, address), or a method that returns that."""
-    told = stream.__cuda_stream__
-    told = told() if callable(told) else told
-    name = type(stream).__name__
-    if not isinstance(told, tuple) or len(told) != 2:
-        raise TypeError(f"__cuda_stream__ of {name} is (0, address), got {told!r}")
-    version, address = told
-    if version != 0:
-        raise TypeError(f"__cuda_stream__ of {name} is of version {version!r}; this version of stf knows version 0")
-    if isinstance(address, bool) or not hasattr(address, "__index__"):
-        raise TypeError(f"__cuda_stream__ of {name} gives the address of a stream as int, got {address!r}")
-    return pointer_of(int(address.__index__()))
 
 
 def graph_pointer_of(graph: Any) -> int:

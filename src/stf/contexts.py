@@ -30,7 +30,7 @@ from stf.foreign import ForeignPlace
 from stf.functions import TaskFunction
 from stf.graphs import Graphs, close_graphs
 from stf.host_launches import HostLaunch, must_be_host
-from stf.interop import adapters
+from stf.interop import adapters, current
 from stf.interop.kernels import function_key
 from stf.kernels.chained import KernelTask
 from stf.loans import Lending
@@ -619,6 +619,7 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
     def _must_be_outside(self, what: str, launch: bool = True) -> None:
         """Blocking calls inside a body would wait for themselves; what was gathered for a graph is launched."""
         self._must_be_open()
+        current.return_owed()
         discarding.forget_left(self.engine)
         inside = claims.inside(self.engine, threading.get_ident())
         if inside is not None:

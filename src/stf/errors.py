@@ -95,7 +95,7 @@ class CaptureError(Error):
 
 MAX_ACCUSED = 8
 LOST = "; contexts there are lost, what is in host memory is kept; in flight there: "
-UNNAMED = " (or a task that only read, or whose results were written again)"
+UNNAMED = " (or a task whose results were written again)"
 
 
 class DriverError(Error, RuntimeError):
@@ -113,7 +113,7 @@ class DriverError(Error, RuntimeError):
         Where.
     tasks : list of str
         Of an error that lost the device: the tasks that may have caused it, as far as the engine knows: those that
-        are open, and the last one that wrote each data. One that only read, or had no data, is not among them.
+        are open, the last one that wrote each data, and the last ones that wrote nothing.
     """
 
     tasks: list[str]

@@ -6,6 +6,7 @@ from typing import Any
 
 from stf.errors import DriverError, PlaceError
 from stf.interop.dlpack import DEFAULT_STREAMS
+from stf.interop.streams import pointer_of
 from stf.options import is_integer
 from stf.places import DataPlace, ExecPlace, check_index
 
@@ -70,30 +71,13 @@ class ForeignPlace(ExecPlace):
 
 def stream_place(stream: Any) -> ForeignPlace:
     """What `exec_place.cuda_stream` makes."""
-    handle = stream_address(stream)
+    handle = pointer_of(stream)
     if handle in DEFAULT_STREAMS:
         raise ValueError(
             f"{stream!r} is one of CUDA's default streams, which belong to whatever context is current; make a stream "
             "of your own"
         )
     return ForeignPlace("cuda_stream", handle, stream)
-
-
-def stream_address(stream: Any) -> int:
-    """The address of a CUDA stream from what users call one."""
-    if hasattr(stream, "__cuda_stream__"):
-        version, handle = stream.__cuda_stream__()
-        if version != 0:
-            raise TypeError(f"{stream!r} speaks version {version} of __cuda_stream__; version 0 is needed")
-        return int(handle)
-    for attribute in ("cuda_stream", "ptr"):  # torch's and CuPy's, in versions without the protocol
-        if is_integer(getattr(stream, attribute, None)):
-            return int(getattr(stream, attribute))
-    if not is_integer(stream):
-        raise TypeError(f"a CUDA stream is its address as int, or has __cuda_stream__; got {stream!r}")
-    if stream < 0:
-        raise ValueError(f"a CUDA stream is its address, which is not negative; got {stream}")
-    return int(stream)
 
 
 def context_place(context: Any) -> ForeignPlace:

@@ -6,13 +6,13 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from stf import callers
 from stf._engine import handover, release
 from stf.annotations import access_mode
 from stf.composite import CompositeData
 from stf.data import LogicalData
-from stf.errors import AccessError, PlaceError, TaskStateError
+from stf.errors import AccessError, CaptureError, PlaceError, TaskStateError
 from stf.interop import adapters
+from stf.interop.streams import pointer_of
 from stf.places import DataPlace
 
 if TYPE_CHECKING:
@@ -97,7 +97,13 @@ class Lending:
             return None
         code = self.data_place_code(data_place or frozen.place)
         code = self.engine.affine[self.current_place_code()] if code < 0 else code
-        replica, events = self.engine.patiently(release.frozen_replica, frozen.data.core, code, frozen.mode)
+        try:
+            replica, events = self.engine.patiently(release.frozen_replica, frozen.data.core, code, frozen.mode)
+        except CaptureError as reason:
+            raise CaptureError(
+                f"{frozen.data.core.describe()}, which is frozen, cannot be had at {data_place or frozen.place!r} in a "
+                f"capture: {reason}; get it where a device has it, or after the graph was launched"
+            ) from None
         if pointer is None:
             self.engine.wait_events(events, -1.0)
         else:
@@ -110,7 +116,7 @@ class Lending:
 
     def _pointer_of(self, stream: Any) -> int:
         """The address of a caller's stream; on a CPU there is none."""
-        pointer = callers.pointer_of(stream)
+        pointer = pointer_of(stream)
         if not self.on_cuda:
             raise PlaceError(
                 "stream= takes a CUDA stream, and this context runs on the CPU, where get blocks until the array is "

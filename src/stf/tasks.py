@@ -297,7 +297,11 @@ class Task(TaskCore):
         return self
 
     def end(self):
-        """End the task; what it wrote is now what later tasks see."""
+        """End the task; what it wrote is now what later tasks see.
+
+        Any thread may. The stream that is current in the thread that started it is what it was again when that one
+        calls stf next.
+        """
         if self.state != OPEN:
             state = "was not started" if self.state == NEW else "has ended"
             raise TaskStateError(f"end on task {self.label()}, which {state}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import random
+import threading
 
 import numpy as np
 import pytest
@@ -332,6 +333,67 @@ def test_with_blocks_of_cupys_streams_end_on_the_tasks_stream(ctx, own):
         graph.launch()
         assert currents(1) == before
     assert x.numpy()[-1] == 3 and len(seen) >= 2 and all(seen)
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["default", "own"])
+@pytest.mark.parametrize("where", ["ends elsewhere", "goes on elsewhere", "comes back"])
+def test_what_was_current_in_both_threads_of_a_task_is_so_again(ctx, where, own):
+    """Only a thread itself can change what is current in it: so at its next call."""
+    if not is_cuda(ctx):
+        pytest.skip("needs a GPU")
+    import cupy
+
+    x, y, seen = ctx.logical_data(np.zeros(300)), ctx.logical_data(np.zeros(300)), []
+    device = cupy.cuda.Device(ctx.devices[0].index)
+
+    def elsewhere(task, last):
+        with device:
+            seen.append(currents(1))
+            if where != "ends elsewhere":
+                task.cupy()[0][...] += 1
+                assert cupy.cuda.get_current_stream().ptr == task.stream_ptr()
+            if last:
+                task.end()
+            asked.set()
+            assert ended.wait(60)
+            with ctx.task(y.rw()) as t:
+                t.cupy()
+            seen.append(currents(1))
+
+    outer = cupy.cuda.Stream(non_blocking=True) if own else cupy.cuda.Stream.null
+    with device, outer:
+        before = currents(1)
+        for _ in range(3):
+            asked, ended = threading.Event(), threading.Event()
+            t = ctx.task(x.rw()).start()
+            t.cupy()[0][...] += 1
+            other = threading.Thread(target=elsewhere, args=(t, where != "comes back"))
+            other.start()
+            assert asked.wait(60)
+            if where == "comes back":
+                t.cupy()[0][...] += 1
+                assert cupy.cuda.get_current_stream().ptr == t.stream_ptr()
+                t.end()
+            ended.set()
+            other.join()
+            ctx.synchronize()
+            assert currents(1) == before
+            assert (cupy.ones(3) + 1).get().tolist() == [2] * 3
+    assert x.numpy()[-1] == {"ends elsewhere": 3, "goes on elsewhere": 6, "comes back": 9}[where]
+    assert len(seen) == 6 and all(found == seen[0] for found in seen)
+
+
+def test_autograd_is_on_again_where_a_task_began_that_another_thread_ends(ctx):
+    torch = pytest.importorskip("torch")
+    x = ctx.logical_data(np.zeros(3))
+    t = ctx.task(x.rw()).start()
+    t.torch()[0].add_(1)
+    assert not torch.is_grad_enabled()
+    other = threading.Thread(target=t.end)
+    other.start()
+    other.join()
+    ctx.synchronize()
+    assert torch.is_grad_enabled() and x.numpy().tolist() == [1] * 3
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["once", "again"])

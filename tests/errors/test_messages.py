@@ -138,7 +138,7 @@ def test_views_of_raw_memory():
         stf.view(X.ctypes.data, 2, float, data_place=stf.data_place.affine())
     with pytest.raises(TypeError, match="stream= says where a device's memory is being written; give data_place="):
         stf.view(X.ctypes.data, 2, float, stream=1)
-    with pytest.raises(TypeError, match="a stream has __cuda_stream__, or is an address as int, got str"):
+    with pytest.raises(TypeError, match="a stream is an int, .*; got '1'"):
         stf.view(X.ctypes.data, 2, float, data_place=stf.data_place.device(0), stream="1")
     for wrong in (stf.exec_place.host(), "host", 1):
         with pytest.raises(

@@ -273,6 +273,21 @@ def test_settings_that_look_at_tasks_let_a_callers_graph_be(run, settings):
     run(body, **settings)
 
 
+def test_frozen_data_cannot_be_had_on_the_host_in_a_capture(run):
+    def body():
+        X, graph = np.zeros(4), Graph()
+        with stf.context(graph=graph, devices="cuda:0") as ctx:
+            x = ctx.logical_data(X, name="X")
+            scale(x)
+            with ctx.freeze(x) as frozen, pytest.raises(stf.CaptureError, match="'X'.* is frozen, cannot be had at"):
+                frozen.get(stf.data_place.host())
+            scale(x)
+        graph.launch()
+        graph.destroy()
+
+    run(body)
+
+
 @pytest.mark.parametrize("own", [False, True])
 def test_a_wait_for_an_array_is_refused_and_joins_nothing(run, own):
     def body():

@@ -46,6 +46,24 @@ def test_every_call_tells_that_the_device_is_lost(run, seed):
     run(body, FAKECUDA_SEED=str(seed))
 
 
+@pytest.mark.parametrize("given", ["nothing", "read", "written"])
+def test_who_may_have_lost_the_device_is_named_also_if_it_wrote_nothing(run, given):
+    def body():
+        ctx = stf.context(devices="cuda:0")
+        lX = warm(ctx, np.zeros(50_000))
+        accesses = {"nothing": [], "read": [lX.read()], "written": [lX.rw()]}[GIVEN]
+        with ctx.task(*accesses, name="culprit") as t:
+            cupy.zeros(8)[...] = 1
+        try:
+            ctx.synchronize()
+        except stf.DriverError as error:
+            assert error.tasks[0].startswith("task 'culprit' at "), error.tasks
+        else:
+            raise AssertionError("the device was not lost")
+
+    run(body, f"GIVEN = {given!r}\n")
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_no_body_on_the_host_works_on_what_a_fault_left(run, seed):
     def body():

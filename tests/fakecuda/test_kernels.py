@@ -142,7 +142,7 @@ def test_integers_of_all_kinds(run, letter, kind):
             ctx.launch_kernel(store, (1, 1), x.rw(), Mode.ONE - 3)
             assert x.numpy()[0] == -2
             for wrong in (np.array(4, np.int16), np.zeros(3), "4", None, np.float16(4), enum.Enum("E", "A").A):
-                with pytest.raises(TypeError, match="parameter 1 of kernel .* bytes, got"):
+                with pytest.raises(TypeError, match="parameter 1 of kernel .*( bytes, got|got an array)"):
                     ctx.launch_kernel(store, (1, 1), x.rw(), wrong)
             with pytest.raises(OverflowError, match="parameter 1 of kernel"):
                 ctx.launch_kernel(store, (1, 1), x.rw(), 1 << 70)
@@ -162,6 +162,34 @@ def test_grids_of_all_kinds(run):
             for wrong in ((1, 0), ([], 1), ((1, 1, 1, 1), 1)):
                 with pytest.raises(ValueError, match="has one to three positive extents"):
                     ctx.launch_kernel(store, wrong, x.rw(), 7)
+            for wrong in ((1 << 40, 1), (1, (1, 1 << 31))):
+                with pytest.raises(ValueError, match="an extent of a (grid|block) is at most 2147483647, got"):
+                    ctx.launch_kernel(store, wrong, x.rw(), 7)
+            with pytest.raises(TypeError, match=r"has no grid and block yet; say stf.kernel\(k\)\[grid, block\]"):
+                stf.kernel(store)(x.rw(), 7)
+
+    run(body)
+
+
+def test_an_array_is_no_pointer_though_its_bytes_would_be_one(run):
+    """Its content would be the address; structures of other sizes, or with names, are passed by value."""
+
+    def body():
+        pair = np.dtype([("a", "i4"), ("b", "i4")])
+        store = function("store", "pq", stores(ctypes.c_int32))
+        with stf.context() as ctx:
+            x = ctx.logical_data(np.zeros(1))
+            for wrong in (np.array([7.0]), np.array([[1, 2]], np.int32)):
+                for position in (0, 1):
+                    given = [x.rw(), 7]
+                    given[position] = wrong
+                    message = f"parameter {position} of kernel .* got an array, ndarray; register it with"
+                    with pytest.raises(TypeError, match=message):
+                        ctx.launch_kernel(store, (1, 1), *given)
+            ctx.launch_kernel(store, (1, 1), x.rw(), np.array([(7, 8)], pair))
+            assert x.numpy()[0] == 7
+            ctx.launch_kernel(store, (1, 1), x.rw(), np.array([9, 1], np.int32).tobytes())
+            assert x.numpy()[0] == 9
 
     run(body)
 

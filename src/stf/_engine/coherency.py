@@ -396,13 +396,26 @@ class Coherency:
         limit = f" of {pool.limit}" if pool.limit else ""
         remedy = "close() recorded graphs, " if self.recordings else ""
         last_remedy = "raise memory_limit" if pool.limit else "free what others hold there"
+        elsewhere = 0 if pool.limit else self.used_elsewhere(self.place_names[pool.place])
+        others = f" and {elsewhere} in other contexts of this process, which finalize() frees" if elsewhere else ""
         task = f" for task {self.asking.label()}" if self.asking is not None else ""
         return (
             f"no room for {nbytes} bytes of {data.describe()}{task} on {self.place_names[pool.place]}: "
             f"{pool.used}{limit} "
-            f"bytes are in use; pinned: {', '.join(held) or 'nothing'}; use smaller pieces (lX.tiles), release data, "
+            f"bytes are in use{others}; pinned: {', '.join(held) or 'nothing'}; use smaller pieces (lX.tiles), release data, "
             f"{remedy}or {last_remedy}"
         )
+
+    def used_elsewhere(self, name):
+        """How many bytes other contexts have at a place of this name."""
+        return sum(engine.coherency.used_at(name) for engine in waits.living_engines() if engine.coherency is not self)
+
+    def used_at(self, name):
+        """How many bytes are allocated at the place of a name; 0 if there is none."""
+        if name not in self.place_names:
+            return 0
+        pool: Pool = self.pools[self.place_names.index(name)]
+        return pool.used
 
     def holders(self, data: Data, replica: Replica):
         """Who keeps a replica from being evicted."""

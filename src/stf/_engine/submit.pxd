@@ -8,7 +8,7 @@ from stf._engine.gathering cimport Gathering, Region
 from stf._engine.instances cimport INVALID, MODIFIED, SHARED, Layout, Replica, SpareLists, home_of
 from stf._engine.ports cimport COMPUTE, COPY_IN, COPY_OUT, HOST, Port
 from stf._engine.scopes cimport Outcome, Version
-from stf._engine.task cimport ENDED, NEW, OPEN, KindCounts, TaskCore
+from stf._engine.task cimport ENDED, NEW, OPEN, KindCounts, LastReaders, TaskCore
 
 cdef class Engine:
     cdef readonly Port port  # of the innermost recording, or
@@ -21,6 +21,7 @@ cdef class Engine:
     cdef readonly list orphans  # data with a home that their user dropped, and that recordings hold
     cdef public int64_t settle_at
     cdef readonly list failures
+    cdef readonly LastReaders readers
     cdef TaskCore last_open
     cdef public object closed
     cdef public unsigned long ending  # the thread that finalizes the context; 0 for none

@@ -20,7 +20,7 @@ from stf._engine.failures import raise_failures
 from stf._engine.gathering import Gathering, Region
 from stf._engine.instances import Replica, SpareLists
 from stf._engine.scopes import Outcome
-from stf._engine.task import KindCounts, TaskCore
+from stf._engine.task import KindCounts, LastReaders, TaskCore
 from stf._sync import Gate
 from stf.errors import CaptureError, ContextClosedError, ContextMismatchError, OutOfMemoryError
 
@@ -50,13 +50,11 @@ class Engine:
         self.deferred, self.orphans = [], []
         self.has_dropped = False
         self.settle_at = 256
-        self.failures = []
+        self.failures, self.readers = [], LastReaders()
         self.coherency.failures = self.failures
-        self.last_open = None
+        self.last_open = self.observer = None
         self.closed = self.arrays = None
-        self.observer = None
-        self.validate = False
-        self.blocking = False
+        self.validate = self.blocking = False
         self.scope = self.epoch = self.make_graph_port = None
         self.caches = ()
         self.kinds = KindCounts()
@@ -67,8 +65,7 @@ class Engine:
         self.backlog = EventSet()
         self.since_look = self.ending = 0
         self.queued, self.ran, self.calling = 0, 0, {}
-        self.max_pending = max_pending
-        self.max_partials = max_partials
+        self.max_pending, self.max_partials = max_pending, max_partials
         self.context = self.unwritten = None
         waits.enlist(self)
 
@@ -592,6 +589,7 @@ class Engine:
         From here on the task keeps no handle alive: data that the user dropped meanwhile goes (and tiles join).
         """
         i: cython.int
+        wrote: cython.bint = task.partials is not None
         self.coherency.tick += 1
         outcome = task.outcome
         if outcome is None and task.inputs is not None:
@@ -604,6 +602,7 @@ class Engine:
                 replica.pins -= 1
                 replica.last_use = self.coherency.tick
             if use.mode & WRITE:
+                wrote = True
                 version.set_writer(task.symbol, task.code, task.lasti, outcome)
                 version.claims = 0
                 if version.partials is not None:
@@ -624,6 +623,8 @@ class Engine:
                     replica.ready.add(event)
         if task.partials is not None:
             reductions.finish_partials(self, task, event, outcome)
+        if not wrote and self.scope is None:
+            self.readers.note(task, event)
         task.state = ENDED
         task.context = None  # a task that was submitted keeps no context alive
         self.unlist_open(task)

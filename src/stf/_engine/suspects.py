@@ -1,7 +1,7 @@
 """Who may have lost a device: the tasks that were in flight on it, as far as the engine can tell.
 
-Only what it keeps anyway is asked: the last writers of each data, what is known to be complete, and the open tasks. So
-tasks that were complete may be among them, but not one that only read.
+Only what it keeps anyway is asked: the last writers of each data, the last tasks that wrote nothing, what is known to be
+complete, and the open tasks. So tasks that were complete may be among them, but not one whose results were written again.
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ class Suspects:
             version = outermost(data)
             if any(self.is_in_flight(event, device) for event in version.writers.tolist()):
                 found.append(writer_text(version.wrote, version.wrote_code, version.wrote_lasti))
+        for event, name, code, lasti in reversed(engine.readers.known):
+            if self.is_in_flight(event, device):
+                found.append(writer_text(name, code, lasti))
         return list(dict.fromkeys(found))
 
     def give_up(self):

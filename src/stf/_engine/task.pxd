@@ -101,3 +101,7 @@ cdef class KindCount:
 cdef class KindCounts:
     cdef dict counts
     cdef int add(self, str kind, int by) except -1
+
+cdef class LastReaders:
+    cdef readonly list known  # (event, name, code, instruction)
+    cdef int note(self, TaskCore task, int64_t event) except -1

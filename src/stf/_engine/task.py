@@ -17,6 +17,8 @@ if not cython.compiled:
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
     NEW, OPEN, ENDED = 0, 1, 2
 
+READERS: cython.int = 64  # that are remembered
+
 
 @cython.freelist(32)
 @cython.no_gc
@@ -254,3 +256,20 @@ class KindCounts:
             of_kind: KindCount = item
             counts.append((kind, of_kind.count))
         return counts
+
+
+@cython.final
+@cython.cclass
+class LastReaders:
+    """The last tasks that wrote nothing, of which no data tells."""
+
+    def __init__(self):
+        self.known = []
+
+    def note(self, task, event):
+        """Remember a task that ends with `event`, for who asks what was in flight."""
+        if task.kind != "wait":
+            if len(self.known) >= READERS:
+                del self.known[: READERS // 2]
+            self.known.append((event, task.symbol, task.code, task.lasti))
+        return 0

@@ -173,9 +173,8 @@ def check_elsewhere(engine: Engine, task: TaskCore):
     if task.is_launch_once:
         return 0  # of tasks that were given before
     thread = PyThread_get_thread_ident()
-    for reference in list(waits.ENGINES.values()):
-        other = reference()
-        scope = None if other is None or other is engine else other.scope
+    for other in waits.living_engines():
+        scope = None if other is engine else other.scope
         if scope is not None and scope.thread == thread and not scope.once:
             raise TaskStateError(
                 f"task {task.label()} ({task.call_site}) is of another context than {scope.story}, inside of which it "

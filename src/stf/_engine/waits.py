@@ -41,6 +41,11 @@ def delist(engine):
     return 0
 
 
+def living_engines():
+    """The engines that there are."""
+    return [engine for engine in [reference() for reference in list(ENGINES.values())] if engine is not None]
+
+
 class Pause(Exception):
     """What was begun cannot go on before `events`: leave the engine, wait, begin again."""
 
@@ -180,8 +185,7 @@ def is_waited_for(thread):
 
 def held_by(thread):
     """The tasks that a thread holds open, in whatever context."""
-    engines = [reference() for reference in list(ENGINES.values())]
-    return [task for engine in engines if engine is not None for task in engine.opened() if task.thread == thread]
+    return [task for engine in living_engines() for task in engine.opened() if task.thread == thread]
 
 
 def is_endless(thread):

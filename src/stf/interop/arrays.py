@@ -11,9 +11,11 @@ import numpy as np
 
 from stf.errors import PlaceError
 from stf.interop import core_arrays, cuda_arrays, dlpack, jax_arrays, tensors
+from stf.interop.dlpack import LEGACY_STREAM
 from stf.interop.dtypes import dtype_of
 from stf.interop.known_arrays import describe_cupy, describe_numpy
 from stf.interop.memory import Memory, c_strides, must_have_cuda, view_at
+from stf.interop.streams import pointer_of
 
 Describer = Callable[[Any, bool], Memory]
 describers: dict[type, Describer] = {np.ndarray: describe_numpy}
@@ -238,6 +240,6 @@ def view(
     if len(steps) != len(extents):
         raise ValueError(f"{len(extents)} extents need as many strides, got {steps}")
     if on_device:
-        pointer = None if stream is None else cuda_arrays.stream_address(stream)
+        pointer = None if stream is None else pointer_of(stream) or LEGACY_STREAM
         return RawMemory(Memory(int(ptr), extents, steps, kind, False, owner, True, pointer), data_place)
     return view_at(int(ptr), extents, steps, kind, owner, True)

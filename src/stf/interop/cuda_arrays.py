@@ -297,17 +297,6 @@ def dtype_told(obj: Any, interface: Any) -> np.dtype[Any]:
 # -- streams ---------------------------------------------------------------------------------------------------------
 
 
-def stream_address(stream: Any) -> int:
-    """The address of a stream of any library: ``__cuda_stream__``, or an int; the default stream is 1."""
-    if hasattr(stream, "__cuda_stream__"):
-        stream = stream.__cuda_stream__()[1]
-    if isinstance(stream, bool) or not hasattr(stream, "__index__"):
-        raise TypeError(
-            f"a stream has __cuda_stream__, or is an address as int, got {type(stream).__name__}; pass its address"
-        )
-    return int(stream) or dlpack.LEGACY_STREAM
-
-
 def numba_stream() -> int:
     """The stream on which Numba runs what is given none."""
     per_thread = os.environ.get("NUMBA_CUDA_PER_THREAD_DEFAULT_STREAM", "0")

@@ -2,6 +2,7 @@ cimport cython
 from stf._sync cimport PyThread_get_thread_ident
 
 cdef dict modules
+cdef list owed
 cdef list torch_calls
 cdef dict cupy_streams
 cdef tuple last_cupy
@@ -27,11 +28,14 @@ cdef class Borrowed:
     cdef bint is_current(self) except -1
     cdef bint is_current_in_torch(self) except -1
     cdef int renew(self) except -1
+    cdef int move(self) except -1
+    cdef int yield_place(self, Borrowed other) except -1
     cdef bint is_crossed(self) except -1
     cdef int leave_cupy(self) except -1
     cdef int leave_cupy_below(self, list after) except -1
     cdef int keep_torch(self) except -1
     cdef int leave_chain(self) except -1
+    cdef bint is_owed(self) except -1
     cdef int put_back(self) except -1
     cdef bint apart
     cdef int entered

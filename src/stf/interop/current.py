@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 import sys
+import threading
 
 try:
     import cython
@@ -21,6 +22,7 @@ cupy_streams: dict = {}  # by address and device: CUDA gives addresses out again
 last_cupy: tuple = (None, None, None)  # the address and device that were looked for last, and what was found
 torch_streams: dict = {}
 log = logging.getLogger("stf")
+owed: list = []  # what tasks borrowed that ended in another thread: (whose streams they are, what gives these back)
 torch_calls: list = []  # from when torch uses CUDA: the current stream, set it, whether autograd is on, set it
 
 
@@ -36,6 +38,9 @@ class Borrowed:
 
     CuPy's with-blocks for streams leave current what the with-block around them entered, whatever ``use()`` did since.
     So a task's stream is entered and left as a with-block does it: with-blocks in bodies end on the task's stream.
+
+    What is current in a thread, only that thread can change. A task that ends in another one, or goes on there, gives back
+    what it borrowed in the first at that one's next call (`return_owed`).
     """
 
     if not cython.compiled:
@@ -51,6 +56,8 @@ class Borrowed:
     def begin(self, pointer, ordinal):
         """Make a task's stream current, and join the chain."""
         global innermost
+        if owed:
+            return_owed()
         self.pointer = pointer
         self.ordinal = ordinal
         self.grad_before = False
@@ -118,7 +125,7 @@ class Borrowed:
         """
         global latest
         if self.thread != PyThread_get_thread_ident():
-            return self.take()
+            return self.move()
         latest = self
         if self.cupy is None:
             self.take_cupy()
@@ -132,6 +139,30 @@ class Borrowed:
         if torch_before is not None and self.torch_before[0] != 0:  # else a with-block of the user's has ended
             self.torch_before = torch_before
         self.grad_before = grad_before or self.grad_before
+        return 0
+
+    def move(self):
+        """Make the stream current in this thread, where the task goes on; what the other one had is given back there."""
+        other: Borrowed = Borrowed.__new__(Borrowed)
+        other.pointer, other.ordinal, other.thread, other.apart = self.pointer, self.ordinal, self.thread, self.apart
+        other.cupy, other.cupy_before, other.entered = self.cupy, self.cupy_before, self.entered
+        other.torch, other.torch_before, other.grad_before = self.torch, self.torch_before, self.grad_before
+        self.yield_place(other)
+        other.return_streams()
+        self.entered = 0
+        return self.begin(self.pointer, self.ordinal)
+
+    def yield_place(self, other):
+        """Let another one stand in the chain where this one does."""
+        global innermost
+        above: Borrowed = innermost
+        other.below = self.below
+        if above is self:
+            innermost = other
+        while above is not None:
+            if above.below is self:
+                above.below = other
+            above = above.below
         return 0
 
     def is_crossed(self):
@@ -233,9 +264,12 @@ class Borrowed:
         global latest
         elsewhere: cython.bint = self.apart or latest is not self  # another device may be the current one
         latest = None
+        if self.thread != PyThread_get_thread_ident() and self.is_owed():
+            return_owed()  # of this thread, if the task began here
+            return 0
         self.leave_chain()
         if self.thread != PyThread_get_thread_ident():
-            return 0  # what is current in another thread is that thread's
+            return 0
         if self.grad_before:
             self.grad_before = False
             modules["torch"]._C._set_grad_enabled(True)
@@ -245,6 +279,14 @@ class Borrowed:
         else:
             self.put_back()
         return 0
+
+    def is_owed(self):
+        """Leave it to the thread whose streams these are, unless that is gone."""
+        for thread in threading.enumerate():
+            if thread.ident == self.thread:
+                owed.append((thread, self))
+                return True
+        return False
 
     def put_back(self):
         """Make current the streams that were."""
@@ -334,6 +376,19 @@ def borrow(pointer, ordinal):
     borrowed: Borrowed = Borrowed.__new__(Borrowed)
     borrowed.begin(pointer, ordinal)
     return borrowed
+
+
+def return_owed():
+    """Give back what this thread's tasks borrowed that ended in another one; forget that of threads that are gone."""
+    here = threading.current_thread() if owed else None
+    for item in reversed(list(owed)):
+        thread, borrowed = item
+        if (thread is not here and thread.is_alive()) or item not in owed:
+            continue
+        owed.remove(item)
+        if thread is not here:
+            cython.cast(Borrowed, borrowed).thread = 0  # its number may be another one's by now
+        cython.cast(Borrowed, borrowed).give_back()
 
 
 def without_grad():

@@ -50,6 +50,9 @@ class BroughtKernel:
     def __getitem__(self, config: Any) -> ConfiguredKernel:
         return ConfiguredKernel(self, config, None)
 
+    def __call__(self, *args: Any, **options: Any) -> None:
+        raise TypeError(f"{self!r} has no grid and block yet; say stf.kernel(k)[grid, block](...)")
+
     def on(self, place: Any) -> Any:
         """Return the same kernel launched at `place`."""
         return PlacedKernel(self, place)

@@ -38,6 +38,8 @@ if not cython.compiled:
     NEW, OPEN, ENDED = 0, 1, 2
     AFFINE = -1
 
+POINTER_BYTES = 8
+MOST = (1 << 31) - 1  # extent of a grid (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability")
 BLOCK_BYTES = 4096  # the parameters of a kernel, at most (CUDA C++ Programming Guide, "Function Parameters")
 
 
@@ -472,8 +474,10 @@ def raw_value(kernel: Kernel, index, value):
     size = kernel.sizes[index]
     if isinstance(value, (bool, np.bool_)):
         raw = bytes([bool(value)])
-    elif isinstance(value, (np.generic, np.ndarray)):
+    elif isinstance(value, np.generic):
         raw = value.tobytes()
+    elif isinstance(value, np.ndarray):  # by value, where it cannot be meant for a pointer
+        raw = value.tobytes() if size != POINTER_BYTES or value.ndim == 0 or value.dtype.names else b""
     elif isinstance(value, (bytes, ctypes._SimpleCData, ctypes.Structure, ctypes.Union, ctypes.Array)):
         raw = bytes(value)
     elif hasattr(value, "_as_parameter_"):
@@ -504,10 +508,10 @@ def refuse(kernel: Kernel, index, value):
             f"parameter {index} of kernel '{kernel.name}' got {value.access!r} as an array, which takes a pointer, the "
             "extents and the strides; pass the access itself for the pointer alone"
         )
-    if hasattr(value, "__cuda_array_interface__"):
+    if hasattr(value, "__cuda_array_interface__") or getattr(value, "shape", ()):
         raise TypeError(
             f"parameter {index} of kernel '{kernel.name}' got an array, {type(value).__name__}; register it with "
-            "ctx.logical_data and pass an access, such as lX.rw()"
+            "ctx.logical_data and pass an access, such as lX.rw(), or its bytes if a struct is meant"
         )
     if hasattr(value, "expand"):
         raise TypeError(
@@ -632,6 +636,8 @@ def extents(size, what):
     if not 1 <= len(sizes) <= 3 or any([operator.index(n) < 1 for n in sizes]):
         raise ValueError(f"a {what} has one to three positive extents, got {size!r}")
     padded = [*[operator.index(n) for n in sizes], 1, 1]
+    if max(padded) > MOST:
+        raise ValueError(f"an extent of a {what} is at most {MOST}, got {size!r}; let each thread do more")
     return padded[:3]
 
 
