@@ -344,9 +344,12 @@ def queue_body(engine, task, body):
 
 
 def record_body(engine, body):
-    """Run a body whose work is captured: what it allocates is the graph's."""
+    """Run a body whose work is captured: what it allocates is the graph's, and global numbers are what they are now."""
+    mine = cython.cast(Body, body)
+    if not engine.scope.once:
+        mine.fn = with_globals(mine.fn)
     run_body = cython.cast(Body, body.again(None, None))
-    run_body.check = cython.cast(Body, body).check
+    run_body.check = mine.check
     with adapters.kept_pools(engine.port):
         run_body.execute()
     task = cython.cast(TaskCore, body.task)

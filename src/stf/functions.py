@@ -138,7 +138,7 @@ class TaskFunction:
         self.adopt(task, context)
         fn = snapshot(self.fn, task) if self.closes else self.fn
         engine = cython.cast("Engine", task.engine)
-        if len(values) > self.accessed:
+        if len(values) > self.accessed or shapes is not None:
             check_params(engine, values, self.kinds)
         body = None
         try:
@@ -341,6 +341,8 @@ class TaskFunction:
             return self.add_container(accesses, parameter, value)
         if is_container(value) and next(data_in([value]), None) is not None:  # another dataclass, or an object array
             return self.add_container(accesses, parameter, value)
+        if isinstance(value, Asked):
+            value.must_be_recorded()
         return ("plain", value, None)
 
     def adopt(self, task, context):

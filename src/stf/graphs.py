@@ -535,7 +535,19 @@ class Loop(Tested):
 
     @property
     def iterations(self) -> int:
-        """How often the body ran, in the last run that is over."""
+        """How often the body ran, in the last run that is over.
+
+        Raises
+        ------
+        TaskStateError
+            Tasks are being recorded, which may be those of the loop: nothing of them has run yet.
+        """
+        story = claims.recorded_story(self._context.engine, threading.get_ident())
+        if story is not None:
+            raise TaskStateError(
+                f"iterations of a while_loop inside of {story}: nothing that is recorded has run yet; read them before "
+                "it or after, and use ctx.if_ or ctx.while_loop where the program depends on data"
+            )
         if self._iterations is not None:
             return self._iterations
         return int(self._counted if self._context.engine.closed is not None else self._counter)
@@ -552,10 +564,17 @@ class Loop(Tested):
         Raises
         ------
         TaskStateError
-            The loop has a condition, or it was said already, or the loop is over.
+            The loop has a condition, or it was said already, or the loop is over; or it is said in a block inside of
+            the body, which may not run.
         """
-        if self._condition is not None or self._continued or self._recorder.scope is None:
+        scope = self._recorder.scope
+        if self._condition is not None or self._continued or scope is None:
             raise TaskStateError("continue_while is called exactly once, in the body of a while_loop without condition")
+        if self._context.engine.scope is not scope:
+            raise TaskStateError(
+                f"continue_while inside of {self._context.engine.scope.story}, which may not run each time; say it in "
+                "the body of the while_loop itself, of data that the block inside writes"
+            )
         self._compute(must_be_condition(condition, "continue_while"))
         self._continued = True
 

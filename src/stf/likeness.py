@@ -13,6 +13,7 @@ from stf import config
 from stf._engine.access import DataHandle
 from stf.containers import is_container
 from stf.errors import ContextClosedError, GraphClosedError
+from stf.params import is_of_parameters
 
 if not cython.compiled:
     from stf._engine.values import is_same
@@ -122,6 +123,11 @@ class ReplayCore:
                         return again(like, values)
                     except GraphClosedError:
                         break  # another thread has given it up meanwhile
+                    except Exception as error:
+                        if not is_of_parameters(error):
+                            raise
+                        like.entry.calls -= 1  # it is the same call that is looked at as a whole
+                        break
         return self._call_whole(args, kwargs)
 
 

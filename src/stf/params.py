@@ -16,6 +16,15 @@ from stf.containers import is_container, items_of
 __all__ = ["Param"]
 
 
+class NotComputedError(Exception):
+    """While a graph was recorded, something could not be computed from the values that parameters have then."""
+
+
+def is_of_parameters(error: BaseException) -> bool:
+    """Whether an error comes from computing with parameters, before a launch."""
+    return getattr(error, "_stf_is_of_parameters", False)
+
+
 class ValueNeededError(TypeError):
     """The values of parameters were needed while a graph was recorded; `names` are the parameters'."""
 
@@ -55,6 +64,7 @@ class Param(Arithmetic, Asked):
         self.derived: list[Param] = []  # what is computed from it
         self.is_needed = False  # its value was asked for while it is recorded
         self.is_optional = False  # a number can take its place, which is recorded
+        self.is_spoilt = False  # something could not be computed from it while it is recorded
 
     @property
     def bases(self) -> tuple[Param, ...]:
@@ -168,7 +178,13 @@ class DerivedParam(Param):
         names = [operand.name for operand in operands if isinstance(operand, Param)]
         self.operation = operation
         self.operands = operands
-        super().__init__(" and ".join(dict.fromkeys(names)), self._compute(None))
+        try:
+            default = self._compute(None)
+        except Exception:
+            for base in self.bases:
+                base.is_spoilt = True  # the program may go on, in a way that holds for this value alone
+            raise
+        super().__init__(" and ".join(dict.fromkeys(names)), default)
         for base in {id(base): base for base in self.bases}.values():
             base.derived.append(self)
 
@@ -184,6 +200,9 @@ class DerivedParam(Param):
         except TypeError as error:
             given = ", ".join(f"'{base.name}' = {base.value_in(values)!r}" for base in self.bases)
             raise TypeError(f"a value that is computed from parameters cannot be with {given}: {error}") from error
+        except Exception as error:
+            error._stf_is_of_parameters = True  # type: ignore[attr-defined]
+            raise
 
     def value_in(self, values: dict[str, Any] | None) -> Any:
         """The value in a launch."""

@@ -20,7 +20,7 @@ from stf.containers import is_container
 from stf.errors import CaptureError, ContextClosedError, GraphClosedError, OutOfMemoryError, TaskStateError
 from stf.graphs import TaskGraph
 from stf.likeness import CONTEXT, NUMBER, OBJECT, SEVERAL, Entry, Likeness, ReplayCore, mark_of
-from stf.params import Param, ValueNeededError, refuse_reachable
+from stf.params import NotComputedError, Param, ValueNeededError, is_of_parameters, refuse_reachable
 from stf.signatures import Itself, Numbers, Part, Signature, data_in, differences, key_of
 from stf.tasks import ContextCore
 from stf.variables import Variable, is_function, variables_of
@@ -45,14 +45,16 @@ def replay(fn: Any = None, *, static: Iterable[str] = ()) -> Any:
 
     A number (not bool) of which three values were seen becomes a parameter: one recording serves all values, and each
     launch gives its own. Numbers that the function itself needs, as in ``range(n)`` or ``if n > 2``, stay part of the
-    signature; so do those named in `static`.
+    signature; so do those named in `static`. A call with numbers from which something cannot be computed (``1 / k`` of
+    0) runs as it is.
 
     Lists, dicts, sets and the like, namespaces and dataclasses are compared by what they contain; a NumPy array must be
     the same one, with the same content (up to 1 MiB); other objects that can't be hashed must be the same. The closure
     is that of the function, of those that it decorates or was bound to (``functools.partial``), and of the functions
     among its variables and arguments. A container there that they change (``log.append(x)``) is not compared.
     Global variables, attributes of other objects, and ``type(k) is float`` of a parameter are not seen;
-    ``STF_VALIDATE=1`` runs the function at each call and compares what it submits.
+    ``STF_VALIDATE=1`` runs the function at each call and compares what it submits; of a body that was recorded on a
+    device, the global numbers that it reads and how much it puts on its stream.
 
     What the recorded call returned, all calls return: data that the function makes are the same in each of them, and
     hold what the last one computed.
@@ -128,10 +130,14 @@ class ReplayFunction(ReplayCore):
             entry = self._entry_for(context, bound.arguments)
             entry.calls += 1
             graph = entry.graph
-            if graph is not None:
-                return self._replay(context, entry, graph, bound, None if kwargs else len(args))
             try:
-                if entry.calls > 1 and not entry.is_plain and time.monotonic() >= self._rests_until:
+                if graph is not None:
+                    try:
+                        return self._replay(context, entry, graph, bound, None if kwargs else len(args))
+                    except Exception as error:  # which the function itself may handle; nothing has begun
+                        if not is_of_parameters(error):
+                            raise
+                elif entry.calls > 1 and not entry.is_plain and time.monotonic() >= self._rests_until:
                     return self._record(context, entry, bound)
                 return self._fn(*args, **kwargs)
             except ValueNeededError as error:
@@ -413,8 +419,12 @@ class ReplayFunction(ReplayCore):
             graph, result = self._recorded(context, bound, values)
         except ValueNeededError:
             raise
-        except (TurnError, OutOfMemoryError):  # others record or have a task open; a plain call may need less memory
+        except (TurnError, OutOfMemoryError) as error:  # a plain call may need less memory, and nobody's turn
             self._rests_until = time.monotonic() + REST_S
+            entry.reason = f"not recorded yet: {error}"
+            return self._fn(*bound.args, **bound.kwargs)
+        except NotComputedError as error:
+            entry.reason = f"not recorded yet: {error}"
             return self._fn(*bound.args, **bound.kwargs)
         except OutsideError as error:
             entry.is_plain, entry.reason = True, f"not recorded: {error}"
@@ -466,10 +476,12 @@ class ReplayFunction(ReplayCore):
         except Exception as error:
             if not isinstance(error, TaskStateError):
                 raise_if_needed(params, error)
+            raise_if_spoilt(params)
             raise
         try:
             raise_if_needed(params, None)
-        except ValueNeededError:
+            raise_if_spoilt(params)
+        except (ValueNeededError, NotComputedError):
             graph.close()
             raise
         return graph, result
@@ -480,8 +492,8 @@ class ReplayFunction(ReplayCore):
         self._compared.append(entry)  # whose memory nobody takes meanwhile
         try:
             graph, _ = self._recorded(context, bound, given_in(entry.key, bound.arguments))
-        except (TurnError, OutOfMemoryError):
-            return  # another thread records, or has a task open; there is no room for two
+        except (TurnError, OutOfMemoryError, NotComputedError):
+            return  # another thread records, or has a task open; there is no room for two; or it will run as it is
         finally:
             self._compared.remove(entry)
         try:
@@ -555,6 +567,13 @@ def raise_if_needed(params: dict[str, Param], error: Exception | None) -> None:
         needed = set(params)
     if needed and not (isinstance(error, ValueNeededError) and error.names <= needed):
         raise ValueNeededError(f"the values of {', '.join(sorted(needed))} were needed", needed) from error
+
+
+def raise_if_spoilt(params: dict[str, Param]) -> None:
+    """Raise NotComputedError if the recording met an error that other values would not give."""
+    spoilt = [f"{name} = {param.default!r}" for name, param in params.items() if param.is_spoilt]
+    if spoilt:
+        raise NotComputedError(f"something could not be computed with {', '.join(spoilt)}")
 
 
 def blames_types(error: BaseException | None) -> bool:

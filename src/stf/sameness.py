@@ -13,6 +13,7 @@ import numpy as np
 from stf._engine.access import DataHandle
 from stf.annotations import access_mode
 from stf.bodies import BlockCapture, Body, BodyCapture
+from stf.closures import AROUND, Variables
 from stf.kernels.special import LaunchCapture
 from stf.params import DerivedParam, Param
 from stf.parts import Parts
@@ -214,7 +215,8 @@ class Teller:
     def captured(self, captured: Any, again: Any) -> Any:
         """A body that put its work on a stream."""
         if isinstance(again, BodyCapture):
-            return self.body(again.body)
+            is_fixed = captured is not None and not again.varies  # else each value may put other work there
+            return self.body(again.body), f"{captured.node_count} operations" if is_fixed else None
         if isinstance(again, LaunchCapture):
             how, content, pointers, late = again.parts()
             where = [(offset, self.replica(replica)) for offset, replica in pointers]
@@ -291,7 +293,12 @@ class Teller:
             before, self._are_views = self._are_views, (getattr(fn, "__module__", None) or "").startswith("stf.")
             cells.append(self.value(content))
             self._are_views = before
-        return code, self.value(fn.__defaults__), self.value(fn.__kwdefaults__), cells
+        return code, self.value(fn.__defaults__), self.value(fn.__kwdefaults__), cells, self.variables(fn.__globals__)
+
+    def variables(self, around: Any) -> Any:
+        """The global variables that a function took when it was submitted."""
+        taken = around if isinstance(around, Variables) else {}
+        return {name: self.value(value) for name, value in taken.items() if name not in AROUND}
 
     def once(self, thing: Any, tell: Callable[[Any], Any]) -> Any:
         """What `tell` says of a thing, or was told of the very same one."""

@@ -60,6 +60,52 @@ def test_while_loop_that_tests_last(ctx):
     assert float(steps) == 7 and loop.iterations == 6
 
 
+def test_how_often_a_loop_ran_is_not_known_while_it_is_recorded(ctx, lX):
+    """A program that goes by it would be recorded as if it had not run."""
+
+    def step(s, x):
+        ctx.fill(s, 0.0)
+        with ctx.while_loop(s < 3) as loop:
+            increment(s)
+        add(x, x, 1.0 if loop.iterations == 3 else 100.0)
+        return loop
+
+    steps = ctx.logical_data_zeros(())
+    loop = step(steps, lX)
+    told = "iterations of a while_loop inside of {}: nothing that is recorded has run yet"
+    with pytest.raises(stf.TaskStateError, match=told.format("graph_scope")), ctx.graph_scope():
+        step(steps, lX)
+    with pytest.raises(stf.TaskStateError, match=told.format("repeat")), ctx.repeat(2):
+        step(steps, lX)
+    with pytest.raises(stf.TaskStateError, match=told.format("graph 'g'")), ctx.task_graph("g"):
+        step(steps, lX)
+    replayed = stf.replay(step)
+    replayed(steps, lX)
+    with pytest.raises(stf.TaskStateError, match=told.format("graph 'step'")):
+        replayed(steps, lX)
+    with ctx.repeat(2), ctx.while_loop(steps < 7) as inner:
+        increment(steps)
+    assert float(steps) == 7 and inner.iterations == 0 and loop.iterations == 3
+    assert lX.numpy().tolist() == [0] * 4
+
+
+def test_a_loop_says_when_it_goes_on_in_its_own_body(ctx):
+    """A block inside may not run, and then nothing would say it."""
+    steps = ctx.logical_data_zeros(())
+    for block in (lambda: ctx.if_(steps < 2), lambda: ctx.repeat(0), ctx.graph_scope):
+        with pytest.raises(stf.TaskStateError, match="continue_while inside of .*, which may not run each time"):
+            with ctx.while_loop() as loop:
+                increment(steps)
+                with block():
+                    loop.continue_while(steps < 5)
+    with ctx.while_loop() as loop:
+        increment(steps)
+        with ctx.if_(steps > 100):
+            increment(steps)
+        loop.continue_while(steps < 5)
+    assert float(steps) == 5
+
+
 def test_what_a_loop_writes_and_never_reads(ctx, lX):
     steps = ctx.logical_data_zeros(())
     with ctx.while_loop(steps > 0):

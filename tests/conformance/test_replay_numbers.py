@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import collections
+import contextlib
+import dataclasses
 import datetime
 import functools
 import math
@@ -390,3 +392,85 @@ def test_what_cannot_be_computed_from_a_number_spoils_nothing(ctx):
             launch()
     outer.launch(b=3.0)
     assert lX.numpy().tolist() == [5.0] * 4
+
+
+def handled(ctx):
+    def step(x, s, k):
+        try:
+            add(x, x, 10 / (k - 3))
+        except ZeroDivisionError:
+            add(x, x, 77.0)
+
+    return step
+
+
+def unused(ctx):
+    def step(x, s, k):
+        increment(x)
+        try:
+            1 // (k - 3)
+        except ArithmeticError:
+            add(x, x, 77.0)
+
+    return step
+
+
+def suppressed(ctx):
+    def step(x, s, k):
+        with contextlib.suppress(OverflowError):
+            add(x, x, 0.0 * 10.0 ** (k * 100) + 1.0)
+        increment(x)
+
+    return step
+
+
+@pytest.mark.parametrize("validate", [False, True], ids=["", "validated"])
+@pytest.mark.parametrize("make", [handled, unused, suppressed])
+@pytest.mark.parametrize(
+    "values", [(1.0, 2.0, 3.0, 3.0, 3.0, 4.0, 3.0, 5.0), (1.0, 2.0, 4.0, 4.0, 3.0, 4.0, 3.0, 3.0, 7.0)]
+)
+def test_what_a_function_does_where_it_cannot_compute(ctx, make, values, validate, monkeypatch):
+    """Its handler belongs to the value that it met, and not to the recording."""
+    monkeypatch.setattr(stf.config, "validate", validate)
+    step = run_both(ctx, make, values)
+    assert "parameters: k" in step.explain() and "1 recordings" in step.explain()
+    assert f"{len(values)} calls" in step.explain()
+
+
+def test_a_call_that_cannot_be_recorded_says_why(ctx):
+    step = stf.replay(handled(ctx))
+    lX, lS = ctx.logical_data(np.ones(3)), ctx.logical_data(np.zeros(()))
+    for k in (1.0, 2.0, 3.0, 3.0):
+        step(lX, lS, k)
+    assert "not recorded yet: something could not be computed with k = 3.0" in step.explain()
+
+
+@dataclasses.dataclass
+class Shifted:
+    x: object
+    by: object
+
+
+@stf.task
+def shift(thing: stf.ReadWrite):
+    thing.x += thing.by
+
+
+@pytest.mark.parametrize("wrap", [lambda k: k, lambda k: 2 * k], ids=["as such", "computed with"])
+def test_a_number_beside_data_in_an_object_shapes_the_graph(ctx, wrap):
+    def make(ctx):
+        def step(x, s, k):
+            shift(Shifted(x, wrap(k)))
+            shift.on(stf.exec_place.host())(Shifted(x, wrap(k)))
+
+        return step
+
+    step = run_both(ctx, make)
+    assert "values that shape the graph: k" in step.explain()
+    g, lX = ctx.task_graph(), ctx.logical_data(np.zeros(3))
+    p = g.param("p", 2.0)
+    with pytest.raises(TypeError, match="the value of parameter 'p' is not known while a graph is recorded"), g:
+        shift(Shifted(lX, wrap(p)))
+    with pytest.raises(TypeError, match="parameter 'p' has a value in launches of graph"):
+        shift(Shifted(lX, p))
+    assert lX.numpy().tolist() == [0] * 3

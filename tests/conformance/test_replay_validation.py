@@ -8,7 +8,7 @@ import types
 
 import numpy as np
 import pytest
-from helpers import add, increment
+from helpers import add, increment, is_cuda
 
 import stf
 
@@ -180,7 +180,18 @@ def other_keys(x):
     add_keyed({"two" if WORLD.changed else "one": x})
 
 
-DIFFERENT += [other_field, other_names, other_keys]
+VALUE = 1.0
+
+
+def other_global(x):
+    def body(a):
+        a += VALUE
+
+    globals()["VALUE"] = 3.0 if WORLD.changed else 1.0
+    x.context.task(x.rw())(body)
+
+
+DIFFERENT += [other_field, other_names, other_keys, other_global]
 AT = r"\(test_replay_validation\.py:\d+\)"
 SAYS = {
     other_method: rf"node 0 of 1: task 'run' {AT} has 2\.0 where it had 1\.0;",
@@ -191,6 +202,7 @@ SAYS = {
     other_closure: rf"node 0 of 1: task '<lambda>' {AT} has 3\.0 where it had 1\.0;",
     other_expression: rf"node 0 of 1: (task 'assign' {AT} has 3 where it had 2|the launch of a kernel has other values)",
     other_loop: "node 0 of 1: repeat has 3 where it had 2;",
+    other_global: rf"node 0 of 1: task 'body' {AT} has 3\.0 where it had 1\.0;",
     other_names: rf"node 0 of 1: task 'add_named' {AT} has 'two' where it had 'one';",
 }
 
@@ -252,6 +264,39 @@ def test_validation_of_numbers_and_random_values(ctx, lX, lY, monkeypatch):
     different(lX, lY)
     with pytest.raises(stf.TaskStateError, match="it depends on something that is no argument"):
         different(lX, lY)
+
+
+@pytest.mark.parametrize("by", ["work", "number"])
+def test_what_a_body_takes_of_the_world(ctx, lX, by, monkeypatch):
+    """On a device it was looked at once, and validation says that it changed; elsewhere each launch looks anew."""
+
+    @stf.task
+    def body(a: stf.ReadWrite):
+        a += VALUE
+        if WORLD.changed:
+            a += 10.0
+
+    @stf.replay
+    def step(x):
+        body(x)
+
+    monkeypatch.setattr(stf.config, "validate", True)
+    WORLD.changed = False
+    monkeypatch.setitem(globals(), "VALUE", 1.0)
+    for _ in range(4):
+        step(lX)
+    assert lX.numpy()[0] == 4
+    if by == "work":
+        WORLD.changed = True
+    else:
+        monkeypatch.setitem(globals(), "VALUE", 5.0)
+    if is_cuda(ctx):
+        with pytest.raises(stf.TaskStateError, match="task 'body' .* has .* where it had"):
+            step(lX)
+        assert lX.numpy()[0] == 4
+    else:
+        step(lX)
+        assert lX.numpy()[0] == (15 if by == "work" else 9)
 
 
 def test_one_recording_fits_into_the_memory_and_two_do_not(monkeypatch):

@@ -52,7 +52,7 @@ def test_who_may_have_lost_the_device_is_named_also_if_it_wrote_nothing(run, giv
         ctx = stf.context(devices="cuda:0")
         lX = warm(ctx, np.zeros(50_000))
         accesses = {"nothing": [], "read": [lX.read()], "written": [lX.rw()]}[GIVEN]
-        with ctx.task(*accesses, name="culprit") as t:
+        with ctx.task(*accesses, name="culprit"):
             cupy.zeros(8)[...] = 1
         try:
             ctx.synchronize()

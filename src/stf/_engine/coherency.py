@@ -401,9 +401,8 @@ class Coherency:
         task = f" for task {self.asking.label()}" if self.asking is not None else ""
         return (
             f"no room for {nbytes} bytes of {data.describe()}{task} on {self.place_names[pool.place]}: "
-            f"{pool.used}{limit} "
-            f"bytes are in use{others}; pinned: {', '.join(held) or 'nothing'}; use smaller pieces (lX.tiles), release data, "
-            f"{remedy}or {last_remedy}"
+            f"{pool.used}{limit} bytes are in use{others}; pinned: {', '.join(held) or 'nothing'}; "
+            f"use smaller pieces (lX.tiles), release data, {remedy}or {last_remedy}"
         )
 
     def used_elsewhere(self, name):

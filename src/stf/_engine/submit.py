@@ -46,8 +46,7 @@ class Engine:
         self.affine, self.function_keys = list(affine), list(affine)
         self.coherency = Coherency(port, place_names, limits)
         self.gate = Gate()
-        self.dropped = []
-        self.deferred, self.orphans = [], []
+        self.dropped, self.deferred, self.orphans = [], [], []
         self.has_dropped = False
         self.settle_at = 256
         self.failures, self.readers = [], LastReaders()

@@ -1,7 +1,8 @@
 """Who may have lost a device: the tasks that were in flight on it, as far as the engine can tell.
 
-Only what it keeps anyway is asked: the last writers of each data, the last tasks that wrote nothing, what is known to be
-complete, and the open tasks. So tasks that were complete may be among them, but not one whose results were written again.
+Only what it keeps anyway is asked: the last writers of each data, the last tasks that wrote nothing, what is known to
+be complete, and the open tasks. So tasks that were complete may be among them, but not one whose results were written
+again.
 """
 
 from __future__ import annotations

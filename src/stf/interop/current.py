@@ -39,8 +39,8 @@ class Borrowed:
     CuPy's with-blocks for streams leave current what the with-block around them entered, whatever ``use()`` did since.
     So a task's stream is entered and left as a with-block does it: with-blocks in bodies end on the task's stream.
 
-    What is current in a thread, only that thread can change. A task that ends in another one, or goes on there, gives back
-    what it borrowed in the first at that one's next call (`return_owed`).
+    What is current in a thread, only that thread can change. A task that ends in another one, or goes on there, gives
+    back what it borrowed in the first at that one's next call (`return_owed`).
     """
 
     if not cython.compiled:
@@ -142,7 +142,7 @@ class Borrowed:
         return 0
 
     def move(self):
-        """Make the stream current in this thread, where the task goes on; what the other one had is given back there."""
+        """Make the stream current in this thread, where the task goes on; the other one is given back what it had."""
         other: Borrowed = Borrowed.__new__(Borrowed)
         other.pointer, other.ordinal, other.thread, other.apart = self.pointer, self.ordinal, self.thread, self.apart
         other.cupy, other.cupy_before, other.entered = self.cupy, self.cupy_before, self.entered
