@@ -1,6 +1,19 @@
 cdef extern from "pythread.h":
     unsigned long PyThread_get_thread_ident() noexcept nogil
 
+cdef extern from *:
+    """
+    /* A thread by a number that no other one ever has: the system gives its own numbers out again. */
+    static unsigned long long stf_this_thread(void) { return PyThreadState_GetID(PyThreadState_Get()); }
+    static int stf_is_alive(unsigned long long number) {
+        PyThreadState *state = PyInterpreterState_ThreadHead(PyInterpreterState_Get());
+        while (state != NULL && PyThreadState_GetID(state) != number) state = PyThreadState_Next(state);
+        return state != NULL;
+    }
+    """
+    unsigned long long this_thread "stf_this_thread"() noexcept
+    bint is_alive "stf_is_alive"(unsigned long long number) noexcept
+
 cdef class Gate:
     cdef bint busy
     cdef unsigned long owner

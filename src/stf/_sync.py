@@ -8,7 +8,9 @@ threads may switch at every bytecode, so the gate is a real lock.
 
 from __future__ import annotations
 
+import itertools
 import threading
+import weakref
 
 from stf.errors import TaskStateError
 
@@ -19,6 +21,27 @@ except ImportError:
 
 if not cython.compiled:
     PyThread_get_thread_ident = threading.get_ident
+    here = threading.local()
+    numbers = itertools.count(1)
+    living: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
+
+    class Mark:
+        """Of a thread, as long as it lives."""
+
+        def __init__(self):
+            self.number = next(numbers)
+
+    def this_thread():
+        """A number of this thread that no other one ever has."""
+        mark = getattr(here, "mark", None)
+        if mark is None:
+            mark = here.mark = Mark()
+            living[mark.number] = mark
+        return mark.number
+
+    def is_alive(number):
+        """Whether the thread of a number goes on."""
+        return number in living
 
 
 class Gate:

@@ -4,7 +4,7 @@ from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Dat
 from stf._engine.deps cimport EventSet
 from stf._engine.instances cimport Replica
 from stf._engine.late cimport LateCall
-from stf.closures cimport snapshot, with_globals
+from stf.closures cimport constants_of, snapshot, with_globals
 from stf.interop.current cimport Borrowed, borrow
 from stf._engine cimport waits
 from stf._engine.submit cimport Engine
@@ -52,6 +52,7 @@ cdef class BodyCapture(Recaptured):
     cdef int where
     cdef int ordinal
     cdef tuple last  # values, addresses, and what was captured for them
+    cdef readonly dict taken  # global numbers that the body had read, or might have
     cdef capture(self, Body body)
     cdef capture_patiently(self, object values, object rebinding)
     cdef bint outlast_launches(self) except -1

@@ -34,7 +34,7 @@ NO_FUNCTION: cython.int = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.
 
 if not cython.compiled:
     from stf._untracked import untrack
-    from stf.closures import snapshot, with_globals
+    from stf.closures import constants_of, snapshot, with_globals
     from stf.interop.current import borrow
     from stf.views import fresh_views, group, origins_in, view_at, views_of
 
@@ -344,12 +344,9 @@ def queue_body(engine, task, body):
 
 
 def record_body(engine, body):
-    """Run a body whose work is captured: what it allocates is the graph's, and global numbers are what they are now."""
-    mine = cython.cast(Body, body)
-    if not engine.scope.once:
-        mine.fn = with_globals(mine.fn)
+    """Run a body whose work is captured: what it allocates is the graph's."""
     run_body = cython.cast(Body, body.again(None, None))
-    run_body.check = mine.check
+    run_body.check = cython.cast(Body, body).check
     with adapters.kept_pools(engine.port):
         run_body.execute()
     task = cython.cast(TaskCore, body.task)
@@ -422,6 +419,7 @@ class BodyCapture(Recaptured):
         self.where = where
         self.ordinal = ordinal
         self.last = None
+        self.taken = constants_of(mine.fn)
 
     def refuses(self, data):
         """Whether it works on some of the data, by number, and cannot on others in their place."""

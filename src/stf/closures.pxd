@@ -15,6 +15,7 @@ cdef class Names:
 cpdef object snapshot(object fn, TaskCore task)
 cdef int refuse_params(object fn) except -1
 cpdef object with_globals(object fn)
+cdef dict constants_of(object fn)
 cdef bint is_constant(object value) except -1
 cdef object assigned_by_others(Names known, dict around)
 cdef Names names_in(object code)

@@ -166,6 +166,17 @@ def with_globals_of_partial(fn):
     return fn if inner is fn.func else functools.partial(inner, *fn.args, **fn.keywords)
 
 
+def constants_of(fn):
+    """The numbers and strings that a function reads of global variables, as they are now; None if there are none."""
+    while type(fn) is functools.partial:
+        fn = fn.func
+    if type(fn) is not types.FunctionType:
+        return None
+    known: Names = names_in(fn.__code__)
+    around = fn.__globals__
+    return {name: around[name] for name in known.read if name in around and is_constant(around[name])} or None
+
+
 def is_constant(value):
     """Whether it is a number, a text or nothing."""
     return type(value) in PLAIN or type(value) in (float, complex) or isinstance(value, np.generic)

@@ -32,7 +32,7 @@ from stf.tasks import ContextCore, Task
 if not cython.compiled:
     from stf._engine.access import make_access
     from stf.bodies import begin_body, end_now, make_body, runs_plainly, submit, take_back
-    from stf.interop.current import borrow
+    from stf.interop.current import borrow, owed, return_owed
     from stf.views import origin_of, origins_of, view_of
 
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
@@ -359,6 +359,8 @@ class TaskFunction:
             context = stf_referent(engine.context) if cython.compiled else engine.context()
             if context is None:
                 raise ContextClosedError(f"the context of {access.core.describe()} is gone; keep a reference to it")
+        if owed:
+            return_owed()
         owner: ContextCore = context
         task.context = owner
         task.engine = owner.engine

@@ -54,7 +54,7 @@ def replay(fn: Any = None, *, static: Iterable[str] = ()) -> Any:
     among its variables and arguments. A container there that they change (``log.append(x)``) is not compared.
     Global variables, attributes of other objects, and ``type(k) is float`` of a parameter are not seen;
     ``STF_VALIDATE=1`` runs the function at each call and compares what it submits; of a body that was recorded on a
-    device, the global numbers that it reads and how much it puts on its stream.
+    device, the global numbers that it names and how much it puts on its stream.
 
     What the recorded call returned, all calls return: data that the function makes are the same in each of them, and
     hold what the last one computed.
@@ -130,14 +130,10 @@ class ReplayFunction(ReplayCore):
             entry = self._entry_for(context, bound.arguments)
             entry.calls += 1
             graph = entry.graph
+            if graph is not None:
+                return self._replay(context, entry, graph, bound, None if kwargs else len(args))
             try:
-                if graph is not None:
-                    try:
-                        return self._replay(context, entry, graph, bound, None if kwargs else len(args))
-                    except Exception as error:  # which the function itself may handle; nothing has begun
-                        if not is_of_parameters(error):
-                            raise
-                elif entry.calls > 1 and not entry.is_plain and time.monotonic() >= self._rests_until:
+                if entry.calls > 1 and not entry.is_plain and time.monotonic() >= self._rests_until:
                     return self._record(context, entry, bound)
                 return self._fn(*args, **kwargs)
             except ValueNeededError as error:
@@ -164,7 +160,12 @@ class ReplayFunction(ReplayCore):
             if self._entries.get(entry.key) is entry:
                 raise
             return self._call_whole(bound.args, bound.kwargs)  # another thread has given it up meanwhile
-        return result
+        except Exception as error:
+            if not is_of_parameters(error):
+                raise
+        else:
+            return result
+        return self._fn(*bound.args, **bound.kwargs)  # nothing has begun, and the function may handle it
 
     def _take(self, like: Likeness) -> bool:
         """Let the call be the latest that is like an earlier one, if that is known still."""

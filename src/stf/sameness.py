@@ -216,7 +216,8 @@ class Teller:
         """A body that put its work on a stream."""
         if isinstance(again, BodyCapture):
             is_fixed = captured is not None and not again.varies  # else each value may put other work there
-            return self.body(again.body), f"{captured.node_count} operations" if is_fixed else None
+            taken = {name: self.value(value) for name, value in (again.taken or {}).items()}
+            return self.body(again.body), f"{captured.node_count} operations" if is_fixed else None, taken
         if isinstance(again, LaunchCapture):
             how, content, pointers, late = again.parts()
             where = [(offset, self.replica(replica)) for offset, replica in pointers]
@@ -331,7 +332,9 @@ class Teller:
     def value(self, value: Any) -> Any:
         """A value that a body gets or holds."""
         if isinstance(value, DerivedParam):
-            return value.operation, [self.value(operand) for operand in value.operands]
+            operation = value.operation  # one of `with_params` is another function each time
+            how = self.function(operation) if hasattr(operation, "__code__") else operation
+            return how, [self.value(operand) for operand in value.operands]
         if isinstance(value, Param):
             return "parameter", value.name
         if isinstance(value, (list, tuple, dict)):

@@ -25,7 +25,7 @@ from stf.options import name_of, refuse_name, warn_bare
 
 if not cython.compiled:
     from stf.bodies import end_recorded, give_back, submit_body
-    from stf.interop.current import borrow
+    from stf.interop.current import borrow, owed, return_owed
     from stf.views import (
         address_of,
         fresh_views,
@@ -116,6 +116,8 @@ class ContextCore:
 
     def make_launch(self, name):
         """A task of the context's own that launches what was recorded."""
+        if owed:
+            return_owed()
         task: Task = Task.__new__(Task)
         task.context = self
         task.engine = self.engine
@@ -126,6 +128,8 @@ class ContextCore:
         return task
 
     def make_task(self, args, symbol):
+        if owed:
+            return_owed()
         task: Task = Task.__new__(Task)
         task.context = self
         task.engine = self.engine
@@ -300,7 +304,7 @@ class Task(TaskCore):
         """End the task; what it wrote is now what later tasks see.
 
         Any thread may. The stream that is current in the thread that started it is what it was again when that one
-        calls stf next.
+        submits or waits next.
         """
         if self.state != OPEN:
             state = "was not started" if self.state == NEW else "has ended"

@@ -383,17 +383,81 @@ def test_what_was_current_in_both_threads_of_a_task_is_so_again(ctx, where, own)
     assert len(seen) == 6 and all(found == seen[0] for found in seen)
 
 
-def test_autograd_is_on_again_where_a_task_began_that_another_thread_ends(ctx):
+def test_a_stream_of_the_users_stays_current_though_another_thread_ends_a_task(ctx):
+    """What was current before the task is so when the user's with-block is over, and stf is called next."""
+    if not is_cuda(ctx):
+        pytest.skip("needs a GPU")
+    import cupy
+
+    x, y = ctx.logical_data(np.zeros(300)), ctx.logical_data(np.zeros(300))
+    with cupy.cuda.Device(ctx.devices[0].index):
+        before, own = currents(1), cupy.cuda.Stream(non_blocking=True)
+        t = ctx.task(x.rw()).start()
+        t.cupy()
+        with own:
+            run_in_thread(t.end)
+            for _ in range(2):
+                with ctx.task(y.rw()) as inner:
+                    inner.cupy()
+                assert currents(1)[1] == [own.ptr]
+        ctx.synchronize()
+        assert currents(1) == before
+
+
+def test_a_thread_with_the_number_of_one_that_is_gone_keeps_its_stream(ctx):
+    if not is_cuda(ctx):
+        pytest.skip("needs a GPU")
+    import cupy
+
+    x, y, numbers, seen = ctx.logical_data(np.zeros(300)), ctx.logical_data(np.zeros(300)), [], []
+    device = cupy.cuda.Device(ctx.devices[0].index)
+
+    def starts(box):
+        with device:
+            numbers.append(threading.get_ident())
+            box.append(ctx.task(x.rw()).start())
+            box[0].cupy()
+
+    def goes_on(task):
+        numbers.append(threading.get_ident())
+        with device, cupy.cuda.Stream(non_blocking=True) as own:
+            begun.set()
+            assert ended.wait(60)
+            with ctx.task(y.rw()) as t:
+                t.cupy()
+            seen.append(currents(1)[1] == [own.ptr])
+
+    for _ in range(5):
+        box, begun, ended = [], threading.Event(), threading.Event()
+        run_in_thread(starts, box)
+        other = threading.Thread(target=goes_on, args=(box[0],))
+        other.start()
+        assert begun.wait(60)
+        box.pop().end()
+        ended.set()
+        other.join()
+    assert seen == [True] * 5
+    assert any(one == other for one, other in zip(numbers[::2], numbers[1::2], strict=True))
+
+
+def run_in_thread(work, *args):
+    """Run something in a thread of its own, and wait for it."""
+    thread = threading.Thread(target=work, args=args)
+    thread.start()
+    thread.join()
+
+
+def test_torch_has_its_stream_and_autograd_again_where_a_task_began_that_another_thread_ends(ctx):
     torch = pytest.importorskip("torch")
     x = ctx.logical_data(np.zeros(3))
+    before = torch.cuda.current_stream() if is_cuda(ctx) else None
     t = ctx.task(x.rw()).start()
     t.torch()[0].add_(1)
     assert not torch.is_grad_enabled()
-    other = threading.Thread(target=t.end)
-    other.start()
-    other.join()
+    run_in_thread(t.end)
     ctx.synchronize()
     assert torch.is_grad_enabled() and x.numpy().tolist() == [1] * 3
+    assert before is None or torch.cuda.current_stream() == before
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["once", "again"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 import types
 
@@ -297,6 +298,45 @@ def test_what_a_body_takes_of_the_world(ctx, lX, by, monkeypatch):
     else:
         step(lX)
         assert lX.numpy()[0] == (15 if by == "work" else 9)
+
+
+LAZY = None
+
+
+def test_a_global_variable_that_a_body_sets_first_is_no_difference(ctx, lX, monkeypatch):
+    @functools.cache
+    def make():
+        globals()["LAZY"] = 2.0
+
+    @stf.task
+    def body(a: stf.ReadWrite):
+        make()
+        a += LAZY
+
+    monkeypatch.setitem(globals(), "LAZY", None)
+    with ctx.task_graph() as g:
+        body(lX)
+    g.launch()
+    assert lX.numpy()[0] == 2
+    make.cache_clear()
+    monkeypatch.setitem(globals(), "LAZY", None)
+    monkeypatch.setattr(stf.config, "validate", True)
+    step = stf.replay(lambda x: body(x))
+    for _ in range(4):
+        step(lX)
+    assert lX.numpy()[0] == 10
+
+
+def test_numbers_in_arguments_of_any_number_are_no_difference(ctx, lX, monkeypatch):
+    @stf.task
+    def body(a: stf.ReadWrite, *factors, **named):
+        a += sum(factors) + sum(named.values())
+
+    step = stf.replay(lambda x, k: body(x, k, 2 * k, by=k))
+    monkeypatch.setattr(stf.config, "validate", True)
+    for k in (1.0, 2.0, 3.0, 4.0, 5.0):
+        step(lX, k)
+    assert lX.numpy()[0] == 4 * 15 and "1 recordings" in step.explain()
 
 
 def test_one_recording_fits_into_the_memory_and_two_do_not(monkeypatch):

@@ -1,5 +1,5 @@
 cimport cython
-from stf._sync cimport PyThread_get_thread_ident
+from stf._sync cimport is_alive, this_thread
 
 cdef dict modules
 cdef list owed
@@ -19,7 +19,7 @@ cdef enum:  # of what is kept of a stream in CuPy
 cdef class Borrowed:
     cdef object pointer
     cdef object ordinal
-    cdef unsigned long thread
+    cdef unsigned long long thread
     cdef Borrowed below
     cdef int begin(self, object pointer, object ordinal) except -1
     cdef int take(self) except -1
@@ -36,6 +36,7 @@ cdef class Borrowed:
     cdef int keep_torch(self) except -1
     cdef int leave_chain(self) except -1
     cdef bint is_owed(self) except -1
+    cdef bint is_covered(self) except -1
     cdef int put_back(self) except -1
     cdef bint apart
     cdef int entered
@@ -59,3 +60,5 @@ cdef Borrowed latest
 cdef bint has_cuda() except -1
 cdef tuple known_torch_stream(object pointer, object ordinal)
 cdef Borrowed borrow(object pointer, object ordinal)
+cpdef int return_owed() except -1
+cdef bint is_taken_out(Borrowed borrowed) except -1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import logging
 import sys
-import threading
 
 try:
     import cython
@@ -13,7 +12,7 @@ except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
 if not cython.compiled:
-    from stf._sync import PyThread_get_thread_ident
+    from stf._sync import is_alive, this_thread
 
     ENTER, CURRENT, STREAM, EXIT, NULL = 0, 1, 2, 3, 4  # of what is kept of a stream in CuPy
 
@@ -22,7 +21,7 @@ cupy_streams: dict = {}  # by address and device: CUDA gives addresses out again
 last_cupy: tuple = (None, None, None)  # the address and device that were looked for last, and what was found
 torch_streams: dict = {}
 log = logging.getLogger("stf")
-owed: list = []  # what tasks borrowed that ended in another thread: (whose streams they are, what gives these back)
+owed: list = []  # what tasks borrowed that ended in another thread than that whose streams these are
 torch_calls: list = []  # from when torch uses CUDA: the current stream, set it, whether autograd is on, set it
 
 
@@ -39,8 +38,9 @@ class Borrowed:
     CuPy's with-blocks for streams leave current what the with-block around them entered, whatever ``use()`` did since.
     So a task's stream is entered and left as a with-block does it: with-blocks in bodies end on the task's stream.
 
-    What is current in a thread, only that thread can change. A task that ends in another one, or goes on there, gives
-    back what it borrowed in the first at that one's next call (`return_owed`).
+    What is current in a thread, only that thread can change. So where a task ends in another one, or goes on there, the
+    first gives back what the task had borrowed when it submits or waits next, and no stream of the user's is current that
+    came later (`return_owed`).
     """
 
     if not cython.compiled:
@@ -56,8 +56,6 @@ class Borrowed:
     def begin(self, pointer, ordinal):
         """Make a task's stream current, and join the chain."""
         global innermost
-        if owed:
-            return_owed()
         self.pointer = pointer
         self.ordinal = ordinal
         self.grad_before = False
@@ -74,7 +72,7 @@ class Borrowed:
         """Make the task's stream current in this thread."""
         global latest
         latest = self
-        self.thread = PyThread_get_thread_ident()
+        self.thread = this_thread()
         self.take_cupy()
         self.take_torch()
         return 0
@@ -108,7 +106,7 @@ class Borrowed:
 
     def is_current(self):
         """Whether the stream is current in this thread."""
-        if latest is not self or self.thread != PyThread_get_thread_ident():
+        if latest is not self or self.thread != this_thread():
             return False
         if self.cupy is not None and self.cupy[CURRENT](self.ordinal) is not self.cupy[STREAM]:
             return False
@@ -124,7 +122,7 @@ class Borrowed:
         Another task's came after it, another thread goes on with the task, or the user has changed what is current.
         """
         global latest
-        if self.thread != PyThread_get_thread_ident():
+        if self.thread != this_thread():
             return self.move()
         latest = self
         if self.cupy is None:
@@ -196,7 +194,8 @@ class Borrowed:
 
     def keep_torch(self):
         """Let a stream that the user has made current in torch stay so: his with-blocks need not nest with ours."""
-        if self.torch_before is not None and latest is self and not self.is_current_in_torch():
+        is_here: cython.bint = self.thread == this_thread()
+        if is_here and self.torch_before is not None and latest is self and not self.is_current_in_torch():
             self.torch_before = None
         return 0
 
@@ -223,7 +222,7 @@ class Borrowed:
         next_here = cython.cast(Borrowed, after[len(after) - 1])
         next_here.grad_before = self.grad_before
         self.grad_before = False
-        if self.cupy is not None and self.thread == PyThread_get_thread_ident():
+        if self.cupy is not None and self.thread == this_thread():
             self.leave_cupy_below(after)
         for item in reversed(after):
             next_on_device: Borrowed = item
@@ -264,11 +263,11 @@ class Borrowed:
         global latest
         elsewhere: cython.bint = self.apart or latest is not self  # another device may be the current one
         latest = None
-        if self.thread != PyThread_get_thread_ident() and self.is_owed():
+        if self.thread != this_thread() and self.is_owed():
             return_owed()  # of this thread, if the task began here
             return 0
         self.leave_chain()
-        if self.thread != PyThread_get_thread_ident():
+        if self.thread != this_thread():
             return 0
         if self.grad_before:
             self.grad_before = False
@@ -282,11 +281,18 @@ class Borrowed:
 
     def is_owed(self):
         """Leave it to the thread whose streams these are, unless that is gone."""
-        for thread in threading.enumerate():
-            if thread.ident == self.thread:
-                owed.append((thread, self))
-                return True
-        return False
+        for item in list(owed):
+            other: Borrowed = item
+            if not is_alive(other.thread) and is_taken_out(other):
+                other.leave_chain()
+        if not is_alive(self.thread):
+            return False
+        owed.append(self)
+        return True
+
+    def is_covered(self):
+        """Whether the user has made another stream current since, which stays so."""
+        return self.cupy is not None and self.cupy[CURRENT](self.ordinal) is not self.cupy[STREAM]
 
     def put_back(self):
         """Make current the streams that were."""
@@ -318,7 +324,7 @@ class HostUse(Borrowed):
     def __init__(self, ordinals):
         self.ordinals = ordinals
         self.ordinal = ordinals[0]
-        self.thread = PyThread_get_thread_ident()
+        self.thread = this_thread()
 
     def __enter__(self):
         self.device = on_device(self.ordinal)
@@ -379,23 +385,30 @@ def borrow(pointer, ordinal):
 
 
 def return_owed():
-    """Give back what this thread's tasks borrowed that ended in another one; forget that of threads that are gone."""
-    here = threading.current_thread() if owed else None
+    """Give back what this thread's tasks borrowed that ended in another one, or went on there; the last first."""
     for item in reversed(list(owed)):
-        thread, borrowed = item
-        if (thread is not here and thread.is_alive()) or item not in owed:
-            continue
-        owed.remove(item)
-        if thread is not here:
-            cython.cast(Borrowed, borrowed).thread = 0  # its number may be another one's by now
-        cython.cast(Borrowed, borrowed).give_back()
+        borrowed: Borrowed = item
+        if borrowed.thread == this_thread() and not borrowed.is_covered() and is_taken_out(borrowed):
+            if borrowed.torch_before is not None and not borrowed.is_current_in_torch():
+                borrowed.torch_before = None  # the user's own stays
+            borrowed.give_back()
+    return 0
+
+
+def is_taken_out(borrowed):
+    """Take one from what is owed; False if another thread has done so."""
+    try:
+        owed.remove(borrowed)
+    except ValueError:
+        return False
+    return True
 
 
 def without_grad():
     """What gives back torch's autograd, which is off from now on: for a body that has no stream."""
     borrowed: Borrowed = Borrowed.__new__(Borrowed)
     borrowed.cupy = borrowed.cupy_before = borrowed.torch_before = borrowed.below = None
-    borrowed.thread = PyThread_get_thread_ident()
+    borrowed.thread = this_thread()
     torch = modules["torch"]
     borrowed.turn_grad_off(torch.is_grad_enabled, torch._C._set_grad_enabled)
     return borrowed
