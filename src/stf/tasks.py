@@ -301,10 +301,9 @@ class Task(TaskCore):
         return self
 
     def end(self):
-        """End the task; what it wrote is now what later tasks see.
+        """End the task, in any thread; what it wrote is now what later tasks see.
 
-        Any thread may. The stream that is current in the thread that started it is what it was again when that one
-        submits or waits next.
+        What was current in the thread that started it is so again when that one submits or waits next.
         """
         if self.state != OPEN:
             state = "was not started" if self.state == NEW else "has ended"

@@ -39,8 +39,8 @@ class Borrowed:
     So a task's stream is entered and left as a with-block does it: with-blocks in bodies end on the task's stream.
 
     What is current in a thread, only that thread can change. So where a task ends in another one, or goes on there, the
-    first gives back what the task had borrowed when it submits or waits next, and no stream of the user's is current that
-    came later (`return_owed`).
+    first gives back what the task had borrowed when it submits or waits next, and no stream of the user's is current
+    that came later (`return_owed`).
     """
 
     if not cython.compiled:
