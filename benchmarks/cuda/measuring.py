@@ -166,7 +166,8 @@ def add(
 ) -> None:
     """One row: the figure, what it stands beside, and its budget: in µs (beyond the raw case if `added`) or a ratio."""
     us, clock = cost.submission, host().clock()
-    row = {"case": case, "us": us, "total_us": cost.total, "beside": beside, "ratio": us / beside if beside else None}
+    ratio = us / beside if beside else None
+    row = {"case": case, "us": us, "total_us": cost.total, "beside": beside, "ratio": ratio, "host": clock}
     if budget_us is not None:
         base = beside if added and beside else 0.0
         row |= {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import threading
 import weakref
@@ -30,7 +29,9 @@ from stf.foreign import ForeignPlace
 from stf.functions import TaskFunction
 from stf.graphs import Graphs, close_graphs
 from stf.host_launches import HostLaunch, must_be_host
-from stf.interop import adapters, current
+from stf.interop import adapters
+from stf.interop.arrays import producer_of
+from stf.interop.current import return_owed
 from stf.interop.kernels import function_key
 from stf.kernels.chained import KernelTask
 from stf.loans import Lending
@@ -187,7 +188,7 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
         engine.function_keys = list(spec.function_keys)
         self._more_places: dict[Any, int] = {}
         engine.context, engine.arrays = weakref.ref(self), arrays
-        engine.make_graph_port = functools.partial(GraphBackend, port)
+        engine.make_graph_port, engine.ask_producer = GraphBackend, producer_of
         engine.validate = config.validate or config.hostile is not None
         engine.blocking = config.blocking and not (caller is not None and caller.captured)
         several = spec.driver == "cuda" and spec.count > 1
@@ -619,7 +620,7 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
     def _must_be_outside(self, what: str, launch: bool = True) -> None:
         """Blocking calls inside a body would wait for themselves; what was gathered for a graph is launched."""
         self._must_be_open()
-        current.return_owed()
+        return_owed()
         discarding.forget_left(self.engine)
         inside = claims.inside(self.engine, threading.get_ident())
         if inside is not None:

@@ -112,7 +112,7 @@ class Epoch(Gathering):
                 if self.launcher or self.is_over or (self.implicit and engine.launching):
                     return
                 if open_task is None:
-                    port, patient = engine.make_graph_port(), not self.implicit
+                    port, patient = engine.make_graph_port(engine.root), not self.implicit
                     recordings.open_scope(engine, port, self.thread, self.story, True, patient, self)
                     return
             if self.implicit or self.thread in {task.thread for task in engine.opened()}:

@@ -29,7 +29,7 @@ class RecordingBuilder:
         """
         if self.scope is not None:
             raise TaskStateError(f"the with-block of this {self.story} is entered already; make another one")
-        port, thread = self.engine.make_graph_port(), threading.get_ident()
+        port, thread = self.engine.make_graph_port(self.engine.root), threading.get_ident()
         patience = turns.PATIENCE_S if patience is None else patience
         self.launch_before()
         recordings.join_tiles(self.engine)

@@ -65,7 +65,7 @@ cdef Entry entry_of(tuple memory)
 cdef bint nests(Layout layout) except -1
 cdef bint is_dropping(Data data) except -1
 cdef object new_handle(Data core)
-cdef object known_data(Engine engine, Registry registry, Entry wanted)
+cdef object known_data(Engine engine, Registry registry, Entry wanted, object producer)
 cdef object reference_to(object handle)
 cdef int place_of(object context, Engine engine, tuple memory, object data_place) except -1
 cdef dict last_uses(Engine engine, Registry registry, Entry entry, object name)

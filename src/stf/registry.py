@@ -326,7 +326,7 @@ def register(context: Registering, obj, data_place, label, write_back, readonly)
         seen: cython.longlong = registry.added
         before = NOTHING
         if not registry.is_free(entry):
-            known = known_data(engine, registry, entry)
+            known = known_data(engine, registry, entry, memory[STREAM])
             if known is not None:
                 return check_same(known, readonly, write_back)
             before = last_uses(engine, registry, entry, label)
@@ -388,7 +388,7 @@ def entry_of(memory):
     return entry
 
 
-def known_data(engine: Engine, registry: Registry, wanted: Entry):
+def known_data(engine: Engine, registry: Registry, wanted: Entry, producer):
     """The handle of the data that has exactly this memory, or None; data that only a recording holds get one again."""
     handle = registry.find(wanted)
     if handle is not None:
@@ -402,7 +402,7 @@ def known_data(engine: Engine, registry: Registry, wanted: Entry):
                 if entry.is_same(wanted):
                     handle = new_handle(data)
                     entry.handle = reference_to(handle)
-                    release.adopt(engine, data)
+                    release.adopt(engine, data, producer)
                     protect(engine, data)
                     return handle
     finally:
@@ -423,7 +423,7 @@ def unprotected(obj, engine: Engine, registry: Registry, memory):
                 return memory._replace(readonly=False)
             obj = obj.base
         writeable = memory._replace(readonly=False)
-        known = known_data(engine, registry, entry_of(cython.cast(tuple, writeable)))
+        known = known_data(engine, registry, entry_of(cython.cast(tuple, writeable)), writeable.stream)
         if known is not None and isinstance(known.core.protection, Protected):
             return writeable
     return memory

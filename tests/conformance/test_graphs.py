@@ -433,6 +433,45 @@ def test_a_parameter_of_another_graph_is_no_value_of_a_launch(ctx):
     assert lX.numpy().tolist() == [3.0] * 3
 
 
+@pytest.mark.parametrize("own", [False, True], ids=["default", "own"])
+@pytest.mark.parametrize("where", ["before", "inside"])
+def test_what_a_user_puts_on_a_stream_comes_before_the_launch_that_uses_his_array(ctx, where, own):
+    """As it comes before a task that is given the array then; the host waits for nothing."""
+    if not is_cuda(ctx):
+        pytest.skip("the devices of this context are the CPU's")
+    cupy = pytest.importorskip("cupy")
+    from cuda.bindings import driver
+
+    n, count = 1 << 16, 5
+    with cupy.cuda.Device(ctx.devices[0].index):
+        X, total = cupy.zeros(n), ctx.logical_data_zeros(n)
+        wrong, right = cupy.full(n, -1.0), [cupy.full(n, float(k)) for k in range(2 * count)]
+        cupy.cuda.Device().synchronize()
+        stream = cupy.cuda.Stream(non_blocking=True) if own else cupy.cuda.Stream.null
+        held = [ctx.logical_data(X)] if where == "before" else []
+
+        def body(total):
+            lX = held[0] if held else ctx.logical_data(X)
+            with ctx.repeat(2):
+                add(total, lX)
+
+        g = ctx.task_graph()
+        with g:
+            body(total)
+        launches = [g.launch] * count
+        if where == "inside":
+            launches += [functools.partial(stf.replay(body), total)] * count
+        held.clear()
+        for k, launch in enumerate(launches):
+            with stream:
+                for source in [*[wrong] * 100, right[k]]:  # which takes longer than the launch
+                    (code,) = driver.cuMemcpyDtoDAsync(X.data.ptr, source.data.ptr, X.nbytes, stream.ptr)
+                    assert int(code) == 0
+                launch()
+            ctx.synchronize()
+    assert total.numpy().tolist() == [2.0 * sum(range(len(launches)))] * n
+
+
 @pytest.mark.parametrize("memory", ["NumPy's", "a device's"])
 @pytest.mark.parametrize("inside", ["a branch", "a loop", "a scope"])
 def test_arrays_that_are_registered_inside_are_their_users_between_launches(ctx, inside, memory):

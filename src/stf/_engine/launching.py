@@ -11,7 +11,7 @@ try:
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
-from stf._engine import invariants, outcomes, waits
+from stf._engine import invariants, outcomes, release, waits
 from stf._engine.access import Access, Data
 from stf._engine.deps import EventSet
 from stf._engine.failures import Failure
@@ -184,6 +184,8 @@ def take_arrays(engine: Engine, uses):
                 continue
             if version.outcome is None or version.outcome.failed() is None:
                 version.own(data.home)
+                if data.home.place > 0 and engine.ask_producer is not None:
+                    release.follow_user(engine, data, engine.ask_producer(data.owner))
     finally:
         engine.gate.leave()
     return 0

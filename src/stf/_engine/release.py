@@ -187,7 +187,7 @@ def write_orphan_home(engine: Engine, data: Data):
         engine.coherency.write_home(data)
 
 
-def adopt(engine: Engine, data: Data):
+def adopt(engine: Engine, data: Data, producer):
     """Let data that only recordings hold be the user's again, who may have written to the array meanwhile."""
     data.is_dropped = False
     while data in engine.dropped:
@@ -196,6 +196,7 @@ def adopt(engine: Engine, data: Data):
     is_whole = engine.scope is None and version.scope is None and version.partials is None and not data.tiles
     if is_whole and not version.claims and data.home.state != INVALID and not is_poisoned(version):
         version.own(data.home)
+        follow_user(engine, data, producer)
 
 
 def settle(engine: Engine, waiting):
@@ -323,6 +324,13 @@ def follow(engine: Engine, data: Data, place, producer):
     finally:
         version.writers.add(port.end(slot))
     return 0
+
+
+def follow_user(engine: Engine, data: Data, producer):
+    """Known data, whose array the user may have written to: what is made of it now comes first."""
+    place: cython.int = data.home.place
+    if producer is not None and place > 0:
+        follow(engine, data, place if engine.place_numbers[place] >= 0 else 1, producer)  # managed: of some device
 
 
 def accept(engine: Engine, data: Data):

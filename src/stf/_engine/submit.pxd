@@ -8,7 +8,7 @@ from stf._engine.gathering cimport Gathering, Region
 from stf._engine.instances cimport INVALID, MODIFIED, SHARED, Layout, Replica, SpareLists, home_of
 from stf._engine.ports cimport COMPUTE, COPY_IN, COPY_OUT, HOST, Port
 from stf._engine.scopes cimport Outcome, Version
-from stf._engine.task cimport ENDED, NEW, OPEN, KindCounts, LastReaders, TaskCore
+from stf._engine.task cimport ENDED, NEW, OPEN, KindCounts, TaskCore, note_reader
 
 cdef class Engine:
     cdef readonly Port port  # of the innermost recording, or
@@ -21,7 +21,7 @@ cdef class Engine:
     cdef readonly list orphans  # data with a home that their user dropped, and that recordings hold
     cdef public int64_t settle_at
     cdef readonly list failures
-    cdef readonly LastReaders readers
+    cdef readonly list readers  # the last tasks that wrote nothing: (event, name, code, instruction)
     cdef TaskCore last_open
     cdef public object closed
     cdef public unsigned long ending  # the thread that finalizes the context; 0 for none
@@ -35,6 +35,7 @@ cdef class Engine:
     cdef public object epoch  # what records by itself
     cdef readonly object caches  # what keeps recordings that it can do without; see `release.add_cache`
     cdef public object make_graph_port  # a port for a recording
+    cdef public object ask_producer  # on which stream an array is being made, given its owner; None if nobody knows
     cdef readonly list affine
     cdef readonly list place_names
     cdef readonly set callers_streams  # places that are streams of the user's

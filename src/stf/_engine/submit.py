@@ -20,13 +20,14 @@ from stf._engine.failures import raise_failures
 from stf._engine.gathering import Gathering, Region
 from stf._engine.instances import Replica, SpareLists
 from stf._engine.scopes import Outcome
-from stf._engine.task import KindCounts, LastReaders, TaskCore
+from stf._engine.task import KindCounts, TaskCore
 from stf._sync import Gate
 from stf.errors import CaptureError, ContextClosedError, ContextMismatchError, OutOfMemoryError
 
 if not cython.compiled:
     from stf._engine.access import make_data
     from stf._engine.instances import home_of
+    from stf._engine.task import note_reader
     from stf._sync import PyThread_get_thread_ident
 
     INVALID, SHARED, MODIFIED = 0, 1, 2
@@ -49,12 +50,12 @@ class Engine:
         self.dropped, self.deferred, self.orphans = [], [], []
         self.has_dropped = False
         self.settle_at = 256
-        self.failures, self.readers = [], LastReaders()
+        self.failures, self.readers = [], []
         self.coherency.failures = self.failures
         self.last_open = self.observer = None
         self.closed = self.arrays = None
         self.validate = self.blocking = False
-        self.scope = self.epoch = self.make_graph_port = None
+        self.scope = self.epoch = self.make_graph_port = self.ask_producer = self.context = self.unwritten = None
         self.caches = ()
         self.kinds = KindCounts()
         self.next_data = self.next_task = self.withdrawn = self.serial = self.launching = self.driving = 0
@@ -65,7 +66,6 @@ class Engine:
         self.since_look = self.ending = 0
         self.queued, self.ran, self.calling = 0, 0, {}
         self.max_pending, self.max_partials = max_pending, max_partials
-        self.context = self.unwritten = None
         waits.enlist(self)
 
     def __del__(self):
@@ -623,7 +623,7 @@ class Engine:
         if task.partials is not None:
             reductions.finish_partials(self, task, event, outcome)
         if not wrote and self.scope is None:
-            self.readers.note(task, event)
+            note_reader(self.readers, task, event)
         task.state = ENDED
         task.context = None  # a task that was submitted keeps no context alive
         self.unlist_open(task)

@@ -34,7 +34,7 @@ class Suspects:
             version = outermost(data)
             if any(self.is_in_flight(event, device) for event in version.writers.tolist()):
                 found.append(writer_text(version.wrote, version.wrote_code, version.wrote_lasti))
-        for event, name, code, lasti in reversed(engine.readers.known):
+        for event, name, code, lasti in reversed(engine.readers):
             if self.is_in_flight(event, device):
                 found.append(writer_text(name, code, lasti))
         return list(dict.fromkeys(found))

@@ -102,6 +102,4 @@ cdef class KindCounts:
     cdef dict counts
     cdef int add(self, str kind, int by) except -1
 
-cdef class LastReaders:
-    cdef readonly list known  # (event, name, code, instruction)
-    cdef int note(self, TaskCore task, int64_t event) except -1
+cdef int note_reader(list readers, TaskCore task, int64_t event) except -1

@@ -258,18 +258,10 @@ class KindCounts:
         return counts
 
 
-@cython.final
-@cython.cclass
-class LastReaders:
-    """The last tasks that wrote nothing, of which no data tells."""
-
-    def __init__(self):
-        self.known = []
-
-    def note(self, task, event):
-        """Remember a task that ends with `event`, for who asks what was in flight."""
-        if task.kind != "wait":
-            if len(self.known) >= READERS:
-                del self.known[: READERS // 2]
-            self.known.append((event, task.symbol, task.code, task.lasti))
-        return 0
+def note_reader(readers, task, event):
+    """Remember a task that wrote nothing, and ends with `event`, among the last of them: no data tells of it."""
+    if task.kind != "wait":
+        if len(readers) >= READERS:
+            del readers[: READERS // 2]
+        readers.append((event, task.symbol, task.code, task.lasti))
+    return 0

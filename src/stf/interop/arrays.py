@@ -41,6 +41,14 @@ def describe(obj: Any, on_cuda: bool = False) -> Memory:
     return describer(obj, on_cuda)
 
 
+def producer_of(owner: Any) -> Any:
+    """Where the content of an array is being made now, as `Memory.stream` says it; None if nobody knows."""
+    try:
+        return None if owner is None else describe(owner, True).stream
+    except (TypeError, ValueError, BufferError, AttributeError, RuntimeError):  # what holds the memory is no array
+        return None
+
+
 def describer_of(kind: type) -> Describer:
     """What describes the objects of a type; looked for once per type."""
     if len(describers) >= DESCRIBERS_LIMIT:
