@@ -515,3 +515,27 @@ def test_the_context_is_known_by_arguments_and_closures(ctx):
     assert lX.numpy().tolist() == [12.0] * 3
     assert all("launched 3 times" in f.explain() for f in (by_argument, by_closure))
     by_argument.close(), by_closure.close()
+
+
+def test_explain_says_that_there_was_no_memory_to_record(ctx_factory):
+    """A call then runs as it is, where one task after the other finds room."""
+    if ctx_factory.shares_host:
+        pytest.skip("the host's memory has no limit")
+    n = 1 << 12
+    with ctx_factory(memory_limit=3 * 8 * n + 2000) as ctx:
+        kept, pinned, x, y = (ctx.logical_data(np.zeros(n)) for _ in range(4))
+        g = ctx.task_graph("alive")
+        with g:
+            add(kept, pinned)
+        g.launch()
+
+        @stf.replay
+        def two(x, y):
+            increment(x)
+            increment(y)
+
+        for _ in range(5):
+            two(x, y)
+        told = two.explain()
+        assert "0 recordings" in told and "5 calls, not recorded yet: no room for" in told and "graph 'alive'" in told
+        assert x.numpy()[-1] == y.numpy()[-1] == 5
