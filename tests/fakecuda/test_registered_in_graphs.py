@@ -59,3 +59,89 @@ def test_pinned_memory_of_a_graph_that_the_collector_frees(run):
         assert not told
 
     run(body)
+
+
+def test_streams_that_are_gone_or_captured_hold_no_launch_up(run):
+    """A stream that was given by its address is asked once; one that is captured has nothing that runs."""
+
+    def body():
+        import gc
+
+        import cupy
+        from cuda.bindings import driver
+
+        relaxed = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+        here = stf.data_place.device(0)
+        with stf.context(devices="cuda:0") as ctx:
+            for how in ("object", "address"):
+                a, s = cupy.zeros(8), cupy.cuda.Stream(non_blocking=True)
+                g = ctx.task_graph()
+                with g:
+                    stream = s if how == "object" else s.ptr
+                    add(ctx.logical_data(stf.view(a.data.ptr, 8, float, data_place=here, owner=a, stream=stream)))
+                g.launch()
+                ctx.synchronize()
+                s.synchronize()
+                del s, stream
+                gc.collect()
+                for _ in range(3):
+                    g.launch()
+                ctx.synchronize()
+                assert a.get().tolist() == [4.0] * 8
+                g.close()
+            a, s = cupy.zeros(8), cupy.cuda.Stream(non_blocking=True)
+            g = ctx.task_graph()
+            with g:
+                add(ctx.logical_data(a))
+            g.launch()
+            ctx.synchronize()
+            with s:
+                assert int(driver.cuStreamBeginCapture(s.ptr, relaxed)[0]) == 0
+                g.launch()
+                code, graph = driver.cuStreamEndCapture(s.ptr)
+                assert int(code) == int(driver.cuGraphDestroy(graph)[0]) == 0
+            ctx.synchronize()
+            assert a.get().tolist() == [2.0] * 8
+
+    run(body)
+
+
+def test_what_an_object_with_dlpack_is_given_comes_before_the_launch(run):
+    """It is asked at each launch to let a stream wait for its content."""
+
+    def body():
+        import ctypes
+
+        import cupy
+
+        from stf.interop import dlpack
+
+        class Producer:
+            def __init__(self, array):
+                self.array = array
+                self.asked = []
+
+            def __dlpack_device__(self):
+                return dlpack.CUDA, 0
+
+            def __dlpack__(self, *, stream=None, max_version=None):
+                self.asked.append(stream)
+                memory = (ctypes.c_char * self.array.nbytes).from_address(self.array.data.ptr)
+                raw = np.ndarray(self.array.shape, self.array.dtype, memory)
+                return dlpack.capsule_of(raw, raw.dtype, self.__dlpack_device__(), max_version)
+
+        with stf.context(devices="cuda:0") as ctx:
+            a = Producer(cupy.zeros(8))
+            g = ctx.task_graph()
+            with g:
+                add(ctx.logical_data(a))
+            g.launch()
+            ctx.synchronize()
+            before = len(a.asked)
+            for _ in range(3):
+                g.launch()
+            ctx.synchronize()
+            assert len(a.asked) == before + 3 and all(stream > 2 for stream in a.asked[before:]), a.asked
+            assert a.array.get().tolist() == [4.0] * 8
+
+    run(body)

@@ -22,7 +22,7 @@ from stf._engine.instances import Replica
 from stf._engine.scopes import Version, derived_outcome, is_open
 from stf._engine.waits import Pause
 from stf._sync import Gate
-from stf.errors import AccessError, TaskStateError, UninitializedDataError
+from stf.errors import AccessError, CaptureError, TaskStateError, UninitializedDataError
 
 if not cython.compiled:
     INVALID, SHARED, MODIFIED = 0, 1, 2
@@ -327,10 +327,17 @@ def follow(engine: Engine, data: Data, place, producer):
 
 
 def follow_user(engine: Engine, data: Data, producer):
-    """Known data, whose array the user may have written to: what is made of it now comes first."""
+    """Known data, whose array the user may have written to: what is made of it now comes first.
+
+    What is on a stream that is being captured has not run, and does not until that graph is launched.
+    """
     place: cython.int = data.home.place
-    if producer is not None and place > 0:
+    if producer is None or place <= 0:
+        return
+    try:
         follow(engine, data, place if engine.place_numbers[place] >= 0 else 1, producer)  # managed: of some device
+    except CaptureError:
+        return
 
 
 def accept(engine: Engine, data: Data):

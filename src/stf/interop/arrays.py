@@ -42,7 +42,14 @@ def describe(obj: Any, on_cuda: bool = False) -> Memory:
 
 
 def producer_of(owner: Any) -> Any:
-    """Where the content of an array is being made now, as `Memory.stream` says it; None if nobody knows."""
+    """Where the content of an array is being made now, as `Memory.stream` says it; None if nobody knows.
+
+    A stream that was given by its address alone may be gone by now.
+    """
+    if isinstance(owner, Exported):
+        return owner.order
+    if isinstance(owner, RawMemory) and hasattr(owner.stream, "__index__"):
+        return None
     try:
         return None if owner is None else describe(owner, True).stream
     except (TypeError, ValueError, BufferError, AttributeError, RuntimeError):  # what holds the memory is no array
@@ -146,7 +153,18 @@ def describe_dlpack(obj: Any, on_cuda: bool, no_stream: Any = -1) -> Memory:
     found = dlpack.described(dlpack.export(obj, stream=no_stream))
     order = functools.partial(wait_for_content, obj)
     readonly = bool(found.readonly)
-    return Memory(found.address, found.shape, found.strides, found.dtype, readonly, found.capsule, True, order)
+    owner = Exported(found.capsule, order)
+    return Memory(found.address, found.shape, found.strides, found.dtype, readonly, owner, True, order)
+
+
+class Exported:
+    """What holds the memory of an object that speaks DLPack; `order` makes a stream wait for its content."""
+
+    __slots__ = ("capsule", "order")
+
+    def __init__(self, capsule: Any, order: Callable[[int], None]) -> None:
+        self.capsule = capsule
+        self.order = order
 
 
 def wait_for_content(obj: Any, pointer: int) -> None:
@@ -155,12 +173,13 @@ def wait_for_content(obj: Any, pointer: int) -> None:
 
 
 class RawMemory:
-    """Memory of a device at an address of the user's; made by `view`."""
+    """Memory of a device at an address of the user's, which a `stream` of his writes; made by `view`."""
 
-    __slots__ = ("dtype", "memory", "owner", "place", "shape")
+    __slots__ = ("dtype", "memory", "owner", "place", "shape", "stream")
 
-    def __init__(self, memory: Memory, place: Any) -> None:
+    def __init__(self, memory: Memory, place: Any, stream: Any) -> None:
         self.memory = memory
+        self.stream = stream
         self.owner = memory.owner
         self.place = place
         self.shape = memory.shape
@@ -249,5 +268,5 @@ def view(
         raise ValueError(f"{len(extents)} extents need as many strides, got {steps}")
     if on_device:
         pointer = None if stream is None else pointer_of(stream) or LEGACY_STREAM
-        return RawMemory(Memory(int(ptr), extents, steps, kind, False, owner, True, pointer), data_place)
+        return RawMemory(Memory(int(ptr), extents, steps, kind, False, owner, True, pointer), data_place, stream)
     return view_at(int(ptr), extents, steps, kind, owner, True)

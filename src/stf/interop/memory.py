@@ -32,7 +32,7 @@ class Memory(NamedTuple):
     @property
     def is_capsule(self) -> bool:
         """Whether it is held by a capsule of DLPack's."""
-        return type(self.owner).__name__ == "PyCapsule"
+        return type(self.owner).__name__ in ("PyCapsule", "Exported")
 
 
 def view_at(address: int, shape: Any, strides: Any, dtype: Any, owner: Any, writeable: bool) -> np.ndarray[Any, Any]:
