@@ -35,7 +35,7 @@ cdef class Borrowed:
     cdef int leave_cupy_below(self, list after) except -1
     cdef int keep_torch(self) except -1
     cdef int leave_chain(self) except -1
-    cdef bint is_owed(self) except -1
+    cdef bint leave_to_its_thread(self) except -1
     cdef bint is_covered(self) except -1
     cdef int put_back(self) except -1
     cdef bint apart
@@ -61,4 +61,4 @@ cdef bint has_cuda() except -1
 cdef tuple known_torch_stream(object pointer, object ordinal)
 cdef Borrowed borrow(object pointer, object ordinal)
 cpdef int return_owed() except -1
-cdef bint is_taken_out(Borrowed borrowed) except -1
+cdef bint take_out(Borrowed borrowed) except -1

@@ -263,7 +263,7 @@ class Borrowed:
         global latest
         elsewhere: cython.bint = self.apart or latest is not self  # another device may be the current one
         latest = None
-        if self.thread != this_thread() and self.is_owed():
+        if self.thread != this_thread() and self.leave_to_its_thread():
             return_owed()  # of this thread, if the task began here
             return 0
         self.leave_chain()
@@ -279,11 +279,11 @@ class Borrowed:
             self.put_back()
         return 0
 
-    def is_owed(self):
-        """Leave it to the thread whose streams these are, unless that is gone."""
+    def leave_to_its_thread(self):
+        """Let the thread whose streams these are give them back; False if that is gone."""
         for item in list(owed):
             other: Borrowed = item
-            if not is_alive(other.thread) and is_taken_out(other):
+            if not is_alive(other.thread) and take_out(other):
                 other.leave_chain()
         if not is_alive(self.thread):
             return False
@@ -388,14 +388,14 @@ def return_owed():
     """Give back what this thread's tasks borrowed that ended in another one, or went on there; the last first."""
     for item in reversed(list(owed)):
         borrowed: Borrowed = item
-        if borrowed.thread == this_thread() and not borrowed.is_covered() and is_taken_out(borrowed):
+        if borrowed.thread == this_thread() and not borrowed.is_covered() and take_out(borrowed):
             if borrowed.torch_before is not None and not borrowed.is_current_in_torch():
                 borrowed.torch_before = None  # the user's own stays
             borrowed.give_back()
     return 0
 
 
-def is_taken_out(borrowed):
+def take_out(borrowed):
     """Take one from what is owed; False if another thread has done so."""
     try:
         owed.remove(borrowed)

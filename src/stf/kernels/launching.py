@@ -39,7 +39,9 @@ if not cython.compiled:
     AFFINE = -1
 
 POINTER_BYTES = 8
-MOST = (1 << 31) - 1  # extent of a grid (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability")
+MOST_EXTENT = (
+    1 << 31
+) - 1  # extent of a grid (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability")
 BLOCK_BYTES = 4096  # the parameters of a kernel, at most (CUDA C++ Programming Guide, "Function Parameters")
 
 
@@ -636,8 +638,8 @@ def extents(size, what):
     if not 1 <= len(sizes) <= 3 or any([operator.index(n) < 1 for n in sizes]):
         raise ValueError(f"a {what} has one to three positive extents, got {size!r}")
     padded = [*[operator.index(n) for n in sizes], 1, 1]
-    if max(padded) > MOST:
-        raise ValueError(f"an extent of a {what} is at most {MOST}, got {size!r}; let each thread do more")
+    if max(padded) > MOST_EXTENT:
+        raise ValueError(f"an extent of a {what} is at most {MOST_EXTENT}, got {size!r}; let each thread do more")
     return padded[:3]
 
 
