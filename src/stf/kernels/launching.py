@@ -39,9 +39,8 @@ if not cython.compiled:
     AFFINE = -1
 
 POINTER_BYTES = 8
-MOST_EXTENT = (
-    1 << 31
-) - 1  # extent of a grid (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability")
+# of a grid: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"
+MOST_EXTENT = (1 << 31) - 1
 BLOCK_BYTES = 4096  # the parameters of a kernel, at most (CUDA C++ Programming Guide, "Function Parameters")
 
 
