@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from stf._engine import release
+from stf._engine import release, tiles
 from stf._engine.instances import Layout
 from stf.composite import CompositeData
 from stf.data import LogicalData
@@ -180,10 +180,9 @@ class Creation:
         layout = home.layout
         tile = self._new_handle(Layout(shape, layout.strides, layout.dtype, layout.itemsize), name)
         tile.core.readonly = parent.core.readonly
-        tile.core.owner = parent
         tile.core.write_back = True
         self.engine.set_home(tile.core, home.place, home.address + offset, home.owner, parent.core.version.was_valid)
-        self.engine.patiently(release.add_tile, parent.core, tile.core, home)
+        self.engine.patiently(tiles.cut, parent.core, tile.core, home)
         return tile
 
 

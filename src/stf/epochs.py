@@ -8,7 +8,7 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from stf._engine import claims, discarding, launching, recordings, turns
+from stf._engine import claims, discarding, launching, recordings, release, turns
 from stf._engine.gathering import Gathering
 from stf._engine.turns import STEP_S
 from stf.errors import TaskStateError
@@ -76,6 +76,7 @@ class Epoch(Gathering):
                 self.flush()
             self._let_launch()
             recordings.release_dropped(engine)
+            release.give_up_left_tiles(engine)
         self._let_launch()
         own = self.implicit and (task.kind == "graph" or (self.streams and task.where in self.streams))
         if own or task.in_place or task.kind == "wait":

@@ -444,12 +444,15 @@ def last_uses(engine: Engine, registry: Registry, entry: Entry, name):
                 return None
             if engine.epoch is not None and is_dropping(clash):
                 engine.epoch.step_out()  # it goes when what was gathered is launched
-                if not clash.recorded:
+                if not (clash.recorded or clash.tiles):
                     return None
             if engine.scope is None and is_dropping(clash) and clash in engine.dropped:
                 return None  # another thread has dropped it just now
-            by_whom = ", which a recorded graph or function uses" if clash.is_dropped else ""
-            remedy = "close() that" if clash.is_dropped else "release the other"
+            by_whom, remedy = "", "release the other"
+            if clash.is_dropped and clash.tiles:
+                by_whom, remedy = f", which is split into {clash.tiles} tiles", "drop those"
+            elif clash.is_dropped:
+                by_whom, remedy = ", which a recorded graph or function uses", "close() that"
             raise ValueError(
                 f"the memory of {name or 'this array'} ({entry.layout.dtype}, shape {entry.layout.shape}) overlaps "
                 f"that of {clash.describe()}{by_whom}; register one array and split it with tiles(), or {remedy} first"

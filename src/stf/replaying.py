@@ -354,6 +354,10 @@ class ReplayFunction(ReplayCore):
             if graph is not None:
                 graph.close()
 
+    def keeps(self, engine: Any, data: Any) -> bool:
+        """Whether a recording of a context uses a data."""
+        return any(self._uses(entry, engine, data) for entry in list(self._entries.values()))
+
     @staticmethod
     def _uses(entry: Entry, engine: Any, data: Any) -> bool:
         context = entry.context()

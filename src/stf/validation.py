@@ -194,7 +194,7 @@ def await_home(engine: Any, data: Any) -> None:
     if data.home is None or not data.write_back or claims.inside(engine, threading.get_ident()) is not None:
         return
     with contextlib.suppress(Error):  # the release says what is wrong
-        if engine.wait_events(engine.patiently(writers_of, data), PATIENCE_S) and not release.may_fail(data.version):
+        if engine.wait_events(engine.patiently(writers_of, data), PATIENCE_S) and not data.version.may_fail():
             engine.wait_events(engine.patiently(release.refresh, data), PATIENCE_S)
 
 

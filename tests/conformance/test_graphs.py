@@ -434,7 +434,7 @@ def test_a_parameter_of_another_graph_is_no_value_of_a_launch(ctx):
 
 
 @pytest.mark.parametrize("own", [False, True], ids=["default", "own"])
-@pytest.mark.parametrize("where", ["before", "inside"])
+@pytest.mark.parametrize("where", ["before", "inside", "tiles"])
 def test_what_a_user_puts_on_a_stream_comes_before_the_launch_that_uses_his_array(ctx, where, own):
     """As it comes before a task that is given the array then; the host waits for nothing."""
     if not is_cuda(ctx):
@@ -444,16 +444,18 @@ def test_what_a_user_puts_on_a_stream_comes_before_the_launch_that_uses_his_arra
 
     n, count = 1 << 16, 5
     with cupy.cuda.Device(ctx.devices[0].index):
-        X, total = cupy.zeros(n), ctx.logical_data_zeros(n)
+        X, total = cupy.zeros(n), ctx.logical_data_zeros(n // 2 if where == "tiles" else n)
         wrong, right = cupy.full(n, -1.0), [cupy.full(n, float(k)) for k in range(2 * count)]
         cupy.cuda.Device().synchronize()
         stream = cupy.cuda.Stream(non_blocking=True) if own else cupy.cuda.Stream.null
-        held = [ctx.logical_data(X)] if where == "before" else []
+        held = [] if where == "inside" else [ctx.logical_data(X)]
+        if where == "tiles":
+            held[:] = held[0].tiles(n // 2)
 
         def body(total):
-            lX = held[0] if held else ctx.logical_data(X)
-            with ctx.repeat(2):
-                add(total, lX)
+            for lX in held or [ctx.logical_data(X)]:
+                with ctx.repeat(2):
+                    add(total, lX)
 
         g = ctx.task_graph()
         with g:
@@ -469,7 +471,8 @@ def test_what_a_user_puts_on_a_stream_comes_before_the_launch_that_uses_his_arra
                     assert int(code) == 0
                 launch()
             ctx.synchronize()
-    assert total.numpy().tolist() == [2.0 * sum(range(len(launches)))] * n
+    uses = 4.0 if where == "tiles" else 2.0
+    assert np.unique(total.numpy()).tolist() == [uses * sum(range(len(launches)))]
 
 
 @pytest.mark.parametrize("memory", ["NumPy's", "a device's"])

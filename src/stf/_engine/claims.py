@@ -9,7 +9,7 @@ try:
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
-from stf._engine import reductions, release, waits
+from stf._engine import reductions, release, tiles, waits
 from stf._engine.access import MODE_NAMES, Access
 from stf._engine.failures import Failure
 from stf._engine.scopes import Outcome, Version
@@ -38,9 +38,10 @@ def check_guards(engine: Engine, task: TaskCore, use: Access, version: Version):
     if data.tiles and engine.scope is None:
         release.join_deferred(engine, data)
     if data.tiles:
+        names, remedy = tiles.refusal(engine, data)
         raise AccessError(
-            f"{data.describe()} is split into {data.tiles} tiles ({release.tile_names(engine, data)}); task "
-            f"{task.label()} must use those, or drop them first (del, or release)"
+            f"{data.describe()} is split into {data.tiles} tiles {names}; task {task.label()} must use those, or "
+            f"{remedy}"
         )
     if version.frozen & WRITE or (version.frozen and use.mode != READ):
         raise AccessError(

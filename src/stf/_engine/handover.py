@@ -58,7 +58,7 @@ def retire_everything(engine: Engine):
         data.write_back = data.write_back and release.is_reachable(data)
         if data.home is not None:
             owners.append(data.home.owner)
-        if data.write_back and not release.is_poisoned(data.version):
+        if data.write_back and not data.version.is_poisoned():
             engine.coherency.write_home(data)
     for item in everything:
         release.retire(engine, item)

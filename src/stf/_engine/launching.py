@@ -169,36 +169,13 @@ def submit_held(engine: Engine, task: TaskCore, routine, values, rebinding):
 
 def take_arrays(engine: Engine, uses):
     """Arrays whose data the user has dropped are the user's, who may have written to them since the last launch."""
-    i: cython.Py_ssize_t
     engine.enter()  # what was dropped meanwhile
     try:
-        if engine.scope is not None and not engine.scope.once:
-            return 0
-        for i in range(len(uses)):
-            data: Data = cython.cast(Needed, uses[i]).core
-            version: Version = data.version
-            if not data.is_dropped or data.private or data.home is None or data.home.state == INVALID or data.released:
-                continue
-            shared: cython.bint = version.scope is not None or version.partials is not None or version.claims
-            if shared or data.tiles or not is_given_up(data):
-                continue
-            if version.outcome is None or version.outcome.failed() is None:
-                version.own(data.home)
-                if data.home.place > 0 and engine.ask_producer is not None:
-                    release.follow_user(engine, data, engine.ask_producer(data.owner))
+        if engine.scope is None or engine.scope.once:
+            release.take_homes(engine, [cython.cast(Needed, needed).core for needed in uses], engine.ask_producer)
     finally:
         engine.gate.leave()
     return 0
-
-
-def is_given_up(data: Data):
-    """Whether a dropped data's memory is no more that of what it was cut from."""
-    parent: Data = data.parent
-    while parent is not None:
-        if not parent.is_dropped:
-            return False
-        parent = parent.parent
-    return True
 
 
 def submit_open(engine: Engine, task: TaskCore, routine, needs, values, rebinding):

@@ -19,7 +19,7 @@ try:
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
-from stf._engine import pieces, reductions, turns, waits
+from stf._engine import pieces, reductions, release, turns, waits
 from stf._engine.access import Access, Data
 from stf._engine.captured import DriverGraph, outlive
 from stf._engine.deps import EventSet
@@ -222,6 +222,7 @@ def join_tiles(engine: Engine):
     """Let data be whole again whose tiles were dropped, before what is recorded uses them."""
     if engine.scope is None:
         release_dropped(engine)
+        release.give_up_left_tiles(engine)
         if any([data.parent is not None for data in engine.deferred]):  # by bodies that have not run yet
             engine.synchronize(-1.0)
 
@@ -290,11 +291,7 @@ def poison(engine: Engine, recording, task, error):
     try:
         for use in recording.uses:
             data: Data = use.data
-            if (
-                use.mode & WRITE
-                and not data.token
-                and (data.version.outcome is None or data.version.outcome.failed() is None)
-            ):
+            if use.mode & WRITE and not data.token and not data.version.is_poisoned():
                 data.version.outcome = Outcome(False, failure)
     finally:
         engine.gate.leave()

@@ -1,3 +1,4 @@
+from libc.stdint cimport int64_t
 from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data
 from stf._engine.coherency cimport Coherency, Pool
 from stf._engine.deps cimport EventSet
@@ -11,8 +12,9 @@ cpdef int drain(Engine engine) except -1
 cpdef int release_now(Engine engine, Data data) except -1
 cpdef int fold(Engine engine, Data data) except -1
 cpdef bint is_dirty(Data data) except -1
-cpdef bint may_fail(Version version) except -1
-cpdef bint is_poisoned(Version version) except -1
+cdef bint take_home(Data data) except -1
+cpdef int take_homes(Engine engine, list found, object producer_of) except -1
 cpdef int retire(Engine engine, Data data) except -1
 cpdef int forget(Engine engine, Data data) except -1
-cpdef int follow(Engine engine, Data data, int place, object producer) except -1
+cpdef int64_t follow(Engine engine, Data data, int place, object producer) except -1
+cpdef int64_t follow_user(Engine engine, Data data, object producer) except -1

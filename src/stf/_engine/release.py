@@ -14,12 +14,11 @@ try:
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
-from stf._engine import claims, reductions, turns, waits
+from stf._engine import claims, reductions, tiles, turns, waits
 from stf._engine.access import Data
 from stf._engine.deps import EventSet
 from stf._engine.failures import Failure
 from stf._engine.instances import Replica
-from stf._engine.scopes import Version, derived_outcome, is_open
 from stf._engine.waits import Pause
 from stf._sync import Gate
 from stf.errors import AccessError, CaptureError, TaskStateError, UninitializedDataError
@@ -58,10 +57,10 @@ def release_now(engine: Engine, data: Data):
 
     What fails here is tried again when the data it was cut from is used, or at the end.
     """
-    if data.recorded:
-        data.is_dropped = True  # it goes with the recording
-        data.protection = None  # the array is the user's
-        if data.home is not None:
+    if data.recorded or data.tiles:
+        data.is_dropped = True  # it goes with the recording, or with its last tile
+        tiles.unprotect(engine, data)  # the array is the user's
+        if data.recorded and data.home is not None:
             engine.has_dropped = True
             if data.write_back and data not in engine.orphans:
                 engine.orphans.append(data)
@@ -69,7 +68,7 @@ def release_now(engine: Engine, data: Data):
     data.released = True
     try:
         fold(engine, data)
-        if not is_dirty(data) or not may_fail(data.version):
+        if not is_dirty(data) or not data.version.may_fail():
             retire(engine, data)
             return 0
     except BaseException:
@@ -93,19 +92,9 @@ def is_dirty(data: Data):
     return data.home is not None and data.write_back and data.home.state == INVALID and data.version.valid > 0
 
 
-def may_fail(version: Version):
-    """Whether what wrote the content may still turn out to have failed."""
-    return version.outcome is not None and version.outcome.failed() is None and is_open(version.outcome)
-
-
-def is_poisoned(version: Version):
-    """Whether what wrote the content is known to have failed."""
-    return version.outcome is not None and version.outcome.failed() is not None
-
-
 def retire(engine: Engine, data: Data):
     """Write home unless poisoned, free, forget."""
-    poisoned = is_poisoned(data.version)
+    poisoned = data.version.is_poisoned()
     if data.write_back and not poisoned:
         engine.coherency.write_home(data)
     forget(engine, data)
@@ -145,8 +134,8 @@ def give_up_recordings(engine: Engine, data: Data):
 def forget(engine: Engine, data: Data):
     """Free the replicas of a data, and forget it."""
     if data.parent is not None:
-        join_tile(data)
-        note_tile(engine, data, True)
+        tiles.join(engine, data)
+        tiles.unprotect(engine, data)
     last = EventSet.__new__(EventSet) if cython.compiled else EventSet()
     version = data.version
     home = data.home
@@ -180,23 +169,55 @@ def settle_all(engine: Engine, into: EventSet):
 def write_orphan_home(engine: Engine, data: Data):
     """Write home what launches computed in data that their user has dropped, and looks at in the array."""
     version = data.version
-    if version.claims or version.accumulators or version.frozen or data.tiles:
+    if version.claims or version.accumulators or version.frozen or data.tiles or not is_reachable(data):
         return
     fold(engine, data)
-    if is_dirty(data) and not may_fail(data.version) and not is_poisoned(data.version):
+    if is_dirty(data) and not data.version.may_fail() and not data.version.is_poisoned():
         engine.coherency.write_home(data)
 
 
 def adopt(engine: Engine, data: Data, producer):
     """Let data that only recordings hold be the user's again, who may have written to the array meanwhile."""
+    if engine.scope is None:
+        data.is_dropped = True  # perhaps it is among the dropped still
+        take_homes(engine, [data, *tiles.within(engine, data)] if data.tiles else [data], lambda owner: producer)
     data.is_dropped = False
     while data in engine.dropped:
         engine.dropped.remove(data)
+
+
+def take_homes(engine: Engine, found, producer_of):
+    """Let the content of data that users have dropped be what they have in their arrays by now."""
+    followed = {}  # tiles are of one array
+    for item in found:
+        data: Data = item
+        if not data.is_dropped or data.private or data.home is None or data.released or not tiles.is_of_user(data):
+            continue
+        root: Data = tiles.whole(data)
+        if root.home is None or not take_home(data) or data.home.place <= 0:
+            continue
+        if root.id not in followed:
+            followed[root.id] = 0 if producer_of is None else follow_user(engine, data, producer_of(root.owner))
+        elif followed[root.id]:
+            data.version.writers.add(followed[root.id])
+
+
+def take_home(data: Data):
+    """Let the content of a data be what its user has in the array; False if that is in use, or not there yet.
+
+    What a task has spoilt, and he was told so, is as good as he left it.
+    """
     version = data.version
-    is_whole = engine.scope is None and version.scope is None and version.partials is None and not data.tiles
-    if is_whole and not version.claims and data.home.state != INVALID and not is_poisoned(version):
-        version.own(data.home)
-        follow_user(engine, data, producer)
+    if version.scope is not None or version.partials is not None or version.claims or data.tiles:
+        return False
+    if version.is_poisoned():
+        if not version.outcome.failed().delivered:
+            return False
+        version.outcome = None
+    elif data.home.state == INVALID:
+        return False
+    version.own(data.home)
+    return True
 
 
 def settle(engine: Engine, waiting):
@@ -220,7 +241,7 @@ def settle_beside(engine: Engine, data: Data):
     port, scope = coherency.port, coherency.scope
     coherency.port, coherency.scope = engine.root, None
     try:
-        if data in engine.deferred and not may_fail(data.version):
+        if data in engine.deferred and not data.version.may_fail():
             retire(engine, data)
             engine.deferred.remove(data)
     finally:
@@ -234,7 +255,7 @@ def settle_ready(engine: Engine):
         for item in list(engine.deferred):
             data: Data = item
             fold(engine, data)
-            if not may_fail(data.version):
+            if not data.version.may_fail():
                 retire(engine, data)
                 engine.deferred.remove(data)
         if not engine.dropped:
@@ -259,11 +280,11 @@ def refresh(engine: Engine, data: Data):
     version = data.version
     if version.partials is not None:
         reductions.combine(engine, data)
-    if may_fail(version):
+    if version.may_fail():
         raise Pause(version.writers)
     events = EventSet()
     events.update(version.writers)
-    if not is_poisoned(version):
+    if not version.is_poisoned():
         engine.coherency.write_home(data)
         events.update(data.home.ready)
     return events
@@ -280,10 +301,8 @@ def check_unused(data: Data, what):
     if data.tiles:
         join_deferred(data.engine, data)
     if data.tiles:
-        names = tile_names(data.engine, data)
-        raise AccessError(
-            f"{data.describe()} cannot be {what} while {data.tiles} tiles of it live ({names}); drop them first"
-        )
+        names, remedy = tiles.refusal(data.engine, data)
+        raise AccessError(f"{data.describe()} cannot be {what} while {data.tiles} tiles of it live {names}; {remedy}")
     if version.frozen:
         raise AccessError(f"{data.describe()} cannot be {what} while it is frozen; unfreeze it first")
 
@@ -299,7 +318,7 @@ def check_unrecorded(data: Data, what):
 
 def raise_if_poisoned(data: Data):
     """Raise if the content is known to be spoiled."""
-    if is_poisoned(data.version):
+    if data.version.is_poisoned():
         failure = data.version.outcome.failed()
         failure.delivered = True
         raise failure.error_of_reader("of the caller", data.describe())
@@ -309,12 +328,16 @@ PER_THREAD_STREAM = 2  # CUDA's default stream of the calling thread, which nobo
 
 
 def follow(engine: Engine, data: Data, place, producer):
-    """New data, whose content is being made: on a caller's stream, or `producer` makes a stream wait for it."""
+    """New data, whose content is being made: on a caller's stream, or `producer` makes a stream wait for it.
+
+    Return the event after which it is there; 0 if that is for the caller of the capture to say.
+    """
     port = engine.root
-    version = data.version
+    event: cython.longlong
     if isinstance(producer, int):
-        version.writers.add(port.arrive(place, producer))
-        return 0
+        event = port.arrive(place, producer)
+        data.version.writers.add(event)
+        return event
     if port.captured:  # what is there comes before the capture, which cannot wait for it
         producer(PER_THREAD_STREAM)
         return 0
@@ -322,28 +345,32 @@ def follow(engine: Engine, data: Data, place, producer):
     try:
         producer(port.stream(slot))
     finally:
-        version.writers.add(port.end(slot))
-    return 0
+        event = port.end(slot)
+        data.version.writers.add(event)
+    return event
 
 
 def follow_user(engine: Engine, data: Data, producer):
     """Known data, whose array the user may have written to: what is made of it now comes first.
 
-    What is on a stream that is being captured has not run, and does not until that graph is launched.
+    What is on a stream that is being captured has not run, and does not until that graph is launched. Return the event
+    after which that is there; 0 if there is nothing to wait for.
     """
     place: cython.int = data.home.place
     if producer is None or place <= 0:
-        return
+        return 0
     try:
-        follow(engine, data, place if engine.place_numbers[place] >= 0 else 1, producer)  # managed: of some device
+        return follow(
+            engine, data, place if engine.place_numbers[place] >= 0 else 1, producer
+        )  # managed: of some device
     except CaptureError:
-        return
+        return 0
 
 
 def accept(engine: Engine, data: Data):
     """Declare poisoned content good."""
     version = data.version
-    if may_fail(version):
+    if version.may_fail():
         raise Pause(version.writers)
     version.outcome = None
     if version.valid == 0 and data.home is not None:
@@ -417,78 +444,43 @@ def split(engine: Engine, data: Data):
     return home
 
 
-def add_tile(engine: Engine, parent: Data, tile: Data, home: Replica):
-    """Let `tile`, whose home lies in the parent's, start where the parent is now."""
-    outer = parent.version
-    version = tile.version
-    version.writers.update(outer.writers)
-    version.writers.update(outer.readers)
-    version.writers.update(home.ready)
-    version.outcome = outer.outcome
-    tile.parent = parent
-    parent.tiles += 1
-    note_tile(engine, tile, False)
-
-
-def note_tile(engine: Engine, tile: Data, joined):
-    """Tell the observer that a tile was cut or joined."""
-    if engine.observer is not None:
-        parent = tile.parent
-        names = [data.name or f"data{data.id}" for data in (parent, tile)]
-        engine.observer.tiled(joined, parent.id, names[0], tile.id, names[1])
-
-
-def join_tile(tile: Data):
-    """A tile that goes hands its events, and its poison, to the data it was cut from."""
-    parent = tile.parent
-    outer = parent.version
-    version = tile.version
-    outer.writers.update(version.writers)
-    outer.writers.update(version.readers)
-    outer.writers.update(tile.home.ready)
-    outer.joined |= version.joined | (0 if version.is_untouched() else READ)
-    if version.outcome is not None and (is_poisoned(version) or may_fail(version)):
-        both = [o for o in (outer.outcome, version.outcome) if o is not None]
-        outer.outcome = both[0] if both[0] is both[len(both) - 1] else derived_outcome(both)
-    elif tile.home.state == INVALID:
-        outer.unwritten_tiles = True
-    parent.tiles -= 1
-    if parent.tiles == 0:
-        if outer.unwritten_tiles and not outer.was_valid:
-            outer.own(outer.find(0) if parent.home is None else parent.home)
-            outer.forget_content()
-        outer.unwritten_tiles = False
-
-
 def join_deferred(engine: Engine, parent: Data):
     """Retire the released tiles of `parent`, and tiles of those; pause while the outcome of some is open."""
     settle_ready(engine)
     waiting = deferred_within(engine, parent)
     if waiting:
         settle(engine, waiting)
+    if any([tiles.is_within(tile, parent) for tile in left_tiles(engine)]):
+        raise Pause(EventSet())
 
 
 def deferred_within(engine: Engine, parent: Data):
     """Released data that were cut from `parent` and whose outcome is open."""
-    return [data for data in engine.deferred if is_within(data, parent)]
+    return [data for data in engine.deferred if tiles.is_within(data, parent)]
 
 
-def tile_names(engine: Engine, parent: Data):
-    """The first few of the tiles of a data that live."""
-    names = [data.label() for data in engine.coherency.data.values() if is_child(data, parent)]
-    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+def left_tiles(engine: Engine):
+    """Tiles that their user has dropped, and that only what is kept of replayed functions uses."""
+    left = []
+    if engine.caches:
+        for data in engine.orphans:
+            if (
+                data.parent is not None
+                and data.recorded
+                and any([cache.keeps(engine, data) for cache in engine.caches])
+            ):
+                left.append(data)
+    return left
 
 
-def is_child(data: Data, parent: Data):
-    """Whether `data` is a living tile of `parent`."""
-    return data.parent is parent and not data.released
-
-
-def is_within(data: Data, parent: Data):
-    """Whether `data` was cut from `parent`, at any depth."""
-    while data is not None and data is not parent:
-        data = data.parent
-    return data is not None
+def give_up_left_tiles(engine: Engine):
+    """Close those recordings: no call can have the tiles again; for who is outside of the engine."""
+    left = left_tiles(engine)
+    for data in left:
+        give_up_recordings(engine, data)
+    if left:
+        engine.enter()
+        engine.gate.leave()
 
 
 # -- the end -------------------------------------------------------------------------------------------------------
@@ -562,7 +554,7 @@ def retire_everything(engine: Engine):
         data: Data = item
         data.released = True
         data.write_back = data.write_back and is_reachable(data)
-        if data.write_back and not is_poisoned(data.version):
+        if data.write_back and not data.version.is_poisoned():
             engine.coherency.write_home(data)
     engine.root.flush()
     wait_for_all(engine)
@@ -576,6 +568,12 @@ def pause_for(engine: Engine, pending: EventSet):
     records = engine.scope is not None and engine.scope.thread in waits.RUNNING
     if pending.count or engine.last_open is not None or records:
         raise Pause(pending)
+
+
+def end_pause(engine: Engine, events: EventSet, patience):
+    """Let what a pause was for come about; no gate may be held."""
+    give_up_left_tiles(engine)
+    wait_outside(engine, events, patience)
 
 
 def wait_outside(engine: Engine, events: EventSet, patience):
@@ -596,7 +594,7 @@ def open_outcomes(engine: Engine):
         data: Data = item
         if data.version.partials is not None and data.home is not None and data.write_back:
             reductions.combine(engine, data)
-        if may_fail(data.version):
+        if data.version.may_fail():
             pending.update(data.version.writers)
     return pending
 
@@ -610,9 +608,7 @@ def wait_for_all(engine: Engine):
 
 def is_reachable(data: Data):
     """Whether the user can look at the home of a data once the context is gone: not for tiles of memory of ours."""
-    while data.parent is not None:
-        data = data.parent
-    return data.home is not None
+    return tiles.whole(data).home is not None
 
 
 def is_whole(data: Data):

@@ -50,6 +50,8 @@ cdef class Version:
     cdef int set_writer(self, object name, object code, int lasti, Outcome outcome) except -1
     cdef int take_writers(self, Version inner) except -1
     cdef bint is_untouched(self) noexcept
+    cpdef bint may_fail(self) except -1
+    cpdef bint is_poisoned(self) except -1
     cdef Replica find(self, int place)
     cdef int own(self, Replica replica) except -1
     cdef int share(self, Replica source, Replica target) except -1

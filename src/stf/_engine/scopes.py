@@ -142,6 +142,14 @@ class Version:
         """Whether no task, loan or copy of this context used the data: there is nothing to wait for at its end."""
         return self.joined == 0 and self.readers.count == 0
 
+    def may_fail(self):
+        """Whether what wrote the content may still turn out to have failed."""
+        return self.outcome is not None and self.outcome.failed() is None and is_open(self.outcome)
+
+    def is_poisoned(self):
+        """Whether what wrote the content is known to have failed."""
+        return self.outcome is not None and self.outcome.failed() is not None
+
     def find(self, place):
         """The replica at a data place, or None."""
         for item in self.replicas:

@@ -307,7 +307,7 @@ class Engine:
             finally:
                 self.coherency.pauses = 0
                 self.gate.leave()
-            release.wait_outside(self, events, patience)
+            release.end_pause(self, events, patience)
             patience += 1
 
     def can_begin_again(self, task: TaskCore, reason):
@@ -317,7 +317,7 @@ class Engine:
         if isinstance(reason, turns.OtherThreadRecordsError):
             return discarding.await_end(self, reason.scope)
         if isinstance(reason, waits.Pause):
-            release.wait_outside(self, reason.events, task.patience)
+            release.end_pause(self, reason.events, task.patience)
             task.patience += 1
             return True
         if isinstance(reason, OutOfMemoryError):

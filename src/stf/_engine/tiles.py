@@ -1,0 +1,111 @@
+"""Tiles: what a piece of a data, which shares its home memory, has to do with what it was cut from."""
+
+from __future__ import annotations
+
+try:
+    import cython
+except ImportError:
+    from stf import _cython as cython  # type: ignore[no-redef]
+
+from stf._engine.access import Data
+from stf._engine.instances import Replica
+from stf._engine.scopes import derived_outcome
+
+if not cython.compiled:
+    INVALID, SHARED, MODIFIED = 0, 1, 2
+    READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
+
+
+def cut(engine: Engine, parent: Data, tile: Data, home: Replica):
+    """Let `tile`, whose home lies in the parent's, start where the parent is now."""
+    outer = parent.version
+    version = tile.version
+    version.writers.update(outer.writers)
+    version.writers.update(outer.readers)
+    version.writers.update(home.ready)
+    version.outcome = outer.outcome
+    tile.parent = parent
+    parent.tiles += 1
+    tell(engine, tile, False)
+
+
+def join(engine: Engine, tile: Data):
+    """A tile that goes hands its events, and its poison, to the data it was cut from, which may go with its last."""
+    parent = tile.parent
+    outer = parent.version
+    version = tile.version
+    outer.writers.update(version.writers)
+    outer.writers.update(version.readers)
+    outer.writers.update(tile.home.ready)
+    outer.joined |= version.joined | (0 if version.is_untouched() else READ)
+    if version.is_poisoned() or version.may_fail():
+        both = [o for o in (outer.outcome, version.outcome) if o is not None]
+        outer.outcome = both[0] if both[0] is both[len(both) - 1] else derived_outcome(both)
+    elif tile.home.state == INVALID:
+        outer.unwritten_tiles = True
+    parent.tiles -= 1
+    if parent.tiles == 0:
+        if outer.unwritten_tiles and not outer.was_valid:
+            outer.own(outer.find(0) if parent.home is None else parent.home)
+            outer.forget_content()
+        outer.unwritten_tiles = False
+        if parent.is_dropped and not parent.recorded and not parent.released:
+            engine.dropped.append(parent)
+    tell(engine, tile, True)
+
+
+def tell(engine: Engine, tile: Data, joined):
+    """Tell the observer that a tile was cut or joined."""
+    if engine.observer is not None:
+        parent = tile.parent
+        names = [data.name or f"data{data.id}" for data in (parent, tile)]
+        engine.observer.tiled(joined, parent.id, names[0], tile.id, names[1])
+
+
+def whole(data: Data):
+    """What a data was cut from in the end; the data itself if it is no tile."""
+    while data.parent is not None:
+        data = data.parent
+    return data
+
+
+def is_within(data: Data, parent: Data):
+    """Whether `data` was cut from `parent`, at any depth, or is that."""
+    while data is not None and data is not parent:
+        data = data.parent
+    return data is not None
+
+
+def within(engine: Engine, parent: Data):
+    """The data that were cut from `parent`, at any depth, and live."""
+    found = [data for data in engine.coherency.data.values() if is_within(data, parent)]
+    return [data for data in found if data is not parent and not data.released]
+
+
+def is_of_user(data: Data):
+    """Whether a dropped data's memory is its user's: what it was cut from was dropped, too."""
+    while data is not None:
+        if not data.is_dropped:
+            return False
+        data = data.parent
+    return True
+
+
+def unprotect(engine: Engine, data: Data):
+    """Let the user write to an array that is protected from him, once he has dropped all that is over it."""
+    root: Data = whole(data)
+    if root.protection is None or not root.is_dropped:
+        return 0
+    if all([cython.cast(Data, item).is_dropped for item in within(engine, root)]):
+        root.protection = None
+    return 0
+
+
+def refusal(engine: Engine, parent: Data):
+    """Which tiles of a data keep others from it, and what to do."""
+    found = within(engine, parent)
+    names = ", ".join([data.label() for data in found if data.parent is parent][:3])
+    more = ", ..." if parent.tiles > 3 else ""
+    if all([cython.cast(Data, item).is_dropped for item in found]):
+        return f"({names}{more})", "close() the recorded graph that uses them first"
+    return f"({names}{more})", "drop them first (del, or release)"
