@@ -64,7 +64,9 @@ class DeviceSpec:
         return self.text
 
 
-_parsed: dict[tuple[str, Callable[[], int], int], DeviceSpec] = {}  # CUDA devices neither come nor go
+_parsed: dict[tuple[str, Callable[[], int]], DeviceSpec] = {}  # CUDA devices neither come nor go
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_parsed.clear)  # where CUDA may not work
 
 
 def parse_devices(devices: Any, source: str = "devices", cuda_devices: Callable[[], int] = lambda: -1) -> DeviceSpec:
@@ -83,7 +85,7 @@ def parse_devices(devices: Any, source: str = "devices", cuda_devices: Callable[
         return devices
     if not isinstance(devices, str):
         return _parse(devices, source, cuda_devices)
-    asked = devices, cuda_devices, os.getpid()
+    asked = devices, cuda_devices
     spec = _parsed.get(asked)
     if spec is None:
         spec = _parsed[asked] = _parse(devices, source, cuda_devices)
@@ -158,13 +160,10 @@ class Resources:
         self._lost: list[Any] = []  # drivers that others took the place of
         self._last: tuple[Any, Any, Any] = None, None, None  # a spec, among which drivers, and its driver
         self._lock = threading.Lock()
-        self._process = os.getpid()
         lifetime.watch_resources(self)
 
     def driver(self, spec: DeviceSpec) -> Any:
-        """The shared driver for `spec`; the child of a fork has none of its parent's threads, and starts anew."""
-        if self._process != os.getpid():
-            self._forget_parent()
+        """The shared driver for `spec`."""
         known, drivers, driver = self._last
         if known is spec and drivers is self._drivers and not driver.is_lost_by_chance():
             return driver
@@ -180,11 +179,11 @@ class Resources:
             self._last = spec, self._drivers, driver
         return driver
 
-    def _forget_parent(self) -> None:
-        if self._process != os.getpid():
-            self._process = os.getpid()
-            self._drivers, self._lost = {}, []
-            self._lock = threading.Lock()
+    def forget_parent(self) -> None:
+        """Start anew in the child of a fork, which has none of its parent's threads."""
+        self._drivers, self._lost = {}, []
+        self._last = None, None, None
+        self._lock = threading.Lock()
 
     def statistics(self) -> ResourceStatistics:
         """Return what the contexts share now: streams, workers, allocations and bytes, by driver.
@@ -200,7 +199,6 @@ class Resources:
         cpu:2: 0 streams in use and ... spare, ... workers, 0 allocations
         >>> shared.close()
         """
-        self._forget_parent()
         drivers = {str(spec): (spec.numbers, driver) for spec, driver in list(self._drivers.items())}
         return ResourceStatistics({name: driver_statistics(*known) for name, known in drivers.items()})
 
@@ -219,7 +217,6 @@ class Resources:
 
     def stop(self) -> None:
         """What `close` does, whoever uses them."""
-        self._forget_parent()
         with self._lock:
             drivers, self._drivers = [*self._drivers.values(), *self._lost], {}
             self._lost = []

@@ -115,6 +115,8 @@ def _unfinished() -> set[Any]:
 def _after_fork() -> None:
     for context in _unfinished():
         context.abandon_after_fork()
+    for resources in list(_resources):
+        resources.forget_parent()
     _live.clear()
     _orphans.clear()
     _unclosed.clear()

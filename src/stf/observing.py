@@ -47,11 +47,12 @@ class Observing:
     _loans: int
 
     def _setup_observers(self, observe: str | bool) -> None:
-        if observe not in (False, True, "dot", "trace", None):
+        if observe is not False and observe not in (False, True, "dot", "trace", None):
             raise ValueError(f"observe is 'dot', 'trace', True or False, got {observe!r}")
         self._dot = self._trace = self._device_times = None
-        self._sections = 0
-        self._loans = 0
+        self._sections = self._loans = 0
+        if observe is False and not config.dot_file:
+            return
         if observe in (True, "dot") or config.dot_file:
             from stf.observe.dot import DotRecorder
 

@@ -145,3 +145,43 @@ def test_what_an_object_with_dlpack_is_given_comes_before_the_launch(run):
             assert a.array.get().tolist() == [4.0] * 8
 
     run(body)
+
+
+def test_an_object_that_does_not_say_its_stream_any_more_is_told_of(run):
+    """Its library has given it up, perhaps: the launch goes on, and what it does not wait for is logged."""
+
+    def body():
+        import logging
+        import logging.handlers
+        import queue
+
+        import cupy
+
+        class Interface:
+            def __init__(self, array):
+                self.array = array
+                self.deleted = False
+
+            @property
+            def __cuda_array_interface__(self):
+                if self.deleted:
+                    raise RuntimeError("the array was deleted")
+                return self.array.__cuda_array_interface__
+
+        records = queue.SimpleQueue()
+        logging.getLogger("stf").addHandler(logging.handlers.QueueHandler(records))
+        with stf.context(devices="cuda:0") as ctx:
+            a = Interface(cupy.zeros(8))
+            g = ctx.task_graph()
+            with g:
+                add(ctx.logical_data(a))
+            g.launch()
+            ctx.synchronize()
+            assert records.empty()
+            a.deleted = True
+            g.launch()
+            ctx.synchronize()
+            assert a.array.get().tolist() == [2.0] * 8
+        assert "Interface does not say any more which stream" in records.get_nowait().getMessage()
+
+    run(body)

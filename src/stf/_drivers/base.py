@@ -281,7 +281,10 @@ class Driver:
         raise NotImplementedError
 
     def watch_loss(self, watcher):
-        """Call ``watcher.on(device)`` when a device is lost, as long as the watcher lives: it names the suspects."""
+        """Call ``watcher.on(device)`` when a device is lost, until `ignore_loss`: it names the suspects."""
+
+    def ignore_loss(self, watcher):
+        """Undo `watch_loss`."""
 
     def distance(self, source, target):
         """Relative cost of a copy between two devices."""

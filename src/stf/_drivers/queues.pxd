@@ -54,7 +54,7 @@ cdef class QueueDriver(Driver):
     cdef bint closing
     cdef public object chooser
     cdef public object errors
-    cdef readonly object loss_watchers
+    cdef readonly set loss_watchers
     cpdef int stream_create(self, int device) except -1
     cpdef int stream_destroy(self, int stream) except -1
     cpdef int stream_enter(self, int stream) except -1

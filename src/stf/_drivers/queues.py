@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import _thread
 import threading
-import weakref
 
 try:
     import cython
@@ -91,7 +90,7 @@ class QueueDriver(Driver):
         self.closing = False
         self.chooser = None
         self.errors = []
-        self.loss_watchers = weakref.WeakSet()
+        self.loss_watchers = set()
 
     # -- streams and events ------------------------------------------------------------------------------------
 
@@ -267,6 +266,9 @@ class QueueDriver(Driver):
 
     def watch_loss(self, watcher):
         self.loss_watchers.add(watcher)
+
+    def ignore_loss(self, watcher):
+        self.loss_watchers.discard(watcher)
 
     def owns_thread(self, ident):
         return ident in self.worker_threads

@@ -169,6 +169,9 @@ class WrappingDriver(Driver):
     def watch_loss(self, watcher: Any) -> None:
         self.inner.watch_loss(watcher)
 
+    def ignore_loss(self, watcher: Any) -> None:
+        self.inner.ignore_loss(watcher)
+
     def distance(self, source: int, target: int) -> int:
         return int(self.inner.distance(source, target))
 

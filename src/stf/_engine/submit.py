@@ -39,22 +39,22 @@ if not cython.compiled:
 class Engine:
     """Orders tasks and keeps data coherent, on one port."""
 
-    def __init__(self, port, place_names, affine, limits, max_partials=2, max_pending=0):
+    def __init__(self, port, names, affine, limits, max_partials=2, max_pending=0, numbers=None, function_keys=None):
         self.port = self.root = port
-        self.place_names = list(place_names)
+        self.place_names = list(names)
         self.callers_streams = set()
-        self.place_numbers = list(range(-1, len(self.place_names) - 1))
-        self.affine, self.function_keys = list(affine), list(affine)
-        self.coherency = Coherency(port, place_names, limits)
+        self.place_numbers = list(range(-1, len(self.place_names) - 1)) if numbers is None else numbers
+        self.affine = list(affine)
+        self.function_keys = list(affine if function_keys is None else function_keys)
+        self.coherency = Coherency(port, names, limits)
         self.gate = Gate()
         self.dropped, self.deferred, self.orphans = [], [], []
-        self.has_dropped = False
         self.settle_at = 256
         self.failures, self.readers = [], []
         self.coherency.failures = self.failures
         self.last_open = self.observer = None
         self.closed = self.arrays = None
-        self.validate = self.blocking = False
+        self.validate = self.blocking = self.has_dropped = False
         self.scope = self.epoch = self.make_graph_port = self.ask_producer = self.context = self.unwritten = None
         self.caches = ()
         self.kinds = KindCounts()

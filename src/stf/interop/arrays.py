@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable
 from operator import index
 from typing import Any
@@ -17,6 +18,7 @@ from stf.interop.known_arrays import describe_cupy, describe_numpy
 from stf.interop.memory import Memory, c_strides, must_have_cuda, view_at
 from stf.interop.streams import pointer_of
 
+log = logging.getLogger("stf")
 Describer = Callable[[Any, bool], Memory]
 describers: dict[type, Describer] = {np.ndarray: describe_numpy}
 DESCRIBERS_LIMIT = 1024
@@ -52,7 +54,14 @@ def producer_of(owner: Any) -> Any:
         return None
     try:
         return None if owner is None else describe(owner, True).stream
-    except (TypeError, ValueError, BufferError, AttributeError, RuntimeError):  # what holds the memory is no array
+    except (TypeError, AttributeError):  # what holds the memory is no array
+        return None
+    except (ValueError, BufferError, RuntimeError) as error:
+        log.warning(
+            "%s does not say any more which stream it is made on, so that launches do not wait for that: %s",
+            type(owner).__name__,
+            error,
+        )
         return None
 
 
