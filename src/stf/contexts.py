@@ -12,7 +12,7 @@ from stf._backends.closed import ClosedPort
 from stf._backends.graph import GraphBackend
 from stf._backends.stream import StreamBackend
 from stf._backends.timed import TimedBackend
-from stf._engine import claims, discarding, handover, invariants, release, turns
+from stf._engine import caches, claims, discarding, handover, invariants, release, turns
 from stf._engine.access import AFFINE_PLACE
 from stf._engine.places import add_place
 from stf._engine.submit import Engine
@@ -455,7 +455,7 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
     def release(self, data: LogicalData) -> None:
         """What `LogicalData.release` does."""
         self._check_mine(data)
-        release.give_up_recordings(self.engine, data.core)
+        caches.give_up_recordings(self.engine, data.core)
         if config.validate:
             adapters.await_home(self.engine, data.core)
         self.engine.patiently(release.release_data, data.core)
@@ -541,7 +541,7 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
         lifetime.forget(self)
         self._driver.ignore_loss(self._suspects)
         self.engine.closed = f"{self!r} was finalized; make a new one with stf.context()"
-        release.end_caches(self.engine)
+        caches.end(self.engine)
         self.engine.port.shutdown()
         self._more_places.clear()
         if self._caller is not None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from stf._engine import release, tiles
+from stf._engine import caches, release, tiles
 from stf._engine.instances import Layout
 from stf.composite import CompositeData
 from stf.data import LogicalData
@@ -172,7 +172,7 @@ class Creation:
     def begin_split(self, data: LogicalData) -> Any:
         """Bring `data` home, to be cut into tiles."""
         self._check_mine(data)
-        release.give_up_recordings(self.engine, data.core)
+        caches.give_up_recordings(self.engine, data.core)
         return self.engine.patiently(release.split, data.core)
 
     def make_tile(self, parent: LogicalData, home: Any, offset: int, shape: tuple[int, ...], name: str) -> LogicalData:

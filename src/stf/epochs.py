@@ -8,7 +8,7 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from stf._engine import claims, discarding, launching, recordings, release, turns
+from stf._engine import caches, claims, discarding, launching, recordings, turns
 from stf._engine.gathering import Gathering
 from stf._engine.turns import STEP_S
 from stf.errors import TaskStateError
@@ -71,12 +71,12 @@ class Epoch(Gathering):
             return  # of a recording of this thread's, for which others may be waiting
         if task.kind == "wait" and not self.implicit:
             raise TaskStateError(f"wait inside {self.story}: {claims.NOTHING_RAN}")
-        if self._drops_tiles():  # they go, and what they were cut from can be used again
+        if self._drops_tiles() or engine.left:  # they go, and what they were cut from can be used again
             if self.has(engine.scope):
                 self.flush()
             self._let_launch()
             recordings.release_dropped(engine)
-            release.give_up_left_tiles(engine)
+            caches.give_up_left(engine)
         self._let_launch()
         own = self.implicit and (task.kind == "graph" or (self.streams and task.where in self.streams))
         if own or task.in_place or task.kind == "wait":
@@ -93,7 +93,7 @@ class Epoch(Gathering):
             count = 0  # it was released, and these are others
         new = dropped[count:]
         self.dropped, self.last_dropped = len(dropped), dropped[-1] if dropped else None
-        return any(getattr(item, "parent", None) is not None for item in (*new, *self.engine.deferred))
+        return any(is_of_tiles(item) for item in (*new, *self.engine.deferred))
 
     def _record(self) -> None:
         """Record from here on; tasks that a graph_scope is given are not run if it raises, so it waits for its turn."""
@@ -197,6 +197,7 @@ class Epoch(Gathering):
                 recording.close()
         finally:
             self.launcher = before
+            self.dropped, self.last_dropped = 0, None  # which would live on
         return recording
 
     def _let_launch(self) -> None:
@@ -249,6 +250,12 @@ class Epoch(Gathering):
                     "first"
                 )
             time.sleep(STEP_S)
+
+
+def is_of_tiles(dropped: Any) -> bool:
+    """Whether a data that was dropped is a tile, or a recording uses some."""
+    parts = [use.data for use in dropped.uses] if hasattr(dropped, "uses") else [dropped]
+    return any(data.parent is not None for data in parts)
 
 
 def await_launches(epoch: Epoch | None) -> None:

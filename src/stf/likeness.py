@@ -14,6 +14,7 @@ from stf._engine.access import DataHandle
 from stf.containers import is_container
 from stf.errors import ContextClosedError, GraphClosedError
 from stf.params import is_of_parameters
+from stf.results import given
 
 if not cython.compiled:
     from stf._engine.values import is_same
@@ -139,7 +140,7 @@ def again(like, values):
         raise ContextClosedError("the context of the data of a replayed function is gone; keep a reference to it")
     entry.calls += 1
     entry.graph.launch_with(context, values)
-    return entry.result
+    return None if entry.result is None else given(entry.result)
 
 
 def is_like_content(cell, kind, known):

@@ -18,7 +18,7 @@ except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
 from stf import config
-from stf._engine import release
+from stf._engine import caches, release, tiles
 from stf._engine.access import AddressBook, DataHandle, Span
 from stf._sync import NestingGate
 from stf.composite import find_interface, interfaces
@@ -448,19 +448,32 @@ def last_uses(engine: Engine, registry: Registry, entry: Entry, name):
                     return None
             if engine.scope is None and is_dropping(clash) and clash in engine.dropped:
                 return None  # another thread has dropped it just now
-            by_whom, remedy = "", "release the other"
+            if clash.is_dropped and let_go(engine, clash):
+                return None
+            by_whom, remedy = "", "release the other first"
             if clash.is_dropped and clash.tiles:
-                by_whom, remedy = f", which is split into {clash.tiles} tiles", "drop those"
+                names, remedy = tiles.refusal(engine, clash)
+                by_whom = f", which is split into {clash.tiles} tiles {names}"
             elif clash.is_dropped:
-                by_whom, remedy = ", which a recorded graph or function uses", "close() that"
+                by_whom, remedy = ", which a recorded graph uses", "close() that first"
             raise ValueError(
                 f"the memory of {name or 'this array'} ({entry.layout.dtype}, shape {entry.layout.shape}) overlaps "
-                f"that of {clash.describe()}{by_whom}; register one array and split it with tiles(), or {remedy} first"
+                f"that of {clash.describe()}{by_whom}; register one array and split it with tiles(), or {remedy}"
             )
         if clash is not None:
             settle(engine, clash)
         events[ident] = registry.last_use(ident)
     return events
+
+
+def let_go(engine: Engine, data: Data):
+    """Let what keeps a dropped data, or tiles of it, go: bodies that run, replayed functions; whether there was any."""
+    if engine.scope is not None and engine.scope.thread == threading.get_ident():
+        return False
+    waiting = release.deferred_within(engine, data)
+    for tile in waiting:
+        settle(engine, tile)
+    return bool(waiting) or caches.give_up_dropped(engine, data)
 
 
 def settle(engine: Engine, data: Data):
@@ -528,6 +541,25 @@ def new_data(
     if engine.validate:
         protect(engine, core)
     return handle
+
+
+def handle_of(engine: Engine, data: Data):
+    """What the user holds of a data, which may have dropped it; only a recording holds it then."""
+    engine.gate.enter()
+    try:
+        entry: Entry = data.span
+        if entry is not None:
+            known = entry.living()
+            if known is not None:
+                return known
+        handle = new_handle(data)
+        if entry is not None:
+            entry.handle = reference_to(handle)
+            protect(engine, data)
+        release.undrop(engine, data)
+        return handle
+    finally:
+        engine.gate.leave()
 
 
 def new_handle(core):

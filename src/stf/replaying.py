@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from stf import config, options, sameness
-from stf._engine import release
+from stf import config, options, results, sameness
+from stf._engine import caches, claims
 from stf._engine.turns import OutsideError, TurnError, must_not_end
 from stf.containers import is_container
 from stf.errors import CaptureError, ContextClosedError, GraphClosedError, OutOfMemoryError, TaskStateError
@@ -123,8 +123,7 @@ class ReplayFunction(ReplayCore):
             bound = self._signature.bind(*args, **kwargs)
         bound.apply_defaults()
         context = self._context_of(bound.arguments)
-        scope = context.engine.scope
-        if scope is not None and scope.thread == threading.get_ident():
+        if claims.recorded_story(context.engine, threading.get_ident()) is not None:
             return self._fn(*args, **kwargs)  # a part of what is recorded there
         while True:
             entry = self._entry_for(context, bound.arguments)
@@ -164,7 +163,7 @@ class ReplayFunction(ReplayCore):
             if not is_of_parameters(error):
                 raise
         else:
-            return result
+            return results.given(result)
         return self._fn(*bound.args, **bound.kwargs)  # nothing has begun, and the function may handle it
 
     def _take(self, like: Likeness) -> bool:
@@ -339,8 +338,8 @@ class ReplayFunction(ReplayCore):
                     entry.end()
             self._forget_likenesses()
 
-    def give_up(self, engine: Any, data: Any) -> None:
-        """Give up the recordings of a context that use a data, which is to be moved."""
+    def give_up(self, engine: Any, data: Any, rests: bool = True) -> None:
+        """Give up the recordings of a context that use a data, which is to be moved; record nothing for a while."""
         with self._lock:
             found = [entry for entry in self._entries.values() if self._uses(entry, engine, data)]
             graphs = [entry.graph for entry in found]
@@ -349,21 +348,19 @@ class ReplayFunction(ReplayCore):
             if found:
                 self._given_up += len(found)
                 self._forget_likenesses()
+            if found and rests:
                 self._rests_until = time.monotonic() + REST_S
         for graph in graphs:
             if graph is not None:
                 graph.close()
 
-    def keeps(self, engine: Any, data: Any) -> bool:
-        """Whether a recording of a context uses a data."""
-        return any(self._uses(entry, engine, data) for entry in list(self._entries.values()))
-
     @staticmethod
     def _uses(entry: Entry, engine: Any, data: Any) -> bool:
-        context = entry.context()
-        if entry.graph is None or context is None or context.engine is not engine:
+        graph = entry.graph
+        recording = None if graph is None else graph._recording
+        if recording is None or recording.engine is not engine:  # closed just now
             return False
-        return any(use.data is data for use in entry.graph._recording.uses)
+        return any(item is data for item in recording.touched)
 
     def _kept_of(self, context: Any, arguments: dict[str, Any]) -> list[Any]:
         """What kernels of a recording may work on besides data."""
@@ -444,6 +441,7 @@ class ReplayFunction(ReplayCore):
                 entry.graph, entry.result, entry.first_data = graph, result, first_data
                 entry.kept = self._kept_of(context, bound.arguments)
                 entry.reason = f"recorded: {graph.nodes} nodes"
+                recording = graph._recording
                 others = [known for known in self._entries.values() if known is not entry]
                 covered = [known for known in others if covers(entry.key, known.key)]
                 for known in covered:
@@ -453,9 +451,10 @@ class ReplayFunction(ReplayCore):
                 graphs = [known.graph for known in covered if known.graph is not None] + self._given_up_for(entry)
             else:
                 graphs, graph = [graph], entry.graph or graph
+        if mine:
+            caches.add(context.engine, self, recording)
         for other in graphs:
             other.close()
-        release.add_cache(context.engine, self)
         if mine and self._recordings == KEPT + 1:
             log.warning(
                 "'%s' was recorded %d times; what changed last: %s. Make such values parameters, or pass the same data",
@@ -489,7 +488,7 @@ class ReplayFunction(ReplayCore):
         except (ValueNeededError, NotComputedError):
             graph.close()
             raise
-        return graph, result
+        return graph, results.kept(result, graph._recording.touched)
 
     def _compare(self, context: Any, entry: Entry, recorded: TaskGraph, bound: inspect.BoundArguments) -> None:
         """Record again, and see that it is the same (STF_VALIDATE)."""
@@ -528,7 +527,10 @@ class ReplayFunction(ReplayCore):
             launched = entry.launched if entry.graph is None else entry.graph.launches
             given = ", ".join(part.story() for part in entry.key[2:] if part.value is not None or part.is_param)
             where = f" on {entry.key[1].kind!r}" if len(places) > 1 else ""
-            lines.append(f"  {given}{where}: {entry.calls} calls, {entry.reason}, launched {launched} times")
+            reason = entry.reason
+            if entry.graph is None and not entry.is_plain and time.monotonic() < self._rests_until:
+                reason = f"{reason}, but not within a second of one that was given up, or had no room or turn"
+            lines.append(f"  {given}{where}: {entry.calls} calls, {reason}, launched {launched} times")
         return "\n".join(lines)
 
     def close(self) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import sys
+import threading
 from functools import partial
 
 import numpy as np
 import pytest
-from helpers import content, increment, is_cuda, put
+from helpers import add, content, increment, is_cuda, put
 
 import stf
 
@@ -138,39 +141,105 @@ def test_every_graph_of_tiles_comes_after_what_made_the_array_that_is_registered
 
 def test_a_part_of_an_array_whose_tiles_live_is_not_registered(ctx):
     X = np.zeros(8)
-    tiles = ctx.logical_data(X, name="X").tiles(4)
-    with pytest.raises(ValueError, match=r"overlaps that of .*'X'.*split into 2 tiles; .*drop those"):
+    tiles = list(ctx.logical_data(X, name="X").tiles(4))
+    with pytest.raises(ValueError, match=r"overlaps that of .*'X'.*split into 2 tiles .*; .*drop them first"):
         ctx.logical_data(X[:2])
-    del tiles
+    g = ctx.task_graph()
+    with g:
+        increment(tiles[0])
+    tiles.clear()
+    with pytest.raises(ValueError, match=r"split into 1 tiles \('X\[0\]'\); .*close\(\) the recorded graph"):
+        ctx.logical_data(X[4:])
+    g.close()
     part = ctx.logical_data(X[:2])
     increment(part)
     assert part.numpy().tolist() == [1.0] * 2
     del part
     g = recorded(ctx, X, 0)
-    with pytest.raises(ValueError, match=r"overlaps that of .*'X'.*which a recorded graph .*uses; .*close\(\)"):
+    with pytest.raises(ValueError, match=r"overlaps that of .*'X'.*which a recorded graph uses; .*close\(\)"):
         ctx.logical_data(X[:2])
     g.close()
     assert ctx.logical_data(X[:2]).numpy().tolist() == [1.0] * 2
 
 
+@pytest.mark.parametrize("depth", [0, 1], ids=["whole", "tiles"])
+@pytest.mark.parametrize("by", ["a body", "a replayed function"])
+def test_a_part_is_registered_when_what_was_dropped_lets_go(ctx, by, depth):
+    """Bodies on the host are waited for; of what is replayed no user has anything to close."""
+    X = np.zeros(8)
+    tiles = tiles_of(ctx, ctx.logical_data(X, name="X"), depth)
+    go = threading.Event()
+
+    @stf.task
+    def slow(x: stf.ReadWrite):
+        assert go.wait(60)
+        x += 4
+
+    if by == "a body":
+        for tile in tiles:
+            slow.on("host")(tile)
+        del tile
+        ctx.submit()
+        threading.Timer(0.05, go.set).start()
+    else:
+        step = stf.replay(lambda: [increment(tile) for tile in tiles])
+        for _ in range(4):
+            step()
+        assert "launched 3 times" in step.explain()
+    tiles.clear()
+    part = ctx.logical_data(X[:6])
+    increment(part)
+    assert part.numpy().tolist() == [5.0] * 6
+
+
+@pytest.mark.parametrize("depth", [0, 1], ids=["whole", "tiles"])
+@pytest.mark.parametrize("during", ["other tasks", "another recording"])
+def test_an_array_is_taken_as_it_is_when_it_is_registered_again_meanwhile(ctx, depth, during):
+    X, other = np.zeros(8), ctx.logical_data(np.zeros(2))
+    g, h = recorded(ctx, X, depth), ctx.task_graph()
+    g.launch()
+    ctx.synchronize()
+    X[:] = 10.0
+    if during == "other tasks":  # which a graph context gathers
+        increment(other)
+        lX = ctx.logical_data(X)
+    else:
+        with h:
+            increment(other)
+            lX = ctx.logical_data(X)
+            if not depth:
+                increment(lX)
+        if not depth:
+            h.launch()
+    g.launch()
+    g.close()
+    h.close()
+    assert lX.numpy().tolist() == [12.0 if during == "another recording" and not depth else 11.0] * 8
+
+
 @pytest.mark.parametrize("use", ["a task", "a wait", "tiles", "a release", "a graph", "a loop", "a scope"])
 @pytest.mark.parametrize("home", ["an array", "none"])
-def test_replayed_functions_keep_nobody_from_what_tiles_were_cut_from(ctx, use, home):
+@pytest.mark.parametrize("first", ["at once", "synchronize", "register"])
+def test_replayed_functions_keep_nobody_from_what_tiles_were_cut_from(ctx, use, home, first):
     """No call can have tiles again that were dropped, so that what was recorded of them goes."""
 
     lX = ctx.logical_data(np.zeros(8), name="X") if home == "an array" else ctx.logical_data_zeros(8)
+
+    @stf.replay
+    def step(tiles):
+        for tile in tiles:
+            increment(tile)
+
     for k in range(2):
-
-        @stf.replay
-        def step(tiles):
-            for tile in tiles:
-                increment(tile)
-
         tiles = list(lX.tiles(4))
         for _ in range(4):
             step(tiles)
-        assert "launched 3 times" in step.explain()
+        assert "launched 3 times" in step.explain()  # both times: what went was of no use to anybody
         tiles.clear()
+        if first == "synchronize":
+            ctx.synchronize()
+        elif first == "register":
+            ctx.logical_data(np.zeros(3))
         before = 5.0 * k + 4
         if use == "a task":
             increment(lX)
@@ -192,6 +261,171 @@ def test_replayed_functions_keep_nobody_from_what_tiles_were_cut_from(ctx, use, 
                 block.launch()
                 block.close()
         assert lX.numpy().tolist() == [before + 1] * 8
+        assert not [data for data in ctx.engine.coherency.data.values() if data.parent is not None]
+
+
+@pytest.mark.parametrize("how", ["close", "drop"])
+@pytest.mark.parametrize("inside", [False, True], ids=["outside", "inside"])
+def test_the_whole_is_used_again_when_the_graph_of_its_tiles_is_gone(ctx, how, inside):
+    lX, other = ctx.logical_data(np.zeros(8)), ctx.logical_data(np.zeros(2))
+    tiles = list(lX.tiles(4))
+    g = ctx.task_graph()
+    with g:
+        increment(tiles[0])
+    increment(tiles[1])
+    tiles.clear()
+    ctx.synchronize()
+    g.launch()
+    with ctx.graph_scope() if inside else contextlib.nullcontext():
+        increment(other)
+        if how == "close":
+            g.close()
+        del g
+        increment(lX)
+    assert lX.numpy().tolist() == [2.0] * 8
+
+
+def test_sums_in_dropped_data_come_home(ctx):
+    """What combines them is a body, which is submitted when somebody wants to see them."""
+
+    @stf.task
+    def count(x: stf.Accumulate[stf.reducer.sum], y: stf.Read):
+        x += y
+
+    X = np.zeros(4)
+    lX, one = ctx.logical_data(X), ctx.logical_data_ones(4)
+    g = ctx.task_graph()
+    with g:
+        increment(lX)
+    count.on(ctx.devices[-1])(lX, one)
+    del lX
+    ctx.synchronize()
+    assert X.tolist() == [1.0] * 4
+    X[:] = 10.0
+    g.launch()
+    ctx.synchronize()
+    assert X.tolist() == [11.0] * 4
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_replayed_functions_that_write_nothing_back(ctx, writes):
+    """They see in the array what the function would see that registers it."""
+    found = []
+    for wrap in (lambda body: body, stf.replay):
+
+        class Arrays:
+            X = np.zeros(4)
+
+        X, ys = Arrays.X, []
+
+        def body(total, arrays=Arrays):
+            lX = ctx.logical_data(arrays.X, write_back=False)
+            increment.on(ctx.devices[-1])(lX)
+            add.on(ctx.devices[-1])(total, lX)
+
+        step, total = wrap(body), ctx.logical_data_zeros(4)
+        for k in range(5):
+            step(total)
+            ys.append(total.numpy().tolist())
+            ctx.synchronize()
+            if writes:
+                X[:] = 10.0 * k
+        found.append(ys)
+    assert found[0] == found[1]
+
+
+def test_data_that_a_replayed_function_returns_are_held_by_who_has_them(ctx):
+    class Arrays:
+        X = np.zeros(4)
+
+    X, lY = Arrays.X, ctx.logical_data_ones(4)
+
+    @stf.replay
+    def step(y):
+        lX = ctx.logical_data(Arrays.X)
+        add(lX, y)
+        total = ctx.logical_data_zeros(4)
+        add(total, lX)
+        return lX, {"total": [total]}, y
+
+    for k in range(6):
+        lX, known, y = step(lY)
+        assert y is lY and lX.numpy().tolist() == [10.0 * k + 1] * 4
+        assert known["total"][0].numpy().tolist() == [10.0 * k + 1] * 4
+        if k > 1:
+            again, *_ = step(lY)
+            assert again is lX and lX.numpy().tolist() == [10.0 * k + 2] * 4
+            del again, _
+        del lX, known, y
+        ctx.synchronize()
+        X[:] = 10.0 * (k + 1)
+    assert "launched 9 times" in step.explain()
+
+
+@pytest.mark.parametrize("calls", [0, 1, 2, 3])
+def test_replayed_functions_are_a_part_of_a_scope(ctx, lX, calls):
+    """Also as the first thing in it, whatever was called before."""
+
+    @stf.replay
+    def step(x):
+        increment(x)
+
+    for _ in range(calls):
+        step(lX)
+    with ctx.graph_scope():
+        step(lX)
+        step(lX)
+    assert lX.numpy().tolist() == [calls + 2.0] * 4
+
+
+def test_threads_that_replay_functions_of_tiles_and_close_them(ctx):
+    """Each looks for what the others keep, too."""
+    errors, wrong = [], []
+
+    def work(index):
+        X = np.zeros(8)
+        try:
+            for k in range(10):
+                lX = ctx.logical_data(X)
+                step = stf.replay(lambda tiles: [increment(tile) for tile in tiles])
+                tiles = list(lX.tiles(4))
+                for _ in range(3):
+                    step(tiles)
+                tiles.clear()
+                if index % 2:
+                    step.close()
+                increment(lX)
+                found = lX.numpy().tolist()
+                if found != [4.0 * (k + 1)] * 8:
+                    wrong.append((index, k, found))
+                del lX
+                ctx.synchronize()
+        except Exception as error:
+            errors.append(error)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=work, args=(index,)) for index in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert not errors and not wrong
+
+
+def test_nothing_is_kept_of_dropped_tiles_without_a_wait(ctx):
+    lX = ctx.logical_data(np.zeros(8))
+    for k in range(1, 40):
+        with ctx.graph_scope():
+            for tile in lX.tiles(4):
+                increment(tile)
+            del tile
+        assert lX.numpy().tolist() == [k] * 8
+    engine = ctx.engine
+    assert len(engine.coherency.data) == 1 and not engine.orphans and not engine.left
 
 
 def test_what_a_failed_body_spoilt_is_as_its_user_leaves_it(ctx):

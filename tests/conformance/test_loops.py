@@ -537,6 +537,43 @@ def test_loops_are_entered_again(ctx, lX):
         assert float(s) == bound and lX.numpy().tolist() == [bound] * 4
 
 
+def test_blocks_do_not_keep_the_data_of_their_conditions(ctx):
+    """A variable of a loop or a branch, and a recording of one, is no handle."""
+    S, T = np.zeros(()), np.zeros(())
+    lS, lT = ctx.logical_data(S), ctx.logical_data(T)
+    with ctx.while_loop(lS < 3) as loop:
+        increment(lS)
+    with ctx.if_(lT < 1) as branch:
+        increment(lT)
+    with branch.else_():
+        increment(lT)
+    g = ctx.task_graph()
+    with g, ctx.if_(lT > 5) as other:
+        increment(lS)
+    gc.disable()
+    try:
+        g.close()
+        del lS, lT
+        ctx.synchronize()
+        assert float(S) == 3.0 and float(T) == 1.0
+        g = None
+        ctx.synchronize()
+        left = [data.name for data in ctx.engine.coherency.data.values()]
+        assert not [name for name in left if name not in ("condition", "iterations")]
+        del branch, other
+        ctx.synchronize()
+        left = [data.name for data in ctx.engine.coherency.data.values()]
+        assert sorted(left) in (["condition"], ["condition", "iterations"])  # of the loop
+    finally:
+        gc.enable()
+    for block in (loop, ctx.if_(ctx.logical_data(S) > 5)):
+        if block is not loop:
+            with block:
+                pass
+        with pytest.raises(stf.TaskStateError, match="was left; make another one"), block:
+            pass
+
+
 def test_else_belongs_to_the_recording_of_its_branch(ctx, lX):
     s = ctx.logical_data_zeros(())
     with ctx.task_graph() as g, ctx.if_(s < 1) as branch:

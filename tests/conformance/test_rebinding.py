@@ -234,7 +234,9 @@ def test_data_that_only_a_graph_holds_are_registered_again(ctx):
         increment(lX)
         g.launch()
         del lX
-        with pytest.raises(ValueError, match=r"that of logical data 'X' .* recorded graph or .*close\(\) that first"):
+        with pytest.raises(
+            ValueError, match=r"that of logical data 'X' .* recorded graph uses; .*close\(\) that first"
+        ):
             ctx.logical_data(X[1])
     lX = ctx.logical_data(X)
     assert (lX.numpy() == 6).all()

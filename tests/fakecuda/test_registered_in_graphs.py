@@ -152,8 +152,6 @@ def test_an_object_that_does_not_say_its_stream_any_more_is_told_of(run):
 
     def body():
         import logging
-        import logging.handlers
-        import queue
 
         import cupy
 
@@ -168,20 +166,28 @@ def test_an_object_that_does_not_say_its_stream_any_more_is_told_of(run):
                     raise RuntimeError("the array was deleted")
                 return self.array.__cuda_array_interface__
 
-        records = queue.SimpleQueue()
-        logging.getLogger("stf").addHandler(logging.handlers.QueueHandler(records))
+        class Asking(logging.Handler):
+            """Which asks the context for a content."""
+
+            def emit(self, record):
+                told.append((record.getMessage(), float(lS)))
+
+        told = []
         with stf.context(devices="cuda:0") as ctx:
-            a = Interface(cupy.zeros(8))
+            a, lS = Interface(cupy.zeros(8)), ctx.logical_data(np.array(3.0))
+            logging.getLogger("stf").addHandler(Asking())
             g = ctx.task_graph()
             with g:
                 add(ctx.logical_data(a))
             g.launch()
             ctx.synchronize()
-            assert records.empty()
+            assert not told
             a.deleted = True
-            g.launch()
+            for _ in range(3):
+                g.launch()
             ctx.synchronize()
-            assert a.array.get().tolist() == [2.0] * 8
-        assert "Interface does not say any more which stream" in records.get_nowait().getMessage()
+            assert a.array.get().tolist() == [4.0] * 8
+        ((message, content),) = told
+        assert "Interface does not say any more on which stream" in message and content == 3.0
 
     run(body)

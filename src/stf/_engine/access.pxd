@@ -26,6 +26,7 @@ cdef class Data:
     cdef public object protection
     cdef public int tiles
     cdef public int recorded  # how many living recordings use it
+    cdef public int spare  # how many of these replayed functions keep
     cdef public bint is_dropped  # by the user, while they do
     cdef public bint private  # a loop's or a branch's own: nobody else reads it
     cdef public Data parent

@@ -11,7 +11,7 @@ try:
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
-from stf._engine import invariants, outcomes, release, waits
+from stf._engine import invariants, outcomes, release, tiles, waits
 from stf._engine.access import Access, Data
 from stf._engine.deps import EventSet
 from stf._engine.failures import Failure
@@ -169,10 +169,24 @@ def submit_held(engine: Engine, task: TaskCore, routine, values, rebinding):
 
 def take_arrays(engine: Engine, uses):
     """Arrays whose data the user has dropped are the user's, who may have written to them since the last launch."""
+    found = [cython.cast(Needed, needed).core for needed in uses]
     engine.enter()  # what was dropped meanwhile
     try:
+        owners = {}
+        for data in found:
+            if release.is_of_user(data) and data.home.place > 0:
+                whole: Data = tiles.whole(data)
+                owners[whole.id] = whole.owner
+    finally:
+        engine.gate.leave()
+    producers = {}
+    if engine.ask_producer is not None:
+        for ident, owner in owners.items():  # libraries are asked outside: they may log, or call back
+            producers[ident] = engine.ask_producer(owner)
+    engine.gate.enter()
+    try:
         if engine.scope is None or engine.scope.once:
-            release.take_homes(engine, [cython.cast(Needed, needed).core for needed in uses], engine.ask_producer)
+            release.take_homes(engine, found, producers)
     finally:
         engine.gate.leave()
     return 0

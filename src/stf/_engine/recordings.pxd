@@ -59,9 +59,11 @@ cdef class Routine:
     cpdef bint has_calls(self) except -1
     cpdef list flags(self)
     cpdef close_inside(self)
+    cpdef become_spare(self)
     cpdef give_up(self)
 
 cdef class Recording(Routine):
+    cdef bint is_spare
     cdef readonly Program program
     cdef readonly str story
     cdef readonly object life

@@ -19,7 +19,7 @@ try:
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
-from stf._engine import pieces, reductions, release, turns, waits
+from stf._engine import caches, pieces, reductions, turns, waits
 from stf._engine.access import Access, Data
 from stf._engine.captured import DriverGraph, outlive
 from stf._engine.deps import EventSet
@@ -222,7 +222,7 @@ def join_tiles(engine: Engine):
     """Let data be whole again whose tiles were dropped, before what is recorded uses them."""
     if engine.scope is None:
         release_dropped(engine)
-        release.give_up_left_tiles(engine)
+        caches.give_up_left(engine)
         if any([data.parent is not None for data in engine.deferred]):  # by bodies that have not run yet
             engine.synchronize(-1.0)
 
@@ -462,6 +462,12 @@ class Routine:
             part.close_inside()
         self.give_up()
 
+    def become_spare(self):
+        """Be among what a replayed function keeps; so are its parts that nobody else has."""
+        for part in self.parts:
+            if part.owners == 1:
+                part.become_spare()
+
     def leave(self):
         """Be no part of a recording any more, whose launches used its memory."""
         self.holders -= 1
@@ -488,6 +494,9 @@ class Life:
 @cython.cclass
 class Recording(Routine):
     """A program, what it uses, and the memory that it knows: `program` is what a launch does."""
+
+    if not cython.compiled:
+        is_spare = False
 
     def __init__(self, engine, scope):
         Routine.__init__(self, engine, scope.parts, scope.once)
@@ -592,9 +601,20 @@ class Recording(Routine):
         for item in self.touched:
             data: Data = item
             data.recorded -= 1
-            if data.recorded == 0 and data.is_dropped:
+            data.spare -= self.is_spare
+            if data.recorded == data.spare and data.is_dropped:
                 engine.dropped.append(data)
         self.held, self.temporaries, self.touched = [], [], []
+
+    def become_spare(self):
+        """A replayed function has it, and can do without; so it can without what was recorded for it alone."""
+        Routine.become_spare(self)
+        self.is_spare = True
+        for item in self.touched:
+            data: Data = item
+            data.spare += 1
+            if data.recorded == data.spare and data.is_dropped:
+                self.engine.dropped.append(data)
 
     def free(self, engine: Engine, replica: Replica):
         """Free memory of the program after its last launch."""

@@ -13,7 +13,8 @@ cpdef int release_now(Engine engine, Data data) except -1
 cpdef int fold(Engine engine, Data data) except -1
 cpdef bint is_dirty(Data data) except -1
 cdef bint take_home(Data data) except -1
-cpdef int take_homes(Engine engine, list found, object producer_of) except -1
+cpdef bint is_of_user(Data data) except -1
+cpdef int take_homes(Engine engine, list found, dict producers) except -1
 cpdef int retire(Engine engine, Data data) except -1
 cpdef int forget(Engine engine, Data data) except -1
 cpdef int64_t follow(Engine engine, Data data, int place, object producer) except -1

@@ -7,14 +7,13 @@ again when what it waits for is there.
 from __future__ import annotations
 
 import time
-from weakref import WeakSet
 
 try:
     import cython
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
-from stf._engine import claims, reductions, tiles, turns, waits
+from stf._engine import caches, claims, reductions, tiles, turns, waits
 from stf._engine.access import Data
 from stf._engine.deps import EventSet
 from stf._engine.failures import Failure
@@ -62,8 +61,10 @@ def release_now(engine: Engine, data: Data):
         tiles.unprotect(engine, data)  # the array is the user's
         if data.recorded and data.home is not None:
             engine.has_dropped = True
-            if data.write_back and data not in engine.orphans:
-                engine.orphans.append(data)
+            if data.write_back:
+                engine.orphans[data.id] = data
+            if data.parent is not None and data.recorded == data.spare:
+                engine.left[data.id] = data
         return 0
     data.released = True
     try:
@@ -100,42 +101,10 @@ def retire(engine: Engine, data: Data):
     forget(engine, data)
 
 
-def add_cache(engine: Engine, cache):
-    """Remember, weakly, what keeps recordings that it can do without."""
-    engine.gate.enter()
-    try:
-        if not engine.caches:
-            engine.caches = WeakSet()
-        engine.caches.add(cache)
-    finally:
-        engine.gate.leave()
-
-
-def end_caches(engine: Engine):
-    """Let them go of what they keep of a context that is over."""
-    for cache in list(engine.caches):
-        cache.end(engine)
-
-
-def make_room(engine: Engine):
-    """Let go of memory that is kept for what may come, a little at a time; whether there was any."""
-    if (engine.epoch is not None and engine.epoch.make_room()) or reductions.make_room(engine):
-        return True
-    return any(cache.make_room(engine) for cache in list(engine.caches))
-
-
-def give_up_recordings(engine: Engine, data: Data):
-    """Close what is kept of replayed functions that use a data, which is to be moved; they can record it again."""
-    if data.recorded:
-        for cache in list(engine.caches):
-            cache.give_up(engine, data)
-
-
 def forget(engine: Engine, data: Data):
     """Free the replicas of a data, and forget it."""
     if data.parent is not None:
         tiles.join(engine, data)
-        tiles.unprotect(engine, data)
     last = EventSet.__new__(EventSet) if cython.compiled else EventSet()
     version = data.version
     home = data.home
@@ -144,6 +113,11 @@ def forget(engine: Engine, data: Data):
         last.update(version.readers)
     engine.coherency.drop_replicas(data)
     engine.coherency.data.pop(data.id, None)
+    if data.is_dropped:
+        engine.orphans.pop(data.id, None)
+        engine.left.pop(data.id, None)
+    if data.parent is not None:
+        tiles.unprotect(engine, data)
     data.owner = data.protection = None
     if home is not None:
         home.data = None  # no cycle, which would be left to the garbage collector
@@ -158,48 +132,77 @@ def forget(engine: Engine, data: Data):
 def settle_all(engine: Engine, into: EventSet):
     """Retire what can be; add the events after which that is done."""
     settle_ready(engine)
-    for data in list(engine.orphans):
+    pending = EventSet()
+    for item in list(engine.orphans.values()):
+        data: Data = item
         if data.released or not data.is_dropped:
-            engine.orphans.remove(data)
+            engine.orphans.pop(data.id)
         else:
-            write_orphan_home(engine, data)
+            write_orphan_home(engine, data, pending)
+    if pending.count:
+        raise Pause(pending)
     engine.root.tails(into)
 
 
-def write_orphan_home(engine: Engine, data: Data):
-    """Write home what launches computed in data that their user has dropped, and looks at in the array."""
+def write_orphan_home(engine: Engine, data: Data, pending: EventSet):
+    """Write home what launches computed in data that their user has dropped, and looks at in the array.
+
+    Where it may turn out to have failed, that is once `pending` are complete: partial results are combined by a body.
+    """
     version = data.version
     if version.claims or version.accumulators or version.frozen or data.tiles or not is_reachable(data):
         return
     fold(engine, data)
-    if is_dirty(data) and not data.version.may_fail() and not data.version.is_poisoned():
+    if not is_dirty(data):
+        return
+    if version.may_fail():
+        pending.update(version.writers)
+    elif not version.is_poisoned():
         engine.coherency.write_home(data)
 
 
 def adopt(engine: Engine, data: Data, producer):
     """Let data that only recordings hold be the user's again, who may have written to the array meanwhile."""
-    if engine.scope is None:
-        data.is_dropped = True  # perhaps it is among the dropped still
-        take_homes(engine, [data, *tiles.within(engine, data)] if data.tiles else [data], lambda owner: producer)
+    data.is_dropped = True  # perhaps it is among the dropped still
+    whole: Data = tiles.whole(data)
+    take_homes(engine, [data, *tiles.within(engine, data)] if data.tiles else [data], {whole.id: producer})
+    undrop(engine, data)
+
+
+def undrop(engine: Engine, data: Data):
+    """Let a user hold data again that he had dropped."""
     data.is_dropped = False
     while data in engine.dropped:
         engine.dropped.remove(data)
 
 
-def take_homes(engine: Engine, found, producer_of):
-    """Let the content of data that users have dropped be what they have in their arrays by now."""
+def is_of_user(data: Data):
+    """Whether a data's memory is its user's: he has dropped it, and what it was cut from."""
+    whole: Data = tiles.whole(data)
+    if not data.is_dropped or data.private or data.released or data.home is None or whole.home is None:
+        return False
+    while data.parent is not None:
+        data = data.parent
+        if not data.is_dropped:
+            return False
+    return True
+
+
+def take_homes(engine: Engine, found, producers):
+    """Let the content of data that users have dropped be what they have in their arrays by now.
+
+    `producers` says by the id of what was cut on which stream that is being made.
+    """
     followed = {}  # tiles are of one array
     for item in found:
         data: Data = item
-        if not data.is_dropped or data.private or data.home is None or data.released or not tiles.is_of_user(data):
+        if not is_of_user(data) or not take_home(data):
             continue
-        root: Data = tiles.whole(data)
-        if root.home is None or not take_home(data) or data.home.place <= 0:
-            continue
-        if root.id not in followed:
-            followed[root.id] = 0 if producer_of is None else follow_user(engine, data, producer_of(root.owner))
-        elif followed[root.id]:
-            data.version.writers.add(followed[root.id])
+        whole: Data = tiles.whole(data)
+        if whole.id not in followed:
+            followed[whole.id] = follow_user(engine, data, producers.get(whole.id))
+        elif followed[whole.id]:
+            data.version.writers.add(followed[whole.id])
 
 
 def take_home(data: Data):
@@ -214,7 +217,7 @@ def take_home(data: Data):
         if not version.outcome.failed().delivered:
             return False
         version.outcome = None
-    elif data.home.state == INVALID:
+    elif data.home.state == INVALID and tiles.whole(data).write_back:
         return False
     version.own(data.home)
     return True
@@ -450,37 +453,13 @@ def join_deferred(engine: Engine, parent: Data):
     waiting = deferred_within(engine, parent)
     if waiting:
         settle(engine, waiting)
-    if any([tiles.is_within(tile, parent) for tile in left_tiles(engine)]):
+    if any([tiles.is_within(tile, parent) for tile in engine.left.values()]):
         raise Pause(EventSet())
 
 
 def deferred_within(engine: Engine, parent: Data):
     """Released data that were cut from `parent` and whose outcome is open."""
     return [data for data in engine.deferred if tiles.is_within(data, parent)]
-
-
-def left_tiles(engine: Engine):
-    """Tiles that their user has dropped, and that only what is kept of replayed functions uses."""
-    left = []
-    if engine.caches:
-        for data in engine.orphans:
-            if (
-                data.parent is not None
-                and data.recorded
-                and any([cache.keeps(engine, data) for cache in engine.caches])
-            ):
-                left.append(data)
-    return left
-
-
-def give_up_left_tiles(engine: Engine):
-    """Close those recordings: no call can have the tiles again; for who is outside of the engine."""
-    left = left_tiles(engine)
-    for data in left:
-        give_up_recordings(engine, data)
-    if left:
-        engine.enter()
-        engine.gate.leave()
 
 
 # -- the end -------------------------------------------------------------------------------------------------------
@@ -523,10 +502,11 @@ def forget_all(engine: Engine):
     try:
         engine.dropped.clear()
         engine.deferred.clear()
-        for item in sorted(engine.coherency.data.values(), key=is_whole):
-            data: Data = item
-            data.released = True
-            forget(engine, data)
+        everything = sorted(engine.coherency.data.values(), key=is_whole)
+        for item in everything:
+            cython.cast(Data, item).released = True
+        for item in everything:
+            forget(engine, item)
     finally:
         engine.gate.leave()
 
@@ -572,8 +552,13 @@ def pause_for(engine: Engine, pending: EventSet):
 
 def end_pause(engine: Engine, events: EventSet, patience):
     """Let what a pause was for come about; no gate may be held."""
-    give_up_left_tiles(engine)
+    caches.give_up_left(engine)
     wait_outside(engine, events, patience)
+
+
+def find_room(engine: Engine, task: TaskCore, reason):
+    """Let go of memory that a task lacked, or wait for it; False if that is no use."""
+    return caches.make_room(engine) or turns.waits_for_room(task, reason)
 
 
 def wait_outside(engine: Engine, events: EventSet, patience):

@@ -21,12 +21,16 @@ ALWAYS = (0, 0, 0, 1)  # a decision that needs no flag and no counter
 class Flag:
     """The truth of a condition, as a device and the host find it: data of one byte.
 
-    `holds` says on the host what was computed.
+    `read` says on the host what was computed.
     """
 
-    def __init__(self, data: Any, holds: Any) -> None:
+    def __init__(self, data: Any, read: Any) -> None:
         self.data = data
-        self.holds = holds
+        self.read = read
+
+    def holds(self) -> bool:
+        """What was computed, once it is on the host."""
+        return bool(self.read(self.data))
 
     def address_at(self, memory: int) -> int:
         """Where it is at a data place, where a recording has reserved it."""

@@ -18,7 +18,8 @@ cdef class Engine:
     cdef readonly list dropped
     cdef readonly list deferred
     cdef public bint has_dropped  # some of what recordings use, and that has a home, was dropped by its user
-    cdef readonly list orphans  # data with a home that their user dropped, and that recordings hold
+    cdef readonly dict orphans  # by id: data with a home that their user dropped, and that recordings hold
+    cdef readonly dict left  # by id: tiles that their user dropped, and that only recordings hold that are spare
     cdef public int64_t settle_at
     cdef readonly list failures
     cdef readonly list readers  # the last tasks that wrote nothing: (event, name, code, instruction)
@@ -33,7 +34,7 @@ cdef class Engine:
     cdef public long launching  # launches of recordings that have begun and not yet said where their data are
     cdef public long driving  # of these: those that wait, for a condition or with STF_BLOCKING
     cdef public object epoch  # what records by itself
-    cdef readonly object caches  # what keeps recordings that it can do without; see `release.add_cache`
+    cdef readonly object caches  # what keeps recordings that it can do without
     cdef public object make_graph_port  # a port for a recording
     cdef public object ask_producer  # on which stream an array is being made, given its owner; None if nobody knows
     cdef readonly list affine

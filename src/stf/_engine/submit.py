@@ -48,7 +48,7 @@ class Engine:
         self.function_keys = list(affine if function_keys is None else function_keys)
         self.coherency = Coherency(port, names, limits)
         self.gate = Gate()
-        self.dropped, self.deferred, self.orphans = [], [], []
+        self.dropped, self.deferred, self.orphans, self.left = [], [], {}, {}
         self.settle_at = 256
         self.failures, self.readers = [], []
         self.coherency.failures = self.failures
@@ -59,10 +59,9 @@ class Engine:
         self.caches = ()
         self.kinds = KindCounts()
         self.next_data = self.next_task = self.withdrawn = self.serial = self.launching = self.driving = 0
-        self.waits = EventSet()
+        self.waits, self.backlog = EventSet(), EventSet()
         self.spare = SpareLists()
         self.claim_queue = []
-        self.backlog = EventSet()
         self.since_look = self.ending = 0
         self.queued, self.ran, self.calling = 0, 0, {}
         self.max_pending, self.max_partials = max_pending, max_partials
@@ -321,7 +320,7 @@ class Engine:
             task.patience += 1
             return True
         if isinstance(reason, OutOfMemoryError):
-            return release.make_room(self) or turns.waits_for_room(task, reason)
+            return release.find_room(self, task, reason)
         return isinstance(reason, turns.CameBetweenError)
 
     def pending(self):

@@ -5,5 +5,4 @@ from stf._engine.submit cimport Engine
 cpdef int join(Engine engine, Data tile) except -1
 cpdef Data whole(Data data)
 cpdef bint is_within(Data data, Data parent) except -1
-cpdef bint is_of_user(Data data) except -1
 cpdef int unprotect(Engine engine, Data data) except -1

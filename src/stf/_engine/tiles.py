@@ -82,22 +82,16 @@ def within(engine: Engine, parent: Data):
     return [data for data in found if data is not parent and not data.released]
 
 
-def is_of_user(data: Data):
-    """Whether a dropped data's memory is its user's: what it was cut from was dropped, too."""
-    while data is not None:
-        if not data.is_dropped:
-            return False
-        data = data.parent
-    return True
-
-
 def unprotect(engine: Engine, data: Data):
     """Let the user write to an array that is protected from him, once he has dropped all that is over it."""
     root: Data = whole(data)
     if root.protection is None or not root.is_dropped:
         return 0
-    if all([cython.cast(Data, item).is_dropped for item in within(engine, root)]):
-        root.protection = None
+    for item in engine.coherency.data.values():
+        tile: Data = item
+        if is_within(tile, root) and (tile.released or not tile.is_dropped):  # tasks may use it still
+            return 0
+    root.protection = None
     return 0
 
 
@@ -105,7 +99,9 @@ def refusal(engine: Engine, parent: Data):
     """Which tiles of a data keep others from it, and what to do."""
     found = within(engine, parent)
     names = ", ".join([data.label() for data in found if data.parent is parent][:3])
-    more = ", ..." if parent.tiles > 3 else ""
-    if all([cython.cast(Data, item).is_dropped for item in found]):
-        return f"({names}{more})", "close() the recorded graph that uses them first"
-    return f"({names}{more})", "drop them first (del, or release)"
+    names = f"({names}{', ...' if parent.tiles > 3 else ''})" if names else "that were dropped"
+    if any([not cython.cast(Data, item).is_dropped and item not in engine.dropped for item in found]):
+        return names, "drop them first (del, or release)"
+    if any([cython.cast(Data, item).is_dropped for item in found]):
+        return names, "close() the recorded graph that uses them first"
+    return names, "drop them before what is recorded begins"

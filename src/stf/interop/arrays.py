@@ -57,12 +57,17 @@ def producer_of(owner: Any) -> Any:
     except (TypeError, AttributeError):  # what holds the memory is no array
         return None
     except (ValueError, BufferError, RuntimeError) as error:
-        log.warning(
-            "%s does not say any more which stream it is made on, so that launches do not wait for that: %s",
-            type(owner).__name__,
-            error,
+        warn_once(
+            f"{type(owner).__name__} does not say any more on which stream it is made, so that launches do not wait "
+            f"for that: {error}"
         )
         return None
+
+
+@functools.lru_cache(maxsize=64)
+def warn_once(message: str) -> None:
+    """Log what would be said again at each launch."""
+    log.warning("%s", message)
 
 
 def describer_of(kind: type) -> Describer:

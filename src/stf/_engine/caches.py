@@ -1,0 +1,88 @@
+"""Caches: replayed functions keep recordings, and can do without them.
+
+A recording of theirs is spare: memory that runs out is taken from it, and it goes when it keeps users from their data.
+The functions are for who is outside of the engine: a cache has a lock of its own, under which it may enter.
+"""
+
+from __future__ import annotations
+
+from weakref import WeakSet
+
+from stf._engine import reductions, tiles
+from stf._engine.access import Data
+
+
+def add(engine: Engine, cache, recording):
+    """Remember, weakly, what keeps a recording."""
+    engine.gate.enter()
+    try:
+        if not engine.caches:
+            engine.caches = WeakSet()
+        engine.caches.add(cache)
+        recording.become_spare()
+    finally:
+        engine.gate.leave()
+
+
+def known(engine: Engine):
+    """The caches that live."""
+    engine.gate.enter()
+    try:
+        return list(engine.caches)
+    finally:
+        engine.gate.leave()
+
+
+def end(engine: Engine):
+    """Let them go of what they keep of a context that is over."""
+    for cache in known(engine):
+        cache.end(engine)
+
+
+def make_room(engine: Engine):
+    """Let go of memory that is kept for what may come, a little at a time; whether there was any."""
+    if (engine.epoch is not None and engine.epoch.make_room()) or reductions.make_room(engine):
+        return True
+    return any(cache.make_room(engine) for cache in known(engine))
+
+
+def give_up_recordings(engine: Engine, data: Data):
+    """Close what is kept of a data that is to be moved; functions record it again when they are called again."""
+    if data.recorded:
+        for cache in known(engine):
+            cache.give_up(engine, data)
+
+
+def give_up_left(engine: Engine):
+    """Close what is kept of tiles that their user has dropped: no call can have them again."""
+    if engine.left:
+        engine.gate.enter()
+        left = list(engine.left.values())  # which forget them when they go: other threads may close them just now
+        engine.gate.leave()
+        close(engine, left)
+
+
+def give_up_dropped(engine: Engine, data: Data):
+    """Close what is kept of a data and its tiles, if their user has dropped all; whether there was any."""
+    found = []
+    engine.gate.enter()
+    try:
+        for item in [data, *tiles.within(engine, data)]:
+            tile: Data = item
+            if tile.recorded > tile.spare or not tile.is_dropped:
+                return False
+            if tile.recorded:
+                found.append(tile)
+    finally:
+        engine.gate.leave()
+    close(engine, found)
+    return bool(found)
+
+
+def close(engine: Engine, found):
+    """Close all recordings that are kept of some data, and let go of these."""
+    for data in found:
+        for cache in known(engine):
+            cache.give_up(engine, data, rests=False)
+    engine.enter()
+    engine.gate.leave()

@@ -1,0 +1,338 @@
+"""Loops and branches: with-blocks that record what is done again and again, or only if a condition holds."""
+
+from __future__ import annotations
+
+import operator
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from stf._engine import claims
+from stf._engine.access import DataHandle
+from stf._engine.routines import Branch, Flag, Repeat, While
+from stf.conditions import Condition, is_operand
+from stf.errors import TaskStateError
+from stf.launches import submit_routine
+from stf.places import DataPlace
+from stf.recorders import RecordingBuilder
+
+if TYPE_CHECKING:
+    from stf.contexts import Context
+
+
+SPENT: Any = object()  # in the place of a condition that was recorded: it would keep the data that it compares
+
+
+def recorded_in(engine: Any) -> Any:
+    """The recording that tasks become a part of which runs again and again, or may not run; None if there is none."""
+    scope = engine.scope
+    return None if scope is None or scope.once or scope.thread != threading.get_ident() else scope
+
+
+def must_be_condition(condition: Any, who: str) -> Condition:
+    """A condition, or scalar data of truth values; else TypeError."""
+    if isinstance(condition, DataHandle) and is_operand(condition) and condition.core.layout.dtype == np.bool_:
+        return Condition(operator.ne, condition, False)
+    if not isinstance(condition, Condition):
+        hint = "; == and != compare objects: use stf.equal(a, b), ~stf.equal(a, b)"
+        raise TypeError(
+            f"{who} takes a condition of logical data, such as residual > tol, or a scalar of dtype bool, got "
+            f"{condition!r}{hint if isinstance(condition, bool) else ''}"
+        )
+    return condition
+
+
+class Block:
+    """A with-block that records its body.
+
+    `_start` is the recording that sets `_counter`, with which a device counts what it does; None elsewhere.
+    """
+
+    def __init__(self, context: Context, story: str) -> None:
+        self._context = context
+        self._recorder = RecordingBuilder(context, story)
+        self._start: Any = None
+        self._counter: Any = None
+        self._counted: Any = None  # its home, when the context is finalized
+
+    def _begin(self) -> None:
+        self._context._must_be_open()
+        self._recorder.open()
+
+    def __enter__(self) -> Self:
+        try:
+            self._open()
+        except BaseException:
+            self._recorder.discard()
+            raise
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        try:
+            if error is not None:
+                self._recorder.discard()
+                self._forget()
+            elif self._recorder.scope is not None:
+                self._end()
+        finally:
+            self._recorder.leave()
+
+    def _open(self) -> None:
+        raise NotImplementedError
+
+    def _end(self) -> None:
+        raise NotImplementedError
+
+    def _forget(self) -> None:
+        """Give up what was recorded before a body that raised."""
+        if self._start is not None:
+            self._start.close()
+
+    def _record_start(self, value: int) -> None:
+        """Record what sets the counter, where a device can count."""
+        context = self._context
+        if context.engine.port_enqueues(max(context.current_place_code(), 0)):
+            self._counted = np.zeros((), np.uint64)
+            self._counter = context.logical_data(self._counted, name="iterations")
+            self._counter.core.private = True
+            self._start = self._record(lambda: context.fill(self._counter, value))
+
+    def _record(self, submit: Callable[[], None]) -> Any:
+        """Return the recording of what `submit` submits."""
+        self._begin()
+        try:
+            submit()
+        except BaseException:
+            self._recorder.discard()
+            self._forget()
+            raise
+        return self._recorder.close()
+
+    @property
+    def _count_core(self) -> Any:
+        return None if self._counter is None else self._counter.core
+
+    def _finish(self, routine: Any, name: str) -> None:
+        """Submit; who runs it holds it then."""
+        try:
+            submit_routine(self._context, routine, name)
+        finally:
+            routine.close()
+
+
+class RepeatBlock(Block):
+    """What ``with ctx.repeat(n):`` records."""
+
+    def __init__(self, context: Context, count: int) -> None:
+        super().__init__(context, "repeat")
+        self._count = count
+
+    def _open(self) -> None:
+        self._record_start(0)
+        self._begin()
+
+    def _end(self) -> None:
+        body = self._recorder.close(needed={})
+        if self._count == 0:  # so that nothing is written
+            body.close()
+            self._forget()
+            return
+        self._finish(Repeat(body, self._count, self._start, self._count_core), "repeat")
+
+
+class Tested(Block):
+    """A with-block with a condition, which is computed into a flag that the host reads.
+
+    `_test` is the recording that computes the flag; None where the body itself does.
+    """
+
+    def __init__(self, context: Context, story: str, condition: Condition | None) -> None:
+        super().__init__(context, story)
+        self._condition = condition
+        self._flag: Any = None
+        self._test: Any = None
+
+    def __enter__(self) -> Self:
+        if self._condition is SPENT:
+            raise TaskStateError(f"the with-block of this {self._recorder.story} was left; make another one")
+        return super().__enter__()
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        try:
+            super().__exit__(kind, error, trace)
+        finally:
+            if self._condition is not None:
+                self._condition = SPENT
+
+    def _enter(self, compute: Callable[[], None] | None) -> None:
+        """Record what tests, then the body."""
+        if self._flag is None:
+            self._flag = self._context.logical_data_empty((), np.bool_, name="condition")
+            self._flag.core.private = True
+        if compute is not None:
+            self._test = self._record(compute)
+        try:
+            self._begin()
+        except BaseException:
+            self._forget()
+            raise
+
+    def _forget(self) -> None:
+        super()._forget()
+        if self._test is not None:
+            self._test.close()
+
+    def _close_body(self) -> Any:
+        """The recording of the body, after which all is again where it, and the test, need it."""
+        needed = {} if self._test is None else {use.data.id: use.entries for use in self._test.uses}
+        try:
+            return self._recorder.close(needed=needed)
+        except BaseException:
+            self._forget()
+            raise
+
+    def _compute(self, condition: Condition) -> None:
+        """Submit what computes the flag, and brings it to the host."""
+        condition.submit(self._context, self._flag)
+        self._bring_flag()
+
+    def _bring_flag(self) -> None:
+        """Let the host have the flag, if it is there to decide."""
+        if not self._context.engine.root.captured:
+            self._context.prefetch(self._flag, DataPlace("host"))
+
+    def _as_flag(self) -> Flag:
+        return Flag(self._flag.core, holds)
+
+
+def holds(core: Any) -> bool:
+    """Read a flag, which is on the host now."""
+    from stf.data import view_for_host
+
+    return bool(view_for_host(next(replica for replica in core.version.replicas if replica.place == 0), None))
+
+
+class Loop(Tested):
+    """What ``with ctx.while_loop(condition) as loop:`` records."""
+
+    def __init__(self, context: Context, condition: Condition | None, limit: int | None) -> None:
+        super().__init__(context, "while_loop", condition)
+        self._limit = limit
+        self._continued = False
+        self._iterations: int | None = 0  # None: the device has counted them
+
+    @property
+    def iterations(self) -> int:
+        """How often the body ran, in the last run that is over.
+
+        Raises
+        ------
+        TaskStateError
+            Tasks are being recorded, which may be those of the loop: nothing of them has run yet.
+        """
+        story = claims.recorded_story(self._context.engine, threading.get_ident())
+        if story is not None:
+            raise TaskStateError(
+                f"iterations of a while_loop inside of {story}: nothing that is recorded has run yet; read them before "
+                "it or after, and use ctx.if_ or ctx.while_loop where the program depends on data"
+            )
+        if self._iterations is not None:
+            return self._iterations
+        return int(self._counted if self._context.engine.closed is not None else self._counter)
+
+    def _open(self) -> None:
+        self._record_start(0 if self._condition is not None else 1)
+        condition = self._condition
+        self._continued = False
+        self._enter(None if condition is None else lambda: self._compute(condition))
+
+    def continue_while(self, condition: Condition) -> None:
+        """Say, once in the body of a loop without a condition, when it goes on.
+
+        Raises
+        ------
+        TaskStateError
+            The loop has a condition, or it was said already, or the loop is over; or it is said in a block inside of
+            the body, which may not run.
+        """
+        scope = self._recorder.scope
+        if self._condition is not None or self._continued or scope is None:
+            raise TaskStateError("continue_while is called exactly once, in the body of a while_loop without condition")
+        if self._context.engine.scope is not scope:
+            raise TaskStateError(
+                f"continue_while inside of {self._context.engine.scope.story}, which may not run each time; say it in "
+                "the body of the while_loop itself, of data that the block inside writes"
+            )
+        self._compute(must_be_condition(condition, "continue_while"))
+        self._continued = True
+
+    def _end(self) -> None:
+        if self._condition is None and not self._continued:
+            self._recorder.discard()
+            self._forget()
+            raise TaskStateError("a while_loop without condition calls loop.continue_while(condition) in its body")
+        body = self._close_body()
+        flag, start, counter = self._as_flag(), self._start, self._count_core
+        self._finish(While(self._test, body, flag, self._limit, self._count, start, counter), "while_loop")
+
+    def _count(self, iterations: int | None) -> None:
+        self._iterations = iterations
+
+
+class BranchBlock(Tested):
+    """What ``with ctx.if_(condition) as br:`` records; ``with br.else_():`` may come behind it."""
+
+    def __init__(self, context: Context, condition: Condition) -> None:
+        super().__init__(context, "if_", condition)
+        self._is_over = False
+        self._around: Any = None  # the recording that it is a part of
+
+    def _open(self) -> None:
+        self._around = recorded_in(self._context.engine)
+        condition = self._condition
+        assert condition is not None
+        self._enter(lambda: self._compute(condition))
+
+    def _end(self) -> None:
+        body = self._close_body()
+        self._finish(Branch(self._test, body, self._as_flag(), True), "if_")
+        self._is_over = True
+
+    def else_(self) -> ElseBlock:
+        """Return a with-block whose tasks run if the condition did not hold when the block of ``if_`` was reached.
+
+        Raises
+        ------
+        TaskStateError
+            The block of ``if_`` has not ended yet, or raised, or has an ``else_`` already.
+        """
+        if not self._is_over or self._around is not recorded_in(self._context.engine):
+            raise TaskStateError(
+                "else_ comes behind the block of ctx.if_, once, in the same recording, and not if that raised"
+            )
+        self._is_over = False
+        return ElseBlock(self._context, self._flag)
+
+
+class ElseBlock(Tested):
+    """What ``with br.else_():`` records."""
+
+    def __init__(self, context: Context, flag: Any) -> None:
+        super().__init__(context, "else_", None)
+        self._flag = flag
+
+    def _open(self) -> None:
+        self._enter(self._look_at_flag)
+
+    def _look_at_flag(self) -> None:
+        """Let the flag be where it is decided; on a device it is read there by a task that does no more."""
+        self._bring_flag()
+        if self._context.engine.root.captured:
+            with self._context.task(self._flag.read(), name="else_"):
+                pass
+
+    def _end(self) -> None:
+        body = self._close_body()
+        self._finish(Branch(self._test, body, self._as_flag(), False), "else_")
