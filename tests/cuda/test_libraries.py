@@ -228,6 +228,31 @@ def test_a_numba_kernel(ctx):
     assert np.allclose(lY.numpy(), 2 * expected)
 
 
+@pytest.mark.filterwarnings("ignore:.*Grid size")
+def test_numba_kernels_with_signatures(ctx):
+    """As Numba calls them itself: numbers are converted, one of several signatures is chosen, others are refused."""
+    pytest.importorskip("numba.cuda")
+    from numba import cuda
+
+    def scale(x, a):
+        i = cuda.grid(1)
+        if i < x.shape[0]:
+            x[i] = x[i] + a
+
+    one = stf.kernel(cuda.jit("void(float64[:], float32)")(scale))
+    several = stf.kernel(cuda.jit(["void(float64[:], float64)", "void(float32[:], float64)"])(scale))
+    lX, lY = ctx.logical_data_zeros(N), ctx.logical_data_zeros(N, np.float32)
+    for value in (2, 0.5, np.int32(3), True):
+        one[(N + 127) // 128, 128](lX.rw(), value)
+        several[(N + 127) // 128, 128](lX.rw(), value)
+        several[(N + 127) // 128, 128](lY.rw(), value)
+    assert (lX.numpy() == 13.0).all() and (lY.numpy() == 6.5).all()
+    for data, args in ((lY, (2.0,)), (lX, ()), (lX, (2.0, 3.0)), (lX, (1j,))):
+        with pytest.raises(TypeError):
+            one[1, 128](data.rw(), *args)
+    assert (lX.numpy() == 13.0).all()
+
+
 # -- Triton, cuda.core -----------------------------------------------------------------------------------------------
 
 

@@ -274,3 +274,132 @@ def test_a_numba_kernel_knows_how_an_array_lies_where_it_is_used(run):
         assert compiled == ["C", "A"]
 
     run(body)
+
+
+def test_numba_kernels_with_signatures(run):
+    """Numbers are converted as Numba does, the arguments are checked, and of several signatures one is chosen."""
+
+    def body():
+        numba = pytest.importorskip("numba")
+        from numba import types as of
+
+        def kernel_of(name, signature, kind):
+            """A kernel (array of one axis, number) that adds the number to the first element."""
+
+            def add(parameters):
+                data = ctypes.c_int64.from_address(parameters[4]).value
+                ctypes.c_double.from_address(data).value += kind.from_address(parameters[7]).value
+
+            handle, found = ctypes.c_void_p(), ctypes.c_void_p()
+            function(name, signature, add)
+            assert library.cuLibraryLoadData(ctypes.byref(handle), b"any", None, None, 0, None, None, 0) == 0
+            assert library.cuLibraryGetKernel(ctypes.byref(found), handle, name.encode()) == 0
+            code = types.SimpleNamespace(get_cufunc=lambda: types.SimpleNamespace(handle=found.value))
+            return types.SimpleNamespace(_codelibrary=code)
+
+        class Dispatcher:
+            """What ``cuda.jit`` makes of signatures: it compiles nothing else."""
+
+            __module__ = "numba.cuda.dispatcher"
+            _can_compile = False
+
+            def __init__(self, overloads):
+                self.overloads = overloads
+                self.specialized = len(overloads) == 1
+
+            def py_func(self):
+                pass
+
+            def compile(self, kinds):
+                if self.specialized:
+                    return next(iter(self.overloads.values()))
+                raise RuntimeError("Compilation disabled")
+
+        class Devices:
+            def __getitem__(self, index):
+                return cupy.cuda.Device(index)
+
+        numba.cuda = types.SimpleNamespace(gpus=Devices())
+        array = of.float64[:]
+        real = kernel_of("real", "q" * 8, ctypes.c_double)
+        short = kernel_of("short", "q" * 7 + "i", ctypes.c_float)
+        whole = kernel_of("whole", "q" * 7 + "i", ctypes.c_int32)
+        one = stf.kernel(Dispatcher({(array, of.float64): real}))
+        narrow = stf.kernel(Dispatcher({(array, of.float32): short}))
+        several = stf.kernel(Dispatcher({(array, of.float64): real, (array, of.int32): whole}))
+        with stf.context() as ctx:
+            x = ctx.logical_data(np.zeros(3))
+            total = 0.0
+            for value in (2.0, 2, True, np.float32(0.5), np.int8(-3), np.uint64(7)):
+                one[1, 1](x.rw(), value)
+                narrow[1, 1](x.rw(), value)
+                total += 2 * float(value)
+                assert x.numpy()[0] == total
+            for value in (2.5, 3, np.int64(-4)):
+                several[1, 1](x.rw(), value)
+                total += float(value)
+                assert x.numpy()[0] == total
+            g = ctx.task_graph()
+            with g:
+                one[1, 1](x.rw(), g.param("a", 1))
+                narrow[1, 1](x.rw(), g.param("b", 1.0))
+            for a, b in ((2.0, 3), (5, 0.25)):
+                g.launch(a=a, b=b)
+                total += a + b
+                assert x.numpy()[0] == total
+            plane, floats = ctx.logical_data_zeros((3, 2)), ctx.logical_data_zeros(3, np.float32)
+            wrong = [(), (2.0, 3.0), (x.read(),), (1j,), ("2",)]
+            for args in wrong:
+                with pytest.raises((TypeError, ValueError)):
+                    one[1, 1](x.rw(), *args)
+            for data in (plane, floats):
+                with pytest.raises(TypeError, match=r"is compiled for \(array\(float64.*float64\), got \(array"):
+                    one[1, 1](data.rw(), 2.0)
+            with pytest.raises(TypeError, match="is int32, and takes no 4294967296"):
+                stf.kernel(Dispatcher({(array, of.int32): whole}))[1, 1](x.rw(), 1 << 32)
+            with pytest.raises(TypeError, match="is compiled for .*int32.*, got .*float64"):
+                stf.kernel(Dispatcher({(array, of.int32): whole}))[1, 1](x.rw(), 2.5)
+            assert x.numpy()[0] == total
+
+    run(body)
+
+
+def test_kernels_with_many_bytes_of_parameters(run):
+    """CUDA passes 32,764."""
+
+    def body():
+        def add_up(parameters):
+            target = ctypes.c_uint64.from_address(parameters[0]).value
+            values = (ctypes.c_int64.from_address(parameters[i]).value for i in range(1, 4001))
+            ctypes.c_double.from_address(target).value = sum(values)
+
+        wide = function("wide", "p" + "q" * 4000, add_up)
+        with stf.context() as ctx:
+            x = ctx.logical_data(np.zeros(1))
+            ctx.launch_kernel(wide, (1, 1), x.write(), *range(4000))
+            assert x.numpy()[0] == sum(range(4000))
+            g = ctx.task_graph()
+            with g:
+                ctx.launch_kernel(wide, (1, 1), x.write(), *range(3999), g.param("a", 1))
+            for a in (5, 70):
+                g.launch(a=a)
+                assert x.numpy()[0] == sum(range(3999)) + a
+            with pytest.raises(TypeError, match="'kernel' has 33608 bytes of parameters, and CUDA passes 32764 at most"):
+                ctx.launch_kernel(function("wider", "p" + "q" * 4200, add_up), (1, 1), x.write(), *range(4200))
+
+    run(body)
+
+
+def test_what_is_no_pointer_gets_no_data(run):
+    def body():
+        kernel = function("stores", "pi", stores(ctypes.c_int))
+        with stf.context() as ctx:
+            x = ctx.logical_data(np.zeros(1))
+            with pytest.raises(
+                TypeError, match=r"parameter 1 of kernel 'kernel' is 4 bytes, which is no pointer.*order"
+            ):
+                ctx.launch_kernel(kernel, (1, 1), 3, x.rw())
+            with pytest.raises(TypeError, match=r"has no memory; leave it out"):
+                ctx.launch_kernel(kernel, (1, 1), ctx.token().rw(), 3)
+
+    run(body)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 from typing import Any
 
@@ -11,7 +12,8 @@ from stf._engine.access import Access
 from stf.closures import snapshot
 from stf.errors import ContextClosedError, PlaceError
 from stf.interop import kernels as foreign
-from stf.kernels.launching import Kernel, config_of
+from stf.kernels.arguments import Kernel, is_of_kind
+from stf.kernels.launching import config_of
 from stf.params import Param
 
 __all__ = ["BroughtKernel", "kernel"]
@@ -176,14 +178,64 @@ def compile_numba(context: Any, dispatcher: Any, args: tuple[Any, ...], where: i
             kinds.append(typeof(argument.value_in(None) if isinstance(argument, Param) else argument))
     numba_cuda = sys.modules["numba"].cuda
     with numba_cuda.gpus[context.engine.place_numbers[where]]:
-        overload = dispatcher.compile(tuple(kinds))
+        taken, overload = overload_of(dispatcher, tuple(kinds))
         handle = int(overload._codelibrary.get_cufunc().handle)
     function = foreign.function_of_kernel(handle, context, where)
     made = Kernel(dispatcher, context._driver.parameters_of(function), [], dispatcher.py_func.__name__)
     made.keep(context.engine.function_keys[where], function)
     made.cooperative = getattr(overload, "cooperative", False) is True
-    made.describe_arrays([len(a.data.core.layout.shape) if isinstance(a, Access) else -1 for a in args])
+    ndims = [kind.ndim if isinstance(kind, types.Array) else -1 for kind in taken]
+    made.describe_arrays(ndims, [dtype_of(kind) for kind in taken])
     return made
+
+
+def overload_of(dispatcher: Any, kinds: tuple[Any, ...]) -> tuple[tuple[Any, ...], Any]:
+    """The compiled form for arguments of these types, and those that it takes: other ones, if it is given signatures.
+
+    Raises
+    ------
+    TypeError
+        The function has signatures, none of which takes such arguments.
+    """
+    if not getattr(dispatcher, "specialized", False) and getattr(dispatcher, "_can_compile", True):
+        return kinds, dispatcher.compile(kinds)
+    fitting = [known for known in dispatcher.overloads if fits(kinds, known)]
+    if not fitting:
+        name = dispatcher.py_func.__name__
+        known = ", ".join(f"({', '.join(map(str, taken))})" for taken in dispatcher.overloads)
+        raise TypeError(
+            f"kernel '{name}' is compiled for {known}, got ({', '.join(map(str, kinds))}); convert the arguments, or "
+            "leave its signature out"
+        )
+    best = max(fitting, key=lambda known: sum(map(operator.eq, known, kinds)))
+    return best, dispatcher.overloads[best]
+
+
+def fits(kinds: tuple[Any, ...], taken: tuple[Any, ...]) -> bool:
+    """Whether arguments can be passed where others were declared: numbers of the same kind, arrays that lie so."""
+    from numba import types
+
+    if len(kinds) != len(taken):
+        return False
+    for kind, known in zip(kinds, taken, strict=True):
+        if isinstance(kind, types.Array) != isinstance(known, types.Array):
+            return False
+        if isinstance(kind, types.Array):
+            if (kind.dtype, kind.ndim) != (known.dtype, known.ndim) or known.layout not in ("A", kind.layout):
+                return False
+        elif kind != known:
+            one, other = dtype_of(kind), dtype_of(known)
+            if one is None or other is None or not is_of_kind(one, other):
+                return False
+    return True
+
+
+def dtype_of(kind: Any) -> Any:
+    """The dtype of numbers of a type of Numba's; None if it is no such type."""
+    from numba import types
+    from numba.np.numpy_support import as_dtype
+
+    return as_dtype(kind) if isinstance(kind, (types.Number, types.Boolean)) else None
 
 
 # -- Triton --------------------------------------------------------------------------------------------------------

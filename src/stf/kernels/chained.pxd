@@ -1,6 +1,7 @@
 from stf._engine.submit cimport Engine
 from stf._engine.task cimport OPEN
-from stf.kernels.launching cimport Config, Kernel, kernel_of, put_launch
+from stf.kernels.arguments cimport Kernel
+from stf.kernels.launching cimport Config, kernel_of, put_launch
 from stf.tasks cimport Task
 from stf.views cimport memory_of, position_of
 

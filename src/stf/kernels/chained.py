@@ -11,7 +11,8 @@ from stf.errors import TaskStateError
 from stf.kernels.launching import Config, expanded
 
 if not cython.compiled:
-    from stf.kernels.launching import Kernel, kernel_of, put_launch
+    from stf.kernels.arguments import Kernel
+    from stf.kernels.launching import kernel_of, put_launch
     from stf.views import memory_of, position_of
 
     OPEN = 1

@@ -7,9 +7,7 @@ and this must not show beside it.
 
 from __future__ import annotations
 
-import ctypes
 import operator
-from typing import NamedTuple
 
 import numpy as np
 
@@ -19,7 +17,7 @@ except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
 from stf._engine import waits
-from stf._engine.access import Access, ArrayAccess, DataHandle
+from stf._engine.access import Access, ArrayAccess
 from stf._engine.captured import Arguments
 from stf._engine.instances import Layout
 from stf._engine.submit import Engine
@@ -27,57 +25,21 @@ from stf._engine.values import Asked
 from stf.errors import AccessError, PlaceError
 from stf.interop import adapters
 from stf.interop import kernels as foreign
+from stf.kernels.arguments import Kernel, LaunchBlock, Measure, refuse, refuse_argument, refuse_gaps
 from stf.kernels.special import LaunchCapture
 from stf.options import name_of
 from stf.params import Param
 from stf.tasks import ContextCore, Task
 
 if not cython.compiled:
+    from stf.kernels.arguments import give_block, put_described_value, put_number, put_value, take_block
     from stf.views import reach_all
 
     NEW, OPEN, ENDED = 0, 1, 2
     AFFINE = -1
 
-POINTER_BYTES = 8
 # of a grid: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"
 MOST_EXTENT = (1 << 31) - 1
-BLOCK_BYTES = 4096  # the parameters of a kernel, at most (CUDA C++ Programming Guide, "Function Parameters")
-
-
-class Kernel:
-    """A kernel and what its parameters are: (offset, size) in bytes each; one CUDA function per device."""
-
-    def __init__(self, origin, parameters, functions, name):
-        self.origin = origin
-        self.functions = functions
-        self.name = name
-        self.offsets = [offset for offset, _ in parameters]
-        self.sizes = [size for _, size in parameters]
-        self.count = len(parameters)
-        self.ndims = None
-        self.cooperative = False
-        self.nbytes = max([offset + size for offset, size in parameters], default=0)
-
-    def describe_arrays(self, ndims):
-        """Say that arrays are passed as Numba does: seven parameters and more; `ndims` is -1 for other arguments."""
-        self.ndims = ndims
-        self.count = len(ndims)
-
-    def function_at(self, context, where):
-        """The CUDA function for the device, or the user's CUDA context, at an execution place."""
-        key = context.engine.function_keys[where]
-        if key < len(self.functions) and self.functions[key]:
-            return self.functions[key]
-        if where == 0:
-            raise PlaceError(f"kernel '{self.name}' runs on a device, got the host; give place=exec_place.device(i)")
-        self.keep(key, foreign.function_at(self.origin, context, where))
-        return self.functions[key]
-
-    def keep(self, key, function):
-        """Remember the function for places of a key."""
-        while len(self.functions) <= key:
-            self.functions.append(0)
-        self.functions[key] = function
 
 
 class Config:
@@ -96,62 +58,9 @@ class Config:
         self.extras = extras
 
 
-class LaunchBlock:
-    """The arguments of one launch, where the kernel's parameters lie."""
-
-    def __init__(self):
-        if not cython.compiled:
-            self.data = bytearray(BLOCK_BYTES)
-
-    def put_integer(self, offset, size, value):
-        if not cython.compiled:
-            self.data[offset : offset + size] = (value & ((1 << 8 * size) - 1)).to_bytes(size, "little")
-        else:
-            memcpy(cython.address(self.data[offset]), cython.address(value), size)
-        return 0
-
-    def put_double(self, offset, value):
-        if not cython.compiled:
-            self.data[offset : offset + 8] = np.float64(value).tobytes()
-        else:
-            memcpy(cython.address(self.data[offset]), cython.address(value), 8)
-        return 0
-
-    def content(self, count):
-        """The first bytes."""
-        if not cython.compiled:
-            return bytes(self.data[:count])
-        return cython.cast("char*", cython.address(self.data[0]))[:count]
-
-    def put_bytes(self, offset, raw):
-        if not cython.compiled:
-            self.data[offset : offset + len(raw)] = raw
-        else:
-            memcpy(cython.address(self.data[offset]), cython.cast("char*", raw), len(raw))
-        return 0
-
-
-TWO_63, TWO_64 = 1 << 63, 1 << 64
 NO_ARGUMENTS = ()
 known_configs: dict = {}
 known_kernels: dict = foreign.known  # by the identity of what users call their kernel
-
-
-def take_block():
-    """Room for the arguments of a launch."""
-    global spare_block
-    block = spare_block
-    if block is None:
-        return LaunchBlock()
-    spare_block = None
-    return block
-
-
-def give_block(block: LaunchBlock):
-    """The launch has been given to the port."""
-    global spare_block
-    spare_block = block
-    return 0
 
 
 class Launching(ContextCore):
@@ -219,13 +128,6 @@ def launch_alone(task, mine, shape, args):
     if task.restore is not None:
         return task.close()
     return engine.end(task)
-
-
-class Measure(NamedTuple):
-    """An extent, or a stride in bytes, of the array that the kernel got a pointer to just before."""
-
-    axis: int
-    is_stride: bool
 
 
 def expanded(args):
@@ -343,28 +245,6 @@ def launch_with_extras(task, kernel, config, function, block, late, pointers, al
     return 0
 
 
-def put_number(kernel, index, value, block):
-    """Pack a Python int or float."""
-    size: cython.int = kernel.sizes[index]
-    if type(value) is int:
-        number: cython.longlong = integer_of(kernel, index, value, size)
-        block.put_integer(kernel.offsets[index], size, number)
-    elif size == 8:
-        block.put_double(kernel.offsets[index], value)
-    else:
-        refuse(kernel, index, value)
-    return 0
-
-
-def put_value(kernel: Kernel, index, value, block: LaunchBlock):
-    """Pack a value that is no access."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return put_number(kernel, index, int(value), block)
-    if isinstance(value, float) and not isinstance(value, np.generic):
-        return put_number(kernel, index, float(value), block)
-    return block.put_bytes(kernel.offsets[index], raw_value(kernel, index, value))
-
-
 def recorded_value(task: Task, param, size):
     """The value with which a parameter is recorded, for a kernel that takes so many bytes."""
     param.must_be_recorded()
@@ -393,7 +273,7 @@ class LateArguments(Arguments):
             if kernel.ndims is None:
                 put_value(kernel, index, value, block)
             else:
-                block.put_bytes(kernel.offsets[index], described_value(value))
+                put_described_value(kernel, index, value, block)
         content = block.content(len(recorded))
         give_block(block)
         return content
@@ -423,7 +303,15 @@ def put_described(task: Task, kernel: Kernel, args, block: LaunchBlock, pointers
     at: cython.int
     late = []
     engine: Engine = task.engine
-    for argument in args:
+    for i in range(len(args)):
+        argument = args[i]
+        wanted: cython.int = kernel.ndims[i]
+        if wanted >= 0 and (
+            type(argument) is not Access or len(cython.cast(Access, argument).core.layout.shape) != wanted
+        ):
+            refuse_argument(kernel, i, argument, f"an access to data of {wanted} axes")
+        if wanted < 0 and type(argument) is Access:
+            refuse_argument(kernel, i, argument, "a number")
         if isinstance(argument, Param):
             late.append((position, argument))
             argument = recorded_value(task, argument, kernel.sizes[position])
@@ -444,119 +332,9 @@ def put_described(task: Task, kernel: Kernel, args, block: LaunchBlock, pointers
                 block.put_integer(kernel.offsets[position], 8, field)
                 position += 1
         else:
-            raw = described_value(argument)
-            if len(raw) != kernel.sizes[position]:
-                refuse(kernel, position, argument)
-            block.put_bytes(kernel.offsets[position], raw)
+            put_described_value(kernel, position, argument, block)
             position += 1
     return tuple(late)
-
-
-def described_value(value):
-    """The bytes of a value whose type the kernel was compiled for."""
-    if isinstance(value, (bool, np.bool_)):
-        return bytes([bool(value)])
-    if isinstance(value, np.generic):
-        return value.tobytes()
-    if isinstance(value, int):
-        return np.int64(value).tobytes() if value < TWO_63 else np.uint64(value).tobytes()
-    if isinstance(value, float):
-        return np.float64(value).tobytes()
-    if isinstance(value, complex):
-        return np.complex128(value).tobytes()
-    raise TypeError(f"a kernel takes accesses, numbers and NumPy scalars, got {type(value).__name__}")
-
-
-# -- arguments -----------------------------------------------------------------------------------------------------
-
-
-def raw_value(kernel: Kernel, index, value):
-    """The bytes of a value that is no Python int or float."""
-    size = kernel.sizes[index]
-    if isinstance(value, (bool, np.bool_)):
-        raw = bytes([bool(value)])
-    elif isinstance(value, np.generic):
-        raw = value.tobytes()
-    elif isinstance(value, np.ndarray):  # by value, where it cannot be meant for a pointer
-        raw = value.tobytes() if size != POINTER_BYTES or value.ndim == 0 or value.dtype.names else b""
-    elif isinstance(value, (bytes, ctypes._SimpleCData, ctypes.Structure, ctypes.Union, ctypes.Array)):
-        raw = bytes(value)
-    elif hasattr(value, "_as_parameter_"):
-        return raw_value(kernel, index, value._as_parameter_)
-    elif isinstance(value, int):  # as which another object is passed
-        raw = (integer_of(kernel, index, value, size) & ((1 << (8 * size)) - 1)).to_bytes(size, "little")
-    else:
-        raw = b""
-    if len(raw) != size:
-        refuse(kernel, index, value)
-    return raw
-
-
-def refuse(kernel: Kernel, index, value):
-    size = kernel.sizes[index]
-    if isinstance(value, DataHandle):
-        raise TypeError(
-            f"parameter {index} of kernel '{kernel.name}' got {value.core.describe()}; say how the kernel uses it: "
-            "lX.read(), lX.write() or lX.rw()"
-        )
-    if isinstance(value, Access):
-        raise TypeError(
-            f"parameter {index} of kernel '{kernel.name}' got {value!r}, which has no memory; leave it out, or give it "
-            "to ctx.cuda_kernel, for the order alone"
-        )
-    if isinstance(value, ArrayAccess):
-        raise TypeError(
-            f"parameter {index} of kernel '{kernel.name}' got {value.access!r} as an array, which takes a pointer, the "
-            "extents and the strides; pass the access itself for the pointer alone"
-        )
-    if hasattr(value, "__cuda_array_interface__") or getattr(value, "shape", ()):
-        raise TypeError(
-            f"parameter {index} of kernel '{kernel.name}' got an array, {type(value).__name__}; register it with "
-            "ctx.logical_data and pass an access, such as lX.rw(), or its bytes if a struct is meant"
-        )
-    if hasattr(value, "expand"):
-        raise TypeError(
-            f"parameter {index} of kernel '{kernel.name}' got data made of several arrays, {value.data!r}; pass "
-            "accesses to its parts, as in lA.parts[0].rw()"
-        )
-    hints = {
-        1: "np.int8 or bool",
-        2: "np.float16 or np.int16",
-        4: "np.float32 or np.int32",
-        8: "np.float64 or np.int64",
-    }
-    hint = hints.get(size, f"{size} bytes")
-    raise TypeError(
-        f"parameter {index} of kernel '{kernel.name}' is {size} bytes, got {type(value).__name__}; pass {hint}"
-    )
-
-
-def refuse_gaps(kernel: Kernel, index, args, layout: Layout):
-    """Raise if an array has gaps of which the kernel is not told; extents of 0 and 1 make none."""
-    if index + 1 < len(args) and type(args[index + 1]) is Measure:
-        return 0
-    steps = zip(layout.shape, layout.strides, layout.packed().strides, strict=True)
-    if 0 in layout.shape or all(n == 1 or step == packed for n, step, packed in steps):
-        return 0
-    access: Access = args[index]
-    raise ValueError(
-        f"parameter {index} of kernel '{kernel.name}' is a pointer, and {access.core.describe()} lies with gaps "
-        "there; register a packed array, or pass pointer, extents and strides: lX.read().array"
-    )
-
-
-def integer_of(kernel, index, value, size):
-    """An integer that the parameter can hold, signed or not, as 64 bits."""
-    if size == 8:
-        if not -TWO_63 <= value < TWO_64:
-            raise OverflowError(f"parameter {index} of kernel '{kernel.name}' is 8 bytes, got {value}")
-        return value if value < TWO_63 else value - TWO_64
-    if size > 8:
-        refuse(kernel, index, value)
-    limit: cython.longlong = cython.cast(cython.longlong, 1) << (8 * size)
-    if not -(limit // 2) <= value < limit:
-        raise OverflowError(f"parameter {index} of kernel '{kernel.name}' is {size} bytes, got {value}")
-    return value
 
 
 # -- kernels and configurations ------------------------------------------------------------------------------------
@@ -644,4 +422,3 @@ def extents(size, what):
 
 last_config = Config(1, 1, 0)
 last_kernel = None
-spare_block = LaunchBlock()

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from stf.kernels.arguments import Kernel
 from stf.tasks import ContextCore
 
 class Launching(ContextCore):
@@ -14,13 +15,6 @@ class Launching(ContextCore):
         name: str | None = None,
         symbol: str | None = None,
     ) -> None: ...
-
-class Kernel:
-    name: str
-    cooperative: bool
-    def __init__(self, origin: Any, parameters: Any, functions: list[int], name: str) -> None: ...
-    def describe_arrays(self, ndims: list[int]) -> None: ...
-    def keep(self, key: int, function: int) -> None: ...
 
 class Config:
     def __init__(self, grid: Any, block: Any, shared: int, extras: Any = None) -> None: ...

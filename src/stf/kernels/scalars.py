@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from stf.kernels.launching import Config, Kernel, launch_alone
+from stf.kernels.arguments import Kernel
+from stf.kernels.launching import Config, launch_alone
 
 __all__ = ["launch", "program_of"]
 

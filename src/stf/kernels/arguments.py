@@ -1,0 +1,307 @@
+"""Arguments of kernels: values as the parameters of a kernel take them, packed in one block.
+
+The kernel's own parameters say the offset and the size of each, so that a value of another size is an error, and no
+memory is read past an argument.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import NamedTuple
+
+import numpy as np
+
+try:
+    import cython
+except ImportError:
+    from stf import _cython as cython  # type: ignore[no-redef]
+
+from stf._engine.access import Access, ArrayAccess, DataHandle
+from stf._engine.instances import Layout
+from stf.errors import PlaceError
+from stf.interop import kernels as foreign
+
+POINTER_BYTES = 8
+ARRAY_FIELDS = 5  # of an array of Numba's, before its extents and strides
+BLOCK_BYTES = 32764  # the parameters of a kernel, at most (CUDA C++ Programming Guide, "Function Parameters")
+TWO_63, TWO_64 = 1 << 63, 1 << 64
+FLOAT64, INT64 = np.dtype(np.float64), np.dtype(np.int64)
+
+
+class Kernel:
+    """A kernel and what its parameters are: (offset, size) in bytes each; one CUDA function per device."""
+
+    def __init__(self, origin, parameters, functions, name):
+        self.origin = origin
+        self.functions = functions
+        self.name = name
+        self.offsets = [offset for offset, _ in parameters]
+        self.sizes = [size for _, size in parameters]
+        self.count = len(parameters)
+        self.ndims = self.dtypes = None
+        self.cooperative = False
+        self.nbytes = max([offset + size for offset, size in parameters], default=0)
+        if self.nbytes > BLOCK_BYTES:
+            raise TypeError(
+                f"kernel '{name}' has {self.nbytes} bytes of parameters, and CUDA passes {BLOCK_BYTES} at most; pass "
+                "data for what is large"
+            )
+
+    def describe_arrays(self, ndims, dtypes):
+        """Say that arrays are passed as Numba does: seven parameters and more.
+
+        `ndims` is -1 for other arguments; these have `dtypes`, None where NumPy has no such type.
+        """
+        self.ndims = ndims
+        self.count = len(ndims)
+        self.dtypes = []
+        for ndim, dtype in zip(ndims, dtypes, strict=True):
+            self.dtypes += [dtype] if ndim < 0 else [None] * (ARRAY_FIELDS + 2 * ndim)
+        if len(self.dtypes) != len(self.sizes):
+            raise TypeError(
+                f"kernel '{self.name}' has {len(self.sizes)} parameters for CUDA, and its arguments are passed as "
+                f"{len(self.dtypes)}"
+            )
+
+    def function_at(self, context, where):
+        """The CUDA function for the device, or the user's CUDA context, at an execution place."""
+        key = context.engine.function_keys[where]
+        if key < len(self.functions) and self.functions[key]:
+            return self.functions[key]
+        if where == 0:
+            raise PlaceError(f"kernel '{self.name}' runs on a device, got the host; give place=exec_place.device(i)")
+        self.keep(key, foreign.function_at(self.origin, context, where))
+        return self.functions[key]
+
+    def keep(self, key, function):
+        """Remember the function for places of a key."""
+        while len(self.functions) <= key:
+            self.functions.append(0)
+        self.functions[key] = function
+
+
+class Measure(NamedTuple):
+    """An extent, or a stride in bytes, of the array that the kernel got a pointer to just before."""
+
+    axis: int
+    is_stride: bool
+
+
+class LaunchBlock:
+    """The arguments of one launch, where the kernel's parameters lie."""
+
+    def __init__(self):
+        if not cython.compiled:
+            self.data = bytearray(BLOCK_BYTES)
+
+    def put_integer(self, offset, size, value):
+        if not cython.compiled:
+            self.data[offset : offset + size] = (value & ((1 << 8 * size) - 1)).to_bytes(size, "little")
+        else:
+            memcpy(cython.address(self.data[offset]), cython.address(value), size)
+        return 0
+
+    def put_double(self, offset, value):
+        if not cython.compiled:
+            self.data[offset : offset + 8] = np.float64(value).tobytes()
+        else:
+            memcpy(cython.address(self.data[offset]), cython.address(value), 8)
+        return 0
+
+    def content(self, count):
+        """The first bytes."""
+        if not cython.compiled:
+            return bytes(self.data[:count])
+        return cython.cast("char*", cython.address(self.data[0]))[:count]
+
+    def put_bytes(self, offset, raw):
+        if not cython.compiled:
+            self.data[offset : offset + len(raw)] = raw
+        else:
+            memcpy(cython.address(self.data[offset]), cython.cast("char*", raw), len(raw))
+        return 0
+
+
+def take_block():
+    """Room for the arguments of a launch."""
+    global spare_block
+    block = spare_block
+    if block is None:
+        return LaunchBlock()
+    spare_block = None
+    return block
+
+
+def give_block(block: LaunchBlock):
+    """The launch has been given to the port."""
+    global spare_block
+    spare_block = block
+    return 0
+
+
+def put_number(kernel, index, value, block):
+    """Pack a Python int or float."""
+    size: cython.int = kernel.sizes[index]
+    if type(value) is int:
+        number: cython.longlong = integer_of(kernel, index, value, size)
+        block.put_integer(kernel.offsets[index], size, number)
+    elif size == 8:
+        block.put_double(kernel.offsets[index], value)
+    else:
+        refuse(kernel, index, value)
+    return 0
+
+
+def put_value(kernel: Kernel, index, value, block: LaunchBlock):
+    """Pack a value that is no access."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return put_number(kernel, index, int(value), block)
+    if isinstance(value, float) and not isinstance(value, np.generic):
+        return put_number(kernel, index, float(value), block)
+    return block.put_bytes(kernel.offsets[index], raw_value(kernel, index, value))
+
+
+def refuse_argument(kernel: Kernel, index, value, wanted):
+    raise TypeError(f"argument {index} of kernel '{kernel.name}' is {wanted}, got {value!r}")
+
+
+def put_described_value(kernel: Kernel, position, value, block: LaunchBlock):
+    """Pack a number as the type that the kernel was compiled for: as Numba does, a float becomes no integer."""
+    dtype = kernel.dtypes[position]
+    if type(value) is float and dtype is FLOAT64:
+        return block.put_double(kernel.offsets[position], value)
+    if type(value) is int and dtype is INT64:
+        return put_number(kernel, position, value, block)
+    if dtype is None:
+        raw = described_value(value)
+    else:
+        number = np.asarray(value)
+        fits: cython.bint = number.shape == () and is_of_kind(number.dtype, dtype)
+        if fits and dtype.kind in "iu":
+            fits = int(number) == int(number.astype(dtype))
+        if not fits:
+            raise TypeError(
+                f"a parameter of kernel '{kernel.name}' is {dtype}, and takes no {value!r} ({number.dtype})"
+            )
+        raw = number.astype(dtype).tobytes()
+    if len(raw) != kernel.sizes[position]:
+        refuse(kernel, position, value)
+    block.put_bytes(kernel.offsets[position], raw)
+    return 0
+
+
+def is_of_kind(one, other):
+    """Whether numbers of a dtype are passed where another one is declared: a float is no integer."""
+    return np.can_cast(one, other, "same_kind") or (one.kind == "i" and other.kind == "u")
+
+
+def described_value(value):
+    """The bytes of a value that tells its type itself."""
+    if isinstance(value, (bool, np.bool_)):
+        return bytes([bool(value)])
+    if isinstance(value, np.generic):
+        return value.tobytes()
+    if isinstance(value, int):
+        return np.int64(value).tobytes() if value < TWO_63 else np.uint64(value).tobytes()
+    if isinstance(value, float):
+        return np.float64(value).tobytes()
+    if isinstance(value, complex):
+        return np.complex128(value).tobytes()
+    raise TypeError(f"a kernel takes accesses, numbers and NumPy scalars, got {type(value).__name__}")
+
+
+def raw_value(kernel: Kernel, index, value):
+    """The bytes of a value that is no Python int or float."""
+    size = kernel.sizes[index]
+    if isinstance(value, (bool, np.bool_)):
+        raw = bytes([bool(value)])
+    elif isinstance(value, np.generic):
+        raw = value.tobytes()
+    elif isinstance(value, np.ndarray):  # by value, where it cannot be meant for a pointer
+        raw = value.tobytes() if size != POINTER_BYTES or value.ndim == 0 or value.dtype.names else b""
+    elif isinstance(value, (bytes, ctypes._SimpleCData, ctypes.Structure, ctypes.Union, ctypes.Array)):
+        raw = bytes(value)
+    elif hasattr(value, "_as_parameter_"):
+        return raw_value(kernel, index, value._as_parameter_)
+    elif isinstance(value, int):  # as which another object is passed
+        raw = (integer_of(kernel, index, value, size) & ((1 << (8 * size)) - 1)).to_bytes(size, "little")
+    else:
+        raw = b""
+    if len(raw) != size:
+        refuse(kernel, index, value)
+    return raw
+
+
+def refuse(kernel: Kernel, index, value):
+    size = kernel.sizes[index]
+    if isinstance(value, DataHandle):
+        raise TypeError(
+            f"parameter {index} of kernel '{kernel.name}' got {value.core.describe()}; say how the kernel uses it: "
+            "lX.read(), lX.write() or lX.rw()"
+        )
+    if isinstance(value, Access) and cython.cast(Access, value).core.token:
+        raise TypeError(
+            f"parameter {index} of kernel '{kernel.name}' got {value!r}, which has no memory; leave it out, or give it "
+            "to ctx.cuda_kernel, for the order alone"
+        )
+    if isinstance(value, Access):
+        raise TypeError(
+            f"parameter {index} of kernel '{kernel.name}' is {size} bytes, which is no pointer, got {value!r}; are "
+            "the arguments in the order of the parameters?"
+        )
+    if isinstance(value, ArrayAccess):
+        raise TypeError(
+            f"parameter {index} of kernel '{kernel.name}' got {value.access!r} as an array, which takes a pointer, the "
+            "extents and the strides; pass the access itself for the pointer alone"
+        )
+    if hasattr(value, "__cuda_array_interface__") or getattr(value, "shape", ()):
+        raise TypeError(
+            f"parameter {index} of kernel '{kernel.name}' got an array, {type(value).__name__}; register it with "
+            "ctx.logical_data and pass an access, such as lX.rw(), or its bytes if a struct is meant"
+        )
+    if hasattr(value, "expand"):
+        raise TypeError(
+            f"parameter {index} of kernel '{kernel.name}' got data made of several arrays, {value.data!r}; pass "
+            "accesses to its parts, as in lA.parts[0].rw()"
+        )
+    hints = {
+        1: "np.int8 or bool",
+        2: "np.float16 or np.int16",
+        4: "np.float32 or np.int32",
+        8: "np.float64 or np.int64",
+    }
+    hint = hints.get(size, f"{size} bytes")
+    raise TypeError(
+        f"parameter {index} of kernel '{kernel.name}' is {size} bytes, got {type(value).__name__}; pass {hint}"
+    )
+
+
+def refuse_gaps(kernel: Kernel, index, args, layout: Layout):
+    """Raise if an array has gaps of which the kernel is not told; extents of 0 and 1 make none."""
+    if index + 1 < len(args) and type(args[index + 1]) is Measure:
+        return 0
+    steps = zip(layout.shape, layout.strides, layout.packed().strides, strict=True)
+    if 0 in layout.shape or all(n == 1 or step == packed for n, step, packed in steps):
+        return 0
+    access: Access = args[index]
+    raise ValueError(
+        f"parameter {index} of kernel '{kernel.name}' is a pointer, and {access.core.describe()} lies with gaps "
+        "there; register a packed array, or pass pointer, extents and strides: lX.read().array"
+    )
+
+
+def integer_of(kernel, index, value, size):
+    """An integer that the parameter can hold, signed or not, as 64 bits."""
+    if size == 8:
+        if not -TWO_63 <= value < TWO_64:
+            raise OverflowError(f"parameter {index} of kernel '{kernel.name}' is 8 bytes, got {value}")
+        return value if value < TWO_63 else value - TWO_64
+    if size > 8:
+        refuse(kernel, index, value)
+    limit: cython.longlong = cython.cast(cython.longlong, 1) << (8 * size)
+    if not -(limit // 2) <= value < limit:
+        raise OverflowError(f"parameter {index} of kernel '{kernel.name}' is {size} bytes, got {value}")
+    return value
+
+
+spare_block = LaunchBlock()
