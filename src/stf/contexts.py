@@ -487,6 +487,8 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
             if self._finished:
                 return  # by another thread meanwhile
             turns.await_others(self.engine)
+            if self._caller is not None and self._caller.captured and not stream_is_captured(self._caller.pointer):
+                self._end_lost_capture()
             self._end_graphs()
             if self._caller is None:
                 release.retire_all(self.engine)
@@ -519,13 +521,20 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
             discarding.discard_scope(engine, engine.scope)
         engine.epoch = None
 
+    def _end_lost_capture(self) -> None:
+        """Give up what was gathered for a capture that is over: launched now, it would run."""
+        engine = self.engine
+        if engine.epoch is not None and engine.epoch.implicit:
+            engine.epoch.is_over = True
+            release.abandon_open_tasks(engine)
+            engine.epoch.discard()
+        raise CaptureError(
+            f"{self!r} was made on a stream that was being captured, and the capture ended first; finalize the context "
+            "before it ends. Nothing was written back"
+        )
+
     def _hand_over(self, caller: callers.Caller) -> None:
         """Let the caller's stream come after all work."""
-        if caller.captured and not stream_is_captured(caller.pointer):
-            raise CaptureError(
-                f"{self!r} was made on a stream that was being captured, and the capture ended first; finalize the "
-                "context before it ends. Nothing was written back"
-            )
         handover.hand_over(self.engine, self.default_code, caller.pointer)
 
     def _give_up(self) -> None:

@@ -18,6 +18,7 @@ from stf.recorders import RecordingBuilder
 if TYPE_CHECKING:
     from stf.contexts import Context
 
+TRIES = 8  # to let dropped tiles go, while other threads gather
 log = logging.getLogger("stf")
 
 
@@ -71,12 +72,17 @@ class Epoch(Gathering):
             return  # of a recording of this thread's, for which others may be waiting
         if task.kind == "wait" and not self.implicit:
             raise TaskStateError(f"wait inside {self.story}: {claims.NOTHING_RAN}")
-        if self._drops_tiles() or engine.left:  # they go, and what they were cut from can be used again
+        for _ in range(TRIES):
+            if not self._drops_tiles() and not engine.left:
+                break
             if self.has(engine.scope):
                 self.flush()
             self._let_launch()
-            recordings.release_dropped(engine)
+            recordings.release_dropped(engine)  # they go, and what they were cut from can be used again
             caches.give_up_left(engine)
+            if not engine.dropped:
+                break
+            self.dropped, self.last_dropped = 0, None  # another thread has begun to gather meanwhile
         self._let_launch()
         own = self.implicit and (task.kind == "graph" or (self.streams and task.where in self.streams))
         if own or task.in_place or task.kind == "wait":
@@ -147,15 +153,15 @@ class Epoch(Gathering):
 
     def make_room(self) -> bool:
         """Launch what was recorded, so that its memory can be used for something else; whether there was any."""
-        if not self.has(self.engine.scope) or not self._has_work():
+        if not self.has(self.engine.scope) or not self._has_ended():
             return False  # a task that could not begin has touched data, and that is all
         self.flush()
         return True
 
-    def _has_work(self) -> bool:
-        """Whether anything was recorded that does something, in it or around it."""
-        recorded = self.scope is not None and self.scope.port.program.has_work()
-        return bool(recorded or (self.outer is not None and self.outer._has_work()))
+    def _has_ended(self) -> bool:
+        """Whether any task was recorded to its end, in it or around it."""
+        recorded = self.scope is not None and self.scope.port.program.has_ended()
+        return bool(recorded or (self.outer is not None and self.outer._has_ended()))
 
     def flush(self, waiting: Any = None) -> None:
         """Launch what was recorded, in it and around it, and go on.

@@ -48,7 +48,8 @@ class GridTask:
             context.place_code(place)  # or it is none of the context's
         self.place = self.exec_place = grid
         self.context = context
-        self.task = context.task(grid.places[0], *parts, name=name)
+        enqueues = [place for place in grid if context.engine.port_enqueues(context.place_code(place))]
+        self.task = context.task((enqueues or grid.places)[0], *parts, name=name)  # all others come before its end
         self.task.find_site_outside()
         self.task.apart = True
         self.members: list[Any] = []

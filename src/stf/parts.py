@@ -12,6 +12,15 @@ from stf.interop import adapters
 FIELD = dataclasses._FIELD  # type: ignore[attr-defined]  # one of the class, and no InitVar or ClassVar
 
 
+def add_group(groups: Any, accesses: list[Any], several: Any) -> list[Any]:
+    """Add the accesses to data made of several arrays; return which accesses belong together."""
+    known = [(i, 1, None) for i in range(len(accesses))] if groups is None else groups
+    parts = several.expand()
+    known.append((len(accesses), len(parts), several.rebuild))
+    accesses.extend(parts)
+    return known
+
+
 class Parts:
     """The arrays of one object, which `shape` describes; it is built when the body runs: its content counts by then.
 

@@ -22,6 +22,7 @@ from stf.interop import adapters
 from stf.interop.current import Borrowed, without_grad
 from stf.library_errors import is_uncapturable, uncapturable
 from stf.options import name_of, refuse_name, warn_bare
+from stf.parts import add_group
 
 if not cython.compiled:
     from stf.bodies import end_recorded, give_back, submit_body
@@ -154,7 +155,7 @@ class ContextCore:
             if isinstance(arg, Access):
                 accesses.append(arg)
             elif hasattr(arg, "expand"):
-                add_group(task, accesses, arg)
+                task.groups = add_group(task.groups, accesses, arg)
                 continue
             elif isinstance(arg, DataHandle) or hasattr(arg, "expand_mode"):
                 raise TypeError(f"a task takes accesses, got {arg!r}; say how it is used: .read(), .write() or .rw()")
@@ -203,7 +204,7 @@ class Task(TaskCore):
         try:
             for access in accesses:
                 if hasattr(access, "expand"):
-                    add_group(self, joined, access)
+                    self.groups = add_group(self.groups, joined, access)
                     continue
                 if not isinstance(access, Access):
                     raise TypeError(f"add_deps takes accesses such as lX.read(), got {type(access).__name__}")
@@ -572,13 +573,22 @@ class Task(TaskCore):
     def stream(self):
         """The stream that the task's work goes to."""
         self.must_be_open("stream")
-        engine = cython.cast(Engine, self.engine)
-        handle = engine.port.stream(self.slot) if self.state == OPEN else None
-        return stream_of(cython.cast(ContextCore, self.context).streams, engine.place_names[self.where], handle)
+        handle = cython.cast(Engine, self.engine).port.stream(self.slot) if self.state == OPEN else None
+        return stream_of(cython.cast(ContextCore, self.context).streams, self.place_name, handle)
 
     def get_stream(self):
         """Return `stream`."""
         return self.stream
+
+    @property
+    def streams(self):
+        """The stream, alone: that of each place, as tasks on several have them."""
+        return [self.stream]
+
+    def stream_ptrs(self):
+        """Return the address of the CUDA stream, alone; None at a place that has none."""
+        self.must_be_open("stream_ptrs")
+        return [self.cuda_stream()]
 
     @property
     def graph(self):
@@ -628,8 +638,7 @@ class Task(TaskCore):
         return task_html(self)
 
     def __repr__(self):
-        state = ("new", "open", "ended")[self.state]
-        return f"<task {self.label()} at {self.place_name}, {state}>"
+        return f"<task {self.label()} at {self.place_name}, {('new', 'open', 'ended')[self.state]}>"
 
 
 if not cython.compiled:
@@ -638,12 +647,3 @@ if not cython.compiled:
     Task.__del__ = Task.__dealloc__
 
 bind_lightly(Task)
-
-
-def add_group(task: Task, accesses, several):
-    """Add the accesses to data made of several arrays."""
-    if task.groups is None:
-        task.groups = [(i, 1, None) for i in range(len(accesses))]
-    parts = several.expand()
-    task.groups.append((len(accesses), len(parts), several.rebuild))
-    accesses.extend(parts)

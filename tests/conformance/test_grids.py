@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from helpers import address, is_cuda
+from helpers import address, increment, is_cuda
 
 import stf
 from stf import composite, data_place
@@ -107,3 +107,32 @@ def test_a_grid_with_a_place_that_the_context_lacks(ctx, grid):
     with pytest.raises(stf.PlaceError, match="is not in this context"):
         ctx.task(stf.exec_place.grid([*grid, 99]), x.rw(data_place.device(0)))
     assert x.numpy().tolist() == [5.0] * 4  # nothing began
+
+
+@pytest.mark.parametrize("first", ["host", "device"])
+def test_a_grid_with_the_host(ctx, first):
+    """Whatever comes first in it: what the places do is done before the task ends."""
+    places = [stf.exec_place.host(), ctx.devices[0]]
+    grid = stf.exec_place.grid(places if first == "host" else places[::-1])
+    x = ctx.logical_data(np.zeros(4))
+    here = stf.data_place.device(ctx.devices[0].index)
+    for _ in range(3):
+        with ctx.task(grid, x.rw(here)) as t:
+            assert len(t.streams) == len(t.stream_ptrs()) == 2
+            (a,) = t.arrays()
+            a += 1
+        increment(x)
+    assert x.numpy().tolist() == [6.0] * 4
+
+
+def test_a_grid_of_one_place_has_its_stream(ctx):
+    """So that a program for all devices runs where there is one."""
+    x = ctx.logical_data(np.zeros(4))
+    with ctx.task(stf.exec_place.grid([ctx.devices[0]]), x.rw(stf.data_place.device(ctx.devices[0].index))) as t:
+        assert t.streams == [t.stream]
+        assert t.stream_ptrs() == ([t.stream_ptr()] if is_cuda(ctx) else [None])
+        (a,) = t.arrays()
+        a += 1
+    assert x.numpy().tolist() == [1.0] * 4
+    with pytest.raises(stf.TaskStateError):
+        t.stream_ptrs()

@@ -262,6 +262,24 @@ def test_a_body_cannot_win_the_room_of_its_own_data(limited):
     assert lY.numpy()[0] == 1
 
 
+def test_a_graph_of_tasks_that_do_nothing_makes_room(limited):
+    """Prefetches, and blocks that only look at their data: they hold memory until they are launched."""
+    ctx = limited(2, use_graph=True)
+    data = [ctx.logical_data(np.full(N, float(k))) for k in range(5)]
+    for _ in range(2):
+        for d in data:
+            ctx.prefetch(d, stf.data_place.device(0))
+        add(data[0])
+        for d in data:
+            with ctx.task(d.read()):
+                pass
+    with ctx.graph_scope():
+        for d in data:
+            ctx.prefetch(d, stf.data_place.device(0))
+        add(data[1])
+    assert [d.numpy()[0] for d in data] == [2.0, 2.0, 2.0, 3.0, 4.0]
+
+
 @pytest.mark.parametrize("limit", [0, -1])
 def test_memory_limit_is_positive(limit):
     with pytest.raises(ValueError, match=f"memory_limit is a positive number of bytes, got {limit}"):

@@ -207,6 +207,33 @@ def test_a_capture_over_two_devices(run, peer):
     run(body, FAKECUDA_SEED="6", FAKECUDA_PEER=str(peer))
 
 
+def test_what_was_gathered_for_a_capture_that_is_over_does_not_run(run):
+    """It is told that it was lost; its arrays may be gone by then."""
+
+    def body():
+        for relaxed in (0, 2):
+            s = new_stream()
+            x = on_device(np.zeros(8))
+            ok(driver.cuStreamBeginCapture_v2(ctypes.c_void_p(s.ptr), relaxed))
+            ctx = stf.context(stream=s, use_graph=True)
+            ctx.launch_kernel(add_one, (1, 1), ctx.logical_data(x).rw(), 8)
+            (graph,) = handle("graph")
+            ok(driver.cuStreamEndCapture(ctypes.c_void_p(s.ptr), ctypes.byref(graph)))
+            with pytest.raises(stf.CaptureError, match="the capture ended first; .* Nothing was written back"):
+                ctx.finalize()
+            s.synchronize()
+            assert not x.get().any()
+            with stf.context(stream=s) as ctx:  # which can be used again
+                ctx.launch_kernel(add_one, (1, 1), ctx.logical_data(x).rw(), 8)
+            s.synchronize()
+            assert x.get().tolist() == [1.0] * 8
+            ok(driver.cuGraphDestroy(graph))
+        del ctx, s, x
+        nothing_left()
+
+    run(body)
+
+
 def test_a_capture_that_ends_too_early(run):
     def body():
         s = new_stream()

@@ -384,7 +384,9 @@ def test_kernels_with_many_bytes_of_parameters(run):
             for a in (5, 70):
                 g.launch(a=a)
                 assert x.numpy()[0] == sum(range(3999)) + a
-            with pytest.raises(TypeError, match="'kernel' has 33608 bytes of parameters, and CUDA passes 32764 at most"):
+            with pytest.raises(
+                TypeError, match="'kernel' has 33608 bytes of parameters, and CUDA passes 32764 at most"
+            ):
                 ctx.launch_kernel(function("wider", "p" + "q" * 4200, add_up), (1, 1), x.write(), *range(4200))
 
     run(body)

@@ -98,6 +98,7 @@ class GraphBackend(Port):
             except CaptureError:
                 pass  # whoever aborts knows why
         self.program.forget(node)
+        self.program.aborted += 1
         return self.end(slot)
 
     def place_on_lane(self, node):

@@ -350,11 +350,11 @@ cdef class CudaDriver(HardwareDriver):
 
     cpdef int follow(self, int stream, int64_t pointer) except -1:
         """Make `stream` wait for a caller's stream; 1 and 2 are CUDA's legacy and per-thread default streams."""
-        cdef DeviceStream lane = <DeviceStream>self.streams[stream]
+        cdef DeviceStream lane = <DeviceStream?>self.streams[stream]
         return self.order(<cu.CUstream><uintptr_t>pointer, lane.handle, lane)
 
     cpdef int lead(self, int stream, int64_t pointer) except -1:
-        cdef DeviceStream lane = <DeviceStream>self.streams[stream]
+        cdef DeviceStream lane = <DeviceStream?>self.streams[stream]
         return self.order(lane.handle, <cu.CUstream><uintptr_t>pointer, lane)
 
     cdef int order(self, cu.CUstream first, cu.CUstream second, DeviceStream lane) except -1:

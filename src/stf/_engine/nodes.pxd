@@ -54,6 +54,7 @@ cdef class Program:
     cdef public int steps
     cdef public int runs
     cdef public int variants
+    cdef public int64_t aborted
     cdef int64_t add(self, OpenNode node) except -1
     cdef int put(self, OpenNode node, tuple operation) except -1
     cdef int put_launch(self, OpenNode node, int64_t function, int gx, int gy, int gz, int bx, int by, int bz, int shared, int64_t block, int nbytes) except -1

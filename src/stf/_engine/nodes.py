@@ -119,6 +119,8 @@ class Program:
         How many nested programs there are.
     variants : int
         How many kernels and captured bodies depend on parameters.
+    aborted : int
+        How many nodes were given up.
     """
 
     def __init__(self):
@@ -134,7 +136,7 @@ class Program:
         self.followed = Numbers()
         self.launches = Numbers()
         self.pointers = Numbers()  # of the next launch
-        self.count = 0
+        self.count = self.aborted = 0
         self.calls = 0
         self.steps = 0
         self.runs = 0
@@ -261,9 +263,9 @@ class Program:
         """Whether a node that is open has the launch of a kernel."""
         return any([node.work.items[i] & 7 in (LAUNCH, VARIED) for i in range(node.work.count)])
 
-    def has_work(self):
-        """Whether anything is to be done, by nodes that have ended."""
-        return self.work.count > 0
+    def has_ended(self):
+        """Whether any node has ended as it was meant to: what it held is free when the program was launched."""
+        return self.count > self.aborted
 
     def has_captures(self):
         """Whether bodies were captured."""

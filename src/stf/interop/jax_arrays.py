@@ -76,6 +76,8 @@ class JaxCopy:
         shape, dtype = tuple(np.shape(value)), np.dtype(getattr(value, "dtype", None) or np.asarray(value).dtype)
         if shape != layout.shape:
             raise ValueError(f"result {position} of task '{name}' has shape {shape}, its data has {layout.shape}")
+        if dtype != layout.dtype and np.isscalar(value) and np.can_cast(dtype, layout.dtype, "same_kind"):
+            value, dtype = np.asarray(value, layout.dtype), layout.dtype  # a number is of any width
         if dtype != layout.dtype:
             raise TypeError(
                 f"result {position} of task '{name}' has dtype {dtype}, its data has {layout.dtype}; convert it with "
@@ -92,6 +94,10 @@ class JaxCopy:
         ordinal = self.memory.device[1]
         home = [device for device in jax.local_devices(backend="cuda") if device.local_hardware_id == ordinal]
         value = jax.device_put(value, home[0])
+        if np.dtype(value.dtype) != self.replica.layout.dtype:
+            raise TypeError(
+                f"JAX made {value.dtype} of {self.replica.layout.dtype}{hint_of(self.replica.layout.dtype)}"
+            )
         found = dlpack.described(dlpack.export(value, stream=self.memory.stream))
         layout = Layout(found.shape, found.strides, found.dtype, found.dtype.itemsize)
         source = Replica(None, self.replica.place, layout)

@@ -22,7 +22,7 @@ from stf._engine.captured import Arguments
 from stf._engine.instances import Layout
 from stf._engine.submit import Engine
 from stf._engine.values import Asked
-from stf.errors import AccessError, PlaceError
+from stf.errors import AccessError, DriverError, PlaceError
 from stf.interop import adapters
 from stf.interop import kernels as foreign
 from stf.kernels.arguments import Kernel, LaunchBlock, Measure, refuse, refuse_argument, refuse_gaps
@@ -207,19 +207,27 @@ def put_launch(task, kernel, config, args, alone=False):
         launch_with_extras(task, kernel, config, function, block, late, pointers, alone)
         give_block(block)
         return 0
-    engine.port.launch(
-        task.slot,
-        function,
-        config.gx,
-        config.gy,
-        config.gz,
-        config.bx,
-        config.by,
-        config.bz,
-        config.shared,
-        cython.cast(cython.longlong, cython.cast("uintptr_t", cython.address(block.data[0]))),
-        kernel.nbytes,
-    )
+    try:
+        engine.port.launch(
+            task.slot,
+            function,
+            config.gx,
+            config.gy,
+            config.gz,
+            config.bx,
+            config.by,
+            config.bz,
+            config.shared,
+            cython.cast(cython.longlong, cython.cast("uintptr_t", cython.address(block.data[0]))),
+            kernel.nbytes,
+        )
+    except DriverError as error:
+        grid, threads = (config.gx, config.gy, config.gz), (config.bx, config.by, config.bz)
+        error.add_note(
+            f"kernel '{kernel.name}' in task {task.label()}: grid {grid}, block {threads}, {config.shared} bytes of "
+            "shared memory"
+        )
+        raise
     give_block(block)
     if late:
         engine.port.vary_launch(task.slot, LateArguments(kernel, late))
