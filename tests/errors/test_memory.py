@@ -262,6 +262,16 @@ def test_a_body_cannot_win_the_room_of_its_own_data(limited):
     assert lY.numpy()[0] == 1
 
 
+@pytest.mark.parametrize("use_graph", [False, True], ids=["stream", "graph"])
+def test_the_story_names_what_the_task_itself_needs(limited, use_graph):
+    ctx = limited(1, use_graph=use_graph)
+    a, b = ctx.logical_data_zeros(N, name="A"), ctx.logical_data_zeros(N, name="B")
+    with pytest.raises(stf.OutOfMemoryError, match=rf"pinned: '[AB]' {NBYTES} bytes \(task 'axpy'\)"):
+        axpy(1.0, a, b)
+        b.numpy()
+    a.numpy(), b.numpy()
+
+
 def test_a_graph_of_tasks_that_do_nothing_makes_room(limited):
     """Prefetches, and blocks that only look at their data: they hold memory until they are launched."""
     ctx = limited(2, use_graph=True)

@@ -380,15 +380,24 @@ class Coherency:
         known = set()
         for item in self.data.values():
             version: Version = item.version
-            for element in version.replicas:
+            root: Version = version  # outside of what is being recorded, which has shadows of its replicas
+            while root.parent is not None:
+                root = root.parent
+            for element in root.replicas:
                 replica: Replica = element
-                pinned = replica.pins or version.frozen or not self.is_free_to_go(version, replica)
+                needed = self.asking is not None and self.asking.holds(item)
+                pinned = needed or replica.pins or root.frozen or not self.is_free_to_go(root, replica)
                 if replica.place == pool.place and replica.has_memory() and pinned:
                     held.append(f"{item.label()} {replica.layout.nbytes} bytes ({self.holders(item, replica)})")
                     known.add(id(replica))
             for partial in version.partials or ():
                 if partial.replica.place == pool.place:
                     held.append(f"{item.label()} {partial.replica.layout.nbytes} bytes (a partial result)")
+        scope = None if self.asking is None else self.asking.engine.scope
+        while scope is not None:
+            own = sum([r.layout.nbytes for r in scope.temporaries if r.place == pool.place])
+            held += [f"{own} bytes of {scope.story}"] if own else []
+            scope = scope.parent
         for recording in self.recordings.values():
             own = recording.own_memory(pool.place, known)
             if own:
