@@ -19,9 +19,12 @@ class access_mode(enum.IntFlag):
 
 
 class _Mode:
-    """An access mode that may carry the library of the arrays, or an operator."""
+    """An access mode that may carry the library of the arrays, or an operator; with `optional`, None does as well."""
 
-    def __init__(self, mode: int, name: str, library: str | None = None, op: Any = None) -> None:
+    def __init__(
+        self, mode: int, name: str, library: str | None = None, op: Any = None, optional: bool = False
+    ) -> None:
+        self.optional = optional
         self._stf_mode = mode
         self.name = name
         self.library = library
@@ -38,7 +41,10 @@ class _Mode:
         return f"stf.{self.name}"
 
     def __or__(self, other: Any) -> Any:
-        return self
+        optional = self.optional or other in (None, type(None))
+        return _Mode(self._stf_mode, self.name, self.library, self.op, optional)
+
+    __ror__ = __or__
 
     def __call__(self, *_: Any) -> Any:
         raise TypeError(f"stf.{self.name} is an annotation: write `x: stf.{self.name}`")

@@ -89,4 +89,5 @@ cdef class Parameter:
     cdef readonly str kind
     cdef readonly object op
     cdef readonly object library
+    cdef readonly bint optional
 

@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import inspect
 import pkgutil
+import typing
 
 try:
     import cython
@@ -43,9 +44,10 @@ JAX_COPY: object = JaxCopy
 
 
 class Parameter:
-    """One parameter of a task function: its access mode, or 0."""
+    """One parameter of a task function: its access mode, or 0; `optional` where None does for data."""
 
-    def __init__(self, name, kind, mode=0, op=None, library=None):
+    def __init__(self, name, kind, mode=0, op=None, library=None, optional=False):
+        self.optional = optional
         self.name = name
         self.kind = kind
         self.mode = mode
@@ -232,6 +234,8 @@ class TaskFunction:
                         value = None
                     elif type(value) is JAX_COPY:
                         late = [i] if late is None else [*late, i]
+                elif shapes[i][0] == "plain":
+                    value = None
                 else:
                     count = leaves(shapes[i])
                     if parameter.mode != READ and (lib or engine.arrays) == "jax":
@@ -315,6 +319,8 @@ class TaskFunction:
             )
         if hasattr(value, "ravel") and getattr(value, "dtype", None) == "O":
             return ("object array", value.shape, [self.add_container(accesses, parameter, v) for v in value.ravel()])
+        if value is None and parameter.optional:
+            return ("plain", None, None)
         raise TypeError(
             f"parameter '{parameter.name}' of task '{self.symbol}' takes logical data (or a list, tuple, dict or "
             f"dataclass of them), got {type(value).__name__}; register the array with ctx.logical_data"
@@ -519,6 +525,10 @@ def read_annotation(fn, name, parameter):
         annotation = adapters.resolve_annotation(fn, annotation)
     if adapters.is_injected(annotation):
         return Parameter(name, adapters.injected_kind(annotation))
+    kinds_of_union = typing.get_args(annotation) if typing.get_origin(annotation) is typing.Union else ()
+    modes = [part for part in kinds_of_union if hasattr(part, "_stf_mode")]
+    annotation = modes[0] if len(modes) == 1 else annotation
+    optional = parameter.default is None or type(None) in kinds_of_union or getattr(annotation, "optional", False)
     mode = getattr(annotation, "_stf_mode", 0)
     if not mode:
         return Parameter(name, kind)
@@ -526,4 +536,4 @@ def read_annotation(fn, name, parameter):
         raise TypeError(
             f"parameter '{name}' of task '{fn.__name__}' needs an operator: stf.Accumulate[stf.reducer.sum]"
         )
-    return Parameter(name, kind, mode, getattr(annotation, "op", None), getattr(annotation, "library", None))
+    return Parameter(name, kind, mode, getattr(annotation, "op", None), getattr(annotation, "library", None), optional)

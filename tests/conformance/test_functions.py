@@ -9,7 +9,7 @@ import pickle
 import subprocess
 import sys
 from collections import namedtuple
-from typing import Any
+from typing import Any, Optional
 
 import numpy as np
 import pytest
@@ -163,10 +163,10 @@ def test_positional_only_and_defaults(vec):
         x += n if y is None else y
 
     x = vec(0)
-    with pytest.raises(TypeError, match="parameter 'y' of task 'f' takes logical data"):
-        f(x)
+    f(x)
     f(x, y=vec(2))
-    assert x.numpy()[0] == 2
+    f(x, 5)
+    assert x.numpy()[0] == 4 + 2 + 5
 
 
 @dataclasses.dataclass
@@ -566,3 +566,46 @@ def test_dataclasses_of_every_kind(ctx):
     u, v, w = (ctx.logical_data(np.full(3, float(k))) for k in range(3))
     step(Counting(u), Frozen(v, 10), Own(w, 100), Derived(v))
     assert u.numpy().tolist() == [213] * 3 and made == ["LogicalData"]
+
+
+OPTIONAL_READ = Optional[stf.Read]  # noqa: UP045 (as users write it)
+
+
+@pytest.mark.parametrize("how", ["default", "union", "optional", "ror"])
+def test_data_that_may_be_left_out(ctx, how):
+    """None, where that is the default or the annotation says so; the body gets it as it is."""
+    kinds = {"default": stf.Read, "union": stf.Read | None, "optional": OPTIONAL_READ, "ror": None | stf.Read}
+
+    def body(out: stf.ReadWrite, extra=None, extras: stf.ReadWrite = None):
+        out += 1
+        if extra is not None:
+            out += extra
+        if extras is not None:
+            extras += 5
+
+    body.__annotations__["extra"] = kinds[how]
+    if how != "default":
+        body.__defaults__ = (None, None)
+    f = stf.task(body)
+    x, y, z = ctx.logical_data_zeros(4), ctx.logical_data(np.full(4, 10.0)), ctx.logical_data_zeros(4)
+    f(x)
+    f(x, None)
+    f(x, y)
+    f(x, extras=z)
+    f(x, y, z)
+    assert x.numpy().tolist() == [25.0] * 4 and z.numpy().tolist() == [10.0] * 4
+    g = ctx.task_graph()
+    with g:
+        f(x)
+        f(x, y)
+    g.launch()
+    assert x.numpy().tolist() == [37.0] * 4
+
+
+def test_data_that_may_not_be_left_out(ctx):
+    @stf.task
+    def f(out: stf.ReadWrite, extra: stf.Read):
+        out += extra
+
+    with pytest.raises(TypeError, match="parameter 'extra' of task 'f' takes logical data .*, got NoneType"):
+        f(ctx.logical_data_zeros(4), None)
