@@ -158,6 +158,11 @@ class Epoch(Gathering):
         self.flush()
         return True
 
+    def take_back(self) -> None:
+        """Give back the memory that a task got which is refused, if nothing else was recorded."""
+        if self.has(self.engine.scope) and not self._has_ended() and recordings.last_open(self.engine) is None:
+            self.discard()
+
     def _has_ended(self) -> bool:
         """Whether any task was recorded to its end, in it or around it."""
         recorded = self.scope is not None and self.scope.port.program.has_ended()

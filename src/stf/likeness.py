@@ -14,7 +14,7 @@ from stf._engine.access import DataHandle
 from stf.containers import is_container
 from stf.errors import ContextClosedError, GraphClosedError
 from stf.params import is_of_parameters
-from stf.results import given
+from stf.results import given, hold
 
 if not cython.compiled:
     from stf._engine.values import is_same
@@ -139,8 +139,14 @@ def again(like, values):
     if entry.graph is None or context is None:
         raise ContextClosedError("the context of the data of a replayed function is gone; keep a reference to it")
     entry.calls += 1
-    entry.graph.launch_with(context, values)
-    return None if entry.result is None else given(entry.result)
+    result = entry.result
+    held = None if result is None else hold(entry.graph, result)
+    try:
+        entry.graph.launch_with(context, values)
+        return None if result is None else given(result)
+    finally:
+        if held is not None:
+            held.close()
 
 
 def is_like_content(cell, kind, known):

@@ -18,7 +18,7 @@ except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
 from stf import config
-from stf._engine import caches, release, tiles
+from stf._engine import caches, discarding, release, tiles
 from stf._engine.access import AddressBook, DataHandle, Span
 from stf._sync import NestingGate
 from stf.composite import find_interface, interfaces
@@ -448,7 +448,7 @@ def last_uses(engine: Engine, registry: Registry, entry: Entry, name):
                     return None
             if engine.scope is None and is_dropping(clash) and clash in engine.dropped:
                 return None  # another thread has dropped it just now
-            if clash.is_dropped and let_go(engine, clash):
+            if is_dropping(clash) and let_go(engine, clash):
                 return None
             by_whom, remedy = "", "release the other first"
             if clash.is_dropped and clash.tiles:
@@ -467,13 +467,20 @@ def last_uses(engine: Engine, registry: Registry, entry: Entry, name):
 
 
 def let_go(engine: Engine, data: Data):
-    """Let what keeps a dropped data, or tiles of it, go: bodies that run, replayed functions; whether there was any."""
-    if engine.scope is not None and engine.scope.thread == threading.get_ident():
+    """Let what keeps a dropped data, or tiles of it, go: bodies that run, replayed functions; whether there was any.
+
+    What other threads record is in the way of what was dropped.
+    """
+    scope = engine.scope
+    if scope is not None and scope.thread == threading.get_ident():
         return False
     waiting = release.deferred_within(engine, data)
     for tile in waiting:
         settle(engine, tile)
-    return bool(waiting) or caches.give_up_dropped(engine, data)
+    if waiting or caches.give_up_dropped(engine, data):
+        return True
+    is_going: cython.bint = data in engine.dropped or (data.is_dropped and data.recorded == 0 and data.tiles == 0)
+    return is_going and (scope is None or discarding.await_end(engine, scope))
 
 
 def settle(engine: Engine, data: Data):
@@ -548,13 +555,13 @@ def handle_of(engine: Engine, data: Data):
     engine.gate.enter()
     try:
         entry: Entry = data.span
-        if entry is not None:
-            known = entry.living()
-            if known is not None:
-                return known
+        known = entry.living() if entry is not None else data.given() if data.given is not None else None
+        if known is not None:
+            return known
         handle = new_handle(data)
+        data.given = reference_to(handle)
         if entry is not None:
-            entry.handle = reference_to(handle)
+            entry.handle = data.given
             protect(engine, data)
         release.undrop(engine, data)
         return handle

@@ -150,8 +150,10 @@ class ReplayFunction(ReplayCore):
             self._compare(context, entry, graph, bound)
         elif given is not None:
             self._remember(context, entry, bound.arguments, given)
+        held = results.hold(graph, result)
         try:
             graph.launch(**given_in(entry.key, bound.arguments))
+            return results.given(result)
         except GraphClosedError:
             context._must_be_open()
             if context.engine.ending:
@@ -162,8 +164,9 @@ class ReplayFunction(ReplayCore):
         except Exception as error:
             if not is_of_parameters(error):
                 raise
-        else:
-            return results.given(result)
+        finally:
+            if held is not None:
+                held.close()
         return self._fn(*bound.args, **bound.kwargs)  # nothing has begun, and the function may handle it
 
     def _take(self, like: Likeness) -> bool:

@@ -11,21 +11,13 @@ from stf.registry import handle_of
 
 
 class KeptData:
-    """Data that a recording holds, and the handle of it that was given last."""
+    """Data that a recording holds."""
 
-    __slots__ = ("core", "last")
+    __slots__ = ("core",)
 
     def __init__(self, handle: Any) -> None:
         self.core = handle.core
-        self.last = ref(handle)
-
-    def handle(self) -> Any:
-        """The same handle while somebody has it, else another one."""
-        known = self.last()
-        if known is None:
-            known = handle_of(self.core.engine, self.core)
-            self.last = ref(known)
-        return known
+        self.core.given = ref(handle)
 
 
 class KeptItems:
@@ -38,18 +30,23 @@ class KeptItems:
         self.items = items
 
 
-def kept(value: Any, held: Collection[Any]) -> Any:
-    """A result as it is kept: without handles of data that are `held`, in it or in its lists, tuples and dicts."""
+def kept(value: Any, held: Collection[Any], around: tuple[int, ...] = ()) -> Any:
+    """A result as it is kept: without handles of data that are `held`, in it or in its lists, tuples and dicts.
+
+    What contains itself is kept as it is.
+    """
     kind = type(value)
     if isinstance(value, DataHandle):
         return KeptData(value) if value.core in held else value
+    is_named = issubclass(kind, tuple) and hasattr(kind, "_make")
+    if (kind not in (dict, list, tuple) and not is_named) or id(value) in around:
+        return value
+    around = (*around, id(value))
     if kind is dict:
-        items = {key: kept(item, held) for key, item in value.items()}
+        items = {key: kept(item, held, around) for key, item in value.items()}
         return KeptItems(kind, items) if any(map(is_kept, items.values())) else value
-    if kind in (list, tuple) or (issubclass(kind, tuple) and hasattr(kind, "_make")):
-        parts = [kept(item, held) for item in value]
-        return KeptItems(kind, parts) if any(map(is_kept, parts)) else value
-    return value
+    parts = [kept(item, held, around) for item in value]
+    return KeptItems(kind, parts) if any(map(is_kept, parts)) else value
 
 
 def is_kept(value: Any) -> bool:
@@ -58,12 +55,18 @@ def is_kept(value: Any) -> bool:
 
 
 def given(value: Any) -> Any:
-    """The result of a call, of what is kept."""
+    """The result of a call, of what is kept: the same handles while somebody has them, else others."""
     if isinstance(value, KeptData):
-        return value.handle()
+        return handle_of(value.core.engine, value.core)
     if not isinstance(value, KeptItems):
         return value
     if value.kind is dict:
         return {key: given(item) for key, item in value.items.items()}
     parts = [given(item) for item in value.items]
     return getattr(value.kind, "_make", value.kind)(parts)
+
+
+def hold(graph: Any, result: Any) -> Any:
+    """The recording of a graph, if data in it are to be given: whoever closes it, it lives until its `close`."""
+    recording = graph._recording if is_kept(result) else None
+    return recording if recording is not None and recording.hold() else None

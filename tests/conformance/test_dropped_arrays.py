@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import gc
 import sys
@@ -10,7 +11,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from helpers import add, content, increment, is_cuda, put
+from helpers import add, content, increment, is_cuda, put, set_to
 
 import stf
 
@@ -360,6 +361,128 @@ def test_data_that_a_replayed_function_returns_are_held_by_who_has_them(ctx):
         ctx.synchronize()
         X[:] = 10.0 * (k + 1)
     assert "launched 9 times" in step.explain()
+
+
+def test_a_tile_that_a_replayed_function_returns_lives(ctx):
+    lX, lY = ctx.logical_data(np.arange(8.0)), ctx.logical_data(np.zeros(4))
+    tiles = list(lX.tiles(4))
+
+    class Held:
+        tile = tiles[0]
+
+    @stf.replay
+    def step(y):
+        add(y, Held.tile)
+        return Held.tile
+
+    for _ in range(3):
+        step(lY)
+    Held.tile = None
+    tiles.clear()
+    tile = step(lY)
+    with pytest.raises(stf.AccessError, match=r"split into .*drop them first"):
+        lX.numpy()
+    assert tile.numpy().tolist() == [0.0, 1.0, 2.0, 3.0]
+    del tile
+    step.close()
+    assert lX.numpy().tolist() == list(range(8))
+
+
+def test_what_replayed_functions_return_is_one_data_with_one_handle(ctx, lX):
+    """Whichever function returns it, and where in a result."""
+    Both = collections.namedtuple("Both", "one other")
+
+    @stf.replay
+    def make(x):
+        made = x.empty_like()
+        set_to(made, 1.0)
+        add(made, x)
+        return Both(made, [x, {"again": made}])
+
+    @stf.replay
+    def use(made):
+        increment(made)
+        return made, made
+
+    for _ in range(5):
+        result = make(lX)
+        assert type(result) is Both and result.other[1]["again"] is result.one and result.other[0] is lX
+        used, same = use(result.one)
+        assert used is same is result.one
+        del result, same
+        ctx.synchronize()
+        assert used.numpy().tolist() == [2.0] * 4
+    make.close()
+    use.close()
+    assert used.numpy().tolist() == [2.0] * 4
+
+
+def test_results_that_contain_themselves_are_kept_as_they_are(ctx, lX):
+    @stf.replay
+    def step(x):
+        increment(x)
+        found = [x]
+        found.append(found)
+        return found
+
+    for k in range(4):
+        found = step(lX)
+        assert found[0] is lX and found[1][0] is lX and lX.numpy().tolist() == [k + 1.0] * 4
+
+
+def test_what_a_closed_graph_is_launched_for_lets_go(ctx):
+    """A replayed function launches it, and nobody else can any more."""
+    X, lY = np.zeros(8), ctx.logical_data(np.zeros(8))
+    lX = ctx.logical_data(X)
+    g = ctx.task_graph()
+    with g:
+        increment(lX)
+
+    @stf.replay
+    def step(y):
+        increment(y)
+        g.launch()
+
+    for _ in range(4):
+        step(lY)
+    assert "launched 3 times" in step.explain()
+    g.close()
+    del lX
+    assert ctx.logical_data(X[:4]).numpy().tolist() == [4.0] * 4
+
+
+def test_threads_that_register_parts_of_what_they_replayed(ctx):
+    errors, wrong = [], []
+
+    def increment_once(x):
+        increment(x)
+
+    def work(index):
+        try:
+            for _ in range(5):
+                X = np.zeros(8)
+                step = stf.replay(increment_once)
+                lX = ctx.logical_data(X)
+                for _ in range(3):
+                    step(lX)
+                del lX
+                found = ctx.logical_data(X[2:6]).numpy().tolist()
+                if found != [3.0] * 4:
+                    wrong.append((index, found))
+        except Exception as error:
+            errors.append(error)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=work, args=(index,)) for index in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert not errors and not wrong
 
 
 @pytest.mark.parametrize("calls", [0, 1, 2, 3])

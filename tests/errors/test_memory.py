@@ -272,6 +272,18 @@ def test_the_story_names_what_the_task_itself_needs(limited, use_graph):
     a.numpy(), b.numpy()
 
 
+def test_a_task_that_is_refused_holds_no_memory_in_a_graph(limited):
+    ctx = limited(4, use_graph=True)
+    data = [ctx.logical_data(np.full(N, float(k))) for k in range(8)]
+    for _ in range(2):
+        with pytest.raises(stf.OutOfMemoryError), ctx.task(*[d.read() for d in data[:5]]):
+            pass
+        with ctx.task(*[d.rw() for d in data[4:]]) as t:
+            for x in t.arrays():
+                x += 1
+    assert [d.numpy()[0] for d in data[4:]] == [6.0, 7.0, 8.0, 9.0]
+
+
 def test_a_graph_of_tasks_that_do_nothing_makes_room(limited):
     """Prefetches, and blocks that only look at their data: they hold memory until they are launched."""
     ctx = limited(2, use_graph=True)

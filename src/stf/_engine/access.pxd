@@ -24,6 +24,7 @@ cdef class Data:
     cdef public Replica home
     cdef public object owner
     cdef public object protection
+    cdef public object given  # a weak reference to the handle of data that a replayed function returned
     cdef public int tiles
     cdef public int recorded  # how many living recordings use it
     cdef public int spare  # how many of these replayed functions keep

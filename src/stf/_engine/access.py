@@ -32,7 +32,7 @@ class Data:
 
     if not cython.compiled:
         readonly = released = is_dropped = private = False
-        home = owner = protection = parent = log = span = None
+        home = owner = protection = given = parent = log = span = None
         tiles = recorded = spare = mark = position = 0
 
     def label(self):

@@ -46,6 +46,7 @@ cdef class Routine:
     cdef public int owners
     cdef public int holders
     cdef readonly bint closed
+    cdef bint is_lent  # a replayed function has it, and somebody else
     cdef public EventSet last
     cdef public object needed
     cdef public bint is_shared

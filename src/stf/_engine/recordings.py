@@ -414,7 +414,7 @@ class Routine:
         self.after = EventSet()
         self.owners = 1
         self.holders = 0  # recordings that it is part of
-        self.closed = False
+        self.closed = self.is_lent = False
         self.last = None  # the end of the last launch, once one had other data
         self.needed = None  # what a launch with its own data needs
         self.is_shared = False  # it has memory that all launches use, whatever their data
@@ -455,18 +455,36 @@ class Routine:
     def close_inside(self):
         """What `close` does, by who is inside of the engine; those who run it hold it too."""
         self.owners -= 1
+        if self.owners == 1 and self.is_lent:  # by a replayed function alone
+            self.is_lent = False
+            self.become_spare()
         if self.owners > 0 or self.closed:
             return
         self.closed = True
-        for part in self.parts:
+        for item in self.parts:
+            part: Routine = item
+            part.is_lent = False
             part.close_inside()
         self.give_up()
 
+    def hold(self):
+        """Have one owner more, who closes it; False if it is closed."""
+        engine: Engine = self.engine
+        engine.gate.enter()
+        try:
+            self.owners += not self.closed
+            return not self.closed
+        finally:
+            engine.gate.leave()
+
     def become_spare(self):
-        """Be among what a replayed function keeps; so are its parts that nobody else has."""
-        for part in self.parts:
+        """Be among what a replayed function keeps; so are its parts, when nobody else has them."""
+        for item in self.parts:
+            part: Routine = item
             if part.owners == 1:
                 part.become_spare()
+            else:
+                part.is_lent = True
 
     def leave(self):
         """Be no part of a recording any more, whose launches used its memory."""

@@ -113,7 +113,7 @@ def forget(engine: Engine, data: Data):
         last.update(version.readers)
     engine.coherency.drop_replicas(data)
     engine.coherency.data.pop(data.id, None)
-    if data.is_dropped:
+    if engine.has_dropped:
         engine.orphans.pop(data.id, None)
         engine.left.pop(data.id, None)
     if data.parent is not None:
@@ -172,6 +172,8 @@ def adopt(engine: Engine, data: Data, producer):
 def undrop(engine: Engine, data: Data):
     """Let a user hold data again that he had dropped."""
     data.is_dropped = False
+    engine.orphans.pop(data.id, None)
+    engine.left.pop(data.id, None)
     while data in engine.dropped:
         engine.dropped.remove(data)
 
@@ -558,7 +560,11 @@ def end_pause(engine: Engine, events: EventSet, patience):
 
 def find_room(engine: Engine, task: TaskCore, reason):
     """Let go of memory that a task lacked, or wait for it; False if that is no use."""
-    return caches.make_room(engine) or turns.waits_for_room(task, reason)
+    if caches.make_room(engine) or turns.waits_for_room(task, reason):
+        return True
+    if engine.epoch is not None:
+        engine.epoch.take_back()
+    return False
 
 
 def wait_outside(engine: Engine, events: EventSet, patience):

@@ -77,7 +77,9 @@ class JaxCopy:
         if shape != layout.shape:
             raise ValueError(f"result {position} of task '{name}' has shape {shape}, its data has {layout.shape}")
         if dtype != layout.dtype and np.isscalar(value) and np.can_cast(dtype, layout.dtype, "same_kind"):
-            value, dtype = np.asarray(value, layout.dtype), layout.dtype  # a number is of any width
+            number = np.asarray(value).astype(layout.dtype)  # a number is of any width that holds it
+            if dtype.kind not in "iu" or int(number) == int(np.asarray(value)):
+                value, dtype = number, layout.dtype
         if dtype != layout.dtype:
             raise TypeError(
                 f"result {position} of task '{name}' has dtype {dtype}, its data has {layout.dtype}; convert it with "

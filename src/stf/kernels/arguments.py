@@ -170,7 +170,7 @@ def put_described_value(kernel: Kernel, position, value, block: LaunchBlock):
     dtype = kernel.dtypes[position]
     if type(value) is float and dtype is FLOAT64:
         return block.put_double(kernel.offsets[position], value)
-    if type(value) is int and dtype is INT64:
+    if type(value) is int and dtype is INT64 and -TWO_63 <= value < TWO_63:
         return put_number(kernel, position, value, block)
     if dtype is None:
         raw = described_value(value)
