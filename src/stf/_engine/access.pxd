@@ -12,29 +12,30 @@ cdef enum:
     AFFINE = -1
 
 cdef class Data:
-    cdef readonly int64_t id
+    # what each access looks at comes first, on as few lines of the cache as it takes
     cdef readonly object engine
-    cdef readonly Layout layout
-    cdef public str name
-    cdef readonly bint token
-    cdef public bint readonly
-    cdef public bint write_back
-    cdef public bint released
     cdef public Version version
+    cdef int64_t mark
+    cdef readonly bint token
+    cdef public bint released
+    cdef public int tiles
+    cdef public bint readonly
+    cdef readonly Layout layout
+    cdef readonly int64_t id
     cdef public Replica home
+    cdef public bint write_back
+    cdef public bint is_dropped  # by the user, while recordings or tiles hold it
+    cdef public bint private  # a loop's or a branch's own: nobody else reads it
+    cdef public int recorded  # how many living recordings use it
+    cdef public int spare  # how many of these replayed functions keep
+    cdef int position
+    cdef public str name
     cdef public object owner
     cdef public object protection
     cdef public object given  # a weak reference to the handle of data that a replayed function returned
-    cdef public int tiles
-    cdef public int recorded  # how many living recordings use it
-    cdef public int spare  # how many of these replayed functions keep
-    cdef public bint is_dropped  # by the user, while they do
-    cdef public bint private  # a loop's or a branch's own: nobody else reads it
     cdef public Data parent
     cdef public list log
     cdef public Span span
-    cdef int64_t mark
-    cdef int position
 
 cdef Data make_data(object engine, int64_t ident, Layout layout, str name, bint token)
 

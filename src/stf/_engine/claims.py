@@ -9,7 +9,7 @@ try:
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
-from stf._engine import reductions, release, tiles, waits
+from stf._engine import reductions, release, tiles, turns, waits
 from stf._engine.access import MODE_NAMES, Access
 from stf._engine.failures import Failure
 from stf._engine.scopes import Outcome, Version
@@ -37,6 +37,8 @@ def check_guards(engine: Engine, task: TaskCore, use: Access, version: Version):
         raise AccessError(f"{data.describe()} was released; task {task.label()} cannot use it")
     if data.tiles and engine.scope is None:
         release.join_deferred(engine, data)
+    elif data.tiles and engine.scope.once and tiles.are_going(engine, data):
+        raise turns.CameBetweenError  # other threads gather, or let go of them just now
     if data.tiles:
         names, remedy = tiles.refusal(engine, data)
         raise AccessError(

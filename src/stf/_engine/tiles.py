@@ -82,6 +82,16 @@ def within(engine: Engine, parent: Data):
     return [data for data in found if data is not parent and not data.released]
 
 
+def are_going(engine: Engine, parent: Data):
+    """Whether nobody holds a tile of a data any more, but what lets go of it."""
+    for item in within(engine, parent):
+        tile: Data = item
+        is_dropped: cython.bint = tile.is_dropped or tile in engine.dropped
+        if not is_dropped or tile.recorded > tile.spare:
+            return False
+    return True
+
+
 def unprotect(engine: Engine, data: Data):
     """Let the user write to an array that is protected from him, once he has dropped all that is over it."""
     root: Data = whole(data)
