@@ -206,6 +206,8 @@ class Epoch(Gathering):
                 raise
             finally:
                 recording.close()
+            if self.outer is None:
+                recordings.release_dropped(self.engine)  # as long as nobody gathers
         finally:
             self.launcher = before
             self.dropped, self.last_dropped = 0, None  # which would live on

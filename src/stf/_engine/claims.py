@@ -9,8 +9,9 @@ try:
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
-from stf._engine import reductions, release, tiles, turns, waits
+from stf._engine import reductions, release, tiles, waits
 from stf._engine.access import MODE_NAMES, Access
+from stf._engine.deps import EventSet
 from stf._engine.failures import Failure
 from stf._engine.scopes import Outcome, Version
 from stf._engine.task import OWN_REFERENCES, TaskCore
@@ -38,7 +39,7 @@ def check_guards(engine: Engine, task: TaskCore, use: Access, version: Version):
     if data.tiles and engine.scope is None:
         release.join_deferred(engine, data)
     elif data.tiles and engine.scope.once and tiles.are_going(engine, data):
-        raise turns.CameBetweenError  # other threads gather, or let go of them just now
+        raise waits.Pause(EventSet())  # another thread lets go of them just now
     if data.tiles:
         names, remedy = tiles.refusal(engine, data)
         raise AccessError(
