@@ -11,7 +11,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from helpers import add, content, increment, is_cuda, put, set_to
+from helpers import add, content, increment, is_cuda, put, set_to, together
 
 import stf
 
@@ -31,6 +31,15 @@ def X(ctx, request):
     if not is_cuda(ctx):
         pytest.skip("the devices of this context are the CPU's")
     return pytest.importorskip("cupy").zeros(8)
+
+
+@pytest.fixture
+def switching():
+    """Threads take turns all the time."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval)
 
 
 def tiles_of(ctx, lX, depth):
@@ -451,38 +460,21 @@ def test_what_a_closed_graph_is_launched_for_lets_go(ctx):
     assert ctx.logical_data(X[:4]).numpy().tolist() == [4.0] * 4
 
 
-def test_threads_that_register_parts_of_what_they_replayed(ctx):
-    errors, wrong = [], []
-
+def test_threads_that_register_parts_of_what_they_replayed(ctx, switching):
     def increment_once(x):
         increment(x)
 
-    def work(index):
-        try:
-            for _ in range(5):
-                X = np.zeros(8)
-                step = stf.replay(increment_once)
-                lX = ctx.logical_data(X)
-                for _ in range(3):
-                    step(lX)
-                del lX
-                found = ctx.logical_data(X[2:6]).numpy().tolist()
-                if found != [3.0] * 4:
-                    wrong.append((index, found))
-        except Exception as error:
-            errors.append(error)
+    def work():
+        for _ in range(5):
+            X = np.zeros(8)
+            step = stf.replay(increment_once)
+            lX = ctx.logical_data(X)
+            for _ in range(3):
+                step(lX)
+            del lX
+            assert ctx.logical_data(X[2:6]).numpy().tolist() == [3.0] * 4
 
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        threads = [threading.Thread(target=work, args=(index,)) for index in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(interval)
-    assert not errors and not wrong
+    together(*[work] * 3)
 
 
 @pytest.mark.parametrize("calls", [0, 1, 2, 3])
@@ -501,42 +493,27 @@ def test_replayed_functions_are_a_part_of_a_scope(ctx, lX, calls):
     assert lX.numpy().tolist() == [calls + 2.0] * 4
 
 
-def test_threads_that_replay_functions_of_tiles_and_close_them(ctx):
-    """Each looks for what the others keep, too."""
-    errors, wrong = [], []
+@pytest.mark.parametrize("closes", [False, True])
+def test_threads_that_replay_functions_of_tiles(ctx, switching, closes):
+    """Each looks for what the others keep, too, and lets it go; and some close what they recorded themselves."""
 
-    def work(index):
+    def work(is_closer):
         X = np.zeros(8)
-        try:
-            for k in range(10):
-                lX = ctx.logical_data(X)
-                step = stf.replay(lambda tiles: [increment(tile) for tile in tiles])
-                tiles = list(lX.tiles(4))
-                for _ in range(3):
-                    step(tiles)
-                tiles.clear()
-                if index % 2:
-                    step.close()
-                increment(lX)
-                found = lX.numpy().tolist()
-                if found != [4.0 * (k + 1)] * 8:
-                    wrong.append((index, k, found))
-                del lX
-                ctx.synchronize()
-        except Exception as error:
-            errors.append(error)
+        for k in range(10):
+            lX = ctx.logical_data(X)
+            step = stf.replay(lambda tiles: [increment(tile) for tile in tiles])
+            tiles = list(lX.tiles(4))
+            for _ in range(3):
+                step(tiles)
+            tiles.clear()
+            if is_closer:
+                step.close()
+            increment(lX)
+            assert lX.numpy().tolist() == [4.0 * (k + 1)] * 8
+            del lX
+            ctx.synchronize()
 
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        threads = [threading.Thread(target=work, args=(index,)) for index in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(interval)
-    assert not errors and not wrong
+    together(*[partial(work, closes and index % 2 == 1) for index in range(4)])
 
 
 def test_nothing_is_kept_of_dropped_tiles_without_a_wait(ctx):
