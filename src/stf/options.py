@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from stf._engine.values import Asked
 from stf.devices import DeviceSpec, Resources
 
 MAX_PENDING = 8192
@@ -32,7 +33,8 @@ def refuse_generator(decorator: str, fn: Any) -> None:
 def count_of(count: Any) -> int:
     """How often something is done."""
     if not is_integer(count):
-        raise TypeError(f"a number of times is an integer, got {count!r}")
+        hint = "; a while_loop may compare data with it: ctx.while_loop(n < a)" if isinstance(count, Asked) else ""
+        raise TypeError(f"a number of times is an integer, got {count!r}{hint}")
     if int(count) < 0:
         raise ValueError(f"a number of times is not negative, got {count}")
     return int(count)

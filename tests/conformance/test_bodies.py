@@ -147,6 +147,22 @@ def test_wrong_results_are_errors(ctx, vec, result, message):
     assert x.accept().numpy().tolist() == [7] * 3
 
 
+@pytest.mark.parametrize("result", [np.zeros(3), [0.0] * 3], ids=["array", "list"])
+def test_results_of_another_library_are_told(ctx, vec, result):
+    if not is_cuda(ctx):
+        pytest.skip("bodies have NumPy's arrays")
+
+    @stf.task
+    def f(x: stf.ReadWrite):
+        return [result] if isinstance(result, list) else result
+
+    x = vec(7)
+    kind = type(result).__name__
+    with told(ctx, lambda: f(x), f"result 0 of task 'f' is a {kind}, and its arrays are of cupy; return one of these"):
+        ctx.synchronize()
+    assert x.accept().numpy().tolist() == [7] * 3
+
+
 def test_a_result_without_written_parameter_is_an_error(ctx, vec):
     @stf.task
     def f(x: stf.Read):

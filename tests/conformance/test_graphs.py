@@ -433,6 +433,14 @@ def test_a_parameter_of_another_graph_is_no_value_of_a_launch(ctx):
     assert lX.numpy().tolist() == [3.0] * 3
 
 
+def test_a_parameter_is_no_number_of_times(ctx, lX):
+    g = ctx.task_graph()
+    a = g.param("a", 2)
+    for block in (lambda: ctx.repeat(a), lambda: ctx.while_loop(max_iterations=a)):
+        with pytest.raises(TypeError, match=r"is an integer, got <parameter a=2>; .*ctx.while_loop\(n < a\)"):
+            block()
+
+
 @pytest.mark.parametrize("own", [False, True], ids=["default", "own"])
 @pytest.mark.parametrize("where", ["before", "inside", "tiles"])
 def test_what_a_user_puts_on_a_stream_comes_before_the_launch_that_uses_his_array(ctx, where, own):

@@ -228,6 +228,12 @@ def store_on_device(value: Any, target: Any, name: str, position: int) -> None:
     if not hasattr(target, "copy_") and not (hasattr(target, "shape") and hasattr(target, "__setitem__")):
         raise TypeError(f"task '{name}' cannot return a value for {type(target).__name__}; write into it instead")
     shape = tuple(getattr(value, "shape", ()))
+    if isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and shape):
+        library = type(target).__module__.partition(".")[0]
+        raise TypeError(
+            f"result {position} of task '{name}' is a {type(value).__name__}, and its arrays are of {library}; return "
+            "one of these, or write into the argument"
+        )
     if shape != tuple(target.shape):
         raise ValueError(f"result {position} of task '{name}' has shape {shape}, its data has {tuple(target.shape)}")
     is_tensor = hasattr(target, "copy_")
