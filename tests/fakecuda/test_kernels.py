@@ -405,3 +405,20 @@ def test_what_is_no_pointer_gets_no_data(run):
                 ctx.launch_kernel(kernel, (1, 1), ctx.token().rw(), 3)
 
     run(body)
+
+
+def test_a_launch_that_the_driver_refuses_is_named(run):
+    """Among many kernels nobody would know which one it was."""
+
+    def body():
+        kernel = function("stores", "pi", stores(ctypes.c_int))
+        with stf.context() as ctx:
+            x = ctx.logical_data(np.zeros(1))
+            with pytest.raises(stf.DriverError) as caught:
+                ctx.launch_kernel(kernel, (2, 4096), x.rw(), 3, name="mine")
+            assert any(
+                "kernel 'kernel' in task 'mine'" in note and "grid (2, 1, 1), block (4096, 1, 1)" in note
+                for note in caught.value.__notes__
+            ), caught.value.__notes__
+
+    run(body)

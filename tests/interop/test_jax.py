@@ -190,3 +190,29 @@ def test_containers_are_read(ctx):
         TypeError, match="parameter .parts. of task .write. holds several data, and JAX arrays are written by"
     ):
         write(parts)
+
+
+@pytest.mark.parametrize("kind, value", [(np.float32, 0.5), (np.float32, 3), (np.int8, 7), (np.int16, np.int64(300))])
+def test_a_number_is_of_any_width_that_holds_it(ctx, kind, value):
+    lS = ctx.logical_data(np.zeros((), kind))
+
+    @stf.task(arrays="jax")
+    def give(x: stf.Write):
+        return value
+
+    give(lS)
+    assert lS.numpy() == value
+
+
+@pytest.mark.parametrize("kind, value", [(np.int8, np.int64(300)), (np.int32, 0.5)])
+def test_a_number_that_the_data_does_not_hold_is_an_error(ctx, kind, value):
+    lS = ctx.logical_data(np.zeros((), kind))
+
+    @stf.task(arrays="jax")
+    def give(x: stf.Write):
+        return value
+
+    give(lS)
+    with pytest.raises(stf.TaskFailedError, match="convert it with astype"):
+        lS.numpy()
+    ctx.fill(lS, 0)
