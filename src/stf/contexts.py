@@ -484,8 +484,15 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
         """Finalize, whoever is inside: nobody can use the context any more."""
         turns.begin_ending(self.engine)
         try:
-            if self._finished:
-                return  # by another thread meanwhile
+            fault = None if self._finished else self._retire()  # else by another thread meanwhile
+        finally:
+            self.engine.ending = 0
+        if fault is not None:
+            raise fault
+
+    def _retire(self) -> BaseException | None:
+        """Run everything, write back, release, close; return what became of the device, if it is lost."""
+        try:
             turns.await_others(self.engine)
             if self._caller is not None and self._caller.captured and not stream_is_captured(self._caller.pointer):
                 self._end_lost_capture()
@@ -499,12 +506,9 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
         except BaseException:
             self._give_up()
             raise
-        finally:
-            self.engine.ending = 0
         fault = self._driver.fault() if self._caller is None else None
         self._close()
-        if fault is not None:
-            raise fault
+        return fault
 
     def _end_graphs(self) -> None:
         """Launch what was gathered, and give up what was recorded."""
@@ -549,7 +553,8 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
         self._finished = True
         lifetime.forget(self)
         self._driver.ignore_loss(self._suspects)
-        self.engine.closed = f"{self!r} was finalized; make a new one with stf.context()"
+        with self.engine.gate:  # what begins beside this has seen that it ends, or sees this
+            self.engine.closed = f"{self!r} was finalized; make a new one with stf.context()"
         caches.end(self.engine)
         self.engine.port.shutdown()
         self._more_places.clear()

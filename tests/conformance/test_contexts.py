@@ -12,6 +12,7 @@ import pytest
 from helpers import is_cuda, queued, together, told
 
 import stf
+from stf import lifetime
 from stf.devices import parse_devices
 from stf.observe import ResourceStatistics
 
@@ -49,6 +50,34 @@ def test_what_was_given_while_a_context_ends_is_done(ctx_factory, how):
         ctx.finalize()
         thread.join(30)
         assert not thread.is_alive() and X.tolist() == [len(given)] * 4
+
+
+def test_what_begins_when_data_are_released_hears_that_the_context_ends(ctx_factory, monkeypatch):
+    """Between the release of the data and the end, another thread hears of the end, not of data that are released."""
+    ctx, X, told_of = ctx_factory(), np.zeros(4), []
+    x = ctx.logical_data(X)
+    add(x)
+
+    def tries():
+        for use in (lambda: add(x), x.numpy):
+            try:
+                use()
+            except Exception as error:
+                told_of.append(error)
+
+    def forget(context):
+        thread = threading.Thread(target=tries)
+        thread.start()
+        thread.join(30)
+        forgets(context)
+
+    forgets = lifetime.forget
+    monkeypatch.setattr(lifetime, "forget", forget)  # which finalize calls when the data are released
+    ctx.finalize()
+    assert X.tolist() == [1] * 4
+    assert [type(error) for error in told_of] == [stf.ContextClosedError] * 2, told_of
+    with pytest.raises(stf.ContextClosedError, match="was finalized"):
+        add(x)
 
 
 @stf.task
