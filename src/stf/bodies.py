@@ -532,6 +532,11 @@ def store_results(result, written, fn):
     if result is None:
         return
     name = getattr(fn, "__name__", "body")
+    if written is None:
+        raise TypeError(
+            f"task '{name}' returned {type(result).__name__}, and has data made of several arrays; change them in "
+            "place, and return nothing"
+        )
     if not written:
         raise TypeError(
             f"task '{name}' returned {type(result).__name__} but writes nothing; annotate a parameter stf.Write"

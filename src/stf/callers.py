@@ -44,7 +44,7 @@ def graph_pointer_of(graph: Any) -> int:
             known = getattr(known, name, known)
     if type(known).__name__ == "CUgraphExec":
         raise TypeError(f"an executable graph cannot be filled; give the graph that it is made from, got {graph!r}")
-    if isinstance(known, (bool, float)) or not hasattr(known, "__int__") or int(known) <= 0:
+    if isinstance(known, (bool, float)) or not hasattr(known, "__int__") or not 0 < int(known) < 1 << 64:
         raise TypeError(
             f"graph= takes a CUDA graph: the address of a CUgraph as int, or an object that has it as handle; got "
             f"{graph!r}"

@@ -55,7 +55,10 @@ def register_data_interface(
         raise TypeError(f"{kind.__name__} is an array itself, or a base of one; register a class of your own")
     for name, given in (("flatten", flatten), ("unflatten", unflatten), ("interface", interface)):
         if given is not None and not callable(given):
-            raise TypeError(f"{name}= is a function, got {given!r}")
+            what = "what makes one of each object, such as a class" if name == "interface" else "a function"
+            raise TypeError(f"{name}= is {what}, got {given!r}")
+    if interface is not None and not isinstance(interface, type) and hasattr(interface, "allocate"):
+        raise TypeError(f"interface= is what makes one of each object, such as its class, got the object {interface!r}")
     if (interface is None) == (flatten is None or unflatten is None):
         raise TypeError("register_data_interface takes flatten= and unflatten=, or interface=; got both or neither")
     interfaces[kind] = ("full", interface, None) if interface is not None else ("simple", flatten, unflatten)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import os
 from collections.abc import Iterator
@@ -34,11 +35,17 @@ def configured_devices() -> DeviceSpec:
 
 
 def cuda_devices() -> int:
-    """How many CUDA devices there are; -1 without CUDA, or without the module that drives it."""
+    """How many CUDA devices there are; -1 without CUDA. PlaceError if only the module that drives them is not there."""
     try:
         from stf._drivers import cuda_devices as cuda
-    except ImportError:
-        return -1
+    except ImportError as error:
+        count = count_by_cuda()
+        if count == 0:
+            return -1
+        raise PlaceError(
+            f"this machine has {count} CUDA devices, and stf cannot use them: {error}; install it with a C compiler and "
+            "cuda-bindings, or set STF_DEVICES=cpu to run without them"
+        ) from error
     if _cuda_process[0] not in (0, os.getpid()):
         hint = "in the child of a fork CUDA does not work; start the process by 'spawn', or use devices='cpu'"
         raise DriverError("CUDA_ERROR_NOT_INITIALIZED", 3, "cuInit", "this process", hint)
@@ -50,6 +57,17 @@ def cuda_devices() -> int:
     if count > 0:
         _cuda_process[0] = os.getpid()
     return count
+
+
+def count_by_cuda() -> int:
+    """How many devices CUDA's own library knows, or can use."""
+    count = ctypes.c_int()
+    try:
+        library = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return 0
+    failed = library.cuInit(0) or library.cuDeviceGetCount(ctypes.byref(count))
+    return 0 if failed else count.value
 
 
 def cuda_names() -> list[str]:

@@ -104,6 +104,8 @@ class Epoch(Gathering):
     def _record(self) -> None:
         """Record from here on; tasks that a graph_scope is given are not run if it raises, so it waits for its turn."""
         engine, outer = self.engine, self.outer
+        if self.implicit and engine.blocking:
+            return  # each task runs inside its call
         if outer is not None and outer.scope is None:
             outer._record()
             if outer.scope is None:

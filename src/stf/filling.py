@@ -75,8 +75,7 @@ class Filling:
             value.must_be_recorded()
         if is_param and is_narrow(data.dtype):
             value.refuse()  # its bits are what is filled with
-        values = np.array(value.value_in(None) if is_param else value, data.dtype)  # which the caller may change
-        np.broadcast_to(values, data.core.layout.shape)
+        values = content_of(value.value_in(None) if is_param else value, data)
         if place is None and where is not None and where.kind in ("device", "host"):
             place = where.index if where.kind == "device" else "host"
         task = self._task_of_kind("fill", [data.write(where)], "fill", None, place)
@@ -105,6 +104,19 @@ class Filling:
         on_device = code > 0 and self.engine.place_numbers[code] >= 0
         task = self._task_of_kind("prefetch", accesses, "prefetch", None, self.place_of_code(code if on_device else 0))
         task.run_empty()
+
+
+def content_of(value: Any, data: LogicalData) -> np.ndarray:
+    """What a data is filled with, as an array of its own of that dtype."""
+    try:
+        values = np.array(value, data.dtype)  # which the caller may change
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{data!r} is filled with what its dtype can hold, got {value!r}: {error}") from None
+    try:
+        np.broadcast_to(values, data.core.layout.shape)
+    except ValueError:
+        raise ValueError(f"{data!r} is filled with what broadcasts to its shape, got shape {values.shape}") from None
+    return values
 
 
 def check_equal_parts(src: Any, dst: Any) -> None:

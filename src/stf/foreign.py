@@ -98,6 +98,8 @@ def context_address(context: Any) -> int:
         raise TypeError(f"a CUDA context is its address as int, or has .handle; got {context!r}")
     if int(handle) == 0:
         raise ValueError("the CUDA context is null; give one that was created")
+    if not 0 < int(handle) < 1 << 64:
+        raise ValueError(f"the address of a CUDA context is a positive number of 64 bits, got {context!r}")
     return int(handle)
 
 

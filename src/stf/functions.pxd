@@ -69,6 +69,8 @@ cdef class TaskFunction:
     cpdef int call(self, object context, Task task, list values, dict kwargs) except -1
     cdef tuple accesses_of(self, list values)
     cdef dict walk(self, Task task, list values)
+    cdef int check_variadic(self, list values) except -1
+    cdef object without_mode(self, Parameter parameter, object value)
     cdef list put_arrays(self, Task task, list values, dict shapes, list origins)
     cdef int run_plainly(self, Engine engine, Task task, object fn, list values) except -1
     cdef list written(self, list values)

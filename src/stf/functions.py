@@ -134,6 +134,8 @@ class TaskFunction:
             values = self.bind(values, kwargs)
         task.symbol = self.symbol
         task.in_graphs = self.in_graphs
+        if self.kinds is not None:
+            self.check_variadic(values)
         shapes = self.walk(task, values)
         if not self.is_checked:
             self.look_at_globals(task)
@@ -183,12 +185,27 @@ class TaskFunction:
                             shapes = {}
                         shapes[i] = shape
             elif not is_plain(value):
-                raise TypeError(
-                    f"parameter '{parameter.name}' of task '{self.symbol}' has no access mode, got {value!r}; "
-                    f"{remedy_for(value)}"
-                )
+                raise self.without_mode(parameter, value)
         task.accesses = tuple(accesses)
         return shapes
+
+    def check_variadic(self, values):
+        """Raise TypeError for data among the arguments of ``*args`` or ``**kwargs`` that have no access mode."""
+        i: cython.int
+        for i in range(len(values)):
+            parameter: Parameter = self.parameters[i]
+            if parameter.mode == 0 and self.kinds[i][1] in ("*", "**"):
+                for item in values[i].values() if self.kinds[i][1] == "**" else values[i]:
+                    if not is_plain(item):
+                        raise self.without_mode(parameter, item)
+        return 0
+
+    def without_mode(self, parameter: Parameter, value):
+        """The error for data where nobody says how they are used."""
+        return TypeError(
+            f"parameter '{parameter.name}' of task '{self.symbol}' has no access mode, got {value!r}; "
+            f"{remedy_for(value)}"
+        )
 
     def accesses_of(self, values):
         """The accesses of a call whose data are one handle per parameter; None if it is another, or a wrong one."""

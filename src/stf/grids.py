@@ -144,9 +144,9 @@ class GridTask:
         self._must_be_open("stream_ptr")
         return int(self.members[0].stream_ptr())
 
-    def get_stream(self) -> Stream:
-        """Return `stream`."""
-        return self.stream
+    def get_stream(self, index: int = 0) -> Stream:
+        """Return the stream of place `index`."""
+        return self.streams[index]
 
     def arrays(self, lib: str | None = None) -> tuple[Any, ...]:
         """Return the task's data, tokens skipped, each as an array of the device where it lies; a read's is read-only.

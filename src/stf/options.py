@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import operator
+import sys
 import warnings
 from typing import Any
 
@@ -14,6 +15,7 @@ from stf._engine.values import Asked
 from stf.devices import DeviceSpec, Resources
 
 MAX_PENDING = 8192
+MOST_PENDING = (1 << 31) - 1  # as the engine counts them
 
 
 def check_graphs(use_graph: Any, graph: Any, stream: Any) -> None:
@@ -57,7 +59,7 @@ def pending_limit(max_pending: Any) -> int:
         raise TypeError(f"max_pending is a positive number of tasks, got {max_pending!r}; {hint}")
     if int(max_pending) < 1:
         raise ValueError(f"max_pending is a positive number of tasks, got {max_pending}; {hint}")
-    return int(max_pending)
+    return min(int(max_pending), MOST_PENDING)
 
 
 def memory_bound(memory_limit: Any, spec: DeviceSpec) -> int:
@@ -76,7 +78,7 @@ def memory_bound(memory_limit: Any, spec: DeviceSpec) -> int:
             "memory_limit bounds the memory of devices, and device 'cpu' works in host memory; use devices='cpu:1' for "
             "an emulated device with memory of its own"
         )
-    return int(memory_limit)
+    return min(int(memory_limit), sys.maxsize)
 
 
 def seconds(timeout: Any) -> float:

@@ -536,7 +536,7 @@ class Task(TaskCore):
     def args_cai(self):
         """Return the task's arrays as a tuple of objects with ``__cuda_array_interface__``, tokens skipped."""
         self.must_be_open("args_cai")
-        found = [memory_of(self, i) for i in range(len(self.accesses or ()))]
+        found = [memory_of(self, i) for i in range(len(self.accesses or self.views or ()))]
         return tuple([memory for memory in found if memory is not None])
 
     def cuda_stream(self):
@@ -565,7 +565,7 @@ class Task(TaskCore):
 
     def must_be_open(self, what):
         """Raise unless the task is open."""
-        if self.state != OPEN and (self.views is None or not self.outcome_pending()):
+        if self.state_in_body() != OPEN:
             state = "has not started" if self.state == NEW else "has ended"
             raise TaskStateError(f"{what} on task {self.label()}, which {state}; its data are there between both")
 
@@ -573,8 +573,8 @@ class Task(TaskCore):
     def stream(self):
         """The stream that the task's work goes to."""
         self.must_be_open("stream")
-        handle = cython.cast(Engine, self.engine).port.stream(self.slot) if self.state == OPEN else None
-        return stream_of(cython.cast(ContextCore, self.context).streams, self.place_name, handle)
+        known = {} if self.context is None else cython.cast(ContextCore, self.context).streams
+        return stream_of(known, self.place_name, self.cuda_stream())
 
     def get_stream(self):
         """Return `stream`."""
@@ -638,7 +638,7 @@ class Task(TaskCore):
         return task_html(self)
 
     def __repr__(self):
-        return f"<task {self.label()} at {self.place_name}, {('new', 'open', 'ended')[self.state]}>"
+        return f"<task {self.label()} at {self.place_name}, {('new', 'open', 'ended')[self.state_in_body()]}>"
 
 
 if not cython.compiled:

@@ -2,7 +2,7 @@ cimport cython
 from stf._engine.access cimport READ, Access
 from stf._engine.instances cimport Replica
 from stf._engine.submit cimport Engine
-from stf._engine.task cimport TaskCore
+from stf._engine.task cimport ENDED, TaskCore
 
 cdef object TOKEN
 

@@ -16,7 +16,7 @@ from stf.parts import Parts
 TOKEN: object = adapters.TOKEN
 
 if not cython.compiled:
-    READ = 1
+    READ, ENDED = 1, 2
 
 
 def stream_of(streams, place, handle):
@@ -131,7 +131,13 @@ def position_of(task: TaskCore, index):
 
 def address_of(task: TaskCore, index):
     """The address of what an access was given."""
-    replica: Replica = task.replica_at(position_of(task, index))
+    position = position_of(task, index)
+    if task.state == ENDED:
+        view = task.views[index]
+        if view is TOKEN:
+            raise no_address(task, index)
+        return adapters.address_of(view)
+    replica: Replica = task.replica_at(position)
     if replica is None:
         raise no_address(task, index)
     if task.remote:

@@ -376,6 +376,32 @@ def test_stream_and_task_are_injected_wherever_they_stand(ctx, vec):
     assert seen == [True, True, (True, ctx.devices[-1], "last", True, True)]
 
 
+def test_an_injected_task_tells_what_a_block_would(ctx, vec):
+    """On a CPU the body runs when its task has ended for the engine."""
+    told, pair = [], ctx.token()
+
+    def tell(t):
+        told.append([t.get_arg(0) if not is_cuda(ctx) else 0, repr(t), t.get_stream().place, len(t.streams), len(t)])
+        for ask in (t.args_cai, lambda: t.get_arg_cai(0), t.stream_ptr, lambda: t.get_arg(1), lambda: t.get_arg(2)):
+            try:
+                ask()
+            except (TypeError, IndexError, stf.PlaceError) as error:
+                told[-1].append((type(error), str(error)))
+
+    @stf.task
+    def asks(x: stf.ReadWrite, y: stf.Read, t: stf.Task):
+        tell(t)
+
+    x = vec(0)
+    asks.on("host")(x, pair)
+    ctx.synchronize()
+    with ctx.task("host", x.rw(), pair.read(), name="asks") as t:
+        tell(t)
+    assert told[0] == told[1]
+    assert told[0][1] == "<task 'asks' at host, open>" and told[0][2:5] == ["host", 1, 2]
+    assert [error for error, _ in told[0][5:]] == [stf.PlaceError] * 3 + [TypeError, IndexError]
+
+
 # -- what is refused -------------------------------------------------------------------------------------------------
 
 

@@ -93,6 +93,7 @@ def test_the_accesses_of_a_task_on_several_places(ctx, grid, pairs):
             with pytest.raises(TypeError, match="access 1 of task 'wide' is a token; it has no address"):
                 t.get_arg_cai(1)
             assert t.stream_ptr() == t.get_stream().__cuda_stream__()[1]
+            assert [t.get_stream(i).handle for i in range(len(t.streams))] == t.stream_ptrs()
         else:
             with pytest.raises(stf.PlaceError, match="has no CUDA stream"):
                 t.stream_ptr()

@@ -159,7 +159,8 @@ print(X.tolist(), flush=True)
     assert output(done) == ["[2.0, 2.0]", "[2.0, 2.0]"]
 
 
-def test_blocking_runs_each_task_in_its_call(run):
+@pytest.mark.parametrize("graph", ["", "True"])
+def test_blocking_runs_each_task_in_its_call(run, graph):
     done = run(
         """
 import threading
@@ -170,7 +171,7 @@ def note(x: stf.ReadWrite, what):
 @stf.task
 def broken(x: stf.ReadWrite):
     raise KeyError("now")
-with stf.context() as ctx:
+with stf.context(GRAPH) as ctx:
     lX, lY = ctx.logical_data(np.zeros(2)), ctx.logical_data(np.zeros(2))
     note(lX, 1); assert ran == [1]
     ctx.task(lX.rw())(lambda x: ran.append(2)); assert ran == [1, 2]
@@ -185,7 +186,11 @@ with stf.context() as ctx:
         print(type(error.__cause__).__name__)
     lY.accept()
     print(ran, lX.numpy().tolist())
-""",
+    with ctx.graph_scope():
+        note(lX, 6)
+        assert ran == [1, 2, 3, 4, 5]
+    assert ran == [1, 2, 3, 4, 5, 6]
+""".replace("GRAPH", graph),
         STF_BLOCKING="1",
     )
     assert output(done) == ["KeyError", "[1, 2, 3, 4, 5] [3.0, 3.0]"]

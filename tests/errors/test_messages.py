@@ -175,7 +175,7 @@ def test_contexts_that_cannot_be():
 def test_options_that_are_about_graphs():
     with pytest.raises(TypeError, match="graph= and stream= both say where the work goes; give one of them"):
         stf.context(graph=1, stream=1)
-    for wrong in (object(), "graph", True, 1.5, 0):
+    for wrong in (object(), "graph", True, 1.5, 0, -1, 1 << 64):
         with pytest.raises(TypeError, match="graph= takes a CUDA graph: the address of a CUgraph as int, .*; got"):
             stf.context(graph=wrong)
     with pytest.raises(stf.PlaceError, match="graph= takes a CUDA graph, and this context runs on the CPU"):
@@ -226,6 +226,11 @@ def test_options_of_a_context(options, error, message):
     with pytest.raises(error) as caught:
         stf.context(**({"devices": "cpu:1"} | options))
     assert str(caught.value) == message
+
+
+def test_limits_may_be_as_large_as_anybody_likes():
+    with stf.context(devices="cpu:1", max_pending=1 << 70, memory_limit=1 << 70) as ctx:
+        assert ctx.logical_data(np.ones(2)).numpy().tolist() == [1.0, 1.0]
 
 
 def test_options_may_be_integers_of_numpy():
@@ -309,6 +314,52 @@ def test_data_where_a_task_takes_none(ctx):
         ctx.token().assign(1)
     scale(3.0, x)
     assert x.numpy().tolist() == [3.0] * 4
+
+
+def test_data_among_variadic_arguments(ctx):
+    @stf.task
+    def several(x: stf.ReadWrite, *more, **named):
+        x += sum(more) + sum(named.values())
+
+    x, y = ctx.logical_data(np.ones(4)), ctx.logical_data(np.ones(4))
+    for more, named in [((1, y), {}), ((), {"z": y}), ((y.read(),), {}), ((), {"z": y.rw()})]:
+        name = "named" if named else "more"
+        with pytest.raises(
+            TypeError, match=f"parameter '{name}' of task 'several' has no access mode, got <.*annotate"
+        ):
+            several(x, *more, **named)
+    several(x, 1, 2, z=3)
+    assert x.numpy().tolist() == [7.0] * 4
+
+
+def test_what_data_cannot_be_filled_with(ctx):
+    x = ctx.logical_data(np.ones(4), name="x")
+    for value, error in [(1j, TypeError), ("much", ValueError)]:
+        with pytest.raises(error, match=rf"'x' .* is filled with what its dtype can hold, got {value!r}: "):
+            ctx.fill(x, value)
+    with pytest.raises(ValueError, match=r"'x' .* is filled with what broadcasts to its shape, got shape \(2, 2\)"):
+        ctx.fill(x, np.ones((2, 2)))
+    assert x.numpy().tolist() == [1.0] * 4
+
+
+def test_extents_and_addresses(ctx):
+    x = ctx.logical_data(np.ones(4))
+    for config, error, message in [
+        ((1.5, 1), TypeError, "the extents of a grid are integers, got 1.5"),
+        ((1, (1, 2.0)), TypeError, r"the extents of a block are integers, got \(1, 2.0\)"),
+        ((1, 1, 1.5), TypeError, "shared memory is an integral number of bytes, got 1.5"),
+        ((1, 1, 1 << 40), ValueError, "shared memory is a number of bytes from 0 to 2147483647, got 1099511627776"),
+    ]:
+        with pytest.raises(error, match=message):
+            stf.kernel(1)[config]
+    for address in (-1, 1 << 64):
+        with pytest.raises(ValueError, match=f"the address of a CUDA context is a positive .*, got {address}"):
+            stf.exec_place.from_context(address)
+        with pytest.raises(ValueError, match=f"a stream is an address from 0 on, of 64 bits, got {address}"):
+            stf.exec_place.cuda_stream(address)
+    with pytest.raises(stf.PlaceError, match="kernels of ctx.cuda_kernel run on a CUDA device, got host"):
+        ctx.cuda_kernel("host", x.rw()).start()
+    assert x.numpy().tolist() == [1.0] * 4
 
 
 def test_axes_of_a_grid():

@@ -57,6 +57,31 @@ def test_a_context_opens_the_devices_that_it_uses(program):
     program(body)
 
 
+@pytest.mark.parametrize("settings", [{"STF_PURE": "1"}, {"WITHOUT": "the module"}], ids=str)
+def test_devices_that_cannot_be_driven_are_told(program, settings):
+    """Where what drives CUDA cannot be imported, nothing runs on the CPU in silence."""
+
+    def body():
+        import os
+        import sys
+
+        from stf import config
+
+        if "WITHOUT" in os.environ:
+            sys.modules["stf._drivers.cuda_devices"] = None
+        config.reload({})
+        for devices in (None, "cuda", "cuda:0"):
+            with pytest.raises(stf.PlaceError) as caught:
+                stf.context(devices=devices)
+            assert "this machine has 4 CUDA devices, and stf cannot use them: " in str(caught.value), caught.value
+            assert "set STF_DEVICES=cpu to run without them" in str(caught.value)
+            assert isinstance(caught.value.__cause__, ImportError)
+        with stf.context(devices="cpu") as ctx:
+            assert ctx.logical_data(np.ones(2)).numpy().tolist() == [1.0, 1.0]
+
+    program(body, **settings)
+
+
 def test_the_one_that_is_current_is_the_first(program):
     """Processes that share a machine, with a device each, have nothing on the others' devices."""
 

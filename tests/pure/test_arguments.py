@@ -46,6 +46,8 @@ def test_what_is_called_later_can_be_called():
         stf.reducer.define(3, "x")
     with pytest.raises(TypeError, match="takes a type first, got 3"):
         stf.register_data_interface(3, flatten=len, unflatten=len)
+    with pytest.raises(TypeError, match="interface= is what makes one of each object, such as a class, got 3"):
+        stf.register_data_interface(int, interface=3)
     with pytest.raises(TypeError, match="flatten= is a function, got 3"):
         stf.register_data_interface(stf.Error, flatten=3, unflatten=len)
     with pytest.raises(TypeError, match="ndarray is an array itself, or a base of one"):

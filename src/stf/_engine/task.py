@@ -148,6 +148,10 @@ class TaskCore:
         """Whether the body runs later."""
         return self.outcome is not None and self.outcome.pending
 
+    def state_in_body(self):
+        """Its state for who uses it: a late body runs when it has ended for the engine."""
+        return OPEN if self.state == ENDED and self.views is not None and self.outcome_pending() else self.state
+
     def writes_core(self, index):
         """Whether a queued task writes the data at `index` of `cores` (past 62 of them: as if it did)."""
         return bool((self.written_mask >> min(index, 62)) & 1)

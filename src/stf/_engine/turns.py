@@ -204,8 +204,9 @@ def check_outside(engine: Engine, action):
         return
     if scope is not None and scope.thread:  # else another thread began it meanwhile, and it is tried again
         name = getattr(action, "__name__", "this").replace("_", " ")
-        kind = OutsideError if scope.thread == PyThread_get_thread_ident() else TurnError
-        raise kind(f"{name} is not possible inside of {scope.story}; do it before or after")
+        if scope.thread == PyThread_get_thread_ident():
+            raise OutsideError(f"{name} is not possible inside of {scope.story}; do it before or after")
+        raise TurnError(f"{name} is not possible while another thread has {scope.story} open; let it end first")
 
 
 def stand_back(engine: Engine, task: TaskCore):

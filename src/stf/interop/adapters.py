@@ -116,6 +116,11 @@ def is_copy(value: Any) -> bool:
     return type(value) is jax_arrays.JaxCopy
 
 
+def address_of(value: Any) -> int:
+    """The address of what a body on the host was given."""
+    return int(value.replica.address) if is_copy(value) else arrays.describe(value).address
+
+
 def copies_of(task: Any, values: tuple[Any, ...]) -> tuple[Any, ...]:
     """JAX arrays for a with-block, which returns nothing, so it may only read."""
     if task.views is None:

@@ -157,6 +157,7 @@ def library() -> Any:
 
 def jax_copy(task: Any, replica: Any, ordinal: int) -> JaxCopy:
     """What the body of an open task is to get of a replica; `ordinal` is -1 for one in the host's memory."""
+    library()  # where it is missing, the call says so, not the body
     if ordinal < 0:
         return JaxCopy(task, replica, numpy_view(replica, True))
     return JaxCopy(task, replica, cuda_arrays.device_memory(replica, ordinal, task.stream_ptr()))

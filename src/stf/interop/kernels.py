@@ -40,6 +40,8 @@ def function_at(thing: Any, context: Any, where: int) -> int:
         It is no kernel that we know.
     """
     if isinstance(thing, int) and not isinstance(thing, bool):
+        if not 0 < thing < 1 << 64:
+            raise ValueError(f"the address of a CUfunction is a positive number of 64 bits, got {thing}")
         return thing
     if hasattr(thing, "function_at"):
         return int(thing.function_at(context, where))

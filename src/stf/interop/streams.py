@@ -15,7 +15,7 @@ def pointer_of(stream: Any) -> int:
     TypeError
         `stream` is no stream.
     ValueError
-        It is a negative number.
+        It is a negative number, or too large.
     """
     if isinstance(stream, bool):
         raise TypeError(f"{WANTED}; got {stream!r}")
@@ -27,8 +27,8 @@ def pointer_of(stream: Any) -> int:
     if not hasattr(stream, "__index__"):
         raise TypeError(f"{WANTED}; got {stream!r}")
     pointer = int(stream.__index__())
-    if pointer < 0:
-        raise ValueError(f"a stream is an address from 0 on, got {pointer}")
+    if not 0 <= pointer < 1 << 64:
+        raise ValueError(f"a stream is an address from 0 on, of 64 bits, got {pointer}")
     return pointer
 
 

@@ -1,5 +1,5 @@
 from stf._engine.submit cimport Engine
-from stf._engine.task cimport OPEN
+from stf._engine.task cimport NEW, OPEN
 from stf.kernels.arguments cimport Kernel
 from stf.kernels.launching cimport Config, kernel_of, put_launch
 from stf.tasks cimport Task

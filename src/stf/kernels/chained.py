@@ -7,7 +7,7 @@ try:
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
-from stf.errors import TaskStateError
+from stf.errors import PlaceError, TaskStateError
 from stf.kernels.launching import Config, expanded
 
 if not cython.compiled:
@@ -15,7 +15,7 @@ if not cython.compiled:
     from stf.kernels.launching import kernel_of, put_launch
     from stf.views import memory_of, position_of
 
-    OPEN = 1
+    NEW, OPEN = 0, 1
 
 
 class KernelTask:
@@ -51,6 +51,9 @@ class KernelTask:
 
     def start(self):
         """Start the task, as entering the with-block does. Returns this."""
+        engine = cython.cast("Engine", self.task.engine)
+        if self.task.state == NEW and not engine.port.enqueues(self.task.where):
+            raise PlaceError(f"kernels of ctx.cuda_kernel run on a CUDA device, got {self.task.place_name}")
         self.task.open()
         return self
 

@@ -51,9 +51,11 @@ class Config:
     def __init__(self, grid, block, shared, extras=None):
         self.gx, self.gy, self.gz = extents(grid, "grid")
         self.bx, self.by, self.bz = extents(block, "block")
+        if not hasattr(shared, "__index__"):
+            raise TypeError(f"shared memory is an integral number of bytes, got {shared!r}")
+        if not 0 <= operator.index(shared) <= MOST_EXTENT:
+            raise ValueError(f"shared memory is a number of bytes from 0 to {MOST_EXTENT}, got {shared}")
         self.shared = operator.index(shared)
-        if self.shared < 0:
-            raise ValueError(f"shared memory is a number of bytes from 0 on, got {shared}")
         self.origin = None
         self.extras = extras
 
@@ -420,6 +422,8 @@ def config_like(config):
 def extents(size, what):
     """Up to three extents; those that lack are 1."""
     sizes = (size,) if np.ndim(size) == 0 else tuple(size)
+    if not all([hasattr(n, "__index__") for n in sizes]):
+        raise TypeError(f"the extents of a {what} are integers, got {size!r}")
     if not 1 <= len(sizes) <= 3 or any([operator.index(n) < 1 for n in sizes]):
         raise ValueError(f"a {what} has one to three positive extents, got {size!r}")
     padded = [*[operator.index(n) for n in sizes], 1, 1]
