@@ -43,8 +43,8 @@ def cuda_devices() -> int:
         if count == 0:
             return -1
         raise PlaceError(
-            f"this machine has {count} CUDA devices, and stf cannot use them: {error}; install it with a C compiler and "
-            "cuda-bindings, or set STF_DEVICES=cpu to run without them"
+            f"this machine has {count} CUDA devices, and stf cannot use them: {error}; install it with a C compiler "
+            "and cuda-bindings, or set STF_DEVICES=cpu to run without them"
         ) from error
     if _cuda_process[0] not in (0, os.getpid()):
         hint = "in the child of a fork CUDA does not work; start the process by 'spawn', or use devices='cpu'"
