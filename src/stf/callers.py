@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from stf import config
+from stf._engine.access import DataHandle
 from stf.devices import DeviceSpec, Resources, known_on_cuda, parse_devices
 from stf.drivers import cuda_devices, fill_graph, stream_device, stream_is_captured
 from stf.errors import CaptureError, PlaceError
@@ -44,7 +45,7 @@ def graph_pointer_of(graph: Any) -> int:
             known = getattr(known, name, known)
     if type(known).__name__ == "CUgraphExec":
         raise TypeError(f"an executable graph cannot be filled; give the graph that it is made from, got {graph!r}")
-    if isinstance(known, (bool, float)) or not hasattr(known, "__int__") or not 0 < int(known) < 1 << 64:
+    if isinstance(known, (bool, float, DataHandle)) or not hasattr(known, "__int__") or not 0 < int(known) < 1 << 64:
         raise TypeError(
             f"graph= takes a CUDA graph: the address of a CUgraph as int, or an object that has it as handle; got "
             f"{graph!r}"

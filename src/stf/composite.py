@@ -82,6 +82,11 @@ class Whole:
     def __init__(self, obj: Any, parts: list[LogicalData], unflatten: Callable[[Any, Any], Any]) -> None:
         self.obj = obj
         self.unflatten = unflatten
+        for part in parts:
+            if not hasattr(part, "core"):
+                raise TypeError(
+                    f"flatten of {type(obj).__name__} gives arrays, got a part that is made of several: {part!r}"
+                )
         self.identity = id(obj), *[part.core.id for part in parts]
 
     def __call__(self, arrays: Sequence[Any]) -> Any:

@@ -6,17 +6,20 @@ import array
 import collections
 import dataclasses
 import types
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, MappingView, Sequence, Set
 from typing import Any
 
 import numpy as np
 
-__all__ = ["is_container", "is_plain_container", "items_of", "named_items"]
+__all__ = ["ORDERED", "is_container", "is_plain_container", "items_of", "named_items"]
 
-KINDS = (Mapping, Sequence, Set, collections.deque, bytearray, array.array, np.ndarray, types.SimpleNamespace)
-PLAIN = (  # which have nothing beside their items
+ORDERED: tuple[Any, ...] = (MappingView, Sequence, collections.deque)
+WITH_ITEMS: tuple[Any, ...] = (*ORDERED, Set)
+KINDS = (Mapping, *WITH_ITEMS, bytearray, array.array, np.ndarray, np.void, types.SimpleNamespace)
+PLAIN: tuple[type, ...] = (  # which have nothing beside their items
     *(list, tuple, dict, set, frozenset, bytearray, types.MappingProxyType, types.SimpleNamespace),
     *(collections.deque, collections.OrderedDict, collections.Counter, collections.ChainMap, array.array, np.ndarray),
+    *(type({}.keys()), type({}.values()), type({}.items()), np.void),
 )
 
 
@@ -38,12 +41,14 @@ def items_of(value: Any) -> Iterable[Any]:
     """What a container contains, of values that may be containers, data or parameters themselves."""
     if isinstance(value, np.ndarray):
         return value.ravel() if value.dtype == object else ()
+    if isinstance(value, np.void):  # a record
+        return list(value.tolist()) if value.dtype.hasobject else ()
     if isinstance(value, (bytearray, array.array)):
         return ()
     if isinstance(value, Mapping):
         return [*value.values(), *value]
-    if isinstance(value, (Sequence, Set, collections.deque)):
-        return value
+    if isinstance(value, WITH_ITEMS):
+        return [*value]
     return [item for _, item in named_items(value)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from stf.drivers import cuda_is_managed
 from stf.errors import PlaceError
 from stf.interop.dtypes import dtype_of
 from stf.interop.memory import Memory, c_strides
-from stf.options import name_of
+from stf.options import is_integer, name_of
 from stf.places import DataPlace
 
 FLOAT64 = np.dtype(np.float64)
@@ -75,7 +76,12 @@ class Creation:
                 )
             return CompositeData(obj, parts, unflatten, name)
         interface = InterfaceAdapter(first(obj), self)
-        layout = Layout((), (), np.dtype(object), 0, interface, int(interface.interface.nbytes(obj)))
+        nbytes = interface.interface.nbytes(obj)
+        if not is_integer(nbytes) or not 0 <= int(nbytes) <= sys.maxsize:
+            raise TypeError(
+                f"nbytes of {type(obj).__name__}'s interface= is a number of bytes from 0 on, got {nbytes!r}"
+            )
+        layout = Layout((), (), np.dtype(object), 0, interface, int(nbytes))
         handle = self._new_handle(layout, name)
         handle.core.readonly = readonly
         handle.core.write_back = write_back and not readonly

@@ -6,6 +6,7 @@ from typing import Any
 
 from stf.contexts import Context, context
 from stf.functions import TaskFunction
+from stf.interop import adapters
 from stf.options import name_of, truth
 
 __all__ = ["graph_ctx", "stream_ctx", "task"]
@@ -52,6 +53,8 @@ def task(
     array([2., 2., 2., 2.])
     """
     in_graphs, name = not truth("uses_cuda", uses_cuda), name_of(name, symbol)
+    if arrays is not None:
+        adapters.check_library(arrays)
     if fn is None:
         return lambda function: TaskFunction(function, name, arrays, in_graphs=in_graphs)
     return TaskFunction(fn, name, arrays, in_graphs=in_graphs)

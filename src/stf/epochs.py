@@ -44,6 +44,7 @@ class Epoch(Gathering):
         self.story = story
         self.lock = threading.RLock()
         self.is_over = False  # nothing more is gathered
+        self.closed: Any = None  # what was recorded, until it is submitted
         self.around = around
         self.outer = None if around is None or around.implicit else around  # whose part it is
 
@@ -193,27 +194,33 @@ class Epoch(Gathering):
         """Submit what was recorded; other threads' tasks come after it. None if one of those is open just now."""
         if self.scope is None:
             return None
-        before, self.launcher = self.launcher, threading.get_ident()
+        before, task = self.launcher, None
         try:
-            recording = recordings.close_scope(self.engine, self.scope, True, waiting)
+            self.launcher = threading.get_ident()
+            recording = recordings.close_scope(self.engine, self.scope, True, waiting, self)
             if recording is None:
                 return None
-            self.scope = None
             task = self._task()
-            try:
-                if recording.program.count:
-                    launching.submit(self.engine, task, recording)
-            except BaseException as error:
-                recordings.poison(self.engine, recording, task, error)  # its tasks were given, and will not run
-                raise
-            finally:
-                recording.close()
+            if recording.program.count:
+                launching.submit(self.engine, task, recording)
+            self._close()
             if self.outer is None:
                 recordings.release_dropped(self.engine)  # as long as nobody gathers
+        except BaseException as error:
+            if self.closed is not None:  # its tasks were given, and will not run
+                discarding.poison(self.engine, self.closed, task or self._task(), error)
+            raise
         finally:
+            self._close()
             self.launcher = before
             self.dropped, self.last_dropped = 0, None  # which would live on
         return recording
+
+    def _close(self) -> None:
+        """Let go of what was submitted."""
+        if self.closed is not None:
+            closed, self.closed = self.closed, None
+            closed.close()
 
     def _let_launch(self) -> None:
         """Wait while another thread launches what this one's tasks may depend on."""

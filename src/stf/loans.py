@@ -68,9 +68,16 @@ class Lending:
             raise ValueError(f"freeze takes mode 'read' or 'rw', got {mode!r}")
         if wanted == access_mode.rw and data.readonly:
             raise AccessError(f"{data.core.describe()} is read-only and cannot be frozen for writing")
-        self.engine.patiently(release.freeze, data.core, int(wanted))
-        self._note_loan("freeze", data, int(wanted))
-        return Frozen(self, data, int(wanted), place)
+        lent = Frozen(self, data, int(wanted), place)
+        try:
+            self.engine.patiently(release.freeze, data.core, int(wanted), lent.holds)
+            self._note_loan("freeze", data, int(wanted))
+            return lent
+        except BaseException:
+            if lent.holds:
+                lent.unfreeze()  # an interrupt came between
+            lent.active = False
+            raise
 
     def _freeze_parts(self, data: CompositeData, mode: Any, data_place: DataPlace | None) -> Frozen:
         parts: dict[int, Frozen] = {}
@@ -95,7 +102,7 @@ class Lending:
             raise PlaceError(f"{frozen.data!r} is frozen for rw at {frozen.place!r} only, got {data_place!r}")
         if frozen.data.is_token:
             return None
-        code = self.data_place_code(data_place or frozen.place)
+        code = self.data_place_code(frozen.place if data_place is None else data_place)
         code = self.engine.affine[self.current_place_code()] if code < 0 else code
         try:
             replica, events = self.engine.patiently(release.frozen_replica, frozen.data.core, code, frozen.mode)
@@ -149,11 +156,12 @@ class Frozen:
         self.data = data
         self.mode = mode
         self.place = place
+        self.holds: list[Any] = []  # the data, once they are lent
         self.active = True
         self.users: dict[int, Any] = {}  # callers' streams that work on it, by address
 
     def __del__(self) -> None:
-        if getattr(self, "active", False) and not self.context._finished:
+        if getattr(self, "active", False) and self.holds and not self.context._finished:
             warnings.warn(
                 f"{self.data!r} was frozen, and what can unfreeze it is gone: no task will write to it; keep what "
                 "ctx.freeze returns, and call its unfreeze()",

@@ -313,17 +313,22 @@ class BranchBlock(Tested):
                 "else_ comes behind the block of ctx.if_, once, in the same recording, and not if that raised"
             )
         self._is_over = False
-        return ElseBlock(self._context, self._flag)
+        return ElseBlock(self._context, self._flag, self._around)
 
 
 class ElseBlock(Tested):
     """What ``with br.else_():`` records."""
 
-    def __init__(self, context: Context, flag: Any) -> None:
+    def __init__(self, context: Context, flag: Any, around: Any) -> None:
         super().__init__(context, "else_", None)
         self._flag = flag
+        self._around = around
+        self._is_spent = False
 
     def _open(self) -> None:
+        if self._is_spent or self._around is not recorded_in(self._context.engine):
+            raise TaskStateError("the with-block of else_ is entered once, in the same recording as that of ctx.if_")
+        self._is_spent = True
         self._enter(self._look_at_flag)
 
     def _look_at_flag(self) -> None:

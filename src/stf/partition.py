@@ -438,7 +438,7 @@ def as_dims(dims: Any) -> tuple[int, ...]:
     """Turn an int or a sequence of int into a tuple; none of them negative."""
     items = tuple(dims) if isinstance(dims, (tuple, list)) else (dims,)
     for item in items:
-        if isinstance(item, (bool, np.bool_)) or not hasattr(item, "__index__"):
+        if isinstance(item, (bool, np.bool_, type)) or not hasattr(item, "__index__"):
             raise TypeError(f"an int or a tuple of int is needed, got {dims!r}")
         if item < 0:
             raise ValueError(f"no number here may be negative, got {dims!r}")

@@ -15,6 +15,8 @@ from stf.partition import Part, as_dims, check_partition, executor_of, part_of, 
 
 __all__ = ["DataPlace", "ExecPlace", "Grid", "data_place", "exec_place"]
 
+MOST_DEVICES = 1024  # of a context
+
 
 class DataPlace:
     """A memory. Get one from `data_place`.
@@ -364,7 +366,9 @@ class exec_place:
     @staticmethod
     def n_devices(n: int, partition: Any = None) -> Grid:
         """Return the first `n` devices; `partition` as for `grid`."""
-        return Grid([ExecPlace("device", i) for i in range(check_index(n))], None, partition)
+        if check_index(n) > MOST_DEVICES:
+            raise PlaceError(f"no context has more than {MOST_DEVICES} devices, got n_devices({n})")
+        return Grid([ExecPlace("device", i) for i in range(n)], None, partition)
 
     @staticmethod
     def grid(places: Sequence[Any], dims: int | Sequence[int] | None = None, partition: Any = None) -> Grid:
@@ -387,6 +391,8 @@ class exec_place:
         TypeError
             `partition` lacks ``apply`` or ``get_executor``.
         """
+        if not hasattr(places, "__iter__") or isinstance(places, (str, bytes, DataPlace)):
+            raise TypeError(f"a grid is made of a list of execution places, got {places!r}")
         members = [as_exec_place(p) for p in places]
         for member in members:
             if isinstance(member, Grid):
@@ -425,7 +431,7 @@ class data_place:
 
 def check_index(index: Any) -> int:
     """A non-negative integer, and no bool."""
-    if isinstance(index, bool) or not hasattr(index, "__index__"):
+    if isinstance(index, (bool, type)) or not hasattr(index, "__index__"):
         raise TypeError(f"a device number is an integer, got {index!r}")
     if index < 0:
         raise PlaceError(f"a device number is not negative, got {index}")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stf.interop import adapters
+from stf.interop.dtypes import is_narrow
 
 __all__ = ["Reducer", "reducer"]
 
@@ -44,14 +45,17 @@ class Reducer:
         if self.suited is None or dtype in self.suited or core.layout.interface is not None:
             return
         try:
-            one = np.zeros(1, dtype)
-            self.fill(one)
-            self.combine(one, one.copy(), one)
+            neutral, one, out = np.zeros(1, dtype), np.ones(1, dtype), np.zeros(1, dtype)
+            self.fill(neutral)
+            self.combine(neutral, one, out)
+            is_neutral = out.tobytes() == one.tobytes()
         except (TypeError, ValueError, OverflowError):
+            is_neutral = False
+        if not is_neutral:
             raise TypeError(
                 f"{core.describe()} cannot be accumulated into with {self!r}: that is not defined for {dtype}; use "
                 "another operator, or stf.reducer.define(neutral, combine)"
-            ) from None
+            )
         self.suited.add(dtype)
 
     def fill(self, array: Any) -> None:
@@ -80,15 +84,26 @@ class Reducer:
 
 
 def lowest(dtype: Any) -> Any:
-    """The lowest finite value, or False."""
+    """The lowest value, or False."""
     kind = np.dtype(dtype)
+    if is_narrow(kind) and not np.isinf(float(np.array(-np.inf).astype(kind))):  # it has none
+        return finfo(kind).min
     return False if kind.kind == "b" else np.iinfo(kind).min if kind.kind in "iu" else -np.inf
 
 
 def highest(dtype: Any) -> Any:
     """The highest value, or True."""
     kind = np.dtype(dtype)
+    if is_narrow(kind) and not np.isinf(float(np.array(np.inf).astype(kind))):
+        return finfo(kind).max
     return True if kind.kind == "b" else np.iinfo(kind).max if kind.kind in "iu" else np.inf
+
+
+def finfo(dtype: np.dtype[Any]) -> Any:
+    """The range of a dtype of ml_dtypes'."""
+    import ml_dtypes  # it is there, where such a dtype is
+
+    return ml_dtypes.finfo(dtype)
 
 
 def all_bits(dtype: Any) -> Any:

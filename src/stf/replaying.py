@@ -79,9 +79,12 @@ def replay(fn: Any = None, *, static: Iterable[str] = ()) -> Any:
     TypeError
         `fn` is no function, or has no parameter of that name.
     """
+    names = (static,) if isinstance(static, str) else static if isinstance(static, Iterable) else (static,)
+    if not all(isinstance(name, str) for name in names):
+        raise TypeError(f"static= is a list of the names of parameters, got {static!r}")
     if fn is None:
-        return functools.partial(replay, static=tuple(static))
-    return ReplayFunction(fn, tuple(static))
+        return functools.partial(replay, static=tuple(names))
+    return ReplayFunction(fn, tuple(names))
 
 
 class ReplayFunction(ReplayCore):
@@ -399,13 +402,23 @@ class ReplayFunction(ReplayCore):
         """Compare no containers in the closure that the function has changed itself."""
         if self._entries.get(entry.key) is not entry:
             return
-        before = {part.name: part[1:3] for part in entry.key}
-        changed = set()
+        before: dict[str, list[Any]] = {}  # some of several functions have the same name
+        for part in entry.key:
+            before.setdefault(part.name, []).append(part[1:3])
+        changed, graph = set(), None
         for variable in self._variables(arguments):
             content = variable.content
-            is_watched = is_container(content) and self._is_compared(variable, content)
-            if is_watched and before.get(cell_name(variable)) != key_of(content):
+            if not self._is_compared(variable, content) or key_of(content) in before.get(cell_name(variable), ()):
+                continue
+            if is_container(content):
                 changed.add(variable.name)
+                continue
+            with self._lock:
+                entry.is_plain, entry.reason = True, f"not recorded, since it changes '{variable.name}' of its closure"
+                graph, entry.graph = entry.graph, None
+                self._forget_likenesses()
+        if graph is not None:
+            graph.close()
         if changed:
             with self._lock:
                 self._changed |= changed
@@ -434,6 +447,8 @@ class ReplayFunction(ReplayCore):
         except OutsideError as error:
             entry.is_plain, entry.reason = True, f"not recorded: {error}"
             return self._fn(*bound.args, **bound.kwargs)
+        except ContextClosedError:
+            raise
         except Exception as error:
             entry.reason = f"not recorded, since it raised {type(error).__name__}: {error}"
             raise

@@ -6,14 +6,14 @@ import array
 import collections
 import numbers
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from stf._engine.access import DataHandle
 from stf._engine.values import PLAIN
-from stf.containers import is_container, is_plain_container, items_of, named_items
+from stf.containers import ORDERED, is_container, is_plain_container, items_of, named_items
 from stf.params import Param
 
 __all__ = ["Itself", "Numbers", "Part", "Signature", "data_in", "differences", "key_of"]
@@ -160,16 +160,18 @@ def content_of(value: Any, around: tuple[int, ...]) -> Any:
         if value.nbytes > COMPARED:
             return Itself(value)
         return Itself(value), value.dtype.str, value.shape, value.strides, value.tobytes()
+    if isinstance(value, np.void):  # of an array of records, which may change
+        return value.dtype, key_of(value.item(), around) if value.dtype.hasobject else value.tobytes()
     if isinstance(value, array.array):
         found: Any = value.typecode, value.tobytes()
     elif isinstance(value, bytearray):
         found = bytes(value)
     elif isinstance(value, Mapping):
         found = tuple([(key_of(key, around), key_of(item, around)) for key, item in value.items()])
+    elif isinstance(value, ORDERED):
+        found = tuple([key_of(item, around) for item in value])
     elif isinstance(value, Set):
         found = frozenset([key_of(item, around) for item in value])
-    elif isinstance(value, (Sequence, collections.deque)):
-        found = tuple([key_of(item, around) for item in value])
     else:
         found = tuple([(name, key_of(item, around)) for name, item in named_items(value)])
     if isinstance(value, collections.deque):

@@ -343,8 +343,8 @@ class Task(TaskCore):
         if self.opened_ns:
             self.tell_span()
         failure = Failure(self.label(), self.call_site, error, self.written(), True)
+        engine.fail(self, failure)  # first: whoever interrupts what comes after leaves no task open
         failure.forget_frames()
-        engine.fail(self, failure)
 
     def check_watched(self):
         """Say what the body did that its accesses do not allow (STF_VALIDATE)."""

@@ -133,6 +133,53 @@ def test_an_interruption_leaves_the_context_usable(request, ctx_factory, program
     assert n > 60
 
 
+@pytest.mark.skipif(stf.config.pure, reason="uncompiled, the engine itself is interrupted too")
+def test_an_interrupted_freeze_lends_nothing(ctx):
+    x = ctx.logical_data(np.zeros(4), name="x")
+    n = 1
+    while True:
+        lent, interruption = None, Interruption(n)
+        with interruption:
+            lent = ctx.freeze(x)
+        if lent is not None:
+            lent.unfreeze()
+        if interruption.left:
+            break
+        try:
+            increment(x)
+        except stf.TaskFailedError:  # what was gathered was not launched, and that is told
+            x.accept()
+            increment(x)
+        ctx.submit()
+        n += 1
+    assert n > 10
+
+
+@pytest.mark.skipif(stf.config.pure, reason="uncompiled, the engine itself is interrupted too")
+def test_what_is_gathered_is_launched_or_told(ctx_factory):
+    """Wherever an interruption comes: no task is lost in silence, and the context goes on."""
+    n = 1
+    while True:
+        content = np.zeros(4)
+        with ctx_factory() as ctx:
+            x = ctx.logical_data(content, name="x")
+            increment(x)
+            increment(x)
+            interruption = Interruption(n)
+            with interruption:
+                ctx.submit()
+            try:
+                increment(x)
+                assert x.numpy().tolist() == [3.0] * 4, interruption.where
+            except stf.TaskFailedError:
+                x.accept()
+                increment(x)
+                assert x.numpy()[0] in (1.0, 3.0), interruption.where
+        if interruption.left:
+            break
+        n += 1
+
+
 def submit(ctx, x, g):
     increment(x)
 

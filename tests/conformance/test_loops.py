@@ -574,6 +574,85 @@ def test_blocks_do_not_keep_the_data_of_their_conditions(ctx):
             pass
 
 
+@pytest.mark.parametrize("around", ["repeat", "task_graph", "if_"])
+def test_an_else_is_entered_once_where_its_branch_is(ctx, lX, around):
+    """In what may not run it belongs there; and a block that was left records nothing more."""
+    s = ctx.logical_data(np.zeros(()))
+    with {"repeat": lambda: ctx.repeat(2), "task_graph": ctx.task_graph, "if_": lambda: ctx.if_(s > 5)}[around]():
+        with ctx.if_(s > 0) as branch:
+            add(lX, lX)
+        other = branch.else_()
+    with pytest.raises(stf.TaskStateError, match="else_ is entered once, in the same recording"), other:
+        add(lX, lX)
+    with ctx.if_(s > 0) as branch:
+        add(lX, lX)
+    other = branch.else_()
+    with other:
+        pass
+    with pytest.raises(stf.TaskStateError, match="else_ is entered once, in the same recording"), other:
+        add(lX, lX)
+
+
+@pytest.mark.parametrize("around", ["repeat", "while_loop", "if_", "graph_scope", "scope in repeat"])
+def test_what_a_failure_spoilt_is_overwritten_in_a_loop(ctx, around):
+    """Data that are written before they are read need no content, neither the user's nor a recording's own."""
+    if is_cuda(ctx):
+        pytest.skip("a body on a device is recorded once: it raises then")
+    fails = []
+
+    @stf.task(arrays="numpy")
+    def may_fail(x: stf.ReadWrite):
+        if fails:
+            raise RuntimeError("meant")
+
+    x, y, s = (ctx.logical_data(np.zeros(3)) for _ in range(3))
+    n = ctx.logical_data(np.zeros(()))
+    with ctx.task_graph() as inner:
+        z = ctx.logical_data_full(3, 1.0)
+        add(z, y)
+        add(x, z)
+        del z
+
+    def run():
+        if around == "repeat":
+            with ctx.repeat(2):
+                ctx.fill(s, 2.0)
+                inner.launch()
+                add(x, s)
+        elif around == "while_loop":
+            with ctx.while_loop(n < 2) as loop:  # noqa: F841
+                inner.launch()
+                n.assign(n + 1)
+        elif around == "if_":
+            with ctx.if_(n < 2):
+                inner.launch()
+        elif around == "graph_scope":
+            with ctx.graph_scope():
+                ctx.fill(s, 2.0)
+                inner.launch()
+        else:
+            with ctx.repeat(2), ctx.graph_scope():
+                inner.launch()
+
+    run()
+    ctx.synchronize()
+    fails.append(1)
+    for data in (y, s):
+        may_fail(data)
+        with contextlib.suppress(stf.TaskFailedError):
+            ctx.synchronize()
+    with contextlib.suppress(stf.TaskFailedError):
+        run()
+    with contextlib.suppress(stf.TaskFailedError):
+        ctx.synchronize()
+    fails.clear()
+    for data in (x, y, n):
+        ctx.fill(data, 0.0)
+    run()
+    times, more = {"repeat": (2, 4.0), "while_loop": (2, 0.0), "scope in repeat": (2, 0.0)}.get(around, (1, 0.0))
+    assert x.numpy().tolist() == [times * 1.0 + more] * 3
+
+
 def test_else_belongs_to_the_recording_of_its_branch(ctx, lX):
     s = ctx.logical_data_zeros(())
     with ctx.task_graph() as g, ctx.if_(s < 1) as branch:

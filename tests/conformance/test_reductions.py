@@ -476,3 +476,31 @@ def test_operators_that_a_dtype_has_not(ctx, name):
     ):
         lX.accumulate(getattr(R, name))
     assert lX.numpy().tolist() == [1, 1, 1]  # and nothing is spoilt
+
+
+@pytest.mark.parametrize("kind", ["float8_e4m3fn", "float8_e5m2fnuz", "float8_e5m2", "float8_e8m0fnu"])
+def test_neutral_elements_of_types_without_infinity_or_zero(ctx, kind):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    dtype = np.dtype(getattr(ml_dtypes, kind))
+    for op, want in ((R.minval, 0.5), (R.maxval, 4.0)):
+        lX = ctx.logical_data(np.array([1.0, 2.0]).astype(dtype))
+        for value in (0.5, 4.0):
+
+            @ctx.host_launch(lX.accumulate(op))
+            def contribute(x, value=value):
+                x[:1] = np.array([value]).astype(x.dtype)
+
+        content = [1.0, 2.0]
+        content[0] = min(1.0, want) if op is R.minval else max(1.0, want)
+        assert lX.numpy().astype(float).tolist() == content
+    if kind == "float8_e8m0fnu":
+        with pytest.raises(TypeError, match="reducer.sum: that is not defined for float8_e8m0fnu"):
+            lX.accumulate(R.sum)
+
+
+@pytest.mark.parametrize("kind", ["S3", "U3"])
+def test_texts_have_no_sum(ctx, kind):
+    lX = ctx.logical_data(np.array(["a", "b"], kind))
+    with pytest.raises(TypeError, match="accumulated into with stf.reducer.sum: that is not defined for"):
+        lX.accumulate(R.sum)
+    assert lX.numpy().tolist() == np.array(["a", "b"], kind).tolist()

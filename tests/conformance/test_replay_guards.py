@@ -60,6 +60,21 @@ CONTAINERS = {  # a value, and how it changes in place
     "array.array": (lambda: array.array("d", [1.0]), lambda c: c.__setitem__(0, 5.0), lambda c: c[0]),
     "chain map": (lambda: collections.ChainMap({"a": 1.0}), lambda c: c.__setitem__("a", 5.0), lambda c: c["a"]),
     "cycle": (lambda: cyclic(1.0), lambda c: c.__setitem__(0, 5.0), lambda c: c[0]),
+    "values of a dict": (
+        lambda: {"a": [1.0]}.values(),
+        lambda c: next(iter(c)).__setitem__(0, 5.0),
+        lambda c: next(iter(c))[0],
+    ),
+    "record": (
+        lambda: np.array([(1.0, 2)], [("w", "f8"), ("n", "i8")])[0],
+        lambda c: c.__setitem__("w", 5.0),
+        lambda c: float(c["w"]),
+    ),
+    "record of objects": (
+        lambda: np.array([([1.0], 2)], [("w", "O"), ("n", "i8")])[0],
+        lambda c: c["w"].__setitem__(0, 5.0),
+        lambda c: c["w"][0],
+    ),
     "namespace": (lambda: types.SimpleNamespace(a=1.0), lambda c: setattr(c, "a", 5.0), lambda c: c.a),
 }
 
@@ -113,6 +128,29 @@ def test_what_the_function_itself_changes_is_not_compared(ctx, lX):
     for _ in range(6):
         step(lX)
     assert lX.numpy()[0] == 6 and len(log) == 2
+
+
+def test_a_function_that_rebinds_what_it_closes_over_is_not_recorded(ctx):
+    """Such as one that swaps two data: its Python must run each time."""
+    a, b = ctx.logical_data(np.zeros(2)), ctx.logical_data(np.ones(2))
+    seen = a, b
+
+    @stf.task
+    def sum_up(x: stf.ReadWrite, y: stf.Read):
+        x += y
+
+    @stf.replay
+    def step(ctx):
+        nonlocal a, b
+        sum_up(a, b)
+        a, b = b, a
+
+    want = [0, 1]
+    for k in range(9):
+        step(ctx)
+        want[k % 2] += want[1 - k % 2]
+    assert [data.numpy().tolist() for data in seen] == [[want[0]] * 2, [want[1]] * 2]
+    assert "0 recordings" in step.explain() and "since it changes 'b' of its closure" in step.explain()
 
 
 def test_bodies_that_change_a_container_of_the_closure(ctx, lX):

@@ -175,7 +175,9 @@ def test_contexts_that_cannot_be():
 def test_options_that_are_about_graphs():
     with pytest.raises(TypeError, match="graph= and stream= both say where the work goes; give one of them"):
         stf.context(graph=1, stream=1)
-    for wrong in (object(), "graph", True, 1.5, 0, -1, 1 << 64):
+    with stf.context(devices="cpu") as ctx:
+        token = ctx.token()
+    for wrong in (object(), "graph", True, 1.5, 0, -1, 1 << 64, token):
         with pytest.raises(TypeError, match="graph= takes a CUDA graph: the address of a CUgraph as int, .*; got"):
             stf.context(graph=wrong)
     with pytest.raises(stf.PlaceError, match="graph= takes a CUDA graph, and this context runs on the CPU"):
@@ -359,7 +361,33 @@ def test_extents_and_addresses(ctx):
             stf.exec_place.cuda_stream(address)
     with pytest.raises(stf.PlaceError, match="kernels of ctx.cuda_kernel run on a CUDA device, got host"):
         ctx.cuda_kernel("host", x.rw()).start()
+    with pytest.raises(ValueError, match="an address is a number from 0 on, of 64 bits, got -1"):
+        stf.view(-1, 3, "f8")
+    with ctx.freeze(x) as lent:
+        for wrong in (0, "", ()):
+            with pytest.raises(TypeError, match=r"a data place is needed, got .*; use data_place.host\(\)"):
+                lent.get(wrong)
     assert x.numpy().tolist() == [1.0] * 4
+
+
+def test_numbers_that_data_cannot_hold(ctx):
+    x, n = ctx.logical_data(np.ones(())), ctx.logical_data(np.ones((), np.int32))
+    for data, number, error in [(x, 1j, TypeError), (n, 1 << 40, OverflowError), (n, float("nan"), ValueError)]:
+        with pytest.raises(error, match=r"cannot hold .*: "):
+            data.assign(number)
+    assert (x.numpy(), n.numpy()) == (1.0, 1)
+    assert float(x.assign(1 << 40)) == 1 << 40
+
+
+def test_places_of_a_grid():
+    for wrong in (5, None, "host", stf.data_place.device(0)):
+        with pytest.raises(TypeError, match="a grid is made of a list of execution places, got "):
+            stf.exec_place.grid(wrong)
+    with pytest.raises(stf.PlaceError, match="no context has more than 1024 devices, got n_devices"):
+        stf.exec_place.n_devices(1 << 70)
+    for make in (stf.exec_place.device, stf.data_place.device, stf.exec_place.n_devices):
+        with pytest.raises(TypeError, match="a device number is an integer, got <class 'int'>"):
+            make(int)
 
 
 def test_axes_of_a_grid():

@@ -272,7 +272,7 @@ def test_every_kind_of_stream(run):
         for wrong in (True, 1.0, "0", object(), Odd(None), Odd((1, s.ptr)), Odd((0, "x")), Odd((0,)), Odd((0, True))):
             with pytest.raises(TypeError, match="stream"):
                 stf.context(stream=wrong)
-        with pytest.raises(ValueError, match="a stream is an address from 0 on, got -1"):
+        with pytest.raises(ValueError, match="a stream is an address from 0 on, of 64 bits, got -1"):
             stf.context(stream=-1)
         with pytest.raises(
             stf.DriverError, match="cuStreamGetCtx failed on stream 0x12340 with CUDA_ERROR_INVALID_HANDLE"

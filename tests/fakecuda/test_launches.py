@@ -33,9 +33,9 @@ def test_launches_in_a_block_get_the_data_that_they_name(run):
                     k.launch(axpy, 1, 1, (2.0, x.read(), y.rw(), 4))  # to be read only
                 with pytest.raises(stf.AccessError, match="the task was not"):
                     k.launch(axpy, 1, 1, (2.0, z.read(), x.rw(), 4))
-                with pytest.raises(TypeError, match="float"):
+                with pytest.raises(TypeError, match="integral number of bytes, got 1.5"):
                     k.launch(axpy, 1, 1, (2.0, y.read(), x.rw(), 4), shmem_size=1.5)
-                with pytest.raises(ValueError, match="from 0 on, got -1"):
+                with pytest.raises(ValueError, match="from 0 to 2147483647, got -1"):
                     k.launch(axpy, 1, 1, (2.0, y.read(), x.rw(), 4), shmem_size=-1)
         assert X.tolist() == [2, 3, 4, 5] and Y.tolist() == [1, 1, 1, 1]
 

@@ -46,6 +46,11 @@ def test_what_is_called_later_can_be_called():
         stf.reducer.define(3, "x")
     with pytest.raises(TypeError, match="takes a type first, got 3"):
         stf.register_data_interface(3, flatten=len, unflatten=len)
+    for static in (5, None, [1]):
+        with pytest.raises(TypeError, match="static= is a list of the names of parameters, got"):
+            stf.replay(static=static)
+    with pytest.raises(ValueError, match="arrays= is 'numpy', .* got 5"):
+        stf.task(len, arrays=5)
     with pytest.raises(TypeError, match="interface= is what makes one of each object, such as a class, got 3"):
         stf.register_data_interface(int, interface=3)
     with pytest.raises(TypeError, match="flatten= is a function, got 3"):

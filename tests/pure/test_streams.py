@@ -39,12 +39,12 @@ def test_whatever_tells_it(stream):
         (True, TypeError, "a stream is an int, .*; got True"),
         ("64", TypeError, "a stream is an int, .*; got '64'"),
         (None, TypeError, "a stream is an int, .*; got None"),
-        (-1, ValueError, "a stream is an address from 0 on, got -1"),
+        (-1, ValueError, "a stream is an address from 0 on, of 64 bits, got -1"),
         (Speaks(5), TypeError, r"__cuda_stream__ of Speaks is \(0, address\), got 5"),
         (Speaks([0, 64]), TypeError, r"__cuda_stream__ of Speaks is \(0, address\), got \[0, 64\]"),
         (Speaks((1, 64)), TypeError, "__cuda_stream__ of Speaks is of version 1; this version of stf knows version 0"),
         (Speaks((0, "x")), TypeError, "__cuda_stream__ of Speaks gives the address of a stream as int, got 'x'"),
-        (Speaks((0, -1)), ValueError, "a stream is an address from 0 on, got -1"),
+        (Speaks((0, -1)), ValueError, "a stream is an address from 0 on, of 64 bits, got -1"),
     ],
 )
 def test_what_is_no_stream(stream, error, message):

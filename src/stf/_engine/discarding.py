@@ -10,14 +10,18 @@ except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
 from stf._engine import reductions, turns
+from stf._engine.access import Data
 from stf._engine.failures import Failure
 from stf._engine.recordings import Recording, check_closing, leave_scope
+from stf._engine.scopes import Outcome
 from stf._engine.turns import LEFT
 from stf.errors import TaskStateError
 
 if not cython.compiled:
     from stf._engine.submit import Engine
     from stf._engine.task import TaskCore
+
+    WRITE = 2
 
 
 def discard_scope(engine: Engine, scope):
@@ -33,6 +37,19 @@ def discard_scope(engine: Engine, scope):
     finally:
         engine.gate.leave()
     recording.close()
+
+
+def poison(engine: Engine, recording, task, error):
+    """Say of what a recording was to write that it failed, as its launch could not begin."""
+    failure = Failure(task.label(), task.call_site, error, [], True)
+    engine.gate.enter()
+    try:
+        for use in recording.uses:
+            data: Data = use.data
+            if use.mode & WRITE and not data.token and not data.version.is_poisoned():
+                data.version.outcome = Outcome(False, failure)
+    finally:
+        engine.gate.leave()
 
 
 def abandon_scope(engine: Engine, scope):

@@ -60,7 +60,7 @@ class Needed:
     def is_stale(self):
         """Whether it is written before it is read, but perhaps not at all."""
         use = self.use
-        unread: cython.bint = use.conditional and not use.mode & READ
+        unread: cython.bint = use.unread or (use.conditional and not use.mode & READ)
         return unread or self.core.private or use.origin is self.core.engine.unwritten
 
     def place(self):

@@ -36,6 +36,7 @@ cdef class Use:
     cdef public object origin
     cdef Version version
     cdef public bint conditional
+    cdef public bint unread
 
 cdef class Routine:
     cdef readonly Engine engine

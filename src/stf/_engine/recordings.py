@@ -23,10 +23,10 @@ from stf._engine import caches, pieces, reductions, turns, waits
 from stf._engine.access import Access, Data
 from stf._engine.captured import DriverGraph, outlive
 from stf._engine.deps import EventSet
-from stf._engine.failures import Failure, raise_failures
+from stf._engine.failures import raise_failures
 from stf._engine.gathering import Region
 from stf._engine.instances import Replica
-from stf._engine.scopes import Outcome, Version
+from stf._engine.scopes import Version
 from stf.errors import TaskStateError
 
 if not cython.compiled:
@@ -227,10 +227,11 @@ def join_tiles(engine: Engine):
             engine.synchronize(-1.0)
 
 
-def close_scope(engine: Engine, scope, patient=False, waiting=None):
+def close_scope(engine: Engine, scope, patient=False, waiting=None, owner=None):
     """End a scope; return its recording, or None if a task is open and the caller is `patient`.
 
     Of the data of a task that is `waiting` the launch says when they are there, which may be long before its end.
+    Whatever happens, its `owner` has the recording as `closed`, and no scope any more.
 
     Raises
     ------
@@ -250,9 +251,13 @@ def close_scope(engine: Engine, scope, patient=False, waiting=None):
         recording = Recording(engine, scope)
         recording.awaited = awaited
         leave_scope(engine, scope)
+        if owner is not None:
+            owner.scope, owner.closed = None, recording
     finally:
         engine.gate.leave()
     if failed:
+        if owner is not None:
+            owner.closed = None
         recording.close()
         raise_failures(failed[:1])
     return recording
@@ -282,19 +287,6 @@ def failures_in(scope):
     outcomes = [] if scope.once else [data.version.outcome for data in scope.touched]
     found = [outcome.failed() for outcome in outcomes if outcome is not None]
     return [failure for failure in found if failure is not None]
-
-
-def poison(engine: Engine, recording, task, error):
-    """Say of what a recording was to write that it failed, as its launch could not begin."""
-    failure = Failure(task.label(), task.call_site, error, [], True)
-    engine.gate.enter()
-    try:
-        for use in recording.uses:
-            data: Data = use.data
-            if use.mode & WRITE and not data.token and not data.version.is_poisoned():
-                data.version.outcome = Outcome(False, failure)
-    finally:
-        engine.gate.leave()
 
 
 def check_closing(engine: Engine, scope):
@@ -328,11 +320,10 @@ class Use:
     def __init__(self, data, mode, entries, finals, had_content):
         self.data = data
         self.mode = mode
-        self.entries = entries
-        self.finals = finals
+        self.entries, self.finals = entries, finals
         self.had_content = had_content
         self.version = self.origin = None
-        self.conditional = False  # it may stay as it is
+        self.conditional = self.unread = False  # it may stay as it is, and is `unread` if it is read for that alone
 
 
 def use_of(data: Data):
@@ -362,8 +353,8 @@ def use_of(data: Data):
 def joined_uses(recordings, may_not_run=()):
     """How several recordings use their data together, when some of them may not run.
 
-    What one of them writes without reading it is read and written, if there was content before: that stays if it
-    does not run. `finals` are where the first that writes leaves it: the others see to it that it is valid there too.
+    What may not be written is read and written, if there was content before, which then stays. `finals` are where the
+    first that writes leaves it: the others see to it that it is valid there too.
     """
     joined = {}
     for recording in recordings:
@@ -371,7 +362,7 @@ def joined_uses(recordings, may_not_run=()):
             known = joined.get(use.data.id)
             if known is None:
                 known = joined[use.data.id] = Use(use.data, 0, [], None, use.had_content)
-            known.mode |= use.mode
+            known.mode |= WRITE if use.unread else use.mode
             if use.origin is not None:
                 known.had_content = True
                 if known.origin is None or known.origin is use.data.engine.unwritten:
@@ -382,7 +373,8 @@ def joined_uses(recordings, may_not_run=()):
             if known.finals is None and use.finals is not None:
                 known.finals = use.entries or use.finals[:1]
     for use in joined.values():
-        if use.finals is not None and use.had_content:
+        use.unread = use.conditional and not use.mode & READ
+        if use.finals is not None and use.had_content and (use.conditional or use.mode & READ):
             use.mode = RW
             use.entries += [place for place in use.finals if place not in use.entries]
     return list(joined.values())

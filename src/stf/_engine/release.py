@@ -385,8 +385,8 @@ def accept(engine: Engine, data: Data):
 # -- freeze --------------------------------------------------------------------------------------------------------
 
 
-def freeze(engine: Engine, data: Data, mode):
-    """Lend a data outside tasks; `mode` is READ or RW."""
+def freeze(engine: Engine, data: Data, mode, holds):
+    """Lend a data outside tasks; `mode` is READ or RW. Then it is in the list `holds`, too."""
     check_unused(data, "frozen")
     version = data.version
     if version.partials is not None:
@@ -398,6 +398,7 @@ def freeze(engine: Engine, data: Data, mode):
             "logical_data_zeros"
         )
     version.frozen = mode
+    holds.append(data)
 
 
 def frozen_replica(engine: Engine, data: Data, place, mode):

@@ -263,6 +263,8 @@ def describe_device_array(obj: Any) -> Memory:
         np.dtype(interface["typestr"])
         (address, readonly), stream = interface["data"], interface.get("stream")
         address, stream = index(address), None if stream is None else int(stream)
+        if not 0 <= address < 1 << 64:
+            raise ValueError(f"{address} is no address")
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise TypeError(
             f"{type(obj).__name__} has a __cuda_array_interface__ that cannot be read ({error!r}), got {interface!r}; "
