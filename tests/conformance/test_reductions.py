@@ -412,7 +412,7 @@ def test_a_recorded_sum_adds_to_what_a_branch_wrote(ctx):
     assert total.numpy().tolist() == [100, 103, 106, 109]
 
 
-def test_a_sum_that_is_overwritten_needs_no_content(ctx):
+def test_a_recorded_sum_that_is_overwritten_needs_no_content(ctx):
     x, total = ctx.logical_data(np.arange(4.0)), ctx.logical_data_empty(4)
     with ctx.repeat(2):
         count(x, total)
