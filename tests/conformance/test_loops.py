@@ -620,7 +620,7 @@ def test_what_a_failure_spoilt_is_overwritten_in_a_loop(ctx, around):
                 inner.launch()
                 add(x, s)
         elif around == "while_loop":
-            with ctx.while_loop(n < 2) as loop:  # noqa: F841
+            with ctx.while_loop(n < 2):
                 inner.launch()
                 n.assign(n + 1)
         elif around == "if_":
