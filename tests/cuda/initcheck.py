@@ -5,13 +5,15 @@
 After each case's name come the reports about it, if any. ``pinned`` has 64, for what the host writes to memory of a pool;
 ``managed``, memory that the host writes all the same, has none. ``slices`` are copies in three dimensions, ``nodes`` are
 those of graphs: whose executable may have been updated, whose memory may be of a pool, which may be captured into a graph
-that is there, or be a child of another.
+that is there, or be a child of another. ``threads`` (two minutes) has some, now and then, where kernels of several host
+threads run and one of them allocates: what a kernel wrote is unwritten for the next on its stream.
 """
 
 from __future__ import annotations
 
 import ctypes
 import sys
+import threading
 
 import cupy
 import numpy as np
@@ -104,13 +106,21 @@ def graph_of(address: int, value: int, home: np.ndarray | None, way: str):
     return graph, seen
 
 
-def memory_of_a_pool() -> int:
-    """Memory as stf has it: of a device's pool, in the order of a stream."""
+def device_pool():
+    """A pool of a device, which keeps what it has."""
     properties = driver.CUmemPoolProps()
     properties.allocType = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
     properties.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    pool = ok(driver.cuMemPoolCreate(properties))
+    kept = driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+    ok(driver.cuMemPoolSetAttribute(pool, kept, driver.cuuint64_t(1 << 40)))
+    return pool
+
+
+def memory_of_a_pool() -> int:
+    """Memory as stf has it: of a device's pool, in the order of a stream."""
     stream = cupy.cuda.Stream(non_blocking=True)
-    address = int(ok(driver.cuMemAllocFromPoolAsync(8 * N, ok(driver.cuMemPoolCreate(properties)), stream.ptr)))
+    address = int(ok(driver.cuMemAllocFromPoolAsync(8 * N, device_pool(), stream.ptr)))
     stream.synchronize()
     return address
 
@@ -136,6 +146,37 @@ def nodes(is_copy: bool, is_updated: bool, of_a_pool: bool = False, way: str = "
     check(addresses[is_updated], expected)
 
 
+def threads(rounds: int = 8000) -> None:
+    """Three threads, each on its stream, allocate, copy and free one at a time; their kernels use temporaries of CuPy."""
+    pool, gate, wrong = device_pool(), threading.Lock(), []
+
+    def work(number: int) -> None:
+        stream = cupy.cuda.Stream(non_blocking=True)
+        for n in range(rounds):
+            home, back = np.arange(3 + n % 3) + 1.0 * number, np.zeros(3 + n % 3)
+            nbytes = home.nbytes
+            with gate:
+                address = int(ok(driver.cuMemAllocFromPoolAsync(nbytes, pool, stream.ptr)))
+                ok(driver.cuMemcpyAsync(address, home.ctypes.data, nbytes, stream.ptr))
+            memory = cupy.cuda.UnownedMemory(address, nbytes, None, 0)
+            array = cupy.ndarray(home.shape, float, cupy.cuda.MemoryPointer(memory, 0))
+            with stream:
+                array[...] = (array + 1.0) % 1000.0
+            with gate:
+                ok(driver.cuMemcpyAsync(back.ctypes.data, address, nbytes, stream.ptr))
+                ok(driver.cuMemFreeAsync(address, stream.ptr))
+            stream.synchronize()
+            if back.tolist() != (home + 1).tolist():
+                wrong.append((number, n, back))
+
+    started = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+    for thread in started:
+        thread.start()
+    for thread in started:
+        thread.join()
+    assert not wrong, wrong[:3]
+
+
 CASES = {
     "managed": managed,
     "pinned": pinned,
@@ -154,6 +195,7 @@ CASES = {
     "nodes that copy, captured into a graph": lambda: nodes(True, False, way="into a graph"),
     "nodes that fill, of a child": lambda: nodes(False, False, way="as a child"),
     "nodes that copy, of a child": lambda: nodes(True, False, way="as a child"),
+    "threads": threads,
 }
 
 if __name__ == "__main__":

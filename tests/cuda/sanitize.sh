@@ -26,7 +26,7 @@ STRESS="$PYTHON tests/stress/run.py --devices cuda:0 --processes $PROCESSES --se
 # (registering memory twice, asking about host addresses) are no errors of ours. For backtraces of the host the tool
 # keeps the Python frames that launch kernels, and what is in their variables (held_frames.py), and a thread that waits
 # for Python's lock stops the driver. initcheck takes for unwritten what docs/design/recordings.md tells ("What
-# tools make of it"), so there is none of that here: pools of host memory, copies of slices, graphs.
+# tools make of it"), so there is none of that here: pools of host memory, copies of slices, graphs, several threads.
 flags() {
     echo "--tool $1 --show-backtrace device $([ "$1" = memcheck ] && echo --report-api-errors no)"
 }
@@ -58,9 +58,9 @@ check() { # tool, what it is called in the table, command
 
 for tool in ${*:-memcheck initcheck racecheck}; do
     count=$PROGRAMS
-    unset STF_TEST_FORMS
+    unset STF_TEST_FORMS STF_TEST_THREADS
     [ "$tool" = racecheck ] && count=$((PROGRAMS / 4)) # races in shared memory: only those of the kernels themselves
-    [ "$tool" = initcheck ] && export STF_TEST_FORMS=C
+    [ "$tool" = initcheck ] && export STF_TEST_FORMS=C STF_TEST_THREADS=0
     # shellcheck disable=SC2086
     check "$tool" programs $STRESS --count "$count"
     # shellcheck disable=SC2086

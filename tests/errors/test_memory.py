@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 
@@ -28,10 +29,20 @@ def axpy(a, x: stf.Read, y: stf.ReadWrite):
 
 @pytest.fixture(params=["cpu:1", "cpu:2"])
 def limited(request):
+    yield from limited_contexts(request.param)
+
+
+@pytest.fixture(params=[os.environ.get("STF_TEST_DEVICES", "cpu:2")])
+def limited_anywhere(request):
+    yield from limited_contexts(request.param)
+
+
+def limited_contexts(devices):
+    """What opens contexts with room for so many arrays on each device; at the end they must have kept to that."""
     contexts = []
 
     def make(replicas, **options):
-        ctx = stf.context(devices=request.param, memory_limit=int(replicas * NBYTES), **options)
+        ctx = stf.context(devices=devices, memory_limit=int(replicas * NBYTES), **options)
         contexts.append(ctx)
         return ctx
 
@@ -86,6 +97,74 @@ def test_temporaries_without_a_home_survive_eviction(limited):
     assert [d.numpy()[0] for d in data] == [k + 1 for k in range(8)]
     s = ctx.statistics()
     assert s.evictions["device(0)"] >= 6 and s.peak_bytes["device(0)"] == 2 * NBYTES
+
+
+def spoilt(ctx, place, value=77.0):
+    """An array, and a data of it that a failed task has half written on a device."""
+    home = np.full(N, 5.0)
+    data = ctx.logical_data(home, name="spoilt")
+    with pytest.raises(ZeroDivisionError), ctx.task(place, data.write()) as t:
+        t[0][: N // 2] = value
+        raise ZeroDivisionError
+    return home, data
+
+
+def evict(ctx, place):
+    before = sum(ctx.statistics().evictions.values())
+    add.on(place)(ctx.logical_data_zeros(N))
+    ctx.synchronize()
+    assert sum(ctx.statistics().evictions.values()) > before
+
+
+def test_eviction_leaves_the_array_of_what_a_failed_task_wrote_alone(limited_anywhere):
+    ctx = limited_anywhere(1)
+    home, data = spoilt(ctx, ctx.devices[-1])
+    evict(ctx, ctx.devices[-1])
+    assert (home == 5).all()
+    with pytest.raises(stf.TaskFailedError, match="'spoilt'"):
+        data.numpy()
+    ctx.finalize()
+    assert (home == 5).all()
+
+
+def test_content_that_a_failed_task_left_survives_eviction(limited_anywhere):
+    """Until it is declared good; then it goes home."""
+    ctx = limited_anywhere(1)
+    home, data = spoilt(ctx, ctx.devices[-1])
+    evict(ctx, ctx.devices[-1])
+    data.accept()
+    add.on(ctx.devices[0])(data)
+    evict(ctx, ctx.devices[0])
+    assert (home[: N // 2] == 78).all() and (home[N // 2 :] != 5).any()
+    assert (data.numpy()[: N // 2] == 78).all()
+    other, data = spoilt(ctx, ctx.devices[-1])
+    evict(ctx, ctx.devices[-1])
+    data.accept()
+    ctx.finalize()
+    assert (other[: N // 2] == 77).all()
+
+
+def test_a_write_heals_what_was_evicted(limited_anywhere):
+    ctx = limited_anywhere(1)
+    home, data = spoilt(ctx, ctx.devices[-1])
+    evict(ctx, ctx.devices[-1])
+    with ctx.task(stf.exec_place.host(), data.write()) as t:
+        t[0][:] = 1.0
+    add.on(ctx.devices[-1])(data)
+    ctx.finalize()
+    assert (home == 2).all()
+
+
+def test_partial_results_are_not_folded_into_what_a_failed_task_wrote(limited_anywhere):
+    ctx = limited_anywhere(4)
+    home, data = spoilt(ctx, ctx.devices[-1])
+    with ctx.task(ctx.devices[-1], data.accumulate(stf.reducer.sum)) as t:
+        t[0][:] += 1.0
+    with pytest.raises(stf.TaskFailedError, match="'spoilt'"):
+        ctx.wait(data)
+    assert (home == 5).all()
+    data.accept()  # with what was added meanwhile
+    assert (data.numpy()[: N // 2] == 78).all()
 
 
 def test_what_is_invalid_goes_first(limited):

@@ -260,7 +260,7 @@ class Coherency:
                 replica: Replica = element
                 if replica.place == place and replica.has_memory() and replica.pins == 0 and not replica.home:
                     sole = replica.state != INVALID and version.valid == 1
-                    if sole and place == 0 and data.home is None:
+                    if sole and place == 0 and (data.home is None or version.is_poisoned()):
                         continue
                     rank = 0 if replica.state == INVALID else 2 if sole else 1
                     candidates.append((rank, replica.last_use, len(candidates), version, replica))
@@ -286,10 +286,10 @@ class Coherency:
         return waits.ends(self.port, events)
 
     def spill(self, data: Data, version: Version, replica: Replica):
-        """Save the only valid replica at the data's home, or in host memory."""
-        target = data.home
-        if target is None or target.place == replica.place:
-            target = version.find(0)
+        """Save the only valid replica at the data's home; in host memory of ours, if there is none or it is spoilt."""
+        target: Replica = data.home
+        if target is None or target.place == replica.place or version.is_poisoned():
+            target = spare_on_host(version)
         if target is None:
             target = Replica(data, 0, data.layout.packed())
             version.replicas.append(target)
@@ -509,3 +509,12 @@ class InterfaceCopy:
             self.outcome.failure = Failure(f"(copy of {label})", self.site, error, [label])
             self.failures.append(self.outcome.failure)
         self.outcome.pending = False
+
+
+def spare_on_host(version: Version):
+    """The replica in host memory that is not the user's own; None if there is none."""
+    for item in version.replicas:
+        replica: Replica = item
+        if replica.place == 0 and not replica.home:
+            return replica
+    return None
