@@ -12,6 +12,9 @@ import pytest
 from helpers import together
 
 import stf
+import stf.testing
+from stf._drivers.cpu import CpuDriver
+from stf._drivers.wrapping import WrappingDriver
 
 N = 1000
 NBYTES = 8 * N
@@ -155,16 +158,40 @@ def test_a_write_heals_what_was_evicted(limited_anywhere):
     assert (home == 2).all()
 
 
-def test_partial_results_are_not_folded_into_what_a_failed_task_wrote(limited_anywhere):
-    ctx = limited_anywhere(4)
-    home, data = spoilt(ctx, ctx.devices[-1])
-    with ctx.task(ctx.devices[-1], data.accumulate(stf.reducer.sum)) as t:
-        t[0][:] += 1.0
-    with pytest.raises(stf.TaskFailedError, match="'spoilt'"):
-        ctx.wait(data)
-    assert (home == 5).all()
-    data.accept()  # with what was added meanwhile
-    assert (data.numpy()[: N // 2] == 78).all()
+class NoHostMemory(WrappingDriver):
+    """Refuses the next `refusals` allocations on the host."""
+
+    refusals = 0
+
+    def alloc(self, device, nbytes, stream):
+        if device < 0 and self.refusals:
+            self.refusals -= 1
+            raise MemoryError("the host is full")
+        return super().alloc(device, nbytes, stream)
+
+
+@pytest.mark.parametrize(("accepts", "refusals"), [(False, 10), (True, 2)])
+def test_what_was_evicted_to_the_host_is_not_lost_when_that_is_full(accepts, refusals):
+    """What is good goes home; what is not stays."""
+    driver = NoHostMemory(CpuDriver(1, shares_host=False, workers=2))
+    ctx = stf.testing.context("cpu:1", driver=driver, memory_limit=NBYTES)
+    home, data = spoilt(ctx, 0)
+    evict(ctx, 0)
+    if accepts:
+        data.accept()
+    driver.refusals = refusals
+    with (
+        contextlib.nullcontext() if accepts else pytest.raises(stf.OutOfMemoryError),
+        ctx.task(stf.exec_place.host(), ctx.logical_data_empty(N).write()) as t,
+    ):
+        t[0][:] = 1.0
+    driver.refusals = 0
+    ctx.check_state()
+    assert home[0] == (77 if accepts else 5)
+    data.accept()
+    assert data.numpy()[0] == 77
+    ctx.finalize()
+    assert home[0] == 77
 
 
 def test_what_is_invalid_goes_first(limited):

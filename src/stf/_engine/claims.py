@@ -53,8 +53,6 @@ def check_guards(engine: Engine, task: TaskCore, use: Access, version: Version):
         )
     if version.partials is not None and version.claims == 0 and version.accumulators == 0:
         mode = joined_mode_of(task, data)
-        if mode & READ and version.is_poisoned():
-            return  # who reads that will not run: the user's array is not for what is folded into it
         if mode & READ or (mode == ACCUMULATE and use.op != version.op):
             reductions.combine(engine, data)  # a pure write forgets them, once it has come to its end
 

@@ -288,7 +288,7 @@ class Coherency:
     def spill(self, data: Data, version: Version, replica: Replica):
         """Save the only valid replica at the data's home; in host memory of ours, if there is none or it is spoilt."""
         target: Replica = data.home
-        if target is None or target.place == replica.place or version.is_poisoned():
+        if target is None or version.is_poisoned():
             target = spare_on_host(version)
         if target is None:
             target = Replica(data, 0, data.layout.packed())
