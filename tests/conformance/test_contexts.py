@@ -396,20 +396,27 @@ def test_dropped_context_is_finalized_even_if_warnings_are_errors(ctx_factory, m
 
 
 def test_context_in_a_cycle_is_finalized_later(ctx_factory):
-    X = np.zeros(3)
+    """The collector waits for no body that is under way."""
+    X, go_on, seen = np.zeros(3), threading.Event(), []
     ctx = stf.context(**ctx_factory.options)
-    add(ctx.logical_data(X))
+
+    @ctx.host_launch(ctx.logical_data(X).rw())
+    def late(x):
+        seen.append(go_on.wait(20))
+        x += 1
+
     cycle = [ctx]
     cycle.append(cycle)
     gc.disable()  # a collection that begins by itself would warn too early
     try:
-        del ctx, cycle
+        del ctx, cycle, late
         with pytest.warns(ResourceWarning, match="dropped without finalize"):
             gc.collect()
     finally:
         gc.enable()
+    go_on.set()
     ctx_factory()  # the next entry finalizes what the collector left
-    assert X.tolist() == [1] * 3
+    assert X.tolist() == [1] * 3 and seen == [True]
 
 
 def test_data_outlives_its_context_politely(ctx_factory):

@@ -487,8 +487,9 @@ def test_neutral_elements_of_types_without_infinity_or_zero(ctx, kind):
         for value in (0.5, 4.0):
 
             @ctx.host_launch(lX.accumulate(op))
-            def contribute(x, value=value):
-                x[:1] = np.array([value]).astype(x.dtype)
+            def contribute(x, op=op, value=value):
+                combine = np.minimum if op is R.minval else np.maximum
+                x[:1] = combine(x[:1], np.array([value]).astype(x.dtype))  # it may hold what the other one left
 
         content = [1.0, 2.0]
         content[0] = min(1.0, want) if op is R.minval else max(1.0, want)
