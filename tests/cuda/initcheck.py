@@ -5,8 +5,8 @@
 After each case's name come the reports about it, if any. ``pinned`` has 64, for what the host writes to memory of a pool;
 ``managed``, memory that the host writes all the same, has none. ``slices`` are copies in three dimensions, ``nodes`` are
 those of graphs: whose executable may have been updated, whose memory may be of a pool, which may be captured into a graph
-that is there, or be a child of another. ``threads`` (two minutes) has some, now and then, where kernels of several host
-threads run and one of them allocates: what a kernel wrote is unwritten for the next on its stream.
+that is there, or be a child of another. ``threads`` (half a minute) has some, now and then, beside a dozen of other
+processes on the GPU: what a kernel wrote is unwritten for the next on its stream, while another thread allocates.
 """
 
 from __future__ import annotations
