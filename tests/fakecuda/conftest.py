@@ -36,22 +36,38 @@ COPIES = "cuMemcpyAsync", "cuMemcpy3DPeerAsync", "cuMemcpyPeerAsync"
 
 
 @pytest.fixture(scope="session")
-def folder(tmp_path_factory):
+def builder():
     spec = importlib.util.spec_from_file_location("fakecuda_build", HERE / "build.py")
-    builder = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(builder)
-    if what := builder.missing_for_stf():
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def library(builder, tmp_path_factory):
+    """The folder of the stand-in, which can be built without stf."""
+    if what := builder.missing():
         pytest.skip(f"not there: {what}")
     where = os.environ.get("FAKECUDA_FOLDER")  # of a library that is kept
     return builder.build(Path(where) if where else tmp_path_factory.mktemp("fakecuda")).parent
 
 
+@pytest.fixture(scope="session")
+def folder(builder, request):
+    """The folder of the stand-in, for stf to run on."""
+    if what := builder.missing_for_stf():
+        pytest.skip(f"not there: {what}")
+    return request.getfixturevalue("library")
+
+
 @pytest.fixture
-def run(folder, tmp_path, request):
+def run(tmp_path, request):
     """Run the body of a function in a process of its own, after the module's ``PRELUDE`` and `before`.
 
-    That is text, or a function whose body it is.
+    That is text, or a function whose body it is. Where stf cannot run on the stand-in, a module's tests run all the same
+    if its ``NEEDS_STF`` is False.
     """
+    folder = request.getfixturevalue("folder" if getattr(request.module, "NEEDS_STF", True) else "library")
 
     def run(function, before="", **settings):
         import stf

@@ -33,7 +33,7 @@ from threads import run_threads
 
 import stf
 
-HAVE_THREADS = os.environ.get("STF_TEST_THREADS") != "0"  # else each program has one
+HAVE_THREADS = os.environ.get("STF_TEST_THREADS") != "0"  # initcheck does not know them (docs/design/recordings.md)
 
 
 class Program(TaskSteps, NestedSteps, DataSteps):
@@ -80,7 +80,7 @@ def run_program(seed):
 
 
 def guard(seed, machines, errors):
-    """Run one program: every eighth with several host threads, every eighth in several contexts."""
+    """Run one program: every eighth with several host threads (if `HAVE_THREADS`), every eighth in several contexts."""
     try:
         if seed % 8 == 7 and HAVE_THREADS:
             run_threads(seed)
