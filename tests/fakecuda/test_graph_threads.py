@@ -24,6 +24,7 @@ def test_threads_launch_one_graph_with_values_of_their_own(run):
             x, y = ctx.logical_data(np.ones(1)), ctx.logical_data(np.zeros(4))
             with ctx.task(y.rw()) as t:
                 address = t.get_arg(0)
+            ctx.synchronize()  # what works on it below does not say so
             g = ctx.task_graph()  # it only reads: its launches do not wait for each other
             a, b, where = g.param("a", 0.0), g.param("b", 1.0), g.param("where", address)
             with g:
@@ -141,6 +142,7 @@ def test_threads_make_one_graph_ready(run):
             x, y = ctx.logical_data(np.ones(1)), ctx.logical_data(np.zeros(2))
             with ctx.task(y.rw()) as t:
                 address = t.get_arg(0)
+            ctx.synchronize()  # what works on it below does not say so
             for _ in range(100):
                 g = ctx.task_graph()
                 a, where = g.param("a", 5.0), g.param("where", address)
