@@ -53,8 +53,8 @@ cdef class BodyCapture(Recaptured):
     cdef int ordinal
     cdef tuple last  # values, addresses, and what was captured for them
     cdef readonly dict taken  # global numbers that the body had read, or might have
-    cdef capture(self, Body body)
-    cdef capture_patiently(self, object values, object rebinding)
+    cdef capture(self, object owner, Body body)
+    cdef capture_patiently(self, object owner, object values, object rebinding)
     cdef bint outlast_launches(self) except -1
 
 cdef Body make_body(TaskCore task, object fn, object args, list written, list kinds=*, list late=*, list origins=*)

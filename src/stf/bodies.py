@@ -442,21 +442,21 @@ class BodyCapture(Recaptured):
         last: tuple = self.last
         if last is None or others != last[1] or not are_same(wanted, last[0]):
             self.last = None
-            last = (wanted, others, self.capture_patiently(values, rebinding))
+            last = (wanted, others, self.capture_patiently(owner_of(first), values, rebinding))
             others_last = self.last
             self.last = last
             del others_last  # another thread's goes when this one is there
         return last[2]
 
-    def capture_patiently(self, values, rebinding):
+    def capture_patiently(self, owner, values, rebinding):
         """Capture it; if memory runs out, again when the launches before are done, which keep what bodies allocated."""
         body: Body = self.body
         try:
-            return self.capture(body.again(values, rebinding))
+            return self.capture(owner, body.again(values, rebinding))
         except TaskFailedError as error:
             if not is_out_of_memory(error.__cause__) or not self.outlast_launches():
                 raise
-        return self.capture(body.again(values, rebinding))
+        return self.capture(owner, body.again(values, rebinding))
 
     def outlast_launches(self):
         """Wait for all that was submitted; False if that would never end."""
@@ -470,9 +470,9 @@ class BodyCapture(Recaptured):
             engine.gate.leave()
         return waits.settles(engine.root, events)
 
-    def capture(self, body: Body):
+    def capture(self, owner, body: Body):
         root: Port = self.root
-        capture = root.begin_capture(self.where)
+        capture = root.begin_capture(self.where, owner)
         try:
             borrowed: Borrowed = borrow(capture.pointer, self.ordinal)
             try:
@@ -490,7 +490,13 @@ class BodyCapture(Recaptured):
             captured = capture.end()
         if captured is not None:
             captured.memory = pools  # what the body allocated, for these values
+            captured.owner = capture.owner
         return captured
+
+
+def owner_of(captured):
+    """The owner of the stream on which something was captured, to capture more on it; None if nothing was."""
+    return None if captured is None else captured.owner
 
 
 def end_recorded(engine, task):

@@ -200,7 +200,7 @@ class CompositeData:
         return self.context.wait(self)
 
     def write_back(self) -> None:
-        """Refresh the user's object now."""
+        """Refresh your object, when the tasks so far have written the data. See `LogicalData.write_back`."""
         for part in self.parts:
             part.write_back()
 

@@ -87,7 +87,8 @@ def context(
     arrays : str, optional
         Library of the arrays that bodies get; by default NumPy on CPUs and CuPy on GPUs.
     memory_limit : int, optional
-        Bytes per device, beyond which replicas are evicted.
+        Bytes that arrays of logical data take on each device. Beyond it replicas are evicted, and submission waits for
+        memory that is about to be freed. On device ``"cpu"``, which works in host memory, it waits only.
     max_pending : int, optional
         Bodies in flight before submission waits for the oldest; 8,192 by default.
     observe : bool or str
@@ -172,8 +173,8 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
         self._driver = driver
         backend = TimedBackend if driver.stamps is not None and observes_times(observe) else StreamBackend
         port = backend(driver, LANES_PER_PLACE, resources is None)
-        bound = 0 if memory_limit is None else options.memory_bound(memory_limit, spec)
-        limits = [0, *([bound] * spec.count)]
+        bound = options.memory_bound(memory_limit)
+        limits = [bound if spec.shares_host else 0, *([bound] * spec.count)]
         numbers = [-1, *spec.numbers]
         engine = Engine(
             port, spec.place_names, spec.affine, limits, driver.max_workers, max_pending, numbers, spec.function_keys
@@ -448,8 +449,7 @@ class Context(Registering, Creation, Filling, Lending, Waiting, Observing, Graph
         self._must_be_outside("write_back")
         if data.core.home is None:
             raise ValueError(f"{data.core.describe()} was made from a shape; there is no array to write back to")
-        events = self.engine.patiently(release.refresh, data.core)
-        self.engine.wait_events(events, -1.0)
+        self.engine.patiently(release.refresh, data.core)
         release.raise_if_poisoned(data.core)
 
     def release(self, data: LogicalData) -> None:

@@ -167,7 +167,27 @@ class LogicalData(Scalar, DataHandle):
         )
 
     def write_back(self) -> None:
-        """Refresh the user's array now, after the last use; blocks until it is done."""
+        """Refresh your array, when the tasks that were submitted so far have written the data.
+
+        The call returns at once. Wait for the data, or synchronize, before you look at the array. A task that fails
+        leaves the array as it is.
+
+        Raises
+        ------
+        TaskFailedError
+            A task that was to write the data has failed already.
+
+        Examples
+        --------
+        >>> import numpy as np, stf
+        >>> X = np.zeros(3)
+        >>> with stf.context(devices="cpu:1") as ctx:
+        ...     x = ctx.logical_data(X)
+        ...     ctx.fill(x, 2.0)
+        ...     x.write_back()
+        ...     print(ctx.wait(x), X)
+        [2. 2. 2.] [2. 2. 2.]
+        """
         self.context.refresh(self)
 
     def release(self) -> None:

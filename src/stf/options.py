@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from stf._engine.values import Asked
-from stf.devices import DeviceSpec, Resources
+from stf.devices import Resources
 
 MAX_PENDING = 8192
 MOST_PENDING = (1 << 31) - 1  # as the engine counts them
@@ -62,7 +62,7 @@ def pending_limit(max_pending: Any) -> int:
     return min(int(max_pending), MOST_PENDING)
 
 
-def memory_bound(memory_limit: Any, spec: DeviceSpec) -> int:
+def memory_bound(memory_limit: Any) -> int:
     """Bytes that replicas on a device may take; 0 for no bound."""
     if memory_limit is None:
         return 0
@@ -73,11 +73,6 @@ def memory_bound(memory_limit: Any, spec: DeviceSpec) -> int:
         )
     if int(memory_limit) <= 0:
         raise ValueError(f"memory_limit is a positive number of bytes, got {memory_limit}; leave it out for no limit")
-    if spec.shares_host:
-        raise ValueError(
-            "memory_limit bounds the memory of devices, and device 'cpu' works in host memory; use devices='cpu:1' for "
-            "an emulated device with memory of its own"
-        )
     return min(int(memory_limit), sys.maxsize)
 
 

@@ -1,4 +1,4 @@
-from stf._engine.access cimport READ, DataHandle, make_access
+from stf._engine.access cimport READ, Data, DataHandle, make_access
 from stf._engine.instances cimport Layout, Replica
 from stf._engine.readback cimport read_back
 from stf._engine.submit cimport Engine
@@ -15,6 +15,7 @@ cdef class Reading(Launching):
 
 cpdef object read_if_quiet(ContextCore context, object data)
 cpdef object read_on_host(ContextCore context, DataHandle data)
+cpdef int await_array(Engine engine, Data core) except -1
 cdef object content_of(Replica replica)
 cdef object content_in(Layout layout, bytes content)
 cdef dict scalars

@@ -103,12 +103,21 @@ def read_on_host(context, data):
             return content_in(data.core.layout, content)
     task.open()
     try:
+        await_array(engine, data.core)
         result = content_of(task.replica_at(0))
     except BaseException as error:
         task.abandon(error)
         raise
     task.close()
     return result
+
+
+def await_array(engine: Engine, core):
+    """Wait until the user's array on a device has what `LogicalData.write_back` brings there."""
+    home = core.home
+    if home is not None and home.place > 0 and home.ready.count:
+        engine.wait_events(home.ready, -1.0)
+    return 0
 
 
 def content_of(replica):

@@ -542,6 +542,8 @@ class Task(TaskCore):
     def cuda_stream(self):
         """The address of the CUDA stream of an open task; None elsewhere."""
         engine = cython.cast(Engine, self.engine)
+        if self.state == OPEN and engine.scope is not None:
+            self.borrow()  # what a body allocates while it is recorded is the graph's
         return engine.port.stream(self.slot) if self.state == OPEN else None
 
     def __getitem__(self, index):

@@ -16,6 +16,7 @@ from stf.data import LogicalData, view_for_host
 from stf.errors import TaskStateError
 from stf.interop import cuda_arrays, jax_arrays
 from stf.places import DataPlace
+from stf.reading import await_array
 
 
 class Waiting:
@@ -55,6 +56,8 @@ class Waiting:
         accesses = [part.read() if part.core.token else part.read(place) for part in parts]
         task = self._task_of_kind("wait", accesses, "wait", None, "host")
         with task:
+            for part in parts:
+                await_array(self.engine, part.core)
             library = None if arrays == "numpy" else arrays
             results = [content_of(task.replica_of(i), library, whole) for i in range(len(parts))]
             result = data.rebuild(results) if isinstance(data, CompositeData) else results[0]

@@ -43,11 +43,50 @@ def test_write_back_now(ctx, ctx_factory):
     lX = ctx.logical_data(X)
     on_last(ctx)(lX)
     lX.write_back()
+    ctx.synchronize()
     assert X.tolist() == [1, 1]
     lX.write_back()
     on_last(ctx)(lX)
     assert lX.numpy().tolist() == [2, 2]
     assert ctx.statistics().write_backs["host"] == (0 if ctx_factory.shares_host else 1)
+
+
+def test_write_back_returns_before_the_tasks_have_run(ctx):
+    Y, go = np.zeros(2), threading.Event()
+    lX, lY = ctx.logical_data(np.zeros(2)), ctx.logical_data(Y)
+
+    @ctx.host_launch(lX.rw())
+    def late(x):
+        assert go.wait(20)
+        x += 1
+
+    ctx.copy(lX, lY)
+    lY.write_back()
+    go.set()
+    ctx.wait(lY)
+    assert Y.tolist() == [1, 1]
+
+
+def test_write_back_of_what_fails_leaves_the_array_as_it_is(ctx):
+    """What other tasks wrote on the way is not there either, where it was not written in place."""
+    X, go = np.zeros(2), threading.Event()
+    lX, lY = ctx.logical_data(X), ctx.logical_data(np.ones(2))
+
+    def fails(x, y):
+        go.wait(20)
+        raise ZeroDivisionError
+
+    ctx.host_launch(lX.read(), lY.rw())(fails)
+    ctx.copy(lY, lX)
+    lX.write_back()
+    go.set()
+    with pytest.raises(stf.TaskFailedError, match="ZeroDivisionError"):
+        ctx.synchronize()
+    assert X.tolist() == [0, 0]
+    ctx.fill(lX, 3.0)
+    lX.write_back()
+    ctx.synchronize()
+    assert X.tolist() == [3, 3]
 
 
 def test_what_was_not_written_is_not_written_back(ctx):

@@ -143,6 +143,7 @@ def test_what_dlpack_gives_is_written_back(ctx):
     data = ctx.logical_data(Exporter(X))
     ctx.fill(data, 2.0)
     data.write_back()
+    ctx.wait(data)
     assert X.tolist() == [2, 2, 2]
 
 

@@ -388,7 +388,6 @@ ACROSS = {
     "synchronize": lambda ctx, data: ctx.synchronize(),
     "fence": lambda ctx, data: ctx.fence().synchronize(),
     "wait": lambda ctx, data: data.numpy(),
-    "write_back": lambda ctx, data: data.write_back(),
     "with-block": enters,
 }
 

@@ -365,6 +365,8 @@ def test_poison_of_tiles_reaches_the_parent(ctx):
 def test_poison_and_freeze_and_write_back(ctx, vec):
     x = vec(name="X")
     broken.on(queued(ctx))(x)
+    with pytest.raises(stf.TaskFailedError, match="task 'broken'"):
+        ctx.synchronize()
     with pytest.raises(stf.TaskFailedError, match="'X'.* is poisoned: task 'broken'"):
         x.write_back()
     frozen = ctx.freeze(x)

@@ -414,9 +414,22 @@ def test_memory_limit_is_positive(limit):
         stf.context(devices="cpu:1", memory_limit=limit)
 
 
-def test_memory_limit_needs_devices_with_memory():
-    with pytest.raises(ValueError, match="device 'cpu' works in host memory; use devices='cpu:1'"):
-        stf.context(devices="cpu", memory_limit=100)
+@pytest.mark.parametrize("devices", ["cpu", "cpu:2", os.environ.get("STF_TEST_DEVICES", "cpu:1")])
+def test_memory_limit_counts_what_was_dropped_until_it_is_free(devices):
+    """Submission waits for that, so that what is there at a time stays within the limit."""
+    total, live = np.zeros(1), []
+    with stf.context(devices=devices, memory_limit=6 * NBYTES) as ctx:
+        place = 0 if devices == "cpu" else 1
+        s = ctx.logical_data(total)
+        for k in range(60):
+            x = ctx.logical_data_empty(N)
+            ctx.fill(x, float(k))
+            ctx.host_launch(x.read(), s.rw())(lambda a, b: b.__iadd__(a[0]) and None)
+            live.append(ctx._driver.used[place])
+            del x
+        peak = ctx.statistics().peak_bytes["host" if devices == "cpu" else "device(0)"]
+    assert total[0] == sum(range(60))
+    assert max(live) <= 6 * NBYTES and peak <= 6 * NBYTES
 
 
 def test_a_device_that_is_really_full():

@@ -195,3 +195,68 @@ def test_a_buffer_that_its_owner_closes_is_registered_no_longer_than_it_is_used(
                 segment.unlink()
 
     run(body)
+
+
+@pytest.mark.parametrize("thread", ["0", "1"])
+@pytest.mark.parametrize("kind", ["buffer", "segment", "file"])
+def test_memory_stays_registered_until_every_device_is_done_with_it(run, kind, thread, tmp_path):
+    """CUDA waits for some of the devices before it undoes that; a copy of another one would fail, and lose it."""
+
+    def body():
+        from multiprocessing.shared_memory import SharedMemory
+
+        for k in range(20):
+            if kind == "buffer":
+                X = np.frombuffer(bytearray(160000))
+            elif kind == "file":
+                X = np.memmap(folder + f"/x{k}", np.float64, "w+", shape=(20000,))
+            else:
+                segment = SharedMemory(create=True, size=160000)
+                X = np.ndarray((20000,), np.float64, buffer=segment.buf)
+            X[:] = 0
+            with stf.context(devices="cuda:0,1") as ctx:
+                data = ctx.logical_data(X)
+                ctx.launch_kernel(add_one, (1, 1), data.rw(), data.size, place=1)
+                del data
+            assert (X == 1).all() and registered() == 0, fakecuda.story()
+            if kind == "segment":
+                del X
+                segment.close()
+                segment.unlink()
+
+    before = f"kind, folder = {kind!r}, {str(tmp_path)!r}\n"
+    run(body, before, STF_DEVICES="cuda:0,1", FAKECUDA_DEVICES="2", FAKECUDA_SEED="1", STF_SUBMIT_THREAD=thread)
+
+
+def test_memory_that_grows_is_registered_anew_when_every_device_is_done_with_it(run):
+    def body():
+        for _ in range(20):
+            buffer = bytearray(320000)
+            first, second = np.frombuffer(buffer, count=20000), np.frombuffer(buffer, offset=80000, count=20000)
+            with stf.context(devices="cuda:0,1") as one, stf.context(devices="cuda:0,1") as two:
+                data = one.logical_data(first)
+                one.launch_kernel(add_one, (1, 1), data.rw(), data.size, place=1)
+                del data
+                two.copy(two.logical_data(second, readonly=True), two.logical_data_empty(second.shape))
+            assert (first == 1).all(), fakecuda.story()
+
+    run(body, STF_DEVICES="cuda:0,1", FAKECUDA_DEVICES="2", FAKECUDA_SEED="1")
+
+
+def test_a_context_on_a_callers_stream_that_ends_waits_for_no_work_of_the_callers(run):
+    """Memory that its owner may take back is not registered for it: to undo that waits for the devices."""
+
+    def body():
+        stream = new_stream(0)
+        X = np.frombuffer(bytearray(160000))
+        ctx = stf.context(stream=stream)
+        data = ctx.logical_data(X)
+        add(ctx, data)
+        held = Held(stream)
+        ctx.finalize()
+        assert not is_idle(stream) and registered() == 0
+        held.go.set()
+        stream.synchronize()
+        assert (X == 1).all()
+
+    run(body)

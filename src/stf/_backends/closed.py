@@ -22,7 +22,7 @@ class ClosedPort(Port):
     def stream(self, slot):
         raise ContextClosedError(self.story)
 
-    def copy(self, slot, target, source):
+    def copy(self, slot, target, source, unless=None):
         raise ContextClosedError(self.story)
 
     def fill(self, slot, replica, pattern):

@@ -1,7 +1,7 @@
 from libc.stdint cimport int64_t
 from stf._engine.deps cimport EventSet, LANE_SHIFT
 from stf._engine.instances cimport Replica
-from stf._engine.nodes cimport CALL, CAPTURED, COPY, FILL, KEEP, Numbers, OpenNode, Program
+from stf._engine.nodes cimport CALL, CAPTURED, COPY, FILL, KEEP, CaptureChain, Numbers, OpenNode, Program
 from stf._engine.ports cimport Port
 from stf._untracked cimport untrack_tuple
 
@@ -12,6 +12,8 @@ cdef class GraphBackend(Port):
     cdef Numbers last_on_lane
     cdef list slots
     cdef Numbers spare
+    cdef dict chains
+    cdef CaptureChain chain_for(self, OpenNode node)
     cpdef int64_t node_of(self, int64_t event) except -1
     cdef int come_after(self, OpenNode node, EventSet waits) except -1
     cdef int64_t place_on_lane(self, OpenNode node) except -1
@@ -27,12 +29,11 @@ cdef class GraphBackend(Port):
     cdef int64_t end(self, int slot) except -1
     cdef int64_t abort(self, int slot) except -1
     cdef bint enqueues(self, int place) noexcept
-    cpdef int copy(self, int slot, Replica target, Replica source) except -1
+    cpdef int copy(self, int slot, Replica target, Replica source, object unless=*) except -1
     cpdef bint fill(self, int slot, Replica replica, bytes pattern) except -1
     cdef int launch(self, int slot, int64_t function, int gx, int gy, int gz, int bx, int by, int bz, int shared, int64_t block, int nbytes) except -1
     cdef int call(self, int slot, object body) except -1
     cpdef int keep(self, int slot, object what) except -1
-    cdef int disown(self, Replica replica) except -1
     cpdef bint may_use(self, int place, Replica replica) except -1
     cdef int enter(self, int slot) except -1
     cdef object stream(self, int slot)

@@ -12,7 +12,7 @@ try:
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
-from stf._engine.nodes import Numbers, OpenNode, Program
+from stf._engine.nodes import CaptureChain, Numbers, OpenNode, Program
 from stf._engine.ports import Port
 from stf.errors import CaptureError
 
@@ -23,6 +23,7 @@ if not cython.compiled:
     COPY, FILL, CALL, KEEP, CAPTURED = 1, 2, 3, 4, 5
 
 MAX_LANES = (1 << 19) - 1
+CAPTURE_CHAINS = 64  # by place: as many as a place has streams
 
 
 class GraphBackend(Port):
@@ -42,6 +43,7 @@ class GraphBackend(Port):
         self.last_on_lane = Numbers()
         self.slots = []
         self.spare = Numbers()
+        self.chains = {}  # by place; the one that was taken last comes last
 
     def node_of(self, event):
         """The number of the node that ends with `event`."""
@@ -137,7 +139,7 @@ class GraphBackend(Port):
     def enqueues(self, place):
         return self.root.enqueues(place)
 
-    def copy(self, slot, target, source):
+    def copy(self, slot, target, source, unless=None):
         target = target.shadow() if target.origin is None else target.origin
         source = source.shadow() if source.origin is None else source.origin
         return self.put(slot, (COPY, target, source))
@@ -176,9 +178,6 @@ class GraphBackend(Port):
     def keep(self, slot, what):
         return self.put(slot, (KEEP, what))
 
-    def disown(self, replica):
-        return 0
-
     def may_use(self, place, replica):
         return self.root.may_use(place, replica)
 
@@ -193,16 +192,51 @@ class GraphBackend(Port):
         if not self.root.enqueues(node.place):
             return None
         if node.capture is None:
-            node.capture = self.root.begin_capture(node.place)
+            chain = self.chain_for(node)
+            node.capture = self.root.begin_capture(node.place, chain.owner)
+            chain.owner = node.capture.owner
+            chain.open = True
+            node.chain = chain
         else:
             node.capture.make_current()
         return node.capture.pointer
 
+    def chain_for(self, node):
+        """The chain of captures that a node continues: it comes after the last one there, or after nothing.
+
+        What libraries keep by stream is that of one body at a time, as on streams: see `cuda_graphs.CaptureStream`.
+        Where there are as many chains as a place has streams, the node comes after the one that waited for the longest.
+        """
+        chains: list = self.chains.get(node.place)
+        if chains is None:
+            chains = self.chains[node.place] = []
+        chain: CaptureChain
+        oldest: CaptureChain = None
+        for item in chains:
+            chain = item
+            if chain.open:
+                continue
+            if chain.owner is None or node.needs_node(chain.last):
+                return chain
+            if oldest is None:
+                oldest = chain
+        if oldest is None or len(chains) < CAPTURE_CHAINS:
+            chain = CaptureChain()
+        else:
+            chain = oldest
+            node.need(chain.last)
+            chains.remove(chain)
+        chains.append(chain)
+        return chain
+
     def end_capture(self, node):
         """Make a node's operation of what a body put on its stream."""
         capture, again = node.capture, node.again
-        node.capture = node.again = None
+        node.chain.last, node.chain.open = self.program.count, False
+        node.capture = node.again = node.chain = None
         captured = capture.end()
+        if captured is not None:
+            captured.owner = capture.owner
         if captured is not None or (again is not None and again.varies):
             if again is not None:
                 self.program.variants += again.varies

@@ -174,14 +174,10 @@ class StreamBackend(LanePort):
         return 0
 
     def disown(self, replica):
-        if replica.pinned:
-            replica.pinned = False
-            if self.captured:
-                self.keep(self.origin >> LANE_SHIFT, Registered(*span_of(replica), replica.owner))
-            else:
-                start, extent = span_of(replica)
-                self.driver.unpin(start, extent, replica.owner)
-        return 0
+        if not replica.pinned:
+            return replica.owner if replica.place else None
+        replica.pinned = False
+        return Registered(self.driver, *span_of(replica), replica.owner)
 
     def keep(self, slot, what):
         lane: Lane = self.lanes[slot]
@@ -198,8 +194,8 @@ class StreamBackend(LanePort):
         self.driver.launch(lane.stream, function, gx, gy, gz, bx, by, bz, shared, block, nbytes)
         return 0
 
-    def begin_capture(self, place):
-        return self.driver.begin_capture(self.devices[place])
+    def begin_capture(self, place, owner):
+        return self.driver.begin_capture(self.devices[place], owner)
 
     def play_captured(self, slot, captured):
         lane = cython.cast(Lane, self.lanes[slot])
@@ -320,7 +316,7 @@ class StreamBackend(LanePort):
         lane: Lane = self.lanes[slot]
         return self.driver.handle(lane.stream)
 
-    def copy(self, slot, target, source):
+    def copy(self, slot, target, source, unless=None):
         lane: Lane = self.lanes[slot]
         if source.home or target.home:
             self.pin(source)
@@ -333,7 +329,7 @@ class StreamBackend(LanePort):
             source.layout.strides,
             target.layout.shape,
             target.layout.itemsize,
-            (target.owner, source.owner),
+            (target.owner, source.owner) if unless is None else (target.owner, source.owner, unless),
         )
         return 0
 
@@ -364,7 +360,7 @@ class StreamBackend(LanePort):
         """The user's memory on the host is pinned when the first copy touches it."""
         if replica.home and replica.place == 0 and not replica.pinned:
             start, extent = span_of(replica)
-            replica.pinned = self.driver.pin(start, extent, replica.owner) > 0
+            replica.pinned = self.driver.pin(start, extent, replica.owner, self.is_lent) > 0
         return 0
 
     def alloc(self, slot, replica):

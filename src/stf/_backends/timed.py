@@ -50,12 +50,12 @@ class TimedBackend(StreamBackend):
             self.spans.append((what, self.device_at(lane.place), lane.kind, first, self.stamps.put(lane.stream)))
         return LanePort.end(self, slot)
 
-    def copy(self, slot, target, source):
+    def copy(self, slot, target, source, unless=None):
         if slot in self.begun:  # a task's own work
-            return StreamBackend.copy(self, slot, target, source)
+            return StreamBackend.copy(self, slot, target, source, unless)
         lane: Lane = self.lanes[slot]
         first = self.stamps.put(lane.stream)
-        StreamBackend.copy(self, slot, target, source)
+        StreamBackend.copy(self, slot, target, source, unless)
         if first >= 0:
             what = (0, f"copy {source.data.name}" if source.data.name else "copy")
             kind = COPY_OUT if target.place == 0 else COPY_IN  # a short one may be on a lane for computing

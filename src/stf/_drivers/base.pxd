@@ -32,12 +32,12 @@ cdef class Driver:
     cpdef int copy(self, int stream, int64_t target, tuple target_strides, int64_t source, tuple source_strides, tuple shape, int64_t itemsize, object keep) except -1
     cpdef bint fill(self, int stream, int64_t target, tuple strides, tuple shape, bytes pattern) except -1
     cpdef int may_use(self, int device, int other, int64_t address, int64_t nbytes, object owner) except -1
-    cpdef int pin(self, int64_t address, int64_t nbytes, object owner) except -1
+    cpdef int pin(self, int64_t address, int64_t nbytes, object owner, bint lasting=*) except -1
     cpdef int unpin(self, int64_t address, int64_t nbytes, object owner) except -1
     cpdef int unpin_unused(self) except -1
     cpdef int follow(self, int stream, int64_t pointer) except -1
     cpdef int launch(self, int stream, int64_t function, int gx, int gy, int gz, int bx, int by, int bz, int shared, int64_t block, int nbytes) except -1
-    cpdef object begin_capture(self, int device)
+    cpdef object begin_capture(self, int device, object owner=*)
     cpdef int play_captured(self, int stream, object captured) except -1
     cpdef bint defers(self, int stream, object captured) except -1
     cpdef int queue_captured(self, int stream, object captured, list changes) except -1

@@ -7,8 +7,6 @@ kit in `stf.testing` on it.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 try:
     import cython
 except ImportError:
@@ -18,12 +16,19 @@ if not cython.compiled:
     MANAGED = -2
 
 
-class Registered(NamedTuple):
-    """One use of registered memory, to be ended later."""
+class Registered:
+    """One use of registered memory of the host, and its owner: it ends when nothing holds this any more."""
 
-    address: int
-    nbytes: int
-    owner: Any
+    __slots__ = ("address", "driver", "nbytes", "owner")
+
+    def __init__(self, driver, address, nbytes, owner):
+        self.driver = driver
+        self.address = address
+        self.nbytes = nbytes
+        self.owner = owner
+
+    def __del__(self):
+        self.driver.unpin(self.address, self.nbytes, self.owner)
 
 
 class Driver:
@@ -119,7 +124,11 @@ class Driver:
         return None
 
     def copy(self, stream, target, target_strides, source, source_strides, shape, itemsize, keep):
-        """Copy a strided array; `keep` is kept alive until the copy is done."""
+        """Copy a strided array; `keep` is kept alive until the copy is done.
+
+        That is the owners of target and source, and perhaps what is called when the stream gets there: if that returns
+        anything but None, nothing is copied.
+        """
         raise NotImplementedError
 
     def fill(self, stream, target, strides, shape, pattern):
@@ -130,12 +139,15 @@ class Driver:
         """Whether work on `device` may use memory of `other`: 0 no, 1 yes, 2 yes, and `pin` has one user more."""
         return 1
 
-    def pin(self, address, nbytes, owner):
-        """Prepare host memory of the user's for copies that run beside everything else. Never fails."""
+    def pin(self, address, nbytes, owner, lasting=False):
+        """Prepare host memory of the user's for copies that run beside everything else; 0 if it stays as it is.
+
+        With `lasting`, memory that its owner may take back stays as it is: to undo this waits for the devices.
+        """
         return 0
 
     def unpin(self, address, nbytes, owner):
-        """One user of such memory less."""
+        """One user of such memory less, with which the devices are done. Never waits: a destructor may call it."""
         return 0
 
     def unpin_unused(self):
@@ -150,10 +162,11 @@ class Driver:
         """Launch a kernel; its arguments are the `nbytes` at the address `block`."""
         raise NotImplementedError
 
-    def begin_capture(self, device):
-        """Begin to capture a new stream of `device`: an object with its `pointer`; its ``end()`` is what was captured.
+    def begin_capture(self, device, owner=None):
+        """Begin to capture a stream of `device`: an object with its `pointer`; its ``end()`` is what was captured.
 
-        That may be None for nothing; else ``launch(pointer)`` puts it on a stream.
+        That may be None for nothing. The stream is that of an earlier capture, whose `owner` it was, or else a new one:
+        bodies that may run side by side must not be captured on one stream (see `cuda_graphs.CaptureStream`).
         """
         raise NotImplementedError
 

@@ -1,5 +1,5 @@
 from libc.stdint cimport int64_t
-from stf._drivers.queues cimport CALL, COPY, FREE, HOLD, RECORD, WAIT, Op, QueueDriver, Stream, make_op
+from stf._drivers.queues cimport CALL, COPY, FREE, HOLD, RECORD, WAIT, Op, QueueDriver, Stream, is_called_off, make_op
 from stf._sync cimport PyThread_get_thread_ident
 
 cdef class CpuDriver(QueueDriver):

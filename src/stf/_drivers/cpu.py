@@ -19,7 +19,7 @@ except ImportError:
 from stf._drivers.queues import QueueDriver
 
 if not cython.compiled:
-    from stf._drivers.queues import make_op
+    from stf._drivers.queues import is_called_off, make_op
     from stf._sync import PyThread_get_thread_ident
 
     WAIT, RECORD, HOLD, CALL, COPY, FREE = 0, 1, 2, 3, 4, 5
@@ -117,6 +117,8 @@ class CpuDriver(QueueDriver):
 
     def perform(self, stream, op):
         if op.kind == COPY:
+            if is_called_off(op.body[6]):
+                return 0
             start = time.perf_counter_ns()
             copy_strided(op.body)
             if self.copy_watcher is not None:

@@ -59,7 +59,7 @@ cdef class CudaDriver(HardwareDriver):
     cpdef int free(self, int device, int64_t address, int64_t nbytes, int stream) except -1
     cdef int free_in_order(self, DeviceStream lane, what) except -1
     cdef int free_on(self, what, cu.CUstream stream) except -1
-    cpdef int pin(self, int64_t address, int64_t nbytes, object owner) except -1
+    cpdef int pin(self, int64_t address, int64_t nbytes, object owner, bint lasting=*) except -1
     cpdef int unpin(self, int64_t address, int64_t nbytes, object owner) except -1
     cpdef int unpin_unused(self) except -1
     cpdef int close(self) except -1

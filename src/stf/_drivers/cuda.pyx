@@ -61,7 +61,7 @@ cdef class CudaDriver(HardwareDriver):
         self.used = [0] * (len(ordinals) + 1)
         self.capacity = [0, *(capacity or [0] * len(ordinals))]
         self.start(ordinals, host_pool)
-        self.pins = make_pins(self.home_device)
+        self.pins = make_pins(self.home_device, self.settle_devices)
 
     # -- streams and events ------------------------------------------------------------------------------------
 
@@ -312,10 +312,12 @@ cdef class CudaDriver(HardwareDriver):
                 timeout_s = max(deadline - time.monotonic(), 0.0)
         if lane.device < 0:
             return True
-        if timeout_s < 0:
-            self.wait_done(<DeviceStream>lane, sequence)
-            return True
-        return self.poll(<DeviceStream>lane, sequence, timeout_s)
+        if timeout_s >= 0:
+            return self.poll(<DeviceStream>lane, sequence, timeout_s)
+        self.wait_done(<DeviceStream>lane, sequence)
+        if self.pins.leaving:
+            self.pins.take_off()
+        return True
 
     cdef bint poll(self, DeviceStream lane, int64_t sequence, double timeout_s) except -1:
         cdef double deadline = time.monotonic() + timeout_s
@@ -568,14 +570,24 @@ cdef class CudaDriver(HardwareDriver):
 
     # -- host memory of the user's -----------------------------------------------------------------------------
 
-    cpdef int pin(self, int64_t address, int64_t nbytes, object owner) except -1:
-        return 0 if self.lost is not None else self.pins.hold(address, nbytes, owner)
+    cpdef int pin(self, int64_t address, int64_t nbytes, object owner, bint lasting=False) except -1:
+        return 0 if self.lost is not None else self.pins.hold(address, nbytes, owner, lasting=lasting)
 
     cpdef int unpin(self, int64_t address, int64_t nbytes, object owner) except -1:
-        return self.pins.let_go(address, nbytes, owner)
+        return self.pins.let_go_later(address, nbytes, owner)
 
     cpdef int unpin_unused(self) except -1:
         return self.pins.forget_unused()
+
+    def settle_devices(self):
+        """Wait until the devices have done what they were given, and what copies needed has gone."""
+        self.flush()
+        for item in self.devices:
+            if self.lost is None:
+                before = push((<Device>item).context)
+                with nogil:
+                    cu.cuCtxSynchronize()
+                pop(before)
 
     # -- the end -----------------------------------------------------------------------------------------------
 

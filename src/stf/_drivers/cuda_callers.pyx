@@ -26,7 +26,7 @@ from stf._drivers.cuda_readback cimport ReadbackDriver
 from stf._drivers.cuda_streams cimport RING, DeviceStream, HostStream, destroy_events, destroy_stream, forget_keeps, leave
 from stf._drivers.cuda_streams cimport refresh
 from stf._drivers.cuda_work cimport extent, packed_strides
-from stf._drivers.queues cimport CALL, GRAPH, KEEP, Op, QueueDriver, Stream, make_op
+from stf._drivers.queues cimport CALL, GRAPH, KEEP, Op, QueueDriver, Stream, is_called_off, make_op
 
 import threading
 
@@ -307,14 +307,6 @@ cdef class CallersDriver(ReadbackDriver):
             keep = item
             if not keep.gone[0]:
                 self.graphs.append(keep)
-                continue
-            self.let_go_of(keep.what)
-        return 0
-
-    cdef int let_go_of(self, list keeps) except -1:
-        for _, what in keeps:
-            if isinstance(what, Registered):
-                self.pins.let_go(what.address, what.nbytes, what.owner)
         return 0
 
     cpdef int close(self) except -1:
@@ -341,9 +333,9 @@ cdef class CallersDriver(ReadbackDriver):
             pop(before)
         return ReadbackDriver.close(self)
 
-    cpdef object begin_capture(self, int device):
+    cpdef object begin_capture(self, int device, object owner=None):
         cdef Device gpu = self.gpu(device)
-        return Capture(self.store, <int64_t><uintptr_t>gpu.context, gpu.name)
+        return Capture(self.store, <int64_t><uintptr_t>gpu.context, gpu.name, 0, owner)
 
     cpdef int play_captured(self, int stream, object captured) except -1:
         """Launch a graph; the caller keeps it until the stream has done it."""
@@ -426,6 +418,8 @@ cdef class CallersDriver(ReadbackDriver):
         cdef int64_t nbytes = itemsize
         cdef bint outwards = False, inwards = False
         cdef StageHold hold
+        if is_called_off(keep):
+            return 0
         if lane.lent and (lane.staged or not lane.captured):
             outwards = keep[0] is not None and not is_cudas(target)
             inwards = keep[1] is not None and not is_cudas(source)
@@ -522,8 +516,8 @@ cdef class CallersDriver(ReadbackDriver):
             return 0
         code = call(host_nodes, cu.cuStreamGetCaptureInfo, lane.handle, &status, NULL, &graph, NULL, NULL, NULL)
         if code != cu.CUDA_SUCCESS or status != cu.CU_STREAM_CAPTURE_STATUS_ACTIVE:
-            self.let_go_of(lane.keeps)  # it was given up: no graph will ever need this
-            lane.keeps.clear()
+            lane.keeps.clear()  # it was given up: no graph will ever need this
+            self.pins.take_off()
             return 0
         keep = GraphKeep(lane.keeps)
         lane.keeps = []
@@ -531,10 +525,10 @@ cdef class CallersDriver(ReadbackDriver):
         code = keep_in_graph(graph, keep)
         return self.note(code, "cuGraphRetainUserObject", lane.device)
 
-    cpdef int pin(self, int64_t address, int64_t nbytes, object owner) except -1:
+    cpdef int pin(self, int64_t address, int64_t nbytes, object owner, bint lasting=False) except -1:
         mode = relax()
         try:
-            return ReadbackDriver.pin(self, address, nbytes, owner)
+            return ReadbackDriver.pin(self, address, nbytes, owner, lasting)
         finally:
             give_back(mode)
 
@@ -580,7 +574,7 @@ cdef class CallersDriver(ReadbackDriver):
         cdef HostMemory memory = HostMemory(nbytes)
         address = <int64_t><uintptr_t>memory.start
         is_pinned = self.pin(address, nbytes, memory)
-        lane.keeps.append((lane.completed + 1, Registered(address, nbytes, memory) if is_pinned else memory))
+        lane.keeps.append((lane.completed + 1, Registered(self, address, nbytes, memory) if is_pinned else memory))
         self.fresh[address] = memory
         self.used[0] += nbytes
         self.live_allocations += 1

@@ -12,20 +12,27 @@ cdef class GraphStore:
     cdef readonly int64_t nodes
     cdef readonly int64_t made
     cdef readonly int64_t updated
-    cdef dict streams
-    cdef cu.CUstream spare  # one of them, of the context that captured last
-    cdef int64_t spare_context
+    cdef dict streams  # those that nobody has, by context
+    cdef dict lent  # the context of each one that a `CaptureStream` has
     cdef int captures
     cdef dict late
     cdef dict host_parts
     cdef dict early
     cdef object executables
     cdef cu.CUstream take_stream(self, int64_t context, str where) except *
-    cdef int give_stream(self, int64_t context, cu.CUstream stream) except -1
+    cdef int give_stream(self, cu.CUstream stream, bint destroy) except -1
     cdef Executable take(self, tuple shape)
     cdef int give(self, Executable executable) except -1
     cdef cu.CUresult add_call(self, cu.CUstream stream, object body) except *
     cdef int forget_given_up(self) except -1
+
+cdef class CaptureStream:
+    cdef GraphStore store
+    cdef cu.CUstream handle
+    cdef int64_t context
+    cdef bint busy  # it is being captured
+    cdef cu.CUstream ready(self, str where) except *
+    cdef int spoil(self) except -1
 
 cdef class Captured:
     cdef GraphStore store
@@ -37,6 +44,7 @@ cdef class Captured:
     cdef readonly int64_t node_count
     cdef readonly bint is_own
     cdef public object memory  # of what was captured: lives as long as this
+    cdef public object owner  # of the stream that a body was captured on, which is its own as long as this lives
     cdef bint proven  # CUDA launched it, and will not refuse it
     cdef int queued  # launches that CUDA was not given yet
     cdef list host_parts  # and pinned memory that it has on the host, where it is launched here; None for none

@@ -134,6 +134,7 @@ cdef class GraphStore:
     def __init__(self, int64_t limit):
         self.limit = self.budget = limit
         self.streams = {}
+        self.lent = {}
         self.late = {}
         self.host_parts = {}
         self.early = {}
@@ -141,22 +142,24 @@ cdef class GraphStore:
 
     cdef cu.CUstream take_stream(self, int64_t context, str where) except *:
         """A stream of a context, which is current."""
-        cdef cu.CUstream stream = self.spare
-        if stream != NULL and self.spare_context == context:
-            self.spare = NULL
-            return stream
-        stream = NULL
+        cdef cu.CUstream stream = NULL
         spare = self.streams.get(context)
         if spare:
-            return <cu.CUstream><uintptr_t>spare.pop()
-        check(call(host_nodes, cu.cuStreamCreate, &stream, cu.CU_STREAM_NON_BLOCKING), "cuStreamCreate", where)
+            stream = <cu.CUstream><uintptr_t>spare.pop()
+        else:
+            check(call(host_nodes, cu.cuStreamCreate, &stream, cu.CU_STREAM_NON_BLOCKING), "cuStreamCreate", where)
+        self.lent[<uintptr_t>stream] = context
         return stream
 
-    cdef int give_stream(self, int64_t context, cu.CUstream stream) except -1:
-        if self.spare == NULL:
-            self.spare, self.spare_context = stream, context
+    cdef int give_stream(self, cu.CUstream stream, bint destroy) except -1:
+        """Take back a stream, or `destroy` it; `close` has destroyed those that come later."""
+        context = self.lent.pop(<uintptr_t>stream, None)
+        if context is None:
             return 0
-        self.streams.setdefault(context, []).append(<uintptr_t>stream)
+        if destroy:
+            call(host_nodes, cu.cuStreamDestroy, stream)
+        else:
+            self.streams.setdefault(context, []).append(<uintptr_t>stream)
         return 0
 
     cdef Executable take(self, tuple shape):
@@ -211,9 +214,9 @@ cdef class GraphStore:
         self.limit = -1
         self.executables.clear()
         self.nodes = 0
-        if self.spare != NULL:
-            self.streams.setdefault(self.spare_context, []).append(<uintptr_t>self.spare)
-            self.spare = NULL
+        for stream, context in self.lent.items():
+            self.streams.setdefault(context, []).append(stream)
+        self.lent.clear()
         for context, spare in self.streams.items():
             before = push(<cu.CUcontext><uintptr_t><int64_t>context)
             for stream in spare:
@@ -222,10 +225,38 @@ cdef class GraphStore:
         self.streams.clear()
 
 
+cdef class CaptureStream:
+    """A stream for captures that run one after the other, which nobody else captures on as long as this lives.
+
+    Libraries keep memory by stream: torch's cuBLAS has one workspace for each. Bodies that were captured on one stream
+    share that memory in their graphs too, where they run side by side unless something orders them.
+    """
+
+    def __init__(self, GraphStore store, int64_t context):
+        self.store, self.context = store, context
+
+    cdef cu.CUstream ready(self, str where) except *:
+        """The stream; a new one if the last capture spoilt it. Its context is current."""
+        if self.handle == NULL:
+            self.handle = self.store.take_stream(self.context, where)
+        return self.handle
+
+    cdef int spoil(self) except -1:
+        """Destroy a stream whose capture failed."""
+        cdef cu.CUstream stream = self.handle
+        self.handle = NULL
+        return self.store.give_stream(stream, True)
+
+    def __del__(self):
+        if self.handle != NULL:
+            self.store.give_stream(self.handle, False)
+
+
 cdef class Capture:
     """A stream that is being captured; `pointer` is its address. With a `part`, into that part of a graph."""
 
     cdef readonly int64_t pointer
+    cdef readonly CaptureStream owner  # of the stream
     cdef cu.CUstream stream
     cdef cu.CUgraph part
     cdef cu.CUcontext context
@@ -233,15 +264,16 @@ cdef class Capture:
     cdef GraphStore store
     cdef str where
 
-    def __cinit__(self, GraphStore store, int64_t context, str where, int64_t part=0):
+    def __cinit__(self, GraphStore store, int64_t context, str where, int64_t part=0, CaptureStream owner=None):
         self.store = store
+        self.owner = CaptureStream(store, context) if owner is None or owner.busy else owner  # by another thread
         self.context = <cu.CUcontext><uintptr_t>context
         self.part = <cu.CUgraph><uintptr_t>part
         self.where = where
         check(begin_body(&self.body, self.context), "cuCtxSetCurrent", where)
         mode = cu.CU_STREAM_CAPTURE_MODE_RELAXED
         try:
-            self.stream = store.take_stream(context, where)
+            self.stream = self.owner.ready(where)
             if part:
                 code = call(host_nodes, cu.cuStreamBeginCaptureToGraph, self.stream, self.part, NULL, NULL, 0, mode)
             else:
@@ -249,10 +281,11 @@ cdef class Capture:
             check(code, "cuStreamBeginCapture", where)
         except BaseException:
             if self.stream != NULL:
-                call(host_nodes, cu.cuStreamDestroy, self.stream)
+                self.owner.spoil()
                 self.stream = NULL
             end_body(&self.body)
             raise
+        self.owner.busy = True
         self.pointer = <int64_t><uintptr_t>self.stream
         store.captures += 1
 
@@ -283,10 +316,10 @@ cdef class Capture:
         cdef size_t nodes = 0
         try:
             code = call(host_nodes, cu.cuStreamEndCapture, stream, &graph)
+            self.owner.busy = False
             if code != cu.CUDA_SUCCESS or graph == NULL:
-                call(host_nodes, cu.cuStreamDestroy, stream)
+                self.owner.spoil()
                 raise CaptureError(SPOILT)
-            self.store.give_stream(<int64_t><uintptr_t>self.context, stream)
             if self.part != NULL:
                 return None
             try:
@@ -300,6 +333,10 @@ cdef class Capture:
             call(host_nodes, cu.cuGraphDestroy, graph)
             return None
         return captured_of(self.store, graph, self.context, self.where, nodes)
+
+    def __del__(self):
+        if self.stream != NULL:
+            self.owner.spoil()
 
     def __dealloc__(self):
         end_body(&self.body)

@@ -59,10 +59,10 @@ cdef bint is_cudas(int64_t address) noexcept:
     return known == cu.CUDA_SUCCESS and kind != 0
 
 
-cdef object make_pins(Device gpu):
+cdef object make_pins(Device gpu, settle):
     """The host memory of the user's that is registered."""
     registrar = Registrar(gpu)
-    return Pins(registrar.register, registrar.unregister)
+    return Pins(registrar.register, registrar.unregister, settle)
 
 
 cdef class Registrar:

@@ -4,7 +4,7 @@ from stf._drivers.cuda cimport CudaDriver
 from stf._drivers.cuda_devices cimport Device
 from stf._drivers.cuda_streams cimport DeviceStream, HostStream
 from stf._drivers.cuda_work cimport copy_and_settle
-from stf._drivers.queues cimport CALL, COPY, FREE, RECORD, Op, QueueDriver, Stream
+from stf._drivers.queues cimport CALL, COPY, FREE, RECORD, Op, QueueDriver, Stream, is_called_off
 
 from stf._drivers.copyplan import plan_copy
 
@@ -43,7 +43,9 @@ cdef class WorkerDriver(CudaDriver):
     cdef int copy_now(self, what) except -1:
         """A copy on a host's stream, of memory of whatever place: a worker waits until it is done."""
         cdef Device gpu = self.home_device
-        target, target_strides, source, source_strides, shape, itemsize, _ = what
+        target, target_strides, source, source_strides, shape, itemsize, keep = what
+        if is_called_off(keep):
+            return 0
         plan = plan_copy(shape, target_strides, source_strides, itemsize)
         code = copy_and_settle(plan, target, source, gpu.context, gpu.utility)
         return self.demand(code, "cuMemcpyAsync", gpu.ordinal)

@@ -6,6 +6,10 @@ again by whoever registers it anew. That is so where an object holds the memory;
 somebody else's at once, so its registration ends with its last user. So is memory of a buffer: an array of NumPy's made
 with ``ndarray(buffer=...)`` keeps its owner, but not its owner from closing it.
 
+CUDA waits for some of the devices before it undoes a registration, and not for all: a copy of another device that is on
+its way would fail, and the device would be lost. So a user lets go when the last event of its uses is over (see
+`base.Registered`), and where a range grows under its users, all devices are waited for first.
+
 CUDA has one table for the process, and copies nothing that is registered in part only. So all drivers share `Table`,
 and what overlaps is registered as one; but what kernels use in place stays as it is. CUDA is called with no lock held:
 it waits for devices, and these may wait for bodies that come here. Others who need the same memory wait until it has
@@ -19,6 +23,8 @@ import threading
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable
 from typing import Any, NamedTuple
+
+import numpy as np
 
 PIN_FROM = 1 << 16
 UNUSED_LIMIT = 1 << 30
@@ -105,24 +111,45 @@ class Pins:
         ``register(address, nbytes)``; False if it cannot be, or is already.
     unregister : callable
         ``unregister(address)``.
+    settle : callable
+        ``settle()`` waits for all that the driver's devices have been given.
     """
 
-    def __init__(self, register: Callable[[int, int], bool], unregister: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        register: Callable[[int, int], bool],
+        unregister: Callable[[int], None],
+        settle: Callable[[], None] = lambda: None,
+    ) -> None:
         self.register = register
         self.unregister = unregister
+        self.settle = settle
+        self.leaving: list[tuple[int, int, Any]] = []  # uses that are over, to be taken off
 
     def __len__(self) -> int:
         return sum(pin.registrar is self and pin.is_registered for pin in list(table.pins.values()))
 
-    def hold(self, address: int, nbytes: int, owner: Any, smallest: int = PIN_FROM, in_place: bool = False) -> int:
+    def hold(
+        self,
+        address: int,
+        nbytes: int,
+        owner: Any,
+        smallest: int = PIN_FROM,
+        in_place: bool = False,
+        lasting: bool = False,
+    ) -> int:
         """Register the array that memory is part of, or count one user more; 0 where it stays as it is.
 
-        Arrays of less than `smallest` bytes are left alone, unless they lie in what is registered. `in_place` says that
-        kernels will use it where it lies.
+        Arrays of less than `smallest` bytes are left alone, unless they lie in what is registered; so is memory that
+        may be somebody else's at once, with `lasting`. `in_place` says that kernels will use it where it lies.
         """
         start, extent, lasts = base_of(owner, address, nbytes)
         if extent <= 0:
             return 0
+        self.take_off()
+        if any(is_of_another(pin, owner) for pin in table.overlapping(start, start + extent)):
+            self.settle()  # that memory is gone, and nobody has looked whether the devices are done with it
+            self.take_off()
         low, high = start, start + extent
         with table.changed:
             while True:
@@ -131,7 +158,7 @@ class Pins:
                 if len(found) == 1 and found[0].start <= low and high <= found[0].end:
                     pin = found[0]
                     return self.use(pin, owner if lasts and pin.nbytes == extent else pin.owner, in_place)
-                if not found and extent < smallest:
+                if (not found and extent < smallest) or (lasting and not lasts):
                     return 0
                 if table.unused > UNUSED_LIMIT and self.forget_beside(low, high):
                     continue  # the lock was free meanwhile
@@ -187,12 +214,15 @@ class Pins:
         """Let CUDA undo some registrations, or make one; the lock is free meanwhile."""
         me = threading.get_ident()
         entries = [Change(pin.start, pin.end, me, pin) for pin in (gone if new is None else [*gone, new])]
+        users = {user for pin in gone for user in pin.users}
         for pin in gone:
             table.remove(pin)
         table.changing.extend(entries)
         table.changed.release()
         made = False
         try:
+            for user in users:
+                user.settle()
             for pin in gone:
                 if pin.is_registered:
                     pin.registrar.unregister(pin.start)
@@ -216,6 +246,21 @@ class Pins:
                 if self in pin.users:
                     self.leave(pin, 1)
                     break
+        return 0
+
+    def let_go_later(self, address: int, nbytes: int, owner: Any) -> int:
+        """One user less, from the next call on that may wait for devices; this one may be a destructor's."""
+        self.leaving.append((address, nbytes, owner))
+        return 0
+
+    def take_off(self) -> int:
+        """Take off the users that have let go."""
+        while self.leaving:
+            try:
+                use = self.leaving.pop(0)
+            except IndexError:
+                break  # another thread has
+            self.let_go(*use)
         return 0
 
     def leave(self, pin: Pin, count: int) -> None:
@@ -243,6 +288,7 @@ class Pins:
 
     def forget_unused(self) -> int:
         """Undo the registration of what nobody uses."""
+        self.take_off()
         if table.pins:
             with table.changed:
                 self.forget(lambda pin: not pin.users and pin.registrar is self)
@@ -250,6 +296,7 @@ class Pins:
 
     def forget_orphans(self) -> int:
         """Undo the registration of arrays that nobody has any more but this table."""
+        self.take_off()
         if table.pins:
             with table.changed:
                 self.forget(lambda pin: not pin.users and sys.getrefcount(pin.owner) == OWN_REFERENCES)
@@ -257,6 +304,7 @@ class Pins:
 
     def close(self) -> None:
         """Undo all of this driver's; what others use of it is registered by one of them."""
+        self.take_off()
         with table.changed:
             for pin in table.known(0, 1 << 64):
                 if self in pin.users:
@@ -288,6 +336,20 @@ def base_of(owner: Any, address: int, nbytes: int) -> tuple[int, int, bool]:
         start, extent = start + low, sum(step for step in steps if step > 0) - low + base.itemsize
     inside = start <= address and address + nbytes <= start + extent
     return (start, extent, lasts) if inside else (address, nbytes, lasts)
+
+
+def is_of_another(pin: Pin, owner: Any) -> bool:
+    """Whether a range was registered for memory that has gone since: another object is at its addresses now."""
+    return not pin.lasts and bool(pin.users) and root_of(pin.owner) is not root_of(owner)
+
+
+def root_of(owner: Any) -> Any:
+    """The object that an array has its memory of, through views of views."""
+    while isinstance(getattr(owner, "base", None), np.ndarray):
+        owner = owner.base
+    base = getattr(owner, "base", None)
+    base = owner if base is None else base
+    return base.obj if isinstance(base, memoryview) else base
 
 
 def holds_memory(root: Any) -> bool:

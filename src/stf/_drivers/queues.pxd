@@ -80,3 +80,4 @@ cdef class QueueDriver(Driver):
     cdef int failed(self, Stream stream, object error) except -1
 
 cdef Op make_op(int kind, object body)
+cdef bint is_called_off(object keep) except -1

@@ -38,6 +38,11 @@ class Op:
             self.kind, self.other, self.sequence, self.uses, self.body, self.next = 0, None, 0, 0, None, None
 
 
+def is_called_off(keep):
+    """Whether a copy, whose turn has come, is not to be done: see `Driver.copy`."""
+    return len(keep) > 2 and keep[2]() is not None
+
+
 def make_op(kind, body):
     op: Op = Op()
     op.kind = kind

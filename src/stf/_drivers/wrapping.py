@@ -97,8 +97,8 @@ class WrappingDriver(Driver):
     def may_use(self, device: int, other: int, address: int, nbytes: int, owner: Any) -> int:
         return int(self.inner.may_use(device, other, address, nbytes, owner))
 
-    def pin(self, address: int, nbytes: int, owner: Any) -> int:
-        return int(self.inner.pin(address, nbytes, owner))
+    def pin(self, address: int, nbytes: int, owner: Any, lasting: bool = False) -> int:
+        return int(self.inner.pin(address, nbytes, owner, lasting))
 
     def unpin(self, address: int, nbytes: int, owner: Any) -> int:
         return int(self.inner.unpin(address, nbytes, owner))
@@ -115,8 +115,8 @@ class WrappingDriver(Driver):
     def launch(self, stream: int, function: int, *config_and_block: int) -> int:
         return int(self.inner.launch(stream, function, *config_and_block))
 
-    def begin_capture(self, device: int) -> Any:
-        return self.inner.begin_capture(device)
+    def begin_capture(self, device: int, owner: Any = None) -> Any:
+        return self.inner.begin_capture(device, owner)
 
     def play_captured(self, stream: int, captured: Any) -> int:
         return int(self.inner.play_captured(stream, captured))

@@ -8,6 +8,7 @@ from stf._engine.scopes cimport Version
 from stf._engine.task cimport TaskCore
 
 cdef enum:
+    NEVER = -1  # of `Coherency.pauses`: who asks cannot pause
     SHORT_COPY = 65536  # bytes: its transfer takes less than one lane's wait for another
 
 cdef int LOG_LENGTH
@@ -16,6 +17,10 @@ cdef class Pool:
     cdef readonly int place
     cdef public int64_t limit
     cdef readonly int64_t used
+    cdef list leaving
+    cdef int64_t leaving_bytes
+    cdef int64_t live(self) except -1
+    cdef int leave(self, int64_t event, int64_t nbytes) except -1
     cdef readonly int64_t peak
     cdef readonly int64_t allocations
     cdef readonly int64_t allocated_bytes
@@ -41,14 +46,17 @@ cdef class Coherency:
     cdef list failures
     cdef Replica provide(self, Data data, Version version, int place, int mode, int slot)
     cdef int fetch(self, Data data, Version version, Replica target) except -1
-    cdef int transfer(self, Data data, Version version, Replica source, Replica target) except -1
+    cdef int transfer(self, Data data, Version version, Replica source, Replica target, object unless=*) except -1
     cdef CopyCount count_of(self, int pair)
     cdef int count_copy(self, Data data, int source, int target, int64_t nbytes) except -1
     cdef int allocate(self, Data data, Replica replica, int slot) except -1
+    cdef int make_room(self, Pool pool, int64_t nbytes, Data data, int slot) except -1
+    cdef int settle_frees(self, Pool pool) except -1
     cdef int64_t discard(self, Version version, Replica replica, bint want_event) except -1
     cdef int add_uses(self, Version version, Replica replica, EventSet events) except -1
     cdef Replica cheapest(self, Version version, int place)
     cdef int write_home(self, Data data) except -1
+    cdef int offer_home(self, Data data) except -1
     cdef int drop_replicas(self, Data data) except -1
 
 cdef class CopyCount:

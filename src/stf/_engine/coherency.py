@@ -23,24 +23,41 @@ if not cython.compiled:
     INVALID, SHARED, MODIFIED = 0, 1, 2
     READ, WRITE = 1, 2
     COMPUTE, COPY_IN, COPY_OUT, HOST = 0, 1, 2, 3
-    SHORT_COPY = 1 << 16
+    NEVER, SHORT_COPY = -1, 1 << 16
 
 LOG_LENGTH: cython.int = 64
 
 
 class Pool:
-    """What is allocated at one place, and how many tasks ran there; `limit` is 0 where there is none."""
+    """What is allocated at one place, and how many tasks ran there; `limit` is 0 where there is none.
+
+    Memory that was given up is there until its last use is over. Where there is a limit, `leaving` says how much of it
+    goes with which event, the first one first. What is evicted is not among it: the task that takes its place comes
+    after it.
+    """
 
     def __init__(self, place, limit=0):
         self.place = place
         self.limit = limit
         self.used = 0
+        self.leaving = []
+        self.leaving_bytes = 0
         self.peak = 0
         self.allocations = 0
         self.allocated_bytes = 0
         self.frees = 0
         self.evictions = 0
         self.tasks = 0
+
+    def live(self):
+        """How many bytes there are at the place, those that are about to go among them."""
+        return self.used + self.leaving_bytes
+
+    def leave(self, event, nbytes):
+        """Count memory that goes with an event."""
+        self.leaving.append((event, nbytes))
+        self.leaving_bytes += nbytes
+        return 0
 
 
 class Coherency:
@@ -110,8 +127,11 @@ class Coherency:
                 best = replica
         return best
 
-    def transfer(self, data, version, source, target):
-        """Copy `source` to `target` on a copy lane; later writers wait for it."""
+    def transfer(self, data, version, source, target, unless=None):
+        """Copy `source` to `target` on a copy lane; later writers wait for it.
+
+        If ``unless()`` is not None then, nothing is copied; so the target does not count as valid.
+        """
         outwards = target.place == 0
         kind: cython.int = COPY_OUT if outwards else COPY_IN
         if outwards and target.layout.nbytes <= SHORT_COPY and self.asking is not None and self.asking.kind == "wait":
@@ -125,7 +145,7 @@ class Coherency:
             if not target.has_memory():
                 self.allocate(data, target, slot)
             if data.layout.interface is None:
-                self.port.copy(slot, target, source)
+                self.port.copy(slot, target, source, unless)
             else:
                 self.port.call(slot, self.interface_copy(data, version, source, target))
         except BaseException:
@@ -136,7 +156,8 @@ class Coherency:
         target.ready.clear()
         target.ready.add(event)
         version.readers.add(event)
-        version.share(source, target)
+        if unless is None:
+            version.share(source, target)
         self.count_copy(data, source.place, target.place, target.layout.nbytes)
         return 0
 
@@ -188,19 +209,55 @@ class Coherency:
         nbytes = replica.layout.nbytes
         replica.pins += 1
         try:
-            if pool.limit and pool.used + nbytes > pool.limit:
-                freed = EventSet()
-                if not self.evict(pool, pool.used + nbytes - pool.limit, freed):
-                    raise OutOfMemoryError(self.shortage(pool, nbytes, data))
-                self.port.join(slot, freed)
+            if pool.limit and pool.live() + nbytes > pool.limit:
+                self.make_room(pool, nbytes, data, slot)
             self.allocate_now(data, replica, slot, pool)
         finally:
             replica.pins -= 1
         pool.used += nbytes
-        pool.peak = max(pool.peak, pool.used)
+        pool.peak = max(pool.peak, pool.live())
         pool.allocations += 1
         pool.allocated_bytes += nbytes
         self.note("alloc", data, replica.place, replica.place, nbytes)
+        return 0
+
+    def make_room(self, pool, nbytes, data, slot):
+        """Keep what is live at a place within its limit: evict, and let the submission wait for what is about to go.
+
+        It waits for at least half of that, so that it need not wait again for each small array. On the host there is
+        nothing to evict, as there is no other place for it.
+        """
+        self.settle_frees(pool)
+        excess: cython.longlong = pool.used + nbytes - pool.limit
+        if excess > 0 and pool.place > 0:
+            freed = EventSet()
+            if not self.evict(pool, excess, freed):
+                raise OutOfMemoryError(self.shortage(pool, nbytes, data))
+            self.port.join(slot, freed)
+        excess = min(pool.live() + nbytes - pool.limit, pool.leaving_bytes)
+        if excess <= 0 or self.pauses == NEVER:
+            return 0
+        awaited = EventSet()
+        left: cython.longlong = max(excess, pool.leaving_bytes // 2)
+        for event, size in pool.leaving:
+            awaited.add(event)
+            left -= size
+            if left <= 0:
+                break
+        awaited = self.those_that_end(awaited)
+        if awaited.count:
+            raise waits.Pause(awaited)
+        return 0
+
+    def settle_frees(self, pool):
+        """Count no longer what has gone from a place; the first that has not hides those behind it."""
+        gone = 0
+        for event, size in pool.leaving:
+            if not self.port.done(event):
+                break
+            pool.leaving_bytes -= size
+            gone += 1
+        del pool.leaving[:gone]
         return 0
 
     def allocate_now(self, data: Data, replica: Replica, slot, pool: Pool):
@@ -311,14 +368,16 @@ class Coherency:
             self.waits.clear()
             self.add_uses(version, replica, self.waits)
             if replica.layout.interface is None:
-                event = self.port.free(replica, self.waits, want_event)
+                event = self.port.free(replica, self.waits, want_event or pool.limit > 0)
+                if pool.limit and not want_event:
+                    pool.leave(event, replica.layout.nbytes)
             pool.used -= replica.layout.nbytes
             pool.frees += 1
             self.note("free", replica.data, replica.place, replica.place, replica.layout.nbytes)
         elif replica.home:
-            if replica.owner is not None and (replica.place or replica.pinned) and not version.is_untouched():
-                self.outlive(version, replica)
-            self.port.disown(replica)
+            what = self.port.disown(replica)
+            if what is not None and not version.is_untouched():
+                self.outlive(version, replica, what)
         if replica.state != INVALID:
             version.valid -= 1
             replica.state = INVALID
@@ -333,8 +392,8 @@ class Coherency:
                 break
         return event
 
-    def outlive(self, version: Version, replica: Replica):
-        """Keep the user's memory alive until what devices do with it is done; on the host, bodies keep it."""
+    def outlive(self, version: Version, replica: Replica, what):
+        """Keep what stands for the user's memory until what devices do with it is done."""
         self.waits.clear()
         self.waits.update(version.writers)
         self.waits.update(version.readers)
@@ -343,7 +402,7 @@ class Coherency:
             return
         slot = self.port.begin(max(replica.place, 1), self.waits, COMPUTE)
         try:
-            self.port.keep(slot, replica.owner)
+            self.port.keep(slot, what)
         finally:
             self.port.end(slot)
 
@@ -356,6 +415,24 @@ class Coherency:
         self.fetch(data, version, home)
         self.write_backs += 1
         self.note("write_back", data, home.place, home.place, home.layout.nbytes)
+        return 1
+
+    def offer_home(self, data):
+        """Refresh the user's memory behind what makes the content, unless that fails: then it keeps what it has."""
+        version = data.version
+        home = data.home
+        if not version.may_fail():
+            return self.write_home(data)
+        if home.state != INVALID or version.valid == 0:
+            return 0
+        source = self.cheapest(version, home.place)
+        source.pins += 1
+        home.pins += 1
+        try:
+            self.transfer(data, version, source, home, cython.cast(object, version.outcome).failed)
+        finally:
+            source.pins -= 1
+            home.pins -= 1
         return 1
 
     def drop_replicas(self, data):

@@ -1,5 +1,6 @@
 from stf._engine.access cimport AFFINE, READ, RW, WRITE, Access, Data
 from stf._engine cimport waits
+from stf._engine.coherency cimport NEVER
 from stf._engine.deps cimport EventSet
 from stf._engine.instances cimport INVALID, MODIFIED, SHARED, Replica
 from stf._engine.nodes cimport RUN

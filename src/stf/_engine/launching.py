@@ -27,6 +27,7 @@ if not cython.compiled:
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
     NEW, OPEN, ENDED = 0, 1, 2
     RUN = 6
+    NEVER = -1
 
 
 @cython.final
@@ -148,7 +149,7 @@ def submit(engine: Engine, task: TaskCore, routine, values=None, rebinding=None)
 def submit_held(engine: Engine, task: TaskCore, routine, values, rebinding):
     """Launch a routine that lives until then."""
     needs = needs_of(routine, rebinding)
-    if engine.has_dropped or engine.dropped:
+    if not routine.once and (engine.has_dropped or engine.dropped):  # else the tasks were ordered when they came
         take_arrays(engine, needs.uses)
     if needs.stale is not None:
         forget_failures(engine, needs.stale)
@@ -333,7 +334,7 @@ def bring_entries(engine: Engine, task: TaskCore, routine, uses, rebinding):
     """Bring data to the further places where a routine needs them, and wait for its memory."""
     i: cython.Py_ssize_t
     engine.gate.enter()
-    engine.coherency.asking = task
+    engine.coherency.asking, engine.coherency.pauses = task, NEVER
     try:
         for i in range(len(uses)):
             needed = cython.cast(Needed, uses[i])
@@ -353,7 +354,7 @@ def bring_entries(engine: Engine, task: TaskCore, routine, uses, rebinding):
             if engine.all_done(routine.after):
                 routine.after.clear()
     finally:
-        engine.coherency.asking = None
+        engine.coherency.asking, engine.coherency.pauses = None, 0
         engine.gate.leave()
     return 0
 

@@ -26,6 +26,11 @@ cdef class Numbers:
     cdef int clear(self) except -1
     cpdef list tolist(self)
 
+cdef class CaptureChain:
+    cdef object owner
+    cdef int64_t last
+    cdef bint open
+
 cdef class OpenNode:
     cdef int place
     cdef int kind
@@ -33,8 +38,10 @@ cdef class OpenNode:
     cdef Numbers work
     cdef object capture
     cdef object again
+    cdef CaptureChain chain
     cdef int begin(self, int place, int kind) except -1
     cdef int need(self, int64_t other) except -1
+    cdef bint needs_node(self, int64_t other) noexcept
 
 cdef class Program:
     cdef readonly int64_t count

@@ -69,16 +69,31 @@ if not cython.compiled:
 
 @cython.final
 @cython.cclass
+class CaptureChain:
+    """Nodes whose bodies are captured on one stream, the `owner`'s, and run one after the other; the `last` of them.
+
+    It is `open` while that is being captured.
+    """
+
+    def __init__(self):
+        self.owner = None
+        self.last = 0
+        self.open = False
+
+
+@cython.final
+@cython.cclass
 class OpenNode:
     """A slot that is open: what it comes after, and what is on it so far.
 
-    `capture` is the stream that its body asked for, and `again` captures what is there for other values or other data.
+    `capture` is the stream that its body asked for, which is that of a `chain`, and `again` captures what is there for
+    other values or other data.
     """
 
     def __init__(self):
         self.needs = Numbers()
         self.work = Numbers()
-        self.capture = self.again = None
+        self.capture = self.again = self.chain = None
 
     def begin(self, place, kind):
         """Be a new one."""
@@ -90,11 +105,15 @@ class OpenNode:
 
     def need(self, other):
         """Come after another node."""
+        return 0 if self.needs_node(other) else self.needs.add(other)
+
+    def needs_node(self, other):
+        """Whether it comes directly after another node."""
         i: cython.longlong
+        found: cython.bint = False
         for i in range(self.needs.count):
-            if self.needs.items[i] == other:
-                return 0
-        return self.needs.add(other)
+            found = found or self.needs.items[i] == other
+        return found
 
 
 @cython.final

@@ -30,9 +30,9 @@ cdef class Port:
     cpdef int follow(self, int slot, int64_t pointer) except -1
     cpdef int lead(self, int slot, int64_t pointer) except -1
     cpdef int keep(self, int slot, object what) except -1
-    cdef int disown(self, Replica replica) except -1
+    cdef object disown(self, Replica replica)
     cdef int enter(self, int slot) except -1
-    cpdef int copy(self, int slot, Replica target, Replica source) except -1
+    cpdef int copy(self, int slot, Replica target, Replica source, object unless=*) except -1
     cdef int begin_readback(self, int slot, Replica replica) except -2
     cdef object end_readback(self, int landing, int64_t nbytes)
     cpdef bint fill(self, int slot, Replica replica, bytes pattern) except -1
@@ -40,7 +40,7 @@ cdef class Port:
     cpdef int add_place(self, int device, object origin) except -1
     cdef int launch(self, int slot, int64_t function, int gx, int gy, int gz, int bx, int by, int bz, int shared, int64_t block, int nbytes) except -1
     cdef int put_pointer(self, int slot, int offset, Replica replica) except -1
-    cdef object begin_capture(self, int place)
+    cdef object begin_capture(self, int place, object owner)
     cdef int play_captured(self, int slot, object captured) except -1
     cdef bint defers(self, int slot, object captured) except -1
     cdef int queue_captured(self, int slot, object captured, list changes) except -1

@@ -61,15 +61,15 @@ class Port:
         raise NotImplementedError
 
     def disown(self, replica):
-        """The user's memory is not a data's home any more."""
-        return 0
+        """The user's memory is not a data's home any more: what devices need until its last use is over, or None."""
+        return None
 
     def enter(self, slot):
         """Wait, outside the engine, until a body may begin where it stands."""
         return 0
 
-    def copy(self, slot, target, source):
-        """Copy one replica to another on the slot."""
+    def copy(self, slot, target, source, unless=None):
+        """Copy one replica to another on the slot; not if ``unless()`` is not None when the slot gets there."""
         raise NotImplementedError
 
     def begin_readback(self, slot, replica):
@@ -107,8 +107,11 @@ class Port:
         """Say that an argument of the next launch on the slot, at an offset, is the address of a replica."""
         return 0
 
-    def begin_capture(self, place):
-        """A stream at `place` whose work is recorded: an object with its `pointer`; ``end()`` is what was recorded."""
+    def begin_capture(self, place, owner):
+        """A stream at `place` whose work is recorded: an object with its `pointer`; ``end()`` is what was recorded.
+
+        It is the stream of an earlier capture, whose `owner` is given, or with None one that no other has.
+        """
         raise NotImplementedError
 
     def play_captured(self, slot, captured):

@@ -280,17 +280,17 @@ def release_data(engine: Engine, data: Data):
 
 
 def refresh(engine: Engine, data: Data):
-    """Copy the content home; return the events after which it is there."""
+    """Copy the content home when it is there; return the events after which that is done."""
     check_unused(data, "written back")
     version = data.version
     if version.partials is not None:
         reductions.combine(engine, data)
-    if version.may_fail():
+    if version.may_fail() and data.layout.interface is not None:
         raise Pause(version.writers)
     events = EventSet()
     events.update(version.writers)
     if not version.is_poisoned():
-        engine.coherency.write_home(data)
+        engine.coherency.offer_home(data)
         events.update(data.home.ready)
     return events
 

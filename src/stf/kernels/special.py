@@ -60,7 +60,7 @@ class LaunchCapture(Recaptured):
 
     def capture(self, content):
         """The launch with these arguments, captured by itself."""
-        capture = self.port.begin_capture(self.where)
+        capture = self.port.begin_capture(self.where, None)
         try:
             self.driver.launch_with_extras(*self.how, content, capture.pointer)
         finally:
