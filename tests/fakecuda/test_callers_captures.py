@@ -106,7 +106,6 @@ def test_what_needs_the_host_is_refused_and_the_capture_lives(run):
                 (in_a_block, "task 'block' .body.py:.*it runs on the host; give its body as a function"),
                 (ctx.synchronize, "the host waits for work that is being captured"),
                 (lambda: ctx.fence().synchronize(), "the host waits for work that is being captured"),
-                (lX.write_back, "the host waits for work that is being captured"),
                 (lambda: ctx.freeze(lX, data_place=stf.data_place.device(0)).get(), "the host waits for work"),
             ):
                 with pytest.raises(stf.CaptureError, match=words):

@@ -104,8 +104,9 @@ class DataSteps(Machine):
         def action():
             try:
                 item.handle.write_back()
+                self.ctx.wait(item.handle)
             except (stf.TaskFailedError, ExceptionGroup) as error:
-                assert item.poison, error
+                assert item.poison or self.untold, error
                 self.hear(error)
             else:
                 assert not item.poison

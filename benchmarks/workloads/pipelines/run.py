@@ -19,6 +19,7 @@ import numpy as np
 import stf
 
 PIPELINES, ROUNDS, SIDE = 8, 20, 1448  # float64: 16 MiB
+RESOURCES = stf.Resources()  # so that streams, and CuPy's memory for each, are there after the first time
 
 
 @stf.task
@@ -59,7 +60,7 @@ def by_hand(inputs, outputs):
 
 def with_stf(home):
     def run(inputs, outputs):
-        with stf.context(devices="cuda:0") as ctx:
+        with stf.context(devices="cuda:0", resources=RESOURCES) as ctx:
             for _ in range(ROUNDS):
                 for x, y in zip(inputs, outputs, strict=True):
                     a, b = ctx.logical_data(x, readonly=True), ctx.logical_data(y)
@@ -74,7 +75,7 @@ def with_stf(home):
 
 def fresh_arrays(_inputs, _outputs):
     """Arrays that are made, and dropped, in every round."""
-    with stf.context(devices="cuda:0") as ctx:
+    with stf.context(devices="cuda:0", resources=RESOURCES) as ctx:
         for _ in range(ROUNDS):
             inputs = [np.ones((SIDE, SIDE)) for _ in range(PIPELINES)]
             outputs = [np.empty((SIDE, SIDE)) for _ in range(PIPELINES)]

@@ -20,7 +20,7 @@ from stf._drivers.cuda_devices cimport FAR, Device, check, is_capturing, pop, pu
 from stf._drivers.cuda_stages cimport STAGE_BYTES, Stage, StageHold, Store, copy_in, copy_out
 from stf._drivers.cuda_gil cimport call, host_nodes
 from stf._drivers.cuda_host_nodes cimport GraphKeep, HostMemory, add_host_node, forget_finished, forget_gone, keep_in_graph
-from stf._drivers.cuda_memory cimport free_pinned, is_cudas
+from stf._drivers.cuda_memory cimport is_cudas
 from stf._drivers.cuda_places cimport adopt_stream, make_stream
 from stf._drivers.cuda_readback cimport ReadbackDriver
 from stf._drivers.cuda_streams cimport RING, DeviceStream, HostStream, destroy_events, destroy_stream, forget_keeps, leave
@@ -329,7 +329,7 @@ cdef class CallersDriver(ReadbackDriver):
                 if (<Stage>item).store.busy:
                     unfinished.append(item)  # the device is lost, or captures, or others have a graph with it
                 else:
-                    free_pinned((<Stage>item).store.pinned)
+                    (<Stage>item).give_back()
             pop(before)
         return ReadbackDriver.close(self)
 
@@ -491,6 +491,7 @@ cdef class CallersDriver(ReadbackDriver):
     cdef Stage free_stage(self, DeviceStream lane, int64_t nbytes):
         """Pinned memory that no copy is using."""
         cdef Stage stage
+        cdef cu.CUdeviceptr address = 0
         for item in self.stages:
             stage = item
             if not stage.store.busy and stage.size >= nbytes:
@@ -498,7 +499,15 @@ cdef class CallersDriver(ReadbackDriver):
         stage = Stage(max(STAGE_BYTES, nbytes))
         mode = relax()
         before = push(lane.context)
-        code = call(host_nodes, cu.cuMemHostAlloc, &stage.store.pinned, stage.size, cu.CU_MEMHOSTALLOC_PORTABLE)
+        stage.pooled = self.has_host_pool  # else CUDA may wait for the caller's work first
+        if stage.pooled:
+            with nogil:
+                code = cu.cuMemAllocFromPoolAsync(&address, stage.size, self.host_pool, self.home_device.utility)
+                if code == cu.CUDA_SUCCESS:
+                    code = cu.cuStreamSynchronize(self.home_device.utility)
+            stage.store.pinned = <void*><uintptr_t>address
+        else:
+            code = call(host_nodes, cu.cuMemHostAlloc, &stage.store.pinned, stage.size, cu.CU_MEMHOSTALLOC_PORTABLE)
         leave(lane, before)
         give_back(mode)
         self.demand(code, "cuMemHostAlloc", -1)

@@ -102,6 +102,8 @@ cdef cu.CUresult retain(cu.CUgraph graph, cu.CUuserObject thing) noexcept:
 cdef class HostMemory:
     """Memory of the host's that a graph works on, as long as somebody holds it."""
 
+    is_freed_with_its_graph = True  # so it does not stay registered for who might register it anew
+
     def __cinit__(self, size_t nbytes):
         self.start = calloc(nbytes + 1, 1)
         if self.start == NULL:

@@ -17,6 +17,8 @@ cdef struct Store:
 cdef class Stage:
     cdef Store* store
     cdef int64_t size
+    cdef bint pooled  # in the driver's pool of host memory
+    cdef int give_back(self) except -1
 
 cdef class StageHold:
     cdef Stage stage

@@ -12,6 +12,7 @@ from libc.stdlib cimport calloc, free
 from cuda.bindings cimport cydriver as cu
 
 from stf._drivers.cuda_gil cimport call, host_nodes
+from stf._drivers.cuda_memory cimport free_pinned
 
 cdef extern from *:
     """
@@ -39,6 +40,13 @@ cdef class Stage:
         self.store = <Store*>calloc(1, sizeof(Store))
         if self.store == NULL:
             raise MemoryError
+
+    cdef int give_back(self) except -1:
+        """Free the pinned memory, which nobody uses; a context is current."""
+        if self.pooled:
+            call(host_nodes, cu.cuMemFreeAsync, <cu.CUdeviceptr><uintptr_t>self.store.pinned, <cu.CUstream>NULL)
+            return 0
+        return free_pinned(self.store.pinned)
 
     def __dealloc__(self):
         if self.store != NULL:

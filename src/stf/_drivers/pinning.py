@@ -28,6 +28,7 @@ import numpy as np
 
 PIN_FROM = 1 << 16
 UNUSED_LIMIT = 1 << 30
+ORPHANS_LIMIT = 1 << 28
 OWN_REFERENCES = 2  # of an array: the table's, and the one that a call of `getrefcount` adds
 HOLDERS = ("torch", "cupy", "cupyx", "jaxlib")  # libraries whose objects hold the memory that they give to NumPy
 
@@ -295,9 +296,12 @@ class Pins:
         return 0
 
     def forget_orphans(self) -> int:
-        """Undo the registration of arrays that nobody has any more but this table."""
+        """Undo the registration of arrays that nobody has any more but this table, if they are large.
+
+        The caller of a context that ends has work on the devices, which that would wait for.
+        """
         self.take_off()
-        if table.pins:
+        if table.unused > ORPHANS_LIMIT:
             with table.changed:
                 self.forget(lambda pin: not pin.users and sys.getrefcount(pin.owner) == OWN_REFERENCES)
         return 0
@@ -325,7 +329,7 @@ def base_of(owner: Any, address: int, nbytes: int) -> tuple[int, int, bool]:
         base = base.base
     interface = getattr(base, "__array_interface__", None)
     if interface is None:
-        return address, nbytes, owner is not None
+        return address, nbytes, owner is not None and not hasattr(owner, "is_freed_with_its_graph")
     flags = getattr(base, "flags", None)
     root = getattr(base, "base", None)
     lasts = bool(getattr(flags, "owndata", False)) or holds_memory(root)

@@ -99,8 +99,12 @@ class DriverGraph:
             except Exception as error:  # whatever libraries and drivers say; what is played tells what is really wrong
                 self.refuse(launch, thing, str(error) or type(error).__name__)
                 return -1
+            has_room: cython.bint = False
             try:
+                if variant.calls is not None and not later:
+                    has_room = variant.calls.room.acquire()
                 if submit(launch, variant, contents, later, bound, move):
+                    has_room = False
                     if move is not None:
                         self.forget(move.before, variant)
                         self.others[move.after.key] = variant
@@ -111,6 +115,9 @@ class DriverGraph:
                 else:  # the device's library wants it captured anew
                     self.moves = False
                     self.forget(move.before, variant)
+            finally:
+                if has_room:
+                    variant.calls.room.release()
         return -1
 
     def forget(self, bound: Bound, variant):
@@ -445,7 +452,7 @@ def submit(launch, variant, contents, later, bound: Bound, move: Move):
             elif variant.marks is not None and not is_as_before(launch.values, variant.values):
                 return False
         if variant.calls is not None:
-            variant.calls.expect(launch)
+            variant.calls.expect(launch, not later)
         try:
             if later:
                 put_later(launch, variant, contents)

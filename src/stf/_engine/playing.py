@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import threading
 
 try:
     import cython
@@ -18,6 +19,8 @@ from stf._engine.late import LateCall
 from stf._engine.nodes import Numbers, Program
 from stf._engine.scopes import Outcome
 from stf.errors import CaptureError
+
+MOST_LAUNCHES = 8  # of a graph that calls bodies on the host, which the driver has at a time
 
 if not cython.compiled:
     INVALID, SHARED, MODIFIED = 0, 1, 2
@@ -543,16 +546,21 @@ class GraphCalls:
 
     The driver does one launch of a graph after the other, so it is the first of `launches` that calls: (launch, values
     of its parameters), which change in it while nested graphs are launched or captured.
+
+    A thread that launches a graph waits in CUDA where too many launches are on their way, and has a lock of CUDA's
+    then. The bodies need the GIL; so a third thread that waits for that lock with the GIL held would stop all of them
+    (`tests/cuda/gil_and_host_nodes.py`). So there is `room` for a few launches, and who finds none waits outside of CUDA.
     """
 
     def __init__(self):
         self.all = []
+        self.room = threading.Semaphore(MOST_LAUNCHES)
         self.left = 0  # that the first launch has not called yet
         self.launches = collections.deque()
 
-    def expect(self, launch: Launch):
-        """The driver is about to get one more launch."""
-        self.launches.append((launch, launch.values))
+    def expect(self, launch: Launch, has_room):
+        """The driver is about to get one more launch, which `has_room`, or is put there later."""
+        self.launches.append((launch, launch.values, has_room))
         launch.left += 1
         launch.expected = True
         launch.engine.queued += len(self.all)
@@ -561,7 +569,7 @@ class GraphCalls:
     def take_back(self, launch: Launch):
         """It did not get it."""
         if launch in [known[0] for known in self.launches]:  # else the driver lost its device over it
-            self.launches.pop()
+            self.launches.pop()  # who found room gives it back
             launch.left -= 1
             launch.engine.queued -= len(self.all)
 
@@ -576,7 +584,10 @@ class GraphCalls:
     def end_first(self):
         """All that the first launch calls was called."""
         self.left = len(self.all)
-        launch: Launch = self.launches.popleft()[0]
+        first: tuple = self.launches.popleft()
+        launch: Launch = first[0]
+        if first[2]:
+            self.room.release()
         if not self.launches:
             launch.engine.calling.pop(id(self), None)
         launch.one_done()
@@ -619,7 +630,7 @@ class GraphCall:
     def __call__(self):
         if not self.calls.launches:
             return
-        launch, values = self.calls.launches[0]
+        launch, values, _ = self.calls.launches[0]
         try:
             if self.once or isinstance(self.body, Last):
                 self.body()
