@@ -218,6 +218,7 @@ struct Function {
     std::size_t itemsize = 0;  // not 0: pointers reach over as many items as the last parameter says
     bool is_trap = false;
     shared_ptr<Context> context = nullptr;  // of a kernel's function; null: of any
+    bool is_kernel = false;                 // a CUkernel, which is no CUfunction but for a launch
 
     std::size_t size(std::size_t i) const { return strchr("pqdo", signature[i]) ? 8 : 4; }
     std::size_t offset(std::size_t i) const;
@@ -1704,14 +1705,17 @@ CUresult load_module(Call &call, CUmodule *handle, const void *image) {
     return CUDA_SUCCESS;
 }
 
-// One handle per name, as a module gives the same function each time.
-CUresult find_function(CUfunction *handle, const char *name) {
+// One handle per name, as a module gives the same function each time, and a library the same kernel.
+CUresult find_function(CUfunction *handle, const char *name, bool is_kernel = false) {
     REQUIRE(handle && name, CUDA_ERROR_INVALID_VALUE);
     for (auto &[known, function] : state().functions.live)
-        if (function->name == name && !function->context) return *handle = known, CUDA_SUCCESS;
+        if (function->name == name && !function->context && function->is_kernel == is_kernel)
+            return *handle = known, CUDA_SUCCESS;
     auto kernel = known_kernels().find(name);
     REQUIRE(kernel != known_kernels().end(), CUDA_ERROR_NOT_FOUND);
-    *handle = state().functions.add(std::make_shared<Function>(kernel->second));
+    auto function = std::make_shared<Function>(kernel->second);
+    function->is_kernel = is_kernel;
+    *handle = state().functions.add(function);
     return CUDA_SUCCESS;
 }
 
@@ -1721,12 +1725,13 @@ CUfunction function_in(const shared_ptr<Context> &context, const Function &kerne
         if (function->name == kernel.name && function->context == context) return known;
     auto function = std::make_shared<Function>(kernel);
     function->context = context;
+    function->is_kernel = false;
     return state().functions.add(function);
 }
 
-CUresult parameter_info(CUfunction handle, std::size_t index, std::size_t *offset, std::size_t *size) {
+CUresult parameter_info(CUfunction handle, bool is_kernel, std::size_t index, std::size_t *offset, std::size_t *size) {
     auto function = state().functions.find(handle);
-    REQUIRE(function, CUDA_ERROR_INVALID_HANDLE);
+    REQUIRE(function && function->is_kernel == is_kernel, CUDA_ERROR_INVALID_HANDLE);
     REQUIRE(offset && index < function->signature.size(), CUDA_ERROR_INVALID_VALUE);
     *offset = function->offset(index);
     if (size) *size = function->size(index);
@@ -3227,14 +3232,14 @@ CUresult CUDAAPI cuLibraryUnload(CUlibrary library) {
 CUresult CUDAAPI cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name) {
     ENTER(cuLibraryGetKernel, HEALTHY);
     REQUIRE(state().modules.find(reinterpret_cast<CUmodule>(library)), CUDA_ERROR_INVALID_HANDLE);
-    return find_function(reinterpret_cast<CUfunction *>(kernel), name);
+    return find_function(reinterpret_cast<CUfunction *>(kernel), name, true);
 }
 
 CUresult CUDAAPI cuKernelGetFunction(CUfunction *function, CUkernel kernel) {
     ENTER(cuKernelGetFunction, CONTEXT);
     REQUIRE(function, CUDA_ERROR_INVALID_VALUE);
     auto found = state().functions.find(reinterpret_cast<CUfunction>(kernel));
-    REQUIRE(found && !found->context, CUDA_ERROR_INVALID_HANDLE);
+    REQUIRE(found && found->is_kernel, CUDA_ERROR_INVALID_HANDLE);
     *function = function_in(call.context, *found);
     return CUDA_SUCCESS;
 }
@@ -3251,12 +3256,12 @@ CUresult CUDAAPI cuFuncGetAttribute(int *value, CUfunction_attribute attribute, 
 
 CUresult CUDAAPI cuFuncGetParamInfo(CUfunction function, std::size_t index, std::size_t *offset, std::size_t *size) {
     ENTER(cuFuncGetParamInfo, INITIALIZED);
-    return parameter_info(function, index, offset, size);
+    return parameter_info(function, false, index, offset, size);
 }
 
 CUresult CUDAAPI cuKernelGetParamInfo(CUkernel kernel, std::size_t index, std::size_t *offset, std::size_t *size) {
     ENTER(cuKernelGetParamInfo, INITIALIZED);
-    return parameter_info(reinterpret_cast<CUfunction>(kernel), index, offset, size);
+    return parameter_info(reinterpret_cast<CUfunction>(kernel), true, index, offset, size);
 }
 
 CUresult CUDAAPI cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,

@@ -76,6 +76,34 @@ def test_launches_in_clusters_and_cooperative_ones(run):
     run(body)
 
 
+def test_a_kernel_of_a_library_by_its_address(run):
+    """It has a function on each device, plainly and in graphs; so has one without parameters."""
+
+    def body():
+        happened = []
+        function("store", "pd", stores(ctypes.c_double))
+        function("nothing", "", lambda parameters: happened.append(1))
+        handle = ctypes.c_void_p()
+        assert library.cuLibraryLoadData(ctypes.byref(handle), b"any", None, None, 0, None, None, 0) == 0
+        kernels = {name: ctypes.c_void_p() for name in (b"store", b"nothing")}
+        for name, kernel in kernels.items():
+            assert library.cuLibraryGetKernel(ctypes.byref(kernel), handle, name) == 0
+        store, nothing = (kernel.value for kernel in kernels.values())
+        for options in ({}, {"use_graph": True}):
+            with stf.context(devices="cuda:0,1", **options) as ctx:
+                x = ctx.logical_data_zeros(())
+                for device in (0, 1, 0):
+                    with ctx.cuda_kernel(stf.exec_place.device(device), x.rw()) as k:
+                        k.launch(store, 1, 1, (k.get_arg(0), 2.0 + device))
+                    assert float(x) == 2 + device
+                stf.kernel(store)[1, 1](x.rw(), 5.0)
+                ctx.launch_kernel(nothing, (1, 1))
+                assert float(x) == 5.0
+        assert len(happened) == 2
+
+    run(body)
+
+
 def test_launches_with_attributes_take_parameters_and_other_data(run):
     """They are captured anew for these; plain ones beside them are renewed."""
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from stf.errors import DriverError
+
 known: dict[int, Any] = {}
 KNOWN_LIMIT = 4096
 
@@ -41,8 +43,8 @@ def function_at(thing: Any, context: Any, where: int) -> int:
     """
     if isinstance(thing, int) and not isinstance(thing, bool):
         if not 0 < thing < 1 << 64:
-            raise ValueError(f"the address of a CUfunction is a positive number of 64 bits, got {thing}")
-        return thing
+            raise ValueError(f"the address of a kernel is a positive number of 64 bits, got {thing}")
+        return function_of_address(thing, context, where)
     if hasattr(thing, "function_at"):
         return int(thing.function_at(context, where))
     module = type(thing).__module__.partition(".")[0]
@@ -58,8 +60,22 @@ def function_at(thing: Any, context: Any, where: int) -> int:
         return int(thing.ptr)
     raise TypeError(
         f"a kernel is needed, got {type(thing).__name__}; give a cuda.core.Kernel, a cupy.RawKernel, or the address of "
-        "a CUfunction as int"
+        "a CUfunction or a CUkernel as int"
     )
+
+
+def function_of_address(address: int, context: Any, where: int) -> int:
+    """The function that an address means, which is that of a CUfunction, or of a CUkernel.
+
+    CUDA launches both by the same call, and tells the parameters of a CUfunction alone; of one without parameters it
+    is asked whether it is a CUkernel.
+    """
+    if context._driver.parameters_of(address):
+        return address
+    try:
+        return function_of_kernel(address, context, where)
+    except DriverError:
+        return address
 
 
 def is_cooperative(thing: Any) -> bool:

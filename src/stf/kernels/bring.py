@@ -26,7 +26,7 @@ def kernel(thing: Any) -> BroughtKernel:
     ----------
     thing : kernel
         A Numba CUDA function (``@cuda.jit``), a ``cupy.RawKernel``, a ``cuda.core.Kernel``, the address of a
-        CUfunction as int, or a Triton function (``@triton.jit``).
+        CUfunction or a CUkernel as int, or a Triton function (``@triton.jit``).
 
     Returns
     -------

@@ -74,7 +74,7 @@ class Launching(ContextCore):
         Parameters
         ----------
         kernel : kernel
-            A ``cuda.core.Kernel``, a ``cupy.RawKernel``, or the address of a CUfunction as int.
+            A ``cuda.core.Kernel``, a ``cupy.RawKernel``, or the address of a CUfunction or a CUkernel as int.
         config : LaunchConfig or tuple
             A ``cuda.core.LaunchConfig``, or ``(grid, block[, shmem_size])``.
         *args
