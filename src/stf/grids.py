@@ -11,6 +11,7 @@ from stf.annotations import Stream
 from stf.bodies import store_results
 from stf.errors import DriverError, PlaceError, TaskStateError
 from stf.interop import adapters, current
+from stf.interop.streams import handed_out
 from stf.places import Grid
 from stf.views import no_address
 
@@ -132,7 +133,7 @@ class GridTask:
     def stream_ptrs(self) -> list[int | None]:
         """Return the addresses of the CUDA streams of the places."""
         self._must_be_open("stream_ptrs")
-        return list(self.pointers)
+        return [handed_out(pointer) for pointer in self.pointers]
 
     @property
     def stream(self) -> Stream:
@@ -142,7 +143,7 @@ class GridTask:
     def stream_ptr(self) -> int:
         """Return the address of the first place's CUDA stream."""
         self._must_be_open("stream_ptr")
-        return int(self.members[0].stream_ptr())
+        return self.members[0].stream_ptr()
 
     def get_stream(self, index: int = 0) -> Stream:
         """Return the stream of place `index`."""

@@ -17,9 +17,10 @@ from stf._engine.access import Access, DataHandle
 from stf._engine.failures import Failure
 from stf._engine.submit import Engine
 from stf._engine.task import TaskCore
-from stf.errors import PlaceError, TaskStateError
+from stf.errors import TaskStateError
 from stf.interop import adapters
 from stf.interop.current import Borrowed, without_grad
+from stf.interop.streams import handed_out
 from stf.library_errors import is_uncapturable, uncapturable
 from stf.options import name_of, refuse_name, warn_bare
 from stf.parts import add_group
@@ -32,6 +33,7 @@ if not cython.compiled:
         fresh_views,
         memory_of,
         no_address,
+        pointer_of_stream,
         position_of,
         stream_of,
         values_of,
@@ -590,7 +592,7 @@ class Task(TaskCore):
     def stream_ptrs(self):
         """Return the address of the CUDA stream, alone; None at a place that has none."""
         self.must_be_open("stream_ptrs")
-        return [self.cuda_stream()]
+        return [handed_out(self.cuda_stream())]
 
     @property
     def graph(self):
@@ -608,12 +610,9 @@ class Task(TaskCore):
         return self[index]
 
     def stream_ptr(self):
-        """Return the address of the task's CUDA stream, as an int."""
+        """Return the address of the task's CUDA stream, as an int that has ``__cuda_stream__``."""
         self.must_be_open("stream_ptr")
-        pointer = self.cuda_stream()
-        if pointer is None:
-            raise PlaceError(f"task {self.label()} runs at {self.place_name}, which has no CUDA stream")
-        return pointer
+        return pointer_of_stream(self)
 
     @property
     def place(self):

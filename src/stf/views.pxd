@@ -7,6 +7,7 @@ from stf._engine.task cimport ENDED, TaskCore
 cdef object TOKEN
 
 cdef object stream_of(dict streams, object place, object handle)
+cdef object pointer_of_stream(TaskCore task)
 cpdef list fresh_views(TaskCore task)
 cdef object view_of(TaskCore task, int index, object lib)
 cdef object view_at(TaskCore task, Replica replica, bint writeable, object lib)

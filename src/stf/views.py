@@ -11,6 +11,7 @@ from stf._engine.access import Access
 from stf.annotations import Stream
 from stf.errors import PlaceError
 from stf.interop import adapters
+from stf.interop.streams import handed_out
 from stf.parts import Parts
 
 TOKEN: object = adapters.TOKEN
@@ -25,6 +26,14 @@ def stream_of(streams, place, handle):
     if stream is None or stream.place is not place:
         stream = streams[handle] = Stream(place, handle)
     return stream
+
+
+def pointer_of_stream(task: TaskCore):
+    """The address of the CUDA stream of an open task."""
+    pointer = handed_out(task.cuda_stream())
+    if pointer is None:
+        raise PlaceError(f"task {task.label()} runs at {task.place_name}, which has no CUDA stream")
+    return pointer
 
 
 def fresh_views(task: TaskCore):

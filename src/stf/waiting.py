@@ -15,6 +15,7 @@ from stf.composite import CompositeData
 from stf.data import LogicalData, view_for_host
 from stf.errors import TaskStateError
 from stf.interop import cuda_arrays, jax_arrays
+from stf.interop.streams import StreamPointer
 from stf.places import DataPlace
 from stf.reading import await_array
 
@@ -168,7 +169,7 @@ class Fence(Stream):
     @property
     def ptr(self) -> int:
         """The address of the CUDA stream."""
-        return self.__cuda_stream__()[1]
+        return StreamPointer(self.__cuda_stream__()[1])
 
     def __repr__(self) -> str:
         return "<fence>"

@@ -306,3 +306,23 @@ def test_what_speaks_dlpack_refuses_a_stream_that_is_none_and_leaves_nothing(run
                 assert fakecuda.counts()["events"] == before
 
     run(body)
+
+
+def test_addresses_of_streams_are_streams(run):
+    """Ints that have ``__cuda_stream__``, of tasks at one place, on grids, and of fences."""
+
+    def body():
+        with stf.context(devices="cuda:0,1") as ctx:
+            x = ctx.logical_data_zeros(3)
+            with ctx.task(x.rw()) as t:
+                found = [t.stream_ptr(), *t.stream_ptrs()]
+                assert len(set(found)) == 1 and type(int(t.stream)) is int
+            with ctx.task(ctx.devices, x.rw(stf.data_place.device(0))) as t:
+                found += [t.stream_ptr(), *t.stream_ptrs()]
+            found.append(ctx.fence().ptr)
+            for pointer in found:
+                assert isinstance(pointer, int) and pointer.__cuda_stream__() == (0, int(pointer))
+            with ctx.task("host", x.read()) as t:
+                assert t.stream_ptrs() == [None]
+
+    run(body)

@@ -7,6 +7,21 @@ from typing import Any
 WANTED = "a stream is an int, or an object with __cuda_stream__ such as those of CuPy, torch and cuda.core"
 
 
+class StreamPointer(int):
+    """The address of a CUDA stream: an int, and a stream for whoever asks for ``__cuda_stream__``."""
+
+    __slots__ = ()
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """Return the protocol version and the address."""
+        return (0, int(self))
+
+
+def handed_out(pointer: int | None) -> StreamPointer | None:
+    """The address of a stream as users get it; None where there is none."""
+    return None if pointer is None else StreamPointer(pointer)
+
+
 def pointer_of(stream: Any) -> int:
     """The address of a CUDA stream; 0, 1 and 2 are default streams.
 
