@@ -1,13 +1,16 @@
 """The environment variables of stf, read once at import; a malformed one is an error of the first context.
 
-Each setting is an attribute of this module: ``config.devices`` is ``STF_DEVICES``. Those of the task graph's picture
-are read from ``CUDASTF_DOT_…`` too; where both are set, ``STF_DOT_…`` wins. An empty variable counts as unset.
+Each setting is an attribute of this module, which a program may assign: ``config.devices`` is ``STF_DEVICES``. Those of
+the task graph's picture are read from ``CUDASTF_DOT_…`` too; where both are set, ``STF_DOT_…`` wins. An empty variable
+counts as unset.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import sys
+import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -174,6 +177,38 @@ def show() -> None:
         print("  ".join([*cells, row[3]]))
 
 
+class _Checked(types.ModuleType):
+    """A module whose settings are checked when a program assigns them, as their variables are."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        known = {setting.name: setting for setting in SETTINGS}
+        if name in known:
+            setting = known[name]
+            value = setting.value = _checked(setting, value)
+            setting.source = "program"
+        elif not name.startswith("_") and name not in self.__dict__:
+            raise AttributeError(f"stf.config has no setting {name!r}; it has {', '.join(known)}")
+        super().__setattr__(name, value)
+
+
+def _checked(setting: Setting, value: Any) -> Any:
+    """A value that a program gives to a setting: what the variable takes as text, or what that means."""
+    if value is None and setting.default is None:
+        return None
+    name, text = f"stf.config.{setting.name}", value
+    if setting.kind == "text" and isinstance(value, os.PathLike):
+        text = os.fspath(value)
+    elif (
+        setting.kind != "text"
+        and hasattr(value, "__index__")
+        and (setting.kind == "flag" or not isinstance(value, bool))
+    ):
+        text = str(int(value))
+    if not isinstance(text, str):
+        raise TypeError(f"{name} is {_PARSERS[setting.kind][1]}, got {value!r}")
+    return _parse(name, setting.kind, text)
+
+
 def _read_at_import() -> None:
     """Take what is well formed; `check` tells of the rest, since an import is no place for it."""
     malformed: list[str] = []
@@ -196,7 +231,8 @@ def _parse(variable: str, kind: str, text: str) -> Any:
     try:
         return parser(text)
     except (KeyError, ValueError):
-        raise ValueError(f"{variable}={text!r} is malformed: set it to {expected}, or unset it") from None
+        unset = "" if variable.startswith("stf.") else ", or unset it"
+        raise ValueError(f"{variable}={text!r} is malformed: set it to {expected}{unset}") from None
 
 
 def _flag(text: str) -> bool:
@@ -252,3 +288,4 @@ _PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
 _malformed: list[str] = []
 
 _read_at_import()
+sys.modules[__name__].__class__ = _Checked

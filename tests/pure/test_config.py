@@ -106,6 +106,41 @@ def test_the_older_names_work_and_the_new_ones_win(setting: config.Setting) -> N
     assert str(setting.value) in (new, "False")
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "found"),
+    [
+        ("validate", 1, True),
+        ("validate", "off", False),
+        ("memory_limit", "2GiB", 2 << 30),
+        ("memory_limit", None, None),
+        ("cpu_workers", 3, 3),
+        ("dot_file", Path("g.dot"), "g.dot"),
+    ],
+)
+def test_a_program_assigns_settings(name: str, value: object, found: object) -> None:
+    setattr(config, name, value)
+    assert getattr(config, name) == found
+    assert next((s.value, s.source) for s in config.SETTINGS if s.name == name) == (found, "program")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error", "message"),
+    [
+        ("validate", "maybe", ValueError, "stf.config.validate='maybe' is malformed: set it to 1 or 0$"),
+        ("validate", None, TypeError, "stf.config.validate is 1 or 0, got None"),
+        ("cpu_workers", 0, ValueError, "set it to a positive integer"),
+        ("cpu_workers", True, TypeError, "is a positive integer, such as 8, got True"),
+        ("memory_limit", 1.5, TypeError, "is a number of bytes, such as .*, got 1.5"),
+        ("devices", 2, TypeError, "is text, got 2"),
+        ("valdate", True, AttributeError, "stf.config has no setting 'valdate'; it has devices, pure"),
+    ],
+)
+def test_what_a_program_cannot_assign(name: str, value: object, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        setattr(config, name, value)
+    assert all(getattr(config, s.name) == s.value == s.default for s in config.SETTINGS if s.name != "pure")
+
+
 def test_only_the_picture_has_older_names() -> None:
     config.reload({"CUDASTF_DEVICES": "cpu:4"})
     assert config.devices is None
