@@ -234,7 +234,9 @@ class CompositeData:
 
     def __repr__(self) -> str:
         name = f" '{self._name}'" if self._name else ""
-        return f"<logical data{name} of {type(self.obj).__name__}, {len(self.parts)} arrays>"
+        failures = [failure for part in self.parts if (failure := part._failure()) is not None]
+        spoilt = f", poisoned: {failures[0].story().splitlines()[0]}" if failures else ""
+        return f"<logical data{name} of {type(self.obj).__name__}, {len(self.parts)} arrays{spoilt}>"
 
     # -- what it is not ----------------------------------------------------------------------------------------
 

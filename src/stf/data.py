@@ -14,7 +14,7 @@ from stf.errors import ContextClosedError
 from stf.interop import adapters
 from stf.interop.dtypes import is_narrow
 from stf.observe.html import data_html, never_raises
-from stf.options import name_of
+from stf.options import name_of, truth
 from stf.reducers import as_reducer
 
 if TYPE_CHECKING:
@@ -109,6 +109,7 @@ class LogicalData(Scalar, DataHandle):
             The data has no array of the user's to refresh, or is a tile and shall not be refreshed: it is what it was
             cut from that is.
         """
+        flag = truth("set_write_back's flag", flag)
         if not flag and self.core.parent is not None:
             raise ValueError(
                 f"{self.core.describe()} is a tile: its content is part of {self.core.parent.describe()}; set it there"
@@ -118,7 +119,7 @@ class LogicalData(Scalar, DataHandle):
                 f"{self.core.describe()} was made from a shape; there is no array to write back to: register one with "
                 "ctx.logical_data, or read it with ctx.wait"
             )
-        self.core.write_back = bool(flag)
+        self.core.write_back = flag
         return self
 
     # -- accesses ----------------------------------------------------------------------------------------------
@@ -231,6 +232,11 @@ class LogicalData(Scalar, DataHandle):
         """Who wrote the present content, for messages; not who failed to, or was skipped."""
         return self.core.version.last_writers()[0][0]
 
+    def _failure(self) -> Any:
+        """What spoiled the content, as far as is known now; None if nothing did."""
+        outcome = self.core.version.outcome
+        return None if outcome is None else outcome.failed()
+
     def history(self) -> str:
         """Return who wrote the data, where it is valid, and which copies it caused and who asked for them.
 
@@ -248,9 +254,9 @@ class LogicalData(Scalar, DataHandle):
             home = ", the user's array" if replica.home else ""
             lines.append(f"  {names[replica.place]}: {states[replica.state]}{home}")
         lines += [f"  {copy.story(names)}" for copy in core.log or ()]
-        outcome = core.version.outcome
-        if outcome is not None and outcome.failed() is not None:
-            lines.append(f"  poisoned: {outcome.failed().story()}")
+        failure = self._failure()
+        if failure is not None:
+            lines.append(f"  poisoned: {failure.story()}")
         return "\n".join(lines)
 
     @never_raises
@@ -259,11 +265,13 @@ class LogicalData(Scalar, DataHandle):
 
     def __repr__(self) -> str:
         core = self.core
+        failure = self._failure()
+        spoilt = "" if failure is None else f", poisoned: {failure.story().splitlines()[0]}"
         if core.token:
-            return f"<stf token {core.label()}>"
+            return f"<stf token {core.label()}{spoilt}>"
         valid = [core.engine.place_names[r.place] for r in core.version.replicas if r.state]
         where = f"valid on {', '.join(valid)}" if valid else "no content yet"
-        return f"<logical data {core.label()} {core.layout.dtype} {core.layout.shape}, {where}>"
+        return f"<logical data {core.label()} {core.layout.dtype} {core.layout.shape}, {spoilt[2:] or where}>"
 
     # -- what it is not ----------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from stf import lifetime
-from stf.errors import PlaceError, TaskStateError
+from stf.errors import PlaceError, TaskStateError, not_copied
 from stf.interop.kernels import function_key
 from stf.observe.statistics import DriverStatistics, ResourceStatistics
 
@@ -161,6 +161,9 @@ class Resources:
         self._last: tuple[Any, Any, Any] = None, None, None  # a spec, among which drivers, and its driver
         self._lock = threading.Lock()
         lifetime.watch_resources(self)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise not_copied("stf.Resources", "make another one with stf.Resources()")
 
     def driver(self, spec: DeviceSpec) -> Any:
         """The shared driver for `spec`."""

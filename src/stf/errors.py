@@ -5,14 +5,15 @@ Every message says what was wrong, what was got and what to do, and names the da
     Error
      ├── UninitializedDataError      data is read before anything wrote it
      ├── ContextMismatchError        data or accesses of another context        (also a ValueError)
-     ├── ContextClosedError          the context was finalized, or belongs to the parent of a fork
+     ├── ContextClosedError          the context was finalized, or belongs to the parent of a fork (RuntimeError)
      ├── TaskFailedError             a body raised; `task` and `call_site` say which, __cause__ is the original
-     ├── AccessError                 write to read-only, frozen, split or released data
+     ├── AccessError                 write to read-only, frozen, split or released data (also a ValueError)
      ├── TaskStateError              a task started twice, a wait inside a body, a claim that cannot be met
+     │                                                                          (also a RuntimeError)
      ├── OutOfMemoryError            nothing left to evict                      (also a MemoryError)
-     ├── PlaceError                  a place that is not in the context, or of the wrong kind
-     ├── CaptureError                a body did what a recording cannot hold
-     └── DriverError                 the driver refused a call (name, code, call, place)
+     ├── PlaceError                  a place that is not in the context, or of the wrong kind (also a ValueError)
+     ├── CaptureError                a body did what a recording cannot hold    (also a RuntimeError)
+     └── DriverError                 the driver refused a call (name, code, call, place) (also a RuntimeError)
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class ContextMismatchError(Error, ValueError):
     """Logical data of one context is used with another."""
 
 
-class ContextClosedError(Error):
+class ContextClosedError(Error, RuntimeError):
     """The context was finalized, lost, or inherited through a fork."""
 
 
@@ -67,11 +68,11 @@ class TaskFailedError(Error):
         self.call_site = call_site
 
 
-class AccessError(Error):
+class AccessError(Error, ValueError):
     """An access that the data does not allow now."""
 
 
-class TaskStateError(Error):
+class TaskStateError(Error, RuntimeError):
     """A task or a context is asked for something that its state forbids."""
 
 
@@ -89,8 +90,13 @@ class GraphClosedError(TaskStateError):
     """A recorded graph was closed before it could be launched."""
 
 
-class CaptureError(Error):
+class CaptureError(Error, RuntimeError):
     """A body did what a recorded graph cannot hold."""
+
+
+def not_copied(what: str, advice: str) -> TypeError:
+    """The error for whoever copies or pickles what belongs to the contexts of this process."""
+    return TypeError(f"{what} belongs to this process and is not copied or pickled; {advice}")
 
 
 MAX_ACCUSED = 8

@@ -109,6 +109,11 @@ class Filling:
 def content_of(value: Any, data: LogicalData) -> np.ndarray:
     """What a data is filled with, as an array of its own of that dtype."""
     try:
+        asked = np.asarray(value)
+        if asked.dtype.kind in "US" and data.dtype.kind not in "USM":
+            raise ValueError("it is text")
+        if asked.dtype.hasobject and any(each is None for each in asked.flat):
+            raise TypeError("None is no number; np.nan is one for what is missing")
         values = np.array(value, data.dtype)  # which the caller may change
     except (TypeError, ValueError) as error:
         raise type(error)(f"{data!r} is filled with what its dtype can hold, got {value!r}: {error}") from None

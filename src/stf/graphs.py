@@ -13,7 +13,7 @@ from stf._engine.rebinding import Rebinding
 from stf.composite import in_arrays
 from stf.conditions import Condition
 from stf.epochs import GraphScope
-from stf.errors import CaptureError, ContextClosedError, GraphClosedError, TaskStateError
+from stf.errors import CaptureError, ContextClosedError, GraphClosedError, TaskStateError, not_copied
 from stf.launches import GraphCore
 from stf.looping import BranchBlock, Loop, RepeatBlock, must_be_condition
 from stf.params import Param
@@ -321,6 +321,9 @@ class TaskGraph(GraphCore):
         recording = getattr(self, "_recording", None)
         if recording is not None:  # a finalizer does nothing but say so
             recording.engine.dropped.append(recording)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise not_copied(repr(self), "record another one with ctx.task_graph()")
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "empty" if self._recording is None else f"{self.nodes} nodes"

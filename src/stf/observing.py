@@ -10,6 +10,7 @@ from typing import Any
 from stf import config, options
 from stf.composite import CompositeData
 from stf.data import LogicalData
+from stf.errors import TaskStateError
 from stf.observe.html import context_html, lines_html, never_raises
 from stf.observe.statistics import Statistics
 from stf.tasks import Task
@@ -87,11 +88,11 @@ class Observing:
 
         Raises
         ------
-        RuntimeError
+        TaskStateError
             The context was opened without ``observe="dot"`` and without ``STF_DOT_FILE``.
         """
         if self._dot is None:
-            raise RuntimeError("no task graph was recorded; open the context with observe='dot', or set STF_DOT_FILE")
+            raise TaskStateError("no task graph was recorded; open the context with observe='dot', or set STF_DOT_FILE")
         self._read_device_times()
         return DotText(self._dot.to_dot(**{name: getattr(config, f"dot_{name}") for name in DOT_OPTIONS} | options))
 
@@ -103,11 +104,11 @@ class Observing:
 
         Raises
         ------
-        RuntimeError
+        TaskStateError
             The context was opened without ``observe="trace"``.
         """
         if self._trace is None:
-            raise RuntimeError("no trace was recorded; open the context with observe='trace'")
+            raise TaskStateError("no trace was recorded; open the context with observe='trace'")
         self._read_device_times()
         return self._trace.to_perfetto()
 
@@ -130,13 +131,13 @@ class Observing:
 
         Raises
         ------
-        RuntimeError
+        TaskStateError
             The context was opened without ``observe=True``.
         """
         if self._dot is None or self._trace is None:
             missing = "tasks and times were" if self._dot is self._trace else "tasks" if self._dot is None else "times"
             verb = "" if missing.endswith("were") else " were"
-            raise RuntimeError(
+            raise TaskStateError(
                 f"no {missing}{verb} recorded, and a report needs both; open the context with observe=True"
             )
         from stf.observe import report
@@ -158,7 +159,7 @@ class Observing:
         if not isinstance(what, (str, int)):
             return why(what)
         if self._dot is None:
-            raise RuntimeError("no tasks were recorded; open the context with observe='dot'")
+            raise TaskStateError("no tasks were recorded; open the context with observe='dot'")
         known = [index for index, record in enumerate(self._dot.tasks) if what in (record[0], record[1])]
         if not known:
             raise ValueError(f"no task {what!r} was recorded; ctx.dot() lists those that were")

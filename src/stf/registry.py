@@ -26,7 +26,7 @@ from stf.data import LogicalData
 from stf.interop.arrays import describe, describers
 from stf.interop.known_arrays import describe_cupy, describe_numpy
 from stf.interop.memory import Memory, view_at
-from stf.options import name_of
+from stf.options import name_of, truth
 from stf.reading import Reading
 
 if not cython.compiled:
@@ -293,12 +293,14 @@ class Registering(Reading):
         if self.engine.closed is not None:
             self._must_be_open()
         label = None if name is None and symbol is None else name_of(name, symbol)
+        if type(write_back) is not bool or type(readonly) is not bool:
+            write_back, readonly = truth("write_back", write_back), truth("readonly", readonly)
         custom = find_interface(obj) if interfaces else None
         if custom is not None:
-            return self._custom_data(obj, custom, label, bool(write_back), bool(readonly))
+            return self._custom_data(obj, custom, label, write_back, readonly)
         if isinstance(obj, DataHandle):
             raise TypeError(f"{obj!r} is logical data already")
-        return register(self, obj, data_place, label, bool(write_back), bool(readonly))
+        return register(self, obj, data_place, label, write_back, readonly)
 
 
 def register(context: Registering, obj, data_place, label, write_back, readonly):

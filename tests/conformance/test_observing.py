@@ -102,10 +102,10 @@ def test_pictures_can_be_asked_at_any_time(ctx_factory):
 def test_not_observed_is_said():
     with stf.context(devices="cpu") as ctx:
         with pytest.raises(
-            RuntimeError, match="no task graph was recorded; open the context with observe='dot', or set STF_DOT"
+            stf.TaskStateError, match="no task graph was recorded; open the context with observe='dot', or set STF_DOT"
         ):
             ctx.dot()
-        with pytest.raises(RuntimeError, match="no trace was recorded; open the context with observe='trace'"):
+        with pytest.raises(stf.TaskStateError, match="no trace was recorded; open the context with observe='trace'"):
             ctx.trace()
         ctx.dot_section("ignored").end()
     with pytest.raises(ValueError, match="observe is 'dot', 'trace', True or False, got 'all'"):

@@ -256,7 +256,7 @@ def test_report_is_one_page_with_everything(ctx_factory, tmp_path):
 @pytest.mark.parametrize(("observe", "missing"), [(False, "tasks and times"), ("dot", "times"), ("trace", "tasks")])
 def test_report_needs_a_recording(ctx_factory, tmp_path, observe, missing):
     ctx = ctx_factory(observe=observe)
-    with pytest.raises(RuntimeError, match=f"no {missing} were recorded, .* open the context with observe=True"):
+    with pytest.raises(stf.TaskStateError, match=f"no {missing} were recorded, .* open the context with observe=True"):
         ctx.report(tmp_path / "run.html")
     assert not (tmp_path / "run.html").exists()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 
 import numpy as np
@@ -557,3 +558,15 @@ def test_an_exception_without_text_is_told_all_the_same(ctx_factory, observe):
         lX.numpy()
     lX.history()
     ctx.finalize()
+
+
+def test_what_is_shown_of_poisoned_data(ctx, vec):
+    """Who spoiled it and where, of tokens and of data made of several arrays too."""
+    x, token = vec(name="x"), ctx.token().set_symbol("done")
+    site = r"\(test_failures.py:\d+\) failed with Boom: no luck>"
+    with pytest.raises(Boom), ctx.task(x.rw(), token.rw(), name="broken"):
+        raise Boom("no luck\nand more")
+    for data, shown in [(x, r"<logical data 'x' float64 \(2,\), "), (token, "<stf token 'done', ")]:
+        assert re.match(f"{shown}poisoned: task 'broken' {site}", repr(data)), repr(data)
+    assert "poisoned" not in repr(x.accept())
+    token.accept()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import array
+import copy
+import pickle
+import re
 
 import numpy as np
 import pytest
@@ -68,7 +71,9 @@ DATA = [
 @pytest.mark.parametrize("obj, error, message", DATA, ids=lambda c: type(c).__name__)
 def test_what_is_no_array(ctx, obj, error, message):
     if is_cuda(ctx) and isinstance(obj, OnDevice):
-        message = "OnDevice lies at 0x40, which is no address of a CUDA device's memory; was it freed"
+        message = (
+            "OnDevice lies at 0x40, which is no address of a CUDA device's memory: it is host memory, or was freed"
+        )
     with pytest.raises(error, match=message):
         ctx.logical_data(obj)
     assert ctx.logical_data(array.array("i", [1])).numpy().tolist() == [1]
@@ -336,8 +341,11 @@ def test_data_among_variadic_arguments(ctx):
 
 def test_what_data_cannot_be_filled_with(ctx):
     x = ctx.logical_data(np.ones(4), name="x")
-    for value, error in [(1j, TypeError), ("much", ValueError)]:
-        with pytest.raises(error, match=rf"'x' .* is filled with what its dtype can hold, got {value!r}: "):
+    wrong = [(1j, TypeError), ("much", ValueError), ("3", ValueError), (None, TypeError), ([1, 2, None, 3], TypeError)]
+    for value, error in wrong:
+        with pytest.raises(
+            error, match=rf"'x' .* is filled with what its dtype can hold, got {re.escape(repr(value))}: "
+        ):
             ctx.fill(x, value)
     with pytest.raises(ValueError, match=r"'x' .* is filled with what broadcasts to its shape, got shape \(2, 2\)"):
         ctx.fill(x, np.ones((2, 2)))
@@ -428,6 +436,78 @@ def test_the_same_memory_with_other_options_is_refused(ctx):
             ValueError, match="this memory is logical data 'X' .* already; readonly and write_back cannot"
         ):
             ctx.logical_data(X, **options)
+
+
+@pytest.mark.parametrize("option", ["write_back", "readonly"])
+def test_options_of_data_are_true_or_false(ctx, option):
+    with pytest.raises(TypeError, match=f"{option} is True or False, got 'no'"):
+        ctx.logical_data(np.zeros(3), **{option: "no"})
+    with pytest.raises(TypeError, match="flag is True or False, got 'no'"):
+        ctx.logical_data(np.zeros(3)).set_write_back("no")
+
+
+class Frame:
+    """As in pandas, xarray and awkward."""
+
+    def to_numpy(self):
+        return np.zeros(3)
+
+    def __array__(self, dtype=None, copy=None):
+        return self.to_numpy()
+
+
+class Picture:
+    __array_interface__ = {"shape": (2,), "typestr": "<f8", "data": (64, False), "version": 3}
+
+
+def test_what_is_nearly_an_array(ctx):
+    """The message names the call that gives one."""
+    sparse = pytest.importorskip("scipy.sparse")
+    matrix = sparse.csr_matrix(np.eye(3))
+    for obj, advice in [
+        (Frame(), r"Frame; register x.to_numpy\(\), which may be a copy"),
+        (Picture(), r"Picture; register np.asarray\(x\), which may be a copy"),
+        (matrix, "csr_matrix; register its arrays x.data, x.indices, x.indptr, or its type with stf.register"),
+        (matrix.tocoo(), "coo_matrix; register its arrays x.data, x.row, x.col, or"),
+    ]:
+        with pytest.raises(TypeError, match=advice):
+            ctx.logical_data(obj)
+
+
+def test_what_belongs_to_this_process_is_not_copied(ctx):
+    x = ctx.logical_data(np.zeros(3), name="x")
+    task = ctx.task(x.rw(), name="t")
+    with task:
+        pass
+    things = [
+        (ctx, r"<stf.Context .*open another one with stf.context\(\), and pickle arrays"),
+        (task, r"task 't' \(test_messages.py:\d+\) .*build another one with ctx.task"),
+        (ctx.task_graph(), r"<stf.TaskGraph .*record another one with ctx.task_graph\(\)"),
+        (stf.Resources(), r"stf.Resources .*make another one"),
+        (x, r"logical data 'x' .*(pickle lX.numpy\(\)|use lX.empty_like\(\) and ctx.copy)"),
+        (x.read(), r"<read access to logical data 'x' .*pickle lX.numpy\(\)"),
+    ]
+    for thing, message in things:
+        calls = [copy.deepcopy, pickle.dumps] + [copy.copy] * (thing not in (x, things[-1][0]))
+        for call in calls:
+            with pytest.raises(TypeError, match=message):
+                call(thing)
+    assert copy.copy(x) is x and copy.copy(things[-1][0]) is things[-1][0]
+
+
+def test_a_device_that_a_cpu_does_not_have():
+    with stf.context(devices="cpu") as ctx:
+        for use in (lambda: ctx.task(1), lambda: ctx.logical_data_zeros(3).read(stf.data_place.device(1))):
+            with pytest.raises(
+                stf.PlaceError, match='device.1. is not in .*; devices="cpu:2" or STF_DEVICES=cpu:2 emul'
+            ):
+                use()
+
+
+def test_errors_are_what_others_catch():
+    assert issubclass(stf.AccessError, ValueError)
+    for error in (stf.TaskStateError, stf.ContextClosedError, stf.CaptureError):
+        assert issubclass(error, RuntimeError)
 
 
 def test_arrays_are_shapes():

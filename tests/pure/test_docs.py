@@ -37,6 +37,14 @@ def test_code_of_the_page_runs(page: Path, tmp_path: Path) -> None:
         assert "5.0" in done.stdout
 
 
+def test_first_program_of_the_readme_runs_as_pasted(tmp_path: Path) -> None:
+    program = tmp_path / "pasted.py"
+    program.write_text(blocks(ROOT / "README.md")[0])
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("STF_")}
+    done = subprocess.run([sys.executable, program], env=environment, capture_output=True, text=True, timeout=100)
+    assert done.stdout == "5.0\n", done.stderr
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_links_of_the_page_lead_somewhere(page: Path) -> None:
     for target in LINK.findall(re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)):

@@ -13,7 +13,7 @@ try:
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
-from stf.errors import AccessError
+from stf.errors import AccessError, not_copied
 
 if not cython.compiled:
     from stf._engine.scopes import first_version
@@ -157,6 +157,13 @@ class Access:
 
     if not cython.compiled:
         op = None
+
+    def __copy__(self):
+        """The access itself, which never changes."""
+        return self
+
+    def __reduce_ex__(self, protocol):
+        raise not_copied(repr(self), "pickle lX.numpy()")
 
     def __repr__(self):
         return f"<{MODE_NAMES[self.mode]} access to {self.core.describe()}>"

@@ -11,6 +11,7 @@ except ImportError:
 
 from stf._engine.access import Access, Data
 from stf._engine.failures import site_text
+from stf.errors import not_copied
 
 if not cython.compiled:
     INVALID, SHARED, MODIFIED = 0, 1, 2
@@ -33,6 +34,9 @@ class TaskCore:
         self.patience = 0
         self.state = NEW
         self.kind = "task"
+
+    def __reduce_ex__(self, protocol):
+        raise not_copied(f"task {self.label()} ({self.call_site})", "build another one with ctx.task(...)")
 
     def find_site(self):
         """Remember the line that is running: it submits this task."""

@@ -22,6 +22,7 @@ log = logging.getLogger("stf")
 Describer = Callable[[Any, bool], Memory]
 describers: dict[type, Describer] = {np.ndarray: describe_numpy}
 DESCRIBERS_LIMIT = 1024
+SPARSE = (("data", "indices", "indptr"), ("data", "row", "col"), ("data", "offsets"))  # SciPy's: CSR and CSC, COO, DIA
 
 
 def describe(obj: Any, on_cuda: bool = False) -> Memory:
@@ -122,9 +123,23 @@ def describe_by_protocol(obj: Any, on_cuda: bool) -> Memory:
     except TypeError:
         raise TypeError(
             f"logical_data takes an array (NumPy, buffer protocol, DLPack) or a registered type, got "
-            f"{type(obj).__name__}; register it with stf.register_data_interface"
+            f"{type(obj).__name__}; {remedy_for(obj)}"
         ) from None
     return describe_numpy(np.asarray(raw), on_cuda)
+
+
+def remedy_for(obj: Any) -> str:
+    """What to do with an object that is no array and has one, or several, or can be made one."""
+    kind = type(obj)
+    if hasattr(kind, "to_numpy"):  # of pandas, xarray, awkward, polars and pyarrow
+        return "register x.to_numpy(), which may be a copy: results are written there"
+    parts = [names for names in SPARSE if all(hasattr(obj, name) for name in names)]
+    if parts:
+        listed = ", ".join(f"x.{name}" for name in parts[0])
+        return f"register its arrays {listed}, or its type with stf.register_data_interface"
+    if hasattr(kind, "__array__") or hasattr(obj, "__array_interface__"):
+        return "register np.asarray(x), which may be a copy: results are written there"
+    return "register it with stf.register_data_interface"
 
 
 def refuse_mask(obj: Any, on_cuda: bool) -> Memory:
