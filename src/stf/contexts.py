@@ -180,8 +180,8 @@ class Context(Placing, Registering, Creation, Filling, Lending, Waiting, Observi
         engine.validate = config.validate or config.hostile is not None
         engine.blocking = config.blocking and not (caller is not None and caller.captured)
         several = spec.driver == "cuda" and spec.count > 1
-        codes = {ordinal: code for code, ordinal in enumerate(spec.numbers, 1)} if several else None
-        self.attach(engine, 1 if spec.count else 0, devices_module().current_ordinal if several else None, codes)
+        codes = {ordinal: code for code, ordinal in enumerate(spec.numbers, 1)} | {"host": 0}
+        self.attach(engine, 1 if spec.count else 0, codes, devices_module().current_ordinal if several else None)
         if caller is not None:
             self._start_after(caller)
         self.registry = Registry()
@@ -197,7 +197,7 @@ class Context(Placing, Registering, Creation, Filling, Lending, Waiting, Observi
 
     def _start_after(self, caller: callers.Caller) -> None:
         """Begin on a caller's stream; its device is the default place."""
-        self.attach(self.engine, self._spec.numbers.index(caller.ordinal) + 1)
+        self.attach(self.engine, self.codes[caller.ordinal], self.codes)
         try:
             self.engine.port.start_after(self.default_code, caller.pointer, caller.captured)
         except BaseException:

@@ -56,6 +56,8 @@ cdef class TaskFunction:
     cdef public object symbol
     cdef object arrays_of
     cdef object where
+    cdef bint is_fixed  # `where` is a number or the host, which contexts know
+    cdef dict variants  # the same function elsewhere, by such a place
     cdef bint in_graphs
     cdef list parameters
     cdef object signature

@@ -27,6 +27,7 @@ from stf.interop.jax_arrays import JaxCopy
 from stf.options import name_of, refuse_generator
 from stf.params import refuse_hidden, refuse_reachable, with_params
 from stf.parts import Parts, leaves
+from stf.places import ExecPlace
 from stf.signatures import data_in
 from stf.tasks import ContextCore, Task
 
@@ -41,6 +42,7 @@ if not cython.compiled:
 active_places: list = adapters.active_places
 TOKEN: object = adapters.TOKEN
 JAX_COPY: object = JaxCopy
+MOST_VARIANTS = 1024  # of a function, at places of different numbers
 
 
 class Parameter:
@@ -73,7 +75,8 @@ class TaskFunction:
         self.positional = self.takes_task = False
         self.accessed = 0
         self.is_checked = False
-        self.spare = None
+        self.spare = self.variants = None
+        self.is_fixed = False
         self.closes = getattr(fn, "__closure__", None) is not None or isinstance(fn, functools.partial)
         if cython.compiled:
             self.vectorcall = cython.cast(vectorcallfunc, vectorcall)
@@ -100,6 +103,22 @@ class TaskFunction:
 
     def on(self, place):
         """Return the same function running at `place`, or where a logical data is valid."""
+        if type(place) is ExecPlace and (place.kind == "device" or place.kind == "host"):
+            place = place.index if place.kind == "device" else place.kind
+        if type(place) is not int and type(place) is not str:
+            return self.at(place)
+        known: TaskFunction = None if self.variants is None else self.variants.get(place)
+        if known is not None and known.symbol is self.symbol:
+            return known
+        known = self.at(place)
+        known.is_fixed = True
+        if self.variants is None or len(self.variants) >= MOST_VARIANTS:
+            self.variants = {}
+        self.variants[place] = known
+        return known
+
+    def at(self, place):
+        """A new function that runs at a place."""
         copy: TaskFunction = self.copy()
         copy.where = place
         return copy
@@ -111,7 +130,17 @@ class TaskFunction:
         return copy
 
     def copy(self):
-        copy: TaskFunction = TaskFunction(self.fn, self.symbol, self.arrays_of, self.where, self.in_graphs)
+        copy: TaskFunction = TaskFunction.__new__(TaskFunction)
+        copy.fn = self.fn
+        copy.symbol = self.symbol
+        copy.arrays_of = self.arrays_of
+        copy.where = self.where
+        copy.is_fixed = self.is_fixed
+        copy.in_graphs = self.in_graphs
+        copy.closes = self.closes
+        copy.spare = copy.variants = None
+        if cython.compiled:
+            copy.vectorcall = self.vectorcall
         copy.parameters = self.parameters
         copy.signature = self.signature
         copy.kinds = self.kinds
@@ -388,7 +417,8 @@ class TaskFunction:
         task.context = owner
         task.engine = owner.engine
         if self.where is not None:
-            task.where = owner.where_code(self.where)
+            code = owner.codes.get(self.where) if self.is_fixed else None
+            task.where = owner.where_code(self.where) if code is None else code
         elif active_places[0]:
             task.where = owner.current_place_code()
         else:

@@ -29,6 +29,7 @@ class Placing:
     on_cuda: bool
     default_code: Any
     default_place_code: Callable[[], int]
+    codes: dict[Any, int]
     _check_mine: Callable[[Any], None]
     _more_places: dict[Any, int]
     _spec: Any
@@ -49,7 +50,9 @@ class Placing:
 
     def place_code(self, place: Any) -> int:
         """The engine's number of an execution place."""
-        chosen = as_exec_place(place)
+        chosen = place if type(place) is ExecPlace else as_exec_place(place)
+        if chosen.kind == "device" and chosen.index in self.codes:
+            return self.codes[chosen.index]
         if chosen.kind == "host":
             return 0
         if chosen.kind == "current_device":
@@ -64,11 +67,9 @@ class Placing:
                     f"{chosen!r} is being captured; stf.context(stream=...) makes a context of the capture"
                 )
             return self._foreign_code(chosen)
-        if chosen.index not in self._spec.numbers:
-            raise PlaceError(
-                f"{chosen!r} is not in this context; it has {self._known_devices()}{self._emulation(chosen.index)}"
-            )
-        return self._spec.numbers.index(chosen.index) + 1
+        raise PlaceError(
+            f"{chosen!r} is not in this context; it has {self._known_devices()}{self._emulation(chosen.index)}"
+        )
 
     def place_code_of_task(self, place: Any) -> int:
         """As `place_code`; negative for several places."""

@@ -17,8 +17,8 @@ cdef class ContextCore:
     cdef readonly Engine engine
     cdef public int default_code
     cdef object ordinal_of_current  # asks for this thread's current device, where that matters; or None
+    cdef readonly dict codes  # the engine's numbers of "host" and of the devices, by their ordinals
     cdef dict streams  # objects of streams, by address
-    cdef dict codes  # of the context's devices, by their ordinals
     cdef object __weakref__
     cdef int default_place(self) except -1
     cdef Task make_task(self, tuple args, object symbol)

@@ -84,10 +84,10 @@ class ContextCore:
         """The library of bodies' arrays that the user chose; None for NumPy's on a CPU and CuPy's on a device."""
         return self.engine.arrays
 
-    def attach(self, engine, default_code, ordinal_of_current=None, codes=None):
-        """Give the context its engine, and say what its default place is."""
+    def attach(self, engine, default_code, codes=None, ordinal_of_current=None):
+        """Give the context its engine, and say what its places and its default place are."""
         self.engine, self.default_code = engine, default_code
-        self.ordinal_of_current, self.codes = ordinal_of_current, codes
+        self.ordinal_of_current, self.codes = ordinal_of_current, codes or {}
         self.streams = {}
 
     def default_place(self):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -175,6 +176,49 @@ def test_tasks_land_on_every_place_of_a_grid(ctx):
     for place in ctx.devices:
         assert touch(ctx, place) == place
     assert used(ctx) == {f"device({i})" for i in range(len(ctx.devices))}
+
+
+@stf.task
+def add_one(x: stf.ReadWrite):
+    x += 1
+
+
+def test_a_function_at_a_place_is_made_once(ctx):
+    """By number and by place; the same function serves other contexts, which know their own places."""
+    last = len(ctx.devices) - 1
+    here = add_one.on(last)
+    assert here is add_one.on(last) is add_one.on(exec_place.device(last)) is not add_one.on("host")
+    assert here.named("other").on(last).symbol == "other" and here.symbol == "add_one"
+    lX = ctx.logical_data(np.zeros(3))
+    for place, name in [(last, f"device({last})"), ("host", "host"), (exec_place.host(), "host"), (0, "device(0)")]:
+        before = ctx.statistics().tasks_by_place[name]
+        add_one.on(place)(lX)
+        assert ctx.statistics().tasks_by_place[name] == before + 1
+    assert lX.numpy().tolist() == [4.0] * 3
+    for wrong in (True, 1.0, last + 1, -1, "devices"):  # of which some equal what is known
+        with pytest.raises((TypeError, ValueError)):
+            add_one.on(wrong)(lX)
+    with stf.context(devices="cpu") as other:
+        lY = other.logical_data(np.zeros(3))
+        add_one.on(0)(lY)
+        assert lY.numpy().tolist() == [1.0] * 3
+        with pytest.raises(stf.PlaceError):
+            add_one.on(1)(lY)
+    add_one.symbol = "renamed"
+    assert add_one.on(last).symbol == "renamed" and add_one.on("host").symbol == "renamed"
+    add_one.symbol = "add_one"
+
+
+def test_a_function_where_data_are_valid_keeps_them_not(ctx):
+    lX = ctx.logical_data(np.zeros(3))
+    add_one.on(ctx.devices[-1])(lX)
+    before = ctx.statistics().tasks_by_place
+    add_one.on(lX)(lX)
+    after = ctx.statistics().tasks_by_place
+    assert [name for name in after if after[name] != before[name]] == [f"device({len(ctx.devices) - 1})"]
+    alive = weakref.ref(lX)
+    del lX
+    assert alive() is None
 
 
 def test_idle_devices_are_told_at_finalize(ctx_factory, caplog):
