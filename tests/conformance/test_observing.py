@@ -9,6 +9,7 @@ import pytest
 from helpers import queued
 
 import stf
+from stf.observe import Observer, Observers
 from stf.observe.dotfile import parse_dot
 
 
@@ -198,3 +199,48 @@ def test_freezes_are_shown_when_asked_for(ctx_factory):
         ("freeze y", "after"),
         ("unfreeze y", "after"),
     }
+
+
+def test_lines_become_text_when_somebody_looks(ctx_factory, monkeypatch):
+    """A task costs a tuple; each line is worked out once, and what comes later is read the next time."""
+    from stf.observe import dot
+
+    asked = []
+    text = dot.site_text
+    monkeypatch.setattr(dot, "site_text", lambda *site: asked.append(site) or text(*site))
+    ctx = ctx_factory(observe="dot")
+    lX = ctx.logical_data(np.zeros(2), name="early")
+
+    def submit(count):
+        for _ in range(count):
+            with ctx.task(lX.rw(), name="step"):
+                pass
+
+    submit(5)
+    lX.set_symbol("late")
+    submit(1)
+    assert asked == []
+    for count in (6, 9):
+        assert ctx.dot().count('label="step\\nlate (rw)"') == count and len(asked) == count // 3 - 1
+        submit(3)
+
+
+def test_observers_are_told_what_they_do_something_about(ctx_factory):
+    class Told(Observer):
+        def __init__(self):
+            self.names = []
+
+        def task(self, task):
+            self.names.append(task.symbol)
+
+    told, silent = Told(), Observer()
+    both = Observers(told, silent)
+    ctx = ctx_factory()
+    ctx.engine.observe(both)
+    with ctx.task(name="one"):
+        pass
+    both.detach(told)
+    both.attach(told)
+    with ctx.task(name="two"):
+        pass
+    assert told.names == ["one", "two"] and len(both) == 2

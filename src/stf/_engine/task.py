@@ -14,6 +14,8 @@ from stf._engine.failures import site_text
 from stf.errors import not_copied
 
 if not cython.compiled:
+    from stf._untracked import untrack_tuple
+
     INVALID, SHARED, MODIFIED = 0, 1, 2
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
     NEW, OPEN, ENDED = 0, 1, 2
@@ -72,6 +74,21 @@ class TaskCore:
     def call_site(self):
         """The line that submitted the task, as ``file.py:12``."""
         return site_text(self.code, self.lasti)
+
+    def record(self, section):
+        """What observers keep of a task, in a section: of it they make text when somebody asks.
+
+        The section, the id, name, kind, place, device, code and offset of the line that submitted it, and of each
+        access (data << 3 | mode) and the name of the data.
+        """
+        found = [section, self.id, self.symbol, self.kind, self.place_name, self.where - 1, self.code, self.lasti]
+        for item in self.accesses:
+            access: Access = item
+            found.append(access.core.id << 3 | access.mode)
+            found.append(access.core.name)
+        record: tuple = tuple(found)
+        untrack_tuple(record)
+        return record
 
     @property
     def is_open(self):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from stf._engine.failures import site_text
 
 from .observer import ObservedTask, Observer
 from .replay import OperationRecord, Replay, TaskRecord
@@ -91,8 +94,9 @@ class DotOptions:
 class DotRecorder(Observer):
     """Record tasks, and build their graph when asked.
 
-    Recording keeps one tuple per task; order, reduction and colours are worked out in `graph` and
-    `to_dot`, which may be called as often as one likes, while recording goes on.
+    Recording keeps one tuple per task, of numbers and of what is there anyway: it costs each task less than the task
+    itself. Names, lines, order, reduction and colours are worked out when somebody looks, which may be as often as one
+    likes, while recording goes on.
 
     Parameters
     ----------
@@ -102,6 +106,8 @@ class DotRecorder(Observer):
 
     def __init__(self, name: str = "stf") -> None:
         self.name = name
+        self._log: list[tuple[Any, ...]] = []  # what is not read yet: tasks, and arguments of `_read_…` after its name
+        self._reading = threading.Lock()
         self._tasks: list[TaskRecord] = []
         self._operations: list[OperationRecord] = []
         self._spans: list[tuple[int, int, int]] = []  # task id, start, end; appended from any thread
@@ -115,29 +121,18 @@ class DotRecorder(Observer):
 
     def task(self, task: ObservedTask) -> None:
         """Record a task."""
-        known, names = self._data, self._data_names
-        accesses = []
-        for access in task.accesses:
-            index = known.get(access.data_id)
-            if index is None:
-                index = self._new_data(access.data_id)
-            names[index] = access.data_name  # it may get its symbol after its first use
-            accesses.append(index << 3 | access.mode)
-        place, call_site = self._shared(task.place_name), self._shared(task.call_site)
-        self._tasks.append(
-            (task.id, task.symbol, task.kind, place, task.device, tuple(accesses), call_site, self._section)
-        )
+        try:
+            record = task.record  # type: ignore[attr-defined]
+        except AttributeError:
+            self._log.append(_record_of(task, self._section))
+        else:
+            self._log.append(record(self._section))
 
     def operation(
         self, kind: str, data_id: int, data_name: str, source: str, target: str, nbytes: int, task_id: int
     ) -> None:
         """Record an internal operation."""
-        data = self._data.get(data_id, self._removed.get(data_id))  # what is removed may be freed later
-        if data is None:
-            data = self._new_data(data_id)
-            self._data_names[data] = data_name
-        source, target = self._shared(source), self._shared(target)
-        self._operations.append((len(self._tasks), kind, data, source, target, nbytes, task_id, self._section))
+        self._log.append(("operation", kind, data_id, data_name, source, target, nbytes, task_id, self._section))
 
     def ran(self, task_id: int, name: str, device: int, worker: int, start_ns: int, end_ns: int, category: str) -> None:
         """Record how long a body ran; may be called from any thread."""
@@ -150,15 +145,7 @@ class DotRecorder(Observer):
 
     def withdrawn(self, task_id: int) -> None:
         """Forget a task that could not begin; what was done for it stays."""
-        found = next((i for i in reversed(range(len(self._tasks))) if self._tasks[i][0] == task_id), None)
-        if found is None:
-            return
-        del self._tasks[found]
-        for i in reversed(range(len(self._operations))):
-            operation = self._operations[i]
-            if operation[0] <= found:
-                break
-            self._operations[i] = (operation[0] - 1, *operation[1:])
+        self._log.append(("withdrawn", task_id))
 
     def section_begin(self, name: str) -> None:
         """Open a section in the innermost open one."""
@@ -173,9 +160,73 @@ class DotRecorder(Observer):
 
     def tiled(self, joined: bool, parent_id: int, parent_name: str, tile_id: int, tile_name: str) -> None:
         """Record that a tile starts where its parent is, or the parent goes on where the tile is: a hidden task."""
+        self._log.append(("tiled", joined, parent_id, parent_name, tile_id, tile_name, self._section))
+
+    def data_removed(self, data_id: int) -> None:
+        """Take the next use of this id as another data."""
+        self._log.append(("removed", data_id))
+
+    # -- reading what was recorded ---------------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        """Make records of what was told since the last time, in order: names, numbers of data, and lines as text.
+
+        What is told meanwhile, by another thread, is at the end of the log and waits for the next time.
+        """
+        with self._reading:
+            count, sites = len(self._log), {}  # by the address of the code, which the log keeps alive
+            for entry in self._log[:count]:
+                if isinstance(entry[0], str):
+                    getattr(self, f"_read_{entry[0]}")(*entry[1:])
+                else:
+                    self._read_task(entry, sites)
+            del self._log[:count]
+
+    def _read_task(self, entry: tuple[Any, ...], sites: dict[tuple[int, int], str]) -> None:
+        section, task_id, symbol, kind, place, device, code, offset = entry[:8]
+        if isinstance(code, str):
+            call_site = self._shared(code)
+        else:
+            call_site = sites.get((id(code), offset), "")
+            if not call_site:
+                call_site = sites[id(code), offset] = self._shared(site_text(code, offset))
+        accesses = []
+        for access, name in zip(entry[8::2], entry[9::2], strict=True):
+            index = self._index(access >> 3, name or f"data{access >> 3}")  # it may get its symbol after its first use
+            accesses.append(index << 3 | access & 7)
+        self._tasks.append((task_id, symbol, kind, self._shared(place), device, tuple(accesses), call_site, section))
+
+    def _read_operation(
+        self, kind: str, data_id: int, name: str, source: str, target: str, nbytes: int, task_id: int, section: int
+    ) -> None:
+        data = self._data.get(data_id, self._removed.get(data_id))  # what is removed may be freed later
+        if data is None:
+            data = self._new_data(data_id)
+            self._data_names[data] = name
+        source, target = self._shared(source), self._shared(target)
+        self._operations.append((len(self._tasks), kind, data, source, target, nbytes, task_id, section))
+
+    def _read_withdrawn(self, task_id: int) -> None:
+        found = next((i for i in reversed(range(len(self._tasks))) if self._tasks[i][0] == task_id), None)
+        if found is None:
+            return
+        del self._tasks[found]
+        for i in reversed(range(len(self._operations))):
+            operation = self._operations[i]
+            if operation[0] <= found:
+                break
+            self._operations[i] = (operation[0] - 1, *operation[1:])
+
+    def _read_tiled(
+        self, joined: bool, parent_id: int, parent_name: str, tile_id: int, tile_name: str, section: int
+    ) -> None:
         parent, tile = self._index(parent_id, parent_name), self._index(tile_id, tile_name)
         modes = (tile << 3 | 3, parent << 3 | 3) if joined else (parent << 3 | 1, tile << 3 | 2)
-        self._tasks.append((-1, None, "tiles", "host", -1, modes, "", self._section))
+        self._tasks.append((-1, None, "tiles", "host", -1, modes, "", section))
+
+    def _read_removed(self, data_id: int) -> None:
+        if data_id in self._data:
+            self._removed[data_id] = self._data.pop(data_id)
 
     def _index(self, data_id: int, name: str) -> int:
         index = self._data.get(data_id)
@@ -184,19 +235,16 @@ class DotRecorder(Observer):
         self._data_names[index] = name
         return index
 
-    def data_removed(self, data_id: int) -> None:
-        """Take the next use of this id as another data."""
-        if data_id in self._data:
-            self._removed[data_id] = self._data.pop(data_id)
-
     @property
     def tasks(self) -> Sequence[TaskRecord]:
         """What was recorded of each task, in program order."""
+        self._read()
         return self._tasks
 
     @property
     def operations(self) -> Sequence[OperationRecord]:
         """What was recorded of each internal operation, in program order."""
+        self._read()
         return self._operations
 
     @property
@@ -207,6 +255,7 @@ class DotRecorder(Observer):
     @property
     def data_names(self) -> Sequence[str]:
         """The names of the data that records call by number."""
+        self._read()
         return self._data_names
 
     def durations(self) -> dict[int, int]:
@@ -237,6 +286,7 @@ class DotRecorder(Observer):
         return "\n".join(_Writer(graph, chosen).lines(self.name)) + "\n"
 
     def _graph(self, options: DotOptions) -> TaskGraph:
+        self._read()
         replay = Replay(self._data_names, options.hidden_kinds)
         operations = [] if options.ignore_prereqs else self._operations
         replay.run(self._tasks, operations, self.durations())
@@ -257,6 +307,12 @@ class DotRecorder(Observer):
     def _shared(self, text: str) -> str:
         """Return the one copy of `text` that all records share."""
         return self._strings.setdefault(text, text)
+
+
+def _record_of(task: ObservedTask, section: int) -> tuple[Any, ...]:
+    """What a task that is not the engine's has to tell: see its `record`."""
+    accesses = [part for a in task.accesses for part in (a.data_id << 3 | a.mode, a.data_name)]
+    return (section, task.id, task.symbol, task.kind, task.place_name, task.device, task.call_site, 0, *accesses)
 
 
 def _durations(spans: list[tuple[int, int, int]]) -> dict[int, int]:

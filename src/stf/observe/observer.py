@@ -78,7 +78,11 @@ class Observers(Observer):
     """
 
     def __init__(self, *observers: Observer) -> None:
-        self._observers: tuple[Observer, ...] = observers
+        self._let_listen(observers)
+
+    def _let_listen(self, observers: tuple[Observer, ...]) -> None:
+        self._observers = observers
+        self._hearing = {name: tuple(o for o in observers if _hears(o, name)) for name in _NOTIFICATIONS}
 
     def __len__(self) -> int:
         return len(self._observers)
@@ -94,15 +98,15 @@ class Observers(Observer):
     def attach(self, observer: Observer) -> None:
         """Let `observer` listen from now on; attaching it twice is the same as once."""
         if observer not in self:
-            self._observers = (*self._observers, observer)
+            self._let_listen((*self._observers, observer))
 
     def detach(self, observer: Observer) -> None:
         """Let `observer` no longer listen; one that doesn't listen is ignored."""
-        self._observers = tuple(mine for mine in self._observers if mine is not observer)
+        self._let_listen(tuple(mine for mine in self._observers if mine is not observer))
 
     def task(self, task: ObservedTask) -> None:
         """Pass it on."""
-        for observer in self._observers:
+        for observer in self._hearing["task"]:
             try:
                 observer.task(task)
             except Exception:
@@ -112,7 +116,7 @@ class Observers(Observer):
         self, kind: str, data_id: int, data_name: str, source: str, target: str, nbytes: int, task_id: int
     ) -> None:
         """Pass it on."""
-        for observer in self._observers:
+        for observer in self._hearing["operation"]:
             try:
                 observer.operation(kind, data_id, data_name, source, target, nbytes, task_id)
             except Exception:
@@ -120,7 +124,7 @@ class Observers(Observer):
 
     def ran(self, task_id: int, name: str, device: int, worker: int, start_ns: int, end_ns: int, category: str) -> None:
         """Pass it on."""
-        for observer in self._observers:
+        for observer in self._hearing["ran"]:
             try:
                 observer.ran(task_id, name, device, worker, start_ns, end_ns, category)
             except Exception:
@@ -128,7 +132,7 @@ class Observers(Observer):
 
     def failed(self, task_id: int, story: str) -> None:
         """Pass it on."""
-        for observer in self._observers:
+        for observer in self._hearing["failed"]:
             try:
                 observer.failed(task_id, story)
             except Exception:
@@ -136,7 +140,7 @@ class Observers(Observer):
 
     def withdrawn(self, task_id: int) -> None:
         """Pass it on."""
-        for observer in self._observers:
+        for observer in self._hearing["withdrawn"]:
             try:
                 observer.withdrawn(task_id)
             except Exception:
@@ -144,7 +148,7 @@ class Observers(Observer):
 
     def section_begin(self, name: str) -> None:
         """Pass it on."""
-        for observer in self._observers:
+        for observer in self._hearing["section_begin"]:
             try:
                 observer.section_begin(name)
             except Exception:
@@ -152,7 +156,7 @@ class Observers(Observer):
 
     def section_end(self) -> None:
         """Pass it on."""
-        for observer in self._observers:
+        for observer in self._hearing["section_end"]:
             try:
                 observer.section_end()
             except Exception:
@@ -160,7 +164,7 @@ class Observers(Observer):
 
     def tiled(self, joined: bool, parent_id: int, parent_name: str, tile_id: int, tile_name: str) -> None:
         """Pass it on."""
-        for observer in self._observers:
+        for observer in self._hearing["tiled"]:
             try:
                 observer.tiled(joined, parent_id, parent_name, tile_id, tile_name)
             except Exception:
@@ -168,7 +172,7 @@ class Observers(Observer):
 
     def data_removed(self, data_id: int) -> None:
         """Pass it on."""
-        for observer in self._observers:
+        for observer in self._hearing["data_removed"]:
             try:
                 observer.data_removed(data_id)
             except Exception:
@@ -177,3 +181,11 @@ class Observers(Observer):
     def _drop(self, observer: Observer) -> None:
         _log.exception("observer %r raised and no longer listens", observer)
         self.detach(observer)
+
+
+_NOTIFICATIONS = tuple(name for name in vars(Observer) if not name.startswith("_"))
+
+
+def _hears(observer: Observer, name: str) -> bool:
+    """Whether an observer does something about a notification."""
+    return getattr(getattr(observer, name), "__func__", None) is not getattr(Observer, name)
