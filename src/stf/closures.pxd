@@ -1,6 +1,10 @@
 cimport cython
+from cpython.object cimport PyObject
 from stf._engine.access cimport Access, DataHandle
 from stf._engine.task cimport TaskCore
+
+cdef extern from "Python.h":
+    PyObject* PyDict_GetItemWithError(object around, object name) except? NULL
 
 cdef dict names
 
@@ -8,14 +12,31 @@ cdef class Names:
     cdef object reference
     cdef readonly object stored
     cdef readonly tuple read
+    cdef readonly frozenset called
     cdef readonly tuple assigned
     cdef bint imports
     cdef bint is_simple
 
+cdef object OTHER
+cdef type GENERIC
+
+cdef class Taken:
+    cdef object around
+    cdef list names
+    cdef list values
+    cdef readonly object variables
+    cdef public object copy
+    cdef dict find_members(self, object fn, Names known)
+    cdef dict constants(self)
+    cdef bint is_same(self) except -1
+
 cpdef object snapshot(object fn, TaskCore task)
 cdef int refuse_params(object fn) except -1
 cpdef object with_globals(object fn)
+cdef object with_globals_of_bound(object fn)
+cpdef object with_cells(object fn, object cells, object variables=*)
+cpdef Taken take(object fn)
 cdef dict constants_of(object fn)
 cdef bint is_constant(object value) except -1
-cdef object assigned_by_others(Names known, dict around)
+cdef object assigned_by_others(Names known, object around)
 cdef Names names_in(object code)

@@ -38,6 +38,8 @@ def injections(fn):
 
 names: dict = {}  # by the id of a code object
 AROUND = ("__name__", "__builtins__", "__package__", "__spec__", "__file__")  # which Python looks for in globals
+OTHER = object()
+GENERIC: type = np.generic
 LOOKERS = ("eval", "exec", "globals", "locals", "vars")  # which may look for any name
 
 
@@ -135,51 +137,147 @@ class Variables(dict):
 
 
 def with_globals(fn):
-    """`fn` with the numbers and strings that it reads of global variables as they are now.
+    """`fn` with the numbers and strings that it reads of global variables as they are now, and its helpers with theirs.
 
-    Those that it, or a function of its module that it calls, assigns to are looked up when it runs, as all others are.
+    Its helpers are the functions of its module that it calls by their names, and those that they call. What one of
+    them assigns to is looked up when the body runs, as all other variables are.
     """
     if type(fn) is not types.FunctionType:
-        return with_globals_of_partial(fn)
-    known: Names = names_in(fn.__code__)
-    if not known.read or not known.is_simple:
+        return with_globals_of_bound(fn)
+    cells = fn.__closure__
+    wrapped = fn.__dict__.get("__wrapped__") if cells is not None else None
+    if type(wrapped) is types.FunctionType:
+        inner = with_globals(wrapped)
+        if inner is not wrapped:
+            cells = tuple([types.CellType(inner) if holds(cell, wrapped) else cell for cell in cells])
+    taken: Taken = take(fn)
+    if taken.variables is None and cells is fn.__closure__:
         return fn
-    around = fn.__globals__
-    taken = {name: around[name] for name in known.read if name in around and is_constant(around[name])}
-    if not taken:
-        return fn
-    for name in assigned_by_others(known, around):
-        taken.pop(name, None)
-    variables = Variables(taken)
-    variables.around = around
-    for name in AROUND if known.imports else AROUND[:2]:
-        if name in around:
-            variables[name] = around[name]
-    return with_cells(fn, fn.__closure__, variables)
+    return with_cells(fn, cells, taken.variables)
 
 
-def with_globals_of_partial(fn):
-    """A partial function of a function with its global variables as they are now; anything else is what it is."""
+def with_globals_of_bound(fn):
+    """A partial function, or a method, of a function with its globals as they are now; anything else is what it is."""
+    if type(fn) is types.MethodType:
+        inner = with_globals(fn.__func__)
+        return fn if inner is fn.__func__ else types.MethodType(inner, fn.__self__)
     if type(fn) is not functools.partial:
         return fn
     inner = with_globals(fn.func)
     return fn if inner is fn.func else functools.partial(inner, *fn.args, **fn.keywords)
 
 
+def holds(cell, value):
+    """Whether a cell contains just this value."""
+    try:
+        return cell.cell_contents is value
+    except ValueError:
+        return False
+
+
+def take(fn):
+    """What a function takes of its globals, as they are now."""
+    return Taken(fn)
+
+
+@cython.final
+@cython.cclass
+class Taken:
+    """What a function takes of global variables: `variables` are its globals with those as they were, or None.
+
+    `names` are all that it and its helpers read, `values` those of numbers, strings and functions, which tell whether
+    it would take the same again; of other variables nothing is kept but that they are none of these (`OTHER`).
+    """
+
+    def __init__(self, fn):
+        known: Names = names_in(fn.__code__)
+        self.around = fn.__globals__
+        self.names, self.values = [], []
+        self.variables = self.copy = None
+        if not known.read or not known.is_simple:
+            return
+        members = self.find_members(fn, known)
+        taken = self.constants()
+        if not taken:
+            return
+        for name in assigned_by_others(known, self.around):
+            taken.pop(name, None)
+        variables = Variables(taken)
+        variables.around = self.around
+        imports: cython.bint = False
+        for name, one in members.items():
+            other: Names = names_in(one.__code__)
+            imports = imports or other.imports
+            if name is not None:
+                variables[name] = with_cells(one, one.__closure__, variables)
+        for name in AROUND if imports else AROUND[:2]:
+            if name in self.around:
+                variables[name] = self.around[name]
+        self.variables = variables
+
+    def find_members(self, fn, known: Names):
+        """The function, as None, and its helpers by name; what they read is noted."""
+        members = {None: fn}
+        left = [known]
+        valued = set()  # functions that are used in other ways than by a call, which stay what they are
+        seen = set()
+        while left:
+            one: Names = left.pop()
+            for name in one.read:
+                value = self.around.get(name, OTHER)
+                if name not in seen:
+                    seen.add(name)
+                    is_told = type(value) is types.FunctionType or is_constant(value)
+                    self.names.append(name)
+                    self.values.append(value if is_told else OTHER)
+                if type(value) is not types.FunctionType or value.__globals__ is not self.around:
+                    continue
+                other: Names = names_in(value.__code__)
+                if name not in one.called:
+                    valued.add(name)
+                elif name not in members and other.is_simple:
+                    members[name] = value
+                    left.append(other)
+        for name in valued:
+            members.pop(name, None)
+        return members
+
+    def constants(self):
+        """The numbers and strings, by name."""
+        pairs = zip(self.names, self.values, strict=True)
+        return {name: value for name, value in pairs if value is not OTHER and is_constant(value)}
+
+    def is_same(self):
+        """Whether the function would take the same now."""
+        i: cython.Py_ssize_t
+        for i in range(len(self.names)):
+            if cython.compiled:
+                found = PyDict_GetItemWithError(self.around, self.names[i])
+                value = OTHER if found == cython.NULL else cython.cast(object, found)
+            else:
+                value = self.around.get(self.names[i], OTHER)
+            known = self.values[i]
+            if value is not known and (known is not OTHER or type(value) is types.FunctionType or is_constant(value)):
+                return False
+        return True
+
+
 def constants_of(fn):
-    """The numbers and strings that a function reads of global variables, as they are now; None if there are none."""
+    """The numbers and strings that a function and its helpers read of global variables; None if there are none."""
     while type(fn) is functools.partial:
         fn = fn.func
     if type(fn) is not types.FunctionType:
         return None
-    known: Names = names_in(fn.__code__)
-    around = fn.__globals__
-    return {name: around[name] for name in known.read if name in around and is_constant(around[name])} or None
+    taken: Taken = take(fn)
+    return taken.constants() or None
 
 
 def is_constant(value):
-    """Whether it is a number, a text or nothing."""
-    return type(value) in PLAIN or type(value) in (float, complex) or isinstance(value, np.generic)
+    """Whether it is a number or a text; None is what many variables are before a body, or what it calls, sets them."""
+    kind = type(value)
+    if value is None or kind is types.ModuleType or kind is types.FunctionType:
+        return False
+    return kind in PLAIN or kind is float or kind is complex or isinstance(value, GENERIC)
 
 
 def assigned_by_others(known: Names, around):
@@ -208,12 +306,13 @@ def stored_names(fn):
 class Names:
     """What code, and code in it, does with variables of its surroundings.
 
-    `stored` are the cells it assigns to, `read` and `assigned` the globals; it `imports`, or not. It `is_simple` if it
-    looks global variables up in no other way, and assigns to none.
+    `stored` are the cells it assigns to, `read` and `assigned` the globals, `called` those of the former that it does
+    nothing with but call them; it `imports`, or not. It `is_simple` if it looks global variables up in no other way,
+    and assigns to none.
     """
 
     def __init__(self, code):
-        read, assigned, others = set(), set(), set()
+        read, assigned, others, valued = set(), set(), set(), set()
         left = [code]
         while left:
             one = left.pop()
@@ -224,10 +323,13 @@ class Names:
                     assigned.add(instruction.argval)
                 elif name == "LOAD_GLOBAL":
                     read.add(instruction.argval)
+                    if not instruction.arg & 1:  # else it is loaded to be called
+                        valued.add(instruction.argval)
                 elif name in ("IMPORT_NAME", "LOAD_NAME"):  # the latter in the body of a class
                     others.add(name)
         self.stored = stored_in(code)
         self.read = tuple(sorted(read - assigned))
+        self.called = frozenset(read - valued)
         self.assigned = tuple(sorted(assigned))
         self.imports = "IMPORT_NAME" in others
         self.is_simple = not assigned and "LOAD_NAME" not in others and read.isdisjoint(LOOKERS)

@@ -7,7 +7,7 @@ from stf._engine.task cimport TaskCore
 from stf._untracked cimport untrack
 from stf._engine.values cimport Asked
 from stf.bodies cimport Body, begin_body, end_now, make_body, runs_plainly, submit, take_back
-from stf.closures cimport snapshot
+from stf.closures cimport Names, Taken, names_in, snapshot, take, with_cells, with_globals
 from stf.interop.current cimport Borrowed, borrow, owed, return_owed
 from stf.tasks cimport ContextCore, Task
 from stf.views cimport origin_of, origins_of, view_of
@@ -62,6 +62,9 @@ cdef class TaskFunction:
     cdef list parameters
     cdef object signature
     cdef bint closes
+    cdef bint reads  # global variables, or may do so
+    cdef bint wraps  # another function, or is none in Python
+    cdef Taken taken  # of them, by the last call
     cdef bint positional
     cdef int accessed
     cdef list spare  # of arguments, for the next call
@@ -69,6 +72,7 @@ cdef class TaskFunction:
     cdef bint is_checked
     cdef list kinds
     cpdef int call(self, object context, Task task, list values, dict kwargs) except -1
+    cdef object with_globals(self, object fn)
     cdef tuple accesses_of(self, list values)
     cdef dict walk(self, Task task, list values)
     cdef int check_variadic(self, list values) except -1

@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import inspect
 import pkgutil
+import types
 import typing
 
 try:
@@ -17,7 +18,7 @@ except ImportError:
 from stf._engine.access import Access, DataHandle, accumulate_access
 from stf._engine.values import Asked
 from stf.bodies import store_results
-from stf.closures import check_globals, snapshot
+from stf.closures import check_globals, snapshot, with_globals
 from stf.conditions import Expression
 from stf.containers import is_container, items_of
 from stf.errors import ContextClosedError
@@ -34,6 +35,7 @@ from stf.tasks import ContextCore, Task
 if not cython.compiled:
     from stf._engine.access import make_access
     from stf.bodies import begin_body, end_now, make_body, runs_plainly, submit, take_back
+    from stf.closures import names_in, take, with_cells
     from stf.interop.current import borrow, owed, return_owed
     from stf.views import origin_of, origins_of, view_of
 
@@ -78,6 +80,9 @@ class TaskFunction:
         self.spare = self.variants = None
         self.is_fixed = False
         self.closes = getattr(fn, "__closure__", None) is not None or isinstance(fn, functools.partial)
+        self.wraps = type(fn) is not types.FunctionType or "__wrapped__" in fn.__dict__
+        self.reads = self.wraps or bool(names_in(fn.__code__).read)
+        self.taken = None
         if cython.compiled:
             self.vectorcall = cython.cast(vectorcallfunc, vectorcall)
 
@@ -176,6 +181,8 @@ class TaskFunction:
         body = None
         try:
             begin_body(task)
+            if self.reads and not task.inline:
+                fn = self.with_globals(fn)
             origins = None if engine.scope is None else []
             late = self.put_arrays(task, values, shapes, origins)
             if late is not None or self.kinds is not None or not runs_plainly(task, values):
@@ -189,6 +196,21 @@ class TaskFunction:
         else:
             submit(task, body)
         return 0
+
+    def with_globals(self, fn):
+        """`fn`, which is the function or a copy of it, with numbers and strings of its module as they are now."""
+        if self.wraps:
+            return with_globals(fn)
+        taken: Taken = self.taken
+        if taken is None or not taken.is_same():
+            self.taken = taken = take(self.fn)
+        if taken.variables is None:
+            return fn
+        if self.closes:
+            return with_cells(fn, fn.__closure__, taken.variables)
+        if taken.copy is None:
+            taken.copy = with_cells(fn, None, taken.variables)
+        return taken.copy
 
     def walk(self, task, values):
         """Turn arguments into accesses; return the shapes of containers by parameter, or None."""

@@ -298,8 +298,13 @@ class Teller:
 
     def variables(self, around: Any) -> Any:
         """The global variables that a function took when it was submitted."""
-        taken = around if isinstance(around, Variables) else {}
-        return {name: self.value(value) for name, value in taken.items() if name not in AROUND}
+        if not isinstance(around, Variables) or id(around) in self._around:  # those of a helper, which it holds itself
+            return None
+        self._around.append(id(around))
+        try:
+            return {name: self.value(value) for name, value in around.items() if name not in AROUND}
+        finally:
+            self._around.pop()
 
     def once(self, thing: Any, tell: Callable[[Any], Any]) -> Any:
         """What `tell` says of a thing, or was told of the very same one."""

@@ -187,13 +187,13 @@ total = None
 numbers = []
 class P:
     k = 2
-def put(x):
+def put(x: stf.ReadWrite):
     numbers.append(i)
     x[i] = i * scale
-def count(x):
+def count(x: stf.ReadWrite):
     global counted
     counted += scale
-def nested(x):
+def nested(x: stf.ReadWrite):
     def inner():
         return i
     x[inner()] += P.k
@@ -201,39 +201,65 @@ def bump():
     global counted
     counted += 1
     return counted
-def calls(x):
+def calls(x: stf.ReadWrite):
     before = counted
     assert bump() == before + 1 == counted
-def classes(x):
+def classes(x: stf.ReadWrite):
     class Q:
         z = np.zeros(1) + scale
     assert eval("Q.z[0]") == scale
-def imports(x):
+def imports(x: stf.ReadWrite):
     import math
     x[i] += math.floor(0.5 + 0 * scale)
+def at():
+    return i
+def scaled(k):
+    return k * scale if k < 2 else scaled(k - 1)
+def helped(x: stf.ReadWrite):
+    x[at()] += scaled(k=3)
+@logged
+def decorated(x: stf.ReadWrite):
+    x[i] += 100
 """
 
 
-@pytest.mark.parametrize("kind", ["task", "host_launch"])
+@pytest.mark.parametrize("kind", ["task", "host_launch", "function"])
 def test_global_numbers_are_taken_as_they_are(ctx, vec, gate, kind):
     """Where a script, or a notebook, has the variables of its loops."""
     module = types.ModuleType("script")
-    module.np = np
+    module.np, module.stf, module.logged = np, stf, logged
     exec(MODULE, vars(module))
     x = vec(0, 5)
+    names = ("put", "nested", "count", "calls", "classes", "imports", "helped", "decorated")
+    functions = {name: stf.task(getattr(module, name)) for name in names}
     ctx.host_launch(x.rw())(lambda x: gate.wait(30) and None)
     for module.i in range(5):
         module.scale = 10
-        for body in (module.put, module.nested, module.count, module.calls, module.classes, module.imports):
+        for name in names:
+            body = getattr(module, name)
             if kind == "task":
                 ctx.task(queued(ctx), x.rw())(body)
-            else:
+            elif kind == "host_launch":
                 ctx.host_launch(x.rw())(body)
+            else:
+                functions[name].on(queued(ctx))(x)
     module.i = 99
     gate.set()
-    assert x.numpy().tolist() == [2, 12, 22, 32, 42]
+    assert x.numpy().tolist() == [112, 122, 132, 142, 152]
     assert module.numbers == [0, 1, 2, 3, 4]  # the list is the script's
     assert module.counted == 5 * (10 + 1)  # and so is what bodies, and functions that they call, assign to
+
+
+def test_a_helper_that_is_more_than_called_is_itself(ctx, vec, gate):
+    """As a key of a table, or with attributes: a copy of it would be another object."""
+    scope = {"rate": 1.0, "stf": stf}
+    exec("def helper(x):\n    return x * rate\n", scope)
+    exec("def body(x: stf.ReadWrite):\n    x *= table[helper]\n    x[:] = helper(x)\n", scope)
+    scope["table"] = {scope["helper"]: 3.0}
+    x = vec(2)
+    stf.task(scope["body"])(x)
+    ctx.host_launch(x.rw())(scope["body"])
+    assert x.numpy().tolist() == [18] * 3
 
 
 def test_nothing_is_kept_of_functions_that_are_gone(ctx, vec):
