@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import logging
 
@@ -34,7 +35,7 @@ NO_FUNCTION: cython.int = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.
 
 if not cython.compiled:
     from stf._untracked import untrack
-    from stf.closures import constants_of, snapshot, with_globals
+    from stf.closures import constants_of, refuse_rebound, snapshot, with_globals
     from stf.interop.current import borrow
     from stf.views import fresh_views, group, origins_in, view_at, views_of
 
@@ -202,6 +203,8 @@ def submit_body(task: TaskCore, fn, extra, lib=None):
         late = [i for i, v in enumerate(values) if type(v) is Parts or type(v) is JaxCopy]
         kinds = None
         written = written_values(task, values)
+        if hasattr(fn, "__code__") or type(fn) is functools.partial:
+            refuse_rebound(fn, task.symbol or "body", modes_of(task))
         arguments = values + list(extra)
         if injected:
             kinds = [("", "plain")] * len(arguments) + [(name, "keyword") for name, _ in injected]
@@ -216,6 +219,13 @@ def submit_body(task: TaskCore, fn, extra, lib=None):
         take_back(task)
         raise
     submit(task, body)
+
+
+def modes_of(task: TaskCore):
+    """How each array that a body gets may be used; several that make up one object are only read, for who asks."""
+    if task.groups is not None:
+        return [task.accesses[first].mode if rebuild is None else READ for first, _, rebuild in task.groups]
+    return [access.mode for i, access in enumerate(task.accesses) if task.replica_at(i) is not None]
 
 
 def begin_body(task):

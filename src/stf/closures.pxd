@@ -1,6 +1,6 @@
 cimport cython
 from cpython.object cimport PyObject
-from stf._engine.access cimport Access, DataHandle
+from stf._engine.access cimport READ, Access, DataHandle
 from stf._engine.task cimport TaskCore
 
 cdef extern from "Python.h":
@@ -14,6 +14,7 @@ cdef class Names:
     cdef readonly tuple read
     cdef readonly frozenset called
     cdef readonly tuple assigned
+    cdef readonly dict rebound
     cdef bint imports
     cdef bint is_simple
 
@@ -31,6 +32,7 @@ cdef class Taken:
     cdef bint is_same(self) except -1
 
 cpdef object snapshot(object fn, TaskCore task)
+cpdef int refuse_rebound(object fn, object label, object modes, Py_ssize_t first=*) except -1
 cdef int refuse_params(object fn) except -1
 cpdef object with_globals(object fn)
 cdef object with_globals_of_bound(object fn)

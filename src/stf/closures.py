@@ -18,6 +18,7 @@ from stf._engine.access import Access, DataHandle
 from stf._engine.values import PLAIN
 from stf.errors import AccessError
 from stf.interop import adapters
+from stf.lost_results import rebound_in, story_of_rebound
 from stf.params import refuse_hidden, refuse_reachable
 
 
@@ -38,6 +39,9 @@ def injections(fn):
 
 names: dict = {}  # by the id of a code object
 AROUND = ("__name__", "__builtins__", "__package__", "__spec__", "__file__")  # which Python looks for in globals
+if not cython.compiled:
+    READ = 1
+
 OTHER = object()
 GENERIC: type = np.generic
 LOOKERS = ("eval", "exec", "globals", "locals", "vars")  # which may look for any name
@@ -308,7 +312,7 @@ class Names:
 
     `stored` are the cells it assigns to, `read` and `assigned` the globals, `called` those of the former that it does
     nothing with but call them; it `imports`, or not. It `is_simple` if it looks global variables up in no other way,
-    and assigns to none.
+    and assigns to none. `rebound` are its parameters that it binds anew, without writing into what it was given.
     """
 
     def __init__(self, code):
@@ -328,6 +332,7 @@ class Names:
                 elif name in ("IMPORT_NAME", "LOAD_NAME"):  # the latter in the body of a class
                     others.add(name)
         self.stored = stored_in(code)
+        self.rebound = rebound_in(code)
         self.read = tuple(sorted(read - assigned))
         self.called = frozenset(read - valued)
         self.assigned = tuple(sorted(assigned))
@@ -375,6 +380,23 @@ def refuse_params(fn):
             refuse_hidden((cell.cell_contents,))
         except ValueError:
             continue
+    return 0
+
+
+def refuse_rebound(fn, label, modes, first=0):
+    """Raise for a parameter with a mode that writes, of those from `first` on, that a body binds to something else."""
+    if type(fn) is functools.partial and not fn.keywords:
+        return refuse_rebound(fn.func, label, modes, first + len(fn.args))
+    if type(fn) is types.MethodType:
+        return refuse_rebound(fn.__func__, label, modes, first + 1)
+    if type(fn) is not types.FunctionType:
+        return 0
+    known: Names = names_in(fn.__code__)
+    if known.rebound:
+        given = fn.__code__.co_varnames[first : fn.__code__.co_argcount]
+        for name, mode in zip(given, modes, strict=False):
+            if mode & ~READ and name in known.rebound:
+                raise TypeError(story_of_rebound(label, name, fn.__code__, known.rebound[name]))
     return 0
 
 

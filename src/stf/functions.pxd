@@ -7,7 +7,7 @@ from stf._engine.task cimport TaskCore
 from stf._untracked cimport untrack
 from stf._engine.values cimport Asked
 from stf.bodies cimport Body, begin_body, end_now, make_body, runs_plainly, submit, take_back
-from stf.closures cimport Names, Taken, names_in, snapshot, take, with_cells, with_globals
+from stf.closures cimport Names, Taken, names_in, refuse_rebound, snapshot, take, with_cells, with_globals
 from stf.interop.current cimport Borrowed, borrow, owed, return_owed
 from stf.tasks cimport ContextCore, Task
 from stf.views cimport origin_of, origins_of, view_of

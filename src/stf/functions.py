@@ -35,7 +35,7 @@ from stf.tasks import ContextCore, Task
 if not cython.compiled:
     from stf._engine.access import make_access
     from stf.bodies import begin_body, end_now, make_body, runs_plainly, submit, take_back
-    from stf.closures import names_in, take, with_cells
+    from stf.closures import names_in, refuse_rebound, take, with_cells
     from stf.interop.current import borrow, owed, return_owed
     from stf.views import origin_of, origins_of, view_of
 
@@ -83,6 +83,11 @@ class TaskFunction:
         self.wraps = type(fn) is not types.FunctionType or "__wrapped__" in fn.__dict__
         self.reads = self.wraps or bool(names_in(fn.__code__).read)
         self.taken = None
+        if not self.wraps and names_in(fn.__code__).rebound:
+            modes: list = []
+            with contextlib.suppress(TypeError):  # of an annotation that cannot be resolved yet
+                modes = modes_in(fn)
+            refuse_rebound(fn, self.symbol, modes)
         if cython.compiled:
             self.vectorcall = cython.cast(vectorcallfunc, vectorcall)
 
@@ -473,6 +478,7 @@ class TaskFunction:
         self.positional = all(kind == "plain" for _, kind in kinds)
         self.takes_task = any(kind == "task" for _, kind in kinds)  # which a body may ask for its data
         self.accessed = sum(mine.mode != 0 for mine in parameters)
+        refuse_rebound(fn, self.symbol, [mine.mode for mine in parameters])
         self.parameters = parameters
 
     def bind(self, args, kwargs):
@@ -583,6 +589,11 @@ class BoundTaskFunction:
 
     def __getattr__(self, name):
         return getattr(self.function, name)
+
+
+def modes_in(fn):
+    """The access mode of each parameter."""
+    return [read_annotation(fn, *item).mode for item in inspect.signature(fn).parameters.items()]
 
 
 def read_annotation(fn, name, parameter):

@@ -635,3 +635,51 @@ def test_data_that_may_not_be_left_out(ctx):
 
     with pytest.raises(TypeError, match="parameter 'extra' of task 'f' takes logical data .*, got NoneType"):
         f(ctx.logical_data_zeros(4), None)
+
+
+def rebinding(text):
+    """A function of what is read, `x`, and written, `y`, with these lines."""
+    scope = {"np": np, "stf": stf}
+    exec("def f(x: stf.Read, y: stf.ReadWrite):\n    " + text.replace("; ", "\n    "), scope)
+    return scope["f"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["y = 2 * x", "y = y + x", "y = y * 2 + np.sqrt(x)", "for y in x: pass", "if x is not None: y = -x", "y = 2 * x; y[0] = 1"],
+)
+def test_a_written_parameter_that_is_bound_to_something_else_is_refused(ctx, vec, text):
+    fn, x, y = rebinding(text), vec(1), vec(2)
+    told = (
+        r"binds its parameter 'y' to something else \(<string>:2\), .* `y\[...\] = ...`, or return the result, `return"
+    )
+    with pytest.raises(TypeError, match=f"task 'f' {told}"):
+        stf.task(fn)
+    with pytest.raises(TypeError, match=told):
+        ctx.task(x.read(), y.rw())(functools.partial(fn))
+    with pytest.raises(TypeError, match=told):
+        ctx.submit_task(fn, x, y)
+    ctx.task(x.read(), y.read())(fn)
+    ctx.check_state()
+    assert y.numpy()[0] == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("y = y + x; return y", "y += x; y = 0", "np.add(x, y, out=y); y = 0", "y[...] = y + x; y = 0"),
+        *("z = y; y = 0; z += x", "y = y.ravel(); y += x", "y = y[:]; y += x", "add = lambda: y; y = add(); y += x"),
+        *(
+            "[y for y in [0]]; y += x",
+            "y += x; del y",
+            "for k in range(1): y += x; y = y + x",
+            "y = x is not None and y; y += x",
+        ),
+        *("y = y if x is None else y; y += x", "y += x if x is not None else 0; y = y * 2"),
+    ],
+)
+def test_a_parameter_that_is_bound_when_it_was_written_is_fine(ctx, vec, text):
+    fn, x, y = rebinding(text), vec(1), vec(2)
+    stf.task(fn)(x, y)
+    ctx.task(x.read(), y.rw())(fn)
+    assert y.numpy()[0] == 4

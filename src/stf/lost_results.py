@@ -1,0 +1,133 @@
+"""Results that get lost: parameters that a function binds to something else, so that nothing reaches their data.
+
+``def f(x: stf.Read, y: stf.Write): y = 2 * x`` computes an array and drops it. The bytecode tells, and only what is
+certain counts: the array that was given is only an operand before its name is bound anew, and nothing is returned.
+"""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Iterator
+from types import CodeType
+
+__all__ = ["rebound_in", "story_of_rebound"]
+
+JUMPS = {*dis.hasjrel, *dis.hasjabs}
+ENDS = ("RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE")
+ALWAYS = ("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")
+NOTHING = ("NOP", "EXTENDED_ARG", "KW_NAMES", "RESUME")
+PUSHES = ("LOAD_CONST", "LOAD_SMALL_INT", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLOSURE", "PUSH_NULL")
+MOVES = ("SWAP", "COPY", "UNPACK_SEQUENCE", "UNPACK_EX")
+COMPARES = ("COMPARE_OP", "IS_OP", "CONTAINS_OP")
+COMPUTES = frozenset({"+", "-", "*", "/", "//", "%", "**", "@", "&", "|", "^", "<<", ">>"})  # a new array each
+LOOKERS = {"eval", "exec", "locals", "vars"}
+
+
+def rebound_in(code: CodeType) -> dict[str, int]:
+    """The parameters of a function that it binds to something else and never stores into, with the line where.
+
+    Those whose names begin with an underscore are left out: their author does not use them.
+    """
+    given = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    names = {name for name in given if not name.startswith("_")} - set(code.co_cellvars)
+    instructions = list(dis.get_instructions(code))
+    stores = {name for one in instructions for kind, name in uses_in(one) if kind == "STORE"}
+    names &= stores
+    if not names or not LOOKERS.isdisjoint(code.co_names) or returns_something(instructions):
+        return {}
+    if any(one.opname == "LOAD_FAST_AND_CLEAR" for one in instructions):  # the variable of a comprehension
+        return {}
+    starts = [entry.target for entry in getattr(dis.Bytecode(code), "exception_entries", ())]
+    found = {name: rebinding_line(instructions, starts, name) for name in given if name in names}
+    return {name: line for name, line in found.items() if line is not None}
+
+
+def story_of_rebound(label: str, name: str, code: CodeType, line: int) -> str:
+    """The error for a task that binds a parameter, which it is to write, to something else."""
+    return (
+        f"task '{label}' binds its parameter '{name}' to something else ({code.co_filename}:{line}), so nothing is "
+        f"written to its data; write into the array, `{name}[...] = ...`, or return the result, `return ...`"
+    )
+
+
+def uses_in(instruction: dis.Instruction) -> Iterator[tuple[str, str]]:
+    """What an instruction does with local variables, in order: ("LOAD", "STORE" or "DELETE", name)."""
+    if "_FAST" not in instruction.opname:
+        return
+    value = instruction.argval
+    names = value if isinstance(value, tuple) else (value,)
+    kinds = [word for word in instruction.opname.split("_") if word in ("LOAD", "STORE", "DELETE")]
+    yield from zip(kinds, names, strict=False)
+
+
+def returns_something(instructions: list[dis.Instruction]) -> bool:
+    """Whether a function may return anything but None."""
+    for before, one in zip([None, *instructions], instructions, strict=False):
+        if one.opname == "RETURN_CONST" and one.argval is not None:
+            return True
+        if one.opname == "RETURN_VALUE":
+            is_none = before is not None and before.opname == "LOAD_CONST" and before.argval is None
+            if one.is_jump_target or not is_none:
+                return True
+    return False
+
+
+def rebinding_line(instructions: list[dis.Instruction], starts: list[int], name: str) -> int | None:
+    """The first line that binds a parameter anew; None if what was given may have been written, or kept."""
+    is_given = reach_of(instructions, starts, name)
+    line = None
+    for i, one in enumerate(instructions):
+        here = is_given.get(i, False)
+        uses = list(uses_in(one))
+        for k, (kind, used) in enumerate(uses):
+            if used != name or not here:
+                continue
+            if kind == "LOAD":
+                if not is_operand(instructions, i, len([use for use in uses[k + 1 :] if use[0] == "LOAD"])):
+                    return None
+            else:
+                here = False
+                if kind == "STORE" and line is None:
+                    line = one.positions.lineno if one.positions is not None else None
+    return line
+
+
+def reach_of(instructions: list[dis.Instruction], starts: list[int], name: str) -> dict[int, bool]:
+    """Whether a parameter may be what was given still, by instruction that is reached; handlers begin with it."""
+    at = {one.offset: i for i, one in enumerate(instructions)}
+    is_given: dict[int, bool] = {}
+    left = [(0, True), *((at[start], True) for start in starts)]
+    while left:
+        i, given = left.pop()
+        if i >= len(instructions) or is_given.get(i) in (True, given):
+            continue
+        is_given[i] = given
+        one = instructions[i]
+        given = given and not any(used == name and kind != "LOAD" for kind, used in uses_in(one))
+        if one.opcode in JUMPS:
+            left.append((at[one.argval], given))
+        if one.opname not in ENDS and one.opname not in ALWAYS:
+            left.append((i + 1, given))
+    return is_given
+
+
+def is_operand(instructions: list[dis.Instruction], i: int, above: int) -> bool:
+    """Whether a value that was just pushed, with so many `above` it, is computed with, and nothing else."""
+    for one in instructions[i + 1 :]:
+        name = one.opname
+        if one.is_jump_target or one.opcode in JUMPS:
+            return False
+        if name == "BINARY_OP" and above < 2:
+            return above == 0 or one.argrepr in COMPUTES
+        if name in COMPARES and above < 2:
+            return True
+        if name.startswith("UNARY_") and above == 0:
+            return True
+        if name in NOTHING:
+            continue
+        effect = dis.stack_effect(one.opcode, one.arg, jump=False)
+        pushes = name in PUSHES or (name.startswith("LOAD_FAST") and "STORE" not in name)
+        if not pushes and (above == 0 or above + effect < 1 or name in MOVES):
+            return False
+        above += effect
+    return False
