@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import enum
+import typing
 from typing import TYPE_CHECKING, Annotated, Any, Union
 
+import numpy as np
+
+from stf.interop.dtypes import dtype_of
+
 __all__ = ["Accumulate", "Read", "ReadWrite", "Stream", "Write", "access_mode"]
+
+
+UNSIZED = (np.flexible, np.datetime64, np.timedelta64)  # each of which is many dtypes
 
 
 class access_mode(enum.IntFlag):
@@ -19,30 +27,41 @@ class access_mode(enum.IntFlag):
 
 
 class _Mode:
-    """An access mode that may carry the library of the arrays, or an operator; with `optional`, None does as well."""
+    """An access mode that may carry the library of the arrays, their element type, or an operator.
+
+    With `optional`, None does as well.
+    """
 
     def __init__(
-        self, mode: int, name: str, library: str | None = None, op: Any = None, optional: bool = False
+        self,
+        mode: int,
+        name: str,
+        library: str | None = None,
+        op: Any = None,
+        optional: bool = False,
+        element: Any = None,
     ) -> None:
         self.optional = optional
         self._stf_mode = mode
         self.name = name
         self.library = library
         self.op = op
+        self.element = element
 
     def __getitem__(self, kind: Any) -> _Mode:
         if self._stf_mode == 4:
             from stf.reducers import as_reducer
 
             return _Mode(4, self.name, None, as_reducer(kind))
-        return _Mode(self._stf_mode, self.name, library_of(kind))
+        library, element = kind_of_arrays(kind)
+        return _Mode(self._stf_mode, self.name, library, element=element)
 
     def __repr__(self) -> str:
         return f"stf.{self.name}"
 
     def __or__(self, other: Any) -> Any:
         optional = self.optional or other in (None, type(None))
-        return _Mode(self._stf_mode, self.name, self.library, self.op, optional)
+        return _Mode(self._stf_mode, self.name, self.library, self.op, optional, self.element)
 
     __ror__ = __or__
 
@@ -50,13 +69,43 @@ class _Mode:
         raise TypeError(f"stf.{self.name} is an annotation: write `x: stf.{self.name}`")
 
 
-def library_of(kind: Any) -> str:
-    """The library whose arrays a type annotation asks for."""
-    module = getattr(kind, "__module__", "") or ""
-    root = module.split(".")[0]
-    if root in ("numpy", "cupy", "torch", "numba", "jax"):
-        return root
-    raise TypeError(f"stf.Read[...] takes an array type of numpy, cupy, torch, numba or jax, got {kind!r}")
+def kind_of_arrays(kind: Any) -> tuple[str | None, Any]:
+    """The library whose arrays a type annotation asks for, or None for any, and the type of their elements.
+
+    That is a dtype, an abstract type of NumPy's such as ``np.floating``, or None for any.
+    """
+    if typing.get_origin(kind) is np.ndarray:  # np.typing.NDArray[np.float32]
+        return "numpy", element_of((typing.get_args(typing.get_args(kind)[1]) or (Any,))[0])
+    element = element_of(kind)
+    if element is not None:
+        return None, element
+    root = (getattr(kind, "__module__", "") or "").split(".")[0]
+    if root in ("numpy", "cupy", "torch", "numba", "jax") and is_type_of_arrays(kind):
+        return root, None
+    raise TypeError(
+        "stf.Read[...] takes an array type of numpy, cupy, torch, numba or jax, or the type of the elements, such as "
+        f"np.float32; got {kind!r}"
+    )
+
+
+def element_of(kind: Any) -> Any:
+    """The type of elements that an annotation asks for; None if it is no such type."""
+    if isinstance(kind, type) and issubclass(kind, np.generic):
+        is_one = kind in np.sctypeDict.values() or kind.__module__ != "numpy"
+        return np.dtype(kind) if is_one and not issubclass(kind, UNSIZED) else kind
+    is_one = isinstance(kind, np.dtype) or kind in (float, int, bool, complex)
+    if is_one or (type(kind).__module__ == "torch" and type(kind).__name__ == "dtype"):
+        return dtype_of(kind)
+    if isinstance(kind, type) or not isinstance(getattr(kind, "dtype", None), np.dtype):  # as jax.numpy.float32 has
+        return None
+    return kind.dtype
+
+
+def is_type_of_arrays(kind: Any) -> bool:
+    """Whether a class, or one of Numba's types, is of arrays."""
+    return (hasattr(kind, "dtype") and hasattr(kind, "shape" if isinstance(kind, type) else "ndim")) or hasattr(
+        kind, "__cuda_array_interface__"
+    )
 
 
 if TYPE_CHECKING:  # a parameter is what the body gets: an array of the library that is said, or of any

@@ -69,6 +69,7 @@ cdef class TaskFunction:
     cdef int accessed
     cdef list spare  # of arguments, for the next call
     cdef bint takes_task
+    cdef bint has_elements  # a parameter says their type
     cdef bint is_checked
     cdef list kinds
     cpdef int call(self, object context, Task task, list values, dict kwargs) except -1
@@ -76,6 +77,7 @@ cdef class TaskFunction:
     cdef tuple accesses_of(self, list values)
     cdef dict walk(self, Task task, list values)
     cdef int check_variadic(self, list values) except -1
+    cdef int check_elements(self, list values) except -1
     cdef object without_mode(self, Parameter parameter, object value)
     cdef list put_arrays(self, Task task, list values, dict shapes, list origins)
     cdef int run_plainly(self, Engine engine, Task task, object fn, list values) except -1
@@ -97,5 +99,6 @@ cdef class Parameter:
     cdef readonly str kind
     cdef readonly object op
     cdef readonly object library
+    cdef readonly object element
     cdef readonly bint optional
 

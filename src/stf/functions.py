@@ -10,6 +10,8 @@ import pkgutil
 import types
 import typing
 
+import numpy as np
+
 try:
     import cython
 except ImportError:
@@ -48,15 +50,19 @@ MOST_VARIANTS = 1024  # of a function, at places of different numbers
 
 
 class Parameter:
-    """One parameter of a task function: its access mode, or 0; `optional` where None does for data."""
+    """One parameter of a task function: its access mode, or 0; `optional` where None does for data.
 
-    def __init__(self, name, kind, mode=0, op=None, library=None, optional=False):
+    `library` is that of its arrays, `element` the type of their elements; None for any.
+    """
+
+    def __init__(self, name, kind, mode=0, op=None, library=None, optional=False, element=None):
         self.optional = optional
         self.name = name
         self.kind = kind
         self.mode = mode
         self.op = op
         self.library = library
+        self.element = element
 
 
 class TaskFunction:
@@ -74,7 +80,7 @@ class TaskFunction:
         self.parameters = None
         self.signature = None
         self.kinds = None
-        self.positional = self.takes_task = False
+        self.positional = self.takes_task = self.has_elements = False
         self.accessed = 0
         self.is_checked = False
         self.spare = self.variants = None
@@ -157,6 +163,7 @@ class TaskFunction:
         copy.positional = self.positional
         copy.accessed = self.accessed
         copy.takes_task = self.takes_task
+        copy.has_elements = self.has_elements
         copy.is_checked = self.is_checked
         return copy
 
@@ -175,6 +182,8 @@ class TaskFunction:
         task.in_graphs = self.in_graphs
         if self.kinds is not None:
             self.check_variadic(values)
+        if self.has_elements:
+            self.check_elements(values)
         shapes = self.walk(task, values)
         if not self.is_checked:
             self.look_at_globals(task)
@@ -254,6 +263,23 @@ class TaskFunction:
                 for item in values[i].values() if self.kinds[i][1] == "**" else values[i]:
                     if not is_plain(item):
                         raise self.without_mode(parameter, item)
+        return 0
+
+    def check_elements(self, values):
+        """Raise TypeError for data whose elements are not of the type that an annotation says."""
+        i: cython.int
+        for i in range(len(values)):
+            parameter: Parameter = self.parameters[i]
+            if parameter.element is None:
+                continue
+            for handle in handles_in(values[i]):
+                layout = handle.core.layout
+                if layout.interface is None and not handle.core.token and not is_of(layout.dtype, parameter.element):
+                    wanted = getattr(parameter.element, "__name__", parameter.element)
+                    raise TypeError(
+                        f"parameter '{parameter.name}' of task '{self.symbol}' takes elements of type {wanted}, got "
+                        f"{handle.core.describe()}; convert the array, or change the annotation"
+                    )
         return 0
 
     def without_mode(self, parameter: Parameter, value):
@@ -478,6 +504,7 @@ class TaskFunction:
         self.positional = all(kind == "plain" for _, kind in kinds)
         self.takes_task = any(kind == "task" for _, kind in kinds)  # which a body may ask for its data
         self.accessed = sum(mine.mode != 0 for mine in parameters)
+        self.has_elements = any(mine.element is not None for mine in parameters)
         refuse_rebound(fn, self.symbol, [mine.mode for mine in parameters])
         self.parameters = parameters
 
@@ -527,6 +554,21 @@ if cython.compiled:
 def is_plain(value):
     """Whether an argument is no data, nor made of data."""
     return not (isinstance(value, (DataHandle, Access, Expression)) or hasattr(value, "expand_mode"))
+
+
+def handles_in(value):
+    """The logical data of an argument: itself, those in a container, or those of accesses."""
+    if isinstance(value, Access) or hasattr(value, "expand"):
+        return [access.data for access in (value.expand() if hasattr(value, "expand") else [value])]
+    if isinstance(value, (list, tuple, dict)):
+        items = value.values() if isinstance(value, dict) else value
+        return [handle for item in items for handle in handles_in(item)]
+    return list(data_in([value]))
+
+
+def is_of(dtype, element):
+    """Whether a dtype is one that was asked for, or of an abstract type."""
+    return np.issubdtype(dtype, element) if isinstance(element, type) else dtype == element
 
 
 def remedy_for(value):
@@ -616,4 +658,5 @@ def read_annotation(fn, name, parameter):
         raise TypeError(
             f"parameter '{name}' of task '{fn.__name__}' needs an operator: stf.Accumulate[stf.reducer.sum]"
         )
-    return Parameter(name, kind, mode, getattr(annotation, "op", None), getattr(annotation, "library", None), optional)
+    op, library, element = [getattr(annotation, field, None) for field in ("op", "library", "element")]
+    return Parameter(name, kind, mode, op, library, optional, element)
