@@ -37,6 +37,7 @@ if not cython.compiled:
     from stf._untracked import untrack
     from stf.closures import constants_of, refuse_rebound, snapshot, with_globals
     from stf.interop.current import borrow
+    from stf.undeclared import refuse_arrays, refuse_undeclared
     from stf.views import fresh_views, group, origins_in, view_at, views_of
 
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
@@ -191,6 +192,10 @@ def submit_body(task: TaskCore, fn, extra, lib=None):
         if fn.__code__.co_flags & NO_FUNCTION:
             raise TypeError(f"a task's body is an ordinary function, got the coroutine or generator '{fn.__name__}'")
         check_globals(fn, task)
+    if task.context is not None and not (getattr(fn, "__module__", None) or "").startswith("stf."):
+        refuse_undeclared(fn, task)
+        for value in extra:
+            refuse_arrays(value, "an argument", task)
     injected = injections(fn)
     fn = snapshot(fn, task)
     engine = cython.cast("Engine", task.engine)

@@ -15,6 +15,8 @@ cdef class Names:
     cdef readonly frozenset called
     cdef readonly tuple assigned
     cdef readonly dict rebound
+    cdef readonly frozenset looked_into
+    cdef readonly tuple looked_at
     cdef bint imports
     cdef bint is_simple
 

@@ -44,6 +44,7 @@ if not cython.compiled:
 
 OTHER = object()
 GENERIC: type = np.generic
+SHAPES = frozenset(("shape", "dtype", "ndim", "size", "nbytes", "itemsize", "strides"))
 LOOKERS = ("eval", "exec", "globals", "locals", "vars")  # which may look for any name
 
 
@@ -313,16 +314,23 @@ class Names:
     `stored` are the cells it assigns to, `read` and `assigned` the globals, `called` those of the former that it does
     nothing with but call them; it `imports`, or not. It `is_simple` if it looks global variables up in no other way,
     and assigns to none. `rebound` are its parameters that it binds anew, without writing into what it was given.
+    `looked_into` are variables of either kind of which it does not just ask the shape and the like, `looked_at` the
+    global ones that it does not just call.
     """
 
     def __init__(self, code):
-        read, assigned, others, valued = set(), set(), set(), set()
+        read, assigned, others, valued, looked_into = set(), set(), set(), set(), set()
         left = [code]
         while left:
             one = left.pop()
             left += [constant for constant in one.co_consts if type(constant) is types.CodeType]
-            for instruction in dis.get_instructions(one):
+            all_of_it = (None, *dis.get_instructions(one), None)
+            for i, instruction in enumerate(all_of_it[1:-1], 1):
                 name = instruction.opname
+                if name in ("LOAD_GLOBAL", "LOAD_DEREF", "LOAD_FROM_DICT_OR_DEREF", "LOAD_CLASSDEREF") and not (
+                    is_about_shape(all_of_it[i - 1], all_of_it[i + 1])
+                ):
+                    looked_into.add(instruction.argval)
                 if name in ("STORE_GLOBAL", "DELETE_GLOBAL"):
                     assigned.add(instruction.argval)
                 elif name == "LOAD_GLOBAL":
@@ -335,9 +343,19 @@ class Names:
         self.rebound = rebound_in(code)
         self.read = tuple(sorted(read - assigned))
         self.called = frozenset(read - valued)
+        self.looked_into = frozenset(looked_into)
+        self.looked_at = tuple(sorted(looked_into & (valued | assigned)))
         self.assigned = tuple(sorted(assigned))
         self.imports = "IMPORT_NAME" in others
         self.is_simple = not assigned and "LOAD_NAME" not in others and read.isdisjoint(LOOKERS)
+
+
+def is_about_shape(before, after):
+    """Whether the instructions around that of a variable ask for what never changes: ``x.shape``, ``len(x)``."""
+    if after.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+        return after.argval in SHAPES
+    is_len = before is not None and before.opname == "LOAD_GLOBAL" and before.argval == "len"
+    return is_len and after.opname in ("PRECALL", "CALL") and after.arg == 1
 
 
 def stored_in(code):

@@ -10,6 +10,7 @@ from stf.bodies cimport Body, begin_body, end_now, make_body, runs_plainly, subm
 from stf.closures cimport Names, Taken, names_in, refuse_rebound, snapshot, take, with_cells, with_globals
 from stf.interop.current cimport Borrowed, borrow, owed, return_owed
 from stf.tasks cimport ContextCore, Task
+from stf.undeclared cimport may_reach_arrays, refuse_arrays, refuse_undeclared
 from stf.views cimport origin_of, origins_of, view_of
 
 cdef extern from *:
@@ -64,6 +65,7 @@ cdef class TaskFunction:
     cdef bint closes
     cdef bint reads  # global variables, or may do so
     cdef bint wraps  # another function, or is none in Python
+    cdef bint holds  # variables, or defaults, that may be registered arrays
     cdef Taken taken  # of them, by the last call
     cdef bint positional
     cdef int accessed
@@ -78,6 +80,7 @@ cdef class TaskFunction:
     cdef dict walk(self, Task task, list values)
     cdef int check_variadic(self, list values) except -1
     cdef int check_elements(self, list values) except -1
+    cdef int refuse_arrays(self, Task task, list values) except -1
     cdef object without_mode(self, Parameter parameter, object value)
     cdef list put_arrays(self, Task task, list values, dict shapes, list origins)
     cdef int run_plainly(self, Engine engine, Task task, object fn, list values) except -1

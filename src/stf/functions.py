@@ -10,8 +10,6 @@ import pkgutil
 import types
 import typing
 
-import numpy as np
-
 try:
     import cython
 except ImportError:
@@ -23,6 +21,7 @@ from stf.bodies import store_results
 from stf.closures import check_globals, snapshot, with_globals
 from stf.conditions import Expression
 from stf.containers import is_container, items_of
+from stf.elements import wrong_elements
 from stf.errors import ContextClosedError
 from stf.interop import adapters
 from stf.interop.current import Borrowed
@@ -39,6 +38,7 @@ if not cython.compiled:
     from stf.bodies import begin_body, end_now, make_body, runs_plainly, submit, take_back
     from stf.closures import names_in, refuse_rebound, take, with_cells
     from stf.interop.current import borrow, owed, return_owed
+    from stf.undeclared import may_reach_arrays, refuse_arrays, refuse_undeclared
     from stf.views import origin_of, origins_of, view_of
 
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
@@ -88,6 +88,7 @@ class TaskFunction:
         self.closes = getattr(fn, "__closure__", None) is not None or isinstance(fn, functools.partial)
         self.wraps = type(fn) is not types.FunctionType or "__wrapped__" in fn.__dict__
         self.reads = self.wraps or bool(names_in(fn.__code__).read)
+        self.holds = self.closes or self.wraps or may_reach_arrays(fn)
         self.taken = None
         if not self.wraps and names_in(fn.__code__).rebound:
             modes: list = []
@@ -188,10 +189,13 @@ class TaskFunction:
         if not self.is_checked:
             self.look_at_globals(task)
         self.adopt(task, context)
+        if self.holds:
+            refuse_undeclared(self.fn, task)
         fn = snapshot(self.fn, task) if self.closes else self.fn
         engine = cython.cast("Engine", task.engine)
         if len(values) > self.accessed or shapes is not None:
             check_params(engine, values, self.kinds)
+            self.refuse_arrays(task, values)
         body = None
         try:
             begin_body(task)
@@ -272,14 +276,22 @@ class TaskFunction:
             parameter: Parameter = self.parameters[i]
             if parameter.element is None:
                 continue
-            for handle in handles_in(values[i]):
-                layout = handle.core.layout
-                if layout.interface is None and not handle.core.token and not is_of(layout.dtype, parameter.element):
-                    wanted = getattr(parameter.element, "__name__", parameter.element)
-                    raise TypeError(
-                        f"parameter '{parameter.name}' of task '{self.symbol}' takes elements of type {wanted}, got "
-                        f"{handle.core.describe()}; convert the array, or change the annotation"
-                    )
+            wrong = wrong_elements(values[i], parameter.element)
+            if wrong is not None:
+                raise TypeError(
+                    f"parameter '{parameter.name}' of task '{self.symbol}' takes elements of type "
+                    f"{getattr(parameter.element, '__name__', parameter.element)}, got {wrong.core.describe()}; "
+                    "convert the array, or change the annotation"
+                )
+        return 0
+
+    def refuse_arrays(self, task, values):
+        """Raise AccessError for registered arrays among plain arguments."""
+        i: cython.int
+        for i in range(len(values)):
+            parameter = cython.cast(Parameter, self.parameters[i])
+            if parameter.mode == 0 and type(values[i]) is not float and type(values[i]) is not int:
+                refuse_arrays(values[i], parameter.name, task)
         return 0
 
     def without_mode(self, parameter: Parameter, value):
@@ -554,21 +566,6 @@ if cython.compiled:
 def is_plain(value):
     """Whether an argument is no data, nor made of data."""
     return not (isinstance(value, (DataHandle, Access, Expression)) or hasattr(value, "expand_mode"))
-
-
-def handles_in(value):
-    """The logical data of an argument: itself, those in a container, or those of accesses."""
-    if isinstance(value, Access) or hasattr(value, "expand"):
-        return [access.data for access in (value.expand() if hasattr(value, "expand") else [value])]
-    if isinstance(value, (list, tuple, dict)):
-        items = value.values() if isinstance(value, dict) else value
-        return [handle for item in items for handle in handles_in(item)]
-    return list(data_in([value]))
-
-
-def is_of(dtype, element):
-    """Whether a dtype is one that was asked for, or of an abstract type."""
-    return np.issubdtype(dtype, element) if isinstance(element, type) else dtype == element
 
 
 def remedy_for(value):

@@ -5,6 +5,7 @@ from stf._engine cimport release
 from stf._engine.deps cimport EventSet
 from stf._engine.instances cimport Layout, layout_of
 from stf._engine.submit cimport Engine
+from stf._engine.task cimport stf_call_site_outside
 from stf._sync cimport NestingGate
 from stf.interop.known_arrays cimport cupy_memory, numpy_memory
 from stf.reading cimport Reading
@@ -22,6 +23,7 @@ cdef class Entry(Span):
     cdef int describe(self, tuple memory) except -1
     cdef bint is_same(self, Entry other) except -1
     cdef object living(self)
+    cdef int find_site(self) except -1
 
 cdef class Registry(AddressBook):
     cdef list sorted
@@ -38,6 +40,7 @@ cdef class Registry(AddressBook):
     cdef EventSet last_use(self, int64_t ident)
     cdef int remove(self, Span span) except -1
 
+cdef str FOLDER
 cdef dict NOTHING
 cdef dict KNOWN
 cdef tuple NO_ARGUMENTS

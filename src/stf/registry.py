@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
+import sys
 import threading
 from weakref import ref
 
@@ -20,6 +22,7 @@ except ImportError:
 from stf import config
 from stf._engine import caches, discarding, release, tiles
 from stf._engine.access import AddressBook, DataHandle, Span
+from stf._engine.failures import site_text
 from stf._sync import NestingGate
 from stf.composite import find_interface, interfaces
 from stf.data import LogicalData
@@ -27,6 +30,7 @@ from stf.interop.arrays import describe, describers
 from stf.interop.known_arrays import describe_cupy, describe_numpy
 from stf.interop.memory import Memory, view_at
 from stf.options import name_of, truth
+from stf.protection import Protected, may_be_writeable_again, protected
 from stf.reading import Reading
 
 if not cython.compiled:
@@ -36,6 +40,7 @@ if not cython.compiled:
     # of what `describe` returns
     ADDRESS, SHAPE, STRIDES, DTYPE, READONLY, OWNER, ON_DEVICE, STREAM, ORDINAL = range(9)
 
+FOLDER = os.path.dirname(__file__) + os.sep  # code there registers nothing of its own
 MAX_WORK = 100_000  # of NumPy's search for a byte that two arrays share
 SWEPT = 64  # at most so many are forgotten per registration
 NOTHING: dict = {}
@@ -77,6 +82,21 @@ class Entry(Span):
             and mine.strides == its.strides
             and (mine.dtype is its.dtype or mine.dtype == its.dtype)
         )
+
+    def find_site(self):
+        """The innermost line outside stf registers it."""
+        if cython.compiled:
+            self.code = stf_call_site_outside(FOLDER, cython.address(self.lasti))
+        else:
+            frame = sys._getframe(0)
+            while frame.f_back is not None and frame.f_code.co_filename.startswith(FOLDER):
+                frame = frame.f_back
+            self.code, self.lasti = frame.f_code, frame.f_lasti
+        return 0
+
+    def story(self):
+        """Which data it is, and the line that registered it."""
+        return f"{self.living().core.describe()}, registered at {site_text(self.code, self.lasti)}"
 
     def living(self):
         """The handle of the data, or None; one that was released has this memory no more."""
@@ -162,6 +182,21 @@ class Registry(AddressBook):
         finally:
             self.gate.leave()
         return found
+
+    def holder_of(self, obj, on_cuda):
+        """The memory of living data that an array lies in, at least in part; None if there is none."""
+        wanted = entry_of(cython.cast(tuple, describe(obj, on_cuda)))
+        self.gate.enter()
+        try:
+            idents = self.overlapping(wanted)
+            found = [entry for entry in self.sorted if entry.ident in idents] if idents else ()
+        finally:
+            self.gate.leave()
+        for one in found:
+            entry: Entry = one
+            if entry.living() is not None:
+                return entry
+        return None
 
     def add(self, entry, known, seen):
         """Remember the memory of a data; False if memory overlaps that is not `known`: another thread was first.
@@ -543,6 +578,7 @@ def new_data(
                 core.version.writers.update(last)  # somebody else had the memory before
     entry.ident = core.id
     entry.handle = reference_to(handle)
+    entry.find_site()
     if not registry.add(entry, before, seen):
         return None
     core.write_back = write_back and not core.readonly
@@ -605,35 +641,3 @@ def protect(engine: Engine, data: Data):
     is_asked = engine.validate and config.validate and isinstance(data.owner, np.ndarray)
     if is_asked and data.owner.flags.writeable and may_be_writeable_again(data.owner):
         data.protection = Protected(data.owner)
-
-
-def may_be_writeable_again(array):
-    """Whether NumPy lets a writeable array be read-only for a while: it looks at who owns the memory."""
-    while isinstance(array.base, np.ndarray):
-        array = array.base
-    if array.base is None:
-        return True
-    try:
-        view = memoryview(array.base)
-    except TypeError:  # a tensor, a capsule of DLPack's
-        return False
-    return not view.readonly and view.c_contiguous
-
-
-protected: set = set()  # the addresses of the arrays that are read-only for now
-
-
-class Protected:
-    """Keeps an array read-only for its user as long as this lives, and views of it that are taken meanwhile for good.
-
-    Other arrays over the same memory stay as they are.
-    """
-
-    def __init__(self, array):
-        self.array = array
-        protected.add(id(array))
-        array.flags.writeable = False
-
-    def __del__(self):
-        protected.discard(id(self.array))
-        self.array.flags.writeable = True

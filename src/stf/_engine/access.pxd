@@ -48,6 +48,8 @@ cdef class Span:
     cdef bint readonly
     cdef object handle
     cdef AddressBook book
+    cdef object code  # and how far it had come: the line that registered it
+    cdef int lasti
     cdef int find_bounds(self, Layout layout) except -1
 
 cdef class AddressBook:

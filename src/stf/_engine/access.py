@@ -64,12 +64,13 @@ def make_data(engine, ident, layout, name, token):
 class Span:
     """The memory of the user's that a data is registered with, from the byte `low` up to `high`.
 
-    `handle` is a weak reference to the data's, `book` the address book that it stands in.
+    `handle` is a weak reference to the data's, `book` the address book that it stands in, `code` and `lasti` the line
+    that registered it.
     """
 
     if not cython.compiled:
-        ident = 0
-        handle = book = None
+        ident = lasti = 0
+        handle = book = code = None
 
     def find_bounds(self, layout):
         """Lowest address and the one past the highest; equal for empty arrays."""

@@ -1,0 +1,38 @@
+"""Elements: whether those of logical data are of the type that an annotation asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from stf._engine.access import Access
+from stf.signatures import data_in
+
+__all__ = ["wrong_elements"]
+
+
+def wrong_elements(value: Any, element: Any) -> Any:
+    """The first data in an argument whose elements are of another type, a dtype or an abstract one; None if all are."""
+    for handle in handles_in(value):
+        layout = handle.core.layout
+        if layout.interface is None and not handle.core.token and not is_of(layout.dtype, element):
+            return handle
+    return None
+
+
+def handles_in(value: Any) -> Iterator[Any]:
+    """The logical data of an argument: itself, those in a container, or those of accesses."""
+    if isinstance(value, Access) or hasattr(value, "expand"):
+        yield from [access.data for access in (value.expand() if hasattr(value, "expand") else [value])]
+    elif isinstance(value, (list, tuple, dict)):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from handles_in(item)
+    else:
+        yield from data_in([value])
+
+
+def is_of(dtype: np.dtype[Any], element: Any) -> bool:
+    """Whether a dtype is the one that was asked for, or of an abstract type."""
+    return np.issubdtype(dtype, element) if isinstance(element, type) else dtype == element

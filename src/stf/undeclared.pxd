@@ -1,0 +1,13 @@
+from stf._engine.task cimport TaskCore
+from stf.closures cimport Names, PyDict_GetItemWithError, names_in
+
+cdef dict KNOWN
+cdef tuple BUFFERS
+cdef tuple HARMLESS
+
+cpdef int refuse_undeclared(object fn, TaskCore task) except -1
+cdef bint may_reach_arrays(object fn) except -1
+cdef int refuse_bound(object fn, TaskCore task) except -1
+cdef bint may_hold(object value) except -1
+cpdef int refuse_arrays(object value, object name, TaskCore task) except -1
+cdef int refuse_array(object value, object name, TaskCore task) except -1

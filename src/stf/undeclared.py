@@ -1,0 +1,121 @@
+"""Undeclared accesses: registered arrays that a body reads or writes besides the data of its task.
+
+A variable of the closure, a global variable that the code names, a default or an argument may hold one, or a list,
+tuple or dict there. While its data live, its memory belongs to tasks, and the array may show an old content.
+"""
+
+from __future__ import annotations
+
+import array
+import functools
+import itertools
+import mmap
+import types
+
+try:
+    import cython
+except ImportError:
+    from stf import _cython as cython  # type: ignore[no-redef]
+
+from stf.errors import AccessError, PlaceError
+from stf.interop.arrays import describe_by_protocol, describe_scalar, describers, refuse_sequence
+
+if not cython.compiled:
+    from stf.closures import names_in
+
+LOOKED_AT = 64  # of the items of a container
+KNOWN: dict = describers
+BUFFERS = (array.array, bytearray, memoryview, mmap.mmap)  # others might be asked for their stream
+HARMLESS = (describe_scalar, refuse_sequence)
+
+
+def refuse_undeclared(fn, task):
+    """Raise AccessError for registered arrays that a body holds."""
+    if type(fn) is not types.FunctionType:
+        refuse_bound(fn, task)
+        return 0
+    known: Names = names_in(fn.__code__)
+    closure = fn.__closure__
+    if closure is not None:
+        wrapped = fn.__dict__.get("__wrapped__")
+        for name, cell in zip(fn.__code__.co_freevars, closure, strict=True):
+            try:
+                content = cell.cell_contents
+            except ValueError:
+                continue
+            if content is wrapped and type(content) is types.FunctionType:
+                refuse_undeclared(content, task)
+            elif may_hold(content) and name in known.looked_into:
+                refuse_arrays(content, name, task)
+    around = fn.__globals__
+    for name in known.looked_at:
+        if cython.compiled:
+            found = PyDict_GetItemWithError(around, name)
+            if found == cython.NULL:
+                continue
+            content = cython.cast(object, found)
+        else:
+            content = around.get(name)
+        if may_hold(content):
+            refuse_arrays(content, name, task)
+    if fn.__defaults__ is not None or fn.__kwdefaults__ is not None:
+        for content in (*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values()):
+            if may_hold(content):
+                refuse_arrays(content, "a default", task)
+    return 0
+
+
+def may_reach_arrays(fn):
+    """Whether a function without a closure has defaults, or looks into global variables."""
+    known: Names = names_in(fn.__code__)
+    return bool(known.looked_at or fn.__defaults__ or fn.__kwdefaults__)
+
+
+def refuse_bound(fn, task):
+    """The same for a method, or a partial function with its arguments."""
+    if type(fn) is types.MethodType:
+        refuse_undeclared(fn.__func__, task)
+    elif type(fn) is functools.partial:
+        for content in (*fn.args, *fn.keywords.values()):
+            if may_hold(content):
+                refuse_arrays(content, "an argument of functools.partial", task)
+        refuse_undeclared(fn.func, task)
+    return 0
+
+
+def may_hold(value):
+    """Whether a value is of a type whose objects may be registered, or a container."""
+    kind = type(value)
+    if kind is types.FunctionType or kind is types.ModuleType or kind is float or kind is int or value is None:
+        return False
+    return kind in KNOWN or kind is list or kind is tuple or kind is dict
+
+
+def refuse_arrays(value, name, task):
+    """Raise AccessError if a value, or one in a list, tuple or dict, is a registered array."""
+    kind = type(value)
+    if kind is not list and kind is not tuple and kind is not dict:
+        refuse_array(value, name, task)
+        return 0
+    for item in itertools.islice(list(value.values()) if kind is dict else value, LOOKED_AT):
+        if may_hold(item) and type(item) in KNOWN:
+            refuse_array(item, f"{name}, which contains it", task)
+    return 0
+
+
+def refuse_array(value, name, task):
+    """Raise AccessError if a value is a registered array, or shares memory with one."""
+    describer = KNOWN.get(type(value))
+    if describer in HARMLESS or (describer is describe_by_protocol and type(value) not in BUFFERS):
+        return 0
+    context = task.context
+    try:
+        entry = context.registry.holder_of(value, context.on_cuda)
+    except (TypeError, ValueError, PlaceError, BufferError):  # no array that could have been registered
+        return 0
+    if entry is not None:
+        raise AccessError(
+            f"task {task.label()} ({task.call_site}) uses the array of {entry.story()}, through {name}; pass the data "
+            "to the task, and use the parameter that stands for them"
+        )
+    return 0

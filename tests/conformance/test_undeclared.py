@@ -1,0 +1,109 @@
+"""Registered arrays that a body uses besides the data of its task."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+
+import stf
+
+X = np.zeros(4)  # what a global variable is, which tests replace
+
+
+def through(how, array):
+    """A body that uses an array, and that only asks for what never changes of it."""
+
+    def closing(y):
+        y += array
+
+    def table(y):
+        y += tables["a"]
+
+    def default(y, a=array):
+        y += a
+
+    def named(y, *, a=array):
+        y += a
+
+    def bound(a, y):
+        y += a
+
+    def around(y):
+        y += X
+
+    tables = {"a": array, "b": 1}
+    bodies = {"closure": closing, "dict": table, "default": default, "named": named, "global": around}
+    bodies["partial"] = functools.partial(bound, array)
+    bodies["wrapped"] = functools.wraps(closing)(lambda *args: closing(*args))
+    return bodies[how]
+
+
+@pytest.mark.parametrize("how", ["closure", "dict", "default", "named", "global", "partial", "wrapped"])
+def test_a_registered_array_in_a_body_is_an_undeclared_access(ctx, lY, monkeypatch, how):
+    mine = np.ones(4)
+    monkeypatch.setitem(globals(), "X", mine)
+    lX = ctx.logical_data(mine, name="X")
+    told = (
+        r"task .* \(test_undeclared.py:\d+\) uses the array of logical data 'X' .*, registered at test_undeclared.py:"
+    )
+    fn = through(how, mine)
+    with pytest.raises(stf.AccessError, match=told):
+        ctx.host_launch(lY.rw())(fn)
+    with pytest.raises(stf.AccessError, match=told):
+        ctx.task(stf.exec_place.host(), lY.rw(), lX.read())(fn)
+    part = through(how, mine[2:])
+    monkeypatch.setitem(globals(), "X", mine[2:])
+    with pytest.raises(stf.AccessError, match="pass the data to the task"):
+        ctx.host_launch(lX.read(), lY.rw())(part)
+    ctx.check_state()
+    monkeypatch.setitem(globals(), "X", mine)
+    lX.release()
+    ctx.host_launch(lY.rw())(fn)  # it is the user's again
+    assert lY.numpy().tolist() == [1, 2, 3, 4]
+
+
+def test_task_functions_use_no_registered_arrays(ctx, lY, monkeypatch):
+    mine = np.ones(4)
+    lX = ctx.logical_data(mine, name="X")
+    monkeypatch.setitem(globals(), "X", mine)
+
+    @stf.task
+    def closing(y: stf.ReadWrite):
+        y += mine
+
+    @stf.task
+    def around(y: stf.ReadWrite):
+        y += X
+
+    @stf.task
+    def given(y: stf.ReadWrite, a=mine):
+        y += a
+
+    calls = [
+        lambda: closing(lY),
+        lambda: around(lY),
+        lambda: given(lY),
+        lambda: given(lY, [mine]),
+        lambda: given(lY, a=mine),
+    ]
+    for call in calls:
+        with pytest.raises(stf.AccessError, match="uses the array of logical data 'X'"):
+            call()
+    ctx.check_state()
+    del lX
+    given.on("host")(lY, mine)
+    assert lY.numpy().tolist() == [1, 2, 3, 4]
+
+
+def test_the_shape_of_a_registered_array_may_be_asked_for(ctx, lY):
+    mine = np.ones(4)
+    lX = ctx.logical_data(mine)
+    others = [np.ones(4), "text"]
+
+    @ctx.host_launch(lY.rw())
+    def body(y):
+        y += mine.shape[0] + len(mine) + others[0]
+
+    assert lY.numpy()[0] == 9 and lX.shape == (4,)
