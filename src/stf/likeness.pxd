@@ -8,6 +8,7 @@ from stf.tasks cimport ContextCore, active_places
 
 cdef extern from "Python.h":
     PyObject* PyCell_GET(object cell)
+    PyObject* PyDict_GetItemWithError(object around, object name) except? NULL
 
 cdef dict settings
 
@@ -18,6 +19,13 @@ cpdef enum:
     OBJECT = 3
     EQUAL = 4
     CONTEXT = 5
+
+
+cdef class Path:
+    cdef object around  # global variables; or None
+    cdef object base  # the name of one of them, or an object
+    cdef readonly tuple attributes
+    cpdef object read(self)
 
 cdef class Entry:
     cdef public object key

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import enum
 import weakref
+
+import numpy as np
 
 try:
     import cython
@@ -24,6 +27,44 @@ if not cython.compiled:
 
 
 settings: dict = config.__dict__
+FIXED = (np.dtype, enum.Enum, type)
+MISSING = object()  # what a name is that leads nowhere
+
+
+@cython.final
+@cython.cclass
+class Path:
+    """A name that is read at each call: attributes, from an object, or from the global variable of this name."""
+
+    def __init__(self, around, base, attributes):
+        self.around = around
+        self.base = base
+        self.attributes = attributes
+
+    def read(self):
+        """What it is now; `MISSING` if it cannot be read."""
+        value = self.base
+        if self.around is not None:
+            if cython.compiled:
+                found = PyDict_GetItemWithError(self.around, self.base)
+                if found == cython.NULL:
+                    return MISSING
+                value = cython.cast(object, found)
+            else:
+                value = self.around.get(self.base, MISSING)
+        if len(self.attributes) == 0 or value is MISSING:
+            return value
+        try:
+            for name in self.attributes:
+                value = getattr(value, name)
+        except Exception:
+            return MISSING
+        return value
+
+    @property
+    def cell_contents(self):
+        """The same, as a variable of a closure has it."""
+        return self.read()
 
 
 @cython.final
@@ -150,7 +191,9 @@ def again(like, values):
 
 
 def is_like_content(cell, kind, known):
-    """Whether what a variable of a closure is now is what `mark_of` marked."""
+    """Whether what a variable of a closure, or a name, is now is what `mark_of` marked."""
+    if type(cell) is Path:
+        return is_like(cython.cast(Path, cell).read(), kind, known)
     if cython.compiled:
         content = PyCell_GET(cell)
         return content != cython.NULL and is_like(cython.cast(object, content), kind, known)
@@ -184,5 +227,7 @@ def mark_of(value):
         return None
     if is_same(value, value):
         return EQUAL, value
+    if isinstance(value, FIXED):
+        return OBJECT, value
     by_identity = type(value).__hash__ in (None, object.__hash__)  # else it may change, and be another one then
     return (OBJECT, value) if by_identity and not is_container(value) else None

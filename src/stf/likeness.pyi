@@ -4,9 +4,17 @@ from typing import Any
 from stf.graphs import TaskGraph
 
 CONTEXT: int
+MISSING: object
 NUMBER: int
 OBJECT: int
 SEVERAL: int
+
+class Path:
+    attributes: tuple[str, ...]
+    def __init__(self, around: dict[str, Any] | None, base: Any, attributes: tuple[str, ...]) -> None: ...
+    def read(self) -> Any: ...
+    @property
+    def cell_contents(self) -> Any: ...
 
 class Entry:
     key: Any

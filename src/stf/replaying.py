@@ -19,9 +19,21 @@ from stf._engine.turns import OutsideError, TurnError, must_not_end
 from stf.containers import is_container
 from stf.errors import CaptureError, ContextClosedError, GraphClosedError, OutOfMemoryError, TaskStateError
 from stf.graphs import TaskGraph
-from stf.likeness import CONTEXT, NUMBER, OBJECT, SEVERAL, Entry, Likeness, ReplayCore, mark_of
+from stf.likeness import CONTEXT, NUMBER, OBJECT, SEVERAL, Entry, Likeness, Path, ReplayCore, mark_of
 from stf.params import NotComputedError, Param, ValueNeededError, is_of_parameters, refuse_reachable
-from stf.signatures import Itself, Numbers, Part, Signature, data_in, differences, key_of
+from stf.reached import Reached
+from stf.signatures import (
+    Itself,
+    Numbers,
+    Part,
+    Signature,
+    covers,
+    data_in,
+    differences,
+    given_in,
+    key_of,
+    params_of,
+)
 from stf.tasks import ContextCore
 from stf.variables import Variable, is_function, variables_of
 
@@ -49,12 +61,15 @@ def replay(fn: Any = None, *, static: Iterable[str] = ()) -> Any:
     0) runs as it is.
 
     Lists, dicts, sets and the like, namespaces and dataclasses are compared by what they contain; a NumPy array must be
-    the same one, with the same content (up to 1 MiB); other objects that can't be hashed must be the same. The closure
-    is that of the function, of those that it decorates or was bound to (``functools.partial``), and of the functions
-    among its variables and arguments. A container there that they change (``log.append(x)``) is not compared.
-    Global variables, attributes of other objects, and ``type(k) is float`` of a parameter are not seen;
-    ``STF_VALIDATE=1`` runs the function at each call and compares what it submits; of a body that was recorded on a
-    device, the global numbers that it names and how much it puts on its stream.
+    the same one, with the same content (up to 1 MiB); other objects that can't be hashed must be the same. That holds
+    for the closure of the function, of those that it decorates or was bound to (``functools.partial``), and of the
+    functions among its variables and arguments. A container there that they change (``log.append(x)``) is not compared.
+    Global variables and attributes of objects that the code names are compared too (``o.rate``, properties are called),
+    as are those that functions which it calls and bodies of its tasks name. A function that reads the time, the
+    environment or NumPy's or Python's random state runs as it is, which is logged once.
+    Names that are looked up by other means, and ``type(k) is float`` of a parameter, are not seen; ``STF_VALIDATE=1``
+    runs the function at each call and compares what it submits; of a body that was recorded on a device, also how much
+    it puts on its stream.
 
     What the recorded call returned, all calls return: data that the function makes are the same in each of them, and
     hold what the last one computed.
@@ -113,6 +128,8 @@ class ReplayFunction(ReplayCore):
         self._rests_until = 0.0  # when a recording is tried again that got no turn, or no memory
         self._last_key: Signature | None = None
         self._before: Signature | None = None
+        self._around: tuple[dict[str, Any], list[Variable], Reached] | None = None  # of a call that goes on
+        self._has_told = False  # that calls run as they are
 
     def __get__(self, instance: Any, owner: Any) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -125,6 +142,13 @@ class ReplayFunction(ReplayCore):
             self._signature = inspect.signature(self._fn, follow_wrapped=False)
             bound = self._signature.bind(*args, **kwargs)
         bound.apply_defaults()
+        try:
+            return self._call_bound(bound, args, kwargs)
+        finally:
+            self._around = None
+
+    def _call_bound(self, bound: inspect.BoundArguments, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call with arguments that are bound to their names."""
         context = self._context_of(bound.arguments)
         if claims.recorded_story(context.engine, threading.get_ident()) is not None:
             return self._fn(*args, **kwargs)  # a part of what is recorded there
@@ -249,8 +273,17 @@ class ReplayFunction(ReplayCore):
 
     def _variables(self, arguments: dict[str, Any]) -> list[Variable]:
         """What the function, and those among its arguments, know beside those."""
-        given = [(f"{name}.", value) for name, value in arguments.items() if is_function(value)]
-        return variables_of([("", self._fn), *given])
+        return self._look_around(arguments)[0]
+
+    def _look_around(self, arguments: dict[str, Any]) -> tuple[list[Variable], Reached]:
+        """The same, and what is reached by names; once a call, whose arguments these are."""
+        around = self._around
+        if around is None or around[0] is not arguments:
+            given = [(f"{name}.", value) for name, value in arguments.items() if is_function(value)]
+            reached = Reached([("", self._fn, arguments), *((way, value, {}) for way, value in given)])
+            around = arguments, [*variables_of([("", self._fn), *given]), *reached.variables], reached
+            self._around = around
+        return around[1:]
 
     def _is_compared(self, variable: Variable, content: Any) -> bool:
         """Whether what a variable of the closure contains is part of the signature, and not just what it is."""
@@ -275,6 +308,7 @@ class ReplayFunction(ReplayCore):
                 if changing is not None:
                     entry.is_plain = True
                     entry.reason = f"not recorded, since '{changing}' is another one after each use"
+                self._look_at_world(context, entry, arguments)
             else:
                 self._use(entry)
             self._note_key(key)
@@ -282,6 +316,22 @@ class ReplayFunction(ReplayCore):
         for graph in given_up:
             graph.close()
         return entry
+
+    def _look_at_world(self, context: Any, entry: Entry, arguments: dict[str, Any]) -> None:
+        """Let calls run as they are that read the time, the environment or random state; say so once."""
+        _, reached = self._look_around(arguments)
+        world = reached.world or (reached.world_of_bodies if context.on_cuda else None)
+        if world is None:
+            return
+        entry.is_plain, entry.reason = True, f"not recorded, since it reads {world}"
+        if not self._has_told:
+            self._has_told = True
+            log.warning(
+                "'%s' is not replayed, since it reads %s, which is another one in each call; pass what it gives as an "
+                "argument",
+                self._name,
+                world,
+            )
 
     def _use(self, entry: Entry) -> None:
         """Let an entry be the one that was used last."""
@@ -543,7 +593,7 @@ class ReplayFunction(ReplayCore):
         places = {entry.key[1].kind for entry in self._entries.values()}
         for entry in self._entries.values():
             launched = entry.launched if entry.graph is None else entry.graph.launches
-            given = ", ".join(part.story() for part in entry.key[2:] if part.value is not None or part.is_param)
+            given = ", ".join(part.story() for part in entry.key[2:] if part.is_told)
             where = f" on {entry.key[1].kind!r}" if len(places) > 1 else ""
             reason = entry.reason
             if entry.graph is None and not entry.is_plain and time.monotonic() < self._rests_until:
@@ -566,23 +616,8 @@ class ReplayFunction(ReplayCore):
 
 
 def cell_name(variable: Variable) -> str:
-    """What a variable of a closure is called in a signature."""
-    return f"{variable.name} (closure)"
-
-
-def params_of(key: Signature) -> set[str]:
-    """The names of the parameters of recordings with a signature."""
-    return {part.name for part in key if part.is_param}
-
-
-def given_in(key: Signature, arguments: dict[str, Any]) -> dict[str, Any]:
-    """The values of the parameters that a call gives."""
-    return {part.name: arguments[part.name] for part in key if part.is_param}
-
-
-def covers(key: Signature, other: Signature) -> bool:
-    """Whether one recording holds for all calls that another one holds for."""
-    return len(key) == len(other) and all(one.covers(part) for one, part in zip(key, other, strict=True))
+    """What a variable of a closure, or a name, is called in a signature."""
+    return variable.name if isinstance(variable.cell, Path) else f"{variable.name} (closure)"
 
 
 def raise_if_needed(params: dict[str, Param], error: Exception | None) -> None:

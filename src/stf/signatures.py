@@ -16,7 +16,18 @@ from stf._engine.values import PLAIN
 from stf.containers import ORDERED, is_container, is_plain_container, items_of, named_items
 from stf.params import Param
 
-__all__ = ["Itself", "Numbers", "Part", "Signature", "data_in", "differences", "key_of"]
+__all__ = [
+    "Itself",
+    "Numbers",
+    "Part",
+    "Signature",
+    "covers",
+    "data_in",
+    "differences",
+    "given_in",
+    "key_of",
+    "params_of",
+]
 
 ENOUGH = 3  # values of a number, and it is a parameter
 COMPARED = 1 << 20  # bytes of an array of NumPy's up to which its content counts, and not just which one it is
@@ -33,6 +44,11 @@ class Part(NamedTuple):
     def covers(self, other: Part) -> bool:
         """Whether all that the other one holds for, this one does."""
         return self == other or (self.is_param and self[:2] == other[:2])
+
+    @property
+    def is_told(self) -> bool:
+        """Whether it says something of a call; functions are what they are in nearly all of them."""
+        return self.is_param or not (self.value is None or self.kind.__name__ in ("TaskFunction", "function"))
 
     def story(self) -> str:
         """Say what it is."""
@@ -190,6 +206,21 @@ def data_in(values: Iterable[Any], around: tuple[int, ...] = ()) -> Iterator[Any
             yield from value.parts
         elif is_container(value) and id(value) not in around:
             yield from data_in(items_of(value), (*around, id(value)))
+
+
+def params_of(key: Signature) -> set[str]:
+    """The names of the parameters of recordings with a signature."""
+    return {part.name for part in key if part.is_param}
+
+
+def given_in(key: Signature, arguments: dict[str, Any]) -> dict[str, Any]:
+    """The values of the parameters that a call gives."""
+    return {part.name: arguments[part.name] for part in key if part.is_param}
+
+
+def covers(key: Signature, other: Signature) -> bool:
+    """Whether one recording holds for all calls that another one holds for."""
+    return len(key) == len(other) and all(one.covers(part) for one, part in zip(key, other, strict=True))
 
 
 def differences(one: Signature | None, other: Signature | None) -> str:

@@ -34,7 +34,7 @@ class Variable(NamedTuple):
     """A variable of a closure: what a container in it holds is watched, unless functions there change that."""
 
     name: str
-    cell: types.CellType
+    cell: Any  # or a `Path`
     is_watched: bool
 
     @property

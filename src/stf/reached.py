@@ -1,0 +1,297 @@
+"""What a function reaches by names: global variables, and attributes of objects, that its code reads.
+
+The code of functions of its user's that it calls counts, and that of the bodies of tasks. Each name is a `Path`, which
+is read again at each call. The code of each function is looked at once.
+"""
+
+from __future__ import annotations
+
+import datetime
+import dis
+import functools
+import os
+import random
+import sys
+import types
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stf._engine.access import DataHandle
+from stf.containers import is_container
+from stf.functions import TaskFunction
+from stf.likeness import MISSING, Path
+from stf.signatures import key_of
+from stf.tasks import ContextCore
+from stf.variables import CHANGING, LIBRARIES, Variable, is_of_users, own_variables, wrapped_by
+
+__all__ = ["Reached", "Read", "reads_of"]
+
+OPAQUE = frozenset(("numpy", "stf", "cupy", "numba", "jax", "jaxlib", "builtins"))  # libraries of values
+FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial, TaskFunction)
+NOW = ("now", "utcnow", "today")
+MOST = 256  # functions
+
+
+class Read(NamedTuple):
+    """A name that code reads: a "global", "free" or "param" variable, and attributes from there."""
+
+    kind: str
+    name: str
+    attributes: tuple[str, ...]
+    is_called_plainly: bool = False  # without arguments
+
+
+@functools.lru_cache(maxsize=1024)
+def reads_of(code: types.CodeType) -> tuple[Read, ...]:
+    """What code, and code in it, reads by names, but for what it stores there before."""
+    found: dict[Read, int] = {}
+    stored: dict[tuple[str, str, tuple[str, ...]], int] = {}
+    instructions = [one for one in dis.get_instructions(code) if one.opname not in ("EXTENDED_ARG", "NOP", "PUSH_NULL")]
+    params = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    stores = [name for one in instructions if one.opname.startswith("STORE_FAST") for name in names_in(one)]
+    aliases: dict[str, Read] = {}
+    for i, one in enumerate(instructions):
+        for name, root in roots_in(one, code, params, stores, aliases):
+            attributes = list(root.attributes)
+            after = i + 1
+            is_last = name == names_in(one)[-1]
+            while is_last and instructions[after].opname in ("LOAD_ATTR", "LOAD_METHOD"):
+                attributes.append(instructions[after].argval)
+                after += 1
+            end = instructions[after]
+            whole = root._replace(attributes=tuple(attributes))
+            if is_last and end.opname in ("STORE_ATTR", "DELETE_ATTR"):
+                stored.setdefault((root.kind, root.name, (*attributes, end.argval)), i)
+            elif is_last and end.opname == "STORE_FAST" and end.argval not in params and stores.count(end.argval) == 1:
+                aliases[end.argval] = whole
+            is_plain_call = end.opname in ("PRECALL", "CALL") and end.arg == 0
+            found.setdefault(whole._replace(is_called_plainly=is_plain_call), i)
+    for inner in [part for part in code.co_consts if isinstance(part, types.CodeType)]:
+        for read in reads_of(inner):
+            if read.kind == "free" and read.name not in code.co_freevars:
+                alias = aliases.get(read.name)
+                read = read._replace(kind="param") if read.name in params else alias  # type: ignore[assignment]
+            elif read.kind == "param":
+                read = read._replace(name="")
+            if read is not None:
+                found.setdefault(read, len(instructions))
+    return tuple([read for read, i in found.items() if stored.get(read[:3], i) >= i])
+
+
+def names_in(instruction: dis.Instruction) -> tuple[str, ...]:
+    """The variables of an instruction."""
+    value = instruction.argval
+    return value if isinstance(value, tuple) else (value,)
+
+
+def roots_in(
+    one: dis.Instruction, code: types.CodeType, params: tuple[str, ...], stores: list[str], aliases: dict[str, Read]
+) -> Iterator[tuple[str, Read]]:
+    """The variables that an instruction loads, and what of the surroundings they are."""
+    if one.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+        yield one.argval, Read("global", one.argval, ())
+    elif one.opname in ("LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"):
+        if one.argval in code.co_freevars:
+            yield one.argval, Read("free", one.argval, ())
+        elif one.argval in params:
+            yield one.argval, Read("param", one.argval, ())
+    elif one.opname.startswith("LOAD_FAST") and "STORE" not in one.opname:
+        for name in names_in(one):
+            if name in aliases:
+                yield name, aliases[name]._replace(is_called_plainly=False)
+            elif name in params and name not in stores:
+                yield name, Read("param", name, ())
+
+
+class Reached:
+    """The variables that a function reaches by names, and what of the world makes each call another one.
+
+    `world` is what Python in the function, and in those that it calls, reads of it; `world_of_bodies` is what bodies of
+    tasks do.
+
+    Parameters
+    ----------
+    functions : iterable of (str, callable, dict)
+        The way to a function, the function, and its arguments by name.
+    """
+
+    def __init__(self, functions: Iterable[tuple[str, Any, dict[str, Any]]]) -> None:
+        self.world: str | None = None
+        self.world_of_bodies: str | None = None
+        self._found: dict[tuple[Any, ...], Variable] = {}
+        self._changed: set[tuple[Any, ...]] = set()  # of these, containers that the code changes
+        self._seen: set[tuple[int, int]] = set()
+        self._left: list[tuple[str, types.FunctionType, dict[str, Any], bool, bool]] = []
+        self._chains: dict[tuple[str, ...], None] = {}  # attributes of parameters of functions that it calls
+        self._objects: list[tuple[str, Any, Any, tuple[str, ...]]] = []  # what it may give to those, as of `_note`
+        for way, fn, arguments in functions:
+            self._follow(way, fn, arguments, False, False)
+        while self._left and len(self._seen) < MOST:
+            self._look(*self._left.pop())
+        for name, around, base, attributes in self._objects:
+            for chain in self._chains:
+                if Path(around, base, (*attributes, chain[0])).read() is not MISSING:
+                    self._note(".".join((name, *chain)), around, base, (*attributes, *chain))
+
+    @property
+    def variables(self) -> list[Variable]:
+        """What is to be compared."""
+        return [variable for mark, variable in self._found.items() if mark not in self._changed]
+
+    def _follow(self, way: str, fn: Any, roots: dict[str, Any], is_body: bool, is_far: bool) -> None:
+        """Look at a function later, too; of a method, the object is the root "" of what it reads."""
+        if isinstance(fn, TaskFunction):
+            self._follow(way, fn.fn, {}, True, is_far)
+        elif isinstance(fn, functools.partial):
+            self._follow(way, fn.func, {}, is_body, is_far)
+        elif isinstance(fn, types.MethodType):
+            self._follow(way, fn.__func__, {"": fn.__self__}, is_body, is_far)
+        elif not isinstance(fn, types.FunctionType):
+            inner = wrapped_by(fn)
+            is_call = "__wrapped__" not in getattr(fn, "__dict__", {})
+            if inner is not None:
+                self._follow(way, inner, {"": fn} if is_call else {}, is_body, is_far)
+        elif is_of_users(fn.__code__) and (fn.__module__ or "").partition(".")[0] != "stf":
+            if "" in roots:
+                roots = dict.fromkeys(fn.__code__.co_varnames[: min(fn.__code__.co_argcount, 1)], roots[""])
+            mark = id(fn), id(next(iter(roots.values()), None))
+            if mark not in self._seen:
+                self._seen.add(mark)
+                self._left.append((way, fn, roots, is_body, is_far))
+
+    def _look(self, way: str, fn: types.FunctionType, roots: dict[str, Any], is_body: bool, is_far: bool) -> None:
+        """Find what one function reaches; those that are not `is_far` have their closures compared elsewhere."""
+        cells = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
+        for variable in own_variables(way, fn) if is_far else ():
+            if not isinstance(variable.content, FUNCTIONS):
+                self._found.setdefault((id(variable.cell),), variable)
+        for read in reads_of(fn.__code__):
+            around = fn.__globals__ if read.kind == "global" else None
+            if around is not None:
+                value = around.get(read.name, MISSING)
+            elif read.kind == "free":
+                value = content_of(cells[read.name])
+            else:
+                value = roots.get(read.name, MISSING)
+                if value is MISSING and read.attributes:
+                    self._chains[read.attributes] = None
+            if value is not MISSING:
+                self._walk(way, read, value, around, is_body, is_far)
+
+    def _walk(self, way: str, read: Read, value: Any, around: Any, is_body: bool, is_far: bool) -> None:
+        """Go from a variable to the attribute that is read."""
+        base = read.name if around is not None else value
+        is_ours, count = True, 0
+        for name in read.attributes:
+            if isinstance(value, (types.ModuleType, type)):
+                is_ours = is_ours and is_of_user(value)
+            elif not has_attributes(value):
+                break
+            value = attribute_of(value, name)
+            count += 1
+        attributes, rest = read.attributes[:count], read.attributes[count:]
+        self._note_world(value, read, is_body)
+        if not is_ours or isinstance(value, (types.ModuleType, ContextCore)):
+            return
+        name = ".".join((way + read.name, *attributes))
+        if isinstance(value, FUNCTIONS) or wrapped_by(value) is not None:
+            self._follow(f"{name}.", value, {}, is_body, is_far or around is not None or count > 0)
+        if isinstance(value, types.MethodType):  # another one at each reading
+            return self._note(f"{name}.self", around, base, (*attributes, "__self__"))
+        if isinstance(value, (types.BuiltinFunctionType, type)):
+            return None
+        if around is not None or attributes:
+            self._note(name, around, base, attributes)
+        if rest and rest[0] in CHANGING and is_container(value):
+            self._changed.add(mark_of_path(around, base, attributes))
+        if has_attributes(value) and not isinstance(value, FUNCTIONS):
+            self._objects.append((name, around, base, attributes))
+        return None
+
+    def _note_world(self, value: Any, read: Read, is_body: bool) -> None:
+        """See whether a value is what makes each call another one."""
+        story = story_of_world(value, read)
+        if is_body:
+            self.world_of_bodies = self.world_of_bodies or story
+        else:
+            self.world = self.world or story
+
+    def _note(self, name: str, around: Any, base: Any, attributes: tuple[str, ...]) -> None:
+        """Remember a name: attributes of an object, or of a global variable, which has a name."""
+        mark = mark_of_path(around, base, attributes)
+        if mark in self._found:
+            return
+        path = Path(around, base, attributes)
+        known, again = path.read(), path.read()
+        if known is again or not has_attributes(known) or key_of(known) == key_of(again):
+            self._found[mark] = Variable(
+                name, path, True
+            )  # else it is made anew at each reading: nothing is known of it
+
+
+def mark_of_path(around: Any, base: Any, attributes: tuple[str, ...]) -> tuple[Any, ...]:
+    """What is the same for the same names."""
+    return (id(base), attributes) if around is None else (id(around), base, attributes)
+
+
+def content_of(cell: types.CellType) -> Any:
+    """What a variable of a closure is; `MISSING` if it is bound later."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return MISSING
+
+
+def has_attributes(value: Any) -> bool:
+    """Whether a value is an object whose attributes count one by one."""
+    kind = type(value)
+    if isinstance(value, (DataHandle, ContextCore, types.FunctionType)) or is_container(value):
+        return False
+    return kind.__module__.partition(".")[0] not in OPAQUE and not hasattr(kind, "__dlpack__")
+
+
+def attribute_of(value: Any, name: str) -> Any:
+    """An attribute; `MISSING` if it cannot be read."""
+    try:
+        return getattr(value, name)
+    except Exception:
+        return MISSING
+
+
+def is_of_user(value: Any) -> bool:
+    """Whether a module, or a class, is none of a library's."""
+    module = sys.modules.get(value.__module__) if isinstance(value, type) else value
+    name = getattr(module, "__name__", "")
+    if module is None or name == "__main__":
+        return True
+    file = getattr(module, "__file__", None)
+    if file is None:
+        return getattr(module, "__spec__", None) is None
+    return name.partition(".")[0] not in OPAQUE and is_file_of_user(file)
+
+
+@functools.lru_cache(maxsize=1024)
+def is_file_of_user(file: str) -> bool:
+    """Whether a file is none of a library's."""
+    return not file.startswith(LIBRARIES)
+
+
+def story_of_world(value: Any, read: Read) -> str | None:
+    """What of the world, which is another one at each call, a value gives; None if it gives none."""
+    name = ".".join((read.name, *read.attributes))
+    if value is os.environ or value is os.getenv:
+        return f"the environment ('{name}')"
+    owner = getattr(value, "__self__", None)
+    if isinstance(value, types.BuiltinFunctionType) and value.__module__ == "time" and value.__name__ != "sleep":
+        return f"the time ('{name}')"
+    if isinstance(owner, type) and issubclass(owner, datetime.date) and getattr(value, "__name__", "") in NOW:
+        return f"the time ('{name}')"
+    if isinstance(owner, (random.Random, np.random.RandomState)) and (
+        owner is getattr(random, "_inst", None) or owner is getattr(np.random.mtrand, "_rand", None)
+    ):
+        return f"random state ('{name}')"
+    if value is np.random.default_rng and read.is_called_plainly:
+        return f"random state ('{name}')"
+    return None
