@@ -220,6 +220,9 @@ def submit_body(task: TaskCore, fn, extra, lib=None):
         if not engine.port.enqueues(task.where):
             fn = with_globals(fn)
         body = make_body(task, fn, arguments, written, kinds, late or None, origins)
+    except TaskFailedError as error:
+        take_back(task)
+        return outcomes.skip(engine, task, error)
     except BaseException:
         take_back(task)
         raise

@@ -203,6 +203,9 @@ class Epoch(Gathering):
             task = self._task()
             if recording.program.count:
                 launching.submit(self.engine, task, recording)
+            else:
+                with self.engine.gate:
+                    launching.spoil(self.engine, recording)
             self._close()
             if self.outer is None:
                 recordings.release_dropped(self.engine)  # as long as nobody gathers

@@ -15,6 +15,7 @@ try:
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
+from stf._engine import outcomes
 from stf._engine.access import Access, DataHandle, accumulate_access
 from stf._engine.values import Asked
 from stf.bodies import store_results
@@ -22,7 +23,7 @@ from stf.closures import check_globals, snapshot, with_globals
 from stf.conditions import Expression
 from stf.containers import is_container, items_of
 from stf.elements import wrong_elements
-from stf.errors import ContextClosedError
+from stf.errors import ContextClosedError, TaskFailedError
 from stf.interop import adapters
 from stf.interop.current import Borrowed
 from stf.interop.jax_arrays import JaxCopy
@@ -206,6 +207,9 @@ class TaskFunction:
             if late is not None or self.kinds is not None or not runs_plainly(task, values):
                 origins = None if self.takes_task else origins
                 body = make_body(task, fn, values, self.written(values), self.kinds, late, origins)
+        except TaskFailedError as error:
+            take_back(task)
+            return outcomes.skip(engine, task, error)
         except BaseException:
             take_back(task)
             raise

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from collections.abc import Callable
 from typing import Any
 
+from stf._engine import outcomes
 from stf._engine.access import AFFINE_PLACE, READ_ONLY
 from stf.annotations import Stream
 from stf.bodies import store_results
-from stf.errors import DriverError, PlaceError, TaskStateError
+from stf.errors import DriverError, PlaceError, TaskFailedError, TaskStateError
 from stf.interop import adapters, current
 from stf.interop.streams import handed_out
 from stf.places import Grid
@@ -120,7 +122,12 @@ class GridTask:
 
     def __call__(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         """Run ``fn(*arrays)`` as the task's body, and store what it returns; return `fn`."""
-        with self:
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(self)
+            except TaskFailedError as error:
+                outcomes.skip(self.context.engine, self.task, error)
+                return fn
             written = [view[0] for view in self._views(None) if view is not None and view[1]]
             store_results(fn(*self.arrays()), written, fn)
         return fn

@@ -365,14 +365,14 @@ class Task(TaskCore):
 
     def run_empty(self):
         """Begin and end: the copies that the accesses need are all the work."""
-        engine = cython.cast(Engine, self.engine)
-        engine.begin(self)
-        engine.end(self)
+        if outcomes.begins(self.engine, self):
+            cython.cast(Engine, self.engine).end(self)
 
     def run_native(self, work):
         """Begin, put ``work(task)`` on the slot, and end; nothing is waited for."""
         engine = cython.cast(Engine, self.engine)
-        engine.begin(self)
+        if not outcomes.begins(engine, self):
+            return
         try:
             work(self)
         except BaseException:

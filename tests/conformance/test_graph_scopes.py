@@ -8,7 +8,7 @@ import threading
 
 import numpy as np
 import pytest
-from helpers import add, increment, together
+from helpers import add, increment, is_cuda, together
 
 import stf
 from stf import epochs
@@ -431,3 +431,40 @@ def test_an_outcome_of_an_if_is_remembered(ctx, lX):
         increment(lX)
         increment(lX)
     assert lX.numpy().tolist() == [2] * 4
+
+
+@pytest.mark.parametrize("form", ["function", "with-block"])
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_task_that_is_skipped_in_a_scope_poisons_what_it_was_to_write(ctx, lX, lY, form, known, depth, leaves):
+    if leaves and form == "with-block" and not is_cuda(ctx):
+        return  # it launches what was recorded
+    lZ = ctx.logical_data(np.zeros(4))
+    with pytest.raises(stf.TaskFailedError, match="mine"):
+        fail(lX)
+        ctx.synchronize()
+
+    def reader():
+        if form == "function":
+            add(lY, lX)
+            return
+        with pytest.raises(stf.TaskFailedError, match="poisoned"), ctx.task(lX.read(), lY.rw()):
+            raise AssertionError("it ran")
+
+    with contextlib.suppress(ZeroDivisionError), contextlib.ExitStack() as scopes:
+        for _ in range(depth):
+            scopes.enter_context(ctx.graph_scope())
+        if known:
+            add(lZ, lY)  # the scope knows lY before it is spoilt
+        reader()
+        if leaves:
+            raise ZeroDivisionError
+    if leaves:
+        assert lY.numpy().tolist() == [0, 1, 2, 3]
+    else:
+        with pytest.raises(stf.TaskFailedError, match="poisoned: task 'fail'"):
+            lY.numpy()
+    assert lZ.numpy().tolist() == ([0, 1, 2, 3] if known and not leaves else [0] * 4)
+    with contextlib.suppress(stf.TaskFailedError):
+        ctx.check_errors()

@@ -53,6 +53,16 @@ class Item:
     def nbytes(self):
         return 0 if self.token else self.value.nbytes
 
+    def state(self):
+        """What `set_state` goes back to."""
+        value = None if self.token else self.value.copy()
+        return value, self.valid, self.known, self.poison, self.partials
+
+    def set_state(self, state):
+        value, self.valid, self.known, self.poison, self.partials = state
+        if value is not None:
+            self.value[...] = value
+
     def readable(self):
         return (self.valid or self.token or self.partials is not None) and self.known
 

@@ -45,6 +45,7 @@ class Program(TaskSteps, NestedSteps, DataSteps):
             self.step_create: 6,
             self.step_with: 22,
             self.step_late: 30,
+            self.step_scope: 12 if self.scoped else 0,
             self.step_start: 6,
             self.step_end: 10 if self.open else 0,
             self.step_wait: 8,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import threading
 
 from arithmetic import ACCUMULATE, READ, REDUCERS, RW, WRITE, apply, effect, flat, is_in_order
+from drivers import ON_CUDA
 from helpers import library
 from machine import Machine
 from model import Boom
@@ -130,8 +132,36 @@ class TaskSteps(Machine):
         else:
             self.untold.discard(plan.name)
 
+    def step_scope(self):
+        """Tasks in a graph_scope; now and then it raises, and then they never were."""
+        if self.open or self.tight or self.blocking:
+            return
+        leaves = self.rng.random() < 0.3
+        self.tell("graph_scope" + (", which raises" if leaves else ""))
+        if ON_CUDA:  # what fails while it is launched has spoilt what was captured
+            try:
+                self.ctx.synchronize()
+            except (stf.TaskFailedError, ExceptionGroup) as error:
+                self.hear(error)
+        before = [(item, item.state()) for item in self.items]
+        with contextlib.suppress(Boom), self.ctx.graph_scope():
+            for _ in range(self.rng.randint(1, 4)):
+                plan = self.plan(3, fails=0)
+                if plan is not None:
+                    plan.place = None if ON_CUDA else plan.place
+                    self.tell(f"    {plan!r}")
+                    # not all that bodies on a device do can be captured
+                    self.submit("host_launch" if ON_CUDA else "builder", plan, self.inputs_poisoned(plan))
+                    self.model(plan)
+            if leaves:
+                raise Boom
+        if leaves:
+            for item, state in before:
+                item.set_state(state)
+
     def submit(self, kind, plan, bad):
         details = plan.details()
+        self.skips = self.skips or bad
         try:
             if kind == "host_launch":
                 self.ctx.host_launch(*[u.access() for u in plan.uses], name=plan.name)(late_body(details))
@@ -152,7 +182,7 @@ class TaskSteps(Machine):
                 body = returning_body if kind == "returns" and any(u.mode & WRITE for u in plan.uses) else late_body
                 self.ctx.task(*self.arguments(plan), name=plan.name)(body(details))
         except (stf.TaskFailedError, ExceptionGroup) as error:
-            assert bad or self.blocking or self.enqueues(plan.place), error
+            assert self.blocking or (plan.failing and not bad and self.enqueues(plan.place)), error
             self.hear(error)
 
     def annotated(self, plan, details):
@@ -188,13 +218,15 @@ class TaskSteps(Machine):
         elif kind == "copy":
             same_kind = [i for i in free if i.value.shape == item.value.shape and i.value.dtype == item.value.dtype]
             source = rng.choice(same_kind)
-            if source is item or not source.readable() or source.poison:
+            if source is item or not source.readable() or (source.poison and self.blocking):
                 return
             self.tell(f"copy {source.name} to {item.name}")
+            self.skips = self.skips or source.poison
             if self.injecting(lambda: self.ctx.copy(source.handle, item.handle), [item, source]):
-                item.value[...] = source.value
                 source.partials = item.partials = None
-                item.valid, item.known, item.poison = True, True, False
+                item.valid, item.known, item.poison = True, not source.poison, source.poison
+                if item.known:
+                    item.value[...] = source.value
         elif item.readable() and not item.poison:
             where = data_place.device(rng.randrange(self.count))
             self.tell(f"prefetch {item.name} to {where}")

@@ -20,12 +20,18 @@ def site_text(code, lasti):
     return f"{code.co_filename.rsplit('/', 1)[-1]}:{line}"
 
 
+REMEDY = "write the data anew, or keep its content with accept()"
+
+
 class Failure:
     """The first exception of a task; what the task was to write is poisoned by it.
 
     A failure is delivered once: by the call that raises the body's exception, or by the next ``wait``,
-    ``synchronize``, ``finalize`` or ``check_errors``.
+    ``synchronize``, ``finalize`` or ``check_errors``; once more if a task that is submitted later is skipped for it.
     """
+
+    was_delivered = False  # before it was last delivered
+    skipped = ""  # the task for which it is delivered once more
 
     def __init__(self, label, site, exception, written=(), delivered=False):
         self.label = label
@@ -34,6 +40,10 @@ class Failure:
         self.written = list(written)
         self.delivered = delivered
         self.kind = type(exception).__name__
+
+    def deliver(self):
+        """It is told now."""
+        self.was_delivered, self.delivered = self.delivered, True
 
     def story(self):
         """Who failed, where and with what."""
@@ -50,6 +60,8 @@ class Failure:
 
     def error(self):
         """The exception that reports this failure."""
+        if self.skipped:
+            return self.chain(f"{self.skipped} was skipped, since it reads what is poisoned: {self.story()}; {REMEDY}")
         if not self.written:
             return self.chain(self.story())
         return self.chain(
@@ -59,10 +71,7 @@ class Failure:
 
     def error_of_reader(self, reader, data):
         """The exception of a task that needs what the failed one was to write."""
-        return self.chain(
-            f"task {reader} reads {data}, which is poisoned: {self.story()}; write the data anew, or keep its content "
-            "with accept()"
-        )
+        return self.chain(f"task {reader} reads {data}, which is poisoned: {self.story()}; {REMEDY}")
 
     def chain(self, message):
         error = TaskFailedError(message, task=self.label, call_site=self.site)

@@ -11,13 +11,13 @@ try:
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
-from stf._engine import invariants, outcomes, release, tiles, waits
+from stf._engine import invariants, outcomes, recordings, release, tiles, waits
 from stf._engine.access import Access, Data
 from stf._engine.deps import EventSet
 from stf._engine.failures import Failure
 from stf._engine.recordings import Use
 from stf._engine.scopes import Version
-from stf.errors import GraphClosedError
+from stf.errors import GraphClosedError, TaskFailedError
 
 if not cython.compiled:
     from stf._engine.playing import make_launch
@@ -62,7 +62,8 @@ class Needed:
         """Whether it is written before it is read, but perhaps not at all."""
         use = self.use
         unread: cython.bint = use.unread or (use.conditional and not use.mode & READ)
-        return unread or self.core.private or use.origin is self.core.engine.unwritten
+        own: cython.bint = self.core.private and use.mode != READ
+        return unread or own or use.origin is self.core.engine.unwritten
 
     def place(self):
         """The first entry, or else where the data is valid afterwards."""
@@ -156,10 +157,13 @@ def submit_held(engine: Engine, task: TaskCore, routine, values, rebinding):
     task.accesses = needs.accesses
     task.is_launch_once = routine.once
     late: cython.bint = needs.late
-    if late:
-        engine.begin_late(task)
-    else:
-        engine.begin(task)
+    try:
+        if late:
+            engine.begin_late(task)
+        else:
+            engine.begin(task)
+    except TaskFailedError as error:
+        return outcomes.skip(engine, task, error)
     engine.launching += 1  # nobody records before it has said where its data are
     try:
         submit_open(engine, task, routine, needs, values, rebinding)
@@ -208,6 +212,10 @@ def submit_open(engine: Engine, task: TaskCore, routine, needs, values, rebindin
         if engine.scope is None and (routine.is_shared or rebinding is not None or routine.last is not None):
             around = take_turn(task, routine)
             turn = True
+    except TaskFailedError as error:
+        if task.state == OPEN:
+            engine.withdraw(task)
+        return outcomes.skip(engine, task, error)
     except BaseException:
         if task.state == OPEN:
             engine.withdraw(task)
@@ -259,6 +267,7 @@ def submit_begun(engine: Engine, task: TaskCore, routine, needs, values, rebindi
                     last.update(core.version.writers)
             if routine.once:
                 take_writers(use)
+        spoil(engine, routine)
         if routine.awaited is not None:
             bring_forward(routine.awaited)
         if engine.validate and engine.scope is None:
@@ -384,6 +393,21 @@ def take_writers(of: Use):
     inner: Version = of.version
     if inner is not None and inner.joined & WRITE:
         data.version.take_writers(inner)
+    return 0
+
+
+def spoil(engine: Engine, routine):
+    """What tasks were to write that were skipped while they were recorded, for good reason, is poisoned."""
+    for item in routine.spoilt:
+        data: Data = item[0]
+        if data.version.scope is not engine.scope:
+            recordings.import_version(engine, data)
+        data.version.take_writers(item[1])
+    for failure, skipped in routine.skips:
+        if engine.scope is None:
+            outcomes.tell_again(engine, failure, skipped)
+        else:
+            engine.scope.skips.append((failure, skipped))
     return 0
 
 

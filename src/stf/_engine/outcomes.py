@@ -10,7 +10,7 @@ except ImportError:
 from stf._engine.access import Access, Data
 from stf._engine.scopes import Outcome, Version, derived_outcome, is_open
 from stf._engine.task import TaskCore
-from stf.errors import CaptureError
+from stf.errors import CaptureError, TaskFailedError
 
 if not cython.compiled:
     INVALID, SHARED, MODIFIED = 0, 1, 2
@@ -18,52 +18,121 @@ if not cython.compiled:
 
 
 def inherit(engine: Engine, task: TaskCore, version: Version, data: Data):
-    """Look at how the writing of an input went: fail now, or remember to look again."""
+    """Look at how the writing of an input went: unless it went well, look again before the task runs."""
     outcome = version.outcome
-    failure = outcome.failed()
-    if failure is not None:
-        if failure.delivered or task.outcome is None:
-            failure.delivered = True
-            spoil(engine, task, failure)
-            raise failure.error_of_reader(task.label(), data.describe())
-        if task.inputs is None:
-            task.inputs = []
-        task.inputs.append(outcome)
-    elif is_open(outcome):
-        if task.inputs is None:
-            task.inputs = []
-        task.inputs.append(outcome)
-    else:
+    if outcome.failed() is None and not is_open(outcome):
         version.outcome = None
+        return 0
+    if task.inputs is None:
+        task.inputs = []
+    task.inputs.append(outcome)
     return 0
 
 
-def spoil(engine: Engine, task: TaskCore, failure):
-    """A task that will not run leaves what it was to write poisoned."""
-    outcome = Outcome(False, failure)
-    outcome.skipped = True
+def refuse_poison(engine: Engine, task: TaskCore):
+    """Before a task begins: raise if an input is known to be poisoned; so is then what it was to write.
+
+    Nothing is moved for it, and no task is recorded. A with-block raises; other forms `skip` the task.
+    """
+    failure = poison_of(task)
+    if failure is None:
+        return 0
+    task.outcome = Outcome(False, failure)
+    task.outcome.skipped = True
     for item in task.uses:
         use: Access = item
-        if use.mode != READ and use.core.engine is engine:
+        if use.mode != READ:
             version = use.core.version
-            version.set_writer(task.symbol, task.code, task.lasti, outcome)
-            version.outcome = outcome
-    return 0
+            version.set_writer(task.symbol, task.code, task.lasti, task.outcome)
+            version.outcome = task.outcome
+    raise_poison(engine, task, failure)
 
 
 def check_inputs(engine: Engine, task: TaskCore):
-    """After a task's inputs are complete: raise if one of them is poisoned (the task is failed then)."""
+    """After the inputs of an open task are complete: raise if one of them is poisoned (the task is failed then)."""
+    failure = poison_of(task)
+    if failure is not None:
+        spoilt = poisoned_inputs(task, failure)
+        engine.fail(task, failure)
+        task.outcome.skipped = True
+        raise_poison(engine, task, failure, spoilt)
+    return 0
+
+
+def poison_of(task: TaskCore):
+    """The failure that spoils an input of a task, as far as is known; None if there is none."""
     for item in task.inputs or ():
         failure = item.failed()
         if failure is not None:
-            failure.delivered = True
-            if failure in engine.failures:
-                engine.failures.remove(failure)
-            spoilt = poisoned_inputs(task, failure)
-            engine.fail(task, failure)
-            task.outcome.skipped = True
-            raise failure.error_of_reader(task.label(), " and ".join(spoilt) or "its input")
+            return failure
+    return None
+
+
+def raise_poison(engine: Engine, task: TaskCore, failure, spoilt=None):
+    """Raise for a task that a failure keeps from running, and so tell of that."""
+    spoilt = poisoned_inputs(task, failure) if spoilt is None else spoilt
+    failure.deliver()
+    if failure in engine.failures:
+        engine.failures.remove(failure)
+    raise failure.error_of_reader(task.label(), " and ".join(spoilt) or "its input")
+
+
+def begins(engine: Engine, task: TaskCore):
+    """Begin a task, unless it is skipped; say whether it is open now."""
+    try:
+        engine.begin(task)
+    except TaskFailedError as error:
+        skip(engine, task, error)
+        return False
+    return True
+
+
+def skip(engine: Engine, task: TaskCore, error):
+    """Let a task go that was not run as an input is poisoned; raise other errors, with STF_BLOCKING that one too.
+
+    The failure is told by who asks next, also if it was told before.
+    """
+    outcome = task.outcome
+    if engine.blocking or outcome is None or not outcome.skipped:
+        raise error
+    failure = outcome.failure
+    engine.gate.enter()
+    try:
+        if not failure.was_delivered:
+            tell_again(engine, failure, failure.skipped)
+        elif engine.scope is None:
+            tell_again(engine, failure, story_of_skip(task))
+        else:
+            engine.scope.skips.append((failure, story_of_skip(task)))
+    finally:
+        engine.gate.leave()
     return 0
+
+
+def story_of_skip(task: TaskCore):
+    return f"task {task.label()} ({task.call_site})"
+
+
+def tell_again(engine: Engine, failure, skipped):
+    """Let a failure be told, perhaps once more because of a task that was `skipped`."""
+    failure.delivered = False
+    failure.skipped = skipped
+    if failure not in engine.failures:
+        engine.failures.append(failure)
+    return 0
+
+
+def spoilt_in(scope):
+    """What tasks of a recording were to write that were skipped, and no task of it wrote: data and versions."""
+    found = []
+    for item in scope.touched:
+        data: Data = item
+        version, outcome = data.version, data.version.outcome
+        if outcome is None or not outcome.skipped or version.joined & WRITE:
+            continue
+        if outcome is not version.parent.outcome:  # else it was so before
+            found.append((data, version))
+    return found
 
 
 def poisoned_inputs(task: TaskCore, failure):

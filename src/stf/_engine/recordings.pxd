@@ -22,6 +22,7 @@ cdef class Scope(Region):
     cdef readonly Port outer_port
     cdef readonly object story
     cdef readonly list touched
+    cdef readonly list skips
     cdef readonly list held
     cdef readonly EventSet after
     cdef readonly list temporaries
@@ -50,6 +51,8 @@ cdef class Routine:
     cdef bint is_lent  # a replayed function has it, and somebody else
     cdef public EventSet last
     cdef public object needed
+    cdef public list spoilt
+    cdef public list skips
     cdef public bint is_shared
     cdef readonly object turn
     cdef public unsigned long holder

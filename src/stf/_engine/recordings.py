@@ -19,7 +19,7 @@ try:
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
-from stf._engine import caches, pieces, reductions, turns, waits
+from stf._engine import caches, outcomes, pieces, reductions, turns, waits
 from stf._engine.access import Access, Data
 from stf._engine.captured import DriverGraph, outlive
 from stf._engine.deps import EventSet
@@ -58,6 +58,8 @@ class Scope(Region):
         Recordings that it runs.
     touched : list of Data
         What its tasks used.
+    skips : list of (Failure, str)
+        What was told before, and kept a task of it from running: it is told again when this is launched.
     held : list of (Data, Replica)
         The memory that it has reserved, and pinned.
     after : EventSet
@@ -78,7 +80,7 @@ class Scope(Region):
         self.parent = engine.scope
         self.outer_port = engine.port
         self.story = story
-        self.touched = []
+        self.touched, self.skips = [], []
         self.held = []
         self.after = EventSet()
         self.temporaries = []
@@ -195,7 +197,7 @@ def import_version(engine: Engine, data: Data):
     for inner in reversed(chain):
         outer = data.version
         version = Version(inner, outer)
-        version.phantom = outer.valid > 0 or outer.partials is not None
+        version.phantom = outer.valid > 0 or outer.partials is not None or outer.is_poisoned()
         version.valid = 1 if version.phantom else 0
         version.frozen = outer.frozen
         version.take_writers(outer)
@@ -333,7 +335,7 @@ def use_of(data: Data):
     if mode == 0:
         return None
     outer = version.parent
-    had_content = outer.valid > 0 or outer.partials is not None
+    had_content = outer.valid > 0 or outer.partials is not None or outer.is_poisoned()
     if data.token:
         return Use(data, mode, [], None, True)
     entries = list(version.entries or ())
@@ -412,8 +414,8 @@ class Routine:
         self.is_shared = False  # it has memory that all launches use, whatever their data
         self.turn = threading.RLock()  # of the launches of several threads, where that matters
         self.holder = 0  # the thread whose turn it is
-        self.graph = None
-        self.awaited = None
+        self.graph = self.awaited = None
+        self.spoilt, self.skips = [], []  # what skipped tasks were to write, with versions; failures to tell again
 
     def run(self, launch, slot):
         """Do the work of a launch after what is on a slot; return the slot after it."""
@@ -518,6 +520,8 @@ class Recording(Routine):
         self.held = scope.held
         self.after = scope.after
         self.temporaries = scope.temporaries
+        if scope.once:
+            self.spoilt, self.skips = outcomes.spoilt_in(scope), scope.skips
         self.graph = DriverGraph(0 if scope.once else 1)
         self.is_shared = len(self.temporaries) > 0 and not scope.once
         self.outline = None

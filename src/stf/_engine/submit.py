@@ -61,8 +61,7 @@ class Engine:
         self.next_data = self.next_task = self.withdrawn = self.serial = self.launching = self.driving = 0
         self.waits, self.backlog = EventSet(), EventSet()
         self.spare = SpareLists()
-        self.claim_queue = []
-        self.since_look = self.ending = 0
+        self.claim_queue, self.since_look, self.ending = [], 0, 0
         self.queued, self.ran, self.calling = 0, 0, {}
         self.max_pending, self.max_partials = max_pending, max_partials
         waits.enlist(self)
@@ -396,6 +395,8 @@ class Engine:
                 self.unclaim(task, i)
                 return conflict
             task.claimed += 1
+        if task.inputs is not None:
+            outcomes.refuse_poison(self, task)
         return None
 
     def claim(self, task, use):

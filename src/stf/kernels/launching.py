@@ -16,7 +16,7 @@ try:
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
-from stf._engine import waits
+from stf._engine import outcomes, waits
 from stf._engine.access import Access, ArrayAccess
 from stf._engine.captured import Arguments
 from stf._engine.instances import Layout
@@ -114,7 +114,8 @@ def launch_alone(task, mine, shape, args):
     """Submit a task that has not begun as one launch with these arguments."""
     task.accesses = accesses_in(args)
     engine: Engine = task.engine
-    engine.begin(task)
+    if not outcomes.begins(engine, task):
+        return 0
     try:
         pending: cython.bint = engine.pending() != 0
         special: cython.bint = shape.extras is not None or mine.cooperative
