@@ -18,7 +18,7 @@ _live: dict[int, weakref.ref[Any]] = {}  # by id: what is finalized takes itself
 _resources: weakref.WeakSet[Any] = weakref.WeakSet()
 _orphans: list[Any] = []
 _unclosed: list[Any] = []
-_collecting = [False]
+_phases: dict[str, Any] = {}  # of the cyclic collector, the last one last
 
 
 def watch(context: Any) -> None:
@@ -47,7 +47,11 @@ def collected(context: Any) -> None:
             stacklevel=3,
         )
     finally:
-        if _collecting[0] or context._driver.owns_thread(threading.get_ident()) or is_waited_for(threading.get_ident()):
+        if (
+            _is_collecting()
+            or context._driver.owns_thread(threading.get_ident())
+            or is_waited_for(threading.get_ident())
+        ):
             _orphans.append(context)
         else:
             _end(context)
@@ -55,7 +59,7 @@ def collected(context: Any) -> None:
 
 def collected_resources(resources: Any) -> None:
     """The last reference to resources is gone: close them, after the contexts that went with them."""
-    if _collecting[0] or is_waited_for(threading.get_ident()):
+    if _is_collecting() or is_waited_for(threading.get_ident()):
         _unclosed.append(resources)
     else:
         resources.stop()
@@ -86,8 +90,9 @@ def _end(context: Any) -> None:
         logging.getLogger("stf").error("%r: %s", context, error)
 
 
-def _on_collection(phase: str, info: dict[str, int]) -> None:
-    _collecting[0] = phase == "start"
+def _is_collecting() -> bool:
+    """Whether the cyclic collector is at work."""
+    return next(reversed(_phases), "stop") == "start"
 
 
 def _at_exit() -> None:
@@ -120,10 +125,13 @@ def _after_fork() -> None:
     _live.clear()
     _orphans.clear()
     _unclosed.clear()
-    _collecting[0] = False
+    _phases.clear()
 
 
-gc.callbacks.append(_on_collection)
+# The collector calls these with a phase and its numbers, also in the middle of other libraries' C code. In a Python
+# function handlers of signals would run, and the collector ignores what those raise, as Ctrl-C does. No Python code
+# runs in methods of a dict; these two move a phase to its end.
+gc.callbacks += [_phases.pop, _phases.__setitem__]
 atexit.register(_at_exit)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)

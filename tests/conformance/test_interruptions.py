@@ -8,6 +8,7 @@ import pathlib
 import sys
 import threading
 import time
+import types
 
 import numpy as np
 import pytest
@@ -354,3 +355,9 @@ def test_data_of_a_replayed_function_are_split_and_released(ctx, lX, lY):
     assert lX.numpy()[1] == 8
     with pytest.raises(stf.AccessError, match="was released"):
         step(lX, lY)
+
+
+def test_no_python_code_runs_when_the_collector_calls(ctx):
+    found = [callback for callback in gc.callbacks if getattr(callback, "__module__", None) not in (None, "builtins")]
+    mine = [callback for callback in found if callback.__module__.startswith("stf.")]
+    assert not any(isinstance(callback, (types.FunctionType, types.MethodType)) for callback in mine)

@@ -49,3 +49,26 @@ def test_import_takes_little_beside_numpy(tmp_path: Path) -> None:
     run(code, **bytecode)
     ratios = [float(run(code, **bytecode)) for _ in range(5)]
     assert statistics.median(ratios) < LIMIT, ratios
+
+
+INTERRUPTED = """
+import itertools, os, signal, stf
+
+def interrupt(*_):
+    raise TimeoutError
+
+signal.signal(signal.SIGALRM, interrupt)
+told = 0
+for _ in range(5):
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.005)
+        list(map(list, itertools.repeat((), 1_000_000)))  # the collector runs in it, and no bytecode
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    except TimeoutError:
+        told += 1
+print(told)
+"""
+
+
+def test_what_a_handler_of_signals_raises_arrives() -> None:
+    assert run(INTERRUPTED).strip() == "5"
