@@ -19,6 +19,10 @@ try:
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
+BEGINS: cython.int = 80  # calls that what changes the state may need,
+ENDS: cython.int = 40  # that what ends it may need, in the same frame,
+LAUNCHES: cython.int = 160  # and that what launches, or ends, all that was gathered may need, of which some are begins
+
 if not cython.compiled:
     PyThread_get_thread_ident = threading.get_ident
     here = threading.local()
@@ -42,6 +46,31 @@ if not cython.compiled:
     def is_alive(number):
         """Whether the thread of a number goes on."""
         return number in living
+
+    def calls_left(wanted):
+        """Python does not say how many calls are left; so find out whether so many are."""
+        try:
+            dive(wanted)
+        except RecursionError:
+            return 0
+        return wanted
+
+    def dive(calls):
+        """Call so deep."""
+        if calls:
+            dive(calls - 1)
+
+
+def must_have_room(calls=160):
+    """Raise RecursionError before anything is changed, rather than half-way, unless so many calls are left."""
+    return 0 if calls_left(calls) >= calls else refuse_depth(calls)
+
+
+def refuse_depth(calls):
+    raise RecursionError(
+        f"maximum recursion depth exceeded: this call of stf needs up to {calls} calls more; call it from less deep, "
+        "or raise the limit with sys.setrecursionlimit"
+    )
 
 
 class Gate:
@@ -92,6 +121,18 @@ class Gate:
                 self.baton.release()
         else:
             self.mutex.release()
+        return 0
+
+    def reenter(self):
+        """Enter again, in a section that was left for a while: an exception that comes meanwhile is raised inside."""
+        late = None
+        while self.owner != PyThread_get_thread_ident():
+            try:
+                self.enter()
+            except BaseException as error:
+                late = error
+        if late is not None:
+            raise late
         return 0
 
 

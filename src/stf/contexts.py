@@ -15,6 +15,7 @@ from stf._backends.timed import TimedBackend
 from stf._engine import caches, claims, discarding, handover, invariants, release, turns
 from stf._engine.submit import Engine
 from stf._engine.suspects import Suspects
+from stf._sync import must_have_room
 from stf.creation import Creation
 from stf.data import LogicalData
 from stf.devices import DeviceSpec, Resources
@@ -330,6 +331,7 @@ class Context(Placing, Registering, Creation, Filling, Lending, Waiting, Observi
 
     def _finish(self) -> None:
         """Finalize, whoever is inside: nobody can use the context any more."""
+        must_have_room()
         turns.begin_ending(self.engine)
         try:
             fault = None if self._finished else self._retire()  # else by another thread meanwhile

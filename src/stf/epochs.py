@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from stf._engine import caches, claims, discarding, launching, recordings, turns
 from stf._engine.gathering import Gathering
 from stf._engine.turns import STEP_S
+from stf._sync import must_have_room
 from stf.errors import TaskStateError
 from stf.launches import submit_routine
 from stf.recorders import RecordingBuilder
@@ -18,6 +19,7 @@ from stf.recorders import RecordingBuilder
 if TYPE_CHECKING:
     from stf.contexts import Context
 
+CLOSES = 120  # calls that it may take, of which some begin a task
 TRIES = 8  # to let dropped tiles go, while other threads gather
 log = logging.getLogger("stf")
 
@@ -194,6 +196,7 @@ class Epoch(Gathering):
         """Submit what was recorded; other threads' tasks come after it. None if one of those is open just now."""
         if self.scope is None:
             return None
+        must_have_room(CLOSES)
         before, task = self.launcher, None
         try:
             self.launcher = threading.get_ident()

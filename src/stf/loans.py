@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from stf._engine import handover, release
+from stf._sync import must_have_room
 from stf.annotations import access_mode
 from stf.composite import CompositeData
 from stf.data import LogicalData
@@ -68,6 +69,7 @@ class Lending:
             raise ValueError(f"freeze takes mode 'read' or 'rw', got {mode!r}")
         if wanted == access_mode.rw and data.readonly:
             raise AccessError(f"{data.core.describe()} is read-only and cannot be frozen for writing")
+        must_have_room()  # for the end of the loan, too
         lent = Frozen(self, data, int(wanted), place)
         try:
             self.engine.patiently(release.freeze, data.core, int(wanted), lent.holds)

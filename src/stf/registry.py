@@ -152,16 +152,18 @@ class Registry(AddressBook):
     def is_free(self, wanted):
         """Whether no memory that is known may overlap, nor is the very same."""
         self.gate.enter()
-        free: cython.bint = len(self.leaving) == 0
-        if free and len(self.sorted) > 0:
-            i: cython.Py_ssize_t = self.position(wanted.low - self.longest, -1)
-            while free and i < len(self.sorted):
-                entry = cython.cast(Entry, self.sorted[i])
-                if entry.low > wanted.high:
-                    break
-                free = entry.high <= wanted.low and entry.low != wanted.low
-                i += 1
-        self.gate.leave()
+        try:
+            free: cython.bint = len(self.leaving) == 0
+            if free and len(self.sorted) > 0:
+                i: cython.Py_ssize_t = self.position(wanted.low - self.longest, -1)
+                while free and i < len(self.sorted):
+                    entry = cython.cast(Entry, self.sorted[i])
+                    if entry.low > wanted.high:
+                        break
+                    free = entry.high <= wanted.low and entry.low != wanted.low
+                    i += 1
+        finally:
+            self.gate.leave()
         return free
 
     def overlapping(self, wanted):

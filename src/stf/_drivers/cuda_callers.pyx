@@ -110,9 +110,11 @@ cdef class CallersDriver(ReadbackDriver):
 
     cdef int add_foreign(self, DeviceStream lane) except -1:
         self.gate.enter()
-        lane.index = len(self.streams)
-        self.streams.append(lane)
-        self.gate.leave()
+        try:
+            lane.index = len(self.streams)
+            self.streams.append(lane)
+        finally:
+            self.gate.leave()
         return lane.index
 
     cdef int take_back(self, int stream) except -1:
@@ -121,11 +123,13 @@ cdef class CallersDriver(ReadbackDriver):
         if not lane.foreign:
             return ReadbackDriver.stream_destroy(self, stream)
         self.gate.enter()
-        self.live_events -= destroy_stream(lane)
-        self.live_streams -= not lane.adopted
-        self.streams[stream] = None
-        self.spare.append(stream)
-        self.gate.leave()
+        try:
+            self.live_events -= destroy_stream(lane)
+            self.live_streams -= not lane.adopted
+            self.streams[stream] = None
+            self.spare.append(stream)
+        finally:
+            self.gate.leave()
         return 0
 
     # -- streams that go back while they work ------------------------------------------------------------------

@@ -121,15 +121,14 @@ class QueueDriver(Driver):
     def stream_enter(self, stream):
         lane: Stream = self.streams[stream]
         self.gate.enter()
-        if lane.head is None and not lane.busy:
-            lane.busy = True
-            lane.held = True
-            self.gate.leave()
-            return 0
-        baton = threading.Lock()
-        baton.acquire()
-        op = make_op(HOLD, baton)
         try:
+            if lane.head is None and not lane.busy:
+                lane.busy = True
+                lane.held = True
+                return 0
+            baton = threading.Lock()
+            baton.acquire()
+            op = make_op(HOLD, baton)
             self.push(lane, op)
         finally:
             self.gate.leave()

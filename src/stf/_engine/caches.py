@@ -56,9 +56,8 @@ def give_up_recordings(engine: Engine, data: Data):
 def give_up_left(engine: Engine):
     """Close what is kept of tiles that their user has dropped: no call can have them again."""
     if engine.left:
-        engine.gate.enter()
-        left = list(engine.left.values())  # which forget them when they go: other threads may close them just now
-        engine.gate.leave()
+        with engine.gate:
+            left = list(engine.left.values())  # which forget them when they go: other threads may close them just now
         close(engine, left)
 
 

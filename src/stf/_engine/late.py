@@ -120,11 +120,11 @@ class LateCall:
         """Run the body; return its failure, or None."""
         engine: Engine = self.engine
         thread = PyThread_get_thread_ident()
-        waits.RUNNING[thread] = self.task
-        waits.running_bodies += 1
         task = self.task
         start = time.perf_counter_ns() if self.watched else 0
+        waits.running_bodies += 1
         try:
+            waits.RUNNING[thread] = task
             self.prepare()
             fault = engine.root.fault()
             if fault is not None:  # its data may be anything; the context itself tells it

@@ -152,7 +152,7 @@ class Launch:
                 self.slot = routine.put(self, self.slot)
         finally:
             self.values, self.binding = before
-            engine.gate.enter()
+            engine.gate.reenter()
         return 0
 
     def run_apart(self, operation: tuple):
@@ -238,7 +238,7 @@ class Launch:
             if self.marks is not None and captured is None:
                 raise CaptureError("a body puts nothing on its stream for some values of its parameters")
         finally:
-            engine.gate.enter()
+            engine.gate.reenter()
         if captured is not None:
             self.port.play_captured(self.slot, captured)
             if captured is not first:

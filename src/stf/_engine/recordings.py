@@ -568,10 +568,8 @@ class Recording(Routine):
         if not self.was_outlined:
             where: cython.int = launch.task.where
             outline = pieces.in_pieces(self, where, launch.engine.affine[where], launch.task.call_site)
-            launch.engine.gate.enter()
             if not self.was_outlined:  # else another thread did so meanwhile
                 self.outline, self.was_outlined = outline, True
-            launch.engine.gate.leave()
         return self.outline is not None
 
     def put(self, launch, slot):

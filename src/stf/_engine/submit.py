@@ -28,7 +28,7 @@ if not cython.compiled:
     from stf._engine.access import make_data
     from stf._engine.instances import home_of
     from stf._engine.task import note_reader
-    from stf._sync import PyThread_get_thread_ident
+    from stf._sync import BEGINS, ENDS, LAUNCHES, PyThread_get_thread_ident, must_have_room
 
     INVALID, SHARED, MODIFIED = 0, 1, 2
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
@@ -48,20 +48,15 @@ class Engine:
         self.function_keys = list(affine if function_keys is None else function_keys)
         self.coherency = Coherency(port, names, limits)
         self.gate = Gate()
-        self.dropped, self.deferred, self.orphans, self.left = [], [], {}, {}
-        self.settle_at = 256
-        self.failures, self.readers = [], []
-        self.coherency.failures = self.failures
-        self.last_open = self.observer = None
-        self.closed = self.arrays = None
+        self.dropped, self.deferred, self.orphans, self.left, self.readers = [], [], {}, {}, []
+        self.failures = self.coherency.failures = []
+        self.last_open = self.observer = self.closed = self.arrays = None
         self.validate = self.blocking = self.has_dropped = False
         self.scope = self.epoch = self.make_graph_port = self.ask_producer = self.context = self.unwritten = None
-        self.caches = ()
-        self.kinds = KindCounts()
+        self.caches, self.kinds = (), KindCounts()
         self.next_data = self.next_task = self.withdrawn = self.serial = self.launching = self.driving = 0
-        self.waits, self.backlog = EventSet(), EventSet()
-        self.spare = SpareLists()
-        self.claim_queue, self.since_look, self.ending = [], 0, 0
+        self.waits, self.backlog, self.spare = EventSet(), EventSet(), SpareLists()
+        self.claim_queue, self.since_look, self.ending, self.settle_at = [], 0, 0, 256
         self.queued, self.ran, self.calling = 0, 0, {}
         self.max_pending, self.max_partials = max_pending, max_partials
         waits.enlist(self)
@@ -110,6 +105,7 @@ class Engine:
     # -- a task's life -----------------------------------------------------------------------------------------
 
     def enter(self):
+        must_have_room(BEGINS)
         self.gate.enter()
         if self.dropped or self.closed is not None:
             try:
@@ -131,6 +127,7 @@ class Engine:
         """Claim, order and provide; the task is open afterwards. Nothing has changed if this raises."""
         while True:
             if self.epoch is not None and (epoch := self.to_ask(task)) is not None:
+                must_have_room(LAUNCHES)
                 epoch.before(task)
             self.enter()
             if task.patience:
@@ -152,10 +149,12 @@ class Engine:
                 else:
                     baton = claims.await_claim(self, task, conflict)
             except BaseException as reason:
-                self.cancel(task)
-                self.coherency.pauses = 0
-                turns.note_crowd(self, reason)
-                self.gate.leave()
+                try:
+                    self.coherency.pauses = 0
+                    turns.note_crowd(self, reason)
+                    self.cancel(task)
+                finally:
+                    self.gate.leave()
                 if not self.can_begin_again(task, reason):
                     raise
                 continue
@@ -171,6 +170,7 @@ class Engine:
 
     def end(self, task):
         """Close the task's slot; its event orders what comes after."""
+        must_have_room(ENDS)
         self.gate.enter()
         try:
             self.port.writes = task.writes
@@ -461,7 +461,6 @@ class Engine:
         """Collect what to wait for, open the slot and provide the replicas."""
         i: cython.int
         missing: cython.bint = False
-        place: cython.int
         affine: cython.int = self.affine[task.where]
         count: cython.int = len(task.uses)
         rewrites: cython.int = 0
@@ -490,7 +489,7 @@ class Engine:
                 task.writes = 0
             if use.core.token:
                 continue
-            place = affine if use.place == AFFINE else use.place
+            place: cython.int = affine if use.place == AFFINE else use.place
             task.remote |= place != affine
             replica = version.find(place)
             if replica is None or not replica.has_memory() or (use.mode & READ and replica.state == INVALID):

@@ -83,12 +83,12 @@ def begin_ending(engine: Engine):
         other = engine.ending
         is_gone = other != 0 and (time.monotonic() > end or other not in [t.ident for t in threading.enumerate()])
         engine.gate.enter()
-        is_mine: cython.bint = engine.ending in (0, thread) or (is_gone and engine.ending == other)
-        if is_mine:
-            engine.ending = thread
-        engine.gate.leave()
-        if is_mine:
-            return
+        try:
+            if engine.ending in (0, thread) or (is_gone and engine.ending == other):
+                engine.ending = thread
+                return
+        finally:
+            engine.gate.leave()
         time.sleep(STEP_S)
 
 
