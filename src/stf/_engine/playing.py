@@ -549,7 +549,8 @@ class GraphCalls:
 
     A thread that launches a graph waits in CUDA where too many launches are on their way, and has a lock of CUDA's
     then. The bodies need the GIL; so a third thread that waits for that lock with the GIL held would stop all of them
-    (`tests/cuda/gil_and_host_nodes.py`). So there is `room` for a few launches, and who finds none waits outside of CUDA.
+    (`tests/cuda/gil_and_host_nodes.py`). So there is `room` for a few launches, and who finds none waits outside of
+    CUDA.
     """
 
     def __init__(self):

@@ -174,7 +174,8 @@ class DotRecorder(Observer):
         What is told meanwhile, by another thread, is at the end of the log and waits for the next time.
         """
         with self._reading:
-            count, sites = len(self._log), {}  # by the address of the code, which the log keeps alive
+            count = len(self._log)
+            sites: dict[Any, Any] = {}  # by the address of the code, which the log keeps alive
             for entry in self._log[:count]:
                 if isinstance(entry[0], str):
                     getattr(self, f"_read_{entry[0]}")(*entry[1:])
