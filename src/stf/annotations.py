@@ -74,7 +74,10 @@ def kind_of_arrays(kind: Any) -> tuple[str | None, Any]:
 
     That is a dtype, an abstract type of NumPy's such as ``np.floating``, or None for any.
     """
-    if typing.get_origin(kind) is np.ndarray:  # np.typing.NDArray[np.float32]
+    alias = getattr(typing.get_origin(kind), "__value__", None)
+    if typing.get_origin(alias) is np.ndarray:  # np.typing.NDArray[np.float32], an alias since NumPy 2.5
+        return "numpy", element_of(typing.get_args(kind)[0])
+    if typing.get_origin(kind) is np.ndarray:
         return "numpy", element_of((typing.get_args(typing.get_args(kind)[1]) or (Any,))[0])
     element = element_of(kind)
     if element is not None:

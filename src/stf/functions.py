@@ -155,7 +155,8 @@ class TaskFunction:
         copy.where = self.where
         copy.is_fixed = self.is_fixed
         copy.in_graphs = self.in_graphs
-        copy.closes = self.closes
+        copy.closes, copy.wraps, copy.reads, copy.holds = self.closes, self.wraps, self.reads, self.holds
+        copy.taken = self.taken
         copy.spare = copy.variants = None
         if cython.compiled:
             copy.vectorcall = self.vectorcall

@@ -81,7 +81,8 @@ def test_a_tensor_made_on_another_stream(ctx):
 def test_autograd_is_off_in_bodies(ctx):
     torch = pytest.importorskip("torch")
     w = torch.ones(N, device="cuda:0", requires_grad=True)
-    lX, lW = ctx.logical_data(torch.ones(N, device="cuda:0")), ctx.logical_data(w, readonly=True)
+    other = torch.ones(N, device="cuda:0", requires_grad=True)
+    lX, lW = ctx.logical_data(torch.ones(N, device="cuda:0")), ctx.logical_data(other, readonly=True)
 
     @stf.task(arrays="torch")
     def step(w2: stf.Read, x: stf.ReadWrite):
