@@ -36,6 +36,8 @@ class Creation:
     _must_be_open: Callable[[], None]
     _check_mine: Callable[[Any], None]
     _fill: Callable[..., None]
+    _fill_later: Callable[..., None]
+    _is_recorded: Callable[..., bool]
 
     def check_memory_is_at(self, obj: Any, memory: Memory, data_place: DataPlace) -> None:
         """Raise if memory is elsewhere than the user says."""
@@ -136,7 +138,7 @@ class Creation:
         name: str | None = None,
         symbol: str | None = None,
     ) -> LogicalData:
-        """Return data filled with `fill_value` by a task.
+        """Return data filled with `fill_value`: where a task first uses them, and no memory before.
 
         Parameters
         ----------
@@ -147,15 +149,18 @@ class Creation:
         dtype : dtype, optional
             Element type.
         where : DataPlace, optional
-            The memory to fill.
+            The memory to fill, now.
         exec_place : place, optional
-            Where the filling task runs.
+            Where a task fills them, now.
         name : str, optional
             For messages and pictures.
         """
         kind = np.asarray(fill_value).dtype if dtype is None else dtype_of(dtype)
         data = self.logical_data_empty(shape, kind, name=name_of(name, symbol))
-        self._fill(data, fill_value, where, exec_place)
+        if where is None and exec_place is None and not self._is_recorded(fill_value) and np.ndim(fill_value) == 0:
+            self._fill_later(data, fill_value)
+        else:
+            self._fill(data, fill_value, where, exec_place)
         return data
 
     def logical_data_zeros(self, shape: Any, dtype: Any = None, **options: Any) -> LogicalData:

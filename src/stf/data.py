@@ -270,7 +270,8 @@ class LogicalData(Scalar, DataHandle):
         if core.token:
             return f"<stf token {core.label()}{spoilt}>"
         valid = [core.engine.place_names[r.place] for r in core.version.replicas if r.state]
-        where = f"valid on {', '.join(valid)}" if valid else "no content yet"
+        where = "no content yet" if core.version.partials is None else "content is made when it is used"
+        where = f"valid on {', '.join(valid)}" if valid else where
         return f"<logical data {core.label()} {core.layout.dtype} {core.layout.shape}, {spoilt[2:] or where}>"
 
     # -- what it is not ----------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from stf._engine import reductions
 from stf._engine.instances import Layout, Replica
 from stf.composite import CompositeData
 from stf.data import LogicalData
@@ -15,6 +16,7 @@ from stf.interop.cuda_arrays import BITS
 from stf.interop.dtypes import carrier, is_narrow
 from stf.params import Param
 from stf.places import DataPlace
+from stf.reducers import Reducer
 
 
 class Filling:
@@ -89,6 +91,19 @@ class Filling:
         else:
             task.run_late(fill_with, (values[()],))
 
+    def _fill_later(self, data: LogicalData, value: Any) -> None:
+        """Have the data filled where they are first used."""
+        values = content_of(value, data)
+        task = self._task_of_kind("fill", (), "fill")
+        reductions.fill_later(data.core, Reducer("fill", lambda dtype: values, keep_first), task)
+
+    def _is_recorded(self, value: Any) -> bool:
+        """Whether a fill is part of what is recorded: each launch has data of its own, or a value of its own."""
+        scope = self.engine.scope
+        while scope is not None and scope.once:
+            scope = scope.parent
+        return scope is not None or isinstance(value, Param)
+
     def _is_native(self, task: Any, data: list[LogicalData]) -> bool:
         """Whether a driver can do it, on the task's stream."""
         plain = all(part.core.layout.interface is None for part in data)
@@ -139,6 +154,10 @@ def copy_replicas(task: Any) -> None:
     half = len(task) // 2
     for i in range(half):
         task.engine.port.copy(task.slot, task.replica_of(half + i), task.replica_of(i))
+
+
+def keep_first(a: Any, b: Any, out: Any) -> None:
+    """Combine nothing: of what is filled there are no partial results."""
 
 
 def copy_into(*arrays: Any) -> None:

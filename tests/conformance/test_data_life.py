@@ -7,7 +7,7 @@ import threading
 
 import numpy as np
 import pytest
-from helpers import at, queued
+from helpers import at, queued, set_to
 
 import stf
 
@@ -496,3 +496,123 @@ def test_tiles_of_tiles_join_when_the_last_outcome_was_known_before(ctx_factory)
         t[0][...] += 1
     assert lX.numpy().sum() == 4 + 16
     ctx.check_state()
+
+
+# -- data that are filled where they are first used -----------------------------------------------------------------
+
+
+@stf.task
+def accumulate(x: stf.Accumulate[stf.reducer.sum]):
+    x += 2
+
+
+def by_task(ctx, l):
+    on_last(ctx)(l)
+    return 1
+
+
+def by_block(ctx, l):
+    with ctx.task(ctx.devices[-1], l.read()):
+        pass
+    return 0
+
+
+def by_graph(ctx, l):
+    with ctx.task_graph() as graph:
+        on_last(ctx)(l)
+    graph.launch()
+    graph.launch()
+    return 2
+
+
+def by_replay(ctx, l):
+    @stf.replay
+    def step(x):
+        on_last(ctx)(x)
+
+    for _ in range(3):
+        step(l)
+    return 3
+
+
+def by_graph_scope(ctx, l):
+    with ctx.graph_scope():
+        on_last(ctx)(l)
+    return 1
+
+
+def by_reduction(ctx, l):
+    accumulate.on(ctx.devices[-1])(l)
+    return 2
+
+
+def by_prefetch(ctx, l):
+    ctx.prefetch(l, stf.data_place.device(ctx.devices[-1].index))
+    return 0
+
+
+def by_other_data_of_a_graph(ctx, l):
+    recorded = ctx.logical_data_zeros(4)
+    with ctx.task_graph() as graph:
+        on_last(ctx)(recorded)
+    graph.launch({recorded: l})
+    return 1
+
+
+FIRST_USES = [
+    by_task,
+    by_block,
+    by_graph,
+    by_replay,
+    by_graph_scope,
+    by_reduction,
+    by_prefetch,
+    by_other_data_of_a_graph,
+]
+
+
+@pytest.mark.parametrize("use", FIRST_USES)
+def test_filled_data_are_filled_where_they_are_first_used(ctx, use):
+    lX = ctx.logical_data_full(4, 5.0, name="x")
+    assert sum(ctx.statistics().allocations.values()) == 0 and "fill" not in ctx.statistics().tasks
+    assert "made when it is used" in repr(lX) and "written by task 'fill' at test_data_life.py" in lX.history()
+    more = use(ctx, lX)
+    ctx.synchronize()
+    assert sum(ctx.statistics().copies.values()) == 0 and ctx.statistics().tasks["fill"] == 1
+    assert lX.numpy().tolist() == [5 + more] * 4
+
+
+def test_filled_data_that_nobody_uses_take_no_memory(ctx):
+    data = [ctx.logical_data_zeros(1 << 20) for _ in range(3)]
+    set_to(data[2], 3.0)  # a pure write
+    del data[0]
+    ctx.synchronize()
+    assert "fill" not in ctx.statistics().tasks
+    assert sum(ctx.statistics().allocations.values()) == 1
+    assert data[1].numpy()[0] == 3.0
+
+
+def test_filled_data_that_the_host_uses(ctx):
+    """Read, in tiles, frozen: on no device."""
+    lX, lY, lZ = (ctx.logical_data_ones((4,)) for _ in range(3))
+    assert lX.numpy().tolist() == [1.0] * 4 and ctx.wait(ctx.logical_data_full((), 7)) == 7
+    tiles = lY.tiles(2)
+    assert [tile.numpy().tolist() for tile in tiles] == [[1.0, 1.0]] * 2
+    with ctx.freeze(lZ):
+        pass
+    used = {place: n for place, n in ctx.statistics().allocations.items() if n}
+    assert used.keys() <= {"host"}
+    del tiles
+    on_last(ctx)(lY), on_last(ctx)(lZ)
+    assert lY.numpy().tolist() == lZ.numpy().tolist() == [2.0] * 4
+
+
+def test_what_is_filled_in_a_recording_is_filled_in_each_launch(ctx):
+    total = ctx.logical_data_zeros(3)
+    with ctx.task_graph() as graph:
+        own = ctx.logical_data_ones(3)
+        add(own)
+        ctx.host_launch(own.read(), total.rw(), uses_cuda=False)(lambda own, total: np.add(total, own, out=total))
+    for _ in range(3):
+        graph.launch()
+    assert total.numpy().tolist() == [6.0] * 3

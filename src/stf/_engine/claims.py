@@ -54,7 +54,8 @@ def check_guards(engine: Engine, task: TaskCore, use: Access, version: Version):
     if version.partials is not None and version.claims == 0 and version.accumulators == 0:
         mode = joined_mode_of(task, data)
         if mode & READ or (mode == ACCUMULATE and use.op != version.op):
-            reductions.combine(engine, data)  # a pure write forgets them, once it has come to its end
+            wanted = engine.affine[task.where] if use.place == AFFINE else use.place
+            reductions.combine(engine, data, wanted)  # a pure write forgets them, once it has come to its end
 
 
 def await_claim(engine: Engine, task: TaskCore, version: Version):

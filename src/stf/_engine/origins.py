@@ -34,8 +34,7 @@ def must_have_content(engine: Engine, task: TaskCore, use: Access):
     if expect_content(use.core, use.op):
         return
     place: cython.int = engine.affine[task.where] if use.place == AFFINE else use.place
-    if place == 0 or not fill_at(engine, use.core, place, use.op):
-        reductions.fold(engine, use.core, 0, [], use.op)
+    reductions.fill(engine, use.core, place, use.op)
 
 
 def expect_content(data: Data, op):
@@ -80,28 +79,6 @@ def in_place(task: TaskCore, use: Access):
     mine.op = None
     task.uses = tuple([mine if item is use else item for item in task.uses])
     return mine
-
-
-def fill_at(engine: Engine, data: Data, place, op):
-    """Fill a data with the neutral element of an operator where bodies only enqueue; False if that is not possible."""
-    where: cython.int = reductions.place_of_replica(engine, place)
-    if not engine.port.enqueues(where) or data.layout.interface is not None:
-        return False
-    version = data.version
-    task: TaskCore = reductions.combining_task(engine, data, place)
-    task.outcome = None  # there is no body that may fail
-    version.claims = -1
-    task.claimed = 1
-    try:
-        engine.start(task)
-        if not engine.port.fill(task.slot, task.replicas[0], op.pattern(data.layout.dtype)):
-            engine.cancel(task)
-            return False
-    except BaseException:
-        engine.cancel(task)
-        raise
-    engine.finish(task, engine.port.end(task.slot))
-    return True
 
 
 def restore(engine: Engine, scope, places):

@@ -91,11 +91,14 @@ def cancel_partials(engine: Engine, task: TaskCore, event):
             version.partials = version.op = None
 
 
-def combine(engine: Engine, data: Data):
+def combine(engine: Engine, data: Data, wanted=0):
     """Fold the partials of a reduction into the data: where the first of them is, if bodies run there and it has room.
 
-    Else on the host.
+    Else on the host. Data that are filled at their first use (`fill_later`) are filled at the data place `wanted`.
     """
+    if not data.version.partials:
+        fill(engine, data, wanted, data.version.op)
+        return
     first: Partial = data.version.partials[0]
     place: cython.int = first.replica.place
     if place == 0 or engine.port.enqueues(place_of_replica(engine, place)):
@@ -105,6 +108,42 @@ def combine(engine: Engine, data: Data):
         combine_at(engine, data, place)
     except OutOfMemoryError:
         combine_at(engine, data, 0)
+
+
+def fill_later(data: Data, op, task: TaskCore):
+    """Let the first use of a data find it filled, as if a task had done it: there are no partials to be folded."""
+    version = data.version
+    version.partials, version.op = [], op
+    version.set_writer(task.symbol, task.code, task.lasti, None)
+
+
+def fill(engine: Engine, data: Data, place, op):
+    """Fill a data, which has no content, with the neutral element of an operator: at a data place, or on the host."""
+    if not fill_at(engine, data, place, op):
+        where: cython.int = place_of_replica(engine, place)
+        fold(engine, data, 0 if engine.port.enqueues(where) else place, [], op)
+
+
+def fill_at(engine: Engine, data: Data, place, op):
+    """Fill a data with the neutral element of an operator where bodies only enqueue; False if that is not possible."""
+    where: cython.int = place_of_replica(engine, place)
+    if place == 0 or not engine.port.enqueues(where) or data.layout.interface is not None:
+        return False
+    version = data.version
+    task: TaskCore = combining_task(engine, data, place)
+    task.outcome = None  # there is no body that may fail
+    version.claims = -1
+    task.claimed = 1
+    try:
+        engine.start(task)
+        if not engine.port.fill(task.slot, task.replicas[0], op.pattern(data.layout.dtype)):
+            engine.cancel(task)
+            return False
+    except BaseException:
+        engine.cancel(task)
+        raise
+    engine.finish(task, engine.port.end(task.slot))
+    return True
 
 
 def combine_at(engine: Engine, data: Data, place):
@@ -121,7 +160,7 @@ def fold(engine: Engine, data: Data, place, partials, op):
     version = data.version
     initialised = version.valid > 0
     task: TaskCore = combining_task(engine, data, place)
-    version.partials = None
+    before, version.partials = version.partials, None
     version.claims = -1
     task.claimed = 1
     staged = []
@@ -130,7 +169,7 @@ def fold(engine: Engine, data: Data, place, partials, op):
         sources = [stage_partial(engine, task, item, staged) for item in partials]
     except BaseException:
         event = engine.cancel(task)
-        version.partials = partials or None
+        version.partials = before
         for item in partials:
             partial: Partial = item
             partial.events.add(event)
@@ -205,9 +244,11 @@ def combining_task(engine: Engine, data: Data, data_place):
     use.mode = RW if data.version.valid > 0 else WRITE
     use.place = AFFINE
     use.op = None
-    task: TaskCore = engine.new_task("combine", place_of_replica(engine, data_place))
+    partials: list = data.version.partials
+    kind = "combine" if partials is None or partials else "fill"
+    task: TaskCore = engine.new_task(kind, place_of_replica(engine, data_place))
     task.accesses = task.uses = (use,)
-    task.symbol = "combine"
+    task.symbol = kind
     task.code = data.version.wrote_code
     task.lasti = data.version.wrote_lasti
     if not engine.root.captured and (engine.scope is None or engine.scope.once):
