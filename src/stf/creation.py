@@ -186,15 +186,11 @@ class Creation:
         caches.give_up_recordings(self.engine, data.core)
         return self.engine.patiently(release.split, data.core)
 
-    def make_tile(self, parent: LogicalData, home: Any, offset: int, shape: tuple[int, ...], name: str) -> LogicalData:
-        """One tile of `parent`, at `offset` bytes into its home memory."""
-        layout = home.layout
-        tile = self._new_handle(Layout(shape, layout.strides, layout.dtype, layout.itemsize), name)
-        tile.core.readonly = parent.core.readonly
-        tile.core.write_back = True
-        self.engine.set_home(tile.core, home.place, home.address + offset, home.owner, parent.core.version.was_valid)
-        self.engine.patiently(tiles.cut, parent.core, tile.core, home)
-        return tile
+    def make_tiles(
+        self, parent: LogicalData, home: Any, names: list[str], layouts: list[Layout], offsets: list[int]
+    ) -> list[LogicalData]:
+        """The tiles of `parent`, at offsets in bytes into its home memory."""
+        return list(self.engine.patiently(tiles.cut_all, parent.core, home, LogicalData, names, layouts, offsets))
 
 
 class InterfaceAdapter:

@@ -616,3 +616,26 @@ def test_what_is_filled_in_a_recording_is_filled_in_each_launch(ctx):
     for _ in range(3):
         graph.launch()
     assert total.numpy().tolist() == [6.0] * 3
+
+
+# -- many tiles ------------------------------------------------------------------------------------------------------
+
+
+def test_many_tiles_are_cut_without_a_collection(ctx):
+    """Which would look at all of them; those of one shape share how they lie in memory."""
+    collections = []
+    lX = ctx.logical_data(np.arange(8002.0).reshape(4001, 2), name="X")
+    thresholds = gc.get_threshold()
+    gc.callbacks.append(lambda phase, info: collections.append(phase))
+    gc.set_threshold(100)
+    try:
+        before = len(collections)
+        tiles = lX.tiles((2, 1))
+        during = len(collections) - before
+    finally:
+        gc.callbacks.pop()
+        gc.set_threshold(*thresholds)
+    assert during <= 8 and gc.isenabled()  # before and after it; hundreds if not
+    assert len({id(tile.core.layout) for tile in tiles.flat}) == 4
+    assert tiles[2000, 1].shape == (1, 1) and tiles[2000, 1].name == "X[2000,1]"
+    assert tiles[1000, 1].numpy().tolist() == [[4001.0], [4003.0]]

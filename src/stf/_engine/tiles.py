@@ -16,6 +16,19 @@ if not cython.compiled:
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
 
 
+def cut_all(engine: Engine, parent: Data, home: Replica, make, names, layouts, offsets):
+    """Handles, by `make`, of the tiles of `parent`, at `offsets` into its home memory."""
+    i: cython.Py_ssize_t
+    handles = []
+    for i in range(len(names)):
+        tile: Data = engine.add_data(layouts[i], names[i], False)
+        tile.readonly = parent.readonly
+        engine.set_home(tile, home.place, home.address + offsets[i], home.owner, parent.version.was_valid)
+        handles.append(make(tile))  # which gives the tile up when it goes
+        cut(engine, parent, tile, home)
+    return handles
+
+
 def cut(engine: Engine, parent: Data, tile: Data, home: Replica):
     """Let `tile`, whose home lies in the parent's, start where the parent is now."""
     outer = parent.version
