@@ -11,7 +11,6 @@ from typing import Any
 
 from stf import config
 from stf._drivers.cpu import CpuDriver
-from stf._drivers.hostile import HostileDriver
 from stf.devices import DeviceSpec, parse_devices
 from stf.errors import DriverError, PlaceError
 
@@ -172,4 +171,8 @@ def make_driver(spec: DeviceSpec) -> Any:
         driver = CallersDriver(spec.numbers, workers or 1, spec.capacity, thread, *graphs, config.host_pool)
     else:
         driver = CpuDriver(spec.count, spec.shares_host, workers or 1, spec.capacity)
-    return driver if config.hostile is None else HostileDriver(driver, config.hostile)
+    if config.hostile is None:
+        return driver
+    from stf._drivers.hostile import HostileDriver
+
+    return HostileDriver(driver, config.hostile)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-import random
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
-
-import numpy as np
 
 from stf import config, options, results, sameness
 from stf._engine import caches, claims
@@ -39,7 +37,7 @@ from stf.variables import Variable, is_function, variables_of
 
 __all__ = ["ReplayFunction", "replay"]
 
-CHANGED_BY_USE = (Iterator, random.Random, np.random.Generator, np.random.RandomState)
+RANDOM = (("random", "Random"), ("numpy.random", "Generator"), ("numpy.random", "RandomState"))
 VARIADIC = inspect.Parameter.VAR_POSITIONAL
 KEPT = 8  # recordings of a function; the ninth takes the place of the one that was used the longest ago
 KNOWN = 64  # signatures that are known, with a recording or without
@@ -304,7 +302,7 @@ class ReplayFunction(ReplayCore):
                 self._forget_finalized()
                 entry = self._entries[key] = self._new_entry(key, context)
                 known = [*arguments.items(), *((each.name, each.content) for each in self._variables(arguments))]
-                changing = next((name for name, value in known if isinstance(value, CHANGED_BY_USE)), None)
+                changing = next((name for name, value in known if is_changed_by_use(value)), None)
                 if changing is not None:
                     entry.is_plain = True
                     entry.reason = f"not recorded, since '{changing}' is another one after each use"
@@ -643,3 +641,9 @@ def blames_types(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
+
+
+def is_changed_by_use(value: Any) -> bool:
+    """Whether each use makes something else of it: an iterator, or numbers at random, whose module is there then."""
+    kinds = [getattr(sys.modules.get(module), name, Iterator) for module, name in RANDOM]
+    return isinstance(value, (Iterator, *kinds))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import dis
 import functools
-import sysconfig
 import types
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
@@ -16,7 +15,6 @@ from stf.functions import TaskFunction
 
 __all__ = ["Variable", "is_function", "variables_of"]
 
-LIBRARIES = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
 CHANGING = frozenset(  # methods of containers
     (
         *("append", "appendleft", "add", "clear", "discard", "extend", "extendleft", "insert", "pop", "popitem"),
@@ -132,7 +130,7 @@ def wrapped_by(value: Any) -> Any:
 @functools.lru_cache(maxsize=1024)
 def is_of_users(code: types.CodeType) -> bool:
     """Whether a function is none of a library's."""
-    return not code.co_filename.startswith((*LIBRARIES, "<frozen"))
+    return not code.co_filename.startswith((*libraries(), "<frozen"))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -159,3 +157,11 @@ def place_of(instruction: dis.Instruction) -> tuple[int | None, int | None] | No
     """Where the expression of an instruction begins: ``x[i]`` and ``x.name`` begin where ``x`` does."""
     place = instruction.positions
     return None if place is None or place.col_offset is None else (place.lineno, place.col_offset)
+
+
+@functools.cache
+def libraries() -> tuple[str, ...]:
+    """The folders of Python's own modules, and of installed ones."""
+    import sysconfig  # which reads files
+
+    return tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-LIMIT = 1.5  # times the import of NumPy; about 0.5, compiled or not
+LIMIT = 1.5  # times the import of NumPy; about 0.45, compiled or not
 FOREIGN = ("numba", "llvmlite", "cuda", "cupy", "torch", "scipy", "matplotlib", "networkx")
 WATCHING = ("stf.observe.dot", "stf.observe.trace", "stf.observe.why", "stf.observe.draw")
 
@@ -24,6 +24,11 @@ def test_import_loads_no_foreign_library() -> None:
     loaded = run("import sys, stf; print(*sorted({name.partition('.')[0] for name in sys.modules}))").split()
     assert "stf" in loaded
     assert [name for name in FOREIGN if name in loaded] == []
+
+
+def test_import_loads_nothing_slow_that_few_need() -> None:
+    code = "import sys, numpy; before = set(sys.modules); import stf; print(*set(sys.modules) - before)"
+    assert {"numpy.random", "random", "hashlib", "sysconfig", "stf._drivers.hostile"}.isdisjoint(run(code).split())
 
 
 def test_import_loads_nothing_that_watches() -> None:
