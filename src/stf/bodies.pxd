@@ -4,7 +4,7 @@ from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Dat
 from stf._engine.deps cimport EventSet
 from stf._engine.instances cimport Replica
 from stf._engine.late cimport LateCall
-from stf.closures cimport constants_of, refuse_rebound, snapshot, with_globals
+from stf.closures cimport constants_of, reaches, refuse_rebound, snapshot, with_globals
 from stf.interop.current cimport Borrowed, borrow
 from stf._engine cimport waits
 from stf._engine.submit cimport Engine
@@ -35,6 +35,7 @@ cdef class Body(LateCall):
     cdef int prepare(self) except -1
     cdef object execute(self)
     cdef object work(self)
+    cdef object work_alone(self)
 
 cdef class Recaptured:
     cdef readonly bint varies

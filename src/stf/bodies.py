@@ -35,7 +35,7 @@ NO_FUNCTION: cython.int = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.
 
 if not cython.compiled:
     from stf._untracked import untrack
-    from stf.closures import constants_of, refuse_rebound, snapshot, with_globals
+    from stf.closures import constants_of, reaches, refuse_rebound, snapshot, with_globals
     from stf.interop.current import borrow
     from stf.undeclared import refuse_arrays, refuse_undeclared
     from stf.views import fresh_views, group, origins_in, view_at, views_of
@@ -84,7 +84,18 @@ class Body(LateCall):
         self.check(self.task)
 
     def work(self):
-        """Call the function and store its results."""
+        """Call the function and store its results; its task is open for it, also in a launch of a recording."""
+        task: TaskCore = self.task
+        if task is None or task.views is None:
+            return self.work_alone()
+        task.running += 1
+        try:
+            return self.work_alone()
+        finally:
+            task.running -= 1
+
+    def work_alone(self):
+        """The same for a body that does not ask for its task."""
         if self.late is not None:
             self.build_late()
         result = self.fn(*self.args) if self.kinds is None else self.call_general()
@@ -204,6 +215,8 @@ def submit_body(task: TaskCore, fn, extra, lib=None):
         values = views_of(task, lib)
         if task.groups is not None:
             values = group(task.groups, values)
+        if task.kind == "task" and not task.inline:
+            task.views = values  # for a body that asks its task: by then that has ended for the engine
         values = [v for v in values if v is not TOKEN]
         late = [i for i, v in enumerate(values) if type(v) is Parts or type(v) is JaxCopy]
         kinds = None
@@ -215,7 +228,7 @@ def submit_body(task: TaskCore, fn, extra, lib=None):
             kinds = [("", "plain")] * len(arguments) + [(name, "keyword") for name, _ in injected]
             arguments += [adapters.inject(kind, task) for _, kind in injected]
         origins = None
-        if engine.scope is not None and "task" not in [kind for _, kind in injected]:
+        if engine.scope is not None and "task" not in [kind for _, kind in injected] and not reaches(fn, task):
             origins = origins_in(task, lib)
         if not engine.port.enqueues(task.where):
             fn = with_globals(fn)

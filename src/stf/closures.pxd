@@ -35,6 +35,7 @@ cdef class Taken:
 
 cpdef object snapshot(object fn, TaskCore task)
 cpdef int refuse_rebound(object fn, object label, object modes, Py_ssize_t first=*) except -1
+cdef bint reaches(object fn, object value) except -1
 cdef int refuse_params(object fn) except -1
 cpdef object with_globals(object fn)
 cdef object with_globals_of_bound(object fn)

@@ -418,6 +418,17 @@ def refuse_rebound(fn, label, modes, first=0):
     return 0
 
 
+def reaches(fn, value):
+    """Whether a function has a value in its closure, or in a global variable that it names."""
+    if type(fn) is not types.FunctionType:
+        return False
+    for cell in fn.__closure__ or ():
+        if holds(cell, value):
+            return True
+    known: Names = names_in(fn.__code__)
+    return any([fn.__globals__.get(name) is value for name in known.read])
+
+
 def is_data(value):
     """Whether a value is logical data, of one array or of several."""
     return isinstance(value, DataHandle) or hasattr(value, "expand_mode")

@@ -39,6 +39,11 @@ class Parts:
         return Parts(list(self.views), with_others(self.shape, wholes) if wholes else self.shape)
 
 
+def built(views: Iterable[Any]) -> list[Any]:
+    """What a body gets: objects in place of their `Parts`."""
+    return [view() if isinstance(view, Parts) else view for view in views]
+
+
 def rebuild(values: Iterator[Any], shape: Any) -> Any:
     """Build a container again, of arrays this time, from the iterator `values`."""
     if shape is None:

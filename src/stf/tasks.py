@@ -23,7 +23,7 @@ from stf.interop.current import Borrowed, without_grad
 from stf.interop.streams import handed_out
 from stf.library_errors import is_uncapturable, uncapturable
 from stf.options import name_of, refuse_name, warn_bare
-from stf.parts import add_group
+from stf.parts import add_group, built
 
 if not cython.compiled:
     from stf.bodies import end_recorded, give_back, submit_body
@@ -445,7 +445,7 @@ class Task(TaskCore):
             view = view_of(self, 0, lib)
             values = () if view is TOKEN else (view,)
         else:
-            values = without_tokens(self.views if self.views is not None else values_of(self, lib))
+            values = without_tokens(self.values(lib))
         self.borrow()
         return values
 
@@ -516,7 +516,7 @@ class Task(TaskCore):
 
     def values(self, lib=None):
         """Return the arrays of all accesses, tokens included."""
-        return values_of(self, lib) if self.views is None else self.views
+        return values_of(self, lib) if self.views is None else built(self.views)
 
     def keep_views(self):
         """Keep the arrays for a late body that asked for its task: by then the task has ended for the engine."""

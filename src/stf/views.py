@@ -12,7 +12,7 @@ from stf.annotations import Stream
 from stf.errors import PlaceError
 from stf.interop import adapters
 from stf.interop.streams import handed_out
-from stf.parts import Parts
+from stf.parts import Parts, built
 
 TOKEN: object = adapters.TOKEN
 
@@ -183,7 +183,7 @@ def memory_of(task: TaskCore, position, on_stream=True):
 def values_of(task: TaskCore, lib):
     """What a body gets: the arrays of all accesses, in order; data made of several arrays put together."""
     views: list = views_of(task, lib)
-    return views if task.groups is None else [v() if isinstance(v, Parts) else v for v in group(task.groups, views)]
+    return views if task.groups is None else built(group(task.groups, views))
 
 
 def views_of(task, lib):

@@ -402,6 +402,37 @@ def test_an_injected_task_tells_what_a_block_would(ctx, vec):
     assert [error for error, _ in told[0][5:]] == [stf.PlaceError] * 3 + [TypeError, IndexError]
 
 
+def test_a_builder_s_body_asks_its_task_by_name(ctx, vec):
+    """As the body of a with-block does, and whether it runs at once or later."""
+    x, y, order = vec(2), vec(0), ctx.token()
+    for place in ("host", ctx.devices[-1]):
+        t = ctx.task(place, order.rw(), x.read(), y.rw())
+
+        @t
+        def body(a, b):
+            assert len(t) == 3 and t.get(0) is None and len(t.arrays()) == 2
+            t.get(2)[:] += t[1] + a
+            t.arrays()[1][:] += 1
+
+    assert y.numpy()[0] == 2 * (2 + 2 + 1)
+    with pytest.raises(stf.TaskStateError, match="which has ended"):
+        t.get(1)
+
+
+def test_a_recorded_builder_s_body_asks_its_task_by_name(ctx, vec):
+    x, y = vec(2), vec(0)
+    with ctx.task_graph() as g:
+        t = ctx.task("host", x.read(), y.rw())
+
+        @t
+        def body(a, b):
+            t[1][:] += t.get(0)
+
+    for _ in range(3):
+        g.launch()
+    assert y.numpy()[0] == 6
+
+
 # -- what is refused -------------------------------------------------------------------------------------------------
 
 

@@ -86,6 +86,7 @@ cdef class TaskCore:
     cdef object borrowed
     cdef object pools  # of a body that is recorded
     cdef public list views
+    cdef public int running  # bodies that may ask for these
     cdef int find_site(self) except -1
     cdef int position_of(self, int index) except -2
     cdef Replica replica_at(self, int index)

@@ -33,7 +33,7 @@ class TaskCore:
         self.lasti = 0
         self.slot = -1
         self.in_place = self.is_launch_once = self.apart = False
-        self.patience = 0
+        self.patience = self.running = 0
         self.state = NEW
         self.kind = "task"
 
@@ -171,7 +171,8 @@ class TaskCore:
 
     def state_in_body(self):
         """Its state for who uses it: a late body runs when it has ended for the engine."""
-        return OPEN if self.state == ENDED and self.views is not None and self.outcome_pending() else self.state
+        is_in_body = self.views is not None and (self.running > 0 or self.outcome_pending())
+        return OPEN if self.state == ENDED and is_in_body else self.state
 
     def writes_core(self, index):
         """Whether a queued task writes the data at `index` of `cores` (past 62 of them: as if it did)."""
