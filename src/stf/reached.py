@@ -6,17 +6,13 @@ is read again at each call. The code of each function is looked at once.
 
 from __future__ import annotations
 
-import datetime
 import dis
 import functools
 import os
-import random
 import sys
 import types
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from stf._engine.access import DataHandle
 from stf.containers import is_container
@@ -24,7 +20,7 @@ from stf.functions import TaskFunction
 from stf.likeness import MISSING, Path
 from stf.signatures import key_of
 from stf.tasks import ContextCore
-from stf.variables import CHANGING, LIBRARIES, Variable, is_of_users, own_variables, wrapped_by
+from stf.variables import CHANGING, Variable, is_of_users, libraries, own_variables, wrapped_by
 
 __all__ = ["Reached", "Read", "reads_of"]
 
@@ -275,7 +271,7 @@ def is_of_user(value: Any) -> bool:
 @functools.lru_cache(maxsize=1024)
 def is_file_of_user(file: str) -> bool:
     """Whether a file is none of a library's."""
-    return not file.startswith(LIBRARIES)
+    return not file.startswith(libraries())
 
 
 def story_of_world(value: Any, read: Read) -> str | None:
@@ -286,12 +282,17 @@ def story_of_world(value: Any, read: Read) -> str | None:
     owner = getattr(value, "__self__", None)
     if isinstance(value, types.BuiltinFunctionType) and value.__module__ == "time" and value.__name__ != "sleep":
         return f"the time ('{name}')"
-    if isinstance(owner, type) and issubclass(owner, datetime.date) and getattr(value, "__name__", "") in NOW:
-        return f"the time ('{name}')"
-    if isinstance(owner, (random.Random, np.random.RandomState)) and (
-        owner is getattr(random, "_inst", None) or owner is getattr(np.random.mtrand, "_rand", None)
-    ):
+    date = loaded("datetime", "date")
+    if isinstance(owner, type) and date is not None and issubclass(owner, date):
+        return f"the time ('{name}')" if getattr(value, "__name__", "") in NOW else None
+    shared = loaded("random", "_inst"), loaded("numpy.random.mtrand", "_rand")
+    if owner is not None and any(owner is generator for generator in shared):
         return f"random state ('{name}')"
-    if value is np.random.default_rng and read.is_called_plainly:
+    if read.is_called_plainly and value is not None and value is loaded("numpy.random", "default_rng"):
         return f"random state ('{name}')"
     return None
+
+
+def loaded(module: str, name: str) -> Any:
+    """What a module has by a name; None if nobody has loaded it."""
+    return getattr(sys.modules.get(module), name, None)
