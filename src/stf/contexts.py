@@ -266,7 +266,7 @@ class Context(Placing, Registering, Creation, Filling, Lending, Waiting, Observi
         fn : callable
             A function annotated as for `stf.task`, or one made by it.
         *args
-            Its arguments.
+            Its arguments; accesses, such as ``x.read()``, for parameters without an annotation.
         place : place, optional
             Where it runs.
         name, symbol : str, optional

@@ -71,10 +71,13 @@ cdef class TaskFunction:
     cdef int accessed
     cdef list spare  # of arguments, for the next call
     cdef bint takes_task
+    cdef dict by_modes  # for calls with accesses where no annotation is: functions, by their modes
     cdef bint has_elements  # a parameter says their type
     cdef bint is_checked
     cdef list kinds
     cpdef int call(self, object context, Task task, list values, dict kwargs) except -1
+    cdef int submit(self, object context, Task task, list values) except -1
+    cdef TaskFunction for_accesses(self, list values)
     cdef object with_globals(self, object fn)
     cdef tuple accesses_of(self, list values)
     cdef dict walk(self, Task task, list values)
@@ -89,6 +92,7 @@ cdef class TaskFunction:
     cdef int adopt(self, Task task, object context) except -1
 
 cdef object vectorcall(TaskFunction function, PyObject** given, size_t count, PyObject* names)
+cdef bint gives_accesses(list parameters, list values) except -1
 cdef bint is_plain(object value) except -1
 cdef int check_params(Engine engine, list values, list kinds) except -1
 
@@ -103,5 +107,6 @@ cdef class Parameter:
     cdef readonly object op
     cdef readonly object library
     cdef readonly object element
+    cdef readonly bint takes_any
     cdef readonly bint optional
 

@@ -8,7 +8,6 @@ import functools
 import inspect
 import pkgutil
 import types
-import typing
 
 try:
     import cython
@@ -28,6 +27,7 @@ from stf.interop import adapters
 from stf.interop.current import Borrowed
 from stf.interop.jax_arrays import JaxCopy
 from stf.options import name_of, refuse_generator
+from stf.parameters import is_access, mode_of_accesses, modes_in, read_annotation
 from stf.params import refuse_hidden, refuse_reachable, with_params
 from stf.parts import Parts, leaves
 from stf.places import ExecPlace
@@ -53,7 +53,8 @@ MOST_VARIANTS = 1024  # of a function, at places of different numbers
 class Parameter:
     """One parameter of a task function: its access mode, or 0; `optional` where None does for data.
 
-    `library` is that of its arrays, `element` the type of their elements; None for any.
+    `library` is that of its arrays, `element` the type of their elements; None for any. It `takes_any` access if it has
+    no annotation, and this call's argument is one.
     """
 
     def __init__(self, name, kind, mode=0, op=None, library=None, optional=False, element=None):
@@ -64,6 +65,7 @@ class Parameter:
         self.op = op
         self.library = library
         self.element = element
+        self.takes_any = False
 
 
 class TaskFunction:
@@ -90,7 +92,7 @@ class TaskFunction:
         self.wraps = type(fn) is not types.FunctionType or "__wrapped__" in fn.__dict__
         self.reads = self.wraps or bool(names_in(fn.__code__).read)
         self.holds = self.closes or self.wraps or may_reach_arrays(fn)
-        self.taken = None
+        self.taken = self.by_modes = None
         if not self.wraps and names_in(fn.__code__).rebound:
             modes: list = []
             with contextlib.suppress(TypeError):  # of an annotation that cannot be resolved yet
@@ -181,8 +183,14 @@ class TaskFunction:
             self.parse()
         if kwargs or not self.positional or len(values) != len(self.parameters):
             values = self.bind(values, kwargs)
+        return self.submit(context, task, values)
+
+    def submit(self, context, task, values):
+        """Submit one task with an argument for each parameter."""
         task.symbol = self.symbol
         task.in_graphs = self.in_graphs
+        if self.accessed < len(values) and gives_accesses(self.parameters, values):
+            return self.for_accesses(values).submit(context, task, values)
         if self.kinds is not None:
             self.check_variadic(values)
         if self.has_elements:
@@ -273,6 +281,26 @@ class TaskFunction:
                     if not is_plain(item):
                         raise self.without_mode(parameter, item)
         return 0
+
+    def for_accesses(self, values):
+        """The same function, whose parameters without an annotation are used as the accesses among arguments say."""
+        modes = tuple([mode_of_accesses(*pair) for pair in zip(values, self.parameters, strict=True)])
+        if self.by_modes is None:
+            self.by_modes = {}
+        function: TaskFunction = self.by_modes.get(modes)
+        if function is None:
+            function = self.copy()
+            function.parameters = []
+            for item, (mode, op) in zip(self.parameters, modes, strict=True):
+                parameter: Parameter = item
+                if mode:
+                    parameter = Parameter(parameter.name, parameter.kind, mode, op)
+                    parameter.takes_any = True
+                function.parameters.append(parameter)
+            function.accessed = sum([cython.cast(Parameter, item).mode != 0 for item in function.parameters])
+            refuse_rebound(self.fn, self.symbol, [cython.cast(Parameter, item).mode for item in function.parameters])
+            self.by_modes[modes] = function
+        return function
 
     def check_elements(self, values):
         """Raise TypeError for data whose elements are not of the type that an annotation says."""
@@ -399,6 +427,8 @@ class TaskFunction:
         return found
 
     def add(self, accesses: list, parameter, value):
+        if parameter.takes_any:
+            raise self.without_mode(parameter, value)
         if parameter.mode == ACCUMULATE:
             accesses.append(accumulate_access(value, parameter.op))
         else:
@@ -443,7 +473,9 @@ class TaskFunction:
         )
 
     def check_access(self, parameter, access, op):
-        """Raise TypeError unless an access that was passed is what the parameter's annotation says."""
+        """Raise TypeError unless an access that was passed is what the parameter's annotation says, if it has one."""
+        if parameter.takes_any:
+            return 0
         if access.mode != parameter.mode:
             less = access.mode & ~parameter.mode
             raise TypeError(
@@ -511,7 +543,7 @@ class TaskFunction:
         passed = []
         kinds = []
         for name, parameter in self.signature.parameters.items():
-            mine: Parameter = read_annotation(fn, name, parameter)
+            mine: Parameter = Parameter(*read_annotation(fn, name, parameter))
             parameters.append(mine)
             kinds.append((name, "keyword" if parameter.kind is parameter.KEYWORD_ONLY else mine.kind))
             if mine.kind not in ("stream", "task"):
@@ -568,6 +600,19 @@ if cython.compiled:
     use_vectorcall()
 
 
+def gives_accesses(parameters, values):
+    """Whether arguments of parameters without an annotation are accesses."""
+    i: cython.int
+    for i in range(len(values)):
+        value = values[i]
+        parameter = cython.cast(Parameter, parameters[i])
+        if parameter.mode or value is None or type(value) is float or type(value) is int:
+            continue
+        if is_access(value) or (parameter.kind in ("*", "**") and any(map(is_access, items_of(value)))):
+            return True
+    return False
+
+
 def is_plain(value):
     """Whether an argument is no data, nor made of data."""
     return not (isinstance(value, (DataHandle, Access, Expression)) or hasattr(value, "expand_mode"))
@@ -577,9 +622,7 @@ def remedy_for(value):
     """What to do about data where a parameter has no access mode."""
     if isinstance(value, Expression):
         return "assign it to zero-dimensional data, which the task reads: s.assign(expression)"
-    if isinstance(value, Access):
-        return "annotate it stf.Read, stf.Write or stf.ReadWrite, or use ctx.task(access, ...)(function)"
-    return "annotate it stf.Read, stf.Write or stf.ReadWrite"
+    return "annotate it stf.Read, stf.Write or stf.ReadWrite, or pass an access, such as x.read()"
 
 
 def check_params(engine, values, kinds):
@@ -633,32 +676,3 @@ class BoundTaskFunction:
 
     def __getattr__(self, name):
         return getattr(self.function, name)
-
-
-def modes_in(fn):
-    """The access mode of each parameter."""
-    return [read_annotation(fn, *item).mode for item in inspect.signature(fn).parameters.items()]
-
-
-def read_annotation(fn, name, parameter):
-    """The access mode, operator and library that an annotation says."""
-    kinds = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**", parameter.KEYWORD_ONLY: "keyword"}
-    kind = kinds.get(parameter.kind, "plain")
-    annotation = parameter.annotation
-    while isinstance(annotation, str):  # twice, where a string is also postponed
-        annotation = adapters.resolve_annotation(fn, annotation)
-    if adapters.is_injected(annotation):
-        return Parameter(name, adapters.injected_kind(annotation))
-    kinds_of_union = typing.get_args(annotation) if typing.get_origin(annotation) is typing.Union else ()
-    modes = [part for part in kinds_of_union if hasattr(part, "_stf_mode")]
-    annotation = modes[0] if len(modes) == 1 else annotation
-    optional = parameter.default is None or type(None) in kinds_of_union or getattr(annotation, "optional", False)
-    mode = getattr(annotation, "_stf_mode", 0)
-    if not mode:
-        return Parameter(name, kind)
-    if mode == ACCUMULATE and annotation.op is None:
-        raise TypeError(
-            f"parameter '{name}' of task '{fn.__name__}' needs an operator: stf.Accumulate[stf.reducer.sum]"
-        )
-    op, library, element = [getattr(annotation, field, None) for field in ("op", "library", "element")]
-    return Parameter(name, kind, mode, op, library, optional, element)

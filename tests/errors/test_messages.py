@@ -313,8 +313,8 @@ def test_data_where_a_task_takes_none(ctx):
     for expression in (s * 2, s < 2):
         with pytest.raises(TypeError, match="'a' of task 'scale' has no access mode, got .*; assign it to zero-dim"):
             scale(expression, x)
-    with pytest.raises(TypeError, match=r"got <read access .*, or use ctx.task\(access, ...\)\(function\)"):
-        ctx.submit_task(lambda x: None, x.read())
+    with pytest.raises(TypeError, match=r"got <logical data .*, or pass an access, such as x.read\(\)"):
+        ctx.submit_task(lambda x: None, x)
     with pytest.raises(TypeError, match=r"while_loop takes a condition .*, got False; == and != compare objects"):
         ctx.while_loop(s == 3)
     with pytest.raises(TypeError, match="assign computes one number, which token .* does not hold"):
@@ -329,14 +329,15 @@ def test_data_among_variadic_arguments(ctx):
         x += sum(more) + sum(named.values())
 
     x, y = ctx.logical_data(np.ones(4)), ctx.logical_data(np.ones(4))
-    for more, named in [((1, y), {}), ((), {"z": y}), ((y.read(),), {}), ((), {"z": y.rw()})]:
+    for more, named in [((1, y), {}), ((), {"z": y}), ((y.read(), y), {})]:
         name = "named" if named else "more"
         with pytest.raises(
             TypeError, match=f"parameter '{name}' of task 'several' has no access mode, got <.*annotate"
         ):
             several(x, *more, **named)
     several(x, 1, 2, z=3)
-    assert x.numpy().tolist() == [7.0] * 4
+    several(x, y.read(), z=y.read())
+    assert x.numpy().tolist() == [9.0] * 4
 
 
 def test_what_data_cannot_be_filled_with(ctx):

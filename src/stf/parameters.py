@@ -1,0 +1,64 @@
+"""Parameters of task functions: what their annotations say."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from typing import Any
+
+from stf._engine.access import Access
+from stf.containers import items_of
+from stf.interop import adapters
+
+__all__ = ["is_access", "mode_of_accesses", "modes_in", "read_annotation"]
+
+KINDS = {
+    inspect.Parameter.VAR_POSITIONAL: "*",
+    inspect.Parameter.VAR_KEYWORD: "**",
+    inspect.Parameter.KEYWORD_ONLY: "keyword",
+}
+
+
+def modes_in(fn: Any) -> list[int]:
+    """The access mode of each parameter."""
+    return [read_annotation(fn, *item)[2] for item in inspect.signature(fn).parameters.items()]
+
+
+def read_annotation(
+    fn: Any, name: str, parameter: inspect.Parameter
+) -> tuple[str, str, int, Any, str | None, bool, Any]:
+    """Name, kind, access mode, operator, library, whether None does as well, and type of the elements."""
+    kind = KINDS.get(parameter.kind, "plain")
+    annotation = parameter.annotation
+    while isinstance(annotation, str):  # twice, where a string is also postponed
+        annotation = adapters.resolve_annotation(fn, annotation)
+    if adapters.is_injected(annotation):
+        return name, adapters.injected_kind(annotation), 0, None, None, False, None
+    kinds_of_union = typing.get_args(annotation) if typing.get_origin(annotation) is typing.Union else ()
+    modes = [part for part in kinds_of_union if hasattr(part, "_stf_mode")]
+    annotation = modes[0] if len(modes) == 1 else annotation
+    optional = parameter.default is None or type(None) in kinds_of_union or getattr(annotation, "optional", False)
+    mode = getattr(annotation, "_stf_mode", 0)
+    if not mode:
+        return name, kind, 0, None, None, False, None
+    op, library, element = [getattr(annotation, field, None) for field in ("op", "library", "element")]
+    if mode == 4 and op is None:
+        raise TypeError(
+            f"parameter '{name}' of task '{fn.__name__}' needs an operator: stf.Accumulate[stf.reducer.sum]"
+        )
+    return name, kind, mode, op, library, optional, element
+
+
+def is_access(value: Any) -> bool:
+    """Whether an argument says how data are used, of one array or of several."""
+    return isinstance(value, Access) or (hasattr(value, "expand") and hasattr(value, "rebuild"))
+
+
+def mode_of_accesses(value: Any, parameter: Any) -> tuple[int, Any]:
+    """How accesses that are the argument of a parameter without an annotation use data, and by which operator."""
+    given = items_of(value) if parameter.kind in ("*", "**") else [value]
+    mode, op = 0, None
+    for access in given if not parameter.mode else ():
+        if is_access(access):
+            mode, op = mode | access.mode, getattr(access, "op", None)
+    return mode, op
