@@ -159,7 +159,7 @@ class TaskFunction:
         copy.in_graphs = self.in_graphs
         copy.closes, copy.wraps, copy.reads, copy.holds = self.closes, self.wraps, self.reads, self.holds
         copy.taken = self.taken
-        copy.spare = copy.variants = None
+        copy.spare = copy.variants = copy.by_modes = None
         if cython.compiled:
             copy.vectorcall = self.vectorcall
         copy.parameters = self.parameters
