@@ -12,7 +12,7 @@ from stf.interop import adapters
 
 __all__ = ["is_access", "mode_of_accesses", "modes_in", "read_annotation"]
 
-KINDS = {
+KINDS: dict[Any, str] = {
     inspect.Parameter.VAR_POSITIONAL: "*",
     inspect.Parameter.VAR_KEYWORD: "**",
     inspect.Parameter.KEYWORD_ONLY: "keyword",
