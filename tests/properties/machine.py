@@ -47,10 +47,10 @@ class Machine(Model):
             self.driver = make_driver(self.devices, self.hostile, self.workers, self.limit if self.bounded else 0)
             if ON_CUDA:
                 options["resources"] = shared_resources()
-        self.scoped = seed % 8 == 5 and shared is None and make_recording(self.driver) is None
+        recording = make_recording(self.driver)
+        self.scoped = seed % 8 == 5 and shared is None and recording is None
         with settings(blocking=self.blocking, validate=self.validate):
-            recording = Unproven() if self.scoped else make_recording(self.driver)
-            self.ctx = open_context(self.devices, self.driver, recording, **options)
+            self.ctx = open_context(self.devices, self.driver, Unproven() if self.scoped else recording, **options)
         self.shares = shared is not None
         self.open = []
         self.untold = set()

@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 import threading
 
+import machine  # of which tests/cudatrace replaces `make_recording`
 import numpy as np
 from arithmetic import ACCUMULATE, READ, REDUCERS, RW, WRITE, apply
 from drivers import DEVICES, ON_CUDA, device_count, leave_behind, make_driver, settle, shared_resources
-from machine import make_recording, open_context, prove_order
+from machine import open_context, prove_order
 from model import same
 from task_steps import late_body, run_body
 
@@ -67,7 +68,7 @@ class Threads:
         self.options = dict(options)
         if ON_CUDA:
             options["resources"] = shared_resources()
-        self.ctx = open_context(self.devices, self.driver, make_recording(self.driver), **options)
+        self.ctx = open_context(self.devices, self.driver, machine.make_recording(self.driver), **options)
         self.homes = [np.arange(rng.randrange(1, 6), dtype="f8") for _ in range(rng.randint(1, 5))]
         self.handles = [self.ctx.logical_data(home, name=f"d{i}") for i, home in enumerate(self.homes)]
         self.shared = len(self.homes)
