@@ -100,7 +100,7 @@ def test_where_and_what_is_filled(program):
     def body():
         host, device, managed = stf.data_place.host(), stf.data_place.device, stf.data_place.managed()
         with stf.context() as ctx:
-            for where, valid in ((host, "host"), (device(1), "device(1)"), (managed, "managed"), (None, "device(0)")):
+            for where, valid in ((host, "host"), (device(1), "device(1)"), (managed, "managed")):
                 lX = ctx.logical_data_full(9, 1.5, where=where)
                 assert repr(lX).endswith(f"valid on {valid}>"), repr(lX)
                 assert (ctx.wait(lX) == 1.5).all()
@@ -207,7 +207,7 @@ def test_partial_results_begin_as_the_neutral_element(program):
 def test_a_body_on_the_host_begins_with_the_neutral_element_of_a_device(program):
     def body():
         with stf.context() as ctx:
-            lS = ctx.logical_data_full(4, 1.0)
+            lS = ctx.logical_data_full(4, 1.0, where=stf.data_place.device(0))
             ctx.synchronize()
             for k in range(3):  # the host's stream is no CUDA stream
                 fakecuda.reset_calls()

@@ -59,7 +59,7 @@ def test_a_content_that_looks_like_none_is_read_back(run):
 def test_who_reads_back_again_gets_a_replica(run):
     def body():
         with stf.context() as ctx:
-            scalar = ctx.logical_data_full((), 2.5)
+            scalar = ctx.logical_data_full((), 2.5, where=stf.data_place.device(0))
             fakecuda.reset_calls()
             assert [ctx.wait(scalar) for _ in range(9)] == [2.5] * 9
             assert calls(*COPIES) == 2

@@ -51,7 +51,7 @@ def test_only_contexts_that_record_times_pay_for_them(run):
         records = {}
         for observe in (False, "dot", "trace"):
             with stf.context(observe=observe) as ctx:
-                x = ctx.logical_data_zeros(8)
+                x = ctx.logical_data_zeros(8, where=stf.data_place.device(0))
                 ctx.synchronize()
                 fakecuda.reset_calls()
                 for _ in range(10):
