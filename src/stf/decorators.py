@@ -28,7 +28,8 @@ def task(
         A function whose parameters are annotated `stf.Read`, `stf.Write`, `stf.ReadWrite` or
         ``stf.Accumulate[op]`` where they take logical data (or lists, tuples, dicts or dataclasses of it). Others take
         plain values, or accesses such as ``x.read()``. ``stf.Read[torch.Tensor]`` says which arrays the function gets,
-        ``stf.Read[np.float32]`` which elements they must have. A parameter annotated `stf.Stream` or `stf.Task` is injected.
+        ``stf.Read[np.float32]`` which elements they must have. A parameter annotated `stf.Stream` or `stf.Task` is
+        injected.
     arrays : str, optional
         Library of the arrays that the function gets.
     name, symbol : str, optional
