@@ -104,6 +104,9 @@ def test_where_and_what_is_filled(program):
                 lX = ctx.logical_data_full(9, 1.5, where=where)
                 assert repr(lX).endswith(f"valid on {valid}>"), repr(lX)
                 assert (ctx.wait(lX) == 1.5).all()
+            lX = ctx.logical_data_full(9, 1.5)
+            add.on(1)(lX)  # which is where it is filled
+            assert repr(lX).endswith("valid on device(1)>") and (ctx.wait(lX) == 2.5).all()
             lX = ctx.logical_data_full(9, 2.5, exec_place=stf.exec_place.device(1))
             assert repr(lX).endswith("valid on device(1)>")
             lX = ctx.logical_data_full(9, 2.5, where=host, exec_place=0)

@@ -123,7 +123,7 @@ def test_recordings_and_scopes_with_bodies_in_a_callers_graph(run):
             g.launch(factor=3.0)
             with ctx.graph_scope():
                 scale.on(ctx.devices[1])(lx, 2.0)
-                on_host.on("host")(lx, lx2 := ctx.logical_data_zeros(1, where=stf.data_place.device(0)))
+                on_host.on("host")(lx, lx2 := ctx.logical_data_zeros(1))
             with ctx.repeat(2):
                 on_host.on("host")(lx, lx2)
             ctx.host_launch(lx2.read())(lambda a: seen.append(a[0]))
@@ -258,7 +258,7 @@ def test_what_a_body_needs_lives_as_long_as_what_may_call_it(run):
         s, x, thing = new_stream(), np.ones(4), Thing()
         gone = weakref.ref(thing), weakref.ref(x)
         with Captured(s) as graph, stf.context(stream=s) as ctx:
-            lt = ctx.logical_data_zeros(30000, where=stf.data_place.device(0))
+            lt = ctx.logical_data_zeros(30000)
 
             def body(a, t, thing):
                 a += 1

@@ -97,6 +97,8 @@ def combine(engine: Engine, data: Data, wanted=0):
     Else on the host. Data that are filled at their first use (`fill_later`) are filled at the data place `wanted`.
     """
     if not data.version.partials:
+        if wanted == 0 and engine.root.captured:  # a device does it: no body on the host in each launch
+            wanted = engine.affine[engine.context().default_code]
         fill(engine, data, wanted, data.version.op)
         return
     first: Partial = data.version.partials[0]
