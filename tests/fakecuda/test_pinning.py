@@ -260,3 +260,27 @@ def test_a_context_on_a_callers_stream_that_ends_waits_for_no_work_of_the_caller
         assert (X == 1).all()
 
     run(body)
+
+
+def test_a_segment_that_was_closed_before_anybody_looked_is_not_taken_for_the_next_one(run):
+    """A fence says that its copies are over, and lets nothing go."""
+
+    def body():
+        from multiprocessing.shared_memory import SharedMemory
+
+        with stf.context(devices="cuda:0,1") as ctx:
+            for k in range(6):
+                segment = SharedMemory(create=True, size=1 << 20)
+                X = np.ndarray((1 << 17,), np.float64, buffer=segment.buf)
+                X[:] = k
+                data = ctx.logical_data(X)
+                ctx.launch_kernel(add_one, (1, 1), data.rw(), data.size, place=k % 2)
+                data.release()
+                ctx.fence().synchronize()
+                assert (X == k + 1).all(), fakecuda.story()
+                del X, data
+                segment.close()
+                segment.unlink()
+        assert registered() == 0 and fakecuda.story() == ""
+
+    run(body, STF_DEVICES="cuda:0,1", FAKECUDA_DEVICES="2")

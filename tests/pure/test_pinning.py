@@ -244,3 +244,32 @@ def test_what_comes_again_stays_registered_however_large_it_is(monkeypatch):
     pins.let_go(a, n, one)
     pins.close()
     assert not table.pins and not cuda.ranges and table.unused == 0
+
+
+class Buffer:
+    """An array over memory that its owner may close: the next one may be at its address."""
+
+    def __init__(self, array):
+        self.array = array
+        self.base = None
+        self.nbytes = array.nbytes
+        self.__array_interface__ = array.__array_interface__ | {"strides": None}
+
+
+def test_memory_that_is_anothers_by_now_is_registered_anew():
+    """Its last user has let go, and nobody has looked since whether the devices are done with it."""
+    array, calls = np.zeros(40 * ITEM, np.uint8), []
+    base = array.__array_interface__["data"][0]
+    cuda = Registrar(0)
+
+    def settle():
+        calls.append("settle")
+        pins.let_go_later(base, array.nbytes, first)
+
+    pins = Pins(lambda *a: calls.append("register") or cuda.register(*a), cuda.unregister, settle)
+    first, second = Buffer(array), Buffer(array)
+    assert pins.hold(base, array.nbytes, first, 1)
+    assert pins.hold(base, array.nbytes, second, 1)
+    assert calls == ["register", "settle", "register"]
+    pins.let_go(base, array.nbytes, second)
+    assert not table.pins and not cuda.ranges

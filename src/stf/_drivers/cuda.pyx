@@ -580,7 +580,7 @@ cdef class CudaDriver(HardwareDriver):
         return self.pins.forget_unused()
 
     def settle_devices(self):
-        """Wait until the devices have done what they were given, and what copies needed has gone."""
+        """Wait until the devices have done what they were given; let go what their copies needed."""
         self.flush()
         for item in self.devices:
             if self.lost is None:
@@ -588,6 +588,9 @@ cdef class CudaDriver(HardwareDriver):
                 with nogil:
                     cu.cuCtxSynchronize()
                 pop(before)
+        for item in list(self.streams):
+            if isinstance(item, DeviceStream) and self.lost is None:
+                refresh(<DeviceStream>item)
 
     # -- the end -----------------------------------------------------------------------------------------------
 
