@@ -277,7 +277,7 @@ def test_a_segment_that_was_closed_before_anybody_looked_is_not_taken_for_the_ne
                 ctx.launch_kernel(add_one, (1, 1), data.rw(), data.size, place=k % 2)
                 data.release()
                 ctx.fence().synchronize()
-                assert (X == k + 1).all(), fakecuda.story()
+                assert (k + 1 == X).all(), fakecuda.story()
                 del X, data
                 segment.close()
                 segment.unlink()
