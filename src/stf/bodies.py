@@ -352,12 +352,13 @@ def fail_body(engine, task, error):
     refused = isinstance(error, Exception) and is_uncapturable(task, error)
     is_forgotten = engine.scope is not None and engine.scope.thread != 0  # with what is recorded, as the block raises
     failure = Failure(task.label(), task.call_site, error, () if is_forgotten else task.written(), True)
-    if not isinstance(error, Exception):
+    interrupts = isinstance(error, KeyboardInterrupt)
+    if interrupts:
         failure.forget_frames()
     engine.fail(task, failure)
     if refused:
         raise uncapturable(task, error) from error
-    if not isinstance(error, Exception):
+    if interrupts:
         raise error
     told = failure.error()
     failure.forget_frames()

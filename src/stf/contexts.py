@@ -13,6 +13,7 @@ from stf._backends.graph import GraphBackend
 from stf._backends.stream import StreamBackend
 from stf._backends.timed import TimedBackend
 from stf._engine import caches, claims, discarding, handover, invariants, release, turns
+from stf._engine.failures import story_of_cancelled
 from stf._engine.submit import Engine
 from stf._engine.suspects import Suspects
 from stf._sync import must_have_room
@@ -431,12 +432,16 @@ class Context(Placing, Registering, Creation, Filling, Lending, Waiting, Observi
         if error is None:
             self.finalize()
             return
+        engine = self.engine
+        cancelled = engine.cancelled = []  # and it stays so: what is left of the context is its end
         try:
-            discarding.abandon_own(self.engine)
-            lifetime.abandon_open(self.engine)
+            discarding.abandon_own(engine)
+            lifetime.abandon_open(engine)
             self.finalize()
         except BaseException as late:
             error.add_note(f"while the context was finalized: {type(late).__name__}: {late}")
+        if cancelled:
+            error.add_note(story_of_cancelled(cancelled))
 
     def __del__(self) -> None:
         if not getattr(self, "_finished", True):

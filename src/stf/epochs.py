@@ -9,6 +9,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from stf._engine import caches, claims, discarding, launching, recordings, turns
+from stf._engine.failures import Failure
 from stf._engine.gathering import Gathering
 from stf._engine.turns import STEP_S
 from stf._sync import must_have_room
@@ -204,7 +205,9 @@ class Epoch(Gathering):
             if recording is None:
                 return None
             task = self._task()
-            if recording.program.count:
+            if self.engine.cancelled is not None:
+                discarding.cancel(self.engine, recording, task)
+            elif recording.program.count:
                 launching.submit(self.engine, task, recording)
             else:
                 with self.engine.gate:
@@ -214,7 +217,8 @@ class Epoch(Gathering):
                 recordings.release_dropped(self.engine)  # as long as nobody gathers
         except BaseException as error:
             if self.closed is not None:  # its tasks were given, and will not run
-                discarding.poison(self.engine, self.closed, task or self._task(), error)
+                task = task or self._task()
+                discarding.poison(self.engine, self.closed, Failure(task.label(), task.call_site, error, [], True))
             raise
         finally:
             self._close()

@@ -7,6 +7,7 @@ Every message says what was wrong, what was got and what to do, and names the da
      ├── ContextMismatchError        data or accesses of another context        (also a ValueError)
      ├── ContextClosedError          the context was finalized, or belongs to the parent of a fork (RuntimeError)
      ├── TaskFailedError             a body raised; `task` and `call_site` say which, __cause__ is the original
+     │    └── TaskCancelledError     it was cancelled before its body began
      ├── AccessError                 write to read-only, frozen, split or released data (also a ValueError)
      ├── TaskStateError              a task started twice, a wait inside a body, a claim that cannot be met
      │                                                                          (also a RuntimeError)
@@ -29,6 +30,7 @@ __all__ = [
     "Error",
     "OutOfMemoryError",
     "PlaceError",
+    "TaskCancelledError",
     "TaskFailedError",
     "TaskStateError",
     "UninitializedDataError",
@@ -66,6 +68,10 @@ class TaskFailedError(Error):
         super().__init__(message)
         self.task = task
         self.call_site = call_site
+
+
+class TaskCancelledError(TaskFailedError):
+    """A task was cancelled before its body began, or a task needs data that it was to write."""
 
 
 class AccessError(Error, ValueError):

@@ -106,6 +106,57 @@ class Waiting:
             raise TimeoutError(f"tasks were still running after {timeout} s")
         self.check_errors()
 
+    def cancel(self) -> int:
+        """Cancel the tasks whose bodies have not begun, and wait for those that run; return how many were cancelled.
+
+        The context works on. Data that a cancelled task was to write are poisoned, as if it had failed: write them
+        anew, or keep their content with `LogicalData.accept`. A with-block of the context that an exception leaves does
+        this too. Kernels and copies that a device was given are waited for. Call it from any thread, but not in a body.
+        Tasks that other threads submit meanwhile are cancelled, too.
+
+        Returns
+        -------
+        int
+            How many tasks were cancelled; tasks that are gathered for one graph count as one.
+
+        Raises
+        ------
+        TaskStateError
+            It is called inside a task or a recording.
+
+        Examples
+        --------
+        >>> import time
+        >>> import numpy as np
+        >>> import stf
+        >>> @stf.task
+        ... def work(x: stf.ReadWrite):
+        ...     time.sleep(0.05)
+        ...     x += 1
+        >>> X = np.zeros(1)
+        >>> with stf.context(devices="cpu") as ctx:
+        ...     x = ctx.logical_data(X)
+        ...     for _ in range(100):
+        ...         work(x)
+        ...     cancelled = ctx.cancel()
+        ...     finished = x.accept().numpy()[0]
+        >>> cancelled + finished == 100
+        True
+        """
+        self._must_be_open()
+        self._must_be_outside("cancel", False)
+        engine = self.engine
+        cancelled = engine.cancelled = []
+        try:
+            if engine.epoch is not None:
+                engine.epoch.step_out()
+            engine.synchronize(-1.0)
+            while engine.pending():  # what ran submitted more
+                engine.synchronize(-1.0)
+        finally:
+            engine.cancelled = None
+        return len(cancelled)
+
     def check_errors(self) -> None:
         """Raise what failed since it was last asked: one error, or an ExceptionGroup; DriverError if a device is lost.
 

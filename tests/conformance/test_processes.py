@@ -80,6 +80,59 @@ def test_resource_warning_at_exit(run):
     assert "ResourceWarning: <stf.Context 'late' on cpu" in done.stderr and "was open at exit" in done.stderr
 
 
+def test_a_daemon_thread_inside_a_block_does_not_keep_the_process(run):
+    done = run(
+        """
+import threading, time
+X, Y = np.zeros(2), np.zeros(2)
+ctx = stf.context()
+x, y = ctx.logical_data(X, name="X"), ctx.logical_data(Y)
+inside = threading.Event()
+def hold():
+    with ctx.task(x.rw()):
+        inside.set()
+        time.sleep(1000)
+threading.Thread(target=hold, daemon=True).start()
+inside.wait()
+add(y)
+import atexit
+atexit.register(lambda: print(Y.tolist()))
+atexit.unregister(stf.lifetime._at_exit)
+atexit.register(stf.lifetime._at_exit)
+"""
+    )
+    assert output(done) == ["[1.0, 1.0]"]
+    assert "was never ended; what it was to write is poisoned: 'X'" in done.stderr
+
+
+def test_the_first_interrupt_cancels_what_has_not_begun(run):
+    done = run(
+        """
+import os, signal, threading, time
+ran = []
+begun = threading.Event()
+def slow(x):
+    begun.set()
+    time.sleep(0.3)
+    ran.append(1)
+def interrupt():
+    begun.wait()
+    os.kill(os.getpid(), signal.SIGINT)
+with stf.context() as ctx:
+    import atexit
+    atexit.register(lambda: print(len(ran)))
+    x = ctx.logical_data(np.zeros(2))
+    threading.Thread(target=interrupt).start()
+    for _ in range(100):
+        ctx.host_launch(x.rw())(slow)
+    x.numpy()
+"""
+    )
+    assert done.returncode == -2 and done.stdout.splitlines() == ["1"]
+    told = "cancelled before they began, since the with-block of their context raised: task 'slow' ("
+    assert told in done.stderr and "99 times" in done.stderr
+
+
 def test_nothing_is_printed_when_all_is_well(run):
     done = run("with stf.context() as ctx:\n    add(ctx.logical_data(np.zeros(2)))\n", "-Werror")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -261,6 +262,9 @@ def test_the_exception_of_the_block_wins_and_late_ones_become_notes(ctx_factory)
         with ctx_factory() as ctx:
             add(ctx.logical_data(X))
             broken.on(queued(ctx))(ctx.logical_data(Y, name="Y"), "late one")
+            ctx.submit()
+            while ctx.statistics().pending:
+                time.sleep(0.001)
             raise KeyError("mine")
     assert X.tolist() == [1, 1]
     (note,) = caught.value.__notes__
@@ -276,6 +280,20 @@ def test_a_task_function_that_raises_base_exceptions(ctx, vec):
     leave.on(queued(ctx))(x)
     with pytest.raises(stf.TaskFailedError, match="failed with SystemExit: 3"):
         ctx.synchronize()
+    assert x.accept().numpy().tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("kind", [SystemExit, GeneratorExit])
+def test_a_body_that_exits_fails_like_any_other_wherever_it_runs(ctx, vec, kind):
+    @stf.task
+    def leave(x: stf.ReadWrite):
+        raise kind("enough")
+
+    x = vec(2)
+    with pytest.raises(stf.TaskFailedError, match=f"failed with {kind.__name__}: enough"):
+        leave(x)  # on a GPU bodies run in the call
+        ctx.synchronize()
+    ctx.check_errors()
     assert x.accept().numpy().tolist() == [2, 2]
 
 
@@ -490,6 +508,23 @@ def test_a_task_that_could_not_begin_leaves_no_trace(ctx_factory):
     statistics = ctx.statistics()
     assert statistics.tasks == {"task": 2} and sum(statistics.tasks_by_place.values()) == 2
     assert "after task 'add'" in ctx.why("add") and x.numpy().tolist() == [2, 2]
+
+
+def test_the_array_of_a_failed_accumulation_is_the_same_on_every_device(ctx_factory):
+    """Partial results are added in the array, on the host; nothing is written back."""
+    ctx, home = ctx_factory(), np.full(2, 5.0)
+    lX = ctx.logical_data(home)
+    for k in range(3):
+
+        @ctx.task(queued(ctx), lX.accumulate(stf.reducer.sum))
+        def body(x):
+            if k == 1:
+                raise Boom("in the middle")
+            x += 1
+
+    with pytest.raises(stf.TaskFailedError, match="in the middle"):
+        ctx.finalize()
+    assert home.tolist() == [7, 7]
 
 
 def test_poison_of_accumulated_data(ctx):

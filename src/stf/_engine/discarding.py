@@ -11,7 +11,7 @@ except ImportError:
 
 from stf._engine import reductions, turns
 from stf._engine.access import Data
-from stf._engine.failures import Failure
+from stf._engine.failures import Cancellation, Failure
 from stf._engine.recordings import Recording, check_closing, leave_scope
 from stf._engine.scopes import Outcome
 from stf._engine.turns import LEFT
@@ -39,9 +39,8 @@ def discard_scope(engine: Engine, scope):
     recording.close()
 
 
-def poison(engine: Engine, recording, task, error):
-    """Say of what a recording was to write that it failed, as its launch could not begin."""
-    failure = Failure(task.label(), task.call_site, error, [], True)
+def poison(engine: Engine, recording, failure):
+    """Say of what a recording was to write that it failed, as its launch did not begin."""
     engine.gate.enter()
     try:
         for use in recording.uses:
@@ -50,6 +49,13 @@ def poison(engine: Engine, recording, task, error):
                 data.version.outcome = Outcome(False, failure)
     finally:
         engine.gate.leave()
+
+
+def cancel(engine: Engine, recording, task):
+    """Launch nothing of a recording, since its context cancels what has not begun."""
+    failure = Cancellation(task.label(), task.call_site)
+    engine.cancelled.append(failure)
+    poison(engine, recording, failure)
 
 
 def abandon_scope(engine: Engine, scope):

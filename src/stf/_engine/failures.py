@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import collections
 import copy
 import traceback
 
-from stf.errors import TaskFailedError
+from stf.errors import TaskCancelledError, TaskFailedError
 
 
 def site_text(code, lasti):
@@ -20,6 +21,7 @@ def site_text(code, lasti):
     return f"{code.co_filename.rsplit('/', 1)[-1]}:{line}"
 
 
+NAMED = 3  # of the tasks that were cancelled
 REMEDY = "write the data anew, or keep its content with accept()"
 
 
@@ -30,6 +32,7 @@ class Failure:
     ``synchronize``, ``finalize`` or ``check_errors``; once more if a task that is submitted later is skipped for it.
     """
 
+    error_type = TaskFailedError
     was_delivered = False  # before it was last delivered
     skipped = ""  # the task for which it is delivered once more
 
@@ -47,8 +50,11 @@ class Failure:
 
     def story(self):
         """Who failed, where and with what."""
-        where = f" ({self.site})" if self.site else ""
-        return f"task {self.label}{where} failed with {self.kind}: {text_of(self.exception)}"
+        return f"{self.name()} failed with {self.kind}: {text_of(self.exception)}"
+
+    def name(self):
+        """The task and its line."""
+        return f"task {self.label} ({self.site})" if self.site else f"task {self.label}"
 
     def forget_frames(self):
         """Once the caller has the exception itself: keep one like it, which holds no frame.
@@ -74,9 +80,30 @@ class Failure:
         return self.chain(f"task {reader} reads {data}, which is poisoned: {self.story()}; {REMEDY}")
 
     def chain(self, message):
-        error = TaskFailedError(message, task=self.label, call_site=self.site)
+        error = self.error_type(message, task=self.label, call_site=self.site)
         error.__cause__ = self.exception
         return error
+
+
+class Cancellation(Failure):
+    """A task that was cancelled before its body began; who cancels hears of it at once."""
+
+    error_type = TaskCancelledError
+
+    def __init__(self, label, site, written=()):
+        super().__init__(label, site, None, written, True)
+
+    def story(self):
+        return f"{self.name()} was cancelled before it began"
+
+
+def story_of_cancelled(cancelled):
+    """Which tasks were cancelled, and how many of each; the first few by name."""
+    counts = collections.Counter(failure.name() for failure in cancelled)
+    names = [name if count == 1 else f"{name}, {count} times" for name, count in list(counts.items())[:NAMED]]
+    more = sum(list(counts.values())[NAMED:])
+    told = "; ".join([*names, f"and {more} more"] if more else names)
+    return f"cancelled before they began, since the with-block of their context raised: {told}"
 
 
 def text_of(exception):

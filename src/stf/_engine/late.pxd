@@ -22,6 +22,7 @@ cdef class LateCall:
     cdef int copy_to(self, LateCall call) except -1
     cdef int prepare(self) except -1
     cdef object execute(self)
+    cdef object attempt(self)
     cdef object run(self)
     cdef object run_in_graph(self)
     cdef int tell(self, object failure) except -1

@@ -10,7 +10,7 @@ except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
 from stf._engine import waits
-from stf._engine.failures import Failure
+from stf._engine.failures import Cancellation, Failure
 from stf.errors import TaskStateError
 
 if not cython.compiled:
@@ -76,12 +76,23 @@ class LateCall:
                 failure = item.failed()
                 if failure is not None:
                     break
-        if failure is None:
-            failure = self.run()
+        if failure is None or (self.engine.cancelled is not None and isinstance(failure, Cancellation)):
+            failure = self.attempt()
+            outcome.skipped = isinstance(failure, Cancellation)
         else:
             outcome.skipped = True
             self.prepare()
         self.tell(failure)
+
+    def attempt(self):
+        """Run the body, unless its context cancels what has not begun; return its failure, or None."""
+        if self.engine.cancelled is None:
+            return self.run()
+        task = self.task
+        failure = Cancellation(task.label(), task.call_site, task.written())
+        self.engine.cancelled.append(failure)
+        self.prepare()
+        return failure
 
     def tell(self, failure):
         """Say how it went."""

@@ -516,7 +516,7 @@ class Call:
                 values = self.values if self.binding is None else self.binding(self.values)
                 body = body.again(values, launch.rebinding)
                 if launch.failed() is None:
-                    launch.failure = body.run()
+                    launch.failure = body.attempt()
                 else:
                     body.prepare()
             elif launch.failed() is None:

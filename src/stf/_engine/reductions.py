@@ -92,24 +92,16 @@ def cancel_partials(engine: Engine, task: TaskCore, event):
 
 
 def combine(engine: Engine, data: Data, wanted=0):
-    """Fold the partials of a reduction into the data: where the first of them is, if bodies run there and it has room.
+    """Fold the partials of a reduction into the data, on the host, where its array is.
 
-    Else on the host. Data that are filled at their first use (`fill_later`) are filled at the data place `wanted`.
+    Data that are filled at their first use (`fill_later`) are filled at the data place `wanted`.
     """
-    if not data.version.partials:
-        if wanted == 0 and engine.root.captured:  # a device does it: no body on the host in each launch
-            wanted = engine.affine[engine.context().default_code]
-        fill(engine, data, wanted, data.version.op)
+    if data.version.partials:
+        combine_partials(engine, data)
         return
-    first: Partial = data.version.partials[0]
-    place: cython.int = first.replica.place
-    if place == 0 or engine.port.enqueues(place_of_replica(engine, place)):
-        combine_at(engine, data, 0)
-        return
-    try:
-        combine_at(engine, data, place)
-    except OutOfMemoryError:
-        combine_at(engine, data, 0)
+    if wanted == 0 and engine.root.captured:  # a device does it: no body on the host in each launch
+        wanted = engine.affine[engine.context().default_code]
+    fill(engine, data, wanted, data.version.op)
 
 
 def fill_later(data: Data, op, task: TaskCore):
@@ -148,13 +140,13 @@ def fill_at(engine: Engine, data: Data, place, op):
     return True
 
 
-def combine_at(engine: Engine, data: Data, place):
-    """An internal late task at a data place that folds the partials."""
+def combine_partials(engine: Engine, data: Data):
+    """An internal late task on the host that folds the partials."""
     version = data.version
     if all([partial.fresh for partial in version.partials]):  # of tasks that were taken back
         forget_partials(engine, data)
         return
-    fold(engine, data, place, version.partials, version.op)
+    fold(engine, data, 0, version.partials, version.op)
 
 
 def fold(engine: Engine, data: Data, place, partials, op):
@@ -223,7 +215,7 @@ def fold_at_rest(engine: Engine):
         if version.partials is None or version.frozen or version.claims or version.accumulators:
             continue
         if any([partial.replica.place != 0 for partial in version.partials]):
-            combine_at(engine, data, 0)
+            combine_partials(engine, data)
             return version.writers
     return None
 

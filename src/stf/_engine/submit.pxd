@@ -55,6 +55,7 @@ cdef class Engine:
     cdef int64_t queued
     cdef readonly dict calling  # by id: the bodies of graphs that the driver was given, and that it has not called
     cdef int64_t ran
+    cdef public list cancelled  # while what has not begun is cancelled: the failures that say so; else None
     cdef public object context
     cdef public object unwritten  # the operator of what a branch may leave unwritten
     cdef object __weakref__

@@ -57,7 +57,7 @@ class Engine:
         self.next_data = self.next_task = self.withdrawn = self.serial = self.launching = self.driving = 0
         self.waits, self.backlog, self.spare = EventSet(), EventSet(), SpareLists()
         self.claim_queue, self.since_look, self.ending, self.settle_at = [], 0, 0, 256
-        self.queued, self.ran, self.calling = 0, 0, {}
+        self.queued, self.ran, self.calling, self.cancelled = 0, 0, {}, None
         self.max_pending, self.max_partials = max_pending, max_partials
         waits.enlist(self)
 

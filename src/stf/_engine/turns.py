@@ -119,9 +119,10 @@ def must_not_end(engine: Engine):
 def await_others(engine: Engine):
     """Before a context ends: wait for tasks that other threads have open, and shortly for what they record.
 
-    They begin no more (`check_ending`). Those of threads that are gone will not end, nor those of this one.
+    They begin no more (`check_ending`). Those of threads that are gone will not end, nor those of this one; nor, at the
+    end of the process, those of daemon threads, which Python stops wherever they are.
     """
-    if engine.last_open is None and engine.scope is None:
+    if (engine.last_open is None and engine.scope is None) or not threading.main_thread().is_alive():
         return
     start = time.monotonic()
     is_told = False
