@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from stf import config
 from stf._engine.access import DataHandle
 from stf.devices import DeviceSpec, Resources, known_on_cuda, parse_devices
-from stf.drivers import cuda_devices, fill_graph, stream_device, stream_is_captured
+from stf.drivers import cuda_devices, fill_graph, is_recorded_on, stream_device, stream_is_captured
 from stf.errors import CaptureError, PlaceError
 from stf.interop.streams import pointer_of
 
@@ -88,7 +88,7 @@ def caller_of(stream: Any, devices: Any, resources: Any) -> tuple[Caller | None,
     PlaceError
         There is no CUDA, or the stream is of a device that is not among those asked for.
     CaptureError
-        The stream is being captured, and `resources` are given.
+        The stream is being captured, and `resources` are given; or it is the stream of a task that is being recorded.
     """
     if stream is None:
         chosen = devices if devices is not None else config.devices
@@ -110,6 +110,11 @@ def caller_of(stream: Any, devices: Any, resources: Any) -> tuple[Caller | None,
             "devices out"
         )
     captured = stream_is_captured(pointer)
+    if captured and is_recorded_on(pointer):
+        raise CaptureError(
+            "stream= is the stream of a task that is being recorded, so that a context there would have to be recorded "
+            "with it; submit these tasks beside that one, or nest a graph: with ctx.task_graph()"
+        )
     if captured and resources is not None:
         raise CaptureError(ENDS_WITH_GRAPH.format("stream= is being captured"))
     return Caller(pointer, stream, ordinal, captured), spec

@@ -330,28 +330,32 @@ class Context(Placing, Registering, Creation, Filling, Lending, Waiting, Observi
         self._finish()
         self.check_errors()
 
-    def _finish(self) -> None:
-        """Finalize, whoever is inside: nobody can use the context any more."""
+    def _finish(self, knows_stream: bool = True) -> None:
+        """Finalize, whoever is inside: nobody can use the context any more.
+
+        A context that nobody finalized `knows_stream` no more: a caller's stream may be gone by then.
+        """
         must_have_room()
         turns.begin_ending(self.engine)
         try:
-            fault = None if self._finished else self._retire()  # else by another thread meanwhile
+            fault = None if self._finished else self._retire(knows_stream)  # else by another thread meanwhile
         finally:
             self.engine.ending = 0
         if fault is not None:
             raise fault
 
-    def _retire(self) -> BaseException | None:
+    def _retire(self, knows_stream: bool) -> BaseException | None:
         """Run everything, write back, release, close; return what became of the device, if it is lost."""
         try:
             turns.await_others(self.engine)
-            if self._caller is not None and self._caller.captured and not stream_is_captured(self._caller.pointer):
+            caller = self._caller
+            if caller is not None and caller.captured and not (knows_stream and stream_is_captured(caller.pointer)):
                 self._end_lost_capture()
             self._end_graphs()
-            if self._caller is None:
+            if caller is None or not knows_stream:
                 release.retire_all(self.engine)
             else:
-                self._hand_over(self._caller)
+                self._hand_over(caller)
         except (KeyboardInterrupt, TaskStateError):
             raise  # not finished: the data are still there, and finalize can be called again
         except BaseException:
@@ -384,8 +388,8 @@ class Context(Placing, Registering, Creation, Filling, Lending, Waiting, Observi
             release.abandon_open_tasks(engine)
             engine.epoch.discard()
         raise CaptureError(
-            f"{self!r} was made on a stream that was being captured, and the capture ended first; finalize the context "
-            "before it ends. Nothing was written back"
+            f"{self!r} is on a stream that was being captured, and was not finalized during the capture; finalize the "
+            "context before the capture ends. Nothing was written back"
         )
 
     def _hand_over(self, caller: callers.Caller) -> None:

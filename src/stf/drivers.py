@@ -151,6 +151,13 @@ def stream_is_captured(pointer: int) -> bool:
     return bool(cuda_devices.is_capturing(pointer))
 
 
+def is_recorded_on(pointer: int) -> bool:
+    """Whether a CUDA stream is that of a task, which is being captured."""
+    from stf._drivers import cuda_graphs
+
+    return bool(cuda_graphs.is_recorded_on(pointer))
+
+
 def fill_graph(ordinal: int, pointer: int, owner: Any) -> Any:
     """A stream that is captured into a caller's graph until its ``end()``; it has its address as `pointer`."""
     from stf._drivers import cuda_graphs

@@ -84,7 +84,7 @@ def _end_orphans() -> None:
 def _end(context: Any) -> None:
     """Finalize; what failed is logged, since nobody is there to catch it."""
     try:
-        context._finish()
+        context._finish(False)
         context.check_errors()
     except Exception as error:
         logging.getLogger("stf").error("%r: %s", context, error)

@@ -37,7 +37,7 @@ cdef class Entry:
     cdef public int64_t first_data  # the number of the last data that was there before it was recorded
     cdef public object reason
     cdef public bint is_plain  # it is never recorded
-    cdef public int64_t launched  # by a context that is over
+    cdef public int64_t launched  # recordings that are over
 
 cdef class Likeness:
     cdef readonly Entry entry

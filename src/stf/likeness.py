@@ -89,7 +89,8 @@ class Entry:
     def end(self):
         """The context is over: what is told of its calls stays."""
         if self.graph is not None:
-            self.launched, self.graph = self.graph.launches, None
+            self.launched += self.graph.launches
+            self.graph = None
         self.kept = self.result = None
 
 

@@ -170,10 +170,10 @@ class ReplayFunction(ReplayCore):
         self, context: Any, entry: Entry, graph: TaskGraph, bound: inspect.BoundArguments, given: int | None
     ) -> Any:
         """Launch what is recorded; `given` arguments were given, all of them by position, unless it is None."""
-        result = entry.result
         if config.validate:
-            self._compare(context, entry, graph, bound)
-        elif given is not None:
+            graph = self._compare(context, entry, graph, bound)
+        result = entry.result
+        if given is not None and not config.validate:
             self._remember(context, entry, bound.arguments, given)
         held = results.hold(graph, result)
         try:
@@ -556,25 +556,36 @@ class ReplayFunction(ReplayCore):
             raise
         return graph, results.kept(result, graph._recording.touched)
 
-    def _compare(self, context: Any, entry: Entry, recorded: TaskGraph, bound: inspect.BoundArguments) -> None:
-        """Record again, and see that it is the same (STF_VALIDATE)."""
+    def _compare(self, context: Any, entry: Entry, recorded: TaskGraph, bound: inspect.BoundArguments) -> TaskGraph:
+        """Record again, see that it is the same (STF_VALIDATE), and return what is to be launched.
+
+        That is the new recording: where the function keeps data that it makes in an object, it has just put these there.
+        """
         first_data = context.engine.next_data
         self._compared.append(entry)  # whose memory nobody takes meanwhile
         try:
-            graph, _ = self._recorded(context, bound, given_in(entry.key, bound.arguments))
+            graph, result = self._recorded(context, bound, given_in(entry.key, bound.arguments))
         except (TurnError, OutOfMemoryError, NotComputedError):
-            return  # another thread records, or has a task open; there is no room for two; or it will run as it is
+            return recorded  # another thread records, or has a task open; there is no room for two; it will run plainly
         finally:
             self._compared.remove(entry)
+        spare = graph
         try:
             found = sameness.difference(recorded, entry.first_data, graph, first_data)
+            if found is not None:
+                raise TaskStateError(
+                    f"'{self._name}' submits other tasks than when it was recorded: {found}; it depends on something "
+                    "that is no argument: pass that, or name it static"
+                )
+            with self._lock:
+                if entry.graph is recorded:  # else another thread has given it up, or compared it, meanwhile
+                    spare = recorded
+                    entry.launched += recorded.launches
+                    entry.graph, entry.result, entry.first_data = graph, result, first_data
+                    caches.add(context.engine, self, graph._recording)
         finally:
-            graph.close()
-        if found is not None:
-            raise TaskStateError(
-                f"'{self._name}' submits other tasks than when it was recorded: {found}; it depends on something that "
-                "is no argument: pass that, or name it static"
-            )
+            spare.close()
+        return entry.graph or recorded
 
     # -- telling -----------------------------------------------------------------------------------------------
 
@@ -590,7 +601,7 @@ class ReplayFunction(ReplayCore):
             lines.append(f"  what changed last: {differences(self._before, self._last_key)}")
         places = {entry.key[1].kind for entry in self._entries.values()}
         for entry in self._entries.values():
-            launched = entry.launched if entry.graph is None else entry.graph.launches
+            launched = entry.launched + (0 if entry.graph is None else entry.graph.launches)
             given = ", ".join(part.story() for part in entry.key[2:] if part.is_told)
             where = f" on {entry.key[1].kind!r}" if len(places) > 1 else ""
             reason = entry.reason

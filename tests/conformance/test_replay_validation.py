@@ -376,6 +376,32 @@ def test_evictions_meanwhile_are_no_difference(monkeypatch):
         step.close()
 
 
+def test_data_that_a_function_keeps_in_an_object_are_those_of_the_last_call(ctx, monkeypatch):
+    monkeypatch.setattr(stf.config, "validate", True)
+
+    class Model:
+        pass
+
+    model, kept = Model(), []
+
+    @stf.replay
+    def step(x):
+        model.half = ctx.logical_data_zeros(4)
+        add(model.half, x)
+        result = ctx.logical_data_zeros(4)
+        add(result, x)
+        return result
+
+    x = ctx.logical_data_ones(4)
+    for i in range(4):
+        kept.append(step(x))
+        assert model.half.numpy().tolist() == kept[-1].numpy().tolist() == [i + 1.0] * 4
+        increment(x)
+    assert "4 calls" in step.explain() and "launched 3 times" in step.explain()
+    step.close()
+    assert model.half.numpy().tolist() == [4.0] * 4
+
+
 def test_a_temporary_array_that_is_registered_is_told(ctx, monkeypatch):
     monkeypatch.setattr(stf.config, "validate", True)
     kept = np.ones(4)

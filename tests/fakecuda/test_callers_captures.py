@@ -218,7 +218,7 @@ def test_what_was_gathered_for_a_capture_that_is_over_does_not_run(run):
             ctx.launch_kernel(add_one, (1, 1), ctx.logical_data(x).rw(), 8)
             (graph,) = handle("graph")
             ok(driver.cuStreamEndCapture(ctypes.c_void_p(s.ptr), ctypes.byref(graph)))
-            with pytest.raises(stf.CaptureError, match="the capture ended first; .* Nothing was written back"):
+            with pytest.raises(stf.CaptureError, match="was not finalized during the capture; .* Nothing was written back"):
                 ctx.finalize()
             s.synchronize()
             assert not x.get().any()
@@ -242,7 +242,7 @@ def test_a_capture_that_ends_too_early(run):
         add(ctx, ctx.logical_data(X))
         (graph,) = handle("graph")
         assert driver.cuStreamEndCapture(ctypes.c_void_p(s.ptr), ctypes.byref(graph)) != 0
-        with pytest.raises(stf.CaptureError, match="the capture ended first; finalize the context before it ends"):
+        with pytest.raises(stf.CaptureError, match="was not finalized during the capture; finalize the context before the"):
             ctx.finalize()
         ctx.finalize()
         with stf.context(stream=s) as ctx:
@@ -329,5 +329,43 @@ def test_places_of_the_callers_and_fills_in_a_capture(run):
         assert not cuda.cuCtxDestroy(own)[0]
         del s, other, places, place, captured
         nothing_left()
+
+    run(body)
+
+
+def test_a_context_on_the_stream_of_a_recorded_task_is_refused(run):
+    def body():
+        with stf.context(devices="cuda:0") as ctx:
+            x, graph = ctx.logical_data(np.zeros(4)), ctx.task_graph()
+            with pytest.raises(stf.CaptureError, match="stream= is the stream of a task that is being recorded"):
+                with graph, ctx.task(x.rw()) as t:
+                    stf.context(stream=t.stream_ptr())
+            with ctx.task(x.rw()) as t:  # a stream that is not captured is one like any other
+                with stf.context(stream=t.stream_ptr()) as inner:
+                    inner.launch_kernel(add_one, (1, 1), inner.logical_data_zeros(4).rw(), 4)
+            assert x.numpy().tolist() == [0.0] * 4
+            del t
+        del ctx, x, graph, inner
+        nothing_left()
+
+    run(body)
+
+
+def test_a_context_that_nobody_finalized_asks_nothing_of_a_stream_that_is_gone(run):
+    def body():
+        for captured in (False, True):
+            s = new_stream()
+            X = np.zeros(8)
+            if captured:
+                ok(driver.cuStreamBeginCapture_v2(ctypes.c_void_p(s.ptr), 2))
+            ctx = stf.context(stream=s.ptr)
+            add(ctx, ctx.logical_data(X))
+            if captured:
+                (graph,) = handle("graph")
+                driver.cuStreamEndCapture(ctypes.c_void_p(s.ptr), ctypes.byref(graph))
+            del s  # and with it the stream
+            with pytest.warns(ResourceWarning, match="was dropped without finalize"):
+                del ctx
+            assert (X == (0 if captured else 1)).all()
 
     run(body)

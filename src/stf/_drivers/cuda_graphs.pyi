@@ -2,6 +2,8 @@
 
 from typing import Any
 
+def is_recorded_on(pointer: int) -> bool: ...
+
 class Filling:
     pointer: int
     fills: Any

@@ -225,6 +225,14 @@ cdef class GraphStore:
         self.streams.clear()
 
 
+recorded_on = set()  # the addresses of the streams that tasks are being captured on
+
+
+def is_recorded_on(pointer):
+    """Whether a stream is that of a task, which is being captured."""
+    return pointer in recorded_on
+
+
 cdef class CaptureStream:
     """A stream for captures that run one after the other, which nobody else captures on as long as this lives.
 
@@ -287,6 +295,7 @@ cdef class Capture:
             raise
         self.owner.busy = True
         self.pointer = <int64_t><uintptr_t>self.stream
+        recorded_on.add(self.pointer)
         store.captures += 1
 
     def make_current(self):
@@ -305,6 +314,7 @@ cdef class Capture:
             return None
         stream = self.stream
         self.stream = NULL
+        recorded_on.discard(self.pointer)
         try:
             return self.ended(stream)
         finally:
