@@ -559,7 +559,7 @@ class ReplayFunction(ReplayCore):
     def _compare(self, context: Any, entry: Entry, recorded: TaskGraph, bound: inspect.BoundArguments) -> TaskGraph:
         """Record again, see that it is the same (STF_VALIDATE), and return what is to be launched.
 
-        That is the new recording: where the function keeps data that it makes in an object, it has just put these there.
+        That is the new recording: if the function keeps data that it makes in an object, these are there now.
         """
         first_data = context.engine.next_data
         self._compared.append(entry)  # whose memory nobody takes meanwhile

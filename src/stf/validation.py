@@ -1,6 +1,7 @@
 """Checks of single bodies, on when STF_VALIDATE=1.
 
-What is only read must not change, what is written must be whole, and nothing is launched on a default stream.
+What is only read must not change, nor registered arrays that were not declared; what is written must be whole, and
+nothing is launched on a default stream.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from stf._engine import claims, release
+from stf._engine import claims, release, tiles
 from stf._engine.deps import EventSet
 from stf.errors import AccessError, Error
 from stf.interop import adapters, cupti
@@ -22,6 +23,7 @@ from stf.interop.dlpack import DEFAULT_STREAMS
 PATTERN = 0xA5
 PATIENCE_S = 1.0  # how long a release waits: what it waits for may be waiting for who releases
 FEW = 8  # bytes: 0xA5 is a value like another one
+LOOKED_AT = 4 << 20  # bytes of registered arrays that were not declared, for each task
 
 
 class Launches:
@@ -94,6 +96,7 @@ class Watch:
             elif mode == 2:
                 self.written.append((access.data_name, array))
         self.sums: list[int] = []
+        self.others = Others(task)
         if task.state_name() == "open" and not task.outcome_pending():
             self.begin()
 
@@ -106,6 +109,7 @@ class Watch:
         self.sums = [checksum(array) for _, _, array in self.read]
         for _, array in self.written:
             prefill(array)
+        self.others.begin()
         if self.launches is not None:
             self.launches.begin()
 
@@ -127,6 +131,7 @@ class Watch:
         """Compare; name the data, the task, and who wrote the data before."""
         if self.launches is not None:
             self.launches(task)
+        self.others()
         for (name, writer, array), before in zip(self.read, self.sums, strict=True):
             if checksum(array) != before:
                 raise AccessError(
@@ -140,6 +145,70 @@ class Watch:
                     f"task {self.label} opened logical data '{name}' with write() and left {untouched} of "
                     f"{array.nbytes} "
                     "bytes untouched; write all of it, or open it with rw()"
+                )
+
+
+class Others:
+    """The registered arrays of the host that a task did not declare: what a body changes of them nobody orders.
+
+    Only those are looked at that no other task can be changing meanwhile, up to a number of bytes, in turn.
+
+    Parameters
+    ----------
+    task : Task
+        An open task.
+    """
+
+    turn = 0  # at which data the next task begins to look
+
+    def __init__(self, task: Any) -> None:
+        self.engine, self.label = task.engine, task.label()
+        self.declared = {tiles.whole(access.data.core).id for access in task.accesses}
+        self.before: list[tuple[Any, Any, tuple[Any, ...], int]] = []
+
+    def begin(self) -> None:
+        """Take the checksums."""
+        with self.engine.gate:
+            known = list(self.engine.coherency.data.values())
+        start = Others.turn % len(known) if known else 0
+        left = LOOKED_AT
+        for data in known[start:] + known[:start]:
+            if left <= 0:
+                break
+            Others.turn += 1
+            if not self.is_other(data) or data.layout.nbytes > left:
+                continue
+            state, array = self.state_of(data), None
+            if state is not None:
+                left -= data.layout.nbytes
+                array = adapters.view(data.home, False, "numpy")
+                self.before.append((data, array, state, checksum(array)))
+
+    def is_other(self, data: Any) -> bool:
+        """Whether it is a whole array in memory of the host, of which the task uses no part."""
+        home = data.home
+        if home is None or home.place != 0 or data.token or data.tiles or data.layout.interface is not None:
+            return False
+        return tiles.whole(data).id not in self.declared and data.layout.nbytes > 0
+
+    def state_of(self, data: Any) -> tuple[Any, ...] | None:
+        """What is another after anything that may change the array; None if something may be changing it now."""
+        engine = self.engine
+        with engine.gate:
+            version, home = data.version, data.home
+            if data.released or home is None or version.claims < 0 or version.accumulators or version.frozen:
+                return None
+            if version.partials is not None or not (engine.all_done(version.writers) and engine.all_done(home.ready)):
+                return None
+            return id(version), home.state, home.address, version.writers.tolist(), home.ready.tolist()
+
+    def __call__(self) -> None:
+        """Compare; name the data and the task."""
+        for data, array, state, before in self.before:
+            if checksum(array) != before and self.state_of(data) == state:
+                raise AccessError(
+                    f"task {self.label} changed the array of {data.describe()}, which it did not declare; pass the "
+                    "data to the task with rw(), and use the parameter that stands for them"
                 )
 
 

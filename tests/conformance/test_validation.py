@@ -151,3 +151,48 @@ def test_a_release_does_not_wait_for_ever(ctx_factory, monkeypatch):
     gate.set()
     ctx.finalize()
     assert X.tolist() == [3] * 4
+
+
+class Model:
+    """Holds memory where nobody looks for registered arrays."""
+
+    def __init__(self):
+        self.memory = memoryview(bytearray(64))
+
+    def array(self):
+        return np.frombuffer(self.memory, np.float64)
+
+
+@pytest.mark.at_once("only bodies that run at once are watched")
+@pytest.mark.parametrize("form", ["function", "host_launch", "with-block"])
+def test_a_registered_array_that_a_body_changes_undeclared_is_told(ctx, form):
+    model, later = Model(), Model()
+    lX = ctx.logical_data(model.array(), name="X")
+    lY, lZ = ctx.logical_data_zeros(4), ctx.logical_data(later.array())
+
+    def body(y):
+        y += 1
+        model.array()[0] += 3
+
+    def call():
+        if form == "function":
+            stf.task(body)(lY.rw())
+        elif form == "host_launch":
+            ctx.host_launch(lY.rw())(body)
+        else:
+            with ctx.task("host", lY.rw()) as t:
+                body(*t.arrays())
+        ctx.synchronize()
+
+    with pytest.raises(stf.Error, match="changed the array of logical data 'X' .*did not declare; pass the data"):
+        call()
+    lY.accept()
+    lX.release()
+    call()  # it is nobody's now
+    with ctx.task("host", lZ.rw()) as t:
+        t.arrays()[0][:] = 1
+    for _ in range(20):  # side by side with what may change it
+        ctx.host_launch(lZ.rw())(lambda z: np.add(z, 1, z))
+        ctx.host_launch(lY.rw())(lambda y: None)
+    ctx.finalize()
+    assert later.array().tolist() == [21.0] * 8
