@@ -52,6 +52,13 @@ C_FLAGS = ["/O2"] if sys.platform == "win32" else ["-O3", "-g0"]
 if sys.platform == "linux":
     C_FLAGS += ["-fno-plt", "-falign-functions=64"]  # a few percent of a task
 
+APPEND = "int __Pyx_ListComp_AppendAndDecref(PyObject* list, PyObject* x) {"
+FREED_TWICE = """
+    int result = PyList_Append(list, x);
+    Py_DECREF(x);
+"""
+REPAIRED = FREED_TWICE.replace("Py_DECREF", "if (result == 0) Py_DECREF")
+
 
 class BuildExt(build_ext):
     """Translate and compile in parallel; fall back to no compiled module at all; skip what is up to date."""
@@ -160,8 +167,19 @@ def translate(extensions: list[Extension], processes: int) -> None:
     sources = {e.name: e.sources for e in done}
     for extension in extensions:
         extension.sources = sources[extension.name]
+        repair(Path(extension.sources[0]))
     stamp.parent.mkdir(parents=True, exist_ok=True)
     stamp.write_text(options)
+
+
+def repair(generated: Path) -> None:
+    """Let a list comprehension that runs out of memory free its item once; Cython 3.3.1 frees it twice."""
+    text = generated.read_text()
+    if REPAIRED in text or APPEND not in text:
+        return
+    if text.count(FREED_TWICE) != 2:
+        raise RuntimeError(f"Cython {Cython.__version__} appends to lists in another way: see repair() in setup.py")
+    generated.write_text(text.replace(FREED_TWICE, REPAIRED))
 
 
 def remove_orphans() -> None:

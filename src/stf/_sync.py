@@ -73,6 +73,16 @@ def refuse_depth(calls):
     )
 
 
+def make_baton():
+    """A lock that is taken: who acquires it waits until another one releases it."""
+    try:
+        baton = threading.Lock()
+    except RuntimeError as error:  # CPython's, where a lock finds no memory
+        raise MemoryError(str(error)) from None
+    baton.acquire()
+    return baton
+
+
 class Gate:
     """Mutual exclusion; re-entry by the thread inside is an error, never a deadlock."""
 
@@ -80,8 +90,7 @@ class Gate:
         self.busy = False
         self.owner = 0
         self.waiters = 0
-        self.baton = threading.Lock()
-        self.baton.acquire()
+        self.baton = make_baton()
         self.mutex = None if cython.compiled else threading.Lock()
 
     def enter(self):

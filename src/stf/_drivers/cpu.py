@@ -85,8 +85,9 @@ class CpuDriver(QueueDriver):
         try:
             if self.capacity[place] and self.used[place] + nbytes > self.capacity[place]:
                 raise MemoryError(f"{nbytes} bytes asked, {self.capacity[place] - self.used[place]} free")
-            self.used[place] += nbytes
+            used = self.used[place] + nbytes
             self.memory[address] = block
+            self.used[place] = used
             self.live_allocations += 1
         finally:
             self.gate.leave()
@@ -108,8 +109,9 @@ class CpuDriver(QueueDriver):
         """Take a block back now."""
         self.gate.enter()
         try:
+            used = self.used[device + 1] - nbytes
             block = self.memory.pop(address)
-            self.used[device + 1] -= nbytes
+            self.used[device + 1] = used
             self.live_allocations -= 1
         finally:
             self.gate.leave()

@@ -149,7 +149,7 @@ cdef class CudaDriver(HardwareDriver):
         if lane.device >= 0:
             if (<DeviceStream>lane).body.thread:
                 end_body(&(<DeviceStream>lane).body)
-            if lane.head is None and not lane.busy and not lane.waiters:
+            if lane.head is None and not lane.busy and lane.waiters is None:
                 if not (late and put_off(<DeviceStream>lane, sequence)):
                     self.mark(<DeviceStream>lane, sequence, (<DeviceStream>lane).handle)
                 lane.completed = sequence

@@ -25,7 +25,18 @@ cdef class Op:
     cdef object body
     cdef Op next
 
-cdef class Stream:
+cdef class Waiter:
+    cdef object baton  # None: it is a stream
+    cdef int64_t wanted
+    cdef Waiter next_waiter
+
+cdef class Worker:
+    cdef object baton
+    cdef unsigned long ident
+    cdef Worker next_worker
+    cdef Worker next_idle
+
+cdef class Stream(Waiter):
     cdef int index
     cdef int device
     cdef int64_t completed
@@ -37,7 +48,7 @@ cdef class Stream:
     cdef Stream next_ready
     cdef Op head
     cdef Op tail
-    cdef list waiters
+    cdef Waiter waiters
 
 cdef class QueueDriver(Driver):
     cdef Gate gate
@@ -46,11 +57,11 @@ cdef class QueueDriver(Driver):
     cdef Stream first_ready
     cdef Stream last_ready
     cdef int ready
-    cdef list idle
-    cdef list worklist
+    cdef Worker idle
+    cdef Waiter worklist
+    cdef Worker staff  # all workers
     cdef readonly int max_workers
     cdef readonly int workers
-    cdef readonly set worker_threads
     cdef bint closing
     cdef public object chooser
     cdef public object errors
@@ -74,9 +85,12 @@ cdef class QueueDriver(Driver):
     cdef int settle(self) except -1
     cdef int wake(self, Stream stream) except -1
     cdef int offer(self, Stream stream) except -1
+    cdef bint hire(self)
+    cdef int dismiss(self, Worker worker) except -1
     cdef Stream take(self)
     cdef int execute(self, Stream stream, Op op) except -1
     cdef int perform(self, Stream stream, Op op) except -1
+    cdef int perform_patiently(self, Stream stream, Op op) except -1
     cdef int failed(self, Stream stream, object error) except -1
 
 cdef Op make_op(int kind, object body)

@@ -5,12 +5,15 @@ A stream is, at any moment::
     idle ──push──▶ ready ──a worker takes it──▶ busy ──▶ idle, ready again, or
       │                                                   blocked (its head waits for another stream)
       └──enter──▶ held (a with-block runs on the caller's thread) ──record──▶ idle
+
+Under the gate nothing is allocated: who waits, and which workers are idle, are chains through the objects themselves.
+So no work is lost, and no worker dies, where memory runs out.
 """
 
 from __future__ import annotations
 
 import _thread
-import threading
+import time
 
 try:
     import cython
@@ -18,12 +21,14 @@ except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
 
 from stf._drivers.base import Driver
-from stf._sync import Gate
+from stf._sync import Gate, make_baton
 
 if not cython.compiled:
     from stf._sync import PyThread_get_thread_ident
 
     WAIT, RECORD, HOLD, CALL, COPY, FREE = 0, 1, 2, 3, 4, 5
+
+PATIENCE_S = (0.0, 0.001, 0.01, 0.1, 1.0)  # how long work that needs memory waits for it, again and again
 
 
 @cython.freelist(256)
@@ -50,7 +55,26 @@ def make_op(kind, body):
     return op
 
 
-class Stream:
+@cython.cclass
+class Waiter:
+    """Who waits until a stream gets to a number: a stream that is blocked, or a thread that waits for a `baton`."""
+
+    if not cython.compiled:
+        baton = next_waiter = None
+        wanted = 0
+
+
+@cython.cclass
+class Worker:
+    """A thread that serves streams; it waits for its `baton` while it is idle."""
+
+    def __init__(self):
+        self.baton = make_baton()
+        self.ident = 0
+        self.next_worker = self.next_idle = None
+
+
+class Stream(Waiter):
     """A queue of operations, done one after the other."""
 
     def __init__(self, index, device):
@@ -64,7 +88,7 @@ class Stream:
         self.next_ready = None
         self.head = None
         self.tail = None
-        self.waiters = []
+        self.waiters = None
 
 
 class QueueDriver(Driver):
@@ -87,11 +111,11 @@ class QueueDriver(Driver):
         self.first_ready = None
         self.last_ready = None
         self.ready = 0
-        self.idle = []
-        self.worklist = []
+        self.idle = None
+        self.worklist = None
         self.max_workers = max(workers, 1)
         self.workers = 0
-        self.worker_threads = set()
+        self.staff = None
         self.closing = False
         self.chooser = None
         self.errors = []
@@ -126,8 +150,7 @@ class QueueDriver(Driver):
                 lane.busy = True
                 lane.held = True
                 return 0
-            baton = threading.Lock()
-            baton.acquire()
+            baton = make_baton()
             op = make_op(HOLD, baton)
             self.push(lane, op)
         finally:
@@ -141,9 +164,11 @@ class QueueDriver(Driver):
 
     def block(self, baton, timeout_s):
         """Wait for a baton; a worker that waits inside a body lends its place to another."""
-        lends = _thread.get_ident() in self.worker_threads
+        lends = self.owns_thread(PyThread_get_thread_ident())
         if lends:
             self.lend(1)
+        elif self.ready and self.idle is None and self.workers < self.max_workers:
+            self.hire_again()
         try:
             return baton.acquire(True, -1 if timeout_s < 0 else timeout_s)
         finally:
@@ -181,10 +206,9 @@ class QueueDriver(Driver):
         """Let so many workers more exist."""
         self.gate.enter()
         try:
+            if places > 0 and self.ready and self.idle is None and not self.hire():
+                raise MemoryError("no thread could be started for work that is waited for")
             self.max_workers += places
-            if places > 0 and self.ready and not self.idle:
-                self.workers += 1
-                _thread.start_new_thread(self.work, ())
         finally:
             self.gate.leave()
         return 0
@@ -246,13 +270,15 @@ class QueueDriver(Driver):
         lane: Stream = self.streams[stream]
         if lane.completed >= sequence:
             return True
-        baton = threading.Lock()
-        baton.acquire()
+        waiter: Waiter = Waiter()
+        waiter.baton = baton = make_baton()
+        waiter.wanted = sequence
         self.gate.enter()
         try:
             if lane.completed >= sequence:
                 return True
-            lane.waiters.append((sequence, baton))
+            waiter.next_waiter = lane.waiters
+            lane.waiters = waiter
         finally:
             self.gate.leave()
         return self.block(baton, timeout_s)
@@ -275,7 +301,11 @@ class QueueDriver(Driver):
         self.loss_watchers.discard(watcher)
 
     def owns_thread(self, ident):
-        return ident in self.worker_threads
+        wanted: cython.ulonglong = ident
+        worker = self.staff
+        while worker is not None and worker.ident != wanted:
+            worker = worker.next_worker
+        return worker is not None
 
     def handle(self, stream):
         return None
@@ -301,7 +331,9 @@ class QueueDriver(Driver):
                 went_back: cython.bint = op.uses != op.other.uses  # since then, so it was done with that
                 if not went_back and op.other.completed < op.sequence:
                     stream.blocked = True
-                    op.other.waiters.append((op.sequence, stream))
+                    stream.wanted = op.sequence
+                    stream.next_waiter = op.other.waiters
+                    op.other.waiters = stream
                     return 0
                 if not went_back:
                     self.pass_wait(stream, op)
@@ -331,7 +363,7 @@ class QueueDriver(Driver):
     def reach(self, stream, sequence):
         """A stream gets to a mark: let go who waits for it. False if a worker must see to it."""
         stream.completed = sequence
-        if stream.waiters:
+        if stream.waiters is not None:
             self.wake(stream)
         return True
 
@@ -341,20 +373,28 @@ class QueueDriver(Driver):
 
     def wake(self, stream):
         """Let go whoever waits for what `stream` has passed."""
-        waiting, stream.waiters = stream.waiters, []
-        for sequence, waiter in waiting:
-            if sequence > stream.completed:
-                stream.waiters.append((sequence, waiter))
-            elif isinstance(waiter, Stream):
-                self.worklist.append(waiter)
+        waiter = stream.waiters
+        stream.waiters = None
+        while waiter is not None:
+            following = waiter.next_waiter
+            if waiter.wanted > stream.completed:
+                waiter.next_waiter = stream.waiters
+                stream.waiters = waiter
+            elif waiter.baton is None:
+                waiter.next_waiter = self.worklist
+                self.worklist = waiter
             else:
-                waiter.release()
+                waiter.next_waiter = None
+                waiter.baton.release()
+            waiter = following
         return 0
 
     def settle(self):
         """Advance the streams that `wake` let go, and those that they let go."""
-        while self.worklist:
-            stream: Stream = self.worklist.pop()
+        while self.worklist is not None:
+            stream = cython.cast(Stream, self.worklist)
+            self.worklist = stream.next_waiter
+            stream.next_waiter = None
             stream.blocked = False
             if not stream.busy:
                 self.advance(stream)
@@ -368,11 +408,47 @@ class QueueDriver(Driver):
             self.last_ready.next_ready = stream
         self.last_ready = stream
         self.ready += 1
-        if self.idle:
-            self.idle.pop().release()
+        worker = self.idle
+        if worker is not None:
+            self.idle = worker.next_idle
+            worker.next_idle = None
+            worker.baton.release()
         elif self.workers < self.max_workers:
-            self.workers += 1
-            _thread.start_new_thread(self.work, ())
+            self.hire()
+        return 0
+
+    def hire(self):
+        """Start a worker; False if there is no memory for one: then who waits tries again."""
+        try:
+            worker: Worker = Worker()
+            _thread.start_new_thread(self.work, (worker,))
+        except (MemoryError, RuntimeError):
+            return False
+        worker.next_worker = self.staff
+        self.staff = worker
+        self.workers += 1
+        return True
+
+    def hire_again(self):
+        """Start the worker that could not be started when there was work for it."""
+        self.gate.enter()
+        try:
+            is_short = self.ready and self.idle is None and self.workers < self.max_workers
+            if is_short and not self.hire() and self.workers == 0:
+                raise MemoryError("no thread could be started for work that is waited for")
+        finally:
+            self.gate.leave()
+
+    def dismiss(self, worker):
+        """A worker goes."""
+        self.workers -= 1
+        if self.staff is worker:
+            self.staff = worker.next_worker
+            return 0
+        before = self.staff
+        while before.next_worker is not worker:
+            before = before.next_worker
+        before.next_worker = worker.next_worker
         return 0
 
     def take(self):
@@ -395,10 +471,11 @@ class QueueDriver(Driver):
         self.ready -= 1
         return stream
 
-    def work(self):
+    def work(self, me):
         """A worker's life: take a stream, do its head, look what that let go."""
         stream: Stream = None
-        self.worker_threads.add(_thread.get_ident())
+        worker: Worker = me
+        worker.ident = PyThread_get_thread_ident()
         while True:
             self.gate.enter()
             try:
@@ -411,17 +488,15 @@ class QueueDriver(Driver):
                 stream = self.take()
                 if stream is None:
                     if self.closing or self.workers > self.max_workers:
-                        self.workers -= 1
-                        self.worker_threads.discard(_thread.get_ident())
+                        self.dismiss(worker)
                         return
-                    baton = threading.Lock()
-                    baton.acquire()
-                    self.idle.append(baton)
+                    worker.next_idle = self.idle
+                    self.idle = worker
             finally:
                 self.gate.leave()
             op = None
             if stream is None:
-                baton.acquire()
+                worker.baton.acquire()
             else:
                 self.execute(stream, stream.head)
 
@@ -432,12 +507,21 @@ class QueueDriver(Driver):
                 stream.runner = PyThread_get_thread_ident()
                 op.body()
             else:
-                self.perform(stream, op)
+                self.perform_patiently(stream, op)
         except BaseException as error:
             self.failed(stream, error)
         stream.runner = 0
         op.body = None
         return 0
+
+    def perform_patiently(self, stream, op):
+        """Do an operation other than a call, which nobody would do again: where memory runs out, wait for some."""
+        for pause_s in PATIENCE_S:
+            try:
+                return self.perform(stream, op)
+            except MemoryError:
+                time.sleep(pause_s)
+        return self.perform(stream, op)
 
     def failed(self, stream, error):
         """Remember what an operation raised that nobody waits for."""
@@ -452,9 +536,13 @@ class QueueDriver(Driver):
         self.gate.enter()
         try:
             self.closing = True
-            for baton in self.idle:
-                baton.release()
-            self.idle.clear()
+            worker = self.idle
+            self.idle = None
+            while worker is not None:
+                following = worker.next_idle
+                worker.next_idle = None
+                worker.baton.release()
+                worker = following
         finally:
             self.gate.leave()
         return 0
