@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from stf._engine import handover, release
+from stf._engine.access import drop
 from stf._sync import must_have_room
 from stf.annotations import access_mode
 from stf.composite import CompositeData
@@ -72,11 +73,11 @@ class Lending:
         must_have_room()  # for the end of the loan, too
         lent = Frozen(self, data, int(wanted), place)
         try:
-            self.engine.patiently(release.freeze, data.core, int(wanted), lent.holds)
+            self.engine.patiently(release.freeze, data.core, int(wanted), lent.loan.holds)
             self._note_loan("freeze", data, int(wanted))
             return lent
         except BaseException:
-            if lent.holds:
+            if lent.loan.holds:
                 lent.unfreeze()  # an interrupt came between
             lent.active = False
             raise
@@ -104,6 +105,7 @@ class Lending:
             raise PlaceError(f"{frozen.data!r} is frozen for rw at {frozen.place!r} only, got {data_place!r}")
         if frozen.data.is_token:
             return None
+        frozen.is_used = True
         code = self.data_place_code(frozen.place if data_place is None else data_place)
         code = self.engine.affine[self.current_place_code()] if code < 0 else code
         try:
@@ -137,17 +139,36 @@ class Lending:
         """What `Frozen.unfreeze` does."""
         if not frozen.active:
             raise TaskStateError(f"{frozen.data!r} is not frozen; unfreeze was called twice")
-        users = dict(frozen.users)
-        if stream is not None:
-            users[self._pointer_of(stream)] = stream
-        frozen.active = False
+        is_used, frozen.is_used = frozen.is_used, False  # nobody has the array from here on
         try:
+            users = dict(frozen.users)
+            if stream is not None:
+                users[self._pointer_of(stream)] = stream
+            frozen.active = False
             self.engine.patiently(handover.unfreeze, frozen.data.core, self.default_code, list(users))
-        except BaseException:
+        except BaseException as error:
             frozen.active = True  # a stream that cannot be waited for: another one may be given
+            frozen.is_used = is_used and not isinstance(error, MemoryError)
             raise
         frozen.users.clear()
         self._note_loan("unfreeze", frozen.data, frozen.mode)
+
+
+class Loan:
+    """What an engine ends, as it releases data that were dropped, where a `Frozen` went that nobody uses."""
+
+    parent = None  # as of a data that was cut from no other
+
+    def __init__(self, core: Any, place: int, users: dict[int, Any]) -> None:
+        self.core = core
+        self.place = place
+        self.users = users
+        self.holds: list[Any] = []  # the data, once they are lent
+
+    def close_inside(self) -> None:
+        """End the loan, by who is inside of the engine."""
+        if not self.core.released:
+            handover.unfreeze(self.core.engine, self.core, self.place, list(self.users))
 
 
 class Frozen:
@@ -158,12 +179,18 @@ class Frozen:
         self.data = data
         self.mode = mode
         self.place = place
-        self.holds: list[Any] = []  # the data, once they are lent
         self.active = True
+        self.is_used = False  # somebody may have its array: `get` was called, and nobody said that it is over
         self.users: dict[int, Any] = {}  # callers' streams that work on it, by address
+        self.loan = Loan(getattr(data, "core", None), context.default_code, self.users)
 
     def __del__(self) -> None:
-        if getattr(self, "active", False) and self.holds and not self.context._finished:
+        loan = getattr(self, "loan", None)
+        if loan is None or not loan.holds or not self.active or self.context._finished:
+            return
+        if not self.is_used:
+            drop(self.context.engine, loan)
+        else:
             warnings.warn(
                 f"{self.data!r} was frozen, and what can unfreeze it is gone: no task will write to it; keep what "
                 "ctx.freeze returns, and call its unfreeze()",
@@ -201,7 +228,7 @@ class Frozen:
     def __enter__(self) -> Frozen:
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         if self.active:
             self.unfreeze()
 

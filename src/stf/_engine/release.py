@@ -397,8 +397,8 @@ def freeze(engine: Engine, data: Data, mode, holds):
             f"{data.describe()} is frozen before anything wrote it; write it first, or create it with "
             "logical_data_zeros"
         )
-    version.frozen = mode
     holds.append(data)
+    version.frozen = mode
 
 
 def frozen_replica(engine: Engine, data: Data, place, mode):
@@ -408,9 +408,9 @@ def frozen_replica(engine: Engine, data: Data, place, mode):
     slot = engine.root.begin(place, events, COMPUTE if place else HOST)
     try:
         replica = engine.coherency.provide(data, version, place, READ, slot)
+        replica.pins -= 1
     finally:
         engine.root.abort(slot)
-    replica.pins -= 1
     events.update(version.writers)
     if mode & WRITE:
         events.update(version.readers)
