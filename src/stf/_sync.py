@@ -73,12 +73,17 @@ def refuse_depth(calls):
     )
 
 
+def make_lock(kind):
+    """A lock, by ``threading.Lock`` or ``threading.RLock``: where there is no memory for it, MemoryError."""
+    try:
+        return kind()
+    except RuntimeError as error:  # which CPython says
+        raise MemoryError(str(error)) from None
+
+
 def make_baton():
     """A lock that is taken: who acquires it waits until another one releases it."""
-    try:
-        baton = threading.Lock()
-    except RuntimeError as error:  # CPython's, where a lock finds no memory
-        raise MemoryError(str(error)) from None
+    baton = make_lock(threading.Lock)
     baton.acquire()
     return baton
 
@@ -103,7 +108,7 @@ class Gate:
     def __enter__(self):
         self.enter()
 
-    def __exit__(self, *exception):
+    def __exit__(self, kind, error, trace):  # no tuple of them, for which there might be no memory
         self.leave()
 
     def enter_slow(self):

@@ -12,7 +12,7 @@ from stf._engine import caches, claims, discarding, launching, recordings, turns
 from stf._engine.failures import Failure
 from stf._engine.gathering import Gathering
 from stf._engine.turns import STEP_S
-from stf._sync import must_have_room
+from stf._sync import make_lock, must_have_room
 from stf.errors import TaskStateError
 from stf.launches import submit_routine
 from stf.recorders import RecordingBuilder
@@ -45,7 +45,7 @@ class Epoch(Gathering):
         self._context = weakref.ref(context)  # which keeps the engine, and so this
         self.engine = context.engine
         self.story = story
-        self.lock = threading.RLock()
+        self.lock = make_lock(threading.RLock)
         self.is_over = False  # nothing more is gathered
         self.closed: Any = None  # what was recorded, until it is submitted
         self.around = around

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from stf import options
 from stf._engine import claims, playing
+from stf._engine.access import drop
 from stf._engine.rebinding import Rebinding
 from stf.composite import in_arrays
 from stf.conditions import Condition
@@ -174,11 +175,15 @@ class TaskGraph(GraphCore):
                     self._derived = list({id(one): one for one in self._take_derived()}.values())
             else:
                 recorder.discard()
-                self._params = {name: self._params[name] for name in self._made_before}  # it may be recorded again
+                self._forget_new_params()  # it may be recorded again
                 self._take_derived()
         finally:
             self._recorder = None
             recorder.leave()
+
+    def _forget_new_params(self) -> None:
+        """Have the parameters from before the recording."""  # no closure in `__exit__`, which would need memory first
+        self._params = {name: self._params[name] for name in self._made_before}
 
     def _take_derived(self) -> list[Any]:
         """What was computed from the parameters for no kernel; they know it no more, which would be a circle."""
@@ -316,11 +321,11 @@ class TaskGraph(GraphCore):
     def __del__(self) -> None:
         reference = getattr(self, "_context_ref", None)
         context = None if reference is None else reference()
-        if context is not None:
-            context._graphs.pop(id(self), None)
         recording = getattr(self, "_recording", None)
         if recording is not None:  # a finalizer does nothing but say so
-            recording.engine.dropped.append(recording)
+            drop(recording.engine, recording)
+        if context is not None:
+            context._graphs.pop(id(self), None)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise not_copied(repr(self), "record another one with ctx.task_graph()")

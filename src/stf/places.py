@@ -110,7 +110,7 @@ class ExecPlace:
             active_places[0] += 1
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         with _counting:
             active_places[0] -= 1
         defaults().pop()

@@ -562,7 +562,11 @@ def new_data(
     engine.enter()
     try:
         core: Data = engine.add_data(entry.layout, name, False)
-        handle = new_handle(core)
+        try:
+            handle = new_handle(core)
+        except BaseException:
+            engine.forget_new(core)
+            raise
         core.write_back = False  # until all is well
         if memory[STREAM] is not None:
             made_at: cython.int = place

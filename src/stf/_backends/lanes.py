@@ -249,11 +249,19 @@ class LanePort(Port):
 
     def add_lane(self, pool, place, kind):
         lane = Lane(len(self.lanes), place, kind)
-        self.make_lane(lane)
-        if self.origin:
-            self.start_at_origin(lane)
-        self.lanes.append(lane)
-        pool.lanes.append(lane)
+        self.lanes.append(lane)  # first: a stream that no list has room for would be lost
+        is_listed: cython.bint = False
+        try:
+            pool.lanes.append(lane)
+            is_listed = True
+            self.make_lane(lane)
+            if self.origin:
+                self.start_at_origin(lane)
+        except BaseException:
+            self.lanes.pop()
+            if is_listed:
+                pool.lanes.pop()
+            raise
         return lane
 
     def start_at_origin(self, lane):

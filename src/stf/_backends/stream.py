@@ -365,14 +365,24 @@ class StreamBackend(LanePort):
 
     def alloc(self, slot, replica):
         lane: Lane = self.lanes[slot]
-        replica.address = self.driver.alloc(self.devices[replica.place], replica.layout.nbytes, lane.stream)
-        replica.owner = self.driver.owner(replica.address)
+        device: cython.int = self.devices[replica.place]
+        address: cython.longlong = self.driver.alloc(device, replica.layout.nbytes, lane.stream)
+        try:
+            replica.owner = self.driver.owner(address)
+        except BaseException:
+            self.driver.free(device, address, replica.layout.nbytes, lane.stream)
+            raise
+        replica.address = address
         return 0
 
     def free(self, replica, waits, want_event):
         slot = self.begin(replica.place, waits, COMPUTE)
         lane: Lane = self.lanes[slot]
-        self.driver.free(self.devices[replica.place], replica.address, replica.layout.nbytes, lane.stream)
+        try:
+            self.driver.free(self.devices[replica.place], replica.address, replica.layout.nbytes, lane.stream)
+        except BaseException:
+            self.end(slot)
+            raise
         if want_event:
             return self.end(slot)
         lane.open = False

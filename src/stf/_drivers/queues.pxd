@@ -49,6 +49,7 @@ cdef class Stream(Waiter):
     cdef Op head
     cdef Op tail
     cdef Waiter waiters
+    cdef Op mark  # for the next end of a task
 
 cdef class QueueDriver(Driver):
     cdef Gate gate
@@ -77,6 +78,7 @@ cdef class QueueDriver(Driver):
     cpdef int park(self, object baton) except -1
     cpdef object runners(self, int stream, int64_t sequence)
     cpdef int close(self) except -1
+    cdef Op take_mark(self, Stream lane, int64_t sequence)
     cdef int push(self, Stream stream, Op op) except -1
     cdef int advance(self, Stream stream) except -1
     cdef int pass_wait(self, Stream stream, Op op) except -1

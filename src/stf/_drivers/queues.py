@@ -89,6 +89,7 @@ class Stream(Waiter):
         self.head = None
         self.tail = None
         self.waiters = None
+        self.mark = make_op(RECORD, None)
 
 
 class QueueDriver(Driver):
@@ -229,8 +230,7 @@ class QueueDriver(Driver):
         lane: Stream = self.streams[stream]
         op: Op = None
         if lane.head is not None or (lane.busy and not lane.held):
-            op = make_op(RECORD, None)
-            op.sequence = sequence
+            op = self.take_mark(lane, sequence)
         self.gate.enter()
         try:
             if lane.held:
@@ -242,13 +242,22 @@ class QueueDriver(Driver):
             if lane.head is None and not lane.busy and self.reach(lane, sequence):
                 self.settle()
             else:
-                if op is None:
-                    op = make_op(RECORD, None)
-                    op.sequence = sequence
-                self.push(lane, op)
+                self.push(lane, self.take_mark(lane, sequence) if op is None else op)
         finally:
             self.gate.leave()
         return 0
+
+    def take_mark(self, lane, sequence):
+        """A mark, which a stream has ready: the end of a task must not fail for want of memory."""
+        op = lane.mark
+        if op is None:
+            op = make_op(RECORD, None)
+        op.sequence = sequence
+        try:
+            lane.mark = make_op(RECORD, None)
+        except MemoryError:
+            lane.mark = None  # the next one is made when it is needed
+        return op
 
     def wait_event(self, stream, other, sequence):
         op = make_op(WAIT, None)

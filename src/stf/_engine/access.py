@@ -147,7 +147,15 @@ class DataHandle:
     def __del__(self):
         core = self.core
         if core is not None and not core.released:
-            core.engine.dropped.append(core)
+            drop(core.engine, core)
+
+
+def drop(engine, item):
+    """Let the engine release something at its next entry, for a finalizer, which can tell nobody of an error."""
+    try:
+        engine.dropped.append(item)
+    except MemoryError:
+        engine.dropped.append(item)  # the memory of whoever failed for want of it is free by now
 
 
 @cython.freelist(64)

@@ -6,6 +6,8 @@ AFFINE_PLACE: int
 READ_ONLY: int
 MODE_NAMES: dict[int, str]
 
+def drop(engine: Any, item: Any) -> None: ...
+
 class ArrayAccess(NamedTuple):
     access: Access
 

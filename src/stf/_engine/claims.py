@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 try:
     import cython
 except ImportError:
@@ -15,6 +13,7 @@ from stf._engine.deps import EventSet
 from stf._engine.failures import Failure
 from stf._engine.scopes import Outcome, Version
 from stf._engine.task import OWN_REFERENCES, TaskCore
+from stf._sync import make_baton
 from stf.errors import AccessError, TaskStateError
 
 if not cython.compiled:
@@ -60,8 +59,9 @@ def check_guards(engine: Engine, task: TaskCore, use: Access, version: Version):
 
 def await_claim(engine: Engine, task: TaskCore, version: Version):
     """Queue for a data that another task holds; an error if this thread itself holds one."""
-    baton = threading.Lock()
+    baton = make_baton()
     if reap(engine):
+        baton.release()
         return baton
     thread = PyThread_get_thread_ident()
     for item in engine.opened():
@@ -74,7 +74,6 @@ def await_claim(engine: Engine, task: TaskCore, version: Version):
             )
     if waits.is_waited_for(thread):
         waits.note(thread, waits.ClaimWait(engine, version), task)
-    baton.acquire()
     engine.claim_queue.append(baton)
     return baton
 
@@ -137,9 +136,9 @@ def runs_inline(engine: Engine, thread):
 
 
 def wake_claimants(engine: Engine):
-    queue, engine.claim_queue = engine.claim_queue, []
-    for baton in queue:
+    for baton in engine.claim_queue:
         baton.release()
+    engine.claim_queue.clear()
 
 
 def join_duplicates(engine: Engine, task: TaskCore):

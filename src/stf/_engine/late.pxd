@@ -24,6 +24,8 @@ cdef class LateCall:
     cdef object execute(self)
     cdef object attempt(self)
     cdef object run(self)
+    cdef object run_if_sound(self)
+    cdef object failure_of(self, object error)
     cdef object run_in_graph(self)
     cdef int tell(self, object failure) except -1
 

@@ -16,6 +16,8 @@ from stf.errors import TaskStateError
 if not cython.compiled:
     from stf._sync import PyThread_get_thread_ident
 
+NO_MEMORY = Failure("#?", "", MemoryError("there was no memory to say which task failed, and how"))
+
 
 @cython.no_gc
 @cython.cclass
@@ -69,20 +71,36 @@ class LateCall:
     def __call__(self):
         if self.outcome is None:
             return self.run_in_graph()
-        outcome = self.outcome
-        failure = None
+        try:
+            failure = self.run_if_sound()
+        except BaseException as error:
+            failure = self.failure_of(error)
+        self.tell(failure)
+
+    def run_if_sound(self):
+        """Run the body, or skip it if an input is poisoned; return the failure, or None."""
         if self.inputs is not None:
             for item in self.inputs:
                 failure = item.failed()
                 if failure is not None:
-                    break
-        if failure is None or (self.engine.cancelled is not None and isinstance(failure, Cancellation)):
-            failure = self.attempt()
-            outcome.skipped = isinstance(failure, Cancellation)
-        else:
-            outcome.skipped = True
-            self.prepare()
-        self.tell(failure)
+                    if self.engine.cancelled is not None and isinstance(failure, Cancellation):
+                        break
+                    self.outcome.skipped = True
+                    self.prepare()
+                    return failure
+        failure = self.attempt()
+        self.outcome.skipped = isinstance(failure, Cancellation)
+        return failure
+
+    def failure_of(self, error):
+        """What the engine tells of an error; whatever happens, others must not wait for this call for ever."""
+        engine: Engine = self.engine
+        try:
+            failure = Failure(self.task.label(), self.task.call_site, error, self.task.written())
+            engine.failures.append(failure)
+        except MemoryError:
+            return NO_MEMORY
+        return failure
 
     def attempt(self):
         """Run the body, unless its context cancels what has not begun; return its failure, or None."""
@@ -98,9 +116,9 @@ class LateCall:
         """Say how it went."""
         self.outcome.failure = failure
         self.outcome.pending = False
+        self.engine.ran += 1
         if failure is not None and self.watched:
             self.engine.observer.failed(self.task.id, failure.story())
-        self.engine.ran += 1
         return 0
 
     def run_in_graph(self):
@@ -130,7 +148,7 @@ class LateCall:
     def run(self):
         """Run the body; return its failure, or None."""
         engine: Engine = self.engine
-        thread = PyThread_get_thread_ident()
+        thread: object = PyThread_get_thread_ident()  # one object, since the end of this must not ask for another
         task = self.task
         start = time.perf_counter_ns() if self.watched else 0
         waits.running_bodies += 1
@@ -142,9 +160,7 @@ class LateCall:
                 return Failure(task.label(), task.call_site, fault, task.written())
             self.execute()
         except BaseException as exception:
-            failure = Failure(task.label(), task.call_site, exception, task.written())
-            engine.failures.append(failure)
-            return failure
+            return self.failure_of(exception)
         finally:
             waits.RUNNING.pop(thread, None)
             waits.running_bodies -= 1
@@ -162,9 +178,12 @@ class FoldCall(LateCall):
     def __call__(self):
         if self.outcome is None:
             return self.run_in_graph()
-        failure = self.run()
-        for item in self.inputs or ():
-            failure = failure or item.failed()
+        try:
+            failure = self.run()
+            for item in self.inputs or ():
+                failure = failure or item.failed()
+        except BaseException as error:
+            failure = self.failure_of(error)
         self.tell(failure)
 
 

@@ -181,18 +181,19 @@ class Program:
     def put(self, node, operation):
         """Put an operation, whose first item is its kind, on a node that is open."""
         kind: cython.int = operation[0]
+        steps: cython.int = kind == CALL and is_step(operation[1])
+        self.objects.append(operation)  # first: what is on a node is there
+        node.work.add(8 * (len(self.objects) - 1) + kind)
         self.calls += kind == CALL
-        self.steps += kind == CALL and is_step(operation[1])
+        self.steps += steps
         self.runs += kind == RUN
-        node.work.add(8 * len(self.objects) + kind)
-        self.objects.append(operation)
         return 0
 
     def put_launch(self, node, function, gx, gy, gz, bx, by, bz, shared, block, nbytes):
         """Put the launch of a kernel on a node that is open, with its arguments as they are now."""
         if cython.compiled:  # else nobody gets here
             i: cython.longlong
-            words = self.launches.more(HEADER + (nbytes + 7) // 8)
+            words = self.launches.more(HEADER + (nbytes + 7) // 8 + self.pointers.count)
             node.work.add(8 * self.launches.count + LAUNCH)
             words[0], words[1], words[2], words[3] = function, gx, gy, gz
             words[4], words[5], words[6], words[7] = bx, by, bz, shared
@@ -207,16 +208,16 @@ class Program:
     def put_pointer(self, offset, replica):
         """Say that an argument of the next launch is the address of a replica."""
         if replica.number < 0:
-            replica.number = len(self.replicas)
             self.replicas.append(replica if replica.origin is None else replica.origin)
+            replica.number = len(self.replicas) - 1
         return self.pointers.add((cython.cast(cython.longlong, offset) << 32) | replica.number)
 
     def vary_launch(self, node, arguments):
         """Let `arguments`, at each launch, say those of the kernel that was put on a node last."""
         i: cython.longlong = node.work.count - 1
         position: cython.longlong = node.work.items[i] >> 3
-        node.work.items[i] = 8 * len(self.objects) + VARIED
         self.objects.append((VARIED, position, arguments))
+        node.work.items[i] = 8 * (len(self.objects) - 1) + VARIED
         self.variants += 1
         return 0
 

@@ -27,6 +27,7 @@ from stf._engine.failures import raise_failures
 from stf._engine.gathering import Region
 from stf._engine.instances import Replica
 from stf._engine.scopes import Version
+from stf._sync import make_lock
 from stf.errors import TaskStateError
 
 if not cython.compiled:
@@ -412,7 +413,7 @@ class Routine:
         self.last = None  # the end of the last launch, once one had other data
         self.needed = None  # what a launch with its own data needs
         self.is_shared = False  # it has memory that all launches use, whatever their data
-        self.turn = threading.RLock()  # of the launches of several threads, where that matters
+        self.turn = make_lock(threading.RLock)  # of the launches of several threads, where that matters
         self.holder = 0  # the thread whose turn it is
         self.graph = self.awaited = None
         self.spoilt, self.skips = [], []  # what skipped tasks were to write, with versions; failures to tell again

@@ -215,12 +215,15 @@ class Version:
             self.good_lasti = self.wrote_lasti
             self.earlier = None
             return 0
-        if self.earlier is None:
-            self.earlier = []
-        elif len(self.earlier) >= self.prune_at:
-            self.earlier = since_success(self.earlier, True)
-            self.prune_at = 2 * len(self.earlier) + PRUNE_AT
-        self.earlier.append(outcome)
+        try:
+            if self.earlier is None:
+                self.earlier = []
+            elif len(self.earlier) >= self.prune_at:
+                self.earlier = since_success(self.earlier, True)
+                self.prune_at = 2 * len(self.earlier) + PRUNE_AT
+            self.earlier.append(outcome)
+        except MemoryError:
+            self.earlier = None  # only messages ask for it, and the end of a task must not fail
         return 0
 
     def last_writers(self):

@@ -80,6 +80,10 @@ class Engine:
         data = self.coherency.data[self.next_data] = make_data(self, self.next_data, layout, name, token)
         return data
 
+    def forget_new(self, data: Data):
+        """Undo `add_data`, where nobody got the data."""
+        self.coherency.data.pop(data.id, None)
+
     def set_home(self, data: Data, place, address, owner, valid=True):
         """Say where the user's memory of `data` is."""
         replica = home_of(data, place, data.layout)
@@ -174,6 +178,8 @@ class Engine:
         self.gate.enter()
         try:
             self.port.writes = task.writes
+            if task.inputs is not None and task.outcome is None:
+                task.outcome = outcomes.derive(self, task)
             event = self.port.end(task.slot)
             self.finish(task, event)
             if self.validate and self.scope is None:
@@ -211,6 +217,8 @@ class Engine:
         """Put a late body on the slot of an open task, and end the task."""
         self.gate.enter()
         try:
+            if task.inputs is not None and task.outcome is None:
+                task.outcome = outcomes.derive(self, task)
             self.put_call(task.slot, call)
             event = self.port.end(task.slot)
             self.finish(task, event)
@@ -505,6 +513,8 @@ class Engine:
         self.next_task += 1
         if missing:
             self.provide_all(task)
+        if task.kind != "task" and not task.is_launch_once:
+            self.kinds.add(task.kind, 1)
         task.state = OPEN
         task.thread = PyThread_get_thread_ident()
         self.list_open(task)
@@ -513,8 +523,6 @@ class Engine:
             return 0
         pool: Pool = self.coherency.pools[task.where]
         pool.tasks += 1
-        if task.kind != "task":
-            self.kinds.add(task.kind, 1)
         if self.observer is not None:
             self.observer.task(task)
         return 0

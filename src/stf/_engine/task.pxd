@@ -28,7 +28,12 @@ cdef extern from *:
             code = PyFrame_GetCode(frame);
             back = NULL;
             if (PyUnicode_Tailmatch(code->co_filename, folder, 0, PY_SSIZE_T_MAX, -1) == 1) back = PyFrame_GetBack(frame);
-            if (back == NULL) break;
+            if (back == NULL) {
+                if (!PyErr_Occurred()) break;
+                Py_DECREF(code);
+                Py_DECREF(frame);
+                return NULL;  /* no memory for the object of a frame */
+            }
             Py_DECREF(code);
             Py_DECREF(frame);
             frame = back;

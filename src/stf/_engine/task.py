@@ -289,5 +289,8 @@ def note_reader(readers, task, event):
     if task.kind != "wait":
         if len(readers) >= READERS:
             del readers[: READERS // 2]
-        readers.append((event, task.symbol, task.code, task.lasti))
+        try:
+            readers.append((event, task.symbol, task.code, task.lasti))
+        except MemoryError:
+            return 0  # only messages ask for it, and the end of a task must not fail
     return 0

@@ -23,9 +23,14 @@ def cut_all(engine: Engine, parent: Data, home: Replica, make, names, layouts, o
     for i in range(len(names)):
         tile: Data = engine.add_data(layouts[i], names[i], False)
         tile.readonly = parent.readonly
-        engine.set_home(tile, home.place, home.address + offsets[i], home.owner, parent.version.was_valid)
-        handles.append(make(tile))  # which gives the tile up when it goes
+        try:
+            engine.set_home(tile, home.place, home.address + offsets[i], home.owner, parent.version.was_valid)
+            handle = make(tile)  # which gives the tile up when it goes
+        except BaseException:
+            engine.forget_new(tile)
+            raise
         cut(engine, parent, tile, home)
+        handles.append(handle)
     return handles
 
 

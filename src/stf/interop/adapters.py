@@ -297,7 +297,10 @@ def resolve_annotation(fn: Any, text: str) -> Any:
             names[name] = cell.cell_contents
         except ValueError:
             continue
+    first, *others = text.split(".")
     try:
+        if first in names and all(other.isidentifier() for other in others):  # most are; no code is made for these
+            return functools.reduce(getattr, others, names[first])
         return eval(text, names)  # the user's own annotation, as typing.get_type_hints does
     except (NameError, AttributeError, SyntaxError):
         if "stf." in text or any(word in text for word in ("Read", "Write", "Accumulate")):
