@@ -71,4 +71,5 @@ cdef int end_now(Engine engine, TaskCore task, Borrowed borrowed, object error) 
 cdef int give_back(Engine engine, TaskCore task, Borrowed borrowed) except -1
 cdef int fail_body(Engine engine, TaskCore task, object error) except -1
 cdef int queue_body(Engine engine, TaskCore task, Body body) except -1
+cdef int fail_with(Engine engine, TaskCore task, object error) except -1
 cpdef int submit_body(TaskCore task, object fn, tuple extra, object lib=*) except -1

@@ -371,8 +371,16 @@ def queue_body(engine, task, body):
         engine.queue(task, body)
     except BaseException as error:
         if task.state == OPEN:
-            engine.fail(task, Failure(task.label(), task.call_site, error, task.written(), True))
+            fail_with(engine, task, error)
         raise
+
+
+def fail_with(engine, task, error):
+    """Let an open task fail with an error that the caller raises; its frames hold the data, and so are let go."""
+    failure = Failure(task.label(), task.call_site, error, task.written(), True)
+    engine.fail(task, failure)
+    failure.forget_frames()
+    return 0
 
 
 def record_body(engine, body):
@@ -545,7 +553,7 @@ def end_recorded(engine, task):
         engine.fail(task, Failure(task.label(), task.call_site, error, task.written(), True))
         raise error from None
     except BaseException as error:
-        engine.fail(task, Failure(task.label(), task.call_site, error, task.written(), True))
+        fail_with(engine, task, error)
         raise
     return 0
 

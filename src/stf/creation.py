@@ -93,7 +93,11 @@ class Creation:
 
     def _new_handle(self, layout: Layout | None, name: str | None, token: bool = False) -> LogicalData:
         core = self.engine.new_data(layout, name, token)
-        return LogicalData(core)
+        try:
+            return LogicalData(core)
+        except BaseException:
+            self.engine.forget_new(core)
+            raise
 
     def logical_data_empty(
         self, shape: Any, dtype: Any = None, *, name: str | None = None, symbol: str | None = None
@@ -190,7 +194,10 @@ class Creation:
         self, parent: LogicalData, home: Any, names: list[str], layouts: list[Layout], offsets: list[int]
     ) -> list[LogicalData]:
         """The tiles of `parent`, at offsets in bytes into its home memory."""
-        return list(self.engine.patiently(tiles.cut_all, parent.core, home, LogicalData, names, layouts, offsets))
+        made: list[LogicalData] = self.engine.patiently(
+            tiles.cut_all, parent.core, home, LogicalData, names, layouts, offsets
+        )
+        return made
 
 
 class InterfaceAdapter:

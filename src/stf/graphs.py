@@ -325,7 +325,10 @@ class TaskGraph(GraphCore):
         if recording is not None:  # a finalizer does nothing but say so
             drop(recording.engine, recording)
         if context is not None:
-            context._graphs.pop(id(self), None)
+            try:
+                context._graphs.pop(id(self), None)
+            except MemoryError:
+                pass  # what stays there is a reference to nothing
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise not_copied(repr(self), "record another one with ctx.task_graph()")

@@ -91,8 +91,8 @@ class Scope(Region):
         shadow: Replica = version.find(place)
         if shadow is None:
             real: Replica = self.real_replica(data, version.parent, place)
-            real.pins += 1
             self.held.append((data, real))
+            real.pins += 1
             shadow = real.shadow()
             version.replicas.append(shadow)
         is_entry = mode & READ and shadow.state == INVALID and not version.joined & WRITE
@@ -204,9 +204,9 @@ def import_version(engine: Engine, data: Data):
         version.take_writers(outer)
         if not inner.once:
             version.outcome = None
+        inner.touched.append(data)
         data.version = version
         data.recorded += 1
-        inner.touched.append(data)
     return data.version
 
 
