@@ -14,6 +14,7 @@ from stf.composite import CompositeData
 from stf.data import LogicalData
 from stf.interop.cuda_arrays import BITS
 from stf.interop.dtypes import carrier, is_narrow
+from stf.interop.known_arrays import describe_numpy
 from stf.params import Param
 from stf.places import DataPlace
 from stf.reducers import Reducer
@@ -180,7 +181,7 @@ def staged(replica: Any, values: Any) -> Replica:
     layout = replica.layout
     content = np.ascontiguousarray(np.broadcast_to(values, layout.shape)).reshape(layout.shape)
     source = Replica(replica.data, 0, Layout(layout.shape, content.strides, layout.dtype, layout.itemsize))
-    source.address = content.__array_interface__["data"][0]
+    source.address = describe_numpy(content, False).address
     source.owner = content
     return source
 

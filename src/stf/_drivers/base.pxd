@@ -1,8 +1,22 @@
+from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stdint cimport int64_t
 
 cdef enum:
     STAGED_HERE = 1  # as the port has it
     MANAGED = -2
+
+# What NumPy tells of an array, as far as it is used here.
+ctypedef struct ArrayStruct:
+    int two
+    int nd
+    char typekind
+    int itemsize
+    int flags
+    Py_ssize_t* shape
+    Py_ssize_t* strides
+    void* data
+
+cpdef int64_t address_of(object block) except -1
 
 cdef class Driver:
     cdef public int device_count

@@ -16,6 +16,14 @@ if not cython.compiled:
     MANAGED = -2
 
 
+def address_of(array):
+    """The address of NumPy's array; other ways to ask may crash where memory runs out."""
+    if not cython.compiled:
+        return array.ctypes.data
+    capsule = array.__array_struct__
+    return cython.cast(cython.longlong, cython.cast("ArrayStruct*", PyCapsule_GetPointer(capsule, cython.NULL)).data)
+
+
 class Registered:
     """One use of registered memory of the host, and its owner: it ends when nothing holds this any more."""
 

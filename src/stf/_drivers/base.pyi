@@ -7,6 +7,8 @@ class Registered(NamedTuple):
     nbytes: int
     owner: Any
 
+def address_of(array: Any) -> int: ...
+
 class Driver:
     """Base of the drivers."""
 

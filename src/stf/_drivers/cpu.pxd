@@ -1,20 +1,7 @@
-from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stdint cimport int64_t
+from stf._drivers.base cimport address_of
 from stf._drivers.queues cimport CALL, COPY, FREE, HOLD, RECORD, WAIT, Op, QueueDriver, Stream, is_called_off, make_op
 from stf._sync cimport PyThread_get_thread_ident
-
-# What NumPy tells of an array, as far as it is used here.
-ctypedef struct ArrayStruct:
-    int two
-    int nd
-    char typekind
-    int itemsize
-    int flags
-    Py_ssize_t* shape
-    Py_ssize_t* strides
-    void* data
-
-cdef int64_t address_of(object block) except -1
 
 cdef class CpuDriver(QueueDriver):
     cdef readonly dict memory

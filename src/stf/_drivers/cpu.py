@@ -19,6 +19,7 @@ except ImportError:
 from stf._drivers.queues import QueueDriver
 
 if not cython.compiled:
+    from stf._drivers.base import address_of
     from stf._drivers.queues import is_called_off, make_op
     from stf._sync import PyThread_get_thread_ident
 
@@ -129,14 +130,6 @@ class CpuDriver(QueueDriver):
         elif op.kind == FREE:
             self.release(*op.body)
         return 0
-
-
-def address_of(block):
-    """The address of an array; of NumPy's ways to ask, this one says so where it lacks memory."""
-    if not cython.compiled:
-        return block.ctypes.data
-    capsule = block.__array_struct__
-    return cython.cast(cython.longlong, cython.cast("ArrayStruct*", PyCapsule_GetPointer(capsule, cython.NULL)).data)
 
 
 def array_at(address, shape, strides, dtype):

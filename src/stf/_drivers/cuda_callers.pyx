@@ -28,12 +28,11 @@ from stf._drivers.cuda_streams cimport refresh
 from stf._drivers.cuda_work cimport extent, packed_strides
 from stf._drivers.queues cimport CALL, GRAPH, KEEP, Op, QueueDriver, Stream, is_called_off, make_op
 
-import threading
-
 from stf._drivers.cuda_devices import current_ordinal
 from stf._drivers.cuda_graphs import Capture, Condition, child_of, last_node, node_count, memory_nodes_since
 from stf._drivers.base import Registered
 from stf._drivers.cuda_host_nodes import unfinished
+from stf._sync import make_baton
 from stf.errors import CaptureError, DriverError
 
 LAST_DEFAULT = 2  # CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are 1 and 2; 0 is the default stream too
@@ -172,8 +171,7 @@ cdef class CallersDriver(ReadbackDriver):
         """Note when a stream of the host, which went back, has done what it still has."""
         if lane.head is None and not lane.busy:
             return 0
-        end = threading.Lock()
-        end.acquire()
+        end = make_baton()
         self.ends.append(end)
         self.gate.enter()
         try:

@@ -17,6 +17,7 @@ from stf._drivers.queues cimport QueueDriver
 import threading
 
 from stf._drivers.cuda_devices import current_ordinal
+from stf._sync import make_lock
 
 
 cdef class HardwareDriver(QueueDriver):
@@ -24,7 +25,7 @@ cdef class HardwareDriver(QueueDriver):
 
     cdef int start(self, ordinals, host_pool) except -1:
         """Open the first device; what was opened is given back where that fails."""
-        self.opening = threading.RLock()
+        self.opening = make_lock(threading.RLock)
         self.devices = []
         check(cu.cuInit(0), "cuInit", "this machine")
         try:

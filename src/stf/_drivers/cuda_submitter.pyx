@@ -80,13 +80,17 @@ cdef class Submitter:
         self.eager = 0 if enabled else EAGER if enabled is None else NEVER
         self.bell = <void*>PyThread_allocate_lock()
         self.end = <void*>PyThread_allocate_lock()
+        if self.bell == NULL or self.end == NULL:
+            raise MemoryError
         PyThread_acquire_lock(<PyThread_type_lock>self.bell, 1)
         PyThread_acquire_lock(<PyThread_type_lock>self.end, 1)
 
     def __dealloc__(self):
         free(self.block)
-        PyThread_free_lock(<PyThread_type_lock>self.bell)
-        PyThread_free_lock(<PyThread_type_lock>self.end)
+        if self.bell != NULL:
+            PyThread_free_lock(<PyThread_type_lock>self.bell)
+        if self.end != NULL:
+            PyThread_free_lock(<PyThread_type_lock>self.end)
 
     # -- the producer ------------------------------------------------------------------------------------------
 

@@ -26,6 +26,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stf._drivers.base import address_of
+
 PIN_FROM = 1 << 16
 UNUSED_LIMIT = 1 << 30
 ORPHANS_LIMIT = 1 << 28
@@ -325,21 +327,30 @@ class Pins:
 def base_of(owner: Any, address: int, nbytes: int) -> tuple[int, int, bool]:
     """(address, bytes) of the whole array that a view is part of: it is registered once; whether `owner` holds it."""
     base = owner
-    while hasattr(getattr(base, "base", None), "__array_interface__"):
+    while is_array(getattr(base, "base", None)):
         base = base.base
-    interface = getattr(base, "__array_interface__", None)
-    if interface is None:
+    if not is_array(base):
         return address, nbytes, owner is not None and not hasattr(owner, "is_freed_with_its_graph")
     flags = getattr(base, "flags", None)
     root = getattr(base, "base", None)
     lasts = bool(getattr(flags, "owndata", False)) or holds_memory(root)
-    start, extent = interface["data"][0], base.nbytes
-    if interface.get("strides") is not None:  # the array itself has gaps, or goes backwards
+    if isinstance(base, np.ndarray):
+        start, is_dense = address_of(base), base.flags.c_contiguous
+    else:
+        interface = base.__array_interface__
+        start, is_dense = interface["data"][0], interface.get("strides") is None
+    extent = base.nbytes
+    if not is_dense:  # the array itself has gaps, or goes backwards
         steps = [(n - 1) * step for n, step in zip(base.shape, base.strides, strict=True)]
         low = sum(step for step in steps if step < 0)
         start, extent = start + low, sum(step for step in steps if step > 0) - low + base.itemsize
     inside = start <= address and address + nbytes <= start + extent
     return (start, extent, lasts) if inside else (address, nbytes, lasts)
+
+
+def is_array(thing: Any) -> bool:
+    """Whether something says where its memory is, as NumPy's arrays do."""
+    return isinstance(thing, np.ndarray) or hasattr(thing, "__array_interface__")
 
 
 def is_of_another(pin: Pin, owner: Any) -> bool:
