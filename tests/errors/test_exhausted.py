@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import itertools
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
+from helpers import is_cuda
 
 import stf
+from stf import _loader
+from stf._engine.access import Access
+from stf._engine.deps import EventSet
+from stf._engine.instances import Replica
+from stf._engine.scopes import Outcome, Version
+
+try:
+    import _testcapi
+except ImportError:  # not every Python has it
+    _testcapi = None
 
 DEPTHS = 250
 
@@ -115,5 +131,89 @@ def test_a_call_at_any_depth_of_the_stack(ctx_factory, call):
         must_work(ctx, x)
         depth -= 1
     assert depth > 0
+    ctx.finalize()
+    assert home.tolist() == [8.0] * 4
+
+
+# -- memory --------------------------------------------------------------------------------------------------------
+
+ENOUGH = 10  # calls in a row that succeed: they need less memory than that
+KEPT = (EventSet, Version, Outcome, Replica, Access)  # of which a few that went are kept for the next ones
+BODIES_OF_CUPY = ("function", "builder", "graph", "scope", "replay", "tiles")
+NUMPYS = ("<class 'numpy.nditer'> returned NULL without setting", "<built-in function reduce> returned NULL without")
+
+
+def taken(count: int) -> list[Any]:
+    """Objects of the kinds that are made without asking for memory while some that went are kept."""
+    kept = [kind.__new__(kind) for kind in KEPT for _ in range(min(count, 300))]
+    tuples = [(count,) * size for size in range(1, 20) for _ in range(count)]
+    return [kept, tuples, [[] for _ in range(count)], [{} for _ in range(count)], [float(i) for i in range(count)]]
+
+
+@contextlib.contextmanager
+def failing(number: int) -> Iterator[None]:
+    """Let one allocation of Python's fail, of this thread or another one: the one with that number."""
+    _testcapi.set_nomemory(number, number + 1)
+    try:
+        yield
+    finally:
+        _testcapi.remove_mem_hooks()
+
+
+def runs_out(call, ctx, x, number):
+    """Whether a call raises as an allocation fails."""
+    try:
+        with failing(number):
+            call(ctx, x)
+    except MemoryError:
+        return True
+    except SystemError as error:  # NumPy does not say why it failed
+        assert str(error).startswith(NUMPYS)
+        return True
+    return False
+
+
+def memory(ctx):
+    """What a context has, and how much memory it counts."""
+    engine = ctx.engine
+    return len(engine.coherency.data), [pool.used for pool in engine.coherency.pools], ctx._driver.live_allocations
+
+
+@pytest.fixture
+def no_collections():
+    """A collection would ask for memory at any time."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.skipif(_testcapi is None, reason="this Python has no _testcapi, which lets allocations fail")
+@pytest.mark.skipif(not any(_loader.compiled_modules().values()), reason="uncompiled, each line needs memory")
+@pytest.mark.not_captured("it waits, again and again")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.usefixtures("no_collections")
+@pytest.mark.parametrize("call", CALLS)
+def test_any_allocation_of_a_call_fails(ctx_factory, call):
+    ctx, home = ctx_factory(), np.zeros(4)
+    if is_cuda(ctx) and call in BODIES_OF_CUPY:
+        pytest.skip("its body is CuPy's, and on the stand-in a thread of C's runs Python, which cannot fail")
+    x = ctx.logical_data(home)
+    for _ in range(3):
+        CALLS[call](ctx, x)
+        must_work(ctx, x)
+    before, kept, succeeded = memory(ctx), taken(2100), 0
+    for number in itertools.count():
+        kept += taken(20)
+        succeeded = 0 if runs_out(CALLS[call], ctx, x, number) else succeeded + 1
+        try:
+            must_work(ctx, x)
+            assert memory(ctx) == before
+        except BaseException as error:
+            error.add_note(f"after a call whose allocation {number} failed")
+            raise
+        if succeeded == ENOUGH:
+            break
+    assert number >= ENOUGH
     ctx.finalize()
     assert home.tolist() == [8.0] * 4
