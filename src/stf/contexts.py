@@ -22,7 +22,15 @@ from stf.data import LogicalData
 from stf.devices import DeviceSpec, Resources
 from stf.drivers import devices_module, make_driver, stream_is_captured
 from stf.epochs import Epoch, await_launches
-from stf.errors import CaptureError, ContextClosedError, ContextMismatchError, PlaceError, TaskStateError, not_copied
+from stf.errors import (
+    CaptureError,
+    ContextClosedError,
+    ContextMismatchError,
+    OutOfMemoryError,
+    PlaceError,
+    TaskStateError,
+    not_copied,
+)
 from stf.filling import Filling
 from stf.functions import TaskFunction
 from stf.graphs import Graphs, close_graphs
@@ -167,6 +175,25 @@ class Context(Placing, Registering, Creation, Filling, Lending, Waiting, Observi
         if driver is None:
             driver = resources.driver(spec) if resources is not None else make_driver(spec)
         self._driver = driver
+        try:
+            self._build(driver, arrays, memory_limit, max_pending, observe, use_graph)
+        except BaseException:
+            if resources is None:
+                driver.close()
+            raise
+        lifetime.watch(self)
+
+    def _build(
+        self,
+        driver: Any,
+        arrays: str | None,
+        memory_limit: int | None,
+        max_pending: int,
+        observe: str | bool,
+        use_graph: bool,
+    ) -> None:
+        """Make what orders the tasks, on a driver."""
+        spec, caller, resources = self._spec, self._caller, self._resources
         backend = TimedBackend if driver.stamps is not None and observes_times(observe) else StreamBackend
         port = backend(driver, LANES_PER_PLACE, resources is None)
         bound = options.memory_bound(memory_limit)
@@ -195,7 +222,6 @@ class Context(Placing, Registering, Creation, Filling, Lending, Waiting, Observi
         self._suspects = Suspects(engine)
         driver.watch_loss(self._suspects)
         self._finished = False
-        lifetime.watch(self)
 
     def _start_after(self, caller: callers.Caller) -> None:
         """Begin on a caller's stream; its device is the default place."""
@@ -358,7 +384,9 @@ class Context(Placing, Registering, Creation, Filling, Lending, Waiting, Observi
                 self._hand_over(caller)
         except (KeyboardInterrupt, TaskStateError):
             raise  # not finished: the data are still there, and finalize can be called again
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, MemoryError) and not isinstance(error, OutOfMemoryError):
+                raise  # likewise
             self._give_up()
             raise
         fault = self._driver.fault() if self._caller is None else None
@@ -405,13 +433,19 @@ class Context(Placing, Registering, Creation, Filling, Lending, Waiting, Observi
         self._close()
 
     def _close(self) -> None:
-        self._finished = True
-        lifetime.forget(self)
-        self._driver.ignore_loss(self._suspects)
+        try:
+            story = f"{self!r} was finalized; make a new one with stf.context()"
+        except MemoryError:
+            story = "the context was finalized; make a new one with stf.context()"
         with self.engine.gate:  # what begins beside this has seen that it ends, or sees this
-            self.engine.closed = f"{self!r} was finalized; make a new one with stf.context()"
-        caches.end(self.engine)
-        self.engine.port.shutdown()
+            self._finished = True
+            self.engine.closed = story
+        try:
+            lifetime.forget(self)
+            self._driver.ignore_loss(self._suspects)
+            caches.end(self.engine)
+        finally:
+            self.engine.port.shutdown()
         self._more_places.clear()
         if self._caller is not None:
             if self._caller.filling is not None:

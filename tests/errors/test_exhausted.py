@@ -188,11 +188,22 @@ def no_collections():
     gc.enable()
 
 
-@pytest.mark.skipif(_testcapi is None, reason="this Python has no _testcapi, which lets allocations fail")
-@pytest.mark.skipif(not any(_loader.compiled_modules().values()), reason="uncompiled, each line needs memory")
-@pytest.mark.not_captured("it waits, again and again")
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.usefixtures("no_collections")
+def lacks_memory(test):
+    """Mark a test that lets allocations fail."""
+    for mark in (
+        pytest.mark.skipif(_testcapi is None, reason="this Python has no _testcapi, which lets allocations fail"),
+        pytest.mark.skipif(not any(_loader.compiled_modules().values()), reason="uncompiled, each line needs memory"),
+        pytest.mark.not_captured("it waits, again and again"),
+        pytest.mark.filterwarnings(
+            "ignore:.*was dropped without finalize", "ignore::pytest.PytestUnraisableExceptionWarning"
+        ),
+        pytest.mark.usefixtures("no_collections"),
+    ):
+        test = mark(test)
+    return test
+
+
+@lacks_memory
 @pytest.mark.parametrize("call", CALLS)
 def test_any_allocation_of_a_call_fails(ctx_factory, call):
     ctx, home = ctx_factory(), np.zeros(4)
@@ -217,3 +228,24 @@ def test_any_allocation_of_a_call_fails(ctx_factory, call):
     assert number >= ENOUGH
     ctx.finalize()
     assert home.tolist() == [8.0] * 4
+
+
+@lacks_memory
+def test_finalize_that_lacks_memory_loses_nothing(ctx_factory):
+    """It raises, and can be called again."""
+    kept, succeeded = taken(2100), 0
+    for number in itertools.count():
+        ctx, home = ctx_factory(), np.zeros(4)
+        x = ctx.logical_data(home)
+        add(x)
+        ctx.synchronize()
+        kept += taken(20)
+        del x
+        if runs_out(lambda ctx, _: ctx.finalize(), ctx, None, number):
+            succeeded = 0
+            ctx.finalize()
+        else:
+            succeeded += 1
+        assert home.tolist() == [1.0] * 4, number
+        if succeeded == ENOUGH:
+            break

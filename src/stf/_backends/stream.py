@@ -446,15 +446,33 @@ class StreamBackend(LanePort):
         return self.driver.distance(self.devices[source], self.devices[target])
 
     def shutdown(self):
+        try:
+            self.give_lanes_back()
+        finally:
+            if self.owns_driver:
+                self.close_driver()
+        return 0
+
+    def give_lanes_back(self):
+        """Wait for all work, and give the streams back."""
         last = EventSet()
         if not self.is_lent:  # else the caller's stream comes after everything, and nobody waits
             self.tails(last)
             self.wait(last, -1.0)
         for item in self.lanes:
             lane: Lane = item
-            self.driver.stream_destroy(lane.stream)
+            try:
+                self.driver.stream_destroy(lane.stream)
+            except MemoryError:
+                continue  # it goes with the driver
         if not self.is_lent:
             self.driver.unpin_unused()
-        if self.owns_driver:
+        return 0
+
+    def close_driver(self):
+        """Close the driver; where that lacked memory, again."""
+        try:
+            self.driver.close()
+        except MemoryError:
             self.driver.close()
         return 0

@@ -61,7 +61,11 @@ cdef class CudaDriver(HardwareDriver):
         self.used = [0] * (len(ordinals) + 1)
         self.capacity = [0, *(capacity or [0] * len(ordinals))]
         self.start(ordinals, host_pool)
-        self.pins = make_pins(self.home_device, self.settle_devices)
+        try:
+            self.pins = make_pins(self.home_device, self.settle_devices)
+        except BaseException:
+            self.close_devices()
+            raise
 
     # -- streams and events ------------------------------------------------------------------------------------
 
@@ -598,16 +602,20 @@ cdef class CudaDriver(HardwareDriver):
         QueueDriver.close(self)
         if self.closed:
             return 0
-        self.closed = True
+        lost = self.lost or error_of(cu.CUDA_ERROR_DEINITIALIZED, "a call after close", "this driver")
         self.submitter.stop()
         self.pins.close()
+        self.closed = True  # until here, whoever lacked memory may close it again
         (<Stamps>self.stamps).close()
         for item in self.streams:
             if isinstance(item, DeviceStream):
                 self.live_events -= destroy_stream(<DeviceStream>item)
                 self.live_streams -= not (<DeviceStream>item).adopted
-        self.lost = self.lost or error_of(cu.CUDA_ERROR_DEINITIALIZED, "a call after close", "this driver")
-        return self.close_devices()
+        self.lost = lost
+        try:
+            return self.close_devices()
+        except MemoryError:
+            return self.close_devices()  # those that are open still
 
     def leaks(self):
         """(streams, events, allocations, registered arrays) that are still there."""

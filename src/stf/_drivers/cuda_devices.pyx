@@ -266,6 +266,14 @@ cdef int open_device(Device device) except -1:
 
 cdef int close_device(Device device) except -1:
     """Give back what a device that is open took, or one whose opening has failed, but its first hold of the context."""
+    cdef bint is_first = device.ordinal not in kept
+    kept.add(device.ordinal)
+    try:
+        in_use.remove(device)  # first: it may lack memory, and then nothing has changed
+    except BaseException:
+        if is_first:
+            kept.discard(device.ordinal)
+        raise
     before = push(device.context)
     cdef cu.CUevent passing = device.passing
     cdef cu.CUstream utility = device.utility
@@ -282,10 +290,8 @@ cdef int close_device(Device device) except -1:
     device.passing = NULL
     device.utility = NULL
     device.pool = NULL
-    in_use.remove(device)
-    if device.ordinal in kept:
+    if not is_first:
         call(host_nodes, cu.cuDevicePrimaryCtxRelease, device.device)
-    kept.add(device.ordinal)
     return 0
 
 

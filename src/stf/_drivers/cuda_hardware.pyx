@@ -100,8 +100,9 @@ cdef class HardwareDriver(QueueDriver):
             for device in self.devices:
                 if (<Device>device).is_open:
                     close_device(device)
-        if self.has_host_pool:
+        if self.has_host_pool and self.host_pool != NULL:
             call(host_nodes, cu.cuMemPoolDestroy, self.host_pool)
+            self.host_pool = NULL
         return 0
 
     # -- what CUDA says ----------------------------------------------------------------------------------------

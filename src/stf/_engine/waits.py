@@ -37,7 +37,10 @@ def enlist(engine):
 
 def delist(engine):
     """An engine goes."""
-    ENGINES.pop(id(engine), None)
+    try:
+        ENGINES.pop(id(engine), None)
+    except MemoryError:
+        return 0  # what stays there is a reference to nothing
     return 0
 
 
