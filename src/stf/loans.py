@@ -157,10 +157,8 @@ class Lending:
 class Loan:
     """What an engine ends, as it releases data that were dropped, where a `Frozen` went that nobody uses."""
 
-    parent = None  # as of a data that was cut from no other
-
     def __init__(self, core: Any, place: int, users: dict[int, Any]) -> None:
-        self.core = core
+        self.core = self.parent = core  # as a tile's: what is gathered must let it go before it uses the data
         self.place = place
         self.users = users
         self.holds: list[Any] = []  # the data, once they are lent

@@ -557,6 +557,15 @@ def test_what_can_unfreeze_is_kept(ctx):
         gc.collect()
 
 
+def test_a_loan_ends_with_a_frozen_that_nobody_used(ctx):
+    x = ctx.logical_data(np.zeros(3), name="X")
+    for mode in ("read", "rw"):
+        ctx.freeze(x, mode)
+        gc.collect()
+        ctx.fill(x, 1.0)
+        assert x.numpy().tolist() == [1] * 3
+
+
 def test_bodies_on_the_host_run_on_no_device(ctx):
     x = ctx.logical_data(np.zeros(3))
     with pytest.raises(stf.PlaceError, match="host_launch runs on the host, got exec_place.device"):
