@@ -52,6 +52,7 @@ __all__ = [
 ]
 
 LANES_PER_PLACE = 64
+MOST_SPARE = 1 << 28  # bytes for each place: memory of dropped data that new data take over
 log = logging.getLogger("stf")
 
 
@@ -207,6 +208,9 @@ class Context(Placing, Registering, Creation, Filling, Lending, Waiting, Observi
         engine.context, engine.arrays = weakref.ref(self), arrays
         engine.make_graph_port, engine.ask_producer = GraphBackend, producer_of
         engine.validate = config.validate or config.hostile is not None
+        if not engine.validate and caller is None:
+            for pool in engine.coherency.pools:
+                pool.most_spare = MOST_SPARE
         engine.blocking = config.blocking and not (caller is not None and caller.captured)
         several = spec.driver == "cuda" and spec.count > 1
         codes = {ordinal: code for code, ordinal in enumerate(spec.numbers, 1)} | {"host": 0}
@@ -467,9 +471,17 @@ class Context(Placing, Registering, Creation, Filling, Lending, Waiting, Observi
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if self in places.contexts():
             places.contexts().remove(self)
-        if error is None:
-            self.finalize()
+        if error is not None:
+            self._end_after(error)
             return
+        try:
+            self.finalize()
+        except KeyboardInterrupt as interrupt:  # what an interrupt in the block does, too
+            self._end_after(interrupt)
+            raise
+
+    def _end_after(self, error: BaseException) -> None:
+        """Finalize after an exception: tasks whose bodies have not begun are cancelled."""
         engine = self.engine
         cancelled = engine.cancelled = []  # and it stays so: what is left of the context is its end
         try:

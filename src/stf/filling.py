@@ -118,7 +118,8 @@ class Filling:
             self._check_mine(part)
         accesses = [part.read(data_place) for part in parts]
         on_device = code > 0 and self.engine.place_numbers[code] >= 0
-        task = self._task_of_kind("prefetch", accesses, "prefetch", None, self.place_of_code(code if on_device else 0))
+        where = self.place_of_code(code if on_device else self.default_code)  # whose stream waits for no worker
+        task = self._task_of_kind("prefetch", accesses, "prefetch", None, where)
         task.run_empty()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -84,6 +85,26 @@ def test_an_exception_in_the_block_of_a_context_cancels(ctx_factory, gate):
     assert note.startswith("cancelled before they began, since the with-block of their context raised: task 'later' (")
     assert note.endswith(f"), {COUNT} times")
     assert home.max() <= 1 and other.tolist() == [1, 1]
+
+
+def test_an_exception_does_not_wait_for_the_block_of_a_daemon_thread(ctx_factory, gate):
+    inside = threading.Event()
+
+    def block(x):
+        with ctx.task(x.rw()):
+            inside.set()
+            gate.wait(30)
+
+    start = time.monotonic()
+    with pytest.raises(KeyError, match="mine"):
+        with ctx_factory() as ctx:
+            held = threading.Thread(target=block, args=(ctx.logical_data(np.zeros(2)),), daemon=True)
+            held.start()
+            assert inside.wait(30)
+            raise KeyError("mine")
+    assert time.monotonic() - start < 10
+    gate.set()
+    held.join()
 
 
 def test_cancelled_by_another_thread_while_this_one_waits(ctx, gate):

@@ -171,6 +171,8 @@ class QueueDriver(Driver):
         elif self.ready and self.idle is None and self.workers < self.max_workers:
             self.hire_again()
         try:
+            if cython.compiled:
+                PyErr_CheckSignals()  # of a signal that has come, the system wakes nobody
             return baton.acquire(True, -1 if timeout_s < 0 else timeout_s)
         finally:
             if lends:

@@ -12,6 +12,7 @@ cdef enum:
     SHORT_COPY = 65536  # bytes: its transfer takes less than one lane's wait for another
 
 cdef int LOG_LENGTH
+cdef int MOST_SPARE
 
 cdef class Pool:
     cdef readonly int place
@@ -19,6 +20,12 @@ cdef class Pool:
     cdef readonly int64_t used
     cdef list leaving
     cdef int64_t leaving_bytes
+    cdef list spare  # replicas of no data, whose memory the next ones take; the one that was given up first comes first
+    cdef readonly int64_t spare_bytes
+    cdef public int64_t most_spare
+    cdef bint spares(self, int64_t nbytes) noexcept
+    cdef int find_spare(self, int64_t nbytes) except -2
+    cdef Replica take_spare(self, int index)
     cdef int64_t live(self) except -1
     cdef int leave(self, int64_t event, int64_t nbytes) except -1
     cdef readonly int64_t peak
@@ -51,6 +58,10 @@ cdef class Coherency:
     cdef int count_copy(self, Data data, int source, int target, int64_t nbytes) except -1
     cdef int allocate(self, Data data, Replica replica, int slot) except -1
     cdef int make_room(self, Pool pool, int64_t nbytes, Data data, int slot) except -1
+    cdef bint reuse(self, Replica replica, int slot, Pool pool) except -1
+    cdef int keep_spare(self, Replica replica, Pool pool) except -1
+    cdef int free_spare(self, Pool pool, int64_t nbytes) except -1
+    cpdef int free_all_spare(self) except -1
     cdef int settle_frees(self, Pool pool) except -1
     cdef int64_t discard(self, Version version, Replica replica, bint want_event) except -1
     cdef int add_uses(self, Version version, Replica replica, EventSet events) except -1

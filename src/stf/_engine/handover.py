@@ -62,6 +62,7 @@ def retire_everything(engine: Engine):
             engine.coherency.write_home(data)
     for item in everything:
         release.retire(engine, item)
+    engine.coherency.free_all_spare()
     return owners
 
 

@@ -510,6 +510,7 @@ def forget_all(engine: Engine):
             cython.cast(Data, item).released = True
         for item in everything:
             forget(engine, item)
+        engine.coherency.free_all_spare()
     finally:
         engine.gate.leave()
 
@@ -543,6 +544,7 @@ def retire_everything(engine: Engine):
     wait_for_all(engine)
     for item in everything:
         retire(engine, item)
+    engine.coherency.free_all_spare()
     wait_for_all(engine)
 
 

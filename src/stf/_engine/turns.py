@@ -119,15 +119,17 @@ def must_not_end(engine: Engine):
 def await_others(engine: Engine):
     """Before a context ends: wait for tasks that other threads have open, and shortly for what they record.
 
-    They begin no more (`check_ending`). Those of threads that are gone will not end, nor those of this one; nor, at the
-    end of the process, those of daemon threads, which Python stops wherever they are.
+    They begin no more (`check_ending`). Those of threads that are gone will not end, nor those of this one. Nobody waits
+    for daemon threads at the end of the process, nor when an exception ends the context.
     """
     if (engine.last_open is None and engine.scope is None) or not threading.main_thread().is_alive():
         return
     start = time.monotonic()
     is_told = False
     while time.monotonic() < start + PATIENCE_S:
-        others = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
+        waits_for_all: cython.bint = engine.cancelled is None
+        others = {thread.ident for thread in threading.enumerate() if waits_for_all or not thread.daemon}
+        others.discard(threading.get_ident())
         held = [task for task in engine.opened() if task.thread in others and task.thread not in waits.RUNNING]
         scope = engine.scope
         records = scope is not None and scope.thread in others and time.monotonic() < start + BODY_PATIENCE_S
