@@ -65,7 +65,6 @@ class Pool:
         self.leaving_bytes += nbytes
         return 0
 
-
     def spares(self, nbytes):
         """Whether memory that is given up is to be kept, for now."""
         return self.limit == 0 and 0 < nbytes <= self.most_spare

@@ -119,8 +119,8 @@ def must_not_end(engine: Engine):
 def await_others(engine: Engine):
     """Before a context ends: wait for tasks that other threads have open, and shortly for what they record.
 
-    They begin no more (`check_ending`). Those of threads that are gone will not end, nor those of this one. Nobody waits
-    for daemon threads at the end of the process, nor when an exception ends the context.
+    They begin no more (`check_ending`). Those of threads that are gone will not end, nor those of this one. It
+    waits for no daemon threads at the end of the process, nor when an exception ends the context.
     """
     if (engine.last_open is None and engine.scope is None) or not threading.main_thread().is_alive():
         return
