@@ -221,14 +221,15 @@ def submit_body(task: TaskCore, fn, extra, lib=None):
         late = [i for i, v in enumerate(values) if type(v) is Parts or type(v) is JaxCopy]
         kinds = None
         written = written_values(task, values)
-        if hasattr(fn, "__code__") or type(fn) is functools.partial:
+        takes_task: cython.bint = "task" in [kind for _, kind in injected]
+        if not takes_task and (hasattr(fn, "__code__") or type(fn) is functools.partial):
             refuse_rebound(fn, task.symbol or "body", modes_of(task))
         arguments = values + list(extra)
         if injected:
             kinds = [("", "plain")] * len(arguments) + [(name, "keyword") for name, _ in injected]
             arguments += [adapters.inject(kind, task) for _, kind in injected]
         origins = None
-        if engine.scope is not None and "task" not in [kind for _, kind in injected] and not reaches(fn, task):
+        if engine.scope is not None and not takes_task and not reaches(fn, task):
             origins = origins_in(task, lib)
         if not engine.port.enqueues(task.where):
             fn = with_globals(fn)

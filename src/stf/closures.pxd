@@ -17,11 +17,14 @@ cdef class Names:
     cdef readonly dict rebound
     cdef readonly frozenset looked_into
     cdef readonly tuple looked_at
+    cdef readonly dict keys
     cdef bint imports
     cdef bint is_simple
 
 cdef object OTHER
-cdef type GENERIC
+cdef tuple CONSTANT
+cdef dict constant_kinds
+cdef int MOST_KINDS
 
 cdef class Taken:
     cdef object around

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dis
+import enum
 import functools
+import numbers
 import types
 import weakref
 
@@ -43,8 +45,11 @@ if not cython.compiled:
     READ = 1
 
 OTHER = object()
-GENERIC: type = np.generic
+CONSTANT = (np.generic, enum.Enum, numbers.Number, slice, range)
+constant_kinds: dict = {}  # whether a type is one of these
+MOST_KINDS: cython.int = 1000
 SHAPES = frozenset(("shape", "dtype", "ndim", "size", "nbytes", "itemsize", "strides"))
+LIKE = frozenset(("zeros_like", "ones_like", "empty_like", "shape", "ndim"))
 LOOKERS = ("eval", "exec", "globals", "locals", "vars")  # which may look for any name
 
 
@@ -142,7 +147,7 @@ class Variables(dict):
 
 
 def with_globals(fn):
-    """`fn` with the numbers and strings that it reads of global variables as they are now, and its helpers with theirs.
+    """`fn` with the numbers, strings and the like that it reads of global variables as they are now, and its helpers with theirs.
 
     Its helpers are the functions of its module that it calls by their names, and those that they call. What one of
     them assigns to is looked up when the body runs, as all other variables are.
@@ -248,7 +253,7 @@ class Taken:
         return members
 
     def constants(self):
-        """The numbers and strings, by name."""
+        """The numbers, strings and the like, by name."""
         pairs = zip(self.names, self.values, strict=True)
         return {name: value for name, value in pairs if value is not OTHER and is_constant(value)}
 
@@ -278,11 +283,20 @@ def constants_of(fn):
 
 
 def is_constant(value):
-    """Whether it is a number or a text; None is what many variables are before a body, or what it calls, sets them."""
+    """Whether it is a number, a text, None, or a tuple of these: what nobody can change."""
     kind = type(value)
-    if value is None or kind is types.ModuleType or kind is types.FunctionType:
+    if kind is types.ModuleType or kind is types.FunctionType:
         return False
-    return kind in PLAIN or kind is float or kind is complex or isinstance(value, GENERIC)
+    if kind is tuple:
+        return all([is_constant(item) for item in value])
+    if kind in PLAIN or kind is float or kind is complex:
+        return True
+    known = constant_kinds.get(kind)
+    if known is None:
+        if len(constant_kinds) >= MOST_KINDS:
+            constant_kinds.clear()
+        known = constant_kinds[kind] = issubclass(kind, CONSTANT)
+    return known
 
 
 def assigned_by_others(known: Names, around):
@@ -315,22 +329,25 @@ class Names:
     nothing with but call them; it `imports`, or not. It `is_simple` if it looks global variables up in no other way,
     and assigns to none. `rebound` are its parameters that it binds anew, without writing into what it was given.
     `looked_into` are variables of either kind of which it does not just ask the shape and the like, `looked_at` the
-    global ones that it does not just call.
+    global ones that it does not just call; `keys` are, of those from which it takes items alone, the constant keys.
     """
 
     def __init__(self, code):
         read, assigned, others, valued, looked_into = set(), set(), set(), set(), set()
+        keys: dict = {}
         left = [code]
         while left:
             one = left.pop()
             left += [constant for constant in one.co_consts if type(constant) is types.CodeType]
-            all_of_it = (None, *dis.get_instructions(one), None)
-            for i, instruction in enumerate(all_of_it[1:-1], 1):
+            all_of_it = (None, *dis.get_instructions(one), None, None)
+            for i, instruction in enumerate(all_of_it[1:-2], 1):
                 name = instruction.opname
-                if name in ("LOAD_GLOBAL", "LOAD_DEREF", "LOAD_FROM_DICT_OR_DEREF", "LOAD_CLASSDEREF") and not (
-                    is_about_shape(all_of_it[i - 1], all_of_it[i + 1])
-                ):
-                    looked_into.add(instruction.argval)
+                if name in ("LOAD_GLOBAL", "LOAD_DEREF", "LOAD_FROM_DICT_OR_DEREF", "LOAD_CLASSDEREF"):
+                    before, after, last = all_of_it[i - 1], all_of_it[i + 1], all_of_it[i + 2]
+                    if last is not None and after.opname == "LOAD_CONST" and last.opname == "BINARY_SUBSCR":
+                        keys.setdefault(instruction.argval, set()).add(after.argval)
+                    elif not is_about_shape(before, after, last):
+                        looked_into.add(instruction.argval)
                 if name in ("STORE_GLOBAL", "DELETE_GLOBAL"):
                     assigned.add(instruction.argval)
                 elif name == "LOAD_GLOBAL":
@@ -343,6 +360,8 @@ class Names:
         self.rebound = rebound_in(code)
         self.read = tuple(sorted(read - assigned))
         self.called = frozenset(read - valued)
+        self.keys = {name: tuple(used) for name, used in keys.items() if name not in looked_into}
+        looked_into.update(keys)
         self.looked_into = frozenset(looked_into)
         self.looked_at = tuple(sorted(looked_into & (valued | assigned)))
         self.assigned = tuple(sorted(assigned))
@@ -350,12 +369,19 @@ class Names:
         self.is_simple = not assigned and "LOAD_NAME" not in others and read.isdisjoint(LOOKERS)
 
 
-def is_about_shape(before, after):
-    """Whether the instructions around that of a variable ask for what never changes: ``x.shape``, ``len(x)``."""
+def is_about_shape(before, after, last):
+    """Whether the instructions around that of a variable ask for what never changes: ``x.shape``, ``len(x)``, None."""
     if after.opname in ("LOAD_ATTR", "LOAD_METHOD"):
         return after.argval in SHAPES
-    is_len = before is not None and before.opname == "LOAD_GLOBAL" and before.argval == "len"
-    return is_len and after.opname in ("PRECALL", "CALL") and after.arg == 1
+    if "IF_NONE" in after.opname or "IF_NOT_NONE" in after.opname:
+        return True
+    if after.opname == "LOAD_CONST" and after.argval is None:
+        return last is not None and last.opname == "IS_OP"
+    asks = before is not None and (
+        (before.opname == "LOAD_GLOBAL" and before.argval == "len")
+        or (before.opname in ("LOAD_ATTR", "LOAD_METHOD") and before.argval in LIKE)
+    )
+    return asks and after.opname in ("PRECALL", "CALL") and after.arg == 1
 
 
 def stored_in(code):

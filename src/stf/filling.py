@@ -30,6 +30,7 @@ class Filling:
     _check_mine: Callable[[Any], None]
     _task_of_kind: Callable[..., Any]
     data_place_code: Callable[[Any], int]
+    default_code: int
     place_of_code: Callable[[int], Any]
 
     def copy(self, src: Any, dst: Any) -> None:

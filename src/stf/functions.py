@@ -298,7 +298,9 @@ class TaskFunction:
                     parameter.takes_any = True
                 function.parameters.append(parameter)
             function.accessed = sum([cython.cast(Parameter, item).mode != 0 for item in function.parameters])
-            refuse_rebound(self.fn, self.symbol, [cython.cast(Parameter, item).mode for item in function.parameters])
+            if not self.takes_task:
+                written = [cython.cast(Parameter, item).mode for item in function.parameters]
+                refuse_rebound(self.fn, self.symbol, written)
             self.by_modes[modes] = function
         return function
 
@@ -554,7 +556,8 @@ class TaskFunction:
         self.takes_task = any(kind == "task" for _, kind in kinds)  # which a body may ask for its data
         self.accessed = sum(mine.mode != 0 for mine in parameters)
         self.has_elements = any(mine.element is not None for mine in parameters)
-        refuse_rebound(fn, self.symbol, [mine.mode for mine in parameters])
+        if not self.takes_task:
+            refuse_rebound(fn, self.symbol, [mine.mode for mine in parameters])
         self.parameters = parameters
 
     def bind(self, args, kwargs):

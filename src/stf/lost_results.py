@@ -9,6 +9,7 @@ from __future__ import annotations
 import dis
 from collections.abc import Iterator
 from types import CodeType
+from typing import Any
 
 __all__ = ["rebound_in", "story_of_rebound"]
 
@@ -20,6 +21,19 @@ PUSHES = ("LOAD_CONST", "LOAD_SMALL_INT", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_DERE
 MOVES = ("SWAP", "COPY", "UNPACK_SEQUENCE", "UNPACK_EX")
 COMPARES = ("COMPARE_OP", "IS_OP", "CONTAINS_OP")
 COMPUTES = frozenset({"+", "-", "*", "/", "//", "%", "**", "@", "&", "|", "^", "<<", ">>"})  # a new array each
+LIBRARIES = {"np", "numpy", "cp", "cupy", "jnp", "torch"}
+NEW_ARRAYS = {  # functions of these that compute a new array from so many arguments, unless they are given one for it
+    **dict.fromkeys(("exp", "log", "sqrt", "square", "sin", "cos", "tan", "tanh", "abs", "absolute", "negative"), 1),
+    **dict.fromkeys(("relu", "sigmoid", "sign", "floor", "ceil", "isfinite", "isnan", "reciprocal"), 1),
+    **dict.fromkeys(("maximum", "minimum", "add", "subtract", "multiply", "divide", "true_divide", "power", "mod"), 2),
+    **dict.fromkeys(("matmul", "dot", "hypot", "arctan2", "fmax", "fmin", "logical_and", "logical_or", "outer"), 2),
+    **dict.fromkeys(("clip", "clamp", "where"), 3),
+    **dict.fromkeys(
+        ("cumsum", "sort", "zeros_like", "ones_like", "full_like", "empty_like", "concatenate", "stack"), 1
+    ),
+}
+METHODS = {"clip", "clamp", "copy", "round", "cumsum", "dot", "sum", "mean", "max", "min", "exp", "sqrt", "abs", "relu"}
+GIVEN = object()  # the parameter, among what an expression has pushed
 LOOKERS = {"eval", "exec", "locals", "vars"}
 
 
@@ -113,6 +127,8 @@ def reach_of(instructions: list[dis.Instruction], starts: list[int], name: str) 
 
 def is_operand(instructions: list[dis.Instruction], i: int, above: int) -> bool:
     """Whether a value that was just pushed, with so many `above` it, is computed with, and nothing else."""
+    if above == 0 and calls_for_new_array(instructions, i):
+        return True
     for one in instructions[i + 1 :]:
         name = one.opname
         if one.is_jump_target or one.opcode in JUMPS:
@@ -130,4 +146,64 @@ def is_operand(instructions: list[dis.Instruction], i: int, above: int) -> bool:
         if not pushes and (above == 0 or above + effect < 1 or name in MOVES):
             return False
         above += effect
+    return False
+
+
+def calls_for_new_array(instructions: list[dis.Instruction], i: int) -> bool:
+    """Whether the value that instruction `i` pushes is an argument of a call that computes a new array from it.
+
+    ``np.maximum(y, 0)``, or ``y.clip(0, 1)``, in an expression without branches or keywords.
+    """
+    following = [one for one in instructions[i + 1 :] if one.opname not in NOTHING]
+    if following[0].opname in ("LOAD_ATTR", "LOAD_METHOD"):
+        return following[0].argval in METHODS and not has_keywords(instructions, i)
+    if has_keywords(instructions, i):
+        return False
+    stack: list[Any] = []
+    for j in range(statement_of(instructions, i), len(instructions)):
+        one, depth = instructions[j], len(stack)
+        if one.opname in NOTHING or one.opname == "PRECALL":
+            continue
+        if one.is_jump_target or one.opcode in JUMPS:
+            return False
+        if one.opname == "CALL":
+            count = one.arg or 0
+            if depth < count + 2:
+                return False
+            given, callee = stack[depth - count :], stack[depth - count - 2 : depth - count]
+            if GIVEN in given:
+                known = [what for what in callee if isinstance(what, tuple)]
+                return bool(known) and count <= NEW_ARRAYS.get(known[0][1], 0)
+            del stack[depth - count - 2 :]
+            stack.append(None)
+        elif one.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+            if not stack or stack[-1] is GIVEN:
+                return False
+            base = stack.pop()
+            stack += [(base, one.argval) if base in LIBRARIES else None] * (1 + dis.stack_effect(one.opcode, one.arg))
+        elif one.opname in PUSHES or (one.opname.startswith("LOAD_FAST") and "STORE" not in one.opname):
+            pushed = dis.stack_effect(one.opcode, one.arg)
+            tag: Any = one.argval if one.opname in ("LOAD_GLOBAL", "LOAD_DEREF") else GIVEN if j == i else None
+            stack += [tag] * pushed
+        elif one.opname in ("BINARY_OP", "BINARY_SUBSCR", *COMPARES) and depth > 1 and GIVEN not in stack[-2:]:
+            stack[-2:] = [None]
+        elif not (one.opname.startswith("UNARY_") and depth and stack[-1] is not GIVEN):
+            return False
+    return False
+
+
+def statement_of(instructions: list[dis.Instruction], i: int) -> int:
+    """Where the statement of an instruction begins: after the last one that leaves nothing on the stack."""
+    while i > 0 and not instructions[i - 1].opname.startswith(("STORE_", "POP_", "RESUME", "DELETE_")):
+        i -= 1
+    return i
+
+
+def has_keywords(instructions: list[dis.Instruction], i: int) -> bool:
+    """Whether the statement of an instruction calls anything with keywords, such as ``out=``."""
+    for one in instructions[statement_of(instructions, i) :]:
+        if one.opname in ("KW_NAMES", "CALL_KW", "CALL_FUNCTION_EX"):
+            return True
+        if one.opname.startswith(("STORE_", "POP_TOP")):
+            return False
     return False

@@ -20,8 +20,9 @@ KINDS: dict[Any, str] = {
 
 
 def modes_in(fn: Any) -> list[int]:
-    """The access mode of each parameter."""
-    return [read_annotation(fn, *item)[2] for item in inspect.signature(fn).parameters.items()]
+    """The access mode of each parameter; none, if the function takes its task, and may write by way of that."""
+    known = [read_annotation(fn, *item) for item in inspect.signature(fn).parameters.items()]
+    return [] if any(kind == "task" for _, kind, *_ in known) else [mode for _, _, mode, *_ in known]
 
 
 def read_annotation(

@@ -6,8 +6,11 @@ is read again at each call. The code of each function is looked at once.
 
 from __future__ import annotations
 
+import contextvars
 import dis
 import functools
+import inspect
+import itertools
 import os
 import sys
 import types
@@ -27,11 +30,16 @@ __all__ = ["Reached", "Read", "reads_of"]
 OPAQUE = frozenset(("numpy", "stf", "cupy", "numba", "jax", "jaxlib", "builtins"))  # libraries of values
 FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial, TaskFunction)
 NOW = ("now", "utcnow", "today")
+SPECIAL = {"BEFORE_WITH": "__enter__", "LOAD_SPECIAL": "__enter__", "GET_ITER": "__iter__"}  # methods that it calls
 MOST = 256  # functions
+MOST_ITEMS = 64  # of a container
 
 
 class Read(NamedTuple):
-    """A name that code reads: a "global", "free" or "param" variable, and attributes from there."""
+    """A name that code reads: a "global", "free", "param" or "module" variable, and attributes from there.
+
+    Of "any", which has no name, only the attributes are known: those of an item, or of what a call returns.
+    """
 
     kind: str
     name: str
@@ -45,10 +53,19 @@ def reads_of(code: types.CodeType) -> tuple[Read, ...]:
     found: dict[Read, int] = {}
     stored: dict[tuple[str, str, tuple[str, ...]], int] = {}
     instructions = [one for one in dis.get_instructions(code) if one.opname not in ("EXTENDED_ARG", "NOP", "PUSH_NULL")]
-    params = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    others = bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    params = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + others]
     stores = [name for one in instructions if one.opname.startswith("STORE_FAST") for name in names_in(one)]
     aliases: dict[str, Read] = {}
+    followed = -1  # up to where instructions were looked at as attributes
     for i, one in enumerate(instructions):
+        if one.opname == "IMPORT_NAME":
+            note_import(instructions[i : i + 3], params, stores, aliases)
+        elif one.opname in SPECIAL:
+            found.setdefault(Read("any", "", (SPECIAL[one.opname],)), i)
+        elif i > followed and one.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+            chain = itertools.takewhile(lambda each: each.opname in ("LOAD_ATTR", "LOAD_METHOD"), instructions[i:])
+            found.setdefault(Read("any", "", tuple(each.argval for each in chain)), i)
         for name, root in roots_in(one, code, params, stores, aliases):
             attributes = list(root.attributes)
             after = i + 1
@@ -56,11 +73,14 @@ def reads_of(code: types.CodeType) -> tuple[Read, ...]:
             while is_last and instructions[after].opname in ("LOAD_ATTR", "LOAD_METHOD"):
                 attributes.append(instructions[after].argval)
                 after += 1
+            followed = max(followed, after - 1)
             end = instructions[after]
             whole = root._replace(attributes=tuple(attributes))
             if is_last and end.opname in ("STORE_ATTR", "DELETE_ATTR"):
                 stored.setdefault((root.kind, root.name, (*attributes, end.argval)), i)
             elif is_last and end.opname == "STORE_FAST" and end.argval not in params and stores.count(end.argval) == 1:
+                if end.is_jump_target:  # else it is this or another one
+                    continue
                 aliases[end.argval] = whole
             is_plain_call = end.opname in ("PRECALL", "CALL") and end.arg == 0
             found.setdefault(whole._replace(is_called_plainly=is_plain_call), i)
@@ -68,12 +88,27 @@ def reads_of(code: types.CodeType) -> tuple[Read, ...]:
         for read in reads_of(inner):
             if read.kind == "free" and read.name not in code.co_freevars:
                 alias = aliases.get(read.name)
-                read = read._replace(kind="param") if read.name in params else alias  # type: ignore[assignment]
+                if read.name in params:
+                    read = read._replace(kind="param")
+                elif alias is not None:
+                    read = alias._replace(attributes=alias.attributes + read.attributes)
+                else:
+                    read = read._replace(kind="any", name="")
             elif read.kind == "param":
                 read = read._replace(name="")
-            if read is not None:
-                found.setdefault(read, len(instructions))
+            found.setdefault(read, len(instructions))
     return tuple([read for read, i in found.items() if stored.get(read[:3], i) >= i])
+
+
+def note_import(
+    three: list[dis.Instruction], params: tuple[str, ...], stores: list[str], aliases: dict[str, Read]
+) -> None:
+    """Note what a module, or a name of it, is called that code imports."""
+    path = tuple(one.argval for one in three[1:2] if one.opname == "IMPORT_FROM")
+    end = three[1 + len(path)]
+    is_one: bool = end.opname == "STORE_FAST" and end.argval not in params and stores.count(end.argval) == 1
+    if is_one and (path or "." not in three[0].argval):
+        aliases[end.argval] = Read("module", three[0].argval, path)
 
 
 def names_in(instruction: dis.Instruction) -> tuple[str, ...]:
@@ -124,12 +159,26 @@ class Reached:
         self._objects: list[tuple[str, Any, Any, tuple[str, ...]]] = []  # what it may give to those, as of `_note`
         for way, fn, arguments in functions:
             self._follow(way, fn, arguments, False, False)
-        while self._left and len(self._seen) < MOST:
-            self._look(*self._left.pop())
-        for name, around, base, attributes in self._objects:
-            for chain in self._chains:
-                if Path(around, base, (*attributes, chain[0])).read() is not MISSING:
-                    self._note(".".join((name, *chain)), around, base, (*attributes, *chain))
+        pairs = 0
+        while self._left or pairs < len(self._objects) * len(self._chains):
+            while self._left and len(self._seen) < MOST:
+                self._look(*self._left.pop())
+            self._left.clear()
+            pairs = len(self._objects) * len(self._chains)
+            for what in itertools.product(list(self._objects), list(self._chains)):
+                self._try(*what)
+
+    def _try(self, known: tuple[str, Any, Any, tuple[str, ...]], chain: tuple[str, ...]) -> None:
+        """Note what an object has by these names; of a method, look at what that reads, and those that it overrides."""
+        name, around, base, attributes = known
+        value = Path(around, base, (*attributes, chain[0])).read()
+        if isinstance(value, types.MethodType):
+            for kind in type(value.__self__).__mro__:
+                fn = vars(kind).get(chain[0])
+                if isinstance(fn, types.FunctionType):
+                    self._follow(f"{name}.", types.MethodType(fn, value.__self__), {}, False, True)
+        elif value is not MISSING:
+            self._note(".".join((name, *chain)), around, base, (*attributes, *chain))
 
     @property
     def variables(self) -> list[Variable]:
@@ -141,7 +190,8 @@ class Reached:
         if isinstance(fn, TaskFunction):
             self._follow(way, fn.fn, {}, True, is_far)
         elif isinstance(fn, functools.partial):
-            self._follow(way, fn.func, {}, is_body, is_far)
+            names = fn.func.__code__.co_varnames if isinstance(fn.func, types.FunctionType) else ()
+            self._follow(way, fn.func, {**dict(zip(names, fn.args, strict=False)), **fn.keywords}, is_body, is_far)
         elif isinstance(fn, types.MethodType):
             self._follow(way, fn.__func__, {"": fn.__self__}, is_body, is_far)
         elif not isinstance(fn, types.FunctionType):
@@ -164,9 +214,9 @@ class Reached:
             if not isinstance(variable.content, FUNCTIONS):
                 self._found.setdefault((id(variable.cell),), variable)
         for read in reads_of(fn.__code__):
-            around = fn.__globals__ if read.kind == "global" else None
+            around = {"global": fn.__globals__, "module": sys.modules}.get(read.kind)
             if around is not None:
-                value = around.get(read.name, MISSING)
+                value = around.get(read.name, open if read.name == "open" else MISSING)
             elif read.kind == "free":
                 value = content_of(cells[read.name])
             else:
@@ -183,18 +233,20 @@ class Reached:
         for name in read.attributes:
             if isinstance(value, (types.ModuleType, type)):
                 is_ours = is_ours and is_of_user(value)
-            elif not has_attributes(value):
+            elif not (has_attributes(value) or (isinstance(value, tuple) and hasattr(type(value), "_fields"))):
                 break
             value = attribute_of(value, name)
             count += 1
         attributes, rest = read.attributes[:count], read.attributes[count:]
-        self._note_world(value, read, is_body)
+        for known in (value, functools.reduce(attribute_of, rest, value)):
+            self._note_world(known, read, is_body)
         if not is_ours or isinstance(value, (types.ModuleType, ContextCore)):
             return
         name = ".".join((way + read.name, *attributes))
         if isinstance(value, FUNCTIONS) or wrapped_by(value) is not None:
             self._follow(f"{name}.", value, {}, is_body, is_far or around is not None or count > 0)
         if isinstance(value, types.MethodType):  # another one at each reading
+            self._objects.append((f"{name}.self", around, base, (*attributes, "__self__")))
             return self._note(f"{name}.self", around, base, (*attributes, "__self__"))
         if isinstance(value, (types.BuiltinFunctionType, type)):
             return None
@@ -204,6 +256,9 @@ class Reached:
             self._changed.add(mark_of_path(around, base, attributes))
         if has_attributes(value) and not isinstance(value, FUNCTIONS):
             self._objects.append((name, around, base, attributes))
+        elif type(value) in (list, tuple, dict):  # which items these are is compared with the container
+            items = list(itertools.islice(value.values() if type(value) is dict else value, MOST_ITEMS))
+            self._objects += [(f"an item of {name}", None, item, ()) for item in items if has_attributes(item)]
         return None
 
     def _note_world(self, value: Any, read: Read, is_body: bool) -> None:
@@ -285,9 +340,13 @@ def story_of_world(value: Any, read: Read) -> str | None:
     date = loaded("datetime", "date")
     if isinstance(owner, type) and date is not None and issubclass(owner, date):
         return f"the time ('{name}')" if getattr(value, "__name__", "") in NOW else None
-    shared = loaded("random", "_inst"), loaded("numpy.random.mtrand", "_rand")
-    if owner is not None and any(owner is generator for generator in shared):
+    kinds = loaded("random", "Random"), loaded("numpy.random", "RandomState"), loaded("numpy.random", "Generator")
+    if owner is not None and isinstance(owner, tuple(kind for kind in kinds if kind is not None)):
         return f"random state ('{name}')"
+    if value is open:
+        return f"files ('{name}')"
+    if isinstance(owner, contextvars.ContextVar):
+        return f"a context variable ('{name}')"
     if read.is_called_plainly and value is not None and value is loaded("numpy.random", "default_rng"):
         return f"random state ('{name}')"
     return None

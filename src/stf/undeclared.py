@@ -23,16 +23,17 @@ from stf.interop.arrays import describe_by_protocol, describe_scalar, describers
 if not cython.compiled:
     from stf.closures import names_in
 
-LOOKED_AT = 64  # of the items of a container
+LOOKED_AT = 64  # of the items of a container, and a quarter of that in one in it
+DEPTH = 3  # of containers in containers, and of functions that call functions
 KNOWN: dict = describers
 BUFFERS = (array.array, bytearray, memoryview, mmap.mmap)  # others might be asked for their stream
 HARMLESS = (describe_scalar, refuse_sequence)
 
 
-def refuse_undeclared(fn, task):
-    """Raise AccessError for registered arrays that a body holds."""
+def refuse_undeclared(fn, task, depth=DEPTH):
+    """Raise AccessError for registered arrays that a body holds, or a function of its own that it calls."""
     if type(fn) is not types.FunctionType:
-        refuse_bound(fn, task)
+        refuse_bound(fn, task, depth)
         return 0
     known: Names = names_in(fn.__code__)
     closure = fn.__closure__
@@ -43,10 +44,11 @@ def refuse_undeclared(fn, task):
                 content = cell.cell_contents
             except ValueError:
                 continue
-            if content is wrapped and type(content) is types.FunctionType:
-                refuse_undeclared(content, task)
+            if type(content) is types.FunctionType:
+                if depth > 0 and content is not fn and (content is wrapped or is_of(content, fn)):
+                    refuse_undeclared(content, task, depth - 1)
             elif may_hold(content) and name in known.looked_into:
-                refuse_arrays(content, name, task)
+                refuse_arrays(content, name, task, known.keys.get(name))
     around = fn.__globals__
     for name in known.looked_at:
         if cython.compiled:
@@ -57,7 +59,12 @@ def refuse_undeclared(fn, task):
         else:
             content = around.get(name)
         if may_hold(content):
-            refuse_arrays(content, name, task)
+            refuse_arrays(content, name, task, known.keys.get(name))
+    if depth > 0:
+        for name in known.called:
+            content = around.get(name)
+            if type(content) is types.FunctionType and content is not fn and is_of(content, fn):
+                refuse_undeclared(content, task, depth - 1)
     if fn.__defaults__ is not None or fn.__kwdefaults__ is not None:
         for content in (*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values()):
             if may_hold(content):
@@ -65,21 +72,26 @@ def refuse_undeclared(fn, task):
     return 0
 
 
+def is_of(helper, fn):
+    """Whether a function is of the same module as another one."""
+    return helper.__globals__ is fn.__globals__
+
+
 def may_reach_arrays(fn):
-    """Whether a function without a closure has defaults, or looks into global variables."""
+    """Whether a function without a closure has defaults, looks into global variables, or calls some."""
     known: Names = names_in(fn.__code__)
-    return bool(known.looked_at or fn.__defaults__ or fn.__kwdefaults__)
+    return bool(known.looked_at or known.called or fn.__defaults__ or fn.__kwdefaults__)
 
 
-def refuse_bound(fn, task):
+def refuse_bound(fn, task, depth):
     """The same for a method, or a partial function with its arguments."""
     if type(fn) is types.MethodType:
-        refuse_undeclared(fn.__func__, task)
+        refuse_undeclared(fn.__func__, task, depth)
     elif type(fn) is functools.partial:
         for content in (*fn.args, *fn.keywords.values()):
             if may_hold(content):
                 refuse_arrays(content, "an argument of functools.partial", task)
-        refuse_undeclared(fn.func, task)
+        refuse_undeclared(fn.func, task, depth)
     return 0
 
 
@@ -91,15 +103,26 @@ def may_hold(value):
     return kind in KNOWN or kind is list or kind is tuple or kind is dict
 
 
-def refuse_arrays(value, name, task):
-    """Raise AccessError if a value, or one in a list, tuple or dict, is a registered array."""
+def refuse_arrays(value, name, task, keys=None, depth=DEPTH):
+    """Raise AccessError if a value, or one in a list, tuple or dict, is a registered array.
+
+    Of a dict only the items with these `keys`, if any, are used.
+    """
     kind = type(value)
     if kind is not list and kind is not tuple and kind is not dict:
         refuse_array(value, name, task)
         return 0
-    for item in itertools.islice(list(value.values()) if kind is dict else value, LOOKED_AT):
-        if may_hold(item) and type(item) in KNOWN:
+    if kind is dict:
+        items = list(value.values()) if keys is None else [value.get(key) for key in keys]
+    else:
+        items = value
+    for item in itertools.islice(items, LOOKED_AT >> 2 * (DEPTH - depth)):
+        if not may_hold(item):
+            continue
+        if type(item) in KNOWN:
             refuse_array(item, f"{name}, which contains it", task)
+        elif depth > 0:
+            refuse_arrays(item, name, task, None, depth - 1)
     return 0
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+import fractions
 import functools
 import gc
 import threading
@@ -248,6 +250,20 @@ def test_global_numbers_are_taken_as_they_are(ctx, vec, gate, kind):
     assert x.numpy().tolist() == [112, 122, 132, 142, 152]
     assert module.numbers == [0, 1, 2, 3, 4]  # the list is the script's
     assert module.counted == 5 * (10 + 1)  # and so is what bodies, and functions that they call, assign to
+
+
+def test_other_constants_of_a_module_are_taken_as_they_are(ctx, vec, gate):
+    kind = enum.IntEnum("kind", "ONE TWO THREE", start=0)
+    scope = {"stf": stf}
+    exec("def body(x: stf.ReadWrite):\n    x[level] += pair[0] + ratio + (0 if maybe is None else maybe)", scope)
+    x = vec(0, 3)
+    ctx.host_launch(x.rw())(lambda x: gate.wait(30) and None)
+    for i in range(3):
+        scope.update(level=kind(i), pair=(i, "a"), ratio=fractions.Fraction(i, 2), maybe=None if i == 0 else i)
+        ctx.host_launch(x.rw())(scope["body"])
+    scope.update(level=0, pair=(50, "b"), ratio=50, maybe=50)
+    gate.set()
+    assert x.numpy().tolist() == [0, 2.5, 5]
 
 
 def test_a_helper_that_is_more_than_called_is_itself(ctx, vec, gate):

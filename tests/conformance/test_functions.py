@@ -722,6 +722,10 @@ def rebinding(text):
         "for y in x: pass",
         "if x is not None: y = -x",
         "y = 2 * x; y[0] = 1",
+        "y = np.maximum(y, 0)",
+        "y = np.where(x > 0, x, y)",
+        "y = np.sqrt(np.add(2 * x, y))",
+        "y = y.clip(0, 1)",
     ],
 )
 def test_a_written_parameter_that_is_bound_to_something_else_is_refused(ctx, vec, text):
@@ -751,6 +755,7 @@ def test_a_written_parameter_that_is_bound_to_something_else_is_refused(ctx, vec
             "for k in range(1): y += x; y = y + x",
             "y = x is not None and y; y += x",
         ),
+        *("y = np.add(x, y, out=y)", "y = np.add(x, y, y)", "y = np.transpose(y); y += x", "y = y.clip(4, 4, y)"),
         *("y = y if x is None else y; y += x", "y += x if x is not None else 0; y = y * 2"),
     ],
 )
@@ -758,6 +763,16 @@ def test_a_parameter_that_is_bound_when_it_was_written_is_fine(ctx, vec, text):
     fn, x, y = rebinding(text), vec(1), vec(2)
     stf.task(fn)(x, y)
     ctx.task(x.read(), y.rw())(fn)
+    assert y.numpy()[0] == 4
+
+
+def test_a_parameter_that_is_written_by_way_of_the_task_may_be_bound(ctx, vec):
+    def f(x: stf.Read, y: stf.ReadWrite, t: stf.Task):
+        y = t.get(1)
+        y[...] = x + 3
+
+    x, y = vec(1), vec(2)
+    stf.task(f).on("host")(x, y)
     assert y.numpy()[0] == 4
 
 

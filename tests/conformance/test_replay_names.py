@@ -290,3 +290,118 @@ def test_an_attribute_that_cannot_be_read_is_no_error(ctx, lX):
     for _ in range(3):
         step(lX)
     assert lX.numpy()[0] == 33
+
+
+class Rate:
+    def __init__(self, rate=0.0):
+        self.rate = rate
+
+    def get(self):
+        return self.rate
+
+    def __enter__(self):
+        return self.held
+
+    def __exit__(self, *what):
+        pass
+
+    def __iter__(self):
+        return iter([self.held])
+
+
+class Derived(Rate):
+    def get(self):
+        return super().get()
+
+
+def of_items(o, items):
+    return sum(item.rate for item in items)
+
+
+def of_one_item(o, items):
+    return items[0].rate
+
+
+def of_either(o, items):
+    chosen = o if o is not None else items
+    return chosen.rate
+
+
+def of_named_expression(o, items):
+    return (chosen := o).rate + 0 * (chosen is None)
+
+
+def of_block(o, items):
+    with o as held:
+        return held.rate
+
+
+def of_iteration(o, items):
+    for held in o:
+        return held.rate
+
+
+def of_unpacked(o, items):
+    (one,) = items
+    return one.rate
+
+
+def of_super(o, items):
+    return o.get()
+
+
+def of_helper(o, items):
+    return rate_of(items[0])
+
+
+def rate_of(one):
+    return one.rate
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        of_items,
+        of_one_item,
+        of_either,
+        of_named_expression,
+        of_block,
+        of_iteration,
+        of_unpacked,
+        of_super,
+        of_helper,
+    ],
+)
+def test_attributes_by_way_of_items_and_of_what_calls_return(ctx, read):
+    o, items = Derived(), (Rate(),)
+    o.held = Rate()
+    x = ctx.logical_data_zeros(2)
+
+    @stf.replay
+    def step(x):
+        put(x, read(o, items))
+
+    total = 0
+    for rate in (1, 1, 1, 1, 2, 5):
+        for one in (o, o.held, *items):
+            one.rate = float(rate)
+        step(x)
+        total += rate
+    assert x.numpy().tolist() == [total] * 2
+    assert "recorded" in step.explain()
+    step.close()
+
+
+def test_random_state_that_an_object_holds_is_read_in_each_call(ctx, caplog):
+    source = types.SimpleNamespace(random=random.Random(3))
+    x = ctx.logical_data_zeros(1)
+
+    @stf.replay
+    def step(x):
+        put(x, source.random.random())
+
+    for _ in range(5):
+        step(x)
+    again = random.Random(3)
+    assert x.numpy()[0] == pytest.approx(sum(again.random() for _ in range(5)))
+    assert "random state" in caplog.text

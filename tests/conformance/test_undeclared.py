@@ -107,3 +107,45 @@ def test_the_shape_of_a_registered_array_may_be_asked_for(ctx, lY):
         y += mine.shape[0] + len(mine) + others[0]
 
     assert lY.numpy()[0] == 9 and lX.shape == (4,)
+
+
+def held(array):
+    """Bodies that reach an array by way of a function or a container, by name."""
+    scope = {"array": array, "table": {"k": [(array,)]}, "mixed": {"array": array, "n": 2.0}, "np": np}
+    exec(
+        "def first(): return array[0]\n"
+        "def helper(y): y += first()\n"
+        "def nested(y): y += table['k'][0][0]\n"
+        "def other_key(y): y += mixed['n']\n"
+        "def this_key(y): y += mixed['array']\n"
+        "def like(y): y += 2 + np.zeros_like(array)\n"
+        "def is_there(y): y += 2 if array is not None else 0\n",
+        scope,
+    )
+
+    def inner():
+        return array[0]
+
+    def closing(y):
+        y += inner()
+
+    return scope | {"closing": closing}
+
+
+@pytest.mark.parametrize("how", ["helper", "closing", "nested", "this_key"])
+def test_a_registered_array_is_found_behind_functions_and_containers(ctx, lY, how):
+    mine = np.ones(4)
+    lX = ctx.logical_data(mine, name="X")
+    with pytest.raises(stf.AccessError, match="uses the array of logical data 'X'"):
+        ctx.host_launch(lY.rw())(held(mine)[how])
+    lX.release()
+    ctx.host_launch(lY.rw())(held(mine)[how])
+
+
+@pytest.mark.parametrize("how", ["other_key", "like", "is_there"])
+def test_what_reads_no_content_of_a_registered_array_is_fine(ctx, lY, how):
+    mine = np.ones(4)
+    _lX = ctx.logical_data(mine, name="X")
+    before = lY.numpy().tolist()
+    ctx.host_launch(lY.rw())(held(mine)[how])
+    assert lY.numpy().tolist() == [value + 2 for value in before]
