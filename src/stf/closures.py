@@ -147,10 +147,10 @@ class Variables(dict):
 
 
 def with_globals(fn):
-    """`fn` with the numbers, strings and the like that it reads of global variables as they are now, and its helpers with theirs.
+    """`fn` with the numbers, strings and the like that it reads of global variables as they are now.
 
-    Its helpers are the functions of its module that it calls by their names, and those that they call. What one of
-    them assigns to is looked up when the body runs, as all other variables are.
+    So it is for its helpers: functions of its module that it calls by their names, and those that they call. A variable
+    that one of them assigns to is looked up when the body runs, as all others are.
     """
     if type(fn) is not types.FunctionType:
         return with_globals_of_bound(fn)

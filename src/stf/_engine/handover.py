@@ -51,7 +51,7 @@ def retire_everything(engine: Engine):
         pending = release.open_outcomes(engine)
     release.pause_for(engine, pending)
     owners = []
-    everything = sorted(engine.coherency.data.values(), key=release.is_whole)
+    everything = release.in_order_of_end(engine)
     for item in everything:
         data: Data = item
         data.released = True

@@ -505,7 +505,7 @@ def forget_all(engine: Engine):
     try:
         engine.dropped.clear()
         engine.deferred.clear()
-        everything = sorted(engine.coherency.data.values(), key=is_whole)
+        everything = in_order_of_end(engine)
         for item in everything:
             cython.cast(Data, item).released = True
         for item in everything:
@@ -533,7 +533,7 @@ def retire_everything(engine: Engine):
         settle_ready(engine)
         pending = open_outcomes(engine)
     pause_for(engine, pending)
-    everything = sorted(engine.coherency.data.values(), key=is_whole)
+    everything = in_order_of_end(engine)
     for item in everything:
         data: Data = item
         data.released = True
@@ -605,6 +605,10 @@ def is_reachable(data: Data):
     return tiles.whole(data).home is not None
 
 
+def in_order_of_end(engine: Engine):
+    """All data: tiles before what they were cut from, and the last one first, as the registry forgets these quickly."""
+    return sorted(list(engine.coherency.data.values())[::-1], key=is_whole)
+
+
 def is_whole(data: Data):
-    """Tiles come before what they were cut from."""
     return data.parent is None
