@@ -607,7 +607,10 @@ def is_reachable(data: Data):
 
 def in_order_of_end(engine: Engine):
     """All data: tiles before what they were cut from, and the last one first, as the registry forgets these quickly."""
-    return sorted(list(engine.coherency.data.values())[::-1], key=is_whole)
+    everything = list(engine.coherency.data.values())
+    everything.reverse()
+    everything.sort(key=is_whole)
+    return everything
 
 
 def is_whole(data: Data):
