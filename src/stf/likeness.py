@@ -218,6 +218,13 @@ def is_like(value, kind, known):
     return value is known or (kind == EQUAL and is_same(value, known))
 
 
+def is_unchanging(value):
+    """Whether a value is a number, a text or the like, or a tuple of these."""
+    if type(value) is tuple:
+        return all([is_unchanging(part) for part in value])
+    return is_same(value, value) or isinstance(value, FIXED)
+
+
 def mark_of(value):
     """By what a value is known again, (kind, known); None if only a look at all of it tells."""
     if isinstance(value, DataHandle):
@@ -225,7 +232,7 @@ def mark_of(value):
     if isinstance(value, (list, tuple)):
         if all([isinstance(part, DataHandle) for part in value]):
             return SEVERAL, (type(value), [part.core for part in value])
-        return None
+        return (OBJECT, value) if is_unchanging(value) else None
     if is_same(value, value):
         return EQUAL, value
     if isinstance(value, FIXED):

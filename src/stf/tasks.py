@@ -27,6 +27,7 @@ from stf.parts import add_group, built
 
 if not cython.compiled:
     from stf.bodies import end_recorded, give_back, submit_body
+    from stf.interop.captures import are_needed
     from stf.interop.current import borrow, owed, return_owed
     from stf.views import (
         address_of,
@@ -471,7 +472,7 @@ class Task(TaskCore):
             pointer = engine.port.stream(self.slot)
             if pointer is not None:
                 self.borrowed = borrow(pointer, engine.place_numbers[self.where])
-                if engine.scope is not None:
+                if engine.scope is not None and are_needed():
                     self.pools = adapters.kept_pools(engine.port)
                     self.pools.__enter__()
         elif self.state == OPEN and self.remote:
@@ -493,7 +494,7 @@ class Task(TaskCore):
         self.borrowed = None
         if self.pools is not None:
             pools, self.pools = self.pools, None
-            pools.__exit__()
+            pools.__exit__(None, None, None)
         borrowed.keep_torch()
         give_back(self.engine, self, borrowed)
         return 0

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import sys
 import threading
-from typing import Any
+
+try:
+    import cython
+except ImportError:
+    from stf import _cython as cython  # type: ignore[no-redef]
+
+modules: dict = sys.modules
 
 # Torch's pools by device, for later recordings: while anything is captured into a pool, torch ends the process if
 # another one is destroyed (``captures_underway.empty()`` in its CUDACachingAllocator.cpp), and graphs go at any time.
-spare_pools: dict[int, list[Any]] = {}
+spare_pools: dict = {}
 
 
 _thread = threading.local()  # its `entered` pools, the last of which CuPy allocates from; its `manager` of CuPy's
 
 
+def are_needed():
+    """Whether a library is loaded whose arrays may need memory."""
+    return "cupy" in modules or "torch" in modules
+
+
+@cython.cclass
 class PrivatePools:
     """Pools of CuPy's and torch's for one recorded body; a with-block puts them in place of the common ones.
 
@@ -24,24 +36,20 @@ class PrivatePools:
     open in one thread at a time, too.
     """
 
-    __slots__ = ("_blocks", "_kept", "_torch", "_torch_manager", "is_open")
-
-    def __init__(self, kept: list[PrivatePools] | None = None) -> None:
+    def __init__(self, kept=None):
         self._kept = kept
-        self._torch: tuple[int, Any] | None = None  # the device and torch's pool
-        self._torch_manager: Any = None
-        self._blocks: list[Any] = []
+        self._torch = self._torch_manager = self._blocks = None
         self.is_open = False
 
-    def __enter__(self) -> PrivatePools:
+    def __enter__(self):
         entered = vars(_thread).setdefault("entered", [])
-        cupy = sys.modules.get("cupy")
+        cupy = modules.get("cupy")
         if not entered and cupy is not None and hasattr(cupy.cuda, "using_allocator"):
             _thread.manager = cupy.cuda.using_allocator(_allocate_cupy)
             _thread.manager.__enter__()
         entered.append(self)
         self.is_open = True
-        torch = sys.modules.get("torch")
+        torch = modules.get("torch")
         if torch is not None and getattr(torch, "cuda", None) is not None and torch.cuda.is_initialized():
             device = torch.cuda.current_device()
             try:
@@ -54,20 +62,19 @@ class PrivatePools:
             self._torch_manager.__enter__()
         return self
 
-    def renew(self) -> None:
+    def renew(self):
         """Another body came between: CuPy allocates from these again."""
         entered = vars(_thread).get("entered", [])
         if self in entered:
             entered.remove(self)
             entered.append(self)
 
-    def __del__(self) -> None:
-        known = getattr(self, "_torch", None)
-        if known is not None:
-            device, pool = known
+    def __del__(self):
+        if self._torch is not None:
+            device, pool = self._torch
             spare_pools.setdefault(device, []).append(pool)
 
-    def __exit__(self, *exception: Any) -> None:
+    def __exit__(self, kind, error, trace):
         manager, self._torch_manager = self._torch_manager, None
         if manager is not None:
             manager.__exit__(None, None, None)
@@ -79,29 +86,32 @@ class PrivatePools:
         if manager is not None:
             manager.__exit__(None, None, None)
 
-    def allocate_cupy(self, size: int) -> Any:
+    def allocate_cupy(self, size):
         """Memory of CuPy's own pool that stays allocated as long as the graph lives."""
         import cupy
 
         block = cupy.get_default_memory_pool().malloc(size)
+        if self._blocks is None:
+            self._blocks = []
         self._blocks.append(block)
         self._keep()
         return block
 
-    def _keep(self) -> None:
+    def _keep(self):
         """Let the graph keep these, which have memory now."""
         kept, self._kept = self._kept, None
         if kept is not None:
             kept.append(self)
+        return 0
 
 
-def _allocate_cupy(size: int) -> Any:
+def _allocate_cupy(size):
     import cupy
 
     entered = _thread.entered
-    while entered and not entered[-1].is_open:  # closed by another thread
+    while entered and not entered[len(entered) - 1].is_open:  # closed by another thread
         entered.pop()
     if entered:
-        return entered[-1].allocate_cupy(size)
+        return entered[len(entered) - 1].allocate_cupy(size)
     vars(_thread).pop("manager").__exit__(None, None, None)
     return cupy.cuda.alloc(size)
