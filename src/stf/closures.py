@@ -283,9 +283,12 @@ def constants_of(fn):
 
 
 def is_constant(value):
-    """Whether it is a number, a text, None, or a tuple of these: what nobody can change."""
+    """Whether it is a number, a text, or a tuple of these: what nobody can change.
+
+    None is no such value: many variables are None before a body, or what it calls, sets them.
+    """
     kind = type(value)
-    if kind is types.ModuleType or kind is types.FunctionType:
+    if value is None or kind is types.ModuleType or kind is types.FunctionType:
         return False
     if kind is tuple:
         return all([is_constant(item) for item in value])

@@ -119,8 +119,9 @@ class Filling:
             self._check_mine(part)
         accesses = [part.read(data_place) for part in parts]
         on_device = code > 0 and self.engine.place_numbers[code] >= 0
-        where = self.place_of_code(code if on_device else self.default_code)  # whose stream waits for no worker
-        task = self._task_of_kind("prefetch", accesses, "prefetch", None, where)
+        if not on_device:  # of a device, whose stream waits for no worker
+            code = self.default_code if self.engine.port_enqueues(self.default_code) else 0
+        task = self._task_of_kind("prefetch", accesses, "prefetch", None, self.place_of_code(code))
         task.run_empty()
 
 

@@ -306,7 +306,8 @@ class ReplayFunction(ReplayCore):
                 if changing is not None:
                     entry.is_plain = True
                     entry.reason = f"not recorded, since '{changing}' is another one after each use"
-                self._look_at_world(context, entry, arguments)
+                else:
+                    self._look_at_world(context, entry, arguments)
             else:
                 self._use(entry)
             self._note_key(key)

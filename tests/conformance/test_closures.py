@@ -255,15 +255,15 @@ def test_global_numbers_are_taken_as_they_are(ctx, vec, gate, kind):
 def test_other_constants_of_a_module_are_taken_as_they_are(ctx, vec, gate):
     kind = enum.IntEnum("kind", "ONE TWO THREE", start=0)
     scope = {"stf": stf}
-    exec("def body(x: stf.ReadWrite):\n    x[level] += pair[0] + ratio + (0 if maybe is None else maybe)", scope)
+    exec("def body(x: stf.ReadWrite):\n    x[level] += pair[0] + ratio", scope)
     x = vec(0, 3)
     ctx.host_launch(x.rw())(lambda x: gate.wait(30) and None)
     for i in range(3):
-        scope.update(level=kind(i), pair=(i, "a"), ratio=fractions.Fraction(i, 2), maybe=None if i == 0 else i)
+        scope.update(level=kind(i), pair=(i, "a"), ratio=fractions.Fraction(i, 2))
         ctx.host_launch(x.rw())(scope["body"])
-    scope.update(level=0, pair=(50, "b"), ratio=50, maybe=50)
+    scope.update(level=0, pair=(50, "b"), ratio=50)
     gate.set()
-    assert x.numpy().tolist() == [0, 2.5, 5]
+    assert x.numpy().tolist() == [0, 1.5, 3]
 
 
 def test_a_helper_that_is_more_than_called_is_itself(ctx, vec, gate):

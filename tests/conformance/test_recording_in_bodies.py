@@ -197,6 +197,7 @@ def test_blocks_that_nothing_has_ended_go_with_an_exception(ctx_factory):
     with pytest.raises(KeyError) as caught, ctx_factory() as ctx:
         x = ctx.logical_data(content)
         increment(x)
+        ctx.synchronize()
         block = ctx.repeat(2)
         block.__enter__()
         increment(x)
