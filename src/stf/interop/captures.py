@@ -17,7 +17,30 @@ modules: dict = sys.modules
 spare_pools: dict = {}
 
 
-_thread = threading.local()  # its `entered` pools, the last of which CuPy allocates from; its `manager` of CuPy's
+_thread = threading.local()  # its `entered` pools, the last of which CuPy allocates from; what CuPy had, `saved`
+
+
+def take_over(cupy):
+    """Let CuPy allocate from pools in this thread; return what gives it back.
+
+    These functions are those that ``cupy.cuda.using_allocator`` calls, which takes longer than a task.
+    """
+    memory = getattr(cupy.cuda, "memory", None)
+    put = getattr(memory, "_set_thread_local_allocator", None)
+    if put is None:
+        manager = cupy.cuda.using_allocator(_allocate_cupy)
+        manager.__enter__()
+        return manager.__exit__, (None, None, None)
+    before = memory._get_thread_local_allocator()
+    put(_allocate_cupy)
+    return put, (before,)
+
+
+def hand_back(saved):
+    """Let CuPy allocate as before."""
+    if saved is not None:
+        saved[0](*saved[1])
+    return 0
 
 
 def are_needed():
@@ -45,8 +68,7 @@ class PrivatePools:
         entered = vars(_thread).setdefault("entered", [])
         cupy = modules.get("cupy")
         if not entered and cupy is not None and hasattr(cupy.cuda, "using_allocator"):
-            _thread.manager = cupy.cuda.using_allocator(_allocate_cupy)
-            _thread.manager.__enter__()
+            _thread.saved = take_over(cupy)
         entered.append(self)
         self.is_open = True
         torch = modules.get("torch")
@@ -82,9 +104,8 @@ class PrivatePools:
         entered = vars(_thread).get("entered", [])
         if self in entered:  # else they were opened by another thread
             entered.remove(self)
-        manager = None if entered else vars(_thread).pop("manager", None)
-        if manager is not None:
-            manager.__exit__(None, None, None)
+        if not entered:
+            hand_back(vars(_thread).pop("saved", None))
 
     def allocate_cupy(self, size):
         """Memory of CuPy's own pool that stays allocated as long as the graph lives."""
@@ -113,5 +134,5 @@ def _allocate_cupy(size):
         entered.pop()
     if entered:
         return entered[len(entered) - 1].allocate_cupy(size)
-    vars(_thread).pop("manager").__exit__(None, None, None)
+    hand_back(vars(_thread).pop("saved"))
     return cupy.cuda.alloc(size)
