@@ -114,7 +114,8 @@ class Watch:
             self.launches.begin()
 
     def start(self) -> None:
-        """The task is started by hand: its launches are not told from others."""
+        """The task is started by hand: what it does is not told from what comes before its end."""
+        self.others.before.clear()
         if self.launches is not None:
             self.launches.start()
             self.launches = None
