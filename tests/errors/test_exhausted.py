@@ -70,11 +70,15 @@ def register(ctx, x):
         other.logical_data(np.ones(4)).numpy()
 
 
+def nothing(x):
+    """No lambda in the call: CPython 3.12 crashes where there is no memory for a function."""
+
+
 CALLS = {
     "function": lambda ctx, x: add(x),
     "with-block": block,
-    "builder": lambda ctx, x: ctx.task(x.rw())(lambda x: None),
-    "on the host": lambda ctx, x: ctx.host_launch(x.rw())(lambda x: None),
+    "builder": lambda ctx, x: ctx.task(x.rw())(nothing),
+    "on the host": lambda ctx, x: ctx.host_launch(x.rw())(nothing),
     "graph": graph,
     "scope": scope,
     "replay": lambda ctx, x: add_again(x),

@@ -35,6 +35,16 @@ OWN_REFERENCES = 2  # of an array: the table's, and the one that a call of `getr
 HOLDERS = ("torch", "cupy", "cupyx", "jaxlib")  # libraries whose objects hold the memory that they give to NumPy
 
 
+class Turns(threading.Condition):
+    """A condition whose lock is given back where there is no memory for the arguments of ``__exit__``."""
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self.release()
+
+
 class Pin:
     """A registered range, the drivers that use it, with how many data each, and which of them registered it.
 
@@ -72,7 +82,7 @@ class Table:
         self.starts: list[int] = []  # sorted
         self.changing: list[Change] = []
         self.unused = 0  # bytes
-        self.changed = threading.Condition()
+        self.changed = Turns()
 
     def overlapping(self, start: int, end: int) -> list[Pin]:
         """The ranges that have memory in common with another one, which is not empty."""

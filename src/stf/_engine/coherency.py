@@ -340,8 +340,9 @@ class Coherency:
     def free_spare(self, pool: Pool, nbytes):
         """Free spare memory until there is room for so many bytes, in one more block."""
         while pool.spare and (len(pool.spare) >= MOST_SPARE or pool.spare_bytes + nbytes > pool.most_spare):
-            spare = pool.take_spare(0)
+            spare: Replica = pool.spare[0]
             self.port.free(spare, spare.ready, False)
+            pool.take_spare(0)
         return 0
 
     def free_all_spare(self):
