@@ -27,22 +27,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stf._drivers.base import address_of
+from stf._sync import Turns
 
 PIN_FROM = 1 << 16
 UNUSED_LIMIT = 1 << 30
 ORPHANS_LIMIT = 1 << 28
 OWN_REFERENCES = 2  # of an array: the table's, and the one that a call of `getrefcount` adds
 HOLDERS = ("torch", "cupy", "cupyx", "jaxlib")  # libraries whose objects hold the memory that they give to NumPy
-
-
-class Turns(threading.Condition):
-    """A condition whose lock is given back where there is no memory for the arguments of ``__exit__``."""
-
-    def __enter__(self) -> bool:
-        return self.acquire()
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        self.release()
 
 
 class Pin:
