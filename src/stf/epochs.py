@@ -342,12 +342,10 @@ class GraphScope:
             engine.epoch.step_out()
         recordings.join_tiles(engine)
         with engine.gate:
-            opened = next((task for task in engine.opened() if task.thread == me), None)
-            if opened is not None:
-                raise TaskStateError(
-                    f"graph_scope cannot be opened while task {opened.label()} ({opened.call_site}) is open; end it "
-                    "first"
-                )
+            opened = [task for task in engine.opened() if task.thread == me]
+            if opened:
+                label, site = opened[0].label(), opened[0].call_site
+                raise TaskStateError(f"graph_scope cannot be opened while task {label} ({site}) is open; end it first")
             around = engine.epoch
             if (around is None or around.thread != me) and (
                 engine.scope is not None or (around is not None and not around.implicit)

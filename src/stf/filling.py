@@ -48,7 +48,7 @@ class Filling:
                 )
         accesses = [source.read() for source in sources] + [target.write() for target in targets]
         task = self._task_of_kind("copy", accesses, "copy", dst)
-        alike = all(source.dtype == target.dtype for source, target in zip(sources, targets, strict=True))
+        alike = [source.dtype for source in sources] == [target.dtype for target in targets]
         if alike and self._is_native(task, sources + targets):
             task.run_native(copy_replicas)
         else:
@@ -108,7 +108,7 @@ class Filling:
 
     def _is_native(self, task: Any, data: list[LogicalData]) -> bool:
         """Whether a driver can do it, on the task's stream."""
-        plain = all(part.core.layout.interface is None for part in data)
+        plain = all([part.core.layout.interface is None for part in data])
         return plain and bool(self.engine.port_enqueues(task.where))
 
     def prefetch(self, data: LogicalData | CompositeData, data_place: DataPlace) -> None:

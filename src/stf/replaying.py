@@ -199,7 +199,7 @@ class ReplayFunction(ReplayCore):
         with self._lock:
             if like not in self._likenesses:
                 return False
-            self._likenesses = [like, *(other for other in self._likenesses if other is not like)]
+            self._likenesses = [like, *[other for other in self._likenesses if other is not like]]
             self._use(like.entry)
             self._note_key(like.entry.key)
             self._latest = like

@@ -82,11 +82,11 @@ def tile_extents(parent: Any, shape: int | Sequence[int]) -> tuple[int, ...]:
     items: Any = shape if isinstance(shape, Iterable) and not isinstance(shape, str) else (shape,)
     items = tuple(items)
     whole = f"{parent!r} has {parent.ndim} axes, and tiles() takes one positive integer for each"
-    if not all(is_integer(b) for b in items):
+    if not all(map(is_integer, items)):
         raise TypeError(f"{whole}, got {shape!r}")
-    extents = tuple(int(b) for b in items)
+    extents = tuple(map(int, items))
     if len(extents) != parent.ndim:
         raise ValueError(f"{whole}, got {len(extents)}: {extents}")
-    if any(b < 1 for b in extents):
+    if min(extents, default=1) < 1:
         raise ValueError(f"{whole}, got {extents}; an axis that is not cut has its own extent: {parent.shape}")
     return extents

@@ -19,6 +19,7 @@ if not cython.compiled:
     COMPUTE = 0
 
 OTHERS = 4  # graphs that are kept of launches with other data
+LOOK_S = 0.1  # how often who waits for room looks whether its device is lost
 NO_GRAPHS = "its device has no graphs"
 
 
@@ -102,7 +103,7 @@ class DriverGraph:
             has_room: cython.bint = False
             try:
                 if variant.calls is not None and not later:
-                    has_room = variant.calls.room.acquire()
+                    has_room = await_room(launch.engine, variant.calls.room)
                 if submit(launch, variant, contents, later, bound, move):
                     has_room = False
                     if move is not None:
@@ -518,6 +519,23 @@ def renew(launch, variant, marks: list, contents):
             mark.content = cython.cast(tuple, change)[2]
     variant.values = launch.values if are_fixed(launch.values) else UNKNOWN
     return 0
+
+
+def await_room(engine: Engine, room):
+    """Wait until fewer launches of a graph are on their way; True.
+
+    A device that is lost calls no bodies, which would make room. So it is asked now and then; who learns of a loss
+    gives up those launches.
+    """
+    while not room.acquire(True, LOOK_S):
+        tails = EventSet()
+        engine.gate.enter()
+        try:
+            engine.root.tails(tails)
+            engine.all_done(tails)
+        finally:
+            engine.gate.leave()
+    return True
 
 
 def outlive(engine: Engine, what):
