@@ -5,6 +5,7 @@ from stf._engine.deps cimport EventSet
 from stf._engine.instances cimport Replica
 from stf._engine.late cimport LateCall
 from stf.closures cimport constants_of, reaches, refuse_rebound, snapshot, with_globals
+from stf.interop.captures cimport PrivatePools, kept_pools
 from stf.interop.current cimport Borrowed, borrow
 from stf._engine cimport waits
 from stf._engine.submit cimport Engine

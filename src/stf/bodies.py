@@ -22,6 +22,7 @@ from stf.annotations import Stream
 from stf.closures import check_globals, injections
 from stf.errors import CaptureError, TaskFailedError
 from stf.interop import adapters
+from stf.interop.captures import PrivatePools
 from stf.interop.current import Borrowed
 from stf.interop.jax_arrays import JaxCopy
 from stf.library_errors import is_out_of_memory, is_uncapturable, uncapturable
@@ -36,6 +37,7 @@ NO_FUNCTION: cython.int = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.
 if not cython.compiled:
     from stf._untracked import untrack
     from stf.closures import constants_of, reaches, refuse_rebound, snapshot, with_globals
+    from stf.interop.captures import kept_pools
     from stf.interop.current import borrow
     from stf.undeclared import refuse_arrays, refuse_undeclared
     from stf.views import fresh_views, group, origins_in, view_at, views_of
@@ -388,7 +390,7 @@ def record_body(engine, body):
     """Run a body whose work is captured: what it allocates is the graph's."""
     run_body = cython.cast(Body, body.again(None, None))
     run_body.check = cython.cast(Body, body).check
-    with adapters.kept_pools(engine.port):
+    with kept_pools(engine.port):
         run_body.execute()
     task = cython.cast(TaskCore, body.task)
     if not engine.scope.once:
@@ -518,7 +520,7 @@ class BodyCapture(Recaptured):
             borrowed: Borrowed = borrow(capture.pointer, self.ordinal)
             try:
                 body.args = tuple([Stream(a.place, capture.pointer) if type(a) is Stream else a for a in body.args])
-                pools = adapters.new_pools()
+                pools = PrivatePools()
                 with pools:
                     body.execute()
             except Exception as error:

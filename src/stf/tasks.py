@@ -19,6 +19,7 @@ from stf._engine.submit import Engine
 from stf._engine.task import TaskCore
 from stf.errors import TaskStateError
 from stf.interop import adapters
+from stf.interop.captures import PrivatePools
 from stf.interop.current import Borrowed, without_grad
 from stf.interop.streams import handed_out
 from stf.library_errors import is_uncapturable, uncapturable
@@ -27,7 +28,7 @@ from stf.parts import add_group, built
 
 if not cython.compiled:
     from stf.bodies import end_recorded, give_back, submit_body
-    from stf.interop.captures import are_needed
+    from stf.interop.captures import are_needed, kept_pools
     from stf.interop.current import borrow, owed, return_owed
     from stf.views import (
         address_of,
@@ -473,8 +474,9 @@ class Task(TaskCore):
             if pointer is not None:
                 self.borrowed = borrow(pointer, engine.place_numbers[self.where])
                 if engine.scope is not None and are_needed():
-                    self.pools = adapters.kept_pools(engine.port)
-                    self.pools.__enter__()
+                    pools = kept_pools(engine.port)
+                    pools.open()
+                    self.pools = pools
         elif self.state == OPEN and self.remote:
             self.borrowed = adapters.host_use(self)
         return 0
@@ -485,7 +487,7 @@ class Task(TaskCore):
         if self.state == OPEN and engine.port.stream(self.slot) is not None:
             borrowed.renew()
             if self.pools is not None:
-                self.pools.renew()
+                cython.cast(PrivatePools, self.pools).renew()
         return 0
 
     def give_back(self):
@@ -494,7 +496,7 @@ class Task(TaskCore):
         self.borrowed = None
         if self.pools is not None:
             pools, self.pools = self.pools, None
-            pools.__exit__(None, None, None)
+            cython.cast(PrivatePools, pools).close()
         borrowed.keep_torch()
         give_back(self.engine, self, borrowed)
         return 0

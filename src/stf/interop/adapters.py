@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from stf.interop import arrays, cuda_arrays, current, jax_arrays, tensors
-from stf.interop.captures import PrivatePools
 from stf.interop.dtypes import carrier
 from stf.interop.memory import numpy_view
 
@@ -23,16 +22,6 @@ INSTALL = {
     "numba": "pip install numba-cuda[cu13]",
     "jax": "pip install jax (on GPUs jax[cuda13])",
 }
-
-
-def new_pools() -> PrivatePools:
-    """Pools for what one body allocates."""
-    return PrivatePools()
-
-
-def kept_pools(port: Any) -> PrivatePools:
-    """Pools for what one body of a recording allocates, which the recording keeps."""
-    return PrivatePools(port.program.pools)
 
 
 def view(replica: Any, writeable: bool, lib: str | None) -> Any:

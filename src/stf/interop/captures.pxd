@@ -1,12 +1,35 @@
+from stf._sync cimport is_alive, this_thread
+from stf.interop.current cimport has_cuda, torch_calls
+
 cdef dict modules
 cdef dict spare_pools
+cdef list cupy_calls
+cdef list pool_calls
+cdef list owed
 
 cpdef bint are_needed() except -1
 
 cdef class PrivatePools:
     cdef list _kept
-    cdef tuple _torch  # the device and torch's pool
-    cdef object _torch_manager
+    cdef tuple _torch  # the device, torch's pool, and its number
+    cdef object _manager
     cdef list _blocks
-    cdef readonly bint is_open
+    cdef tuple _before  # what gives back what CuPy allocated from, if these took its place
+    cdef unsigned long long _thread
+    cdef PrivatePools _below
+    cdef int open(self) except -1
+    cdef int close(self) except -1
+    cdef int renew(self) except -1
+    cdef bint leave_chain(self) except -1
+    cdef int open_torch(self, object torch) except -1
+    cdef int close_torch(self) except -1
     cdef int _keep(self) except -1
+    cdef object allocate_cupy(self, object size)
+
+cdef PrivatePools innermost
+
+cpdef PrivatePools kept_pools(object port)
+cdef PrivatePools of_thread(unsigned long long thread)
+cdef tuple take_over(object cupy)
+cdef int hand_back(tuple before) except -1
+cdef tuple what_is_owed()

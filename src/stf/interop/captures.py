@@ -1,14 +1,20 @@
-"""Memory that bodies allocate while they are recorded: it belongs to the graph, since each launch uses it again."""
+"""Memory that bodies allocate while they are recorded: it belongs to the graph, since each launch uses it again.
+
+Compiled: every recorded body that asks for its stream passes here.
+"""
 
 from __future__ import annotations
 
 import sys
-import threading
 
 try:
     import cython
 except ImportError:
     from stf import _cython as cython  # type: ignore[no-redef]
+
+if not cython.compiled:
+    from stf._sync import is_alive, this_thread
+    from stf.interop.current import has_cuda, torch_calls
 
 modules: dict = sys.modules
 
@@ -16,31 +22,9 @@ modules: dict = sys.modules
 # another one is destroyed (``captures_underway.empty()`` in its CUDACachingAllocator.cpp), and graphs go at any time.
 spare_pools: dict = {}
 
-
-_thread = threading.local()  # its `entered` pools, the last of which CuPy allocates from; what CuPy had, `saved`
-
-
-def take_over(cupy):
-    """Let CuPy allocate from pools in this thread; return what gives it back.
-
-    These functions are those that ``cupy.cuda.using_allocator`` calls, which takes longer than a task.
-    """
-    memory = getattr(cupy.cuda, "memory", None)
-    put = getattr(memory, "_set_thread_local_allocator", None)
-    if put is None:
-        manager = cupy.cuda.using_allocator(_allocate_cupy)
-        manager.__enter__()
-        return manager.__exit__, (None, None, None)
-    before = memory._get_thread_local_allocator()
-    put(_allocate_cupy)
-    return put, (before,)
-
-
-def hand_back(saved):
-    """Let CuPy allocate as before."""
-    if saved is not None:
-        saved[0](*saved[1])
-    return 0
+cupy_calls: list = []  # from when CuPy was used: what the thread allocates from, and set it
+pool_calls: list = []  # likewise of torch: the current device; of a pool: allocate from it, end that, give it back
+owed: list = []  # (thread, what CuPy allocated from) of pools that another thread has closed
 
 
 def are_needed():
@@ -55,63 +39,112 @@ class PrivatePools:
     They add themselves to `kept`, a list, when they have memory.
 
     What a body allocates is at the same addresses in every launch, and other bodies may run beside it there: so nothing
-    is given back as long as the graph keeps these pools. Bodies of several threads each have their own; those that are
-    open in one thread at a time, too.
+    is given back as long as the graph keeps these pools. Those that are open form a chain, over all threads: bodies
+    that are started and ended by hand may overlap, and another thread may end them.
     """
+
+    if not cython.compiled:
+        _torch = _manager = _blocks = _before = _below = None
+        _thread = 0
 
     def __init__(self, kept=None):
         self._kept = kept
-        self._torch = self._torch_manager = self._blocks = None
-        self.is_open = False
 
     def __enter__(self):
-        entered = vars(_thread).setdefault("entered", [])
-        cupy = modules.get("cupy")
-        if not entered and cupy is not None and hasattr(cupy.cuda, "using_allocator"):
-            _thread.saved = take_over(cupy)
-        entered.append(self)
-        self.is_open = True
-        torch = modules.get("torch")
-        if torch is not None and getattr(torch, "cuda", None) is not None and torch.cuda.is_initialized():
-            device = torch.cuda.current_device()
-            try:
-                pool = spare_pools[device].pop()
-            except (KeyError, IndexError):
-                pool = torch.cuda.MemPool()
-            self._torch = (device, pool)
-            self._keep()
-            self._torch_manager = torch.cuda.use_mem_pool(pool)
-            self._torch_manager.__enter__()
+        self.open()
         return self
+
+    def __exit__(self, kind, error, trace):
+        self.close()
+
+    def open(self):
+        """Put these in place of the common ones, in this thread."""
+        global innermost
+        self._thread = this_thread()
+        if torch_calls or ("torch" in modules and has_cuda()):
+            self.open_torch(modules["torch"])
+        try:
+            if "cupy" in modules and of_thread(self._thread) is None:
+                self._before = take_over(modules["cupy"])
+        except BaseException:
+            self.close_torch()
+            raise
+        self._below = innermost
+        innermost = self
+        return 0
+
+    def close(self):
+        """Put the common ones back; where another thread opened these, it does so when it allocates."""
+        self.leave_chain()
+        before, self._before = self._before, None
+        if before is not None:
+            other: PrivatePools = of_thread(self._thread)
+            if other is not None:
+                other._before = before
+            elif self._thread == this_thread():
+                hand_back(before)
+            elif is_alive(self._thread):
+                owed.append((self._thread, before))
+        return self.close_torch()
 
     def renew(self):
         """Another body came between: CuPy allocates from these again."""
-        entered = vars(_thread).get("entered", [])
-        if self in entered:
-            entered.remove(self)
-            entered.append(self)
+        global innermost
+        if innermost is not self and self.leave_chain():
+            self._below = innermost
+            innermost = self
+        return 0
+
+    def leave_chain(self):
+        """Go from the chain; False if these are not in it."""
+        global innermost
+        above: PrivatePools = innermost
+        if above is self:
+            innermost = self._below
+        else:
+            while above is not None and above._below is not self:
+                above = above._below
+            if above is None:
+                return False
+            above._below = self._below
+        self._below = None  # graphs keep pools, and would keep each other's
+        return True
+
+    def open_torch(self, torch):
+        """Let torch allocate from a pool of its own for these."""
+        if not pool_calls:
+            pool_calls[:] = calls_of_torch(torch)
+        device = pool_calls[0]()
+        try:
+            pool = spare_pools[device].pop()
+        except (KeyError, IndexError):
+            pool = torch.cuda.MemPool()
+        self._torch = (device, pool, pool.id)
+        self._keep()
+        if pool_calls[1] is None:
+            self._manager = torch.cuda.use_mem_pool(pool)
+            self._manager.__enter__()
+        else:
+            pool_calls[1](device, self._torch[2])
+        return 0
+
+    def close_torch(self):
+        """Let torch allocate as before."""
+        manager, self._manager = self._manager, None
+        if manager is not None:
+            manager.__exit__(None, None, None)
+        elif self._torch is not None and pool_calls[1] is not None:
+            pool_calls[2](self._torch[0], self._torch[2])
+            pool_calls[3](self._torch[0], self._torch[2])
+        return 0
 
     def __del__(self):
         if self._torch is not None:
-            device, pool = self._torch
-            spare_pools.setdefault(device, []).append(pool)
-
-    def __exit__(self, kind, error, trace):
-        manager, self._torch_manager = self._torch_manager, None
-        if manager is not None:
-            manager.__exit__(None, None, None)
-        self.is_open = False
-        entered = vars(_thread).get("entered", [])
-        if self in entered:  # else they were opened by another thread
-            entered.remove(self)
-        if not entered:
-            hand_back(vars(_thread).pop("saved", None))
+            spare_pools.setdefault(self._torch[0], []).append(self._torch[1])
 
     def allocate_cupy(self, size):
         """Memory of CuPy's own pool that stays allocated as long as the graph lives."""
-        import cupy
-
-        block = cupy.get_default_memory_pool().malloc(size)
+        block = modules["cupy"].get_default_memory_pool().malloc(size)
         if self._blocks is None:
             self._blocks = []
         self._blocks.append(block)
@@ -126,13 +159,71 @@ class PrivatePools:
         return 0
 
 
-def _allocate_cupy(size):
-    import cupy
+innermost: PrivatePools = None  # the end of the chain
 
-    entered = _thread.entered
-    while entered and not entered[len(entered) - 1].is_open:  # closed by another thread
-        entered.pop()
-    if entered:
-        return entered[len(entered) - 1].allocate_cupy(size)
-    hand_back(vars(_thread).pop("saved"))
-    return cupy.cuda.alloc(size)
+
+def kept_pools(port):
+    """Pools for what one body of a recording allocates, which the recording keeps."""
+    pools: PrivatePools = PrivatePools.__new__(PrivatePools)
+    pools._kept = port.program.pools
+    return pools
+
+
+def of_thread(thread):
+    """The last pools that a thread has opened, and that are open."""
+    pools: PrivatePools = innermost
+    while pools is not None and pools._thread != thread:
+        pools = pools._below
+    return pools
+
+
+def take_over(cupy):
+    """Let CuPy allocate from pools in this thread; return what gives it back.
+
+    These functions are those that ``cupy.cuda.using_allocator`` calls, which takes longer than a task.
+    """
+    if owed and (before := what_is_owed()) is not None:
+        return before
+    if not cupy_calls:
+        memory = getattr(getattr(cupy, "cuda", None), "memory", None)
+        names = ("_get_thread_local_allocator", "_set_thread_local_allocator")
+        if memory is None or not hasattr(memory, names[1]):
+            manager = cupy.cuda.using_allocator(_allocate_cupy)
+            manager.__enter__()
+            return manager.__exit__, (None, None, None)
+        cupy_calls[:] = [getattr(memory, name) for name in names]
+    before = cupy_calls[0]()
+    cupy_calls[1](_allocate_cupy)
+    return cupy_calls[1], (before,)
+
+
+def hand_back(before):
+    """Let CuPy allocate as before."""
+    before[0](*before[1])
+    return 0
+
+
+def what_is_owed():
+    """What CuPy allocated from in this thread, where another one closed the pools; None if nothing is owed."""
+    for item in list(owed):
+        if item[0] == this_thread():
+            owed.remove(item)
+            return item[1]
+    return None
+
+
+def calls_of_torch(torch):
+    """What ``torch.cuda.use_mem_pool`` calls, which takes longer; None for each where torch does not have them."""
+    core = torch._C
+    names = ("_cuda_beginAllocateCurrentThreadToPool", "_cuda_endAllocateToPool", "_cuda_releasePool")
+    return [torch.cuda.current_device, *[getattr(core, name, None) for name in names]]
+
+
+def _allocate_cupy(size):
+    pools: PrivatePools = of_thread(this_thread())
+    if pools is not None:
+        return pools.allocate_cupy(size)
+    before = what_is_owed()
+    if before is not None:
+        hand_back(before)
+    return modules["cupy"].cuda.alloc(size)

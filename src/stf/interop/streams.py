@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 WANTED = "a stream is an int, or an object with __cuda_stream__ such as those of CuPy, torch and cuda.core"
@@ -17,6 +18,7 @@ class StreamPointer(int):
         return (0, int(self))
 
 
+@functools.lru_cache(maxsize=1024)
 def handed_out(pointer: int | None) -> StreamPointer | None:
     """The address of a stream as users get it; None where there is none."""
     return None if pointer is None else StreamPointer(pointer)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import threading
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 _driver = ctypes.CDLL("libcuda.so.1")
@@ -330,19 +328,16 @@ def alloc(size: int) -> MemoryPointer:
     return _pool.malloc(size) if allocator is None else allocator(size)
 
 
-def using_allocator(allocator: Any) -> Any:
-    """What makes `allocator` the one that arrays get their memory from, inside of a with-block, in this thread."""
+class memory:
+    """What ``using_allocator`` calls in CuPy: what the calling thread allocates from, None for the common pool."""
 
-    @contextlib.contextmanager
-    def installed() -> Iterator[None]:
-        before = getattr(_local, "allocator", None)
+    @staticmethod
+    def _get_thread_local_allocator() -> Any:
+        return getattr(_local, "allocator", None)
+
+    @staticmethod
+    def _set_thread_local_allocator(allocator: Any) -> None:
         _local.allocator = allocator
-        try:
-            yield
-        finally:
-            _local.allocator = before
-
-    return installed()
 
 
 # -- work ----------------------------------------------------------------------------------------------------------
