@@ -5,7 +5,7 @@ from stf._engine.deps cimport EventSet
 from stf._engine.instances cimport Replica
 from stf._engine.late cimport LateCall
 from stf.closures cimport constants_of, reaches, refuse_rebound, snapshot, with_globals
-from stf.interop.captures cimport PrivatePools, kept_pools
+from stf.interop.captures cimport PrivatePools, are_needed, kept_pools
 from stf.interop.current cimport Borrowed, borrow
 from stf._engine cimport waits
 from stf._engine.submit cimport Engine
@@ -70,6 +70,8 @@ cdef int run_now(Engine engine, TaskCore task, Body body) except -1
 cdef bint runs_plainly(TaskCore task, list args) except -1
 cdef int end_now(Engine engine, TaskCore task, Borrowed borrowed, object error) except -1
 cdef int give_back(Engine engine, TaskCore task, Borrowed borrowed) except -1
+cdef int open_pools(Engine engine, TaskCore task) except -1
+cdef int close_pools(TaskCore task) except -1
 cdef int fail_body(Engine engine, TaskCore task, object error) except -1
 cdef int queue_body(Engine engine, TaskCore task, Body body) except -1
 cdef int fail_with(Engine engine, TaskCore task, object error) except -1

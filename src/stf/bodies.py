@@ -37,7 +37,7 @@ NO_FUNCTION: cython.int = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.
 if not cython.compiled:
     from stf._untracked import untrack
     from stf.closures import constants_of, reaches, refuse_rebound, snapshot, with_globals
-    from stf.interop.captures import kept_pools
+    from stf.interop.captures import are_needed, kept_pools
     from stf.interop.current import borrow
     from stf.undeclared import refuse_arrays, refuse_undeclared
     from stf.views import fresh_views, group, origins_in, view_at, views_of
@@ -320,6 +320,7 @@ def runs_plainly(task, args):
 
 def end_now(engine, task, borrowed, error):
     """End the task of a body that has run; one that raised fails."""
+    close_pools(task)
     if task.borrowed is not None:  # by a body that asked for its task
         inner: Borrowed = task.borrowed
         task.borrowed = None
@@ -386,13 +387,31 @@ def fail_with(engine, task, error):
     return 0
 
 
+def open_pools(engine, task):
+    """Let what a task allocates while it is recorded be the graph's, until `close_pools`."""
+    if task.pools is None and are_needed():
+        pools = kept_pools(engine.port)
+        pools.open()
+        task.pools = pools
+    return 0
+
+
+def close_pools(task):
+    """Let array libraries allocate as before."""
+    if task.pools is not None:
+        pools: PrivatePools = task.pools
+        task.pools = None
+        pools.close()
+    return 0
+
+
 def record_body(engine, body):
     """Run a body whose work is captured: what it allocates is the graph's."""
     run_body = cython.cast(Body, body.again(None, None))
     run_body.check = cython.cast(Body, body).check
-    with kept_pools(engine.port):
-        run_body.execute()
     task = cython.cast(TaskCore, body.task)
+    open_pools(engine, task)
+    run_body.execute()
     if not engine.scope.once:
         number = engine.place_numbers[task.where]
         engine.port.capture_again(task.slot, BodyCapture(engine.root, body, task.where, number))

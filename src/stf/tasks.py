@@ -27,8 +27,7 @@ from stf.options import name_of, refuse_name, warn_bare
 from stf.parts import add_group, built
 
 if not cython.compiled:
-    from stf.bodies import end_recorded, give_back, submit_body
-    from stf.interop.captures import are_needed, kept_pools
+    from stf.bodies import close_pools, end_recorded, give_back, open_pools, submit_body
     from stf.interop.current import borrow, owed, return_owed
     from stf.views import (
         address_of,
@@ -268,7 +267,7 @@ class Task(TaskCore):
             if engine.validate:
                 self.restore = adapters.watch(self, engine.scope is not None or engine.root.captured)
         except BaseException:
-            if self.borrowed is not None:
+            if self.borrowed is not None or self.pools is not None:
                 self.give_back()
             if self.state == OPEN:
                 engine.withdraw(self)
@@ -317,7 +316,7 @@ class Task(TaskCore):
 
     def close(self):
         """End an open task."""
-        if self.borrowed is not None:
+        if self.borrowed is not None or self.pools is not None:
             self.give_back()
         if self.restore is not None:
             self.check_watched()
@@ -341,7 +340,7 @@ class Task(TaskCore):
         if self.restore is not None:
             self.restore.undo()
             self.restore = None
-        if self.borrowed is not None:
+        if self.borrowed is not None or self.pools is not None:
             self.give_back()
         engine = cython.cast(Engine, self.engine)
         if self.opened_ns:
@@ -473,10 +472,8 @@ class Task(TaskCore):
             pointer = engine.port.stream(self.slot)
             if pointer is not None:
                 self.borrowed = borrow(pointer, engine.place_numbers[self.where])
-                if engine.scope is not None and are_needed():
-                    pools = kept_pools(engine.port)
-                    pools.open()
-                    self.pools = pools
+                if engine.scope is not None:
+                    open_pools(engine, self)
         elif self.state == OPEN and self.remote:
             self.borrowed = adapters.host_use(self)
         return 0
@@ -494,11 +491,10 @@ class Task(TaskCore):
         """Undo `borrow`."""
         borrowed: Borrowed = self.borrowed
         self.borrowed = None
-        if self.pools is not None:
-            pools, self.pools = self.pools, None
-            cython.cast(PrivatePools, pools).close()
-        borrowed.keep_torch()
-        give_back(self.engine, self, borrowed)
+        close_pools(self)
+        if borrowed is not None:
+            borrowed.keep_torch()
+            give_back(self.engine, self, borrowed)
         return 0
 
     def numpy(self):
@@ -547,9 +543,12 @@ class Task(TaskCore):
     def cuda_stream(self):
         """The address of the CUDA stream of an open task; None elsewhere."""
         engine = cython.cast(Engine, self.engine)
-        if self.state == OPEN and engine.scope is not None:
-            self.borrow()  # what a body allocates while it is recorded is the graph's
-        return engine.port.stream(self.slot) if self.state == OPEN else None
+        if self.state != OPEN:
+            return None
+        pointer = engine.port.stream(self.slot)
+        if pointer is not None and engine.scope is not None:
+            open_pools(engine, self)
+        return pointer
 
     def __getitem__(self, index):
         self.must_be_open("indexing")
@@ -629,9 +628,10 @@ class Task(TaskCore):
         return self.place
 
     def __dealloc__(self):
-        if self.borrowed is not None:  # it was never ended, and its device is not the current one
+        if self.borrowed is not None or self.pools is not None:
             borrowed: Borrowed = self.borrowed
-            borrowed.apart = True
+            if borrowed is not None:  # it was never ended, and its device is not the current one
+                borrowed.apart = True
             self.give_back()
         if self.bare and self.state == NEW and self.uses is None:
             warn_bare(self.label(), self.call_site)

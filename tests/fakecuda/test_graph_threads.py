@@ -243,3 +243,48 @@ def test_bodies_of_two_threads_allocate_apart(run):
                 thread.join()
             assert allocators == [None, None]  # as before
             assert x.numpy().tolist() == [2] * 4 and y.numpy().tolist() == [3, 7, 11, 15]
+
+
+def test_what_recorded_bodies_leave_current(run):
+    """A body that allocated, or asked for its stream, in whatever way, in a thread that ends: as it was before."""
+
+    @run
+    def body():
+        import threading
+
+        import cupy
+
+        allocator = cupy.cuda.memory._get_thread_local_allocator
+        taken = []
+
+        @stf.task
+        def asks(t: stf.Task, x: stf.ReadWrite):
+            t.stream_ptr()
+            x += 1
+            taken.append(allocator())
+
+        with stf.context(devices="cuda:0") as ctx:
+            x, y = ctx.logical_data(np.zeros(4)), ctx.logical_data(np.zeros(4))
+            with ctx.graph_scope():
+                asks(x)
+                assert taken[0] is not None and allocator() is None
+                first, second = ctx.task(x.rw()), ctx.task(y.rw())
+                first.start().stream_ptr()
+                second.start().stream_ptr()
+                first.end()
+                assert allocator() is not None
+                second.end()
+                assert allocator() is None
+                with ctx.task(x.rw()) as t:
+                    t.stream_ptr()
+                    x_of_cupy = t.get(0)
+                    x_of_cupy += 1
+                assert allocator() is None
+                first = ctx.task(y.rw())
+                first.start().stream_ptr()
+                other = threading.Thread(target=first.end)
+                other.start()
+                other.join()
+                cupy.zeros(4)  # what another thread has ended, this one gives back when it allocates
+                assert allocator() is None
+            assert x.numpy().tolist() == [2.0] * 4
