@@ -18,7 +18,6 @@ from stf._engine.turns import LEFT
 from stf.errors import TaskStateError
 
 if not cython.compiled:
-    from stf._engine.submit import Engine
     from stf._engine.task import TaskCore
 
     WRITE = 2
