@@ -9,14 +9,14 @@ from collections.abc import Sequence
 
 from contenders import CORES
 
-from stf import _loader
+from stf._support import loader
 
 __all__ = ["print_table", "show_machine"]
 
 
 def show_machine() -> None:
     """Say what the figures are of: how stf was built, the cores, and how busy the machine is with other work."""
-    form = "compiled" if all(_loader.compiled_modules().values()) else "uncompiled"
+    form = "compiled" if all(loader.compiled_modules().values()) else "uncompiled"
     print(f"stf {form}, {platform.python_implementation()} {platform.python_version()}, {CORES} cores{describe_load()}")
     print()
 

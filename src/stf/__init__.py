@@ -4,10 +4,9 @@ Write a program as a sequence of tasks and say how each reads and writes its dat
 the data. The first page: `context`, `logical_data`, `task`, ``.on``, `wait`.
 """
 
-from stf import (
-    _loader,  # noqa: F401  # isort: split
-    config,
-)
+from stf import config  # isort: split
+
+from stf._support import loader  # noqa: F401  # isort: split
 from stf.annotations import Accumulate, Read, ReadWrite, Stream, Write, access_mode
 from stf.composite import CompositeData, register_data_interface
 from stf.conditions import Condition, equal

@@ -8,7 +8,8 @@ import os
 import platform
 import sys
 
-from stf import _loader, config
+from stf import config
+from stf._support import loader
 
 DISTRIBUTIONS = {
     "stf": "sequential-task-flow",
@@ -36,7 +37,7 @@ def main() -> int:
     for device in _devices():
         print(f"  {device}")
     _title("Compiled modules")
-    for name, compiled in _loader.compiled_modules().items():
+    for name, compiled in loader.compiled_modules().items():
         _row(name, "compiled" if compiled else "Python", width=28)
     _title("Settings")
     config.show()

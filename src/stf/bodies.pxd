@@ -11,7 +11,7 @@ from stf._engine cimport waits
 from stf._engine.submit cimport Engine
 from stf._engine.ports cimport Port
 from stf._engine.task cimport OPEN, TaskCore
-from stf._untracked cimport untrack
+from stf._support.untracked cimport untrack
 from stf.undeclared cimport refuse_arrays, refuse_undeclared
 from stf.views cimport fresh_views, group, origins_in, view_at, views_of
 

@@ -10,7 +10,7 @@ import logging
 try:
     import cython
 except ImportError:
-    from stf import _cython as cython  # type: ignore[no-redef]
+    from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 from stf._engine import outcomes, waits
 from stf._engine.access import Access
@@ -18,6 +18,7 @@ from stf._engine.deps import EventSet
 from stf._engine.failures import Failure, site_text
 from stf._engine.late import LateCall
 from stf._engine.values import are_same
+from stf._support.library_errors import is_out_of_memory, is_uncapturable, uncapturable
 from stf.annotations import Stream
 from stf.closures import check_globals, injections
 from stf.errors import CaptureError, TaskFailedError
@@ -25,7 +26,6 @@ from stf.interop import adapters
 from stf.interop.captures import PrivatePools
 from stf.interop.current import Borrowed
 from stf.interop.jax_arrays import JaxCopy
-from stf.library_errors import is_out_of_memory, is_uncapturable, uncapturable
 from stf.params import Param
 from stf.parts import Parts
 
@@ -35,7 +35,7 @@ log = logging.getLogger("stf")
 NO_FUNCTION: cython.int = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 
 if not cython.compiled:
-    from stf._untracked import untrack
+    from stf._support.untracked import untrack
     from stf.closures import constants_of, reaches, refuse_rebound, snapshot, with_globals
     from stf.interop.captures import are_needed, kept_pools
     from stf.interop.current import borrow

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from stf._support.arguments import name_of
 from stf.data import LogicalData
 from stf.observe.html import lines_html, never_raises
-from stf.options import name_of
 
 if TYPE_CHECKING:
     from stf.contexts import Context

@@ -7,7 +7,7 @@ import threading
 import weakref
 from typing import Any
 
-from stf import _loader, callers, config, lifetime, options, places
+from stf import callers, config, lifetime, places
 from stf._backends.closed import ClosedPort
 from stf._backends.graph import GraphBackend
 from stf._backends.stream import StreamBackend
@@ -16,7 +16,8 @@ from stf._engine import caches, claims, discarding, handover, invariants, releas
 from stf._engine.failures import story_of_cancelled
 from stf._engine.submit import Engine
 from stf._engine.suspects import Suspects
-from stf._sync import must_have_room
+from stf._support import arguments, loader
+from stf._support.sync import must_have_room
 from stf.creation import Creation
 from stf.data import LogicalData
 from stf.devices import DeviceSpec, Resources
@@ -114,9 +115,9 @@ def context(
         Another option, or an ``STF_…`` variable, is malformed.
     """
     config.check()
-    options.check_graphs(use_graph, graph, stream)
+    arguments.check_graphs(use_graph, graph, stream)
     if resources is not None:
-        options.check_resources(resources)
+        arguments.check_resources(resources)
     if arrays is not None:
         adapters.check_library(arrays)
     if graph is None:
@@ -124,8 +125,8 @@ def context(
     else:
         caller, spec = callers.filler_of(graph, devices, resources)
     limit = memory_limit if memory_limit is not None else config.memory_limit
-    bound = options.pending_limit(max_pending if max_pending is not None else config.max_pending)
-    label = None if name is None else options.name_of(name)
+    bound = arguments.pending_limit(max_pending if max_pending is not None else config.max_pending)
+    label = None if name is None else arguments.name_of(name)
     gathers = bool(use_graph) and graph is None
     return Context(spec, resources, arrays, limit, bound, observe, label, None, caller, gathers)  # keywords cost 0.2 us
 
@@ -157,7 +158,7 @@ class Context(Placing, Registering, Creation, Filling, Lending, Waiting, Observi
         resources: Resources | None = None,
         arrays: str | None = None,
         memory_limit: int | None = None,
-        max_pending: int = options.MAX_PENDING,
+        max_pending: int = arguments.MAX_PENDING,
         observe: str | bool = False,
         name: str | None = None,
         driver: Any = None,
@@ -165,7 +166,7 @@ class Context(Placing, Registering, Creation, Filling, Lending, Waiting, Observi
         use_graph: bool = False,
     ) -> None:
         self._finished = True  # until it is whole
-        _loader.log_if_uncompiled()
+        loader.log_if_uncompiled()
         self.name = name
         self._spec = spec
         self.on_cuda = spec.driver == "cuda"
@@ -197,7 +198,7 @@ class Context(Placing, Registering, Creation, Filling, Lending, Waiting, Observi
         spec, caller, resources = self._spec, self._caller, self._resources
         backend = TimedBackend if driver.stamps is not None and observes_times(observe) else StreamBackend
         port = backend(driver, LANES_PER_PLACE, resources is None)
-        bound = options.memory_bound(memory_limit)
+        bound = arguments.memory_bound(memory_limit)
         limits = [bound if spec.shares_host else 0, *([bound] * spec.count)]
         numbers = [-1, *spec.numbers]
         engine = Engine(
@@ -263,10 +264,10 @@ class Context(Placing, Registering, Creation, Filling, Lending, Waiting, Observi
             Whether the function may call CUDA, or a library that does. A graph can have a function that does not as a
             node of its own, so that it is launched as one; for others the host steps in between two graphs.
         """
-        extra = options.sequence("args", others.pop("args", ()))
+        extra = arguments.sequence("args", others.pop("args", ()))
         if others:
             raise TypeError(f"host_launch got unknown arguments: {', '.join(others)}")
-        task = self.make_host_task(args, name or symbol, options.truth("uses_cuda", uses_cuda))
+        task = self.make_host_task(args, name or symbol, arguments.truth("uses_cuda", uses_cuda))
         must_be_host(task, args)
         launch = HostLaunch(task, extra)
         return launch(fn) if fn is not None else launch
@@ -281,7 +282,7 @@ class Context(Placing, Registering, Creation, Filling, Lending, Waiting, Observi
         name, symbol : str, optional
             What pictures and messages call the task.
         """
-        task = self.make_task_at(args, options.name_of(name, symbol))
+        task = self.make_task_at(args, arguments.name_of(name, symbol))
         if task.where < 0:
             raise PlaceError("kernels of ctx.cuda_kernel run at one place, got a grid; use ctx.task(grid, ...).streams")
         task.find_site_outside()
@@ -304,7 +305,7 @@ class Context(Placing, Registering, Creation, Filling, Lending, Waiting, Observi
             What pictures and messages call the task.
         """
         function = fn if isinstance(fn, TaskFunction) else TaskFunction(fn)
-        chosen = options.name_of(name, symbol)
+        chosen = arguments.name_of(name, symbol)
         function = function if chosen is None else function.named(chosen)
         function = function.on(place) if place is not None else function
         task = self.make_task_at((), None)

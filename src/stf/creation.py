@@ -10,13 +10,13 @@ import numpy as np
 
 from stf._engine import caches, release, tiles
 from stf._engine.instances import Layout
+from stf._support.arguments import is_integer, name_of
 from stf.composite import CompositeData
 from stf.data import LogicalData
 from stf.drivers import cuda_is_managed
 from stf.errors import PlaceError
 from stf.interop.dtypes import dtype_of
 from stf.interop.memory import Memory, c_strides
-from stf.options import is_integer, name_of
 from stf.places import DataPlace
 
 FLOAT64 = np.dtype(np.float64)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from stf._support.arguments import name_of, truth
 from stf.contexts import Context, context
 from stf.functions import TaskFunction
 from stf.interop import adapters
-from stf.options import name_of, truth
 
 __all__ = ["graph_ctx", "stream_ctx", "task"]
 

@@ -12,7 +12,7 @@ from stf._engine import caches, claims, discarding, launching, recordings, turns
 from stf._engine.failures import Failure
 from stf._engine.gathering import Gathering
 from stf._engine.turns import STEP_S
-from stf._sync import make_lock, must_have_room
+from stf._support.sync import make_lock, must_have_room
 from stf.errors import TaskStateError
 from stf.launches import submit_routine
 from stf.recorders import RecordingBuilder

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from stf._support.arguments import is_integer
 from stf.errors import DriverError, PlaceError
 from stf.interop.dlpack import DEFAULT_STREAMS
 from stf.interop.streams import pointer_of
-from stf.options import is_integer
 from stf.places import DataPlace, ExecPlace, check_index
 
 __all__ = ["ForeignPlace", "green_places"]

@@ -4,7 +4,7 @@ from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data, DataHandle, make_access
 from stf._engine.submit cimport Engine
 from stf._engine.task cimport TaskCore
-from stf._untracked cimport untrack
+from stf._support.untracked cimport untrack
 from stf._engine.values cimport Asked
 from stf.bodies cimport Body, begin_body, end_now, make_body, runs_plainly, submit, take_back
 from stf.closures cimport Names, Taken, names_in, refuse_rebound, snapshot, take, with_cells, with_globals

@@ -12,11 +12,12 @@ import types
 try:
     import cython
 except ImportError:
-    from stf import _cython as cython  # type: ignore[no-redef]
+    from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 from stf._engine import outcomes
 from stf._engine.access import Access, DataHandle, accumulate_access
 from stf._engine.values import Asked
+from stf._support.arguments import name_of, refuse_generator
 from stf.bodies import store_results
 from stf.closures import check_globals, snapshot, with_globals
 from stf.conditions import Expression
@@ -26,7 +27,6 @@ from stf.errors import ContextClosedError, TaskFailedError
 from stf.interop import adapters
 from stf.interop.current import Borrowed
 from stf.interop.jax_arrays import JaxCopy
-from stf.options import name_of, refuse_generator
 from stf.parameters import is_access, mode_of_accesses, modes_in, read_annotation
 from stf.params import refuse_hidden, refuse_reachable, with_params
 from stf.parts import Parts, leaves

@@ -7,10 +7,10 @@ import weakref
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from stf import options
 from stf._engine import claims, playing
 from stf._engine.access import drop
 from stf._engine.rebinding import Rebinding
+from stf._support import arguments
 from stf.composite import in_arrays
 from stf.conditions import Condition
 from stf.epochs import GraphScope
@@ -61,7 +61,7 @@ class Graphs:
             What pictures and messages call its launches.
         """
         self._must_be_open()
-        return TaskGraph(cast("Context", self), options.name_of(name, symbol) or "graph")
+        return TaskGraph(cast("Context", self), arguments.name_of(name, symbol) or "graph")
 
     def repeat(self, count: int) -> RepeatBlock:
         """Return a with-block whose tasks are recorded and run `count` times.
@@ -72,7 +72,7 @@ class Graphs:
             `count` is no integer, or negative.
         """
         self._must_be_open()
-        return RepeatBlock(self._as_context(), options.count_of(count))
+        return RepeatBlock(self._as_context(), arguments.count_of(count))
 
     def while_loop(self, condition: Condition | None = None, *, max_iterations: int | None = None) -> Loop:
         """Return a with-block whose tasks are recorded, and run as long as a condition holds.
@@ -86,7 +86,7 @@ class Graphs:
             Stop after so many.
         """
         self._must_be_open()
-        limit = None if max_iterations is None else options.count_of(max_iterations)
+        limit = None if max_iterations is None else arguments.count_of(max_iterations)
         tested = None if condition is None else must_be_condition(condition, "while_loop")
         return Loop(self._as_context(), tested, limit)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from stf._engine.access import Access
+from stf._support.arguments import name_of
 from stf.bodies import submit_body
 from stf.errors import PlaceError
-from stf.options import name_of
 from stf.params import Param
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from stf._engine import handover, release
 from stf._engine.access import drop
-from stf._sync import must_have_room
+from stf._support.sync import must_have_room
 from stf.annotations import access_mode
 from stf.composite import CompositeData
 from stf.data import LogicalData

@@ -7,7 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from stf import config, options
+from stf import config
+from stf._support import arguments
 from stf.composite import CompositeData
 from stf.data import LogicalData
 from stf.errors import TaskStateError
@@ -177,7 +178,7 @@ class Observing:
     def dot_section(self, name: str) -> Section:
         """Open a section of the task graph: a with-block, or end it with ``end()``."""
         if not isinstance(name, str):
-            options.refuse_name(name)
+            arguments.refuse_name(name)
         return Section(self, name)
 
     def statistics(self) -> Statistics:

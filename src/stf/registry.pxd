@@ -6,7 +6,7 @@ from stf._engine.deps cimport EventSet
 from stf._engine.instances cimport Layout, layout_of
 from stf._engine.submit cimport Engine
 from stf._engine.task cimport stf_call_site_outside
-from stf._sync cimport NestingGate
+from stf._support.sync cimport NestingGate
 from stf.interop.known_arrays cimport cupy_memory, numpy_memory
 from stf.reading cimport Reading
 

@@ -17,19 +17,19 @@ import numpy as np
 try:
     import cython
 except ImportError:
-    from stf import _cython as cython  # type: ignore[no-redef]
+    from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 from stf import config
 from stf._engine import caches, discarding, release, tiles
 from stf._engine.access import AddressBook, DataHandle, Span
 from stf._engine.failures import site_text
-from stf._sync import NestingGate
+from stf._support.arguments import name_of, truth
+from stf._support.sync import NestingGate
 from stf.composite import find_interface, interfaces
 from stf.data import LogicalData
 from stf.interop.arrays import describe, describers
 from stf.interop.known_arrays import describe_cupy, describe_numpy
 from stf.interop.memory import Memory, view_at
-from stf.options import name_of, truth
 from stf.protection import Protected, may_be_writeable_again, protected
 from stf.reading import Reading
 

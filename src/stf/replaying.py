@@ -11,9 +11,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from stf import config, options, results, sameness
+from stf import config, results, sameness
 from stf._engine import caches, claims
 from stf._engine.turns import OutsideError, TurnError, must_not_end
+from stf._support import arguments
 from stf.containers import is_container
 from stf.errors import CaptureError, ContextClosedError, GraphClosedError, OutOfMemoryError, TaskStateError
 from stf.graphs import TaskGraph
@@ -106,7 +107,7 @@ class ReplayFunction(ReplayCore):
     def __init__(self, fn: Callable[..., Any], static: tuple[str, ...]) -> None:
         if not callable(fn):
             raise TypeError(f"stf.replay decorates a function, got {type(fn).__name__}")
-        options.refuse_generator("@stf.replay", fn)
+        arguments.refuse_generator("@stf.replay", fn)
         super().__init__()
         functools.update_wrapper(self, fn)
         self._fn = fn

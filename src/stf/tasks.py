@@ -9,21 +9,21 @@ import time
 try:
     import cython
 except ImportError:
-    from stf import _cython as cython  # type: ignore[no-redef]
+    from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
-from stf._blocks import bind_lightly
 from stf._engine import outcomes, turns, waits
 from stf._engine.access import Access, DataHandle
 from stf._engine.failures import Failure
 from stf._engine.submit import Engine
 from stf._engine.task import TaskCore
+from stf._support.arguments import name_of, refuse_name, warn_bare
+from stf._support.library_errors import is_uncapturable, uncapturable
+from stf._support.with_blocks import bind_lightly
 from stf.errors import TaskStateError
 from stf.interop import adapters
 from stf.interop.captures import PrivatePools
 from stf.interop.current import Borrowed, without_grad
 from stf.interop.streams import handed_out
-from stf.library_errors import is_uncapturable, uncapturable
-from stf.options import name_of, refuse_name, warn_bare
 from stf.parts import add_group, built
 
 if not cython.compiled:

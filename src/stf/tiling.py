@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from stf._engine.instances import Layout
-from stf.options import is_integer
+from stf._support.arguments import is_integer
 
 MANY = 1000  # tiles
 

@@ -15,7 +15,7 @@ import types
 try:
     import cython
 except ImportError:
-    from stf import _cython as cython  # type: ignore[no-redef]
+    from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 from stf.errors import AccessError, PlaceError
 from stf.interop.arrays import describe_by_protocol, describe_scalar, describers, refuse_sequence

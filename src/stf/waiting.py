@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from stf import options
 from stf._engine import claims, handover, outcomes
 from stf._engine.failures import raise_failures
+from stf._support import arguments
 from stf.annotations import Stream
 from stf.composite import CompositeData
 from stf.data import LogicalData, view_for_host
@@ -102,7 +102,7 @@ class Waiting:
         """
         self._must_be_open()
         self._must_be_outside("synchronize")
-        if not self.engine.synchronize(options.seconds(timeout)):
+        if not self.engine.synchronize(arguments.seconds(timeout)):
             raise TimeoutError(f"tasks were still running after {timeout} s")
         self.check_errors()
 
@@ -228,7 +228,7 @@ class Fence(Stream):
     def synchronize(self, timeout: float | None = None) -> None:
         """Block until that work is complete; TimeoutError if `timeout` seconds were not enough."""
         self._owner._must_not_be_in_a_body("synchronize of a fence")
-        if not self._owner.engine.wait_events(self._events, options.seconds(timeout)):
+        if not self._owner.engine.wait_events(self._events, arguments.seconds(timeout)):
             raise TimeoutError(f"tasks before the fence were still running after {timeout} s")
         if (error := self._owner._driver.fault()) is not None and not self._owner._finished:
             raise error

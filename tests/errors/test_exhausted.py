@@ -16,11 +16,11 @@ import pytest
 from helpers import is_cuda
 
 import stf
-from stf import _loader
 from stf._engine.access import Access
 from stf._engine.deps import EventSet
 from stf._engine.instances import Replica
 from stf._engine.scopes import Outcome, Version
+from stf._support import loader
 
 try:
     import _testcapi
@@ -223,7 +223,7 @@ def lacks_memory(test):
     """Mark a test that lets allocations fail."""
     for mark in (
         pytest.mark.skipif(_testcapi is None, reason="this Python has no _testcapi, which lets allocations fail"),
-        pytest.mark.skipif(not any(_loader.compiled_modules().values()), reason="uncompiled, each line needs memory"),
+        pytest.mark.skipif(not any(loader.compiled_modules().values()), reason="uncompiled, each line needs memory"),
         pytest.mark.not_captured("it waits, again and again"),
         pytest.mark.filterwarnings(
             "ignore:.*was dropped without finalize", "ignore::pytest.PytestUnraisableExceptionWarning"

@@ -22,7 +22,7 @@ MODULES = sorted(ROOT.rglob("*.py"))
 SOURCES = sorted([*MODULES, *ROOT.rglob("*.pyx"), *ROOT.rglob("*.pxd")])
 MAX_LINES = 800  # of a module that holds one noun, which a split would cut in two
 
-BASICS = {"stf._cython", "stf._sync", "stf._untracked", "stf.errors"}
+BASICS = {"stf._support.uncompiled", "stf._support.sync", "stf._support.untracked", "stf.errors"}
 CIMPORT = re.compile(r"^[ \t]*(?:from[ \t]+(\S+)[ \t]+c?import[ \t]+(.+)|c?import[ \t]+(.+))", re.MULTILINE)
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from stf import _loader
+from stf._support import loader
 
-SOURCES = Path(_loader.__file__).parent
+SOURCES = Path(loader.__file__).parent
 
 
 def run(code: str, **environment: str) -> str:
@@ -27,7 +27,7 @@ def run(code: str, **environment: str) -> str:
 
 IMPORT_ALL = """
 import importlib, pathlib, stf
-from stf import _loader
+from stf._support import loader
 for name, stem in _loader._compilable().items():
     if stem.with_suffix(".py").exists():
         print(name, importlib.import_module(name).__file__)
@@ -62,7 +62,7 @@ def test_compiled_modules_tells_what_is_or_would_be_loaded(load_first: bool) -> 
     told = eval(run(code).splitlines()[-1])
     assert list(told) == sorted(told)
     assert {f"stf.{p.stem}" for p in SOURCES.glob("*.pxd")} <= told.keys()
-    assert told == {name: has_extension(stem.with_suffix(".py")) for name, stem in _loader._compilable().items()}
+    assert told == {name: has_extension(stem.with_suffix(".py")) for name, stem in loader._compilable().items()}
     assert not any(eval(run(code, STF_PURE="1").splitlines()[-1]).values())
 
 
@@ -70,7 +70,7 @@ def test_uncompiled_is_said_once_at_info() -> None:
     code = """
 import logging, sys
 logging.basicConfig(stream=sys.stdout, level="INFO", format="%(name)s %(levelname)s %(message)s")
-from stf import _loader
+from stf._support import loader
 _loader.log_if_uncompiled(); _loader.log_if_uncompiled()
 """
     lines = [line for line in run(code, STF_PURE="1").splitlines() if "uncompiled" in line]

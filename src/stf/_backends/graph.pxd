@@ -3,7 +3,7 @@ from stf._engine.deps cimport EventSet, LANE_SHIFT
 from stf._engine.instances cimport Replica
 from stf._engine.nodes cimport CALL, CAPTURED, COPY, FILL, KEEP, CaptureChain, Numbers, OpenNode, Program
 from stf._engine.ports cimport Port
-from stf._untracked cimport untrack_tuple
+from stf._support.untracked cimport untrack_tuple
 
 cdef class GraphBackend(Port):
     cdef readonly Port root

@@ -10,14 +10,14 @@ from __future__ import annotations
 try:
     import cython
 except ImportError:
-    from stf import _cython as cython  # type: ignore[no-redef]
+    from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 from stf._engine.nodes import CaptureChain, Numbers, OpenNode, Program
 from stf._engine.ports import Port
 from stf.errors import CaptureError
 
 if not cython.compiled:
-    from stf._untracked import untrack_tuple
+    from stf._support.untracked import untrack_tuple
 
     LANE_SHIFT = 44
     COPY, FILL, CALL, KEEP, CAPTURED = 1, 2, 3, 4, 5

@@ -8,7 +8,7 @@ import time
 try:
     import cython
 except ImportError:
-    from stf import _cython as cython  # type: ignore[no-redef]
+    from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 from stf._backends.lanes import Lane, LanePort
 from stf._drivers.base import Registered

@@ -1,7 +1,7 @@
 from libc.stdint cimport int64_t
 from stf._drivers.base cimport address_of
 from stf._drivers.queues cimport CALL, COPY, FREE, HOLD, RECORD, WAIT, Op, QueueDriver, Stream, is_called_off, make_op
-from stf._sync cimport PyThread_get_thread_ident
+from stf._support.sync cimport PyThread_get_thread_ident
 
 cdef class CpuDriver(QueueDriver):
     cdef readonly dict memory

@@ -14,14 +14,14 @@ import numpy as np
 try:
     import cython
 except ImportError:
-    from stf import _cython as cython  # type: ignore[no-redef]
+    from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 from stf._drivers.queues import QueueDriver
 
 if not cython.compiled:
     from stf._drivers.base import address_of
     from stf._drivers.queues import is_called_off, make_op
-    from stf._sync import PyThread_get_thread_ident
+    from stf._support.sync import PyThread_get_thread_ident
 
     WAIT, RECORD, HOLD, CALL, COPY, FREE = 0, 1, 2, 3, 4, 5
 

@@ -32,7 +32,7 @@ from stf._drivers.cuda_devices import current_ordinal
 from stf._drivers.cuda_graphs import Capture, Condition, child_of, last_node, node_count, memory_nodes_since
 from stf._drivers.base import Registered
 from stf._drivers.cuda_host_nodes import unfinished
-from stf._sync import make_baton
+from stf._support.sync import make_baton
 from stf.errors import CaptureError, DriverError
 
 LAST_DEFAULT = 2  # CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are 1 and 2; 0 is the default stream too

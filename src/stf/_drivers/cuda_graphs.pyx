@@ -17,7 +17,7 @@ from stf._drivers.cuda_devices cimport Body, begin_body, end_body, check, own_fu
 from stf._drivers.cuda_gil cimport call, host_nodes
 from stf._drivers.cuda_host_nodes cimport OwnNode, put_own_node
 from stf._drivers.cuda_moves cimport count_nodes, memory_chain, move_memory
-from stf._untracked cimport untrack
+from stf._support.untracked cimport untrack
 from stf.errors import CaptureError
 
 from collections import OrderedDict

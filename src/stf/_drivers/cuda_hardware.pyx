@@ -17,7 +17,7 @@ from stf._drivers.queues cimport QueueDriver
 import threading
 
 from stf._drivers.cuda_devices import current_ordinal
-from stf._sync import make_lock
+from stf._support.sync import make_lock
 
 
 cdef class HardwareDriver(QueueDriver):

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stf._drivers.base import address_of
-from stf._sync import Turns
+from stf._support.sync import Turns
 
 PIN_FROM = 1 << 16
 UNUSED_LIMIT = 1 << 30

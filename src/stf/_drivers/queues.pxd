@@ -2,7 +2,7 @@ cimport cython
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int64_t
 from stf._drivers.base cimport Driver
-from stf._sync cimport Gate, PyThread_get_thread_ident
+from stf._support.sync cimport Gate, PyThread_get_thread_ident
 
 cdef enum:
     WAIT = 0

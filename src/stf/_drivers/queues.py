@@ -18,13 +18,13 @@ import time
 try:
     import cython
 except ImportError:
-    from stf import _cython as cython  # type: ignore[no-redef]
+    from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 from stf._drivers.base import Driver
-from stf._sync import Gate, make_baton
+from stf._support.sync import Gate, make_baton
 
 if not cython.compiled:
-    from stf._sync import PyThread_get_thread_ident
+    from stf._support.sync import PyThread_get_thread_ident
 
     WAIT, RECORD, HOLD, CALL, COPY, FREE = 0, 1, 2, 3, 4, 5
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 try:
     import cython
 except ImportError:
-    from stf import _cython as cython  # type: ignore[no-redef]
+    from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 from stf.errors import AccessError, not_copied
 

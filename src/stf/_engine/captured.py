@@ -7,12 +7,12 @@ import functools
 try:
     import cython
 except ImportError:
-    from stf import _cython as cython  # type: ignore[no-redef]
+    from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 from stf._engine import waits
 from stf._engine.deps import EventSet
-from stf._engine.telling import tell_once
 from stf._engine.values import UNKNOWN, are_fixed, is_as_before
+from stf._support.log_once import tell_once
 from stf.errors import CaptureError, TaskFailedError, TaskStateError
 
 if not cython.compiled:

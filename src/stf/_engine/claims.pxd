@@ -6,5 +6,5 @@ from stf._engine.ports cimport COMPUTE, COPY_IN, COPY_OUT, HOST, Port
 from stf._engine.scopes cimport Outcome, Version
 from stf._engine.submit cimport Engine
 from stf._engine.task cimport ENDED, NEW, OPEN, TaskCore
-from stf._sync cimport PyThread_get_thread_ident
+from stf._support.sync cimport PyThread_get_thread_ident
 from stf._engine.task cimport make_access_like, references

@@ -5,7 +5,7 @@ from __future__ import annotations
 try:
     import cython
 except ImportError:
-    from stf import _cython as cython  # type: ignore[no-redef]
+    from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 from stf._engine import reductions, release, tiles, waits
 from stf._engine.access import MODE_NAMES, Access
@@ -13,12 +13,12 @@ from stf._engine.deps import EventSet
 from stf._engine.failures import Failure
 from stf._engine.scopes import Outcome, Version
 from stf._engine.task import OWN_REFERENCES, TaskCore
-from stf._sync import make_baton
+from stf._support.sync import make_baton
 from stf.errors import AccessError, TaskStateError
 
 if not cython.compiled:
     from stf._engine.task import make_access_like, references
-    from stf._sync import PyThread_get_thread_ident
+    from stf._support.sync import PyThread_get_thread_ident
 
     INVALID, SHARED, MODIFIED = 0, 1, 2
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1

@@ -7,7 +7,7 @@ import threading
 try:
     import cython
 except ImportError:
-    from stf import _cython as cython  # type: ignore[no-redef]
+    from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 from stf._engine import reductions, turns
 from stf._engine.access import Data

@@ -1,6 +1,6 @@
 from stf._engine cimport waits
 from stf._engine.task cimport TaskCore
-from stf._sync cimport PyThread_get_thread_ident
+from stf._support.sync cimport PyThread_get_thread_ident
 
 cdef class Region:
     cdef public unsigned long thread

@@ -5,13 +5,13 @@ from __future__ import annotations
 try:
     import cython
 except ImportError:
-    from stf import _cython as cython  # type: ignore[no-redef]
+    from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 from stf._engine import waits
 from stf._engine.task import TaskCore
 
 if not cython.compiled:
-    from stf._sync import PyThread_get_thread_ident
+    from stf._support.sync import PyThread_get_thread_ident
 
 
 @cython.cclass

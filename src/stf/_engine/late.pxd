@@ -3,7 +3,7 @@ from stf._engine.scopes cimport Outcome
 from stf._engine cimport waits
 from stf._engine.submit cimport Engine
 from stf._engine.task cimport TaskCore
-from stf._sync cimport PyThread_get_thread_ident
+from stf._support.sync cimport PyThread_get_thread_ident
 
 @cython.no_gc
 cdef class LateCall:

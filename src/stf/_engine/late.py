@@ -7,14 +7,14 @@ import time
 try:
     import cython
 except ImportError:
-    from stf import _cython as cython  # type: ignore[no-redef]
+    from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 from stf._engine import waits
 from stf._engine.failures import Cancellation, Failure
 from stf.errors import TaskStateError
 
 if not cython.compiled:
-    from stf._sync import PyThread_get_thread_ident
+    from stf._support.sync import PyThread_get_thread_ident
 
 NO_MEMORY = Failure("#?", "", MemoryError("there was no memory to say which task failed, and how"))
 

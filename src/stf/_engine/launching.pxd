@@ -9,7 +9,7 @@ from stf._engine.recordings cimport Routine, Use
 from stf._engine.scopes cimport Version
 from stf._engine.submit cimport Engine
 from stf._engine.task cimport OPEN, TaskCore
-from stf._sync cimport PyThread_get_thread_ident
+from stf._support.sync cimport PyThread_get_thread_ident
 
 cdef class Needed:
     cdef Use use

@@ -9,7 +9,7 @@ from __future__ import annotations
 try:
     import cython
 except ImportError:
-    from stf import _cython as cython  # type: ignore[no-redef]
+    from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 from stf._engine import invariants, outcomes, recordings, release, tiles, waits
 from stf._engine.access import Access, Data
@@ -21,7 +21,7 @@ from stf.errors import GraphClosedError, TaskFailedError
 
 if not cython.compiled:
     from stf._engine.playing import make_launch
-    from stf._sync import PyThread_get_thread_ident
+    from stf._support.sync import PyThread_get_thread_ident
 
     INVALID, SHARED, MODIFIED = 0, 1, 2
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1

@@ -5,7 +5,7 @@ from __future__ import annotations
 try:
     import cython
 except ImportError:
-    from stf import _cython as cython  # type: ignore[no-redef]
+    from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 from stf._engine.access import Access, Data
 from stf._engine.scopes import Outcome, Version, derived_outcome, is_open

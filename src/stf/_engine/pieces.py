@@ -17,7 +17,7 @@ from typing import Any
 
 from stf._engine.captured import DriverGraph
 from stf._engine.nodes import Program
-from stf._engine.telling import tell_once
+from stf._support.log_once import tell_once
 
 NEVER = 1 << 62  # later than anything that the host does
 RUN = 6

@@ -9,7 +9,7 @@ import threading
 try:
     import cython
 except ImportError:
-    from stf import _cython as cython  # type: ignore[no-redef]
+    from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 from stf._engine import waits
 from stf._engine.captured import Mark, Recapture, Repack, Shift

@@ -17,7 +17,7 @@ import time
 try:
     import cython
 except ImportError:
-    from stf import _cython as cython  # type: ignore[no-redef]
+    from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 from stf._engine import caches, outcomes, pieces, reductions, turns, waits
 from stf._engine.access import Access, Data
@@ -27,7 +27,7 @@ from stf._engine.failures import raise_failures
 from stf._engine.gathering import Region
 from stf._engine.instances import Replica
 from stf._engine.scopes import Version
-from stf._sync import make_lock
+from stf._support.sync import make_lock
 from stf.errors import TaskStateError
 
 if not cython.compiled:

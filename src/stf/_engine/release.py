@@ -11,7 +11,7 @@ import time
 try:
     import cython
 except ImportError:
-    from stf import _cython as cython  # type: ignore[no-redef]
+    from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 from stf._engine import caches, claims, reductions, tiles, turns, waits
 from stf._engine.access import Data
@@ -19,7 +19,7 @@ from stf._engine.deps import EventSet
 from stf._engine.failures import Failure
 from stf._engine.instances import Replica
 from stf._engine.waits import Pause
-from stf._sync import Gate
+from stf._support.sync import Gate
 from stf.errors import AccessError, CaptureError, TaskStateError, UninitializedDataError
 
 if not cython.compiled:

@@ -10,7 +10,7 @@ from __future__ import annotations
 try:
     import cython
 except ImportError:
-    from stf import _cython as cython  # type: ignore[no-redef]
+    from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 from stf._engine import claims, discarding, invariants, origins, outcomes, recordings, reductions, release, turns, waits
 from stf._engine.access import Access, Data
@@ -21,14 +21,14 @@ from stf._engine.gathering import Gathering, Region
 from stf._engine.instances import Replica, SpareLists
 from stf._engine.scopes import Outcome
 from stf._engine.task import KindCounts, TaskCore
-from stf._sync import Gate
+from stf._support.sync import Gate
 from stf.errors import CaptureError, ContextClosedError, ContextMismatchError, OutOfMemoryError
 
 if not cython.compiled:
     from stf._engine.access import make_data
     from stf._engine.instances import home_of
     from stf._engine.task import note_reader
-    from stf._sync import BEGINS, ENDS, LAUNCHES, PyThread_get_thread_ident, must_have_room
+    from stf._support.sync import BEGINS, ENDS, LAUNCHES, PyThread_get_thread_ident, must_have_room
 
     INVALID, SHARED, MODIFIED = 0, 1, 2
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1

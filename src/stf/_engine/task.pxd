@@ -5,7 +5,7 @@ from stf._engine.deps cimport EventSet
 from stf._engine.instances cimport INVALID, MODIFIED, SHARED, Layout, Replica
 from stf._engine.ports cimport COMPUTE, COPY_IN, COPY_OUT, HOST, Port
 from stf._engine.scopes cimport Outcome, Version
-from stf._untracked cimport untrack_tuple
+from stf._support.untracked cimport untrack_tuple
 
 cdef extern from *:
     """

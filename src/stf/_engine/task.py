@@ -7,14 +7,14 @@ import sys
 try:
     import cython
 except ImportError:
-    from stf import _cython as cython  # type: ignore[no-redef]
+    from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 from stf._engine.access import Access, Data
 from stf._engine.failures import site_text
 from stf.errors import not_copied
 
 if not cython.compiled:
-    from stf._untracked import untrack_tuple
+    from stf._support.untracked import untrack_tuple
 
     INVALID, SHARED, MODIFIED = 0, 1, 2
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1

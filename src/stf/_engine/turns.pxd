@@ -6,7 +6,7 @@ from stf._engine.ports cimport Port
 from stf._engine.scopes cimport Version
 from stf._engine.submit cimport Engine
 from stf._engine.task cimport TaskCore
-from stf._sync cimport PyThread_get_thread_ident
+from stf._support.sync cimport PyThread_get_thread_ident
 
 cpdef int check_thread(Engine engine, TaskCore task) except -1
 cpdef int check_elsewhere(Engine engine, TaskCore task) except -1

@@ -13,7 +13,7 @@ import time
 try:
     import cython
 except ImportError:
-    from stf import _cython as cython  # type: ignore[no-redef]
+    from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 from stf._engine import waits
 from stf._engine.access import Access
@@ -22,7 +22,7 @@ from stf._engine.instances import Replica
 from stf.errors import ContextClosedError, OutOfMemoryError, TaskStateError
 
 if not cython.compiled:
-    from stf._sync import PyThread_get_thread_ident
+    from stf._support.sync import PyThread_get_thread_ident
 
 STANDS_BACK = 8  # how often a wait lets others come before it
 LEFT = 1  # in place of the thread of a scope that nobody will end; no thread has this number

@@ -1,7 +1,7 @@
 from stf._engine.deps cimport EventSet
 from stf._engine.ports cimport Port
 from stf._engine.task cimport TaskCore
-from stf._sync cimport PyThread_get_thread_ident
+from stf._support.sync cimport PyThread_get_thread_ident
 
 cdef dict ENGINES
 cdef int enlist(object engine) except -1

@@ -12,13 +12,13 @@ import weakref
 try:
     import cython
 except ImportError:
-    from stf import _cython as cython  # type: ignore[no-redef]
+    from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 from stf._engine.deps import EventSet
 from stf.errors import TaskStateError
 
 if not cython.compiled:
-    from stf._sync import PyThread_get_thread_ident
+    from stf._support.sync import PyThread_get_thread_ident
 
 RUNNING: dict = {}  # thread -> the late task whose body it runs, of whatever context
 BLOCKED: dict = {}  # thread -> what it waits for

@@ -1,4 +1,4 @@
-from stf._sync cimport is_alive, this_thread
+from stf._support.sync cimport is_alive, this_thread
 from stf.interop.current cimport has_cuda, torch_calls
 
 cdef dict modules

@@ -10,10 +10,10 @@ import sys
 try:
     import cython
 except ImportError:
-    from stf import _cython as cython  # type: ignore[no-redef]
+    from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 if not cython.compiled:
-    from stf._sync import is_alive, this_thread
+    from stf._support.sync import is_alive, this_thread
     from stf.interop.current import has_cuda, torch_calls
 
 modules: dict = sys.modules

@@ -1,5 +1,5 @@
 cimport cython
-from stf._sync cimport is_alive, this_thread
+from stf._support.sync cimport is_alive, this_thread
 
 cdef dict modules
 cdef list owed

@@ -9,10 +9,10 @@ import sys
 try:
     import cython
 except ImportError:
-    from stf import _cython as cython  # type: ignore[no-redef]
+    from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 if not cython.compiled:
-    from stf._sync import is_alive, this_thread
+    from stf._support.sync import is_alive, this_thread
 
     ENTER, CURRENT, STREAM, EXIT, NULL = 0, 1, 2, 3, 4  # of what is kept of a stream in CuPy
 

@@ -7,7 +7,7 @@ import sys
 try:
     import cython
 except ImportError:
-    from stf import _cython as cython  # type: ignore[no-redef]
+    from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 from stf.interop.memory import Memory, must_have_cuda
 

@@ -14,7 +14,7 @@ import numpy as np
 try:
     import cython
 except ImportError:
-    from stf import _cython as cython  # type: ignore[no-redef]
+    from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 from stf._engine.access import Access, ArrayAccess, DataHandle
 from stf._engine.instances import Layout

@@ -14,7 +14,7 @@ import numpy as np
 try:
     import cython
 except ImportError:
-    from stf import _cython as cython  # type: ignore[no-redef]
+    from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 from stf._engine import outcomes, waits
 from stf._engine.access import Access, ArrayAccess
@@ -22,12 +22,12 @@ from stf._engine.captured import Arguments
 from stf._engine.instances import Layout
 from stf._engine.submit import Engine
 from stf._engine.values import Asked
+from stf._support.arguments import name_of
 from stf.errors import AccessError, DriverError, PlaceError
 from stf.interop import adapters
 from stf.interop import kernels as foreign
 from stf.kernels.arguments import Kernel, LaunchBlock, Measure, refuse, refuse_argument, refuse_gaps
 from stf.kernels.special import LaunchCapture
-from stf.options import name_of
 from stf.params import Param
 from stf.tasks import ContextCore, Task
 

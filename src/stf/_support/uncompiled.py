@@ -5,7 +5,7 @@ Each module that is compiled starts with::
     try:
         import cython
     except ImportError:
-        from stf import _cython as cython
+        from stf._support import uncompiled as cython
 
 Decorators do nothing, C types are the Python types that hold their values, and `compiled` is False.
 """

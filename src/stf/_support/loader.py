@@ -17,7 +17,7 @@ from types import ModuleType
 
 from stf import config
 
-_PACKAGE = Path(__file__).parent
+_PACKAGE = Path(__file__).parents[1]
 
 
 def compiled_modules() -> dict[str, bool]:

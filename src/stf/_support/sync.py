@@ -17,7 +17,7 @@ from stf.errors import TaskStateError
 try:
     import cython
 except ImportError:
-    from stf import _cython as cython  # type: ignore[no-redef]
+    from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 BEGINS: cython.int = 80  # calls that what changes the state may need,
 ENDS: cython.int = 40  # that what ends it may need, in the same frame,

@@ -1,0 +1,1 @@
+"""The ground: locks, the compiled and the uncompiled form, checks of arguments."""
