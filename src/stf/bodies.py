@@ -14,10 +14,10 @@ except ImportError:
 
 from stf._engine import outcomes, waits
 from stf._engine.access import Access
-from stf._engine.deps import EventSet
 from stf._engine.failures import Failure, site_text
 from stf._engine.late import LateCall
-from stf._engine.values import are_same
+from stf._port.events import EventSet
+from stf._port.late_values import are_same
 from stf._support.library_errors import is_out_of_memory, is_uncapturable, uncapturable
 from stf.annotations import Stream
 from stf.closures import check_globals, injections

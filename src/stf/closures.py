@@ -17,7 +17,7 @@ except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 from stf._engine.access import Access, DataHandle
-from stf._engine.values import PLAIN
+from stf._port.late_values import PLAIN
 from stf.errors import AccessError
 from stf.interop import adapters
 from stf.lost_results import rebound_in, story_of_rebound

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from stf._engine import caches, release, tiles
-from stf._engine.instances import Layout
+from stf._port.replicas import Layout
 from stf._support.arguments import is_integer, name_of
 from stf.composite import CompositeData
 from stf.data import LogicalData

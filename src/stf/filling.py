@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from stf._engine import reductions
-from stf._engine.instances import Layout, Replica
+from stf._port.replicas import Layout, Replica
 from stf.composite import CompositeData
 from stf.data import LogicalData
 from stf.interop.cuda_arrays import BITS

@@ -5,7 +5,7 @@ from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Dat
 from stf._engine.submit cimport Engine
 from stf._engine.task cimport TaskCore
 from stf._support.untracked cimport untrack
-from stf._engine.values cimport Asked
+from stf._port.late_values cimport Asked
 from stf.bodies cimport Body, begin_body, end_now, make_body, runs_plainly, submit, take_back
 from stf.closures cimport Names, Taken, names_in, refuse_rebound, snapshot, take, with_cells, with_globals
 from stf.interop.current cimport Borrowed, borrow, owed, return_owed

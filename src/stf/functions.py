@@ -16,7 +16,7 @@ except ImportError:
 
 from stf._engine import outcomes
 from stf._engine.access import Access, DataHandle, accumulate_access
-from stf._engine.values import Asked
+from stf._port.late_values import Asked
 from stf._support.arguments import name_of, refuse_generator
 from stf.bodies import store_results
 from stf.closures import check_globals, snapshot, with_globals

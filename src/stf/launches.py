@@ -9,7 +9,7 @@ except ImportError:
 
 from stf._engine import launching
 from stf._engine.access import DataHandle
-from stf._engine.values import UNASKED
+from stf._port.late_values import UNASKED
 from stf.params import Param
 
 

@@ -20,7 +20,7 @@ from stf.params import is_of_parameters
 from stf.results import given, hold
 
 if not cython.compiled:
-    from stf._engine.values import is_same
+    from stf._port.late_values import is_same
     from stf.interop.adapters import active_places
 
     DATA, SEVERAL, NUMBER, OBJECT, EQUAL, CONTEXT = 0, 1, 2, 3, 4, 5  # by what a value is known again

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from stf._engine.values import Asked
+from stf._port.late_values import Asked
 from stf.arithmetic import Arithmetic
 from stf.containers import is_container, items_of
 

@@ -1,5 +1,5 @@
 from stf._engine.access cimport READ, Data, DataHandle, make_access
-from stf._engine.instances cimport Layout, Replica
+from stf._port.replicas cimport Layout, Replica
 from stf._engine.readback cimport read_back
 from stf._engine.submit cimport Engine
 from stf.kernels.launching cimport Launching

@@ -34,7 +34,7 @@ from stf.protection import Protected, may_be_writeable_again, protected
 from stf.reading import Reading
 
 if not cython.compiled:
-    from stf._engine.instances import layout_of
+    from stf._port.replicas import layout_of
     from stf.interop.known_arrays import cupy_memory, numpy_memory
 
     # of what `describe` returns

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stf._engine.access import DataHandle
-from stf._engine.values import PLAIN
+from stf._port.late_values import PLAIN
 from stf.containers import ORDERED, is_container, is_plain_container, items_of, named_items
 from stf.params import Param
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from stf._engine.instances import Layout
+from stf._port.replicas import Layout
 from stf._support.arguments import is_integer
 
 MANY = 1000  # tiles

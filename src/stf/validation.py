@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from stf._engine import claims, release, tiles
-from stf._engine.deps import EventSet
+from stf._port.events import EventSet
 from stf.errors import AccessError, Error
 from stf.interop import adapters, cupti
 from stf.interop.dlpack import DEFAULT_STREAMS

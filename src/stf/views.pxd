@@ -1,6 +1,6 @@
 cimport cython
 from stf._engine.access cimport READ, Access
-from stf._engine.instances cimport Replica
+from stf._port.replicas cimport Replica
 from stf._engine.submit cimport Engine
 from stf._engine.task cimport ENDED, TaskCore
 

@@ -17,9 +17,9 @@ from helpers import is_cuda
 
 import stf
 from stf._engine.access import Access
-from stf._engine.deps import EventSet
-from stf._engine.instances import Replica
 from stf._engine.scopes import Outcome, Version
+from stf._port.events import EventSet
+from stf._port.replicas import Replica
 from stf._support import loader
 
 try:

@@ -6,8 +6,8 @@ import numpy as np
 
 from stf._engine import release
 from stf._engine.access import DataHandle
-from stf._engine.instances import Layout
 from stf._engine.submit import Engine
+from stf._port.replicas import Layout
 from stf.tasks import ContextCore
 from stf.testing import Recorder
 

@@ -114,7 +114,7 @@ def test_engine_and_drivers_import_only_themselves_and_the_basics(package: str) 
 
 
 def test_backends_see_the_port_and_the_driver_base() -> None:
-    port = {"stf._engine.ports", "stf._engine.deps", "stf._engine.instances", "stf._engine.nodes"}
+    port = {"stf._port.port", "stf._port.events", "stf._port.replicas", "stf._port.programs"}
     allowed = BASICS | port | {"stf._drivers.base"}
     for path in in_package("_backends"):
         others = {module for module in own(path) if not is_in(module, "stf._backends")}
@@ -158,7 +158,7 @@ def test_public_names_are_sorted_and_resolve() -> None:
 
 def test_the_reader_of_imports_sees_every_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(globals(), "ROOT", tmp_path)
-    monkeypatch.setitem(globals(), "NAMES", {"stf.errors", "stf._engine.deps", "stf._engine.ports"})
+    monkeypatch.setitem(globals(), "NAMES", {"stf.errors", "stf._port.events", "stf._port.port"})
     (tmp_path / "_engine").mkdir()
     source = tmp_path / "_engine" / "a.py"
     source.write_text(
@@ -170,23 +170,23 @@ def test_the_reader_of_imports_sees_every_form(tmp_path: Path, monkeypatch: pyte
     assert imports(source) == {
         Import("typing", True),
         Import("stf.errors", True),
-        Import("stf._engine.deps", True),
+        Import("stf._port.events", True),
         Import("stf.data", True),
         Import("cupy", False),
         Import("torch", True),
         Import("os.path", True),
-        Import("stf._engine.ports", False),
+        Import("stf._port.port", False),
         Import("numba", False),
     }
     header = tmp_path / "_engine" / "a.pxd"
     header.write_text(
         "from libc.stdint cimport int64_t  # from stf.data cimport X\nfrom . cimport ports\n"
-        "from stf._engine.deps cimport (\n    EventSet,\n    Data,\n)\ncimport stf.errors as errors\n"
+        "from stf._port.events cimport (\n    EventSet,\n    Data,\n)\ncimport stf.errors as errors\n"
     )
     assert {i.module for i in imports(header)} == {
         "libc.stdint",
-        "stf._engine.ports",
-        "stf._engine.deps",
+        "stf._port.port",
+        "stf._port.events",
         "stf.errors",
     }
 

@@ -11,8 +11,8 @@ import stf
 from stf._backends.graph import GraphBackend
 from stf._backends.recorder import Recorder
 from stf._engine import discarding, launching, recordings
-from stf._engine.instances import Layout
 from stf._engine.submit import Engine
+from stf._port.replicas import Layout
 from stf.data import LogicalData
 from stf.tasks import ContextCore
 

@@ -8,8 +8,8 @@ import numpy as np
 
 import stf
 from stf._backends.recorder import Recorder
-from stf._engine.instances import Layout
 from stf._engine.submit import Engine
+from stf._port.replicas import Layout
 from stf.data import LogicalData
 from stf.tasks import ContextCore
 

@@ -1,7 +1,7 @@
 from libc.stdint cimport int64_t
-from stf._engine.deps cimport EventSet
-from stf._engine.instances cimport Replica
-from stf._engine.ports cimport Port
+from stf._port.events cimport EventSet
+from stf._port.replicas cimport Replica
+from stf._port.port cimport Port
 
 cdef class ClosedPort(Port):
     cdef readonly str story

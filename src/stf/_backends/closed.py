@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stf._engine.ports import Port
+from stf._port.port import Port
 from stf.errors import ContextClosedError
 
 

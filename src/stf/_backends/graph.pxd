@@ -1,8 +1,8 @@
 from libc.stdint cimport int64_t
-from stf._engine.deps cimport EventSet, LANE_SHIFT
-from stf._engine.instances cimport Replica
-from stf._engine.nodes cimport CALL, CAPTURED, COPY, FILL, KEEP, CaptureChain, Numbers, OpenNode, Program
-from stf._engine.ports cimport Port
+from stf._port.events cimport EventSet, LANE_SHIFT
+from stf._port.replicas cimport Replica
+from stf._port.programs cimport CALL, CAPTURED, COPY, FILL, KEEP, CaptureChain, Numbers, OpenNode, Program
+from stf._port.port cimport Port
 from stf._support.untracked cimport untrack_tuple
 
 cdef class GraphBackend(Port):

@@ -12,8 +12,8 @@ try:
 except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
-from stf._engine.nodes import CaptureChain, Numbers, OpenNode, Program
-from stf._engine.ports import Port
+from stf._port.port import Port
+from stf._port.programs import CaptureChain, Numbers, OpenNode, Program
 from stf.errors import CaptureError
 
 if not cython.compiled:

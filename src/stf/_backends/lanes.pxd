@@ -1,9 +1,9 @@
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, realloc, free
 from libc.string cimport memset
-from stf._engine.deps cimport EventSet, LANE_SHIFT
-from stf._engine.instances cimport Replica
-from stf._engine.ports cimport Port, COMPUTE, COPY_IN, COPY_OUT, HOST
+from stf._port.events cimport EventSet, LANE_SHIFT
+from stf._port.replicas cimport Replica
+from stf._port.port cimport Port, COMPUTE, COPY_IN, COPY_OUT, HOST
 
 cdef enum:
     KINDS = 4

@@ -17,7 +17,7 @@ try:
 except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
-from stf._engine.ports import Port
+from stf._port.port import Port
 
 if not cython.compiled:
     LANE_SHIFT = 44

@@ -1,7 +1,7 @@
 from libc.stdint cimport int64_t
 from stf._backends.lanes cimport Lane, LanePort
-from stf._engine.deps cimport EventSet, LANE_SHIFT
-from stf._engine.instances cimport Replica
+from stf._port.events cimport EventSet, LANE_SHIFT
+from stf._port.replicas cimport Replica
 
 cdef class Recorder(LanePort):
     cdef readonly list log

@@ -1,9 +1,9 @@
 from libc.stdint cimport int64_t
 from stf._backends.lanes cimport Lane, LanePort
 from stf._drivers.base cimport Driver
-from stf._engine.deps cimport EventSet, LANE_SHIFT
-from stf._engine.instances cimport Replica, span_of
-from stf._engine.ports cimport COMPUTE, DIRECT, HOST, STAGED
+from stf._port.events cimport EventSet, LANE_SHIFT
+from stf._port.replicas cimport Replica, span_of
+from stf._port.port cimport COMPUTE, DIRECT, HOST, STAGED
 
 cdef int LEGACY_STREAM
 

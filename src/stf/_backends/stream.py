@@ -12,8 +12,8 @@ except ImportError:
 
 from stf._backends.lanes import Lane, LanePort
 from stf._drivers.base import Registered
-from stf._engine.deps import EventSet
-from stf._engine.instances import span_of
+from stf._port.events import EventSet
+from stf._port.replicas import span_of
 from stf.errors import CaptureError
 
 if not cython.compiled:

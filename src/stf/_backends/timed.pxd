@@ -1,8 +1,8 @@
 from libc.stdint cimport int64_t
 from stf._backends.lanes cimport Lane, LanePort
 from stf._backends.stream cimport StreamBackend
-from stf._engine.instances cimport Replica
-from stf._engine.ports cimport COPY_IN, COPY_OUT
+from stf._port.replicas cimport Replica
+from stf._port.port cimport COPY_IN, COPY_OUT
 
 cdef class TimedBackend(StreamBackend):
     cdef object stamps

@@ -13,7 +13,7 @@ except ImportError:
 
 from stf._backends.lanes import Lane, LanePort
 from stf._backends.stream import StreamBackend
-from stf._engine.deps import EventSet
+from stf._port.events import EventSet
 
 if not cython.compiled:
     COPY_IN, COPY_OUT = 1, 2

@@ -1,11 +1,11 @@
 from libc.stdint cimport int64_t
 from stf._engine cimport waits
-from stf._engine.nodes cimport Program
+from stf._port.programs cimport Program
 from stf._engine.playing cimport Launch
-from stf._engine.deps cimport EventSet
-from stf._engine.ports cimport COMPUTE, Port
+from stf._port.events cimport EventSet
+from stf._port.port cimport COMPUTE, Port
 from stf._engine.submit cimport Engine
-from stf._engine.values cimport are_fixed, is_as_before
+from stf._port.late_values cimport are_fixed, is_as_before
 
 cdef class DriverGraph:
     cdef Variant own

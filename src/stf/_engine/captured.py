@@ -10,8 +10,8 @@ except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 from stf._engine import waits
-from stf._engine.deps import EventSet
-from stf._engine.values import UNKNOWN, are_fixed, is_as_before
+from stf._port.events import EventSet
+from stf._port.late_values import UNKNOWN, are_fixed, is_as_before
 from stf._support.log_once import tell_once
 from stf.errors import CaptureError, TaskFailedError, TaskStateError
 

@@ -9,10 +9,10 @@ except ImportError:
 
 from stf._engine import reductions, release, tiles, waits
 from stf._engine.access import MODE_NAMES, Access
-from stf._engine.deps import EventSet
 from stf._engine.failures import Failure
 from stf._engine.scopes import Outcome, Version
 from stf._engine.task import OWN_REFERENCES, TaskCore
+from stf._port.events import EventSet
 from stf._support.sync import make_baton
 from stf.errors import AccessError, TaskStateError
 

@@ -13,10 +13,10 @@ except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 from stf._engine import waits
-from stf._engine.deps import EventSet
 from stf._engine.failures import Failure, site_text
-from stf._engine.instances import Replica
 from stf._engine.scopes import derived_outcome
+from stf._port.events import EventSet
+from stf._port.replicas import Replica
 from stf.errors import OutOfMemoryError
 
 if not cython.compiled:

@@ -12,8 +12,8 @@ except ImportError:
 
 from stf._engine import release, waits
 from stf._engine.access import Data
-from stf._engine.deps import EventSet
 from stf._engine.waits import Pause
+from stf._port.events import EventSet
 
 if not cython.compiled:
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1

@@ -1,9 +1,9 @@
 from stf._engine.access cimport AFFINE, READ, RW, WRITE, Access, Data
 from stf._engine cimport waits
 from stf._engine.coherency cimport NEVER
-from stf._engine.deps cimport EventSet
-from stf._engine.instances cimport INVALID, MODIFIED, SHARED, Replica
-from stf._engine.nodes cimport RUN
+from stf._port.events cimport EventSet
+from stf._port.replicas cimport INVALID, MODIFIED, SHARED, Replica
+from stf._port.programs cimport RUN
 from stf._engine.playing cimport make_launch
 from stf._engine.recordings cimport Routine, Use
 from stf._engine.scopes cimport Version

@@ -13,10 +13,10 @@ except ImportError:
 
 from stf._engine import invariants, outcomes, recordings, release, tiles, waits
 from stf._engine.access import Access, Data
-from stf._engine.deps import EventSet
 from stf._engine.failures import Failure
 from stf._engine.recordings import Use
 from stf._engine.scopes import Version
+from stf._port.events import EventSet
 from stf.errors import GraphClosedError, TaskFailedError
 
 if not cython.compiled:

@@ -1,8 +1,8 @@
 from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data, DataHandle, make_access
 from stf._engine.coherency cimport Coherency, Pool
-from stf._engine.deps cimport EventSet
-from stf._engine.instances cimport INVALID, MODIFIED, SHARED, Layout, Replica
-from stf._engine.ports cimport COMPUTE, COPY_IN, COPY_OUT, HOST, Port
+from stf._port.events cimport EventSet
+from stf._port.replicas cimport INVALID, MODIFIED, SHARED, Layout, Replica
+from stf._port.port cimport COMPUTE, COPY_IN, COPY_OUT, HOST, Port
 from stf._engine.scopes cimport Outcome, Version
 from stf._engine.submit cimport Engine
 from stf._engine.task cimport ENDED, NEW, OPEN, TaskCore

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Any
 
 from stf._engine.captured import DriverGraph
-from stf._engine.nodes import Program
+from stf._port.programs import Program
 from stf._support.log_once import tell_once
 
 NEVER = 1 << 62  # later than anything that the host does

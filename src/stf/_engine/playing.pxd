@@ -1,11 +1,11 @@
 from libc.stdint cimport int64_t, uintptr_t
 from libc.string cimport memcpy
-from stf._engine.deps cimport EventSet
-from stf._engine.instances cimport INVALID, MODIFIED, SHARED, Replica
+from stf._port.events cimport EventSet
+from stf._port.replicas cimport INVALID, MODIFIED, SHARED, Replica
 from stf._engine.late cimport LateCall
-from stf._engine.nodes cimport CALL, CAPTURED, COPY, FILL, BYTES, HEADER, POINTERS, KEEP, LAUNCH, RUN, VARIED, Numbers, Program
+from stf._port.programs cimport CALL, CAPTURED, COPY, FILL, BYTES, HEADER, POINTERS, KEEP, LAUNCH, RUN, VARIED, Numbers, Program
 from stf._engine cimport waits
-from stf._engine.ports cimport COMPUTE, COPY_IN, COPY_OUT, DIRECT, HOST, STAGED, STAGED_HERE, Port
+from stf._port.port cimport COMPUTE, COPY_IN, COPY_OUT, DIRECT, HOST, STAGED, STAGED_HERE, Port
 from stf._engine.scopes cimport Outcome
 from stf._engine.submit cimport Engine
 from stf._engine.task cimport ENDED, NEW, OPEN, TaskCore

@@ -22,11 +22,11 @@ except ImportError:
 from stf._engine import caches, outcomes, pieces, reductions, turns, waits
 from stf._engine.access import Access, Data
 from stf._engine.captured import DriverGraph, outlive
-from stf._engine.deps import EventSet
 from stf._engine.failures import raise_failures
 from stf._engine.gathering import Region
-from stf._engine.instances import Replica
 from stf._engine.scopes import Version
+from stf._port.events import EventSet
+from stf._port.replicas import Replica
 from stf._support.sync import make_lock
 from stf.errors import TaskStateError
 

@@ -9,10 +9,10 @@ except ImportError:
 
 from stf._engine import waits
 from stf._engine.access import Access
-from stf._engine.deps import EventSet
-from stf._engine.instances import Replica
 from stf._engine.late import fold_call
 from stf._engine.scopes import Outcome, derived_outcome
+from stf._port.events import EventSet
+from stf._port.replicas import Replica
 from stf.errors import OutOfMemoryError
 
 if not cython.compiled:

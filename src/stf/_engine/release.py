@@ -15,10 +15,10 @@ except ImportError:
 
 from stf._engine import caches, claims, reductions, tiles, turns, waits
 from stf._engine.access import Data
-from stf._engine.deps import EventSet
 from stf._engine.failures import Failure
-from stf._engine.instances import Replica
 from stf._engine.waits import Pause
+from stf._port.events import EventSet
+from stf._port.replicas import Replica
 from stf._support.sync import Gate
 from stf.errors import AccessError, CaptureError, TaskStateError, UninitializedDataError
 

@@ -1,7 +1,7 @@
 cimport cython
 from libc.stdint cimport int64_t
-from stf._engine.deps cimport EventSet
-from stf._engine.instances cimport INVALID, MODIFIED, SHARED, Replica
+from stf._port.events cimport EventSet
+from stf._port.replicas cimport INVALID, MODIFIED, SHARED, Replica
 
 @cython.no_gc
 cdef class Outcome:

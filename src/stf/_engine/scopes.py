@@ -10,11 +10,11 @@ try:
 except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
-from stf._engine.deps import EventSet
 from stf._engine.failures import site_text
+from stf._port.events import EventSet
 
 if not cython.compiled:
-    from stf._engine.instances import Replica
+    from stf._port.replicas import Replica
 
     INVALID, SHARED, MODIFIED = 0, 1, 2
 

@@ -15,19 +15,19 @@ except ImportError:
 from stf._engine import claims, discarding, invariants, origins, outcomes, recordings, reductions, release, turns, waits
 from stf._engine.access import Access, Data
 from stf._engine.coherency import Coherency
-from stf._engine.deps import EventSet
 from stf._engine.failures import raise_failures
 from stf._engine.gathering import Gathering, Region
-from stf._engine.instances import Replica, SpareLists
 from stf._engine.scopes import Outcome
 from stf._engine.task import KindCounts, TaskCore
+from stf._port.events import EventSet
+from stf._port.replicas import Replica, SpareLists
 from stf._support.sync import Gate
 from stf.errors import CaptureError, ContextClosedError, ContextMismatchError, OutOfMemoryError
 
 if not cython.compiled:
     from stf._engine.access import make_data
-    from stf._engine.instances import home_of
     from stf._engine.task import note_reader
+    from stf._port.replicas import home_of
     from stf._support.sync import BEGINS, ENDS, LAUNCHES, PyThread_get_thread_ident, must_have_room
 
     INVALID, SHARED, MODIFIED = 0, 1, 2

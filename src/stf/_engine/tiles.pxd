@@ -1,5 +1,5 @@
 from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Data
-from stf._engine.instances cimport INVALID, MODIFIED, SHARED, Replica
+from stf._port.replicas cimport INVALID, MODIFIED, SHARED, Replica
 from stf._engine.submit cimport Engine
 
 cpdef int join(Engine engine, Data tile) except -1

@@ -17,8 +17,8 @@ except ImportError:
 
 from stf._engine import waits
 from stf._engine.access import Access
-from stf._engine.deps import EventSet
-from stf._engine.instances import Replica
+from stf._port.events import EventSet
+from stf._port.replicas import Replica
 from stf.errors import ContextClosedError, OutOfMemoryError, TaskStateError
 
 if not cython.compiled:

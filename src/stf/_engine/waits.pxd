@@ -1,5 +1,5 @@
-from stf._engine.deps cimport EventSet
-from stf._engine.ports cimport Port
+from stf._port.events cimport EventSet
+from stf._port.port cimport Port
 from stf._engine.task cimport TaskCore
 from stf._support.sync cimport PyThread_get_thread_ident
 

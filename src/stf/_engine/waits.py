@@ -14,7 +14,7 @@ try:
 except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
-from stf._engine.deps import EventSet
+from stf._port.events import EventSet
 from stf.errors import TaskStateError
 
 if not cython.compiled:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from stf._engine.values import Asked
+from stf._port.late_values import Asked
 from stf.devices import Resources
 
 MAX_PENDING = 8192

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from stf._engine.instances import Layout, Replica
+from stf._port.replicas import Layout, Replica
 from stf.interop import cuda_arrays, dlpack
 from stf.interop.memory import Memory, numpy_view
 

@@ -1,7 +1,7 @@
 from libc.stdint cimport int64_t
 from libc.string cimport memcpy
 from stf._engine.access cimport Access, DataHandle
-from stf._engine.instances cimport Layout
+from stf._port.replicas cimport Layout
 
 cdef class Kernel:
     cdef readonly object origin

@@ -17,7 +17,7 @@ except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 from stf._engine.access import Access, ArrayAccess, DataHandle
-from stf._engine.instances import Layout
+from stf._port.replicas import Layout
 from stf.errors import PlaceError
 from stf.interop import kernels as foreign
 

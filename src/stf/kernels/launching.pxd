@@ -2,10 +2,10 @@ from libc.stdint cimport int64_t, uintptr_t
 from stf._engine cimport waits
 from stf._engine.access cimport AFFINE, Access, DataHandle
 from stf._engine.captured cimport Arguments
-from stf._engine.instances cimport Layout, Replica
+from stf._port.replicas cimport Layout, Replica
 from stf._engine.submit cimport Engine
 from stf._engine.task cimport ENDED, NEW, OPEN, TaskCore
-from stf._engine.values cimport Asked
+from stf._port.late_values cimport Asked
 from stf.kernels.arguments cimport Kernel, LaunchBlock, give_block, put_described_value, put_number, put_value, take_block
 from stf.views cimport reach_all
 from stf.tasks cimport ContextCore, Task

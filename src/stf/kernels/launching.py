@@ -19,9 +19,9 @@ except ImportError:
 from stf._engine import outcomes, waits
 from stf._engine.access import Access, ArrayAccess
 from stf._engine.captured import Arguments
-from stf._engine.instances import Layout
 from stf._engine.submit import Engine
-from stf._engine.values import Asked
+from stf._port.late_values import Asked
+from stf._port.replicas import Layout
 from stf._support.arguments import name_of
 from stf.errors import AccessError, DriverError, PlaceError
 from stf.interop import adapters

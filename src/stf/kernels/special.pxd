@@ -1,5 +1,5 @@
 cimport cython
-from stf._engine.ports cimport Port
+from stf._port.port cimport Port
 from stf._engine.submit cimport Engine
 from stf._engine.task cimport TaskCore
 from stf.bodies cimport Recaptured

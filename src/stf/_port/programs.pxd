@@ -2,7 +2,7 @@ from libc.stdint cimport int64_t, uintptr_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
-from stf._engine.instances cimport Replica
+from stf._port.replicas cimport Replica
 
 cdef enum:
     LAUNCH = 0

@@ -17,7 +17,7 @@ try:
 except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
-from stf._engine.deps import EventSet
+from stf._port.events import EventSet
 
 if not cython.compiled:
     INVALID, SHARED, MODIFIED = 0, 1, 2

@@ -1,6 +1,6 @@
 from libc.stdint cimport int64_t
-from stf._engine.deps cimport EventSet
-from stf._engine.instances cimport Replica
+from stf._port.events cimport EventSet
+from stf._port.replicas cimport Replica
 
 cdef enum:
     COMPUTE = 0

@@ -1,5 +1,5 @@
 from libc.stdint cimport int64_t
-from stf._engine.deps cimport EventSet
+from stf._port.events cimport EventSet
 
 cdef enum:
     INVALID = 0

@@ -1,0 +1,1 @@
+"""The words that engine, recordings and backends share: event, replica, program, port."""
