@@ -90,7 +90,7 @@ class ContextFactory:
         name = self.options["devices"]
         if name.startswith("cpu"):
             return int(name.partition(":")[2] or 1)
-        from stf._drivers.cuda_devices import device_count
+        from stf._drivers.cuda.devices import device_count
 
         return len(name.partition(":")[2].split(",")) if ":" in name else device_count()
 

@@ -36,7 +36,7 @@ def configured_devices() -> DeviceSpec:
 def cuda_devices() -> int:
     """How many CUDA devices there are; -1 without CUDA. PlaceError if only the module that drives them is not there."""
     try:
-        from stf._drivers import cuda_devices as cuda
+        from stf._drivers.cuda import devices as cuda
     except ImportError as error:
         count = count_by_cuda()
         if count == 0:
@@ -74,7 +74,7 @@ def cuda_names() -> list[str]:
     count = cuda_devices()
     if count <= 0:
         return []
-    from stf._drivers import cuda_devices as cuda
+    from stf._drivers.cuda import devices as cuda
 
     return [f"cuda:{i} ({cuda.device_name(i)})" for i in range(count)]
 
@@ -87,21 +87,21 @@ def cuda_place_of(address: int) -> int:
 @functools.cache
 def devices_module() -> Any:
     """What knows CUDA's devices: loaded with the first array that is on one, and every one asks it."""
-    from stf._drivers import cuda_devices as cuda
+    from stf._drivers.cuda import devices as cuda
 
     return cuda
 
 
 def cuda_current() -> int:
     """The ordinal of this thread's current CUDA device; -1 if there is none."""
-    from stf._drivers import cuda_devices as cuda
+    from stf._drivers.cuda import devices as cuda
 
     return int(cuda.current_ordinal())
 
 
 def cuda_is_managed(address: int) -> bool:
     """Whether memory is CUDA's managed memory."""
-    from stf._drivers import cuda_memory as cuda
+    from stf._drivers.cuda import memory as cuda
 
     return bool(cuda.is_managed(address))
 
@@ -132,37 +132,37 @@ def cuda_places() -> Any:
     """What knows CUDA's streams and contexts; PlaceError where there is no CUDA."""
     if cuda_devices() <= 0:
         raise PlaceError("this is a place on a CUDA device, and there is none here; use exec_place.device(i)")
-    from stf._drivers import cuda_places as cuda
+    from stf._drivers.cuda import places as cuda
 
     return cuda
 
 
 def stream_device(pointer: int) -> int:
     """The ordinal of the device of a CUDA stream."""
-    from stf._drivers import cuda_callers
+    from stf._drivers.cuda import callers
 
-    return int(cuda_callers.device_of(pointer))
+    return int(callers.device_of(pointer))
 
 
 def stream_is_captured(pointer: int) -> bool:
     """Whether a CUDA stream is being captured."""
-    from stf._drivers import cuda_devices
+    from stf._drivers.cuda import devices
 
-    return bool(cuda_devices.is_capturing(pointer))
+    return bool(devices.is_capturing(pointer))
 
 
 def is_recorded_on(pointer: int) -> bool:
     """Whether a CUDA stream is that of a task, which is being captured."""
-    from stf._drivers import cuda_graphs
+    from stf._drivers.cuda import graphs
 
-    return bool(cuda_graphs.is_recorded_on(pointer))
+    return bool(graphs.is_recorded_on(pointer))
 
 
 def fill_graph(ordinal: int, pointer: int, owner: Any) -> Any:
     """A stream that is captured into a caller's graph until its ``end()``; it has its address as `pointer`."""
-    from stf._drivers import cuda_graphs
+    from stf._drivers.cuda import graphs
 
-    return cuda_graphs.Filling(ordinal, pointer, owner)
+    return graphs.Filling(ordinal, pointer, owner)
 
 
 def make_driver(spec: DeviceSpec) -> Any:
@@ -171,7 +171,7 @@ def make_driver(spec: DeviceSpec) -> Any:
     workers = config.cpu_workers or cores
     driver: Any
     if spec.driver == "cuda":
-        from stf._drivers.cuda_callers import CallersDriver
+        from stf._drivers.cuda.callers import CallersDriver
 
         thread = config.submit_thread if (cores or 1) >= CORES_FOR_A_THREAD or config.submit_thread else False
         graphs = config.graph_cache, config.conditional_nodes
@@ -180,6 +180,6 @@ def make_driver(spec: DeviceSpec) -> Any:
         driver = CpuDriver(spec.count, spec.shares_host, workers or 1, spec.capacity)
     if config.hostile is None:
         return driver
-    from stf._drivers.hostile import HostileDriver
+    from stf._drivers.wrappers.hostile import HostileDriver
 
     return HostileDriver(driver, config.hostile)

@@ -17,8 +17,8 @@ import numpy as np
 from stf._backends.recorder import Recorder
 from stf._drivers.base import Driver
 from stf._drivers.cpu import CpuDriver
-from stf._drivers.hostile import HostileDriver
-from stf._drivers.recording import Recording, RecordingDriver
+from stf._drivers.wrappers.hostile import HostileDriver
+from stf._drivers.wrappers.recording import Recording, RecordingDriver
 from stf._testing.order import OrderError
 from stf._testing.order import check_order as _check_order
 from stf.contexts import Context

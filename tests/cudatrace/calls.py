@@ -12,7 +12,7 @@ import bisect
 import ctypes
 import itertools
 
-from stf._drivers.recording import Recording
+from stf._drivers.wrappers.recording import Recording
 from stf._testing.order import ACCUMULATE, READ, WRITE, Block, Order, OrderError
 
 __all__ = ["CallOrder", "OrderError", "Trace"]
@@ -60,7 +60,7 @@ class MarkedRecording(Recording):
         self.trace, self.inner = trace, driver
 
     def note(self, verb, *args):
-        from stf._drivers.cuda_streams import pointer_of
+        from stf._drivers.cuda.streams import pointer_of
 
         super().note(verb, *args)
         pointer = pointer_of(self.inner, args[0]) if verb in ("issue", "launch") else 0

@@ -14,7 +14,7 @@ from helpers import together
 import stf
 import stf.testing
 from stf._drivers.cpu import CpuDriver
-from stf._drivers.wrapping import WrappingDriver
+from stf._drivers.wrappers.wrapping import WrappingDriver
 
 N = 1000
 NBYTES = 8 * N

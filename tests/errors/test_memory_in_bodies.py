@@ -18,7 +18,7 @@ import stf
 import stf.lifetime
 import stf.testing
 from stf._drivers.cpu import CpuDriver
-from stf._drivers.wrapping import WrappingDriver
+from stf._drivers.wrappers.wrapping import WrappingDriver
 from stf.testing import HostileDriver
 
 N = 16

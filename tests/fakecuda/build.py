@@ -54,11 +54,11 @@ def missing_for_stf() -> str | None:
     if importlib.util.find_spec("cuda") is None or importlib.util.find_spec("cuda.bindings") is None:
         return "cuda.bindings"
     try:
-        is_compiled = importlib.util.find_spec("stf._drivers.cuda") is not None
+        is_compiled = importlib.util.find_spec("stf._drivers.cuda.driver") is not None
     except ModuleNotFoundError:  # STF_PURE=1
         is_compiled = False
     if not is_compiled:
-        return "stf._drivers.cuda, compiled"
+        return "stf._drivers.cuda.driver, compiled"
     return missing() if sys.platform == "linux" else "Linux"
 
 

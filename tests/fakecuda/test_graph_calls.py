@@ -9,7 +9,7 @@ import pytest
 PRELUDE = """
 from graph_tools import *
 import os, threading, time
-from stf._drivers import cuda_host_nodes
+from stf._drivers.cuda import host_nodes
 
 NOT_PERMITTED = 800
 
@@ -60,11 +60,11 @@ def test_a_graph_with_bodies_is_launched_as_one(run, seed):
             assert x.numpy().tolist() == [want] * 4 and (y.numpy() == other).all()
             assert launches() == (4, 0, 0), launches()
             assert codes == [0] + [NOT_PERMITTED] * 5 and threading.get_ident() not in threads
-            assert cuda_host_nodes.count() == 2
+            assert host_nodes.count() == 2
             g.close()
             ctx.synchronize()
         gc.collect()
-        assert cuda_host_nodes.count() == 0 and X.tolist() == [want] * 4
+        assert host_nodes.count() == 0 and X.tolist() == [want] * 4
         assert not any("in pieces" in line or "driven from the host" in line for line in told.lines), told.lines
         assert fakecuda.leaks() == {}, fakecuda.leaks()
 
@@ -98,7 +98,7 @@ def test_graph_contexts_and_scopes_have_bodies_as_nodes(run):
                 scale(x, 2.0)
         assert seen == [(NOT_PERMITTED, 2 * want + 1)] and X.tolist() == [4 * want + 2] * 4
         gc.collect()
-        assert cuda_host_nodes.count() == 0
+        assert host_nodes.count() == 0
 
 
 def test_a_recording_in_a_graph_that_is_launched_once(run):
@@ -232,14 +232,14 @@ def test_other_data_and_others_graphs(run):
                 with ctx.task(d.rw()):
                     pass
             ctx.synchronize()
-            before = cuda_host_nodes.count()
+            before = host_nodes.count()
             pointer = g.handle
-            assert cuda_host_nodes.count() == before + 1 and g.handle == pointer
+            assert host_nodes.count() == before + 1 and g.handle == pointer
             g.launch(n=1.0)
             g.close()
             ctx.synchronize()
         gc.collect()
-        assert cuda_host_nodes.count() == 0
+        assert host_nodes.count() == 0
 
 
 def test_a_replayed_function_with_a_body_is_one_launch(run):
@@ -399,7 +399,7 @@ def test_a_device_that_is_lost_calls_no_bodies(run, call, thread):
         assert len(seen) < 13 and ctx._driver.leaks()[:2] == (0, 0)
         del ctx, x, g, told
         gc.collect()
-        assert cuda_host_nodes.count() == 0
+        assert host_nodes.count() == 0
 
     run(body, FAKECUDA_FAIL=f"{call}:CUDA_ERROR_ILLEGAL_ADDRESS", STF_SUBMIT_THREAD=thread)
 
@@ -435,7 +435,7 @@ def test_threads_that_capture_at_once_keep_their_bodies(run):
             for thread in threads:
                 thread.join()
         gc.collect()
-        assert not wrong and cuda_host_nodes.count() == 0
+        assert not wrong and host_nodes.count() == 0
 
 
 def test_a_value_that_cannot_be_computed_is_told_before_the_launch(run):

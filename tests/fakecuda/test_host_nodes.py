@@ -10,7 +10,7 @@ PRELUDE = """
 from caller_tools import *
 from graph_tools import *
 import sys, time
-from stf._drivers import cuda_host_nodes
+from stf._drivers.cuda import host_nodes
 
 NOT_PERMITTED = 800
 
@@ -54,7 +54,7 @@ def test_a_callers_graph_calls_bodies(run, seed):
             ctx.launch_kernel(axpy, (1, 1), 1.0, lt.read(), ld.rw(), 4)
             on_host.on("host")(lu, ll, n=2)
             del lt, lu
-        assert seen == [] and x.tolist() == [64.0] * 4 and cuda_host_nodes.count() == 2
+        assert seen == [] and x.tolist() == [64.0] * 4 and host_nodes.count() == 2
         graph.launch()
         assert seen == [[32.0] * 4] and x.tolist() == [16.0] * 4
         assert device.get().tolist() == [1.0 + 32 + 7] * 4 and (large == 1 + 2 * 7 * 50000).all()
@@ -64,7 +64,7 @@ def test_a_callers_graph_calls_bodies(run, seed):
         graph.destroy()
         del ctx, lx, ld, ll, device, look
         gc.collect()
-        assert cuda_host_nodes.count() == 0
+        assert host_nodes.count() == 0
         nothing_left()
 
     run(body, FAKECUDA_SEED=str(seed))
@@ -102,7 +102,7 @@ def test_a_captured_stream_calls_bodies(run, mode):
         graph.destroy()
         del s, x, lx, lX, lY, graph, ctx
         gc.collect()
-        assert cuda_host_nodes.count() == 0
+        assert host_nodes.count() == 0
         nothing_left()
 
     run(body, MODE=str(mode), FAKECUDA_SEED="4")
@@ -137,7 +137,7 @@ def test_recordings_and_scopes_with_bodies_in_a_callers_graph(run):
         assert x.tolist() == [((1 * 2 + 2) * 2 + 3) * 2] * 4 and seen == [2.0, 3.0, 3 * 4 * 22]
         graph.launch()
         assert seen[3:] == [2.0, 3.0, 3 * 4 * 190], seen
-        assert cuda_host_nodes.count() == 6, cuda_host_nodes.count()
+        assert host_nodes.count() == 6, host_nodes.count()
         graph.destroy()
 
 
@@ -209,7 +209,7 @@ def test_the_handle_of_a_graph_with_bodies(run):
             ok(driver.cuGraphExecDestroy(executable))
             ctx.synchronize()
         gc.collect()
-        assert cuda_host_nodes.count() == 0
+        assert host_nodes.count() == 0
 
 
 def test_a_body_that_raises(run):
@@ -277,10 +277,10 @@ def test_what_a_body_needs_lives_as_long_as_what_may_call_it(run):
         ok(driver.cuGraphDestroy(graph.graph))
         gc.collect()
         graph.launch()
-        assert total() == 60000 + 90000 and cuda_host_nodes.count() == 1
+        assert total() == 60000 + 90000 and host_nodes.count() == 1
         ok(driver.cuGraphExecDestroy(graph.exec))
         gc.collect()
-        assert gone[0]() is None and cuda_host_nodes.count() == 0
+        assert gone[0]() is None and host_nodes.count() == 0
         with stf.context(stream=s) as ctx:
             add(ctx, ctx.logical_data(on_device(np.zeros(8))))
         s.synchronize()
@@ -303,7 +303,7 @@ def test_a_body_of_a_capture_that_is_given_up(run):
         ctx.finalize()
         del ctx
         gc.collect()
-        assert cuda_host_nodes.count() == 0
+        assert host_nodes.count() == 0
 
 
 @pytest.mark.parametrize("thread", [0, 1])
@@ -379,7 +379,7 @@ def test_a_node_that_cuda_refuses_leaves_nothing(run, call):
         graph.destroy()
         del ctx, lX
         gc.collect()
-        assert cuda_host_nodes.count() == 0
+        assert host_nodes.count() == 0
 
     run(body, REFUSED=call)
 
@@ -402,7 +402,7 @@ def test_captures_that_are_given_up_with_bodies_in_them(run):
             lX = ctx.logical_data(np.zeros(4))
             ctx.fill(lX, 3.0)
         stream.synchronize()
-        assert fakecuda.counts()["registrations"] == 0 and cuda_host_nodes.count() == 0
+        assert fakecuda.counts()["registrations"] == 0 and host_nodes.count() == 0
 
 
 def test_a_child_of_a_fork_does_not_wait_for_the_parents_bodies(run):

@@ -68,7 +68,7 @@ def test_devices_that_cannot_be_driven_are_told(program, settings):
         from stf import config
 
         if "WITHOUT" in os.environ:
-            sys.modules["stf._drivers.cuda_devices"] = None
+            sys.modules["stf._drivers.cuda.devices"] = None
         config.reload({})
         for devices in (None, "cuda", "cuda:0"):
             with pytest.raises(stf.PlaceError) as caught:

@@ -48,7 +48,7 @@ def test_pinned_memory_of_a_graph_that_the_collector_frees(run):
         import gc
         import sys
 
-        from stf._drivers.cuda_stages import Stage, StageHold
+        from stf._drivers.cuda.stages import Stage, StageHold
 
         told = []
         sys.unraisablehook = told.append

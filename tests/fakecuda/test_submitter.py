@@ -144,7 +144,7 @@ def test_what_is_on_its_way_when_the_last_host_node_goes_stays_first(run):
     """While graphs have bodies on the host, all goes through the ring; what follows keeps behind that."""
 
     def body():
-        from stf._drivers import cuda_host_nodes
+        from stf._drivers.cuda import host_nodes
 
         n = 700
         with stf.context(devices="cuda:0,1") as ctx:
@@ -153,7 +153,7 @@ def test_what_is_on_its_way_when_the_last_host_node_goes_stays_first(run):
                 x, y = ctx.logical_data_zeros(8), ctx.logical_data_zeros(8)
                 ctx.launch_kernel(add_one, (1, 8), x.rw(), np.uint64(8))
                 ctx.synchronize()
-                node = cuda_host_nodes.OwnNode(print)
+                node = host_nodes.OwnNode(print)
                 for _ in range(n):
                     ctx.launch_kernel(add_one, (1, 8), x.rw(), np.uint64(8))
                 del node

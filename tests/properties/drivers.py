@@ -14,7 +14,7 @@ import stf.lifetime
 import stf.testing
 from stf import config
 from stf._drivers.cpu import CpuDriver
-from stf._drivers.wrapping import WrappingDriver
+from stf._drivers.wrappers.wrapping import WrappingDriver
 from stf.devices import parse_devices
 from stf.drivers import cuda_devices
 from stf.testing import HostileDriver

@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t
 
 from cuda.bindings cimport cydriver as cu
 
-from stf._drivers.cuda_gil cimport call, host_nodes
+from stf._drivers.cuda.gil cimport call, host_nodes
 
 
 cdef cu.CUresult fill_planned(object plan, int64_t target, cu.CUstream stream) except *:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from stf._drivers.wrapping import WrappingDriver
+from stf._drivers.wrappers.wrapping import WrappingDriver
 
 
 class Recording:

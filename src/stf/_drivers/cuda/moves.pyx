@@ -8,10 +8,10 @@ from libc.stdint cimport int64_t, uintptr_t
 
 from cuda.bindings cimport cydriver as cu
 
-from stf._drivers.cuda_devices cimport check
-from stf._drivers.cuda_gil cimport call, host_nodes
-from stf._drivers.cuda_memory cimport is_cudas
-from stf._drivers.cuda_work cimport context_of
+from stf._drivers.cuda.devices cimport check
+from stf._drivers.cuda.gil cimport call, host_nodes
+from stf._drivers.cuda.memory cimport is_cudas
+from stf._drivers.cuda.work cimport context_of
 from stf.errors import CaptureError
 
 

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Collection
 from typing import Any
 
-from stf._drivers.wrapping import WrappingDriver
+from stf._drivers.wrappers.wrapping import WrappingDriver
 from stf.errors import DriverError
 
 FRESH = 0xA5

@@ -14,24 +14,24 @@ from libc.stdint cimport int64_t, uintptr_t
 from cuda.bindings cimport cydriver as cu
 
 from stf._drivers.base cimport MANAGED, STAGED_HERE
-from stf._drivers.cuda_graphs cimport Captured, GraphStore, graph_of, refuse_wait
-from stf._drivers.cuda_submitter cimport LAUNCH_GRAPH
-from stf._drivers.cuda_devices cimport FAR, Device, check, is_capturing, pop, push, refuse_capture, told
-from stf._drivers.cuda_stages cimport STAGE_BYTES, Stage, StageHold, Store, copy_in, copy_out
-from stf._drivers.cuda_gil cimport call, host_nodes
-from stf._drivers.cuda_host_nodes cimport GraphKeep, HostMemory, add_host_node, forget_finished, forget_gone, keep_in_graph
-from stf._drivers.cuda_memory cimport is_cudas
-from stf._drivers.cuda_places cimport adopt_stream, make_stream
-from stf._drivers.cuda_readback cimport ReadbackDriver
-from stf._drivers.cuda_streams cimport RING, DeviceStream, HostStream, destroy_events, destroy_stream, forget_keeps, leave
-from stf._drivers.cuda_streams cimport refresh
-from stf._drivers.cuda_work cimport extent, packed_strides
+from stf._drivers.cuda.graphs cimport Captured, GraphStore, graph_of, refuse_wait
+from stf._drivers.cuda.submitter cimport LAUNCH_GRAPH
+from stf._drivers.cuda.devices cimport FAR, Device, check, is_capturing, pop, push, refuse_capture, told
+from stf._drivers.cuda.stages cimport STAGE_BYTES, Stage, StageHold, Store, copy_in, copy_out
+from stf._drivers.cuda.gil cimport call, host_nodes
+from stf._drivers.cuda.host_nodes cimport GraphKeep, HostMemory, add_host_node, forget_finished, forget_gone, keep_in_graph
+from stf._drivers.cuda.memory cimport is_cudas
+from stf._drivers.cuda.places cimport adopt_stream, make_stream
+from stf._drivers.cuda.readback cimport ReadbackDriver
+from stf._drivers.cuda.streams cimport RING, DeviceStream, HostStream, destroy_events, destroy_stream, forget_keeps, leave
+from stf._drivers.cuda.streams cimport refresh
+from stf._drivers.cuda.work cimport extent, packed_strides
 from stf._drivers.queues cimport CALL, GRAPH, KEEP, Op, QueueDriver, Stream, is_called_off, make_op
 
-from stf._drivers.cuda_devices import current_ordinal
-from stf._drivers.cuda_graphs import Capture, Condition, child_of, last_node, node_count, memory_nodes_since
+from stf._drivers.cuda.devices import current_ordinal
+from stf._drivers.cuda.graphs import Capture, Condition, child_of, last_node, node_count, memory_nodes_since
 from stf._drivers.base import Registered
-from stf._drivers.cuda_host_nodes import unfinished
+from stf._drivers.cuda.host_nodes import unfinished
 from stf._support.sync import make_baton
 from stf.errors import CaptureError, DriverError
 

@@ -5,7 +5,7 @@ from libc.string cimport memset
 
 from cuda.bindings cimport cydriver as cu
 
-from stf._drivers.cuda_gil cimport call, host_nodes
+from stf._drivers.cuda.gil cimport call, host_nodes
 
 from stf.errors import CaptureError, DriverError
 

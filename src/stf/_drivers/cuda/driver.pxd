@@ -1,8 +1,8 @@
 from cuda.bindings cimport cydriver as cu
 from libc.stdint cimport int64_t
-from stf._drivers.cuda_hardware cimport HardwareDriver
-from stf._drivers.cuda_streams cimport DeviceStream, HostStream
-from stf._drivers.cuda_submitter cimport Submitter
+from stf._drivers.cuda.hardware cimport HardwareDriver
+from stf._drivers.cuda.streams cimport DeviceStream, HostStream
+from stf._drivers.cuda.submitter cimport Submitter
 from stf._drivers.queues cimport Op, Stream
 
 cdef class CudaDriver(HardwareDriver):

@@ -1,6 +1,6 @@
 from cuda.bindings cimport cydriver as cu
 from libc.stdint cimport int64_t
-from stf._drivers.cuda_devices cimport Body
+from stf._drivers.cuda.devices cimport Body
 from stf._drivers.queues cimport Stream
 
 cdef enum:

@@ -13,10 +13,10 @@ from libc.string cimport memset
 
 from cuda.bindings cimport cydriver as cu
 
-from stf._drivers.cuda_devices cimport Body, begin_body, end_body, check, own_function, pop, push
-from stf._drivers.cuda_gil cimport call, host_nodes
-from stf._drivers.cuda_host_nodes cimport OwnNode, put_own_node
-from stf._drivers.cuda_moves cimport count_nodes, memory_chain, move_memory
+from stf._drivers.cuda.devices cimport Body, begin_body, end_body, check, own_function, pop, push
+from stf._drivers.cuda.gil cimport call, host_nodes
+from stf._drivers.cuda.host_nodes cimport OwnNode, put_own_node
+from stf._drivers.cuda.moves cimport count_nodes, memory_chain, move_memory
 from stf._support.untracked cimport untrack
 from stf.errors import CaptureError
 

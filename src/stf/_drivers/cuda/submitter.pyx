@@ -27,7 +27,7 @@ from libcpp.atomic cimport memory_order_acquire, memory_order_relaxed, memory_or
 
 from cuda.bindings cimport cydriver as cu
 
-from stf._drivers.cuda_gil cimport host_nodes
+from stf._drivers.cuda.gil cimport host_nodes
 
 import _thread
 

@@ -16,9 +16,9 @@ from libcpp.vector cimport vector
 
 from cuda.bindings cimport cydriver as cu
 
-from stf._drivers.cuda_devices cimport push, restore
-from stf._drivers.cuda_gil cimport call, host_nodes
-from stf._drivers.cuda_streams cimport DeviceStream
+from stf._drivers.cuda.devices cimport push, restore
+from stf._drivers.cuda.gil cimport call, host_nodes
+from stf._drivers.cuda.streams cimport DeviceStream
 from stf._drivers.queues cimport STAMP, Op, QueueDriver, Stream, make_op
 
 from bisect import bisect_left

@@ -15,12 +15,12 @@ from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from cuda.bindings cimport cydriver as cu
 
-from stf._drivers.cuda_devices cimport Device, is_sticky, pop, push
-from stf._drivers.cuda_gil cimport call, host_nodes
-from stf._drivers.cuda_memory cimport free_pinned
-from stf._drivers.cuda_streams cimport DeviceStream, copy_through, leave
-from stf._drivers.cuda_submitter cimport stf_relax
-from stf._drivers.cuda_workers cimport WorkerDriver
+from stf._drivers.cuda.devices cimport Device, is_sticky, pop, push
+from stf._drivers.cuda.gil cimport call, host_nodes
+from stf._drivers.cuda.memory cimport free_pinned
+from stf._drivers.cuda.streams cimport DeviceStream, copy_through, leave
+from stf._drivers.cuda.submitter cimport stf_relax
+from stf._drivers.cuda.workers cimport WorkerDriver
 from stf._drivers.queues cimport Stream
 
 import time

@@ -1,6 +1,6 @@
 from libc.stdint cimport int64_t, uint32_t
 
-from stf._drivers.cuda_workers cimport WorkerDriver
+from stf._drivers.cuda.workers cimport WorkerDriver
 
 cdef enum:
     LANDINGS = 16  # that may be waited for at once

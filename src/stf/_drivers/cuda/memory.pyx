@@ -4,8 +4,8 @@ from libc.stdint cimport int64_t, uintptr_t
 
 from cuda.bindings cimport cydriver as cu
 
-from stf._drivers.cuda_devices cimport Device, pop, push
-from stf._drivers.cuda_gil cimport call, host_nodes
+from stf._drivers.cuda.devices cimport Device, pop, push
+from stf._drivers.cuda.gil cimport call, host_nodes
 
 from stf._drivers.pinning import Pins
 

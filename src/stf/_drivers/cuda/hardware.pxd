@@ -1,5 +1,5 @@
 from cuda.bindings cimport cydriver as cu
-from stf._drivers.cuda_devices cimport Device
+from stf._drivers.cuda.devices cimport Device
 from stf._drivers.queues cimport QueueDriver
 
 cdef class HardwareDriver(QueueDriver):

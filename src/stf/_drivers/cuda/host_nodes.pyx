@@ -9,7 +9,7 @@ from libc.stdlib cimport calloc, free
 
 from cuda.bindings cimport cydriver as cu
 
-from stf._drivers.cuda_gil cimport call, host_nodes
+from stf._drivers.cuda.gil cimport call, host_nodes
 
 import atexit
 import gc

@@ -5,8 +5,8 @@ from libc.string cimport memset
 
 from cuda.bindings cimport cydriver as cu
 
-from stf._drivers.cuda_devices cimport pop, push
-from stf._drivers.cuda_gil cimport call, host_nodes
+from stf._drivers.cuda.devices cimport pop, push
+from stf._drivers.cuda.gil cimport call, host_nodes
 
 
 cdef cu.CUresult copy_planned(object plan, int64_t target, int64_t source, cu.CUstream stream, bint may_block):

@@ -9,14 +9,14 @@ from libc.stdint cimport int64_t, uintptr_t
 from cuda.bindings cimport cydriver as cu
 
 from stf._drivers.base cimport MANAGED
-from stf._drivers.cuda_devices cimport HOST, Device, allow, check, close_device, error_of, function_on, is_sticky
-from stf._drivers.cuda_devices cimport link, load_function, open_device, open_host_pool, open_peer, told
-from stf._drivers.cuda_gil cimport call, host_nodes
+from stf._drivers.cuda.devices cimport HOST, Device, allow, check, close_device, error_of, function_on, is_sticky
+from stf._drivers.cuda.devices cimport link, load_function, open_device, open_host_pool, open_peer, told
+from stf._drivers.cuda.gil cimport call, host_nodes
 from stf._drivers.queues cimport QueueDriver
 
 import threading
 
-from stf._drivers.cuda_devices import current_ordinal
+from stf._drivers.cuda.devices import current_ordinal
 from stf._support.sync import make_lock
 
 

@@ -4,9 +4,9 @@ from libc.stdint cimport int64_t, uintptr_t
 
 from cuda.bindings cimport cydriver as cu
 
-from stf._drivers.cuda_devices cimport check, pop, push
-from stf._drivers.cuda_gil cimport call, host_nodes
-from stf._drivers.cuda_streams cimport DeviceStream
+from stf._drivers.cuda.devices cimport check, pop, push
+from stf._drivers.cuda.gil cimport call, host_nodes
+from stf._drivers.cuda.streams cimport DeviceStream
 
 
 def context_of_stream(uintptr_t pointer):

@@ -11,8 +11,8 @@ from libc.stdlib cimport calloc, free
 
 from cuda.bindings cimport cydriver as cu
 
-from stf._drivers.cuda_gil cimport call, host_nodes
-from stf._drivers.cuda_memory cimport free_pinned
+from stf._drivers.cuda.gil cimport call, host_nodes
+from stf._drivers.cuda.memory cimport free_pinned
 
 cdef extern from *:
     """

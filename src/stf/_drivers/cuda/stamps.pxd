@@ -1,8 +1,8 @@
 from cuda.bindings cimport cydriver as cu
 from libc.stdint cimport int64_t
 from libcpp.vector cimport vector
-from stf._drivers.cuda_streams cimport DeviceStream
-from stf._drivers.cuda_submitter cimport Submitter
+from stf._drivers.cuda.streams cimport DeviceStream
+from stf._drivers.cuda.submitter cimport Submitter
 from stf._drivers.queues cimport QueueDriver
 
 cdef enum:

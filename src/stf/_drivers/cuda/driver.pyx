@@ -16,25 +16,25 @@ from libc.string cimport memcpy, memset
 from cuda.bindings cimport cydriver as cu
 
 from stf._drivers.base cimport MANAGED
-from stf._drivers.cuda_devices cimport Device, begin_body, end_body, error_of, is_capturing, is_sticky, pop, push
-from stf._drivers.cuda_fill cimport fill_planned
-from stf._drivers.cuda_gil cimport call, host_nodes
-from stf._drivers.cuda_hardware cimport HardwareDriver
-from stf._drivers.cuda_memory cimport alloc_unpooled, free_unpooled, make_pins
-from stf._drivers.cuda_stamps cimport Stamps
-from stf._drivers.cuda_streams cimport KEEPS, RING, SEALED, SHORT, DeviceStream, HostStream, destroy_stream, forget_keeps
-from stf._drivers.cuda_streams cimport block_on, is_in_capture, is_quiet, leave, make_event, put_off, record_event, refresh
-from stf._drivers.cuda_streams cimport reuse_event, sealed_at
-from stf._drivers.cuda_submitter cimport FREE_MEMORY, LAUNCH_KERNEL, RECORD_EVENT, WAIT_FOR_EVENT, Submission, Submitter
-from stf._drivers.cuda_work cimport check_launch, copy_planned, copy_run, launch_function, order_streams
-from stf._drivers.cuda_submitter import CALLS
+from stf._drivers.cuda.devices cimport Device, begin_body, end_body, error_of, is_capturing, is_sticky, pop, push
+from stf._drivers.cuda.fill cimport fill_planned
+from stf._drivers.cuda.gil cimport call, host_nodes
+from stf._drivers.cuda.hardware cimport HardwareDriver
+from stf._drivers.cuda.memory cimport alloc_unpooled, free_unpooled, make_pins
+from stf._drivers.cuda.stamps cimport Stamps
+from stf._drivers.cuda.streams cimport KEEPS, RING, SEALED, SHORT, DeviceStream, HostStream, destroy_stream, forget_keeps
+from stf._drivers.cuda.streams cimport block_on, is_in_capture, is_quiet, leave, make_event, put_off, record_event, refresh
+from stf._drivers.cuda.streams cimport reuse_event, sealed_at
+from stf._drivers.cuda.submitter cimport FREE_MEMORY, LAUNCH_KERNEL, RECORD_EVENT, WAIT_FOR_EVENT, Submission, Submitter
+from stf._drivers.cuda.work cimport check_launch, copy_planned, copy_run, launch_function, order_streams
+from stf._drivers.cuda.submitter import CALLS
 from stf._drivers.queues cimport CALL, COPY, FILL, FREE, LAUNCH, STAMP, Op, QueueDriver, Stream, make_op
 
 import time
 
 from stf._drivers.copyplan import plan_copy
-from stf._drivers.cuda_devices import launch_with_extras, parameters_of
-from stf._drivers.cuda_places import function_in
+from stf._drivers.cuda.devices import launch_with_extras, parameters_of
+from stf._drivers.cuda.places import function_in
 from stf._drivers.fillplan import plan_fill
 from stf.errors import CaptureError
 

@@ -1,9 +1,9 @@
 """What workers do of the host's streams: they wait for devices first, then call, copy or free."""
 
-from stf._drivers.cuda cimport CudaDriver
-from stf._drivers.cuda_devices cimport Device
-from stf._drivers.cuda_streams cimport DeviceStream, HostStream
-from stf._drivers.cuda_work cimport copy_and_settle
+from stf._drivers.cuda.driver cimport CudaDriver
+from stf._drivers.cuda.devices cimport Device
+from stf._drivers.cuda.streams cimport DeviceStream, HostStream
+from stf._drivers.cuda.work cimport copy_and_settle
 from stf._drivers.queues cimport CALL, COPY, FREE, RECORD, Op, QueueDriver, Stream, is_called_off
 
 from stf._drivers.copyplan import plan_copy

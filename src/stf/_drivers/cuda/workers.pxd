@@ -1,5 +1,5 @@
-from stf._drivers.cuda cimport CudaDriver
-from stf._drivers.cuda_streams cimport HostStream
+from stf._drivers.cuda.driver cimport CudaDriver
+from stf._drivers.cuda.streams cimport HostStream
 from stf._drivers.queues cimport Op, Stream
 
 cdef class WorkerDriver(CudaDriver):

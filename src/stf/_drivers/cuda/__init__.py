@@ -1,0 +1,1 @@
+"""The CUDA driver: one verb, one call or a few."""

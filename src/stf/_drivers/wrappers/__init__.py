@@ -1,0 +1,1 @@
+"""Drivers around another driver: for tests, and for whoever writes one."""
