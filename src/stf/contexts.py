@@ -12,10 +12,11 @@ from stf._backends.closed import ClosedPort
 from stf._backends.graph import GraphBackend
 from stf._backends.stream import StreamBackend
 from stf._backends.timed import TimedBackend
-from stf._engine import caches, claims, discarding, handover, invariants, release, turns
+from stf._engine import caches, claims, handover, invariants, release, turns
 from stf._engine.failures import story_of_cancelled
 from stf._engine.submit import Engine
 from stf._engine.suspects import Suspects
+from stf._recording import abandoning
 from stf._support import arguments, loader
 from stf._support.sync import must_have_room
 from stf.creation import Creation
@@ -410,7 +411,7 @@ class Context(Placing, Registering, Creation, Filling, Lending, Waiting, Observi
         if self._graphs:
             close_graphs(self._graphs)
         while engine.scope is not None:
-            discarding.discard_scope(engine, engine.scope)
+            abandoning.discard_scope(engine, engine.scope)
         engine.epoch = None
 
     def _end_lost_capture(self) -> None:
@@ -486,7 +487,7 @@ class Context(Placing, Registering, Creation, Filling, Lending, Waiting, Observi
         engine = self.engine
         cancelled = engine.cancelled = []  # and it stays so: what is left of the context is its end
         try:
-            discarding.abandon_own(engine)
+            abandoning.abandon_own(engine)
             lifetime.abandon_open(engine)
             self.finalize()
         except BaseException as late:
@@ -535,7 +536,7 @@ class Context(Placing, Registering, Creation, Filling, Lending, Waiting, Observi
         """Blocking calls inside a body would wait for themselves; what was gathered for a graph is launched."""
         self._must_be_open()
         return_owed()
-        discarding.forget_left(self.engine)
+        abandoning.forget_left(self.engine)
         inside = claims.inside(self.engine, threading.get_ident())
         if inside is not None:
             raise TaskStateError(f"{what} inside {inside}")

@@ -8,10 +8,11 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from stf._engine import caches, claims, discarding, launching, recordings, turns
+from stf._engine import caches, claims, turns
 from stf._engine.failures import Failure
 from stf._engine.gathering import Gathering
 from stf._engine.turns import STEP_S
+from stf._recording import abandoning, launches, recordings
 from stf._support.sync import make_lock, must_have_room
 from stf.errors import TaskStateError
 from stf.launches import submit_routine
@@ -206,19 +207,19 @@ class Epoch(Gathering):
                 return None
             task = self._task()
             if self.engine.cancelled is not None:
-                discarding.cancel(self.engine, recording, task)
+                abandoning.cancel(self.engine, recording, task)
             elif recording.program.count:
-                launching.submit(self.engine, task, recording)
+                launches.submit(self.engine, task, recording)
             else:
                 with self.engine.gate:
-                    launching.spoil(self.engine, recording)
+                    launches.spoil(self.engine, recording)
             self._close()
             if self.outer is None:
                 recordings.release_dropped(self.engine)  # as long as nobody gathers
         except BaseException as error:
             if self.closed is not None:  # its tasks were given, and will not run
                 task = task or self._task()
-                discarding.poison(self.engine, self.closed, Failure(task.label(), task.call_site, error, [], True))
+                abandoning.poison(self.engine, self.closed, Failure(task.label(), task.call_site, error, [], True))
             raise
         finally:
             self._close()
@@ -259,11 +260,11 @@ class Epoch(Gathering):
         """Forget what was recorded."""
         try:
             if self.scope is not None:
-                discarding.abandon_scope(self.engine, self.scope)
+                abandoning.abandon_scope(self.engine, self.scope)
         finally:
             scope, self.scope = self.scope, None
             if scope is not None:
-                discarding.leave(scope)
+                abandoning.leave(scope)
 
     def give_way(self) -> None:
         """Forget what was recorded, and let the epoch around gather again."""
@@ -318,7 +319,7 @@ class GraphScope:
         context._must_be_open()
         if self._epoch is not None or self._recorder is not None:
             raise TaskStateError("the with-block of this graph_scope is entered already; make another one")
-        discarding.forget_left(engine)
+        abandoning.forget_left(engine)
         recordings.join_tiles(engine)
         if turns.is_repeated(engine):
             self._recorder = RecordingBuilder(context, "graph_scope")

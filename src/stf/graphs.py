@@ -7,9 +7,10 @@ import weakref
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from stf._engine import claims, playing
+from stf._engine import claims
 from stf._engine.access import drop
-from stf._engine.rebinding import Rebinding
+from stf._recording import playback
+from stf._recording.rebinding import Rebinding
 from stf._support import arguments
 from stf.composite import in_arrays
 from stf.conditions import Condition
@@ -292,7 +293,7 @@ class TaskGraph(GraphCore):
         context, graph = self._context, self._recording.graph
         context._must_be_open()
         try:
-            launch = playing.make_launch(context.engine, context.make_launch_at(self.name), None)
+            launch = playback.make_launch(context.engine, context.make_launch_at(self.name), None)
             return int(graph.export(launch, self._recording).handle)
         except CaptureError as reason:
             raise CaptureError(f"graph '{self.name}' is no CUDA graph: {reason}") from None

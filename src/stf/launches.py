@@ -7,15 +7,15 @@ try:
 except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
-from stf._engine import launching
 from stf._engine.access import DataHandle
 from stf._port.late_values import UNASKED
+from stf._recording import launches
 from stf.params import Param
 
 
 def submit_routine(context, routine, name, values=None, rebinding=None):
     """Submit a routine as one task. An epoch that gathers tasks launches those before this one begins."""
-    launching.submit(context.engine, context.make_launch(name), routine, values, rebinding)
+    launches.submit(context.engine, context.make_launch(name), routine, values, rebinding)
     return 0
 
 

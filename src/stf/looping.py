@@ -11,7 +11,7 @@ import numpy as np
 
 from stf._engine import claims
 from stf._engine.access import DataHandle
-from stf._engine.routines import Branch, Flag, Repeat, While
+from stf._recording.control_flow import Branch, Flag, Repeat, While
 from stf.conditions import Condition, is_operand
 from stf.errors import TaskStateError
 from stf.launches import submit_routine

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-from stf._engine import discarding, origins, recordings, turns
+from stf._engine import origins, turns
+from stf._recording import abandoning, recordings
 from stf.errors import TaskStateError
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class RecordingBuilder:
         try:
             while self.scope is None:
                 self.launch_before()
-                discarding.forget_left(self.engine)
+                abandoning.forget_left(self.engine)
                 recordings.open_in_turn(self.engine, port, thread, self.story, patient, patience, self)
         except BaseException:
             self.leave()
@@ -50,7 +51,7 @@ class RecordingBuilder:
                     origins.restore(self.engine, self.scope, needed)
             return recordings.close_scope(self.engine, self.scope)
         except BaseException:
-            discarding.abandon_scope(self.engine, self.scope)
+            abandoning.abandon_scope(self.engine, self.scope)
             raise
         finally:
             self.leave()
@@ -59,7 +60,7 @@ class RecordingBuilder:
         """Forget what was recorded."""
         try:
             if self.scope is not None:
-                discarding.abandon_scope(self.engine, self.scope)
+                abandoning.abandon_scope(self.engine, self.scope)
         finally:
             self.leave()
 
@@ -67,7 +68,7 @@ class RecordingBuilder:
         """Record no more; whatever is open still will be forgotten."""
         scope, self.scope = self.scope, None
         if scope is not None:
-            discarding.leave(scope)
+            abandoning.leave(scope)
 
     def __del__(self) -> None:
         if self.scope is not None:

@@ -20,9 +20,10 @@ except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 from stf import config
-from stf._engine import caches, discarding, release, tiles
+from stf._engine import caches, release, tiles
 from stf._engine.access import AddressBook, DataHandle, Span
 from stf._engine.failures import site_text
+from stf._recording import abandoning
 from stf._support.arguments import name_of, truth
 from stf._support.sync import NestingGate
 from stf.composite import find_interface, interfaces
@@ -519,7 +520,7 @@ def let_go(engine: Engine, data: Data):
     if waiting or caches.give_up_dropped(engine, data):
         return True
     is_going: cython.bint = data in engine.dropped or (data.is_dropped and data.recorded == 0 and data.tiles == 0)
-    return is_going and (scope is None or discarding.await_end(engine, scope))
+    return is_going and (scope is None or abandoning.await_end(engine, scope))
 
 
 def settle(engine: Engine, data: Data):

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import stf
-from stf._engine.rebinding import all_parts
+from stf._recording.rebinding import all_parts
 
 cupy = pytest.importorskip("cupy")
 cupyx = pytest.importorskip("cupyx")

@@ -258,8 +258,8 @@ def test_threads_that_share_an_inner_graph(run):
         import sys
         import time
 
-        from stf._engine import captured
-        from stf._engine.rebinding import Rebinding
+        from stf._recording import device_graphs
+        from stf._recording.rebinding import Rebinding
 
         def with_pauses(function):  # where another thread may run
             def slow(self):
@@ -273,7 +273,7 @@ def test_threads_that_share_an_inner_graph(run):
         Rebinding.key, Rebinding.addresses_by_replica = map(
             with_pauses, (Rebinding.key, Rebinding.addresses_by_replica)
         )
-        captured.OTHERS = 1
+        device_graphs.OTHERS = 1
         sys.setswitchinterval(1e-5)
         told, wrong = Told(), []
         with stf.context(devices="cuda:0") as ctx:

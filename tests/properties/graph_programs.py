@@ -25,7 +25,7 @@ import numpy as np
 from drivers import ON_CUDA, shared_resources
 
 import stf
-from stf._engine import captured
+from stf._recording import device_graphs
 
 MODULUS = 1009
 DEVICES = os.environ.get("STF_TEST_DEVICES")
@@ -499,7 +499,7 @@ def run_program(seed):
             with graph:
                 emitter.do(program)
         function = stf.replay(lambda parts, factor: emitter.do_with(factor, program))
-        captured.OTHERS = rng.choice([1, 1, 4])  # after so many graphs, nodes are changed for other data
+        device_graphs.OTHERS = rng.choice([1, 1, 4])  # after so many graphs, nodes are changed for other data
         for _ in range(rng.randint(1, 4 if way in ("plain", "scope") else 9)):
             model.factor = rng.choice([1, 1, 2, 3, 5]) if varied else 1
             model.asked = model.factor if graph is None else 1  # parameters of graphs have no values to ask for

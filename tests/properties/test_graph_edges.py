@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import stf
-from stf._engine.pieces import Piece, cut
-from stf._engine.rebinding import all_parts
+from stf._recording.rebinding import all_parts
+from stf._recording.segments import Piece, cut
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -10,9 +10,9 @@ import pytest
 import stf
 from stf._backends.graph import GraphBackend
 from stf._backends.recorder import Recorder
-from stf._engine import discarding, launching, recordings
 from stf._engine.submit import Engine
 from stf._port.replicas import Layout
+from stf._recording import abandoning, launches, recordings
 from stf.data import LogicalData
 from stf.tasks import ContextCore
 
@@ -38,7 +38,7 @@ class Bench(ContextCore):
         return recordings.open_scope(self.engine, GraphBackend(self.recorder), 0, "a graph", once)
 
     def launch(self, recording: recordings.Recording) -> None:
-        launching.submit(self.engine, self.make_task_at([], "graph"), recording)
+        launches.submit(self.engine, self.make_task_at([], "graph"), recording)
 
     def run(self, *accesses: object) -> None:
         self.task(*accesses).run_empty()
@@ -157,7 +157,7 @@ def test_what_was_recorded_may_be_forgotten(bench: Bench) -> None:
     x = bench.data("x")
     scope = bench.open()
     bench.run(x.rw())
-    discarding.discard_scope(bench.engine, scope)
+    abandoning.discard_scope(bench.engine, scope)
     assert bench.engine.scope is None and x.core.version.joined == 0
     bench.run(x.rw())
     stf._engine.invariants.check_state(bench.engine)
@@ -195,7 +195,7 @@ def test_scopes_need_closed_tasks_and_close_in_order(bench: Bench) -> None:
     with pytest.raises(stf.TaskStateError, match="before what was opened inside of it"):
         recordings.close_scope(bench.engine, outer)
     for scope in (inner, outer):
-        discarding.discard_scope(bench.engine, scope)
+        abandoning.discard_scope(bench.engine, scope)
 
 
 def test_what_is_read_before_anything_wrote_it(bench: Bench) -> None:
@@ -206,4 +206,4 @@ def test_what_is_read_before_anything_wrote_it(bench: Bench) -> None:
         bench.run(x.read())
     bench.run(x.write())
     bench.run(x.read())
-    discarding.discard_scope(bench.engine, scope)
+    abandoning.discard_scope(bench.engine, scope)

@@ -12,7 +12,7 @@ try:
 except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
-from stf._engine import claims, discarding, invariants, origins, outcomes, recordings, reductions, release, turns, waits
+from stf._engine import claims, invariants, origins, outcomes, reductions, release, turns, waits
 from stf._engine.access import Access, Data
 from stf._engine.coherency import Coherency
 from stf._engine.failures import raise_failures
@@ -21,6 +21,7 @@ from stf._engine.scopes import Outcome
 from stf._engine.task import KindCounts, TaskCore
 from stf._port.events import EventSet
 from stf._port.replicas import Replica, SpareLists
+from stf._recording import abandoning, recordings
 from stf._support.sync import Gate
 from stf.errors import CaptureError, ContextClosedError, ContextMismatchError, OutOfMemoryError
 
@@ -299,7 +300,7 @@ class Engine:
         """Do ``action(engine, *args)`` inside; when it cannot go on yet, wait outside and begin it again."""
         patience = 0
         while True:
-            discarding.forget_left(self)
+            abandoning.forget_left(self)
             turns.check_outside(self, action)
             self.enter()
             if self.scope is not None:  # another thread began a graph meanwhile
@@ -321,7 +322,7 @@ class Engine:
         if isinstance(reason, CaptureError):
             outcomes.refuse_capture(task, reason)
         if isinstance(reason, turns.OtherThreadRecordsError):
-            return discarding.await_end(self, reason.scope)
+            return abandoning.await_end(self, reason.scope)
         if isinstance(reason, waits.Pause):
             release.end_pause(self, reason.events, task.patience)
             task.patience += 1

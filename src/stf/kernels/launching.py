@@ -18,10 +18,10 @@ except ImportError:
 
 from stf._engine import outcomes, waits
 from stf._engine.access import Access, ArrayAccess
-from stf._engine.captured import Arguments
 from stf._engine.submit import Engine
 from stf._port.late_values import Asked
 from stf._port.replicas import Layout
+from stf._recording.device_graphs import Arguments
 from stf._support.arguments import name_of
 from stf.errors import AccessError, DriverError, PlaceError
 from stf.interop import adapters

@@ -1,7 +1,7 @@
 from libc.stdint cimport int64_t
 from stf._engine cimport waits
 from stf._port.programs cimport Program
-from stf._engine.playing cimport Launch
+from stf._recording.playback cimport Launch
 from stf._port.events cimport EventSet
 from stf._port.port cimport COMPUTE, Port
 from stf._engine.submit cimport Engine

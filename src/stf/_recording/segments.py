@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from stf._engine.captured import DriverGraph
 from stf._port.programs import Program
+from stf._recording.device_graphs import DriverGraph
 from stf._support.log_once import tell_once
 
 NEVER = 1 << 62  # later than anything that the host does

@@ -4,8 +4,8 @@ from stf._engine.coherency cimport NEVER
 from stf._port.events cimport EventSet
 from stf._port.replicas cimport INVALID, MODIFIED, SHARED, Replica
 from stf._port.programs cimport RUN
-from stf._engine.playing cimport make_launch
-from stf._engine.recordings cimport Routine, Use
+from stf._recording.playback cimport make_launch
+from stf._recording.recordings cimport Routine, Use
 from stf._engine.scopes cimport Version
 from stf._engine.submit cimport Engine
 from stf._engine.task cimport OPEN, TaskCore

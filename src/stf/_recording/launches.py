@@ -11,16 +11,17 @@ try:
 except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
-from stf._engine import invariants, outcomes, recordings, release, tiles, waits
+from stf._engine import invariants, outcomes, release, tiles, waits
 from stf._engine.access import Access, Data
 from stf._engine.failures import Failure
-from stf._engine.recordings import Use
 from stf._engine.scopes import Version
 from stf._port.events import EventSet
+from stf._recording import recordings
+from stf._recording.recordings import Use
 from stf.errors import GraphClosedError, TaskFailedError
 
 if not cython.compiled:
-    from stf._engine.playing import make_launch
+    from stf._recording.playback import make_launch
     from stf._support.sync import PyThread_get_thread_ident
 
     INVALID, SHARED, MODIFIED = 0, 1, 2

@@ -12,12 +12,12 @@ except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 from stf._engine import waits
-from stf._engine.captured import Mark, Recapture, Repack, Shift
 from stf._engine.failures import Failure
 from stf._engine.late import LateCall
 from stf._engine.scopes import Outcome
 from stf._port.events import EventSet
 from stf._port.programs import Numbers, Program
+from stf._recording.device_graphs import Mark, Recapture, Repack, Shift
 from stf.errors import CaptureError
 
 MOST_LAUNCHES = 8  # of a graph that calls bodies on the host, which the driver has at a time

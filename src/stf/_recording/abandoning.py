@@ -12,9 +12,9 @@ except ImportError:
 from stf._engine import reductions, turns
 from stf._engine.access import Data
 from stf._engine.failures import Cancellation, Failure
-from stf._engine.recordings import Recording, check_closing, leave_scope
 from stf._engine.scopes import Outcome
 from stf._engine.turns import LEFT
+from stf._recording.recordings import Recording, check_closing, leave_scope
 from stf.errors import TaskStateError
 
 if not cython.compiled:

@@ -1,6 +1,6 @@
 from typing import Any
 
-from stf._engine.recordings import Scope
+from stf._recording.recordings import Scope
 
 def discard_scope(engine: Any, scope: Scope) -> None: ...
 def poison(engine: Any, recording: Any, failure: Any) -> None: ...

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from stf._engine import turns
-from stf._engine.captured import DriverGraph
-from stf._engine.recordings import Recording, Routine, joined_uses
+from stf._recording.device_graphs import DriverGraph
+from stf._recording.recordings import Recording, Routine, joined_uses
 from stf.errors import CaptureError
 
 UNROLLED = 1024  # nodes of a repetition that stand one after the other in a graph; more are a loop

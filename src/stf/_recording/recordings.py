@@ -19,14 +19,15 @@ try:
 except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
-from stf._engine import caches, outcomes, pieces, reductions, turns, waits
+from stf._engine import caches, outcomes, reductions, turns, waits
 from stf._engine.access import Access, Data
-from stf._engine.captured import DriverGraph, outlive
 from stf._engine.failures import raise_failures
 from stf._engine.gathering import Region
 from stf._engine.scopes import Version
 from stf._port.events import EventSet
 from stf._port.replicas import Replica
+from stf._recording import segments
+from stf._recording.device_graphs import DriverGraph, outlive
 from stf._support.sync import make_lock
 from stf.errors import TaskStateError
 
@@ -282,7 +283,7 @@ def awaited_by(task: TaskCore, scope: Scope):
         read.append([scope.port.node_of(event) for event in data.version.readers.tolist()])
     if not written or program.ends_with({node for nodes in brought for node in nodes}):
         return None
-    return pieces.Awaited(written, program, brought, read)
+    return segments.Awaited(written, program, brought, read)
 
 
 def failures_in(scope):
@@ -568,7 +569,7 @@ class Recording(Routine):
             return False
         if not self.was_outlined:
             where: cython.int = launch.task.where
-            outline = pieces.in_pieces(self, where, launch.engine.affine[where], launch.task.call_site)
+            outline = segments.in_pieces(self, where, launch.engine.affine[where], launch.task.call_site)
             if not self.was_outlined:  # else another thread did so meanwhile
                 self.outline, self.was_outlined = outline, True
         return self.outline is not None

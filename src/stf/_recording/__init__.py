@@ -1,0 +1,1 @@
+"""Keeps tasks instead of running them, and launches them."""
