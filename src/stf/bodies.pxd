@@ -3,12 +3,12 @@ from libc.stdint cimport int64_t
 from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data, DataHandle
 from stf._port.events cimport EventSet
 from stf._port.replicas cimport Replica
-from stf._engine.late cimport LateCall
+from stf._engine.queued_bodies cimport LateCall
 from stf.closures cimport constants_of, reaches, refuse_rebound, snapshot, with_globals
 from stf.interop.captures cimport PrivatePools, are_needed, kept_pools
 from stf.interop.current cimport Borrowed, borrow
-from stf._engine cimport waits
-from stf._engine.submit cimport Engine
+from stf._engine cimport host_waits
+from stf._engine.engine cimport Engine
 from stf._port.port cimport Port
 from stf._engine.task cimport OPEN, TaskCore
 from stf._support.untracked cimport untrack

@@ -12,10 +12,10 @@ try:
 except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
-from stf._engine import outcomes, waits
+from stf._engine import host_waits, outcomes
 from stf._engine.access import Access
 from stf._engine.failures import Failure, site_text
-from stf._engine.late import LateCall
+from stf._engine.queued_bodies import LateCall
 from stf._port.events import EventSet
 from stf._port.late_values import are_same
 from stf._support.library_errors import is_out_of_memory, is_uncapturable, uncapturable
@@ -264,7 +264,7 @@ def begin_body(task):
     engine.begin(task)
     if task.in_place and engine.scope is not None:
         outcomes.refuse_in_place(task, engine.scope)
-    waits.enter(engine.port, task, task.slot, engine.pending() != 0)
+    host_waits.enter(engine.port, task, task.slot, engine.pending() != 0)
     if task.inputs is not None:
         outcomes.check_inputs(engine, task)
     return 0
@@ -530,7 +530,7 @@ class BodyCapture(Recaptured):
             engine.root.tails(events)
         finally:
             engine.gate.leave()
-        return waits.settles(engine.root, events)
+        return host_waits.settles(engine.root, events)
 
     def capture(self, owner, body: Body):
         root: Port = self.root

@@ -7,15 +7,15 @@ import threading
 import weakref
 from typing import Any
 
-from stf import callers, config, lifetime, places
+from stf import callers, config, places
 from stf._backends.closed import ClosedPort
 from stf._backends.graph import GraphBackend
 from stf._backends.stream import StreamBackend
 from stf._backends.timed import TimedBackend
-from stf._engine import caches, claims, handover, invariants, release, turns
+from stf._engine import claims, handover, invariants, lifetime, recording_caches, retiring, thread_turns
+from stf._engine.engine import Engine
 from stf._engine.failures import story_of_cancelled
-from stf._engine.submit import Engine
-from stf._engine.suspects import Suspects
+from stf._engine.fault_suspects import Suspects
 from stf._recording import abandoning
 from stf._support import arguments, loader
 from stf._support.sync import must_have_room
@@ -331,22 +331,22 @@ class Context(Placing, Registering, Creation, Filling, Lending, Waiting, Observi
         self._must_be_outside("write_back")
         if data.core.home is None:
             raise ValueError(f"{data.core.describe()} was made from a shape; there is no array to write back to")
-        self.engine.patiently(release.refresh, data.core)
-        release.raise_if_poisoned(data.core)
+        self.engine.patiently(retiring.refresh, data.core)
+        retiring.raise_if_poisoned(data.core)
 
     def release(self, data: LogicalData) -> None:
         """What `LogicalData.release` does."""
         self._check_mine(data)
-        caches.give_up_recordings(self.engine, data.core)
+        recording_caches.give_up_recordings(self.engine, data.core)
         if config.validate:
             adapters.await_home(self.engine, data.core)
-        self.engine.patiently(release.release_data, data.core)
+        self.engine.patiently(retiring.release_data, data.core)
 
     def accept(self, data: LogicalData) -> None:
         """What `LogicalData.accept` does."""
         self._check_mine(data)
         self._must_not_be_in_a_body("accept")
-        self.engine.patiently(release.accept, data.core)
+        self.engine.patiently(retiring.accept, data.core)
 
     def finalize(self) -> None:
         """Run everything, write back, release; calling it again does nothing.
@@ -368,7 +368,7 @@ class Context(Placing, Registering, Creation, Filling, Lending, Waiting, Observi
         A context that nobody finalized `knows_stream` no more: a caller's stream may be gone by then.
         """
         must_have_room()
-        turns.begin_ending(self.engine)
+        thread_turns.begin_ending(self.engine)
         try:
             fault = None if self._finished else self._retire(knows_stream)  # else by another thread meanwhile
         finally:
@@ -379,13 +379,13 @@ class Context(Placing, Registering, Creation, Filling, Lending, Waiting, Observi
     def _retire(self, knows_stream: bool) -> BaseException | None:
         """Run everything, write back, release, close; return what became of the device, if it is lost."""
         try:
-            turns.await_others(self.engine)
+            thread_turns.await_others(self.engine)
             caller = self._caller
             if caller is not None and caller.captured and not (knows_stream and stream_is_captured(caller.pointer)):
                 self._end_lost_capture()
             self._end_graphs()
             if caller is None or not knows_stream:
-                release.retire_all(self.engine)
+                retiring.retire_all(self.engine)
             else:
                 self._hand_over(caller)
         except (KeyboardInterrupt, TaskStateError):
@@ -405,7 +405,7 @@ class Context(Placing, Registering, Creation, Filling, Lending, Waiting, Observi
         if engine.epoch is not None and engine.epoch.implicit:
             engine.epoch.is_over = True
             if engine.epoch.scope is not None:
-                release.abandon_open_tasks(engine)
+                retiring.abandon_open_tasks(engine)
             engine.epoch.flush()
         await_launches(engine.epoch)
         if self._graphs:
@@ -419,7 +419,7 @@ class Context(Placing, Registering, Creation, Filling, Lending, Waiting, Observi
         engine = self.engine
         if engine.epoch is not None and engine.epoch.implicit:
             engine.epoch.is_over = True
-            release.abandon_open_tasks(engine)
+            retiring.abandon_open_tasks(engine)
             engine.epoch.discard()
         raise CaptureError(
             f"{self!r} is on a stream that was being captured, and was not finalized during the capture; finalize the "
@@ -433,7 +433,7 @@ class Context(Placing, Registering, Creation, Filling, Lending, Waiting, Observi
     def _give_up(self) -> None:
         """Close after a failure; what fails on the way is less than what failed before."""
         try:
-            release.forget_all(self.engine)
+            retiring.forget_all(self.engine)
         except Exception as error:
             log.debug("%r: %s", self, error)
         self._close()
@@ -449,7 +449,7 @@ class Context(Placing, Registering, Creation, Filling, Lending, Waiting, Observi
         try:
             lifetime.forget(self)
             self._driver.ignore_loss(self._suspects)
-            caches.end(self.engine)
+            recording_caches.end(self.engine)
         finally:
             self.engine.port.shutdown()
         self._more_places.clear()
@@ -464,7 +464,7 @@ class Context(Placing, Registering, Creation, Filling, Lending, Waiting, Observi
         """In the child of a fork nothing of the parent's context may be used."""
         self._finished = True
         story = "forked: this context belongs to the parent process; make a new one in the child"
-        release.abandon(self.engine, ClosedPort(story), story)
+        retiring.abandon(self.engine, ClosedPort(story), story)
 
     def __enter__(self) -> Context:
         places.contexts().append(self)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from stf._engine import caches, release, tiles
+from stf._engine import recording_caches, retiring, tiles
 from stf._port.replicas import Layout
 from stf._support.arguments import is_integer, name_of
 from stf.composite import CompositeData
@@ -187,8 +187,8 @@ class Creation:
     def begin_split(self, data: LogicalData) -> Any:
         """Bring `data` home, to be cut into tiles."""
         self._check_mine(data)
-        caches.give_up_recordings(self.engine, data.core)
-        return self.engine.patiently(release.split, data.core)
+        recording_caches.give_up_recordings(self.engine, data.core)
+        return self.engine.patiently(retiring.split, data.core)
 
     def make_tiles(
         self, parent: LogicalData, home: Any, names: list[str], layouts: list[Layout], offsets: list[int]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from stf import lifetime
+from stf._engine import lifetime
 from stf.errors import PlaceError, TaskStateError, not_copied
 from stf.interop.kernels import function_key
 from stf.observe.statistics import DriverStatistics, ResourceStatistics

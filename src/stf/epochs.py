@@ -8,10 +8,10 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from stf._engine import caches, claims, turns
+from stf._engine import claims, recording_caches, thread_turns
 from stf._engine.failures import Failure
-from stf._engine.gathering import Gathering
-from stf._engine.turns import STEP_S
+from stf._engine.scope import Gathering
+from stf._engine.thread_turns import STEP_S
 from stf._recording import abandoning, launches, recordings
 from stf._support.sync import make_lock, must_have_room
 from stf.errors import TaskStateError
@@ -84,7 +84,7 @@ class Epoch(Gathering):
                 self.flush()
             self._let_launch()
             recordings.release_dropped(engine)  # they go, and what they were cut from can be used again
-            caches.give_up_left(engine)
+            recording_caches.give_up_left(engine)
             if not engine.dropped:
                 break
             self.dropped, self.last_dropped = 0, None  # another thread has begun to gather meanwhile
@@ -115,7 +115,7 @@ class Epoch(Gathering):
             outer._record()
             if outer.scope is None:
                 return
-        waiting = turns.Patience(engine, turns.PATIENCE_S)
+        waiting = thread_turns.Patience(engine, thread_turns.PATIENCE_S)
         while True:
             with engine.gate:
                 open_task = recordings.last_open(engine)
@@ -295,7 +295,7 @@ def await_launches(epoch: Epoch | None) -> None:
     """Wait for what other threads have begun to launch of what was gathered."""
     while epoch is not None:
         if epoch.launcher not in (0, threading.get_ident()):
-            if epoch.lock.acquire(timeout=turns.PATIENCE_S):
+            if epoch.lock.acquire(timeout=thread_turns.PATIENCE_S):
                 epoch.lock.release()
             else:
                 log.warning("finalize waits no longer for what another thread launches of %s", epoch.story)
@@ -321,11 +321,11 @@ class GraphScope:
             raise TaskStateError("the with-block of this graph_scope is entered already; make another one")
         abandoning.forget_left(engine)
         recordings.join_tiles(engine)
-        if turns.is_repeated(engine):
+        if thread_turns.is_repeated(engine):
             self._recorder = RecordingBuilder(context, "graph_scope")
             self._recorder.open()
             return self
-        waiting = turns.Patience(engine, turns.PATIENCE_S)
+        waiting = thread_turns.Patience(engine, thread_turns.PATIENCE_S)
         try:
             while not self._begin():
                 if waiting.is_over():

@@ -1,7 +1,7 @@
 from libc.stdint cimport int64_t
 from stf._recording cimport launches
 from stf._recording.recordings cimport Routine
-from stf._engine.submit cimport Engine
+from stf._engine.engine cimport Engine
 from stf._engine.task cimport TaskCore
 from stf.tasks cimport ContextCore
 

@@ -1,7 +1,7 @@
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 from stf._engine.access cimport DataHandle
-from stf._engine.submit cimport Engine
+from stf._engine.engine cimport Engine
 from stf._port.late_values cimport is_same
 from stf.launches cimport GraphCore
 from stf.tasks cimport ContextCore, active_places

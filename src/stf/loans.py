@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from stf._engine import handover, release
+from stf._engine import handover, retiring
 from stf._engine.access import drop
 from stf._support.sync import must_have_room
 from stf.annotations import access_mode
@@ -73,7 +73,7 @@ class Lending:
         must_have_room()  # for the end of the loan, too
         lent = Frozen(self, data, int(wanted), place)
         try:
-            self.engine.patiently(release.freeze, data.core, int(wanted), lent.loan.holds)
+            self.engine.patiently(retiring.freeze, data.core, int(wanted), lent.loan.holds)
             self._note_loan("freeze", data, int(wanted))
             return lent
         except BaseException:
@@ -109,7 +109,7 @@ class Lending:
         code = self.data_place_code(frozen.place if data_place is None else data_place)
         code = self.engine.affine[self.current_place_code()] if code < 0 else code
         try:
-            replica, events = self.engine.patiently(release.frozen_replica, frozen.data.core, code, frozen.mode)
+            replica, events = self.engine.patiently(retiring.frozen_replica, frozen.data.core, code, frozen.mode)
         except CaptureError as reason:
             raise CaptureError(
                 f"{frozen.data.core.describe()}, which is frozen, cannot be had at {data_place or frozen.place!r} in a "
@@ -120,7 +120,7 @@ class Lending:
         else:
             handover.lead(self.engine, code or self.default_code, events, pointer, None)
             frozen.users[pointer] = stream
-        release.raise_if_poisoned(frozen.data.core)
+        retiring.raise_if_poisoned(frozen.data.core)
         if self.engine.port_enqueues(code) and self.engine.place_numbers[code] >= 0:
             return adapters.device_view(replica, self.arrays, self.engine.place_numbers[code])
         return adapters.view(replica, frozen.mode != access_mode.read, self.arrays)

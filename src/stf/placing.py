@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from stf import places
-from stf._engine import turns
+from stf._engine import thread_turns
 from stf._engine.access import AFFINE_PLACE
-from stf._engine.places import add_place
+from stf._engine.added_places import add_place
 from stf.composite import CompositeData
 from stf.data import LogicalData
 from stf.drivers import cuda_current, cuda_place_of, stream_is_captured
@@ -115,7 +115,9 @@ class Placing:
     def _add_place(self, place: Any, *about: Any, **options: Any) -> int:
         """Let the engine know one more place: at any time, since what is recorded needs not know it."""
         return int(
-            turns.inside(self.engine, lambda engine: add_place(engine, self._more_places, place, *about, **options))
+            thread_turns.inside(
+                self.engine, lambda engine: add_place(engine, self._more_places, place, *about, **options)
+            )
         )
 
     def cuda_context_at(self, code: int) -> int:

@@ -1,7 +1,7 @@
 from stf._engine.access cimport READ, Data, DataHandle, make_access
 from stf._port.replicas cimport Layout, Replica
 from stf._engine.readback cimport read_back
-from stf._engine.submit cimport Engine
+from stf._engine.engine cimport Engine
 from stf.kernels.launching cimport Launching
 from stf.tasks cimport ContextCore, Task
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-from stf._engine import origins, turns
+from stf._engine import initial_content, thread_turns
 from stf._recording import abandoning, recordings
 from stf.errors import TaskStateError
 
@@ -31,7 +31,7 @@ class RecordingBuilder:
         if self.scope is not None:
             raise TaskStateError(f"the with-block of this {self.story} is entered already; make another one")
         port, thread = self.engine.make_graph_port(self.engine.root), threading.get_ident()
-        patience = turns.PATIENCE_S if patience is None else patience
+        patience = thread_turns.PATIENCE_S if patience is None else patience
         self.launch_before()
         recordings.join_tiles(self.engine)
         try:
@@ -48,7 +48,7 @@ class RecordingBuilder:
         try:
             if needed is not None:
                 with self.engine.gate:
-                    origins.restore(self.engine, self.scope, needed)
+                    initial_content.restore(self.engine, self.scope, needed)
             return recordings.close_scope(self.engine, self.scope)
         except BaseException:
             abandoning.abandon_scope(self.engine, self.scope)

@@ -1,10 +1,10 @@
 from cpython.weakref cimport PyWeakref_NewRef
 from libc.stdint cimport int64_t
 from stf._engine.access cimport AddressBook, Data, DataHandle, Span
-from stf._engine cimport release
+from stf._engine cimport retiring
 from stf._port.events cimport EventSet
 from stf._port.replicas cimport Layout, layout_of
-from stf._engine.submit cimport Engine
+from stf._engine.engine cimport Engine
 from stf._engine.task cimport stf_call_site_outside
 from stf._support.sync cimport NestingGate
 from stf.interop.known_arrays cimport cupy_memory, numpy_memory

@@ -20,7 +20,7 @@ except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 from stf import config
-from stf._engine import caches, release, tiles
+from stf._engine import recording_caches, retiring, tiles
 from stf._engine.access import AddressBook, DataHandle, Span
 from stf._engine.failures import site_text
 from stf._recording import abandoning
@@ -442,7 +442,7 @@ def known_data(engine: Engine, registry: Registry, wanted: Entry, producer):
                 if entry.is_same(wanted):
                     handle = new_handle(data)
                     entry.handle = reference_to(handle)
-                    release.adopt(engine, data, producer)
+                    retiring.adopt(engine, data, producer)
                     protect(engine, data)
                     return handle
     finally:
@@ -514,10 +514,10 @@ def let_go(engine: Engine, data: Data):
     scope = engine.scope
     if scope is not None and scope.thread == threading.get_ident():
         return False
-    waiting = release.deferred_within(engine, data)
+    waiting = retiring.deferred_within(engine, data)
     for tile in waiting:
         settle(engine, tile)
-    if waiting or caches.give_up_dropped(engine, data):
+    if waiting or recording_caches.give_up_dropped(engine, data):
         return True
     is_going: cython.bint = data in engine.dropped or (data.is_dropped and data.recorded == 0 and data.tiles == 0)
     return is_going and (scope is None or abandoning.await_end(engine, scope))
@@ -526,9 +526,9 @@ def let_go(engine: Engine, data: Data):
 def settle(engine: Engine, data: Data):
     """Wait until it is known whether released data are poisoned, which their memory's next user comes after."""
     if engine.scope is not None and engine.scope.thread == threading.get_ident():
-        release.settle_beside(engine, data)
+        retiring.settle_beside(engine, data)
     else:
-        engine.patiently(release.settle, [data])
+        engine.patiently(retiring.settle, [data])
 
 
 def is_live(engine: Engine, data: Data):
@@ -573,7 +573,7 @@ def new_data(
             made_at: cython.int = place
             if engine.place_numbers[place] < 0 and memory[ORDINAL] in engine.place_numbers[1:]:
                 made_at = engine.place_numbers.index(memory[ORDINAL], 1)  # managed memory that a device's stream writes
-            release.follow(engine, core, made_at, memory[STREAM])
+            retiring.follow(engine, core, made_at, memory[STREAM])
     finally:
         engine.gate.leave()
     core.readonly = bool(readonly or memory[READONLY])
@@ -608,7 +608,7 @@ def handle_of(engine: Engine, data: Data):
         if entry is not None:
             entry.handle = data.given
             protect(engine, data)
-        release.undrop(engine, data)
+        retiring.undrop(engine, data)
         return handle
     finally:
         engine.gate.leave()

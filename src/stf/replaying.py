@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from stf import config, results, sameness
-from stf._engine import caches, claims
-from stf._engine.turns import OutsideError, TurnError, must_not_end
+from stf._engine import claims, recording_caches
+from stf._engine.thread_turns import OutsideError, TurnError, must_not_end
 from stf._support import arguments
 from stf.containers import is_container
 from stf.errors import CaptureError, ContextClosedError, GraphClosedError, OutOfMemoryError, TaskStateError
@@ -520,7 +520,7 @@ class ReplayFunction(ReplayCore):
             else:
                 graphs, graph = [graph], entry.graph or graph
         if mine:
-            caches.add(context.engine, self, recording)
+            recording_caches.add(context.engine, self, recording)
         for other in graphs:
             other.close()
         if mine and self._recordings == KEPT + 1:
@@ -584,7 +584,7 @@ class ReplayFunction(ReplayCore):
                     spare = recorded
                     entry.launched += recorded.launches
                     entry.graph, entry.result, entry.first_data = graph, result, first_data
-                    caches.add(context.engine, self, graph._recording)
+                    recording_caches.add(context.engine, self, graph._recording)
         finally:
             spare.close()
         return entry.graph or recorded

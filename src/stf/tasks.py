@@ -11,10 +11,10 @@ try:
 except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
-from stf._engine import outcomes, turns, waits
+from stf._engine import host_waits, outcomes, thread_turns
 from stf._engine.access import Access, DataHandle
+from stf._engine.engine import Engine
 from stf._engine.failures import Failure
-from stf._engine.submit import Engine
 from stf._engine.task import TaskCore
 from stf._support.arguments import name_of, refuse_name, warn_bare
 from stf._support.library_errors import is_uncapturable, uncapturable
@@ -255,8 +255,8 @@ class Task(TaskCore):
         try:
             if engine.scope is None:
                 if self.in_place and self.kind == "wait":
-                    turns.stand_back(engine, self)
-                waits.enter(engine.port, self, self.slot, engine.pending() != 0)
+                    thread_turns.stand_back(engine, self)
+                host_waits.enter(engine.port, self, self.slot, engine.pending() != 0)
             elif self.in_place:
                 outcomes.refuse_in_place(self, engine.scope)
             if self.inputs is not None:

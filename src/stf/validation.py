@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from stf._engine import claims, release, tiles
+from stf._engine import claims, retiring, tiles
 from stf._port.events import EventSet
 from stf.errors import AccessError, Error
 from stf.interop import adapters, cupti
@@ -268,7 +268,7 @@ def await_home(engine: Any, data: Any) -> None:
         return
     with contextlib.suppress(Error):  # the release says what is wrong
         if engine.wait_events(engine.patiently(writers_of, data), PATIENCE_S) and not data.version.may_fail():
-            engine.wait_events(engine.patiently(release.refresh, data), PATIENCE_S)
+            engine.wait_events(engine.patiently(retiring.refresh, data), PATIENCE_S)
 
 
 def writers_of(_engine: Any, data: Any) -> EventSet:

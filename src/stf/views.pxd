@@ -1,7 +1,7 @@
 cimport cython
 from stf._engine.access cimport READ, Access
 from stf._port.replicas cimport Replica
-from stf._engine.submit cimport Engine
+from stf._engine.engine cimport Engine
 from stf._engine.task cimport ENDED, TaskCore
 
 cdef object TOKEN

@@ -12,7 +12,7 @@ import pytest
 from helpers import is_cuda, queued, together, told
 
 import stf
-from stf import lifetime
+from stf._engine import lifetime
 from stf.devices import parse_devices
 from stf.observe import ResourceStatistics
 

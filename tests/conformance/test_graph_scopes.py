@@ -12,7 +12,7 @@ from helpers import add, increment, is_cuda, together
 
 import stf
 from stf import epochs
-from stf._engine import turns
+from stf._engine import thread_turns
 
 
 @stf.task
@@ -114,7 +114,7 @@ def test_with_blocks_in_a_graph_scope(ctx, lX, lY):
 
 def test_threads_beside_a_graph_scope_go_their_own_way(ctx, lX, lY, monkeypatch):
     """They wait for its end, but not for ever: this one waits for them."""
-    monkeypatch.setattr(turns, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(thread_turns, "PATIENCE_S", 0.05)
     lZ, stories = ctx.logical_data(np.zeros(4)), []
 
     def other():

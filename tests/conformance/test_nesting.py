@@ -167,8 +167,8 @@ def test_a_body_that_submits_does_not_wait_for_room(ctx_factory, monkeypatch):
 def test_a_context_dropped_by_its_last_body(ctx_factory, monkeypatch):
     """A worker cannot finalize the context whose work it does: the next context does."""
     X, gate, collected = np.zeros(2), threading.Event(), threading.Event()
-    original = stf.lifetime.collected
-    monkeypatch.setattr(stf.lifetime, "collected", lambda context: (original(context), collected.set()))
+    original = stf._engine.lifetime.collected
+    monkeypatch.setattr(stf._engine.lifetime, "collected", lambda context: (original(context), collected.set()))
     ctx = stf.context(**ctx_factory.options)
 
     def make_body(context):

@@ -45,8 +45,8 @@ atexit.register(lambda: print(X.tolist()))
 ctx = stf.context(name="late")
 add(ctx.logical_data(X))
 import sys
-atexit.unregister(stf.lifetime._at_exit)
-atexit.register(stf.lifetime._at_exit)
+atexit.unregister(stf._engine.lifetime._at_exit)
+atexit.register(stf._engine.lifetime._at_exit)
 """
     )
     assert output(done) == ["[1.0, 1.0, 1.0]"]
@@ -58,8 +58,8 @@ def test_every_context_open_at_exit_is_finalized(run):
 import atexit
 X, Y = np.zeros(2), np.zeros(2)
 atexit.register(lambda: print(X.tolist(), Y.tolist()))
-atexit.unregister(stf.lifetime._at_exit)
-atexit.register(stf.lifetime._at_exit)
+atexit.unregister(stf._engine.lifetime._at_exit)
+atexit.register(stf._engine.lifetime._at_exit)
 @stf.task
 def broken(x: stf.ReadWrite):
     raise RuntimeError("at the very end")
@@ -97,8 +97,8 @@ inside.wait()
 add(y)
 import atexit
 atexit.register(lambda: print(Y.tolist()))
-atexit.unregister(stf.lifetime._at_exit)
-atexit.register(stf.lifetime._at_exit)
+atexit.unregister(stf._engine.lifetime._at_exit)
+atexit.register(stf._engine.lifetime._at_exit)
 """
     )
     assert output(done) == ["[1.0, 1.0]"]
@@ -504,7 +504,7 @@ def test_other_contexts_are_no_reason_to_look_who_waits_for_whom(run):
     """Only another open task is, or a late body that has not run."""
     done = run(
         """
-from stf._engine import waits
+from stf._engine import host_waits
 looks = []
 def look(*args, enter_noted=waits.enter_noted):
     looks.append(args)

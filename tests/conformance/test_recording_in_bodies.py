@@ -10,7 +10,7 @@ import pytest
 from helpers import increment
 
 import stf
-from stf._engine import turns
+from stf._engine import thread_turns
 
 
 class Box:
@@ -137,7 +137,7 @@ def test_a_body_that_a_loop_waits_for_cannot_record(ctx, lX, lY):
 
 
 def test_others_record_after_a_loop_that_takes_its_time(ctx, lX, lY, monkeypatch):
-    monkeypatch.setattr(turns, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(thread_turns, "PATIENCE_S", 0.2)
     count, inside, go_on = ctx.logical_data(np.zeros(())), threading.Event(), threading.Event()
 
     def body(_):

@@ -13,7 +13,7 @@ from helpers import add, increment
 
 import stf
 from stf import replaying
-from stf._engine import turns
+from stf._engine import thread_turns
 
 
 def in_threads(count, work):
@@ -111,7 +111,7 @@ def test_a_call_that_gets_no_turn_runs_as_it_is(ctx, lX, lY, monkeypatch):
 
 
 def test_who_waits_too_long_for_another_thread_is_told(ctx, lX, lY, monkeypatch):
-    monkeypatch.setattr(turns, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(thread_turns, "PATIENCE_S", 0.05)
     stories = []
 
     def record():

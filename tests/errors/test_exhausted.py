@@ -17,7 +17,7 @@ from helpers import is_cuda
 
 import stf
 from stf._engine.access import Access
-from stf._engine.scopes import Outcome, Version
+from stf._engine.versions import Outcome, Version
 from stf._port.events import EventSet
 from stf._port.replicas import Replica
 from stf._support import loader

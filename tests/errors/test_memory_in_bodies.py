@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import stf
-import stf.lifetime
+import stf._engine.lifetime
 import stf.testing
 from stf._drivers.cpu import CpuDriver
 from stf._drivers.wrappers.wrapping import WrappingDriver
@@ -55,7 +55,7 @@ class Program:
         thread.join(PATIENCE_S)
         if thread.is_alive():
             self.ctx._finished = True  # neither the collector nor the exit may wait for it
-            stf.lifetime.forget(self.ctx)
+            stf._engine.lifetime.forget(self.ctx)
             pytest.fail(f"hangs:\n{stacks()}")
         if self.errors:
             raise self.errors[0]

@@ -10,7 +10,7 @@ import contextlib
 import os
 
 import stf
-import stf.lifetime
+import stf._engine.lifetime
 import stf.testing
 from stf import config
 from stf._drivers.cpu import CpuDriver
@@ -136,7 +136,7 @@ def settle(driver):
 def leave_behind(ctx):
     """Let go of a context that may hang."""
     ctx._finished = True
-    stf.lifetime.forget(ctx)
+    stf._engine.lifetime.forget(ctx)
     drop_shared()
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from stf._engine import release
+from stf._engine import retiring
 from stf._engine.access import DataHandle
-from stf._engine.submit import Engine
+from stf._engine.engine import Engine
 from stf._port.replicas import Layout
 from stf.tasks import ContextCore
 from stf.testing import Recorder
@@ -53,7 +53,7 @@ def chain(n: int, log: bool = False) -> Bench:
     data = bench.array()
     for _ in range(n):
         bench.empty_task(data.rw())
-    release.retire_all(bench.engine)
+    retiring.retire_all(bench.engine)
     return bench
 
 
@@ -98,7 +98,7 @@ def two_devices(log: bool = False) -> Bench:
         bench.empty_task(i % 2, a.rw(), b.read())
         bench.empty_task(1 - i % 2, b.rw())
         bench.empty_task(-1, a.read())
-    release.retire_all(bench.engine)
+    retiring.retire_all(bench.engine)
     return bench
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stf._engine.scopes import Outcome, derived_outcome, is_open
+from stf._engine.versions import Outcome, derived_outcome, is_open
 
 
 def ladder(derive, first, second, steps):

@@ -10,7 +10,7 @@ import pytest
 import stf
 from stf._backends.graph import GraphBackend
 from stf._backends.recorder import Recorder
-from stf._engine.submit import Engine
+from stf._engine.engine import Engine
 from stf._port.replicas import Layout
 from stf._recording import abandoning, launches, recordings
 from stf.data import LogicalData
@@ -142,7 +142,7 @@ def test_memory_of_a_living_recording_stays(bench: Bench) -> None:
     replica = x.core.version.replicas[1]
     assert replica.place == 1 and replica.pins == 1
     with pytest.raises(stf.AccessError, match="'x' .* cannot be released while a recorded graph uses it; close"):
-        bench.engine.patiently(stf._engine.release.release_data, x.core)
+        bench.engine.patiently(stf._engine.retiring.release_data, x.core)
     core = x.core
     del x
     bench.run(bench.data("y").rw())

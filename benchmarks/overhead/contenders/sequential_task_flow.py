@@ -8,7 +8,7 @@ import numpy as np
 
 import stf
 from stf._backends.recorder import Recorder
-from stf._engine.submit import Engine
+from stf._engine.engine import Engine
 from stf._port.replicas import Layout
 from stf.data import LogicalData
 from stf.tasks import ContextCore

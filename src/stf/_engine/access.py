@@ -16,7 +16,7 @@ except ImportError:
 from stf.errors import AccessError, not_copied
 
 if not cython.compiled:
-    from stf._engine.scopes import first_version
+    from stf._engine.versions import first_version
 
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
 

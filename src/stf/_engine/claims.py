@@ -7,11 +7,11 @@ try:
 except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
-from stf._engine import reductions, release, tiles, waits
+from stf._engine import host_waits, reductions, retiring, tiles
 from stf._engine.access import MODE_NAMES, Access
 from stf._engine.failures import Failure
-from stf._engine.scopes import Outcome, Version
 from stf._engine.task import OWN_REFERENCES, TaskCore
+from stf._engine.versions import Outcome, Version
 from stf._port.events import EventSet
 from stf._support.sync import make_baton
 from stf.errors import AccessError, TaskStateError
@@ -36,9 +36,9 @@ def check_guards(engine: Engine, task: TaskCore, use: Access, version: Version):
     if data.released:
         raise AccessError(f"{data.describe()} was released; task {task.label()} cannot use it")
     if data.tiles and engine.scope is None:
-        release.join_deferred(engine, data)
+        retiring.join_deferred(engine, data)
     elif data.tiles and engine.scope.once and tiles.are_going(engine, data):
-        raise waits.Pause(EventSet())  # another thread lets go of them just now
+        raise host_waits.Pause(EventSet())  # another thread lets go of them just now
     if data.tiles:
         names, remedy = tiles.refusal(engine, data)
         raise AccessError(
@@ -72,8 +72,8 @@ def await_claim(engine: Engine, task: TaskCore, version: Version):
                 f"task {task.label()} needs data that task {holder.label()} ({holder.call_site}) holds, while this "
                 f"thread holds task {other.label()} ({other.call_site}) open; end that task first"
             )
-    if waits.is_waited_for(thread):
-        waits.note(thread, waits.ClaimWait(engine, version), task)
+    if host_waits.is_waited_for(thread):
+        host_waits.note(thread, host_waits.ClaimWait(engine, version), task)
     engine.claim_queue.append(baton)
     return baton
 

@@ -4,7 +4,7 @@ from stf._engine.access cimport Data, READ, WRITE
 from stf._port.events cimport EventSet
 from stf._port.replicas cimport INVALID, MODIFIED, SHARED, Layout, Replica
 from stf._port.port cimport COMPUTE, COPY_IN, COPY_OUT, HOST, Port
-from stf._engine.scopes cimport Version
+from stf._engine.versions cimport Version
 from stf._engine.task cimport TaskCore
 
 cdef enum:

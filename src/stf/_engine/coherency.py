@@ -12,9 +12,9 @@ try:
 except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
-from stf._engine import waits
+from stf._engine import host_waits
 from stf._engine.failures import Failure, site_text
-from stf._engine.scopes import derived_outcome
+from stf._engine.versions import derived_outcome
 from stf._port.events import EventSet
 from stf._port.replicas import Replica
 from stf.errors import OutOfMemoryError
@@ -271,7 +271,7 @@ class Coherency:
                 break
         awaited = self.those_that_end(awaited)
         if awaited.count:
-            raise waits.Pause(awaited)
+            raise host_waits.Pause(awaited)
         return 0
 
     def settle_frees(self, pool):
@@ -299,13 +299,13 @@ class Coherency:
             self.free_spare(pool, pool.most_spare + 1)
             if self.pauses == 0:
                 self.port.tails(freed)
-                raise waits.Pause(self.those_that_end(freed)) from None
+                raise host_waits.Pause(self.those_that_end(freed)) from None
             before = pool.evictions
             self.evict(pool, replica.layout.nbytes, freed)
             freed = self.those_that_end(freed)
             if freed.count == 0 and pool.evictions == before and self.pauses > 1:
                 raise OutOfMemoryError(self.shortage(pool, replica.layout.nbytes, data)) from error
-        raise waits.Pause(freed)
+        raise host_waits.Pause(freed)
 
     def reuse(self, replica: Replica, slot, pool: Pool):
         """Give a replica spare memory, whose last use the slot comes after; False if there is none.
@@ -411,7 +411,7 @@ class Coherency:
 
     def ends(self, events: EventSet):
         """Whether this thread could wait for `events`."""
-        return waits.ends(self.port, events)
+        return host_waits.ends(self.port, events)
 
     def spill(self, data: Data, version: Version, replica: Replica):
         """Save the only valid replica at the data's home; in host memory of ours, if there is none or it is spoilt."""
@@ -566,7 +566,9 @@ class Coherency:
 
     def used_elsewhere(self, name):
         """How many bytes other contexts have at a place of this name."""
-        return sum(engine.coherency.used_at(name) for engine in waits.living_engines() if engine.coherency is not self)
+        return sum(
+            engine.coherency.used_at(name) for engine in host_waits.living_engines() if engine.coherency is not self
+        )
 
     def used_at(self, name):
         """How many bytes are allocated at the place of a name; 0 if there is none."""
@@ -581,7 +583,7 @@ class Coherency:
             return "frozen"
         tasks = [] if self.asking is None else [*self.asking.engine.opened(), self.asking]
         names = [f"task {task.label()}" for task in tasks if task.holds(data)]
-        names += [f"the body of task {task.label()}" for task in waits.RUNNING.values() if task.works_on(data)]
+        names += [f"the body of task {task.label()}" for task in host_waits.RUNNING.values() if task.works_on(data)]
         real = replica if replica.origin is None else replica.origin
         names += [recording.story for recording in self.recordings.values() if recording.holds(real)]
         scope = None if self.asking is None else self.asking.engine.scope

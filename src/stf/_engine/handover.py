@@ -10,9 +10,9 @@ try:
 except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
-from stf._engine import release, waits
+from stf._engine import host_waits, retiring
 from stf._engine.access import Data
-from stf._engine.waits import Pause
+from stf._engine.host_waits import Pause
 from stf._port.events import EventSet
 
 if not cython.compiled:
@@ -24,7 +24,7 @@ def hand_over(engine: Engine, place, pointer):
     """Write everything home and free it, for a context that ends; then let a caller's stream come after that."""
     patience = 0
     while True:
-        release.abandon_open_tasks(engine)
+        retiring.abandon_open_tasks(engine)
         engine.gate.enter()
         engine.coherency.pauses = patience
         try:
@@ -35,33 +35,33 @@ def hand_over(engine: Engine, place, pointer):
         finally:
             engine.coherency.pauses = 0
             engine.gate.leave()
-        release.wait_outside(engine, events, patience)
+        retiring.wait_outside(engine, events, patience)
         patience += 1
     lead(engine, place, device_tails(engine), pointer, owners)
 
 
 def retire_everything(engine: Engine):
     """One try: pause while bodies run or outcomes are open. Return the objects whose memory is still worked on."""
-    release.drain(engine)
+    retiring.drain(engine)
     pending = EventSet()
     if engine.queued > engine.ran:
         engine.root.tails_at(0, pending)  # what runs may submit more
     if pending.count == 0:
-        release.settle_ready(engine)
-        pending = release.open_outcomes(engine)
-    release.pause_for(engine, pending)
+        retiring.settle_ready(engine)
+        pending = retiring.open_outcomes(engine)
+    retiring.pause_for(engine, pending)
     owners = []
-    everything = release.in_order_of_end(engine)
+    everything = retiring.in_order_of_end(engine)
     for item in everything:
         data: Data = item
         data.released = True
-        data.write_back = data.write_back and release.is_reachable(data)
+        data.write_back = data.write_back and retiring.is_reachable(data)
         if data.home is not None:
             owners.append(data.home.owner)
         if data.write_back and not data.version.is_poisoned():
             engine.coherency.write_home(data)
     for item in everything:
-        release.retire(engine, item)
+        retiring.retire(engine, item)
     engine.coherency.free_all_spare()
     return owners
 
@@ -105,7 +105,7 @@ def open_slot(engine: Engine, place, events: EventSet):
     finally:
         engine.gate.leave()
     try:
-        waits.enter_slot(engine.root, slot)
+        host_waits.enter_slot(engine.root, slot)
     except BaseException:
         close_slot(engine, slot)
         raise

@@ -8,8 +8,8 @@ except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 from stf._engine.access import Access, Data
-from stf._engine.scopes import Outcome, Version, derived_outcome, is_open
 from stf._engine.task import TaskCore
+from stf._engine.versions import Outcome, Version, derived_outcome, is_open
 from stf.errors import CaptureError, TaskFailedError
 
 if not cython.compiled:

@@ -1,12 +1,12 @@
 from libc.stdint cimport int64_t
-from stf._engine cimport waits
+from stf._engine cimport host_waits
 from stf._engine.access cimport READ, Data
 from stf._engine.coherency cimport Pool
 from stf._port.events cimport EventSet
 from stf._port.replicas cimport INVALID, Layout, Replica
 from stf._port.port cimport COMPUTE, Port
-from stf._engine.scopes cimport Version
-from stf._engine.submit cimport Engine
+from stf._engine.versions cimport Version
+from stf._engine.engine cimport Engine
 from stf._engine.task cimport TaskCore
 
 cdef enum:

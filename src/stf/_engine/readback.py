@@ -12,7 +12,7 @@ try:
 except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
-from stf._engine import waits
+from stf._engine import host_waits
 
 if not cython.compiled:
     INVALID = 0
@@ -58,7 +58,7 @@ def is_plain(engine, data):
         and engine.observer is None
         and engine.epoch is None
         and not engine.validate
-        and not waits.repeated_scopes
+        and not host_waits.repeated_scopes
         and not engine.blocking
     )
 

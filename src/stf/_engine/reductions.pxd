@@ -3,8 +3,8 @@ from stf._engine.coherency cimport Coherency, Pool
 from stf._port.events cimport EventSet
 from stf._port.replicas cimport INVALID, MODIFIED, SHARED, Layout, Replica
 from stf._port.port cimport COMPUTE, COPY_IN, COPY_OUT, HOST, Port
-from stf._engine.scopes cimport Outcome, Version
-from stf._engine.submit cimport Engine
+from stf._engine.versions cimport Outcome, Version
+from stf._engine.engine cimport Engine
 from stf._engine.task cimport TaskCore
 
 cdef class Partial:

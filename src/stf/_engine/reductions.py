@@ -7,10 +7,10 @@ try:
 except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
-from stf._engine import waits
+from stf._engine import host_waits
 from stf._engine.access import Access
-from stf._engine.late import fold_call
-from stf._engine.scopes import Outcome, derived_outcome
+from stf._engine.queued_bodies import fold_call
+from stf._engine.versions import Outcome, derived_outcome
 from stf._port.events import EventSet
 from stf._port.replicas import Replica
 from stf.errors import OutOfMemoryError
@@ -204,7 +204,7 @@ def make_room(engine: Engine):
         folded = engine.patiently(fold_at_rest)
     except OutOfMemoryError:
         return False
-    return folded is not None and waits.settles(engine.root, folded)
+    return folded is not None and host_waits.settles(engine.root, folded)
 
 
 def fold_at_rest(engine: Engine):

@@ -4,7 +4,7 @@ from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Dat
 from stf._port.events cimport EventSet
 from stf._port.replicas cimport INVALID, MODIFIED, SHARED, Layout, Replica
 from stf._port.port cimport COMPUTE, COPY_IN, COPY_OUT, HOST, Port
-from stf._engine.scopes cimport Outcome, Version
+from stf._engine.versions cimport Outcome, Version
 from stf._support.untracked cimport untrack_tuple
 
 cdef extern from *:

@@ -8,7 +8,7 @@ except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 from stf._engine.access import Data
-from stf._engine.scopes import derived_outcome
+from stf._engine.versions import derived_outcome
 from stf._port.replicas import Replica
 
 if not cython.compiled:

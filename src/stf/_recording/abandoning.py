@@ -9,11 +9,11 @@ try:
 except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
-from stf._engine import reductions, turns
+from stf._engine import reductions, thread_turns
 from stf._engine.access import Data
 from stf._engine.failures import Cancellation, Failure
-from stf._engine.scopes import Outcome
-from stf._engine.turns import LEFT
+from stf._engine.thread_turns import LEFT
+from stf._engine.versions import Outcome
 from stf._recording.recordings import Recording, check_closing, leave_scope
 from stf.errors import TaskStateError
 
@@ -87,7 +87,7 @@ def await_end(engine: Engine, scope):
     if scope.thread == LEFT:
         forget_left(engine)
         return True
-    return turns.await_end(scope)
+    return thread_turns.await_end(scope)
 
 
 def forget_left(engine: Engine):

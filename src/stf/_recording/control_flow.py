@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stf._engine import turns
+from stf._engine import thread_turns
 from stf._recording.device_graphs import DriverGraph
 from stf._recording.recordings import Recording, Routine, joined_uses
 from stf.errors import CaptureError
@@ -262,6 +262,6 @@ def put_loop(launch: Any, slot: int, decision: tuple[int, int, int, int], parts:
 
 def decided(launch: Any) -> int:
     """Wait until the condition is there; the slot after it."""
-    turns.await_bodies(launch.engine, launch.wait)
+    thread_turns.await_bodies(launch.engine, launch.wait)
     launch.look()
     return int(launch.slot)

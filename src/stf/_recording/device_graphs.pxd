@@ -1,10 +1,10 @@
 from libc.stdint cimport int64_t
-from stf._engine cimport waits
+from stf._engine cimport host_waits
 from stf._port.programs cimport Program
 from stf._recording.playback cimport Launch
 from stf._port.events cimport EventSet
 from stf._port.port cimport COMPUTE, Port
-from stf._engine.submit cimport Engine
+from stf._engine.engine cimport Engine
 from stf._port.late_values cimport are_fixed, is_as_before
 
 cdef class DriverGraph:

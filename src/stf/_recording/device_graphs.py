@@ -9,7 +9,7 @@ try:
 except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
-from stf._engine import waits
+from stf._engine import host_waits
 from stf._port.events import EventSet
 from stf._port.late_values import UNKNOWN, are_fixed, is_as_before
 from stf._support.log_once import tell_once
@@ -83,7 +83,7 @@ class DriverGraph:
                     self.forget(move.before, variant)  # it is about to be launched with the data that it has
                     continue
                 if later and variant.takes_graphs():  # CUDA may refuse them, which would be told too late
-                    waits.enter(root, launch.task, slot, launch.engine.pending() != 0)
+                    host_waits.enter(root, launch.task, slot, launch.engine.pending() != 0)
                     if root.defers(slot, variant.graph):
                         return -1
                     later = False

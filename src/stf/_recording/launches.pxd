@@ -1,13 +1,13 @@
 from stf._engine.access cimport AFFINE, READ, RW, WRITE, Access, Data
-from stf._engine cimport waits
+from stf._engine cimport host_waits
 from stf._engine.coherency cimport NEVER
 from stf._port.events cimport EventSet
 from stf._port.replicas cimport INVALID, MODIFIED, SHARED, Replica
 from stf._port.programs cimport RUN
 from stf._recording.playback cimport make_launch
 from stf._recording.recordings cimport Routine, Use
-from stf._engine.scopes cimport Version
-from stf._engine.submit cimport Engine
+from stf._engine.versions cimport Version
+from stf._engine.engine cimport Engine
 from stf._engine.task cimport OPEN, TaskCore
 from stf._support.sync cimport PyThread_get_thread_ident
 

@@ -11,10 +11,10 @@ try:
 except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
-from stf._engine import invariants, outcomes, release, tiles, waits
+from stf._engine import host_waits, invariants, outcomes, retiring, tiles
 from stf._engine.access import Access, Data
 from stf._engine.failures import Failure
-from stf._engine.scopes import Version
+from stf._engine.versions import Version
 from stf._port.events import EventSet
 from stf._recording import recordings
 from stf._recording.recordings import Use
@@ -180,7 +180,7 @@ def take_arrays(engine: Engine, uses):
     try:
         owners = {}
         for data in found:
-            if release.is_of_user(data) and data.home.place > 0:
+            if retiring.is_of_user(data) and data.home.place > 0:
                 whole: Data = tiles.whole(data)
                 owners[whole.id] = whole.owner
     finally:
@@ -192,7 +192,7 @@ def take_arrays(engine: Engine, uses):
     engine.gate.enter()
     try:
         if engine.scope is None or engine.scope.once:
-            release.take_homes(engine, found, producers)
+            retiring.take_homes(engine, found, producers)
     finally:
         engine.gate.leave()
     return 0
@@ -312,11 +312,11 @@ def take_turn(task: TaskCore, routine):
     """
     thread = PyThread_get_thread_ident()
     if not routine.turn.acquire(False):
-        waits.note(thread, TurnWait(routine), task)
+        host_waits.note(thread, TurnWait(routine), task)
         try:
             routine.turn.acquire()
         finally:
-            waits.BLOCKED.pop(thread, None)
+            host_waits.BLOCKED.pop(thread, None)
     if routine.holder:
         return True
     routine.holder = thread

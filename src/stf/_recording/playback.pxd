@@ -2,12 +2,12 @@ from libc.stdint cimport int64_t, uintptr_t
 from libc.string cimport memcpy
 from stf._port.events cimport EventSet
 from stf._port.replicas cimport INVALID, MODIFIED, SHARED, Replica
-from stf._engine.late cimport LateCall
+from stf._engine.queued_bodies cimport LateCall
 from stf._port.programs cimport CALL, CAPTURED, COPY, FILL, BYTES, HEADER, POINTERS, KEEP, LAUNCH, RUN, VARIED, Numbers, Program
-from stf._engine cimport waits
+from stf._engine cimport host_waits
 from stf._port.port cimport COMPUTE, COPY_IN, COPY_OUT, DIRECT, HOST, STAGED, STAGED_HERE, Port
-from stf._engine.scopes cimport Outcome
-from stf._engine.submit cimport Engine
+from stf._engine.versions cimport Outcome
+from stf._engine.engine cimport Engine
 from stf._engine.task cimport ENDED, NEW, OPEN, TaskCore
 
 cdef class Launch:

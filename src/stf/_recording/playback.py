@@ -11,10 +11,10 @@ try:
 except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
-from stf._engine import waits
+from stf._engine import host_waits
 from stf._engine.failures import Failure
-from stf._engine.late import LateCall
-from stf._engine.scopes import Outcome
+from stf._engine.queued_bodies import LateCall
+from stf._engine.versions import Outcome
 from stf._port.events import EventSet
 from stf._port.programs import Numbers, Program
 from stf._recording.device_graphs import Mark, Recapture, Repack, Shift
@@ -441,7 +441,7 @@ class Launch:
         finally:
             engine.gate.leave()
         try:
-            waits.wait(port, events)
+            host_waits.wait(port, events)
         finally:
             engine.gate.enter()
             try:

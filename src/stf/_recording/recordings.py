@@ -19,11 +19,11 @@ try:
 except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
-from stf._engine import caches, outcomes, reductions, turns, waits
+from stf._engine import host_waits, outcomes, recording_caches, reductions, thread_turns
 from stf._engine.access import Access, Data
 from stf._engine.failures import raise_failures
-from stf._engine.gathering import Region
-from stf._engine.scopes import Version
+from stf._engine.scope import Region
+from stf._engine.versions import Version
 from stf._port.events import EventSet
 from stf._port.replicas import Replica
 from stf._recording import segments
@@ -148,15 +148,15 @@ class Scope(Region):
 def open_scope(engine: Engine, port, thread, story, once=False, patient=False, owner=None):
     """Record what comes, for `port`, until `close_scope`; whatever happens, its `owner` has it as `scope`."""
     if engine.ending:
-        turns.must_not_end(engine)
+        thread_turns.must_not_end(engine)
     if engine.last_open is not None:
         task: TaskCore = engine.last_open
-        raise turns.TurnError(
+        raise thread_turns.TurnError(
             f"{story} cannot be opened while task {task.label()} ({task.call_site}) is open; end it first"
         )
     patient = patient or (engine.scope is not None and engine.scope.patient)
     scope = Scope(engine, port, thread, story, once, patient)
-    waits.repeated_scopes += not once
+    host_waits.repeated_scopes += not once
     enter_scope(engine, scope, port)
     if owner is not None:
         owner.scope = scope
@@ -168,19 +168,21 @@ def open_in_turn(engine: Engine, port, thread, story, patient, patience, owner):
 
     None where tasks are gathered, or a scope was left open. TurnError if they don't let it in so many seconds.
     """
-    waiting = turns.Patience(engine, patience)
+    waiting = thread_turns.Patience(engine, patience)
     while True:
         engine.gate.enter()
         try:
-            if engine.scope is not None and (engine.scope.thread == turns.LEFT or turns.gathers(engine.scope)):
+            if engine.scope is not None and (
+                engine.scope.thread == thread_turns.LEFT or thread_turns.gathers(engine.scope)
+            ):
                 return None  # the tasks come before it; and what was left open goes
-            if not turns.is_used_by_others(engine, thread):
+            if not thread_turns.is_used_by_others(engine, thread):
                 return open_scope(engine, port, thread, story, False, patient, owner)
             if waiting.is_over():
                 waiting.refuse(story)
         finally:
             engine.gate.leave()
-        time.sleep(turns.STEP_S)
+        time.sleep(thread_turns.STEP_S)
 
 
 def enter_scope(engine: Engine, scope, port):
@@ -226,7 +228,7 @@ def join_tiles(engine: Engine):
     """Let data be whole again whose tiles were dropped, before what is recorded uses them."""
     if engine.scope is None:
         release_dropped(engine)
-        caches.give_up_left(engine)
+        recording_caches.give_up_left(engine)
         if any([data.parent is not None for data in engine.deferred]):  # by bodies that have not run yet
             engine.synchronize(-1.0)
 
@@ -307,7 +309,7 @@ def leave_scope(engine: Engine, scope):
     for item in scope.touched:
         data: Data = item
         data.version = data.version.parent
-    waits.repeated_scopes -= not scope.once
+    host_waits.repeated_scopes -= not scope.once
     enter_scope(engine, scope.parent, scope.outer_port)
     scope.parts = []
 

@@ -1,4 +1,4 @@
-from stf._engine.submit cimport Engine
+from stf._engine.engine cimport Engine
 from stf._engine.task cimport NEW, OPEN
 from stf.kernels.arguments cimport Kernel
 from stf.kernels.launching cimport Config, kernel_of, put_launch

@@ -1,9 +1,9 @@
 from libc.stdint cimport int64_t, uintptr_t
-from stf._engine cimport waits
+from stf._engine cimport host_waits
 from stf._engine.access cimport AFFINE, Access, DataHandle
 from stf._recording.device_graphs cimport Arguments
 from stf._port.replicas cimport Layout, Replica
-from stf._engine.submit cimport Engine
+from stf._engine.engine cimport Engine
 from stf._engine.task cimport ENDED, NEW, OPEN, TaskCore
 from stf._port.late_values cimport Asked
 from stf.kernels.arguments cimport Kernel, LaunchBlock, give_block, put_described_value, put_number, put_value, take_block

@@ -16,9 +16,9 @@ try:
 except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
-from stf._engine import outcomes, waits
+from stf._engine import host_waits, outcomes
 from stf._engine.access import Access, ArrayAccess
-from stf._engine.submit import Engine
+from stf._engine.engine import Engine
 from stf._port.late_values import Asked
 from stf._port.replicas import Layout
 from stf._recording.device_graphs import Arguments
@@ -120,7 +120,7 @@ def launch_alone(task, mine, shape, args):
         pending: cython.bint = engine.pending() != 0
         special: cython.bint = shape.extras is not None or mine.cooperative
         if engine.scope is None and (special or (pending and engine.port.follows_caller(task.where))):
-            waits.enter(engine.port, task, task.slot, pending)  # as a body that gets the stream does
+            host_waits.enter(engine.port, task, task.slot, pending)  # as a body that gets the stream does
         put_launch(task, mine, shape, args, True)
     except BaseException as error:
         if task.restore is None:

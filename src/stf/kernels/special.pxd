@@ -1,6 +1,6 @@
 cimport cython
 from stf._port.port cimport Port
-from stf._engine.submit cimport Engine
+from stf._engine.engine cimport Engine
 from stf._engine.task cimport TaskCore
 from stf.bodies cimport Recaptured
 

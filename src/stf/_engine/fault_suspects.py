@@ -7,7 +7,7 @@ again.
 
 from __future__ import annotations
 
-from stf._engine.scopes import writer_text
+from stf._engine.versions import writer_text
 
 LANE_SHIFT = 44
 

@@ -9,7 +9,7 @@ try:
 except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
-from stf._engine import waits
+from stf._engine import host_waits
 from stf._engine.failures import Cancellation, Failure
 from stf.errors import TaskStateError
 
@@ -151,9 +151,9 @@ class LateCall:
         thread: object = PyThread_get_thread_ident()  # one object, since the end of this must not ask for another
         task = self.task
         start = time.perf_counter_ns() if self.watched else 0
-        waits.running_bodies += 1
+        host_waits.running_bodies += 1
         try:
-            waits.RUNNING[thread] = task
+            host_waits.RUNNING[thread] = task
             self.prepare()
             fault = engine.root.fault()
             if fault is not None:  # its data may be anything; the context itself tells it
@@ -162,8 +162,8 @@ class LateCall:
         except BaseException as exception:
             return self.failure_of(exception)
         finally:
-            waits.RUNNING.pop(thread, None)
-            waits.running_bodies -= 1
+            host_waits.RUNNING.pop(thread, None)
+            host_waits.running_bodies -= 1
             if self.watched:
                 name = task.symbol or task.kind
                 engine.observer.ran(task.id, name, task.where - 1, thread, start, time.perf_counter_ns(), "task")

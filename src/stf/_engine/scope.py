@@ -7,7 +7,7 @@ try:
 except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
-from stf._engine import waits
+from stf._engine import host_waits
 from stf._engine.task import TaskCore
 
 if not cython.compiled:
@@ -26,7 +26,7 @@ class Region:
         """Whether tasks of this thread become a part of it, without a look at what is recorded elsewhere."""
         if self.thread and self.thread != PyThread_get_thread_ident():
             return False
-        return not (self.once and waits.repeated_scopes)
+        return not (self.once and host_waits.repeated_scopes)
 
 
 @cython.cclass

@@ -1,4 +1,4 @@
-from stf._engine cimport waits
+from stf._engine cimport host_waits
 from stf._engine.task cimport TaskCore
 from stf._support.sync cimport PyThread_get_thread_ident
 

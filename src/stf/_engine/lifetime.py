@@ -11,7 +11,7 @@ import warnings
 import weakref
 from typing import Any
 
-from stf._engine.waits import is_waited_for
+from stf._engine.host_waits import is_waited_for
 from stf.errors import TaskStateError
 
 _live: dict[int, weakref.ref[Any]] = {}  # by id: what is finalized takes itself out

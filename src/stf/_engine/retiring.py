@@ -13,10 +13,10 @@ try:
 except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
-from stf._engine import caches, claims, reductions, tiles, turns, waits
+from stf._engine import claims, host_waits, recording_caches, reductions, thread_turns, tiles
 from stf._engine.access import Data
 from stf._engine.failures import Failure
-from stf._engine.waits import Pause
+from stf._engine.host_waits import Pause
 from stf._port.events import EventSet
 from stf._port.replicas import Replica
 from stf._support.sync import Gate
@@ -239,7 +239,7 @@ def settle(engine: Engine, waiting):
 
 def settle_beside(engine: Engine, data: Data):
     """Retire one such data inside of a recording of this thread's, as no part of that."""
-    if data.version.partials is not None or not waits.settles(engine.root, data.version.writers):
+    if data.version.partials is not None or not host_waits.settles(engine.root, data.version.writers):
         return
     coherency = engine.coherency
     engine.gate.enter()
@@ -471,7 +471,7 @@ def deferred_within(engine: Engine, parent: Data):
 def abandon_open_tasks(engine: Engine):
     """Tasks that nobody ended: what they were to write is poisoned. A body that still runs may end its own."""
     for task in engine.opened():
-        if task.thread in waits.RUNNING or task.state != OPEN:  # or has ended it, and itself, just now
+        if task.thread in host_waits.RUNNING or task.state != OPEN:  # or has ended it, and itself, just now
             continue
         error = TaskStateError(f"task {task.label()} ({task.call_site}) was never ended")
         failure = Failure(task.label(), task.call_site, error, task.written())
@@ -483,7 +483,7 @@ def retire_all(engine: Engine):
     """Write everything home that can be, free everything; for a context that ends, so the gate is all it enters."""
     patience = 0
     while True:
-        turns.await_others(engine)
+        thread_turns.await_others(engine)
         abandon_open_tasks(engine)
         engine.gate.enter()
         engine.coherency.pauses = patience
@@ -550,20 +550,20 @@ def retire_everything(engine: Engine):
 
 def pause_for(engine: Engine, pending: EventSet):
     """Pause until `pending` are complete, and while a body that runs has a task or a recording of this engine open."""
-    records = engine.scope is not None and engine.scope.thread in waits.RUNNING
+    records = engine.scope is not None and engine.scope.thread in host_waits.RUNNING
     if pending.count or engine.last_open is not None or records:
         raise Pause(pending)
 
 
 def end_pause(engine: Engine, events: EventSet, patience):
     """Let what a pause was for come about; no gate may be held."""
-    caches.give_up_left(engine)
+    recording_caches.give_up_left(engine)
     wait_outside(engine, events, patience)
 
 
 def find_room(engine: Engine, task: TaskCore, reason):
     """Let go of memory that a task lacked, or wait for it; False if that is no use."""
-    if caches.make_room(engine) or turns.waits_for_room(task, reason):
+    if recording_caches.make_room(engine) or thread_turns.waits_for_room(task, reason):
         return True
     if engine.epoch is not None:
         engine.epoch.take_back()
@@ -576,7 +576,7 @@ def wait_outside(engine: Engine, events: EventSet, patience):
     On a device that is lost no wait takes time, and bodies on other threads need some to end.
     """
     if events.count:
-        waits.wait(engine.root, events)
+        host_waits.wait(engine.root, events)
     if events.count == 0 or patience >= PATIENT:
         time.sleep(BODY_STEP_S)
 

@@ -15,7 +15,7 @@ try:
 except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
-from stf._engine import waits
+from stf._engine import host_waits
 from stf._engine.access import Access
 from stf._port.events import EventSet
 from stf._port.replicas import Replica
@@ -62,7 +62,7 @@ def check_thread(engine: Engine, task: TaskCore):
             "end first",
             scope,
         )
-    if scope.once and waits.repeated_scopes:
+    if scope.once and host_waits.repeated_scopes:
         check_elsewhere(engine, task)
 
 
@@ -97,7 +97,7 @@ def note_crowd(engine: Engine, reason):
     if isinstance(reason, OutOfMemoryError) and engine.last_open is not None:
         thread = PyThread_get_thread_ident()
         threads = {task.thread for task in engine.opened()}
-        reason.is_crowded = thread not in threads and thread not in waits.RUNNING
+        reason.is_crowded = thread not in threads and thread not in host_waits.RUNNING
 
 
 def waits_for_room(task: TaskCore, reason):
@@ -112,7 +112,7 @@ def waits_for_room(task: TaskCore, reason):
 def must_not_end(engine: Engine):
     """Raise ContextClosedError while another thread finalizes the context, but for bodies."""
     thread = PyThread_get_thread_ident()
-    if thread != engine.ending and thread not in waits.RUNNING:
+    if thread != engine.ending and thread not in host_waits.RUNNING:
         raise ContextClosedError(f"{engine.context()!r} is being finalized by another thread; make a new one")
 
 
@@ -130,7 +130,7 @@ def await_others(engine: Engine):
         waits_for_all: cython.bint = engine.cancelled is None
         others = {thread.ident for thread in threading.enumerate() if waits_for_all or not thread.daemon}
         others.discard(threading.get_ident())
-        held = [task for task in engine.opened() if task.thread in others and task.thread not in waits.RUNNING]
+        held = [task for task in engine.opened() if task.thread in others and task.thread not in host_waits.RUNNING]
         scope = engine.scope
         records = scope is not None and scope.thread in others and time.monotonic() < start + BODY_PATIENCE_S
         if not held and not records:
@@ -176,7 +176,7 @@ def check_elsewhere(engine: Engine, task: TaskCore):
     if task.is_launch_once:
         return 0  # of tasks that were given before
     thread = PyThread_get_thread_ident()
-    for other in waits.living_engines():
+    for other in host_waits.living_engines():
         scope = None if other is engine else other.scope
         if scope is not None and scope.thread == thread and not scope.once:
             raise TaskStateError(
@@ -223,7 +223,7 @@ def stand_back(engine: Engine, task: TaskCore):
             return 0
         before = EventSet()
         before.add(engine.withdraw(task))
-        waits.wait_for(engine.root, before, task)
+        host_waits.wait_for(engine.root, before, task)
         engine.begin(task)
     return 0
 
@@ -272,7 +272,7 @@ def await_bodies(engine: Engine, wait, *args):
 
 def is_awaited(engine: Engine, thread):
     """Whether a thread runs a body that a launch may be waiting for, which nobody records beside."""
-    return engine.driving > 0 and thread in waits.RUNNING
+    return engine.driving > 0 and thread in host_waits.RUNNING
 
 
 class Patience:
@@ -286,7 +286,7 @@ class Patience:
         self.engine = engine
         self.seconds = seconds
         self.thread = threading.get_ident()
-        self.is_in_body = self.thread in waits.RUNNING
+        self.is_in_body = self.thread in host_waits.RUNNING
         self.end = time.monotonic() + seconds
         self.oldest, self.since = None, 0.0
 

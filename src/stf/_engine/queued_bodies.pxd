@@ -1,7 +1,7 @@
 cimport cython
-from stf._engine.scopes cimport Outcome
-from stf._engine cimport waits
-from stf._engine.submit cimport Engine
+from stf._engine.versions cimport Outcome
+from stf._engine cimport host_waits
+from stf._engine.engine cimport Engine
 from stf._engine.task cimport TaskCore
 from stf._support.sync cimport PyThread_get_thread_ident
 

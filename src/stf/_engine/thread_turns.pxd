@@ -1,10 +1,10 @@
-from stf._engine cimport waits
+from stf._engine cimport host_waits
 from stf._engine.access cimport Access
 from stf._port.events cimport EventSet
 from stf._port.replicas cimport Replica
 from stf._port.port cimport Port
-from stf._engine.scopes cimport Version
-from stf._engine.submit cimport Engine
+from stf._engine.versions cimport Version
+from stf._engine.engine cimport Engine
 from stf._engine.task cimport TaskCore
 from stf._support.sync cimport PyThread_get_thread_ident
 

@@ -1,13 +1,13 @@
 from libc.stdint cimport int64_t
 from stf._support.sync cimport BEGINS, ENDS, LAUNCHES, Gate, PyThread_get_thread_ident, must_have_room
-from stf._engine cimport release, waits
+from stf._engine cimport retiring, host_waits
 from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data, DataHandle, make_access, make_data
 from stf._engine.coherency cimport Coherency, Pool
 from stf._port.events cimport EventSet
-from stf._engine.gathering cimport Gathering, Region
+from stf._engine.scope cimport Gathering, Region
 from stf._port.replicas cimport INVALID, MODIFIED, SHARED, Layout, Replica, SpareLists, home_of
 from stf._port.port cimport COMPUTE, COPY_IN, COPY_OUT, HOST, Port
-from stf._engine.scopes cimport Outcome, Version
+from stf._engine.versions cimport Outcome, Version
 from stf._engine.task cimport ENDED, NEW, OPEN, KindCounts, TaskCore, note_reader
 
 cdef class Engine:

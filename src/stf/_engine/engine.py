@@ -12,13 +12,13 @@ try:
 except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
-from stf._engine import claims, invariants, origins, outcomes, reductions, release, turns, waits
+from stf._engine import claims, host_waits, initial_content, invariants, outcomes, reductions, retiring, thread_turns
 from stf._engine.access import Access, Data
 from stf._engine.coherency import Coherency
 from stf._engine.failures import raise_failures
-from stf._engine.gathering import Gathering, Region
-from stf._engine.scopes import Outcome
+from stf._engine.scope import Gathering, Region
 from stf._engine.task import KindCounts, TaskCore
+from stf._engine.versions import Outcome
 from stf._port.events import EventSet
 from stf._port.replicas import Replica, SpareLists
 from stf._recording import abandoning, recordings
@@ -60,10 +60,10 @@ class Engine:
         self.claim_queue, self.since_look, self.ending, self.settle_at = [], 0, 0, 256
         self.queued, self.ran, self.calling, self.cancelled = 0, 0, {}, None
         self.max_pending, self.max_partials = max_pending, max_partials
-        waits.enlist(self)
+        host_waits.enlist(self)
 
     def __del__(self):
-        waits.delist(self)
+        host_waits.delist(self)
 
     # -- data --------------------------------------------------------------------------------------------------
 
@@ -117,7 +117,7 @@ class Engine:
                 if self.closed is not None:
                     raise ContextClosedError(self.closed)
                 if self.scope is None:
-                    release.drain(self)
+                    retiring.drain(self)
             except BaseException:
                 self.gate.leave()
                 raise
@@ -140,14 +140,14 @@ class Engine:
             baton = None
             try:
                 if self.ending:
-                    turns.check_ending(self, task)
+                    thread_turns.check_ending(self, task)
                 if self.epoch is not None and (epoch := self.to_ask(task)) is not None and not epoch.suits(task):
-                    raise turns.CameBetweenError
+                    raise thread_turns.CameBetweenError
                 if self.scope is not None:
                     if not cython.cast(Region, self.scope).takes_mine():
-                        turns.check_thread(self, task)
-                elif waits.repeated_scopes:
-                    turns.check_elsewhere(self, task)
+                        thread_turns.check_thread(self, task)
+                elif host_waits.repeated_scopes:
+                    thread_turns.check_elsewhere(self, task)
                 conflict = self.admit(task)
                 if conflict is None:
                     self.start(task)
@@ -156,7 +156,7 @@ class Engine:
             except BaseException as reason:
                 try:
                     self.coherency.pauses = 0
-                    turns.note_crowd(self, reason)
+                    thread_turns.note_crowd(self, reason)
                     self.cancel(task)
                 finally:
                     self.gate.leave()
@@ -171,7 +171,7 @@ class Engine:
             try:
                 self.port.park(baton)
             finally:
-                waits.BLOCKED.pop(PyThread_get_thread_ident(), None)
+                host_waits.BLOCKED.pop(PyThread_get_thread_ident(), None)
 
     def end(self, task):
         """Close the task's slot; its event orders what comes after."""
@@ -205,7 +205,7 @@ class Engine:
 
     def begin_late(self, task):
         """Begin a task whose body runs later: its outcome is open until then."""
-        if self.root.captured or (self.scope is not None and turns.is_repeated(self)):  # it runs in every launch
+        if self.root.captured or (self.scope is not None and thread_turns.is_repeated(self)):  # it runs in every launch
             return self.begin(task)
         task.outcome = Outcome.__new__(Outcome)
         task.outcome.pending = True
@@ -225,7 +225,7 @@ class Engine:
             self.finish(task, event)
         finally:
             self.gate.leave()
-        if self.blocking and self.scope is None and PyThread_get_thread_ident() not in waits.RUNNING:
+        if self.blocking and self.scope is None and PyThread_get_thread_ident() not in host_waits.RUNNING:
             self.settle(event)
         return 0
 
@@ -240,7 +240,7 @@ class Engine:
         """Wait for one task, and raise what failed (STF_BLOCKING)."""
         events = EventSet()
         events.add(event)
-        turns.await_bodies(self, waits.settles, self.root, events)
+        thread_turns.await_bodies(self, host_waits.settles, self.root, events)
         raise_failures(outcomes.take_failures(self))
 
     def hold_back(self):
@@ -249,11 +249,11 @@ class Engine:
         When half of them were submitted since the last look, wait for those submitted before it. A body that submits
         never waits: it may be what the others wait for.
         """
-        if PyThread_get_thread_ident() in waits.RUNNING:
+        if PyThread_get_thread_ident() in host_waits.RUNNING:
             return 0
         tails = EventSet()
         self.root.tails(tails)
-        waits.settles(self.root, self.backlog if self.max_pending > 1 else tails)
+        host_waits.settles(self.root, self.backlog if self.max_pending > 1 else tails)
         self.backlog = tails
         self.since_look = 1  # the one that is about to begin
         return 0
@@ -262,7 +262,7 @@ class Engine:
 
     def wait_events(self, events, timeout_s):
         """Block the host until `events` are complete; False if the time ran out."""
-        return self.root.wait(events, timeout_s) if timeout_s >= 0 else waits.wait(self.root, events)
+        return self.root.wait(events, timeout_s) if timeout_s >= 0 else host_waits.wait(self.root, events)
 
     def synchronize(self, timeout_s):
         """Block until everything has run; then what was released and waited for its outcome is settled."""
@@ -277,7 +277,7 @@ class Engine:
             return False
         if not self.deferred and not self.orphans:
             return True
-        self.patiently(release.settle_all, tails)
+        self.patiently(retiring.settle_all, tails)
         return self.wait_events(tails, timeout_s)
 
     def fence(self, task: TaskCore):
@@ -301,7 +301,7 @@ class Engine:
         patience = 0
         while True:
             abandoning.forget_left(self)
-            turns.check_outside(self, action)
+            thread_turns.check_outside(self, action)
             self.enter()
             if self.scope is not None:  # another thread began a graph meanwhile
                 self.gate.leave()
@@ -309,27 +309,27 @@ class Engine:
             self.coherency.pauses = patience
             try:
                 return action(self, *args)
-            except waits.Pause as pause:
+            except host_waits.Pause as pause:
                 events = pause.events
             finally:
                 self.coherency.pauses = 0
                 self.gate.leave()
-            release.end_pause(self, events, patience)
+            retiring.end_pause(self, events, patience)
             patience += 1
 
     def can_begin_again(self, task: TaskCore, reason):
         """After a begin that was taken back: wait for what it lacked, or make room; False if that is no use."""
         if isinstance(reason, CaptureError):
             outcomes.refuse_capture(task, reason)
-        if isinstance(reason, turns.OtherThreadRecordsError):
+        if isinstance(reason, thread_turns.OtherThreadRecordsError):
             return abandoning.await_end(self, reason.scope)
-        if isinstance(reason, waits.Pause):
-            release.end_pause(self, reason.events, task.patience)
+        if isinstance(reason, host_waits.Pause):
+            retiring.end_pause(self, reason.events, task.patience)
             task.patience += 1
             return True
         if isinstance(reason, OutOfMemoryError):
-            return release.find_room(self, task, reason)
-        return isinstance(reason, turns.CameBetweenError)
+            return retiring.find_room(self, task, reason)
+        return isinstance(reason, thread_turns.CameBetweenError)
 
     def pending(self):
         """How many late bodies have not run yet."""
@@ -341,11 +341,13 @@ class Engine:
 
     def is_quiet(self):
         """Whether nothing is open and no body runs, here or in another engine."""
-        return waits.open_tasks == 0 and waits.running_bodies == 0 and self.closed is None and self.scope is None
+        return (
+            host_waits.open_tasks == 0 and host_waits.running_bodies == 0 and self.closed is None and self.scope is None
+        )
 
     def runs_body(self, thread):
         """Whether the thread runs the body of a task of this engine."""
-        task = waits.RUNNING.get(thread)
+        task = host_waits.RUNNING.get(thread)
         return (task is not None and task.engine is self) or claims.runs_inline(self, thread)
 
     def observe(self, observer):
@@ -367,7 +369,7 @@ class Engine:
         if self.last_open is not None:
             self.last_open.after = task
         self.last_open = task
-        waits.open_tasks += 1
+        host_waits.open_tasks += 1
         return 0
 
     def unlist_open(self, task):
@@ -379,7 +381,7 @@ class Engine:
             task.before.after = task.after
             task.before = None
         task.after = None
-        waits.open_tasks -= 1
+        host_waits.open_tasks -= 1
         return 0
 
     # -- claims ------------------------------------------------------------------------------------------------
@@ -432,11 +434,11 @@ class Engine:
                 return version
         elif version.claims != 0 or (version.accumulators != 0 and version.op != use.op):
             return version
-        elif self.scope is not None and version.partials is None and origins.adds_in_place(self, task, use):
-            return self.claim(task, origins.in_place(task, use))
+        elif self.scope is not None and version.partials is None and initial_content.adds_in_place(self, task, use):
+            return self.claim(task, initial_content.in_place(task, use))
         if mode & READ:
             if version.valid == 0 and not data.token:
-                origins.must_have_content(self, task, use)
+                initial_content.must_have_content(self, task, use)
             if version.outcome is not None and not task.is_launch_once:
                 outcomes.inherit(self, task, version, data)
         if mode & WRITE:

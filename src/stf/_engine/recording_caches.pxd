@@ -1,0 +1,2 @@
+from stf._engine.access cimport Data
+from stf._engine.engine cimport Engine
