@@ -23,7 +23,7 @@ import numpy as np
 from loops import WIDTH, Loop, bump, chain, cupy_loops, stencil, stencil_steps
 
 import stf
-from stf.drivers import cuda_devices
+from stf.devices.make import cuda_devices
 
 PROGRAMS = Path(__file__).resolve().parents[2] / "tests" / "properties"
 BURST, ROUNDS = 200, 40

@@ -13,7 +13,7 @@ from stf.conditions import Condition, equal
 from stf.contexts import Context, context
 from stf.data import LogicalData
 from stf.decorators import graph_ctx, stream_ctx, task
-from stf.devices import Resources
+from stf.devices.spec import Resources
 from stf.errors import (
     AccessError,
     CaptureError,

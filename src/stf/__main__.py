@@ -46,7 +46,7 @@ def main() -> int:
 
 def _check_devices() -> None:
     """Raise ValueError if STF_DEVICES cannot be understood; devices that are not here are for the page to show."""
-    from stf.drivers import configured_devices
+    from stf.devices.make import configured_devices
     from stf.errors import PlaceError
 
     with contextlib.suppress(PlaceError):
@@ -62,7 +62,7 @@ def _version(distribution: str) -> str:
 
 def _devices() -> list[str]:
     try:
-        from stf.drivers import available_devices
+        from stf.devices.make import available_devices
 
         return available_devices()
     except Exception as error:  # a broken driver is what this page is asked about

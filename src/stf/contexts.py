@@ -21,8 +21,8 @@ from stf._support import arguments, loader
 from stf._support.sync import must_have_room
 from stf.creation import Creation
 from stf.data import LogicalData
-from stf.devices import DeviceSpec, Resources
-from stf.drivers import devices_module, make_driver, stream_is_captured
+from stf.devices.make import devices_module, make_driver, stream_is_captured
+from stf.devices.spec import DeviceSpec, Resources
 from stf.epochs import Epoch, await_launches
 from stf.errors import (
     CaptureError,

@@ -13,7 +13,7 @@ from stf._port.replicas import Layout
 from stf._support.arguments import is_integer, name_of
 from stf.composite import CompositeData
 from stf.data import LogicalData
-from stf.drivers import cuda_is_managed
+from stf.devices.make import cuda_is_managed
 from stf.errors import PlaceError
 from stf.interop.dtypes import dtype_of
 from stf.interop.memory import Memory, c_strides

@@ -31,13 +31,13 @@ class ForeignPlace(ExecPlace):
     __slots__ = ("context", "context_id", "handle", "owner")
 
     def __init__(self, kind: str, handle: int, owner: Any) -> None:
-        from stf import drivers
+        from stf.devices import make
 
         self.handle = handle
         self.owner = owner
         try:
-            self.context = handle if kind == "context" else drivers.cuda_context_of_stream(handle)
-            ordinal, self.context_id = drivers.cuda_device_of_context(self.context)
+            self.context = handle if kind == "context" else make.cuda_context_of_stream(handle)
+            ordinal, self.context_id = make.cuda_device_of_context(self.context)
         except DriverError as error:
             noun = "context" if kind == "context" else "stream"
             raise PlaceError(
@@ -140,7 +140,7 @@ def green_places(sms_per_place: int, n_places: int | None = None, device: int = 
     for name, value in (("sms_per_place", sms_per_place), ("n_places", 1 if n_places is None else n_places)):
         if not is_integer(value) or value < 1:
             raise ValueError(f"{name} is a positive integer, got {value!r}")
-    from stf.drivers import keep_current_context
+    from stf.devices.make import keep_current_context
 
     try:
         from cuda.core import ContextOptions, Device

@@ -359,7 +359,7 @@ class exec_place:
         """
         if contexts():
             return Grid(list(contexts()[-1].devices), None, partition)
-        from stf.drivers import default_device_count
+        from stf.devices.make import default_device_count
 
         return exec_place.n_devices(default_device_count(), partition)
 

@@ -11,7 +11,7 @@ from stf._engine.access import AFFINE_PLACE
 from stf._engine.added_places import add_place
 from stf.composite import CompositeData
 from stf.data import LogicalData
-from stf.drivers import cuda_current, cuda_place_of, stream_is_captured
+from stf.devices.make import cuda_current, cuda_place_of, stream_is_captured
 from stf.errors import CaptureError, PlaceError
 from stf.foreign import ForeignPlace
 from stf.interop.kernels import function_key

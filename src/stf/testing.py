@@ -22,8 +22,8 @@ from stf._drivers.wrappers.recording import Recording, RecordingDriver
 from stf._testing.order import OrderError
 from stf._testing.order import check_order as _check_order
 from stf.contexts import Context
-from stf.devices import parse_devices
-from stf.drivers import cuda_devices, make_driver
+from stf.devices.make import cuda_devices, make_driver
+from stf.devices.spec import parse_devices
 
 __all__ = [
     "Driver",

@@ -13,7 +13,7 @@ from helpers import is_cuda, queued, together, told
 
 import stf
 from stf._engine import lifetime
-from stf.devices import parse_devices
+from stf.devices.spec import parse_devices
 from stf.observe import ResourceStatistics
 
 

@@ -12,7 +12,7 @@ from helpers import address, content, put
 
 import stf
 from stf import data_place, exec_place
-from stf.drivers import default_device_count
+from stf.devices.make import default_device_count
 
 
 def used(ctx):

@@ -124,8 +124,8 @@ def fork_and_join(trace, devices, drop):
 
     import stf
     import stf.testing
-    from stf.devices import parse_devices
-    from stf.drivers import cuda_devices, make_driver
+    from stf.devices.make import cuda_devices, make_driver
+    from stf.devices.spec import parse_devices
 
     cuda = ctypes.CDLL("libcuda.so.1")
     usleep = ctypes.CDLL(None).usleep

@@ -434,7 +434,7 @@ def test_memory_limit_counts_what_was_dropped_until_it_is_free(devices):
 
 def test_a_device_that_is_really_full():
     """Without a limit the driver itself refuses: pending frees happen, then others are evicted, then it is an error."""
-    spec = stf.devices.DeviceSpec("cpu", 1, False, (3 * NBYTES,))
+    spec = stf.devices.spec.DeviceSpec("cpu", 1, False, (3 * NBYTES,))
     with stf.context(devices=spec) as ctx:
         data = [ctx.logical_data(np.full(N, float(k)), name=f"X{k}") for k in range(7)]
         for d in data * 2:

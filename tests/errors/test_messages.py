@@ -12,7 +12,7 @@ import pytest
 from helpers import is_cuda
 
 import stf
-from stf.drivers import cuda_devices
+from stf.devices.make import cuda_devices
 
 
 class OnDevice:

@@ -15,8 +15,8 @@ import stf.testing
 from stf import config
 from stf._drivers.cpu import CpuDriver
 from stf._drivers.wrappers.wrapping import WrappingDriver
-from stf.devices import parse_devices
-from stf.drivers import cuda_devices
+from stf.devices.make import cuda_devices
+from stf.devices.spec import parse_devices
 from stf.testing import HostileDriver
 
 

@@ -11,8 +11,8 @@ from model import Boom, Model, any_tile, same
 
 import stf
 import stf.testing
-from stf.devices import parse_devices
-from stf.drivers import cuda_devices
+from stf.devices.make import cuda_devices
+from stf.devices.spec import parse_devices
 
 PATIENCE_S = 60.0  # what takes longer hangs
 TOTALS = {"tasks": 0, "pairs": 0}  # of all programs of this process

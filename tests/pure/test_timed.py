@@ -8,7 +8,7 @@ import pytest
 import stf
 from stf._drivers.cpu import CpuDriver
 from stf.contexts import Context
-from stf.devices import parse_devices
+from stf.devices.spec import parse_devices
 
 
 class Stamps:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from stf._port.late_values import Asked
-from stf.devices import Resources
+from stf.devices.spec import Resources
 
 MAX_PENDING = 8192
 MOST_PENDING = (1 << 31) - 1  # as the engine counts them

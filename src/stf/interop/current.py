@@ -372,7 +372,7 @@ latest: Borrowed = None  # whose stream was made current last
 
 def on_device(ordinal):
     """A with-block in which a device is the current one."""
-    from stf.drivers import devices_module
+    from stf.devices.make import devices_module
 
     return devices_module().DeviceBlock(ordinal)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from stf import config
 from stf._drivers.cpu import CpuDriver
-from stf.devices import DeviceSpec, parse_devices
+from stf.devices.spec import DeviceSpec, parse_devices
 from stf.errors import DriverError, PlaceError
 
 CORES_FOR_A_THREAD = 4  # fewer have better things to do than to wait for the next launch

@@ -176,7 +176,7 @@ class Resources:
                 self._lost.append(self._drivers.pop(spec))
                 driver = None
             if driver is None:
-                from stf.drivers import make_driver
+                from stf.devices.make import make_driver
 
                 driver = self._drivers[spec] = make_driver(spec)
             self._last = spec, self._drivers, driver

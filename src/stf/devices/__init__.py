@@ -1,0 +1,1 @@
+"""Which devices there are, and the driver for them."""
