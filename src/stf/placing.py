@@ -14,7 +14,7 @@ from stf.data import LogicalData
 from stf.devices.make import cuda_current, cuda_place_of, stream_is_captured
 from stf.errors import CaptureError, PlaceError
 from stf.foreign import ForeignPlace
-from stf.interop.kernels import function_key
+from stf.interop.kernel_handles import function_key
 from stf.places import DataPlace, ExecPlace, Grid, as_exec_place, must_be_data_place
 
 SEVERAL = -1

@@ -13,7 +13,7 @@ from typing import Any
 
 from stf._engine import lifetime
 from stf.errors import PlaceError, TaskStateError, not_copied
-from stf.interop.kernels import function_key
+from stf.interop.kernel_handles import function_key
 from stf.observe.statistics import DriverStatistics, ResourceStatistics
 
 __all__ = ["DeviceSpec", "Resources", "parse_devices"]

@@ -25,7 +25,7 @@ from stf._recording.device_graphs import Arguments
 from stf._support.arguments import name_of
 from stf.errors import AccessError, DriverError, PlaceError
 from stf.interop import adapters
-from stf.interop import kernels as foreign
+from stf.interop import kernel_handles as foreign
 from stf.kernels.arguments import Kernel, LaunchBlock, Measure, refuse, refuse_argument, refuse_gaps
 from stf.kernels.special import LaunchCapture
 from stf.params import Param
