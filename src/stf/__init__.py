@@ -9,7 +9,6 @@ from stf import config  # isort: split
 from stf._support import loader  # noqa: F401  # isort: split
 from stf.annotations import Accumulate, Read, ReadWrite, Stream, Write, access_mode
 from stf.composite import CompositeData, register_data_interface
-from stf.conditions import Condition, equal
 from stf.contexts import Context, context
 from stf.data import LogicalData
 from stf.decorators import graph_ctx, stream_ctx, task
@@ -36,9 +35,10 @@ from stf.loans import Frozen
 from stf.observing import why
 from stf.partition import blocked_partition, cyclic_partition, null_partition, tiled_partition
 from stf.places import DataPlace, ExecPlace, Grid, data_place, exec_place
-from stf.reducers import Reducer, reducer
 from stf.replaying import replay
 from stf.tasks import Task
+from stf.values.conditions import Condition, equal
+from stf.values.reducers import Reducer, reducer
 
 __all__ = [
     "AccessError",

@@ -50,7 +50,7 @@ class _Mode:
 
     def __getitem__(self, kind: Any) -> _Mode:
         if self._stf_mode == 4:
-            from stf.reducers import as_reducer
+            from stf.values.reducers import as_reducer
 
             return _Mode(4, self.name, None, as_reducer(kind))
         library, element = kind_of_arrays(kind)

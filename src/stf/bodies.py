@@ -26,8 +26,8 @@ from stf.interop import adapters
 from stf.interop.captures import PrivatePools
 from stf.interop.current import Borrowed
 from stf.interop.jax_arrays import JaxCopy
-from stf.params import Param
-from stf.parts import Parts
+from stf.values.params import Param
+from stf.values.parts import Parts
 
 TOKEN: object = adapters.TOKEN
 tensors_made: list = adapters.tensors_made

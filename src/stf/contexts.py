@@ -44,8 +44,8 @@ from stf.kernels.chained import KernelTask
 from stf.loans import Lending
 from stf.observing import Observing, observes_times
 from stf.placing import Placing
-from stf.reducers import UNWRITTEN
 from stf.registry import Registering, Registry
+from stf.values.reducers import UNWRITTEN
 from stf.waiting import Waiting
 
 __all__ = [

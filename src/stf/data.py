@@ -10,12 +10,12 @@ import numpy as np
 
 from stf._engine.access import DataHandle, accumulate_access
 from stf._support.arguments import name_of, truth
-from stf.conditions import Expression, Scalar, Value, is_operand, itself
 from stf.errors import ContextClosedError
 from stf.interop import adapters
 from stf.interop.dtypes import is_narrow
 from stf.observe.html import data_html, never_raises
-from stf.reducers import as_reducer
+from stf.values.conditions import Expression, Scalar, Value, is_operand, itself
+from stf.values.reducers import as_reducer
 
 if TYPE_CHECKING:
     from stf.contexts import Context

@@ -20,19 +20,19 @@ from stf._port.late_values import Asked
 from stf._support.arguments import name_of, refuse_generator
 from stf.bodies import store_results
 from stf.closures import check_globals, snapshot, with_globals
-from stf.conditions import Expression
-from stf.containers import is_container, items_of
 from stf.elements import wrong_elements
 from stf.errors import ContextClosedError, TaskFailedError
 from stf.interop import adapters
 from stf.interop.current import Borrowed
 from stf.interop.jax_arrays import JaxCopy
 from stf.parameters import is_access, mode_of_accesses, modes_in, read_annotation
-from stf.params import refuse_hidden, refuse_reachable, with_params
-from stf.parts import Parts, leaves
 from stf.places import ExecPlace
 from stf.signatures import data_in
 from stf.tasks import ContextCore, Task
+from stf.values.conditions import Expression
+from stf.values.containers import is_container, items_of
+from stf.values.params import refuse_hidden, refuse_reachable, with_params
+from stf.values.parts import Parts, leaves
 
 if not cython.compiled:
     from stf._engine.access import make_access

@@ -13,13 +13,13 @@ from stf._recording import playback
 from stf._recording.rebinding import Rebinding
 from stf._support import arguments
 from stf.composite import in_arrays
-from stf.conditions import Condition
 from stf.epochs import GraphScope
 from stf.errors import CaptureError, ContextClosedError, GraphClosedError, TaskStateError, not_copied
 from stf.launches import GraphCore
 from stf.looping import BranchBlock, Loop, RepeatBlock, must_be_condition
-from stf.params import Param
 from stf.recorders import RecordingBuilder
+from stf.values.conditions import Condition
+from stf.values.params import Param
 
 if TYPE_CHECKING:
     from stf.contexts import Context

@@ -6,7 +6,7 @@ from stf._engine.access import Access
 from stf._support.arguments import name_of
 from stf.bodies import submit_body
 from stf.errors import PlaceError
-from stf.params import Param
+from stf.values.params import Param
 
 
 class HostLaunch:

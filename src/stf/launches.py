@@ -10,7 +10,7 @@ except ImportError:
 from stf._engine.access import DataHandle
 from stf._port.late_values import UNASKED
 from stf._recording import launches
-from stf.params import Param
+from stf.values.params import Param
 
 
 def submit_routine(context, routine, name, values=None, rebinding=None):

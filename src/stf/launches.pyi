@@ -2,7 +2,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from stf.data import LogicalData
-from stf.params import Param
+from stf.values.params import Param
 
 def submit_routine(
     context: Any, routine: Any, name: str, values: dict[str, Any] | None = ..., rebinding: Any = ...

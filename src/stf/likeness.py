@@ -14,10 +14,10 @@ except ImportError:
 
 from stf import config
 from stf._engine.access import DataHandle
-from stf.containers import is_container
 from stf.errors import ContextClosedError, GraphClosedError
-from stf.params import is_of_parameters
 from stf.results import given, hold
+from stf.values.containers import is_container
+from stf.values.params import is_of_parameters
 
 if not cython.compiled:
     from stf._port.late_values import is_same

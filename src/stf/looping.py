@@ -12,11 +12,11 @@ import numpy as np
 from stf._engine import claims
 from stf._engine.access import DataHandle
 from stf._recording.control_flow import Branch, Flag, Repeat, While
-from stf.conditions import Condition, is_operand
 from stf.errors import TaskStateError
 from stf.launches import submit_routine
 from stf.places import DataPlace
 from stf.recorders import RecordingBuilder
+from stf.values.conditions import Condition, is_operand
 
 if TYPE_CHECKING:
     from stf.contexts import Context

@@ -7,8 +7,8 @@ import typing
 from typing import Any
 
 from stf._engine.access import Access
-from stf.containers import items_of
 from stf.interop import adapters
+from stf.values.containers import items_of
 
 __all__ = ["is_access", "mode_of_accesses", "modes_in", "read_annotation"]
 

@@ -15,11 +15,9 @@ from stf import config, results, sameness
 from stf._engine import claims, recording_caches
 from stf._engine.thread_turns import OutsideError, TurnError, must_not_end
 from stf._support import arguments
-from stf.containers import is_container
 from stf.errors import CaptureError, ContextClosedError, GraphClosedError, OutOfMemoryError, TaskStateError
 from stf.graphs import TaskGraph
 from stf.likeness import CONTEXT, NUMBER, OBJECT, SEVERAL, Entry, Likeness, Path, ReplayCore, mark_of
-from stf.params import NotComputedError, Param, ValueNeededError, is_of_parameters, refuse_reachable
 from stf.reached import Reached
 from stf.signatures import (
     Itself,
@@ -34,6 +32,8 @@ from stf.signatures import (
     params_of,
 )
 from stf.tasks import ContextCore
+from stf.values.containers import is_container
+from stf.values.params import NotComputedError, Param, ValueNeededError, is_of_parameters, refuse_reachable
 from stf.variables import Variable, is_function, variables_of
 
 __all__ = ["ReplayFunction", "replay"]

@@ -15,9 +15,9 @@ from stf.annotations import access_mode
 from stf.bodies import BlockCapture, Body, BodyCapture
 from stf.closures import AROUND, Variables
 from stf.kernels.special import LaunchCapture
-from stf.params import DerivedParam, Param
-from stf.parts import Parts
 from stf.signatures import key_of
+from stf.values.params import DerivedParam, Param
+from stf.values.parts import Parts
 
 __all__ = ["difference"]
 

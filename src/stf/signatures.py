@@ -13,8 +13,8 @@ import numpy as np
 
 from stf._engine.access import DataHandle
 from stf._port.late_values import PLAIN
-from stf.containers import ORDERED, is_container, is_plain_container, items_of, named_items
-from stf.params import Param
+from stf.values.containers import ORDERED, is_container, is_plain_container, items_of, named_items
+from stf.values.params import Param
 
 __all__ = [
     "Itself",

@@ -24,7 +24,7 @@ from stf.interop import adapters
 from stf.interop.captures import PrivatePools
 from stf.interop.current import Borrowed, without_grad
 from stf.interop.streams import handed_out
-from stf.parts import add_group, built
+from stf.values.parts import add_group, built
 
 if not cython.compiled:
     from stf.bodies import close_pools, end_recorded, give_back, open_pools, submit_body

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from stf._engine.access import DataHandle
-from stf.containers import is_container, items_of
 from stf.functions import TaskFunction
+from stf.values.containers import is_container, items_of
 
 __all__ = ["Variable", "is_function", "variables_of"]
 

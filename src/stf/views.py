@@ -12,7 +12,7 @@ from stf.annotations import Stream
 from stf.errors import PlaceError
 from stf.interop import adapters
 from stf.interop.streams import handed_out
-from stf.parts import Parts, built
+from stf.values.parts import Parts, built
 
 TOKEN: object = adapters.TOKEN
 

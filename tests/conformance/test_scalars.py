@@ -116,7 +116,7 @@ def test_one_launch_of_a_kernel_of_ours_computes_an_expression(ctx, monkeypatch)
     """On a device nothing else is needed: no array library, and no memory of its own."""
     if not is_cuda(ctx):
         pytest.skip("a CPU computes it by NumPy")
-    monkeypatch.setattr("stf.conditions.Computation.__call__", None)
+    monkeypatch.setattr("stf.values.conditions.Computation.__call__", None)
     a, b, c = (ctx.logical_data(np.array(value)) for value in (3.0, 4.0, 0.0))
     n = ctx.logical_data(np.array(0, np.int32))
     c.assign(np.sqrt(a * a + b**2) / 2 - 1)
@@ -150,7 +150,7 @@ def test_narrow_numbers_are_rounded_to_nearest_even(ctx, name):
 
 
 def test_what_the_kernel_has_no_instruction_for_is_left_to_a_library():
-    from stf.conditions import Argument, Plan
+    from stf.values.conditions import Argument, Plan
 
     f8, c16 = np.dtype("f8"), np.dtype("c16")
     assert scalars.program_of(Plan(operator.add, (Argument(1), Argument(2))), [f8, f8, f8], f8) is not None

@@ -14,7 +14,7 @@ from stf.errors import ContextClosedError, PlaceError
 from stf.interop import kernel_handles as foreign
 from stf.kernels.arguments import Kernel, is_of_kind
 from stf.kernels.launching import config_of
-from stf.params import Param
+from stf.values.params import Param
 
 __all__ = ["BroughtKernel", "kernel"]
 

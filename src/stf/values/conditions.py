@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from stf._engine.access import DataHandle
-from stf.arithmetic import Arithmetic
-from stf.params import Param
+from stf.values.arithmetic import Arithmetic
+from stf.values.params import Param
 
 if TYPE_CHECKING:
     from stf.contexts import Context

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from stf._port.late_values import Asked
-from stf.arithmetic import Arithmetic
-from stf.containers import is_container, items_of
+from stf.values.arithmetic import Arithmetic
+from stf.values.containers import is_container, items_of
 
 __all__ = ["Param"]
 
