@@ -27,14 +27,14 @@ from stf.errors import (
     TaskStateError,
     UninitializedDataError,
 )
-from stf.foreign import green_places
 from stf.graphs import TaskGraph
 from stf.interop.arrays import view
 from stf.kernels.bring import kernel
 from stf.loans import Frozen
 from stf.observing import why
-from stf.partition import blocked_partition, cyclic_partition, null_partition, tiled_partition
-from stf.places import DataPlace, ExecPlace, Grid, data_place, exec_place
+from stf.places.foreign import green_places
+from stf.places.partition import blocked_partition, cyclic_partition, null_partition, tiled_partition
+from stf.places.places import DataPlace, ExecPlace, Grid, data_place, exec_place
 from stf.replaying import replay
 from stf.tasks import Task
 from stf.values.conditions import Condition, equal

@@ -7,7 +7,7 @@ import threading
 import weakref
 from typing import Any
 
-from stf import callers, config, places
+from stf import callers, config
 from stf._backends.closed import ClosedPort
 from stf._backends.graph import GraphBackend
 from stf._backends.stream import StreamBackend
@@ -43,7 +43,8 @@ from stf.interop.current import return_owed
 from stf.kernels.chained import KernelTask
 from stf.loans import Lending
 from stf.observing import Observing, observes_times
-from stf.placing import Placing
+from stf.places import places
+from stf.places.table import Placing
 from stf.registry import Registering, Registry
 from stf.values.reducers import UNWRITTEN
 from stf.waiting import Waiting

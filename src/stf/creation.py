@@ -17,7 +17,7 @@ from stf.devices.make import cuda_is_managed
 from stf.errors import PlaceError
 from stf.interop.dtypes import dtype_of
 from stf.interop.memory import Memory, c_strides
-from stf.places import DataPlace
+from stf.places.places import DataPlace
 
 FLOAT64 = np.dtype(np.float64)
 

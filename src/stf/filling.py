@@ -15,7 +15,7 @@ from stf.data import LogicalData
 from stf.interop.cuda_arrays import BITS
 from stf.interop.dtypes import carrier, is_narrow
 from stf.interop.known_arrays import describe_numpy
-from stf.places import DataPlace
+from stf.places.places import DataPlace
 from stf.values.params import Param
 from stf.values.reducers import Reducer
 

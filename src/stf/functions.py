@@ -26,7 +26,7 @@ from stf.interop import adapters
 from stf.interop.current import Borrowed
 from stf.interop.jax_arrays import JaxCopy
 from stf.parameters import is_access, mode_of_accesses, modes_in, read_annotation
-from stf.places import ExecPlace
+from stf.places.places import ExecPlace
 from stf.signatures import data_in
 from stf.tasks import ContextCore, Task
 from stf.values.conditions import Expression

@@ -14,7 +14,7 @@ from stf.bodies import store_results
 from stf.errors import DriverError, PlaceError, TaskFailedError, TaskStateError
 from stf.interop import adapters, current
 from stf.interop.streams import handed_out
-from stf.places import Grid
+from stf.places.places import Grid
 from stf.views import no_address
 
 

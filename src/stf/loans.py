@@ -15,7 +15,7 @@ from stf.data import LogicalData
 from stf.errors import AccessError, CaptureError, PlaceError, TaskStateError
 from stf.interop import adapters
 from stf.interop.streams import pointer_of
-from stf.places import DataPlace
+from stf.places.places import DataPlace
 
 if TYPE_CHECKING:
     pass

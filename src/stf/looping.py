@@ -14,7 +14,7 @@ from stf._engine.access import DataHandle
 from stf._recording.control_flow import Branch, Flag, Repeat, While
 from stf.errors import TaskStateError
 from stf.launches import submit_routine
-from stf.places import DataPlace
+from stf.places.places import DataPlace
 from stf.recorders import RecordingBuilder
 from stf.values.conditions import Condition, is_operand
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from stf.kernels.launching import Launching
-from stf.places import DataPlace
+from stf.places.places import DataPlace
 
 class Reading(Launching):
     def wait(self, data: Any, *, data_place: DataPlace | None = None, arrays: str | None = None) -> Any: ...

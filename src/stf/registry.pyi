@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from stf.places import DataPlace
+from stf.places.places import DataPlace
 from stf.reading import Reading
 
 class Registry: ...

@@ -7,7 +7,7 @@ from typing import Any, Self, TypeVar
 from stf._engine.access import Access
 from stf.annotations import Stream
 from stf.own_graphs import OwnGraph
-from stf.places import ExecPlace
+from stf.places.places import ExecPlace
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 

@@ -16,7 +16,7 @@ from stf.data import LogicalData, view_for_host
 from stf.errors import TaskStateError
 from stf.interop import cuda_arrays, jax_arrays
 from stf.interop.streams import StreamPointer
-from stf.places import DataPlace
+from stf.places.places import DataPlace
 from stf.reading import await_array
 
 

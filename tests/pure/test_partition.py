@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import stf
 from stf.errors import PlaceError
-from stf.partition import Part, Tiles, executor_of, part_of, positions_of
+from stf.places.partition import Part, Tiles, executor_of, part_of, positions_of
 
 extents = st.lists(st.integers(0, 6), min_size=1, max_size=3).map(tuple)
 grids = st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple)  # up to 64 places, often more than elements

@@ -133,7 +133,7 @@ def must_return(written: Any, fn: Any) -> None:
 
 def exec_place_of(engine: Any, where: int) -> Any:
     """The execution place that is the engine's number `where`."""
-    from stf.places import ExecPlace
+    from stf.places.places import ExecPlace
 
     context = engine.context()
     if context is not None:

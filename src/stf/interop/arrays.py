@@ -270,7 +270,7 @@ def view(
         raise TypeError(f"an address is an integer, got {type(ptr).__name__}; pass the pointer as int")
     if not 0 <= int(ptr) < 1 << 64:
         raise ValueError(f"an address is a number from 0 on, of 64 bits, got {ptr}")
-    from stf.places import must_be_data_place  # which needs this module
+    from stf.places.places import must_be_data_place  # which needs this module
 
     if data_place is not None:
         must_be_data_place(data_place)

@@ -11,7 +11,7 @@ import numpy as np
 
 from stf.errors import PlaceError
 from stf.interop.adapters import active_places
-from stf.partition import Part, as_dims, check_partition, executor_of, part_of, positions_of
+from stf.places.partition import Part, as_dims, check_partition, executor_of, part_of, positions_of
 
 __all__ = ["DataPlace", "ExecPlace", "Grid", "data_place", "exec_place"]
 
@@ -306,7 +306,7 @@ class exec_place:
         PlaceError
             CUDA does not know it.
         """
-        from stf.foreign import stream_place
+        from stf.places.foreign import stream_place
 
         return stream_place(stream)
 
@@ -329,7 +329,7 @@ class exec_place:
         PlaceError
             CUDA does not know it.
         """
-        from stf.foreign import context_place
+        from stf.places.foreign import context_place
 
         return context_place(context)
 
@@ -344,7 +344,7 @@ class exec_place:
         TypeError
             It is no green context.
         """
-        from stf.foreign import green_place
+        from stf.places.foreign import green_place
 
         return green_place(context)
 

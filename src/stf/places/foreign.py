@@ -8,7 +8,7 @@ from stf._support.arguments import is_integer
 from stf.errors import DriverError, PlaceError
 from stf.interop.dlpack import DEFAULT_STREAMS
 from stf.interop.streams import pointer_of
-from stf.places import DataPlace, ExecPlace, check_index
+from stf.places.places import DataPlace, ExecPlace, check_index
 
 __all__ = ["ForeignPlace", "green_places"]
 

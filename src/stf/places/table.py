@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from stf import places
 from stf._engine import thread_turns
 from stf._engine.access import AFFINE_PLACE
 from stf._engine.added_places import add_place
@@ -13,9 +12,10 @@ from stf.composite import CompositeData
 from stf.data import LogicalData
 from stf.devices.make import cuda_current, cuda_place_of, stream_is_captured
 from stf.errors import CaptureError, PlaceError
-from stf.foreign import ForeignPlace
 from stf.interop.kernel_handles import function_key
-from stf.places import DataPlace, ExecPlace, Grid, as_exec_place, must_be_data_place
+from stf.places import places
+from stf.places.foreign import ForeignPlace
+from stf.places.places import DataPlace, ExecPlace, Grid, as_exec_place, must_be_data_place
 
 SEVERAL = -1
 

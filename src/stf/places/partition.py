@@ -523,7 +523,9 @@ def _as_part_axis(axis: Any, whole: range, name: str) -> Any:
         start = whole.start if axis.start is None else axis.start
         axis = range(start, whole.stop if axis.stop is None else axis.stop, axis.step or 1)
     if not isinstance(axis, (range, Tiles)):
-        raise TypeError(f"{name}.apply returned {axis!r} for an axis; return a range, a slice or stf.partition.Tiles")
+        raise TypeError(
+            f"{name}.apply returned {axis!r} for an axis; return a range, a slice or stf.places.partition.Tiles"
+        )
     if len(axis) and not (axis[0] in whole and axis[-1] in whole):
         raise ValueError(f"{name}.apply returned {axis!r}, which is outside the axis {whole!r}")
     return axis

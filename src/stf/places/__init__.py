@@ -1,0 +1,1 @@
+"""Where tasks run and where data are: places, grids, partitions."""
