@@ -7,11 +7,9 @@ the data. The first page: `context`, `logical_data`, `task`, ``.on``, `wait`.
 from stf import config  # isort: split
 
 from stf._support import loader  # noqa: F401  # isort: split
-from stf.annotations import Accumulate, Read, ReadWrite, Stream, Write, access_mode
 from stf.composite import CompositeData, register_data_interface
 from stf.contexts import Context, context
 from stf.data import LogicalData
-from stf.decorators import graph_ctx, stream_ctx, task
 from stf.devices.spec import Resources
 from stf.errors import (
     AccessError,
@@ -36,7 +34,9 @@ from stf.places.foreign import green_places
 from stf.places.partition import blocked_partition, cyclic_partition, null_partition, tiled_partition
 from stf.places.places import DataPlace, ExecPlace, Grid, data_place, exec_place
 from stf.replaying import replay
-from stf.tasks import Task
+from stf.tasks.annotations import Accumulate, Read, ReadWrite, Stream, Write, access_mode
+from stf.tasks.decorators import graph_ctx, stream_ctx, task
+from stf.tasks.task import Task
 from stf.values.conditions import Condition, equal
 from stf.values.reducers import Reducer, reducer
 

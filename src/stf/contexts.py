@@ -34,9 +34,7 @@ from stf.errors import (
     not_copied,
 )
 from stf.filling import Filling
-from stf.functions import TaskFunction
 from stf.graphs import Graphs, close_graphs
-from stf.host_launches import HostLaunch, must_be_host
 from stf.interop import adapters
 from stf.interop.arrays import producer_of
 from stf.interop.current import return_owed
@@ -46,6 +44,8 @@ from stf.observing import Observing, observes_times
 from stf.places import places
 from stf.places.table import Placing
 from stf.registry import Registering, Registry
+from stf.tasks.functions import TaskFunction
+from stf.tasks.host_task import HostLaunch, must_be_host
 from stf.values.reducers import UNWRITTEN
 from stf.waiting import Waiting
 

@@ -3,7 +3,7 @@ from stf._recording cimport launches
 from stf._recording.recordings cimport Routine
 from stf._engine.engine cimport Engine
 from stf._engine.task cimport TaskCore
-from stf.tasks cimport ContextCore
+from stf.tasks.task cimport ContextCore
 
 cpdef int submit_routine(ContextCore context, Routine routine, object name, object values=*, object rebinding=*) except -1
 

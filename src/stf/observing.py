@@ -14,7 +14,7 @@ from stf.data import LogicalData
 from stf.errors import TaskStateError
 from stf.observe.html import context_html, lines_html, never_raises
 from stf.observe.statistics import Statistics
-from stf.tasks import Task
+from stf.tasks.task import Task
 
 log = logging.getLogger("stf")
 

@@ -18,10 +18,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from stf._engine.access import DataHandle
-from stf.functions import TaskFunction
 from stf.likeness import MISSING, Path
 from stf.signatures import key_of
-from stf.tasks import ContextCore
+from stf.tasks.functions import TaskFunction
+from stf.tasks.task import ContextCore
 from stf.values.containers import is_container
 from stf.variables import CHANGING, Variable, is_of_users, libraries, own_variables, wrapped_by
 

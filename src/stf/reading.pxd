@@ -3,7 +3,7 @@ from stf._port.replicas cimport Layout, Replica
 from stf._engine.readback cimport read_back
 from stf._engine.engine cimport Engine
 from stf.kernels.launching cimport Launching
-from stf.tasks cimport ContextCore, Task
+from stf.tasks.task cimport ContextCore, Task
 
 cdef tuple NO_ARGUMENTS
 cdef object NOT_QUIET

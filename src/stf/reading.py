@@ -20,7 +20,7 @@ from stf._engine.engine import Engine
 from stf.data import LogicalData, view_for_host
 from stf.interop import adapters
 from stf.kernels.launching import Launching
-from stf.tasks import Task
+from stf.tasks.task import Task
 
 if not cython.compiled:
     from stf._engine.access import make_access

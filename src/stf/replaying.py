@@ -31,7 +31,7 @@ from stf.signatures import (
     key_of,
     params_of,
 )
-from stf.tasks import ContextCore
+from stf.tasks.task import ContextCore
 from stf.values.containers import is_container
 from stf.values.params import NotComputedError, Param, ValueNeededError, is_of_parameters, refuse_reachable
 from stf.variables import Variable, is_function, variables_of

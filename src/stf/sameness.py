@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from stf._engine.access import DataHandle
-from stf.annotations import access_mode
-from stf.bodies import BlockCapture, Body, BodyCapture
-from stf.closures import AROUND, Variables
 from stf.kernels.special import LaunchCapture
 from stf.signatures import key_of
+from stf.tasks.annotations import access_mode
+from stf.tasks.bodies import BlockCapture, Body, BodyCapture
+from stf.tasks.closures import AROUND, Variables
 from stf.values.params import DerivedParam, Param
 from stf.values.parts import Parts
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from stf._engine.access import DataHandle
-from stf.functions import TaskFunction
+from stf.tasks.functions import TaskFunction
 from stf.values.containers import is_container, items_of
 
 __all__ = ["Variable", "is_function", "variables_of"]

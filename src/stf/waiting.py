@@ -10,7 +10,6 @@ import numpy as np
 from stf._engine import claims, handover, outcomes
 from stf._engine.failures import raise_failures
 from stf._support import arguments
-from stf.annotations import Stream
 from stf.composite import CompositeData
 from stf.data import LogicalData, view_for_host
 from stf.errors import TaskStateError
@@ -18,6 +17,7 @@ from stf.interop import cuda_arrays, jax_arrays
 from stf.interop.streams import StreamPointer
 from stf.places.places import DataPlace
 from stf.reading import await_array
+from stf.tasks.annotations import Stream
 
 
 class Waiting:

@@ -8,7 +8,7 @@ from stf._engine import retiring
 from stf._engine.access import DataHandle
 from stf._engine.engine import Engine
 from stf._port.replicas import Layout
-from stf.tasks import ContextCore
+from stf.tasks.task import ContextCore
 from stf.testing import Recorder
 
 FLOATS = Layout((4,), (8,), np.dtype("f8"), 8)

@@ -14,7 +14,7 @@ from stf._engine.engine import Engine
 from stf._port.replicas import Layout
 from stf._recording import abandoning, launches, recordings
 from stf.data import LogicalData
-from stf.tasks import ContextCore
+from stf.tasks.task import ContextCore
 
 
 class Bench(ContextCore):

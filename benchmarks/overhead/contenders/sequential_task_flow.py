@@ -11,7 +11,7 @@ from stf._backends.recorder import Recorder
 from stf._engine.engine import Engine
 from stf._port.replicas import Layout
 from stf.data import LogicalData
-from stf.tasks import ContextCore
+from stf.tasks.task import ContextCore
 
 from . import Contender, Program
 

@@ -337,14 +337,14 @@ def devices_of_host_task(task: Any) -> list[int]:
 
 def watch(task: Any, is_recorded: bool) -> Any:
     """A checker of what the body does (STF_VALIDATE): to its arrays too, unless it is recorded, and runs later."""
-    from stf.validation import Watch, launches_of
+    from stf.tasks.validation import Watch, launches_of
 
     return launches_of(task) if is_recorded else Watch(task)
 
 
 def await_home(engine: Any, data: Any) -> None:
     """Before a release, which makes the array writeable: wait until it holds what tasks wrote (STF_VALIDATE)."""
-    from stf import validation
+    from stf.tasks import validation
 
     validation.await_home(engine, data)
 

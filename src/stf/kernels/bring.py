@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from stf._engine.access import Access
-from stf.closures import snapshot
 from stf.errors import ContextClosedError, PlaceError
 from stf.interop import kernel_handles as foreign
 from stf.kernels.arguments import Kernel, is_of_kind
 from stf.kernels.launching import config_of
+from stf.tasks.closures import snapshot
 from stf.values.params import Param
 
 __all__ = ["BroughtKernel", "kernel"]

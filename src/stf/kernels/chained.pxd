@@ -2,8 +2,8 @@ from stf._engine.engine cimport Engine
 from stf._engine.task cimport NEW, OPEN
 from stf.kernels.arguments cimport Kernel
 from stf.kernels.launching cimport Config, kernel_of, put_launch
-from stf.tasks cimport Task
-from stf.views cimport memory_of, position_of
+from stf.tasks.task cimport Task
+from stf.tasks.views cimport memory_of, position_of
 
 cdef class KernelTask:
     cdef readonly Task task

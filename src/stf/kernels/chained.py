@@ -13,7 +13,7 @@ from stf.kernels.launching import Config, expanded
 if not cython.compiled:
     from stf.kernels.arguments import Kernel
     from stf.kernels.launching import kernel_of, put_launch
-    from stf.views import memory_of, position_of
+    from stf.tasks.views import memory_of, position_of
 
     NEW, OPEN = 0, 1
 

@@ -7,8 +7,8 @@ from stf._engine.engine cimport Engine
 from stf._engine.task cimport ENDED, NEW, OPEN, TaskCore
 from stf._port.late_values cimport Asked
 from stf.kernels.arguments cimport Kernel, LaunchBlock, give_block, put_described_value, put_number, put_value, take_block
-from stf.views cimport reach_all
-from stf.tasks cimport ContextCore, Task
+from stf.tasks.views cimport reach_all
+from stf.tasks.task cimport ContextCore, Task
 
 cdef class Config:
     cdef int gx, gy, gz, bx, by, bz, shared

@@ -28,12 +28,12 @@ from stf.interop import adapters
 from stf.interop import kernel_handles as foreign
 from stf.kernels.arguments import Kernel, LaunchBlock, Measure, refuse, refuse_argument, refuse_gaps
 from stf.kernels.special import LaunchCapture
-from stf.tasks import ContextCore, Task
+from stf.tasks.task import ContextCore, Task
 from stf.values.params import Param
 
 if not cython.compiled:
     from stf.kernels.arguments import give_block, put_described_value, put_number, put_value, take_block
-    from stf.views import reach_all
+    from stf.tasks.views import reach_all
 
     NEW, OPEN, ENDED = 0, 1, 2
     AFFINE = -1

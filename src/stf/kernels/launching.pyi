@@ -3,7 +3,7 @@
 from typing import Any
 
 from stf.kernels.arguments import Kernel
-from stf.tasks import ContextCore
+from stf.tasks.task import ContextCore
 
 class Launching(ContextCore):
     def launch_kernel(

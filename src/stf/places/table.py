@@ -77,7 +77,7 @@ class Placing:
 
     def grid_task(self, args: Any, symbol: str | None) -> Any:
         """A task on several places."""
-        from stf.grids import GridTask
+        from stf.tasks.grid_task import GridTask
 
         grid = next(arg for arg in args if isinstance(arg, Grid))
         return GridTask(self, grid, [arg for arg in args if arg is not grid], symbol)

@@ -6,8 +6,8 @@ from typing import Any
 
 from stf._support.arguments import name_of, truth
 from stf.contexts import Context, context
-from stf.functions import TaskFunction
 from stf.interop import adapters
+from stf.tasks.functions import TaskFunction
 
 __all__ = ["graph_ctx", "stream_ctx", "task"]
 

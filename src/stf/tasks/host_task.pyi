@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Self, TypeVar
 
-from stf.tasks import Task
+from stf.tasks.task import Task
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 

@@ -8,10 +8,10 @@ except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 from stf._engine.access import Access
-from stf.annotations import Stream
 from stf.errors import PlaceError
 from stf.interop import adapters
 from stf.interop.streams import handed_out
+from stf.tasks.annotations import Stream
 from stf.values.parts import Parts, built
 
 TOKEN: object = adapters.TOKEN

@@ -27,9 +27,9 @@ from stf.interop.streams import handed_out
 from stf.values.parts import add_group, built
 
 if not cython.compiled:
-    from stf.bodies import close_pools, end_recorded, give_back, open_pools, submit_body
     from stf.interop.current import borrow, owed, return_owed
-    from stf.views import (
+    from stf.tasks.bodies import close_pools, end_recorded, give_back, open_pools, submit_body
+    from stf.tasks.views import (
         address_of,
         fresh_views,
         memory_of,
@@ -45,7 +45,7 @@ if not cython.compiled:
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
     NEW, OPEN, ENDED = 0, 1, 2
 
-FOLDER = os.path.dirname(__file__) + os.sep  # code there submits no tasks of its own
+FOLDER = os.path.dirname(os.path.dirname(__file__)) + os.sep  # code there submits no tasks of its own
 TOKEN: object = adapters.TOKEN
 active_places: list = adapters.active_places
 
@@ -599,7 +599,7 @@ class Task(TaskCore):
     @property
     def graph(self):
         """A CUDA graph of the task's own, to be filled: see `OwnGraph`."""
-        from stf.own_graphs import graph_of
+        from stf.tasks.body_graph import graph_of
 
         return graph_of(self)
 

@@ -20,7 +20,7 @@ from stf._engine.access import Access, DataHandle
 from stf._port.late_values import PLAIN
 from stf.errors import AccessError
 from stf.interop import adapters
-from stf.lost_results import rebound_in, story_of_rebound
+from stf.tasks.lost_results import rebound_in, story_of_rebound
 from stf.values.params import refuse_hidden, refuse_reachable
 
 

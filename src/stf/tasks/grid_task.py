@@ -9,13 +9,13 @@ from typing import Any
 
 from stf._engine import outcomes
 from stf._engine.access import AFFINE_PLACE, READ_ONLY
-from stf.annotations import Stream
-from stf.bodies import store_results
 from stf.errors import DriverError, PlaceError, TaskFailedError, TaskStateError
 from stf.interop import adapters, current
 from stf.interop.streams import handed_out
 from stf.places.places import Grid
-from stf.views import no_address
+from stf.tasks.annotations import Stream
+from stf.tasks.bodies import store_results
+from stf.tasks.views import no_address
 
 
 class GridTask:

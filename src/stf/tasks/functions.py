@@ -18,17 +18,17 @@ from stf._engine import outcomes
 from stf._engine.access import Access, DataHandle, accumulate_access
 from stf._port.late_values import Asked
 from stf._support.arguments import name_of, refuse_generator
-from stf.bodies import store_results
-from stf.closures import check_globals, snapshot, with_globals
-from stf.elements import wrong_elements
 from stf.errors import ContextClosedError, TaskFailedError
 from stf.interop import adapters
 from stf.interop.current import Borrowed
 from stf.interop.jax_arrays import JaxCopy
-from stf.parameters import is_access, mode_of_accesses, modes_in, read_annotation
 from stf.places.places import ExecPlace
 from stf.signatures import data_in
-from stf.tasks import ContextCore, Task
+from stf.tasks.bodies import store_results
+from stf.tasks.closures import check_globals, snapshot, with_globals
+from stf.tasks.elements import wrong_elements
+from stf.tasks.parameters import is_access, mode_of_accesses, modes_in, read_annotation
+from stf.tasks.task import ContextCore, Task
 from stf.values.conditions import Expression
 from stf.values.containers import is_container, items_of
 from stf.values.params import refuse_hidden, refuse_reachable, with_params
@@ -36,11 +36,11 @@ from stf.values.parts import Parts, leaves
 
 if not cython.compiled:
     from stf._engine.access import make_access
-    from stf.bodies import begin_body, end_now, make_body, runs_plainly, submit, take_back
-    from stf.closures import names_in, refuse_rebound, take, with_cells
     from stf.interop.current import borrow, owed, return_owed
-    from stf.undeclared import may_reach_arrays, refuse_arrays, refuse_undeclared
-    from stf.views import origin_of, origins_of, view_of
+    from stf.tasks.bodies import begin_body, end_now, make_body, runs_plainly, submit, take_back
+    from stf.tasks.closures import names_in, refuse_rebound, take, with_cells
+    from stf.tasks.undeclared import may_reach_arrays, refuse_arrays, refuse_undeclared
+    from stf.tasks.views import origin_of, origins_of, view_of
 
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
 

@@ -6,12 +6,12 @@ from stf._engine.engine cimport Engine
 from stf._engine.task cimport TaskCore
 from stf._support.untracked cimport untrack
 from stf._port.late_values cimport Asked
-from stf.bodies cimport Body, begin_body, end_now, make_body, runs_plainly, submit, take_back
-from stf.closures cimport Names, Taken, names_in, refuse_rebound, snapshot, take, with_cells, with_globals
+from stf.tasks.bodies cimport Body, begin_body, end_now, make_body, runs_plainly, submit, take_back
+from stf.tasks.closures cimport Names, Taken, names_in, refuse_rebound, snapshot, take, with_cells, with_globals
 from stf.interop.current cimport Borrowed, borrow, owed, return_owed
-from stf.tasks cimport ContextCore, Task
-from stf.undeclared cimport may_reach_arrays, refuse_arrays, refuse_undeclared
-from stf.views cimport origin_of, origins_of, view_of
+from stf.tasks.task cimport ContextCore, Task
+from stf.tasks.undeclared cimport may_reach_arrays, refuse_arrays, refuse_undeclared
+from stf.tasks.views cimport origin_of, origins_of, view_of
 
 cdef extern from *:
     """

@@ -4,7 +4,7 @@ from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Dat
 from stf._port.events cimport EventSet
 from stf._port.replicas cimport Replica
 from stf._engine.queued_bodies cimport LateCall
-from stf.closures cimport constants_of, reaches, refuse_rebound, snapshot, with_globals
+from stf.tasks.closures cimport constants_of, reaches, refuse_rebound, snapshot, with_globals
 from stf.interop.captures cimport PrivatePools, are_needed, kept_pools
 from stf.interop.current cimport Borrowed, borrow
 from stf._engine cimport host_waits
@@ -12,8 +12,8 @@ from stf._engine.engine cimport Engine
 from stf._port.port cimport Port
 from stf._engine.task cimport OPEN, TaskCore
 from stf._support.untracked cimport untrack
-from stf.undeclared cimport refuse_arrays, refuse_undeclared
-from stf.views cimport fresh_views, group, origins_in, view_at, views_of
+from stf.tasks.undeclared cimport refuse_arrays, refuse_undeclared
+from stf.tasks.views cimport fresh_views, group, origins_in, view_at, views_of
 
 cdef object TOKEN
 cdef list tensors_made

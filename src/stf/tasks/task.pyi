@@ -5,9 +5,9 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from stf._engine.access import Access
-from stf.annotations import Stream
-from stf.own_graphs import OwnGraph
 from stf.places.places import ExecPlace
+from stf.tasks.annotations import Stream
+from stf.tasks.body_graph import OwnGraph
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 

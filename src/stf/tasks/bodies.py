@@ -19,13 +19,13 @@ from stf._engine.queued_bodies import LateCall
 from stf._port.events import EventSet
 from stf._port.late_values import are_same
 from stf._support.library_errors import is_out_of_memory, is_uncapturable, uncapturable
-from stf.annotations import Stream
-from stf.closures import check_globals, injections
 from stf.errors import CaptureError, TaskFailedError
 from stf.interop import adapters
 from stf.interop.captures import PrivatePools
 from stf.interop.current import Borrowed
 from stf.interop.jax_arrays import JaxCopy
+from stf.tasks.annotations import Stream
+from stf.tasks.closures import check_globals, injections
 from stf.values.params import Param
 from stf.values.parts import Parts
 
@@ -36,11 +36,11 @@ NO_FUNCTION: cython.int = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.
 
 if not cython.compiled:
     from stf._support.untracked import untrack
-    from stf.closures import constants_of, reaches, refuse_rebound, snapshot, with_globals
     from stf.interop.captures import are_needed, kept_pools
     from stf.interop.current import borrow
-    from stf.undeclared import refuse_arrays, refuse_undeclared
-    from stf.views import fresh_views, group, origins_in, view_at, views_of
+    from stf.tasks.closures import constants_of, reaches, refuse_rebound, snapshot, with_globals
+    from stf.tasks.undeclared import refuse_arrays, refuse_undeclared
+    from stf.tasks.views import fresh_views, group, origins_in, view_at, views_of
 
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
     NEW, OPEN, ENDED = 0, 1, 2

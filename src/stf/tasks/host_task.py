@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from stf._engine.access import Access
 from stf._support.arguments import name_of
-from stf.bodies import submit_body
 from stf.errors import PlaceError
+from stf.tasks.bodies import submit_body
 from stf.values.params import Param
 
 

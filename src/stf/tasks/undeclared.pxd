@@ -1,5 +1,5 @@
 from stf._engine.task cimport TaskCore
-from stf.closures cimport Names, PyDict_GetItemWithError, names_in
+from stf.tasks.closures cimport Names, PyDict_GetItemWithError, names_in
 
 cdef dict KNOWN
 cdef tuple BUFFERS

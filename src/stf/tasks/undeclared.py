@@ -21,7 +21,7 @@ from stf.errors import AccessError, PlaceError
 from stf.interop.arrays import describe_by_protocol, describe_scalar, describers, refuse_sequence
 
 if not cython.compiled:
-    from stf.closures import names_in
+    from stf.tasks.closures import names_in
 
 LOOKED_AT = 64  # of the items of a container, and a quarter of that in one in it
 DEPTH = 3  # of containers in containers, and of functions that call functions

@@ -1,0 +1,1 @@
+"""A function or a block, and its data."""
