@@ -27,7 +27,7 @@ from stf.errors import (
 )
 from stf.graphs import TaskGraph
 from stf.interop.arrays import view
-from stf.kernels.bring import kernel
+from stf.kernels.foreign_kernels import kernel
 from stf.loans import Frozen
 from stf.observing import why
 from stf.places.foreign import green_places

@@ -38,7 +38,7 @@ from stf.graphs import Graphs, close_graphs
 from stf.interop import adapters
 from stf.interop.arrays import producer_of
 from stf.interop.current import return_owed
-from stf.kernels.chained import KernelTask
+from stf.kernels.kernel_task import KernelTask
 from stf.loans import Lending
 from stf.observing import Observing, observes_times
 from stf.places import places

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from stf._engine.access import DataHandle
-from stf.kernels.special import LaunchCapture
+from stf.kernels.launch_attributes import LaunchCapture
 from stf.signatures import key_of
 from stf.tasks.annotations import access_mode
 from stf.tasks.bodies import BlockCapture, Body, BodyCapture

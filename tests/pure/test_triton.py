@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import stf
-from stf.kernels.bring import TritonLaunch
+from stf.kernels.foreign_kernels import TritonLaunch
 
 
 class Function:

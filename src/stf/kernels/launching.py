@@ -27,7 +27,7 @@ from stf.errors import AccessError, DriverError, PlaceError
 from stf.interop import adapters
 from stf.interop import kernel_handles as foreign
 from stf.kernels.arguments import Kernel, LaunchBlock, Measure, refuse, refuse_argument, refuse_gaps
-from stf.kernels.special import LaunchCapture
+from stf.kernels.launch_attributes import LaunchCapture
 from stf.tasks.task import ContextCore, Task
 from stf.values.params import Param
 
