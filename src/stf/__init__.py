@@ -7,9 +7,10 @@ the data. The first page: `context`, `logical_data`, `task`, ``.on``, `wait`.
 from stf import config  # isort: split
 
 from stf._support import loader  # noqa: F401  # isort: split
-from stf.composite import CompositeData, register_data_interface
 from stf.contexts import Context, context
-from stf.data import LogicalData
+from stf.data.composite import CompositeData, register_data_interface
+from stf.data.freezing import Frozen
+from stf.data.logical_data import LogicalData
 from stf.devices.spec import Resources
 from stf.errors import (
     AccessError,
@@ -28,7 +29,6 @@ from stf.errors import (
 from stf.graphs import TaskGraph
 from stf.interop.arrays import view
 from stf.kernels.foreign_kernels import kernel
-from stf.loans import Frozen
 from stf.observing import why
 from stf.places.foreign import green_places
 from stf.places.partition import blocked_partition, cyclic_partition, null_partition, tiled_partition

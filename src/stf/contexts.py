@@ -19,8 +19,12 @@ from stf._engine.fault_suspects import Suspects
 from stf._recording import abandoning
 from stf._support import arguments, loader
 from stf._support.sync import must_have_room
-from stf.creation import Creation
-from stf.data import LogicalData
+from stf.data.creation import Creation
+from stf.data.filling import Filling
+from stf.data.freezing import Lending
+from stf.data.logical_data import LogicalData
+from stf.data.registry import Registering, Registry
+from stf.data.waiting import Waiting
 from stf.devices.make import devices_module, make_driver, stream_is_captured
 from stf.devices.spec import DeviceSpec, Resources
 from stf.epochs import Epoch, await_launches
@@ -33,21 +37,17 @@ from stf.errors import (
     TaskStateError,
     not_copied,
 )
-from stf.filling import Filling
 from stf.graphs import Graphs, close_graphs
 from stf.interop import adapters
 from stf.interop.arrays import producer_of
 from stf.interop.current import return_owed
 from stf.kernels.kernel_task import KernelTask
-from stf.loans import Lending
 from stf.observing import Observing, observes_times
 from stf.places import places
 from stf.places.table import Placing
-from stf.registry import Registering, Registry
 from stf.tasks.functions import TaskFunction
 from stf.tasks.host_task import HostLaunch, must_be_host
 from stf.values.reducers import UNWRITTEN
-from stf.waiting import Waiting
 
 __all__ = [
     "Context",

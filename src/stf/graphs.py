@@ -12,7 +12,7 @@ from stf._engine.access import drop
 from stf._recording import playback
 from stf._recording.rebinding import Rebinding
 from stf._support import arguments
-from stf.composite import in_arrays
+from stf.data.composite import in_arrays
 from stf.epochs import GraphScope
 from stf.errors import CaptureError, ContextClosedError, GraphClosedError, TaskStateError, not_copied
 from stf.launches import GraphCore
@@ -23,7 +23,7 @@ from stf.values.params import Param
 
 if TYPE_CHECKING:
     from stf.contexts import Context
-    from stf.data import LogicalData
+    from stf.data.logical_data import LogicalData
 
 __all__ = ["TaskGraph"]
 

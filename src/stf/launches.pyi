@@ -1,7 +1,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from stf.data import LogicalData
+from stf.data.logical_data import LogicalData
 from stf.values.params import Param
 
 def submit_routine(

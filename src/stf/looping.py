@@ -209,7 +209,7 @@ class Tested(Block):
 
 def holds(core: Any) -> bool:
     """Read a flag, which is on the host now."""
-    from stf.data import view_for_host
+    from stf.data.logical_data import view_for_host
 
     return bool(view_for_host(next(replica for replica in core.version.replicas if replica.place == 0), None))
 

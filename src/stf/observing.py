@@ -9,8 +9,8 @@ from typing import Any
 
 from stf import config
 from stf._support import arguments
-from stf.composite import CompositeData
-from stf.data import LogicalData
+from stf.data.composite import CompositeData
+from stf.data.logical_data import LogicalData
 from stf.errors import TaskStateError
 from stf.observe.html import context_html, lines_html, never_raises
 from stf.observe.statistics import Statistics

@@ -7,7 +7,7 @@ from typing import Any
 from weakref import ref
 
 from stf._engine.access import DataHandle
-from stf.registry import handle_of
+from stf.data.registry import handle_of
 
 
 class KeptData:

@@ -11,7 +11,7 @@ import scipy.sparse
 from helpers import address, csr_of, is_cuda, queued
 
 import stf
-from stf import composite
+from stf.data import composite
 
 
 class Pair(NamedTuple):

@@ -9,7 +9,8 @@ import pytest
 from helpers import address, increment, is_cuda
 
 import stf
-from stf import composite, data_place
+from stf import data_place
+from stf.data import composite
 
 N = 1 << 17
 

@@ -11,7 +11,7 @@ import scipy.sparse
 from helpers import DeviceCsr, csr_of, is_cuda, queued
 
 import stf
-from stf import composite as registered
+from stf.data import composite as registered
 from stf.observe import Observer
 
 

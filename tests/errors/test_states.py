@@ -13,7 +13,7 @@ from helpers import queued
 
 import stf
 from stf._engine.access import Span
-from stf.registry import Entry
+from stf.data.registry import Entry
 
 
 @stf.task

@@ -171,7 +171,7 @@ def test_the_reader_of_imports_sees_every_form(tmp_path: Path, monkeypatch: pyte
         Import("typing", True),
         Import("stf.errors", True),
         Import("stf._port.events", True),
-        Import("stf.data", True),
+        Import("stf.data.logical_data", True),
         Import("cupy", False),
         Import("torch", True),
         Import("os.path", True),
@@ -180,7 +180,7 @@ def test_the_reader_of_imports_sees_every_form(tmp_path: Path, monkeypatch: pyte
     }
     header = tmp_path / "_engine" / "a.pxd"
     header.write_text(
-        "from libc.stdint cimport int64_t  # from stf.data cimport X\nfrom . cimport ports\n"
+        "from libc.stdint cimport int64_t  # from stf.data.logical_data cimport X\nfrom . cimport ports\n"
         "from stf._port.events cimport (\n    EventSet,\n    Data,\n)\ncimport stf.errors as errors\n"
     )
     assert {i.module for i in imports(header)} == {

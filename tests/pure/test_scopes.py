@@ -13,7 +13,7 @@ from stf._backends.recorder import Recorder
 from stf._engine.engine import Engine
 from stf._port.replicas import Layout
 from stf._recording import abandoning, launches, recordings
-from stf.data import LogicalData
+from stf.data.logical_data import LogicalData
 from stf.tasks.task import ContextCore
 
 

@@ -10,7 +10,7 @@ import stf
 from stf._backends.recorder import Recorder
 from stf._engine.engine import Engine
 from stf._port.replicas import Layout
-from stf.data import LogicalData
+from stf.data.logical_data import LogicalData
 from stf.tasks.task import ContextCore
 
 from . import Contender, Program

@@ -8,8 +8,8 @@ from typing import Any
 from stf._engine import thread_turns
 from stf._engine.access import AFFINE_PLACE
 from stf._engine.added_places import add_place
-from stf.composite import CompositeData
-from stf.data import LogicalData
+from stf.data.composite import CompositeData
+from stf.data.logical_data import LogicalData
 from stf.devices.make import cuda_current, cuda_place_of, stream_is_captured
 from stf.errors import CaptureError, PlaceError
 from stf.interop.kernel_handles import function_key

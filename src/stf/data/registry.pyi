@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from stf.data.reading import Reading
 from stf.places.places import DataPlace
-from stf.reading import Reading
 
 class Registry: ...
 

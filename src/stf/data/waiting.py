@@ -10,13 +10,13 @@ import numpy as np
 from stf._engine import claims, handover, outcomes
 from stf._engine.failures import raise_failures
 from stf._support import arguments
-from stf.composite import CompositeData
-from stf.data import LogicalData, view_for_host
+from stf.data.composite import CompositeData
+from stf.data.logical_data import LogicalData, view_for_host
+from stf.data.reading import await_array
 from stf.errors import TaskStateError
 from stf.interop import cuda_arrays, jax_arrays
 from stf.interop.streams import StreamPointer
 from stf.places.places import DataPlace
-from stf.reading import await_array
 from stf.tasks.annotations import Stream
 
 

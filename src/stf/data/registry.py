@@ -26,13 +26,13 @@ from stf._engine.failures import site_text
 from stf._recording import abandoning
 from stf._support.arguments import name_of, truth
 from stf._support.sync import NestingGate
-from stf.composite import find_interface, interfaces
-from stf.data import LogicalData
+from stf.data.composite import find_interface, interfaces
+from stf.data.logical_data import LogicalData
+from stf.data.protection import Protected, may_be_writeable_again, protected
+from stf.data.reading import Reading
 from stf.interop.arrays import describe, describers
 from stf.interop.known_arrays import describe_cupy, describe_numpy
 from stf.interop.memory import Memory, view_at
-from stf.protection import Protected, may_be_writeable_again, protected
-from stf.reading import Reading
 
 if not cython.compiled:
     from stf._port.replicas import layout_of
@@ -41,7 +41,7 @@ if not cython.compiled:
     # of what `describe` returns
     ADDRESS, SHAPE, STRIDES, DTYPE, READONLY, OWNER, ON_DEVICE, STREAM, ORDINAL = range(9)
 
-FOLDER = os.path.dirname(__file__) + os.sep  # code there registers nothing of its own
+FOLDER = os.path.dirname(os.path.dirname(__file__)) + os.sep  # code there registers nothing of its own
 MAX_WORK = 100_000  # of NumPy's search for a byte that two arrays share
 SWEPT = 64  # at most so many are forgotten per registration
 NOTHING: dict = {}

@@ -11,8 +11,8 @@ import numpy as np
 from stf._engine import recording_caches, retiring, tiles
 from stf._port.replicas import Layout
 from stf._support.arguments import is_integer, name_of
-from stf.composite import CompositeData
-from stf.data import LogicalData
+from stf.data.composite import CompositeData
+from stf.data.logical_data import LogicalData
 from stf.devices.make import cuda_is_managed
 from stf.errors import PlaceError
 from stf.interop.dtypes import dtype_of

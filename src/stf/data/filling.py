@@ -10,8 +10,8 @@ import numpy as np
 
 from stf._engine import reductions
 from stf._port.replicas import Layout, Replica
-from stf.composite import CompositeData
-from stf.data import LogicalData
+from stf.data.composite import CompositeData
+from stf.data.logical_data import LogicalData
 from stf.interop.cuda_arrays import BITS
 from stf.interop.dtypes import carrier, is_narrow
 from stf.interop.known_arrays import describe_numpy

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from stf._engine import handover, retiring
 from stf._engine.access import drop
 from stf._support.sync import must_have_room
-from stf.composite import CompositeData
-from stf.data import LogicalData
+from stf.data.composite import CompositeData
+from stf.data.logical_data import LogicalData
 from stf.errors import AccessError, CaptureError, PlaceError, TaskStateError
 from stf.interop import adapters
 from stf.interop.streams import pointer_of

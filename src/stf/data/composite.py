@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stf._support.arguments import name_of
-from stf.data import LogicalData
+from stf.data.logical_data import LogicalData
 from stf.observe.html import lines_html, never_raises
 
 if TYPE_CHECKING:

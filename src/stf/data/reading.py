@@ -17,7 +17,7 @@ except ImportError:
 
 from stf._engine.access import DataHandle
 from stf._engine.engine import Engine
-from stf.data import LogicalData, view_for_host
+from stf.data.logical_data import LogicalData, view_for_host
 from stf.interop import adapters
 from stf.kernels.launching import Launching
 from stf.tasks.task import Task

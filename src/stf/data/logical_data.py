@@ -222,7 +222,7 @@ class LogicalData(Scalar, DataHandle):
         numpy.ndarray
             Object array of logical data, one per tile.
         """
-        from stf.tiling import split
+        from stf.data.tiles import split
 
         return split(self, shape)
 

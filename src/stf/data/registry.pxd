@@ -8,7 +8,7 @@ from stf._engine.engine cimport Engine
 from stf._engine.task cimport stf_call_site_outside
 from stf._support.sync cimport NestingGate
 from stf.interop.known_arrays cimport cupy_memory, numpy_memory
-from stf.reading cimport Reading
+from stf.data.reading cimport Reading
 
 cdef extern from *:
     """

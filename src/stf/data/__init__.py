@@ -1,0 +1,1 @@
+"""Logical data: made, registered, filled, lent, waited for."""
