@@ -26,14 +26,14 @@ from stf.errors import (
     TaskStateError,
     UninitializedDataError,
 )
-from stf.graphs import TaskGraph
+from stf.graphs.replay import replay
+from stf.graphs.task_graph import TaskGraph
 from stf.interop.arrays import view
 from stf.kernels.foreign_kernels import kernel
 from stf.observing import why
 from stf.places.foreign import green_places
 from stf.places.partition import blocked_partition, cyclic_partition, null_partition, tiled_partition
 from stf.places.places import DataPlace, ExecPlace, Grid, data_place, exec_place
-from stf.replaying import replay
 from stf.tasks.annotations import Accumulate, Read, ReadWrite, Stream, Write, access_mode
 from stf.tasks.decorators import graph_ctx, stream_ctx, task
 from stf.tasks.task import Task

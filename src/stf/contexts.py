@@ -27,7 +27,6 @@ from stf.data.registry import Registering, Registry
 from stf.data.waiting import Waiting
 from stf.devices.make import devices_module, make_driver, stream_is_captured
 from stf.devices.spec import DeviceSpec, Resources
-from stf.epochs import Epoch, await_launches
 from stf.errors import (
     CaptureError,
     ContextClosedError,
@@ -37,7 +36,8 @@ from stf.errors import (
     TaskStateError,
     not_copied,
 )
-from stf.graphs import Graphs, close_graphs
+from stf.graphs.graph_scope import Epoch, await_launches
+from stf.graphs.task_graph import Graphs, close_graphs
 from stf.interop import adapters
 from stf.interop.arrays import producer_of
 from stf.interop.current import return_owed

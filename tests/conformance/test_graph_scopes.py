@@ -11,8 +11,8 @@ import pytest
 from helpers import add, increment, is_cuda, together
 
 import stf
-from stf import epochs
 from stf._engine import thread_turns
+from stf.graphs import graph_scope
 
 
 @stf.task
@@ -176,7 +176,7 @@ def test_what_cannot_be_recorded_launches_a_graph_scope(ctx, what):
 def test_a_task_of_another_thread_that_begins_with_a_graph_scope(ctx_factory, monkeypatch):
     """It is no part of that, however late it is told that there is one."""
     begins, goes_on = threading.Event(), threading.Event()
-    record = epochs.Epoch._record
+    record = graph_scope.Epoch._record
 
     def record_late(self):
         if threading.current_thread().name == "other":
@@ -184,7 +184,7 @@ def test_a_task_of_another_thread_that_begins_with_a_graph_scope(ctx_factory, mo
             assert goes_on.wait(20)
         return record(self)
 
-    monkeypatch.setattr(epochs.Epoch, "_record", record_late)
+    monkeypatch.setattr(graph_scope.Epoch, "_record", record_late)
     with ctx_factory(use_graph=True) as ctx:
         lX, lY = ctx.logical_data(np.zeros(3)), ctx.logical_data(np.zeros(3))
         other = threading.Thread(target=increment, args=(lY,), name="other")

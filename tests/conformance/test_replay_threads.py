@@ -12,8 +12,8 @@ import pytest
 from helpers import add, increment
 
 import stf
-from stf import replaying
 from stf._engine import thread_turns
+from stf.graphs import replay
 
 
 def in_threads(count, work):
@@ -63,7 +63,7 @@ def test_threads_replay_and_record_in_one_context(ctx):
 
 
 def test_a_recording_waits_for_a_task_of_another_thread(ctx, lX, lY, monkeypatch):
-    monkeypatch.setattr(replaying, "PATIENCE_S", 10.0)
+    monkeypatch.setattr(replay, "PATIENCE_S", 10.0)
     opened, seen = threading.Event(), []
 
     @stf.replay
@@ -90,7 +90,7 @@ def test_a_recording_waits_for_a_task_of_another_thread(ctx, lX, lY, monkeypatch
 
 
 def test_a_call_that_gets_no_turn_runs_as_it_is(ctx, lX, lY, monkeypatch):
-    monkeypatch.setattr(replaying, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(replay, "PATIENCE_S", 0.05)
     calls = []
 
     @stf.replay

@@ -19,11 +19,11 @@ from stf._engine.access import Access, DataHandle, accumulate_access
 from stf._port.late_values import Asked
 from stf._support.arguments import name_of, refuse_generator
 from stf.errors import ContextClosedError, TaskFailedError
+from stf.graphs.call_signature import data_in
 from stf.interop import adapters
 from stf.interop.current import Borrowed
 from stf.interop.jax_arrays import JaxCopy
 from stf.places.places import ExecPlace
-from stf.signatures import data_in
 from stf.tasks.bodies import store_results
 from stf.tasks.closures import check_globals, snapshot, with_globals
 from stf.tasks.elements import wrong_elements

@@ -11,15 +11,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from stf import config, results, sameness
+from stf import config
 from stf._engine import claims, recording_caches
 from stf._engine.thread_turns import OutsideError, TurnError, must_not_end
 from stf._support import arguments
 from stf.errors import CaptureError, ContextClosedError, GraphClosedError, OutOfMemoryError, TaskStateError
-from stf.graphs import TaskGraph
-from stf.likeness import CONTEXT, NUMBER, OBJECT, SEVERAL, Entry, Likeness, Path, ReplayCore, mark_of
-from stf.reached import Reached
-from stf.signatures import (
+from stf.graphs import recording_diff, returned_data
+from stf.graphs.call_pattern import CONTEXT, NUMBER, OBJECT, SEVERAL, Entry, Likeness, Path, ReplayCore, mark_of
+from stf.graphs.call_signature import (
     Itself,
     Numbers,
     Part,
@@ -31,10 +30,12 @@ from stf.signatures import (
     key_of,
     params_of,
 )
+from stf.graphs.closure_variables import Variable, is_function, variables_of
+from stf.graphs.names_read import Reached
+from stf.graphs.task_graph import TaskGraph
 from stf.tasks.task import ContextCore
 from stf.values.containers import is_container
 from stf.values.params import NotComputedError, Param, ValueNeededError, is_of_parameters, refuse_reachable
-from stf.variables import Variable, is_function, variables_of
 
 __all__ = ["ReplayFunction", "replay"]
 
@@ -176,10 +177,10 @@ class ReplayFunction(ReplayCore):
         result = entry.result
         if given is not None and not config.validate:
             self._remember(context, entry, bound.arguments, given)
-        held = results.hold(graph, result)
+        held = returned_data.hold(graph, result)
         try:
             graph.launch(**given_in(entry.key, bound.arguments))
-            return results.given(result)
+            return returned_data.given(result)
         except GraphClosedError:
             context._must_be_open()
             if context.engine.ending:
@@ -556,7 +557,7 @@ class ReplayFunction(ReplayCore):
         except (ValueNeededError, NotComputedError):
             graph.close()
             raise
-        return graph, results.kept(result, graph._recording.touched)
+        return graph, returned_data.kept(result, graph._recording.touched)
 
     def _compare(self, context: Any, entry: Entry, recorded: TaskGraph, bound: inspect.BoundArguments) -> TaskGraph:
         """Record again, see that it is the same (STF_VALIDATE), and return what is to be launched.
@@ -573,7 +574,7 @@ class ReplayFunction(ReplayCore):
             self._compared.remove(entry)
         spare = graph
         try:
-            found = sameness.difference(recorded, entry.first_data, graph, first_data)
+            found = recording_diff.difference(recorded, entry.first_data, graph, first_data)
             if found is not None:
                 raise TaskStateError(
                     f"'{self._name}' submits other tasks than when it was recorded: {found}; it depends on something "

@@ -18,12 +18,12 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from stf._engine.access import DataHandle
-from stf.likeness import MISSING, Path
-from stf.signatures import key_of
+from stf.graphs.call_pattern import MISSING, Path
+from stf.graphs.call_signature import key_of
+from stf.graphs.closure_variables import CHANGING, Variable, is_of_users, libraries, own_variables, wrapped_by
 from stf.tasks.functions import TaskFunction
 from stf.tasks.task import ContextCore
 from stf.values.containers import is_container
-from stf.variables import CHANGING, Variable, is_of_users, libraries, own_variables, wrapped_by
 
 __all__ = ["Reached", "Read", "reads_of"]
 

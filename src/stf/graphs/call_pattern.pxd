@@ -3,7 +3,7 @@ from libc.stdint cimport int64_t
 from stf._engine.access cimport DataHandle
 from stf._engine.engine cimport Engine
 from stf._port.late_values cimport is_same
-from stf.launches cimport GraphCore
+from stf.graphs.launchable cimport GraphCore
 from stf.tasks.task cimport ContextCore, active_places
 
 cdef extern from "Python.h":

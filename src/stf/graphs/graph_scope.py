@@ -15,8 +15,8 @@ from stf._engine.thread_turns import STEP_S
 from stf._recording import abandoning, launches, recordings
 from stf._support.sync import make_lock, must_have_room
 from stf.errors import TaskStateError
-from stf.launches import submit_routine
-from stf.recorders import RecordingBuilder
+from stf.graphs.launchable import submit_routine
+from stf.graphs.recorder import RecordingBuilder
 
 if TYPE_CHECKING:
     from stf.contexts import Context

@@ -15,7 +15,7 @@ except ImportError:
 from stf import config
 from stf._engine.access import DataHandle
 from stf.errors import ContextClosedError, GraphClosedError
-from stf.results import given, hold
+from stf.graphs.returned_data import given, hold
 from stf.values.containers import is_container
 from stf.values.params import is_of_parameters
 

@@ -13,9 +13,9 @@ from stf._engine import claims
 from stf._engine.access import DataHandle
 from stf._recording.control_flow import Branch, Flag, Repeat, While
 from stf.errors import TaskStateError
-from stf.launches import submit_routine
+from stf.graphs.launchable import submit_routine
+from stf.graphs.recorder import RecordingBuilder
 from stf.places.places import DataPlace
-from stf.recorders import RecordingBuilder
 from stf.values.conditions import Condition, is_operand
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from stf.graphs import TaskGraph
+from stf.graphs.task_graph import TaskGraph
 
 CONTEXT: int
 MISSING: object

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from stf._engine.access import DataHandle
+from stf.graphs.call_signature import key_of
 from stf.kernels.launch_attributes import LaunchCapture
-from stf.signatures import key_of
 from stf.tasks.annotations import access_mode
 from stf.tasks.bodies import BlockCapture, Body, BodyCapture
 from stf.tasks.closures import AROUND, Variables

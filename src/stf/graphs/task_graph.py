@@ -13,11 +13,11 @@ from stf._recording import playback
 from stf._recording.rebinding import Rebinding
 from stf._support import arguments
 from stf.data.composite import in_arrays
-from stf.epochs import GraphScope
 from stf.errors import CaptureError, ContextClosedError, GraphClosedError, TaskStateError, not_copied
-from stf.launches import GraphCore
-from stf.looping import BranchBlock, Loop, RepeatBlock, must_be_condition
-from stf.recorders import RecordingBuilder
+from stf.graphs.blocks import BranchBlock, Loop, RepeatBlock, must_be_condition
+from stf.graphs.graph_scope import GraphScope
+from stf.graphs.launchable import GraphCore
+from stf.graphs.recorder import RecordingBuilder
 from stf.values.conditions import Condition
 from stf.values.params import Param
 

@@ -1,0 +1,1 @@
+"""What users record: graphs, scopes, loops, branches, replay."""
