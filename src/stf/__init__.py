@@ -7,7 +7,8 @@ the data. The first page: `context`, `logical_data`, `task`, ``.on``, `wait`.
 from stf import config  # isort: split
 
 from stf._support import loader  # noqa: F401  # isort: split
-from stf.contexts import Context, context
+from stf.contexts.context import Context, context
+from stf.contexts.observing import why
 from stf.data.composite import CompositeData, register_data_interface
 from stf.data.freezing import Frozen
 from stf.data.logical_data import LogicalData
@@ -30,7 +31,6 @@ from stf.graphs.replay import replay
 from stf.graphs.task_graph import TaskGraph
 from stf.interop.arrays import view
 from stf.kernels.foreign_kernels import kernel
-from stf.observing import why
 from stf.places.foreign import green_places
 from stf.places.partition import blocked_partition, cyclic_partition, null_partition, tiled_partition
 from stf.places.places import DataPlace, ExecPlace, Grid, data_place, exec_place

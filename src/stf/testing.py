@@ -21,7 +21,7 @@ from stf._drivers.wrappers.hostile import HostileDriver
 from stf._drivers.wrappers.recording import Recording, RecordingDriver
 from stf._testing.order import OrderError
 from stf._testing.order import check_order as _check_order
-from stf.contexts import Context
+from stf.contexts.context import Context
 from stf.devices.make import cuda_devices, make_driver
 from stf.devices.spec import parse_devices
 

@@ -395,7 +395,7 @@ def test_what_a_notebook_shows_never_raises(ctx_factory, monkeypatch, caplog):
         assert ctx._repr_html_() is None
         assert x._repr_html_() is None
         assert t._repr_html_() is None
-        assert stf.observing.DotText("digraph {}")._repr_svg_() is None
+        assert stf.contexts.observing.DotText("digraph {}")._repr_svg_() is None
     assert sum("could not be shown as HTML" in record.message for record in caplog.records) == 4
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import stf
-from stf import callers
+from stf.contexts import callers
 
 N = 1000
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import stf
-from stf import callers
+from stf.contexts import callers
 
 __all__ = [
     "FUNCTION",

@@ -7,7 +7,7 @@ import pytest
 
 import stf
 from stf._drivers.cpu import CpuDriver
-from stf.contexts import Context
+from stf.contexts.context import Context
 from stf.devices.spec import parse_devices
 
 

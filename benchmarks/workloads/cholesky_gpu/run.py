@@ -118,7 +118,7 @@ class Bench:
     # -- stf -------------------------------------------------------------------------------------------------------
 
     def context(self, devices: int, lanes: int = 64, observe: Any = False) -> Any:
-        stf.contexts.LANES_PER_PLACE = lanes
+        stf.contexts.context.LANES_PER_PLACE = lanes
         where = f"cpu:{devices}" if self.xp is np else "cuda:" + ",".join(map(str, range(devices)))
         return stf.context(devices=where, resources=self.resources, observe=observe)
 

@@ -12,7 +12,7 @@ from stf.data.logical_data import LogicalData
 from stf.observe.html import lines_html, never_raises
 
 if TYPE_CHECKING:
-    from stf.contexts import Context
+    from stf.contexts.context import Context
 
 __all__ = ["CompositeData", "register_data_interface"]
 

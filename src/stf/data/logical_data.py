@@ -18,7 +18,7 @@ from stf.values.conditions import Expression, Scalar, Value, is_operand, itself
 from stf.values.reducers import as_reducer
 
 if TYPE_CHECKING:
-    from stf.contexts import Context
+    from stf.contexts.context import Context
 
 __all__ = ["LogicalData"]
 

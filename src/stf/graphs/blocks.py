@@ -19,7 +19,7 @@ from stf.places.places import DataPlace
 from stf.values.conditions import Condition, is_operand
 
 if TYPE_CHECKING:
-    from stf.contexts import Context
+    from stf.contexts.context import Context
 
 
 SPENT: Any = object()  # in the place of a condition that was recorded: it would keep the data that it compares

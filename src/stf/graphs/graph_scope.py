@@ -19,7 +19,7 @@ from stf.graphs.launchable import submit_routine
 from stf.graphs.recorder import RecordingBuilder
 
 if TYPE_CHECKING:
-    from stf.contexts import Context
+    from stf.contexts.context import Context
 
 CLOSES = 120  # calls that it may take, of which some begin a task
 TRIES = 8  # to let dropped tiles go, while other threads gather

@@ -10,7 +10,7 @@ from stf._recording import abandoning, recordings
 from stf.errors import TaskStateError
 
 if TYPE_CHECKING:
-    from stf.contexts import Context
+    from stf.contexts.context import Context
 
 
 class RecordingBuilder:

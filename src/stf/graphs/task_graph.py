@@ -22,7 +22,7 @@ from stf.values.conditions import Condition
 from stf.values.params import Param
 
 if TYPE_CHECKING:
-    from stf.contexts import Context
+    from stf.contexts.context import Context
     from stf.data.logical_data import LogicalData
 
 __all__ = ["TaskGraph"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from stf._support.arguments import name_of, truth
-from stf.contexts import Context, context
+from stf.contexts.context import Context, context
 from stf.interop import adapters
 from stf.tasks.functions import TaskFunction
 

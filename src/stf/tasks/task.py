@@ -637,7 +637,7 @@ class Task(TaskCore):
             warn_bare(self.label(), self.call_site)
 
     def _repr_html_(self):
-        from stf.observing import task_html
+        from stf.contexts.observing import task_html
 
         return task_html(self)
 

@@ -13,7 +13,7 @@ from stf.values.arithmetic import Arithmetic
 from stf.values.params import Param
 
 if TYPE_CHECKING:
-    from stf.contexts import Context
+    from stf.contexts.context import Context
 
 __all__ = ["Condition", "Expression", "equal"]
 

@@ -7,7 +7,7 @@ import threading
 import weakref
 from typing import Any
 
-from stf import callers, config
+from stf import config
 from stf._backends.closed import ClosedPort
 from stf._backends.graph import GraphBackend
 from stf._backends.stream import StreamBackend
@@ -19,6 +19,8 @@ from stf._engine.fault_suspects import Suspects
 from stf._recording import abandoning
 from stf._support import arguments, loader
 from stf._support.sync import must_have_room
+from stf.contexts import callers
+from stf.contexts.observing import Observing, observes_times
 from stf.data.creation import Creation
 from stf.data.filling import Filling
 from stf.data.freezing import Lending
@@ -42,7 +44,6 @@ from stf.interop import adapters
 from stf.interop.arrays import producer_of
 from stf.interop.current import return_owed
 from stf.kernels.kernel_task import KernelTask
-from stf.observing import Observing, observes_times
 from stf.places import places
 from stf.places.table import Placing
 from stf.tasks.functions import TaskFunction

@@ -1,0 +1,1 @@
+"""The face: a context, which wires a backend to a driver."""
