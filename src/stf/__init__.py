@@ -7,12 +7,13 @@ the data. The first page: `context`, `logical_data`, `task`, ``.on``, `wait`.
 from stf import config  # isort: split
 
 from stf._support import loader  # noqa: F401  # isort: split
-from stf.contexts.context import Context, context
+from stf.contexts.context import Context, context, graph_ctx, stream_ctx
 from stf.contexts.observing import why
+from stf.contexts.resources import Resources
 from stf.data.composite import CompositeData, register_data_interface
 from stf.data.freezing import Frozen
 from stf.data.logical_data import LogicalData
-from stf.devices.spec import Resources
+from stf.data.raw_view import view
 from stf.errors import (
     AccessError,
     CaptureError,
@@ -29,13 +30,13 @@ from stf.errors import (
 )
 from stf.graphs.replay import replay
 from stf.graphs.task_graph import TaskGraph
-from stf.interop.arrays import view
 from stf.kernels.foreign_kernels import kernel
 from stf.places.foreign import green_places
+from stf.places.namespaces import data_place, exec_place
 from stf.places.partition import blocked_partition, cyclic_partition, null_partition, tiled_partition
-from stf.places.places import DataPlace, ExecPlace, Grid, data_place, exec_place
+from stf.places.places import DataPlace, ExecPlace, Grid
 from stf.tasks.annotations import Accumulate, Read, ReadWrite, Stream, Write, access_mode
-from stf.tasks.decorators import graph_ctx, stream_ctx, task
+from stf.tasks.decorators import task
 from stf.tasks.task import Task
 from stf.values.conditions import Condition, equal
 from stf.values.reducers import Reducer, reducer

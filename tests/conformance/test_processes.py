@@ -506,10 +506,10 @@ def test_other_contexts_are_no_reason_to_look_who_waits_for_whom(run):
         """
 from stf._engine import host_waits
 looks = []
-def look(*args, enter_noted=waits.enter_noted):
+def look(*args, enter_noted=host_waits.enter_noted):
     looks.append(args)
     return enter_noted(*args)
-waits.enter_noted = look
+host_waits.enter_noted = look
 
 def work(ctx):
     lX = ctx.logical_data(np.zeros(3))

@@ -13,7 +13,7 @@ import pytest
 
 from stf._support import loader
 
-SOURCES = Path(loader.__file__).parent
+SOURCES = Path(loader.__file__).parents[1]
 
 
 def run(code: str, **environment: str) -> str:
@@ -28,7 +28,7 @@ def run(code: str, **environment: str) -> str:
 IMPORT_ALL = """
 import importlib, pathlib, stf
 from stf._support import loader
-for name, stem in _loader._compilable().items():
+for name, stem in loader._compilable().items():
     if stem.with_suffix(".py").exists():
         print(name, importlib.import_module(name).__file__)
 """
@@ -58,7 +58,7 @@ def test_by_default_the_extension_is_loaded_where_there_is_one() -> None:
 
 @pytest.mark.parametrize("load_first", [False, True])
 def test_compiled_modules_tells_what_is_or_would_be_loaded(load_first: bool) -> None:
-    code = (IMPORT_ALL if load_first else "") + "\nfrom stf import _loader; print(_loader.compiled_modules())"
+    code = (IMPORT_ALL if load_first else "") + "\nfrom stf._support import loader; print(loader.compiled_modules())"
     told = eval(run(code).splitlines()[-1])
     assert list(told) == sorted(told)
     assert {f"stf.{p.stem}" for p in SOURCES.glob("*.pxd")} <= told.keys()
@@ -71,7 +71,7 @@ def test_uncompiled_is_said_once_at_info() -> None:
 import logging, sys
 logging.basicConfig(stream=sys.stdout, level="INFO", format="%(name)s %(levelname)s %(message)s")
 from stf._support import loader
-_loader.log_if_uncompiled(); _loader.log_if_uncompiled()
+loader.log_if_uncompiled(); loader.log_if_uncompiled()
 """
     lines = [line for line in run(code, STF_PURE="1").splitlines() if "uncompiled" in line]
     assert len(lines) == 1
@@ -83,9 +83,11 @@ def package(tmp_path: Path) -> Path:
     """Return an `stf` of the loader alone, where `both` is source and extension, and `only` an extension."""
     package = tmp_path / "stf"
     package.mkdir()
-    for name in ("_loader.py", "config.py"):
-        shutil.copy(SOURCES / name, package)
-    (package / "__init__.py").write_text("from stf import _loader\n")
+    (package / "_support").mkdir()
+    shutil.copy(SOURCES / "config.py", package)
+    shutil.copy(SOURCES / "_support" / "loader.py", package / "_support")
+    (package / "_support" / "__init__.py").write_text("")
+    (package / "__init__.py").write_text("from stf._support import loader\n")
     (package / "both.py").write_text("answer = 42\n")
     for name in ("both", "only"):
         (package / f"{name}{EXTENSION_SUFFIXES[0]}").write_bytes(b"not a library: an error if it is loaded")

@@ -13,10 +13,11 @@ except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 from stf._engine import host_waits
-from stf._engine.failures import Failure, site_text
+from stf._engine.failures import Failure
 from stf._engine.versions import derived_outcome
 from stf._port.events import EventSet
 from stf._port.replicas import Replica
+from stf._support.call_sites import site_text
 from stf.errors import OutOfMemoryError
 
 if not cython.compiled:

@@ -8,19 +8,6 @@ import traceback
 
 from stf.errors import TaskCancelledError, TaskFailedError
 
-
-def site_text(code, lasti):
-    """``file.py:12`` from a code object and an instruction offset; "" if there is none."""
-    if code is None:
-        return ""
-    line = code.co_firstlineno
-    for start, end, number in code.co_lines():
-        if start <= lasti < end and number is not None:
-            line = number
-            break
-    return f"{code.co_filename.rsplit('/', 1)[-1]}:{line}"
-
-
 NAMED = 3  # of the tasks that were cancelled
 REMEDY = "write the data anew, or keep its content with accept()"
 

@@ -10,7 +10,7 @@ except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 from stf._engine.access import Access, Data
-from stf._engine.failures import site_text
+from stf._support.call_sites import site_text
 from stf.errors import not_copied
 
 if not cython.compiled:

@@ -10,8 +10,8 @@ try:
 except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
-from stf._engine.failures import site_text
 from stf._port.events import EventSet
+from stf._support.call_sites import site_text
 
 if not cython.compiled:
     from stf._port.replicas import Replica

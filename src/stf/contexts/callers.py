@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 
 from stf import config
 from stf._engine.access import DataHandle
+from stf.contexts.resources import Resources
 from stf.devices.make import cuda_devices, fill_graph, is_recorded_on, stream_device, stream_is_captured
-from stf.devices.spec import DeviceSpec, Resources, known_on_cuda, parse_devices
+from stf.devices.spec import DeviceSpec, known_on_cuda, parse_devices
 from stf.errors import CaptureError, PlaceError
 from stf.interop.streams import pointer_of
 

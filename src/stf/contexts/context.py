@@ -17,10 +17,12 @@ from stf._engine.engine import Engine
 from stf._engine.failures import story_of_cancelled
 from stf._engine.fault_suspects import Suspects
 from stf._recording import abandoning
-from stf._support import arguments, loader
+from stf._support import loader
+from stf._support.arguments import name_of, sequence, truth
 from stf._support.sync import must_have_room
-from stf.contexts import callers
+from stf.contexts import arguments, callers
 from stf.contexts.observing import Observing, observes_times
+from stf.contexts.resources import Resources
 from stf.data.creation import Creation
 from stf.data.filling import Filling
 from stf.data.freezing import Lending
@@ -28,7 +30,7 @@ from stf.data.logical_data import LogicalData
 from stf.data.registry import Registering, Registry
 from stf.data.waiting import Waiting
 from stf.devices.make import devices_module, make_driver, stream_is_captured
-from stf.devices.spec import DeviceSpec, Resources
+from stf.devices.spec import DeviceSpec
 from stf.errors import (
     CaptureError,
     ContextClosedError,
@@ -40,13 +42,16 @@ from stf.errors import (
 )
 from stf.graphs.graph_scope import Epoch, await_launches
 from stf.graphs.task_graph import Graphs, close_graphs
-from stf.interop import adapters
 from stf.interop.arrays import producer_of
 from stf.interop.current import return_owed
+from stf.interop.libraries import check_library
 from stf.kernels.kernel_task import KernelTask
 from stf.places import places
+from stf.places.places import Grid
 from stf.places.table import Placing
+from stf.tasks import validation
 from stf.tasks.functions import TaskFunction
+from stf.tasks.grid_task import GridTask
 from stf.tasks.host_task import HostLaunch, must_be_host
 from stf.values.reducers import UNWRITTEN
 
@@ -122,14 +127,14 @@ def context(
     if resources is not None:
         arguments.check_resources(resources)
     if arrays is not None:
-        adapters.check_library(arrays)
+        check_library(arrays)
     if graph is None:
         caller, spec = callers.caller_of(stream, devices, resources)
     else:
         caller, spec = callers.filler_of(graph, devices, resources)
     limit = memory_limit if memory_limit is not None else config.memory_limit
     bound = arguments.pending_limit(max_pending if max_pending is not None else config.max_pending)
-    label = None if name is None else arguments.name_of(name)
+    label = None if name is None else name_of(name)
     gathers = bool(use_graph) and graph is None
     return Context(spec, resources, arrays, limit, bound, observe, label, None, caller, gathers)  # keywords cost 0.2 us
 
@@ -154,6 +159,11 @@ class Context(Placing, Registering, Creation, Filling, Lending, Waiting, Observi
         "_trace",
         "name",
     )
+
+    def grid_task(self, args: Any, symbol: str | None) -> Any:
+        """A task on several places."""
+        grid = next(arg for arg in args if isinstance(arg, Grid))
+        return GridTask(self, grid, [arg for arg in args if arg is not grid], symbol)
 
     def __init__(
         self,
@@ -267,10 +277,10 @@ class Context(Placing, Registering, Creation, Filling, Lending, Waiting, Observi
             Whether the function may call CUDA, or a library that does. A graph can have a function that does not as a
             node of its own, so that it is launched as one; for others the host steps in between two graphs.
         """
-        extra = arguments.sequence("args", others.pop("args", ()))
+        extra = sequence("args", others.pop("args", ()))
         if others:
             raise TypeError(f"host_launch got unknown arguments: {', '.join(others)}")
-        task = self.make_host_task(args, name or symbol, arguments.truth("uses_cuda", uses_cuda))
+        task = self.make_host_task(args, name or symbol, truth("uses_cuda", uses_cuda))
         must_be_host(task, args)
         launch = HostLaunch(task, extra)
         return launch(fn) if fn is not None else launch
@@ -285,7 +295,7 @@ class Context(Placing, Registering, Creation, Filling, Lending, Waiting, Observi
         name, symbol : str, optional
             What pictures and messages call the task.
         """
-        task = self.make_task_at(args, arguments.name_of(name, symbol))
+        task = self.make_task_at(args, name_of(name, symbol))
         if task.where < 0:
             raise PlaceError("kernels of ctx.cuda_kernel run at one place, got a grid; use ctx.task(grid, ...).streams")
         task.find_site_outside()
@@ -308,7 +318,7 @@ class Context(Placing, Registering, Creation, Filling, Lending, Waiting, Observi
             What pictures and messages call the task.
         """
         function = fn if isinstance(fn, TaskFunction) else TaskFunction(fn)
-        chosen = arguments.name_of(name, symbol)
+        chosen = name_of(name, symbol)
         function = function if chosen is None else function.named(chosen)
         function = function.on(place) if place is not None else function
         task = self.make_task_at((), None)
@@ -341,7 +351,7 @@ class Context(Placing, Registering, Creation, Filling, Lending, Waiting, Observi
         self._check_mine(data)
         recording_caches.give_up_recordings(self.engine, data.core)
         if config.validate:
-            adapters.await_home(self.engine, data.core)
+            validation.await_home(self.engine, data.core)
         self.engine.patiently(retiring.release_data, data.core)
 
     def accept(self, data: LogicalData) -> None:
@@ -550,3 +560,13 @@ class Context(Placing, Registering, Creation, Filling, Lending, Waiting, Observi
 
     def __repr__(self) -> str:
         return f"<stf.Context{f' {self.name!r}' if self.name else ''} on {self._spec.text}>"
+
+
+def stream_ctx(**options: Any) -> Context:
+    """Return ``stf.context(use_graph=False, ...)``."""
+    return context(False, **options)
+
+
+def graph_ctx(**options: Any) -> Context:
+    """Return ``stf.context(use_graph=True, ...)``."""
+    return context(True, **options)

@@ -37,6 +37,11 @@ class Observing:
 
     __slots__ = NO_SLOTS  # `Context` has them
 
+    @staticmethod
+    @never_raises
+    def _html_of_task(task: Any) -> str | None:
+        return lines_html(why(task))
+
     engine: Any
     name: str | None
     _driver: Any
@@ -333,12 +338,6 @@ def why(what: Any) -> str:
     if not isinstance(what, Task):
         raise TypeError(f"why takes a task or logical data, got {type(what).__name__}; ctx.why takes a task's name too")
     return _why_task(what)
-
-
-@never_raises
-def task_html(task: Any) -> str | None:
-    """Return what a notebook shows of a task."""
-    return lines_html(why(task))
 
 
 def _why_task(task: Any) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 
 from stf._engine.access import DataHandle, accumulate_access
 from stf._support.arguments import name_of, truth
+from stf.data.assigning import assign
 from stf.errors import ContextClosedError
 from stf.interop import adapters
 from stf.interop.dtypes import is_narrow
@@ -324,7 +325,7 @@ class LogicalData(Scalar, DataHandle):
         if issubclass(type(value), (int, float, complex, np.number)):  # isinstance takes parameters for numbers
             must_hold(self, value)
         expression = value if isinstance(value, Expression) else Value(itself, value)
-        expression.submit(self.context, self)
+        assign(self.context, self, expression)
         return self
 
 

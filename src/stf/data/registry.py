@@ -22,9 +22,9 @@ except ImportError:
 from stf import config
 from stf._engine import recording_caches, retiring, tiles
 from stf._engine.access import AddressBook, DataHandle, Span
-from stf._engine.failures import site_text
 from stf._recording import abandoning
 from stf._support.arguments import name_of, truth
+from stf._support.call_sites import site_text
 from stf._support.sync import NestingGate
 from stf.data.composite import find_interface, interfaces
 from stf.data.logical_data import LogicalData

@@ -5,22 +5,25 @@ from __future__ import annotations
 import logging
 import os
 import re
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from stf._engine import lifetime
-from stf.errors import PlaceError, TaskStateError, not_copied
-from stf.interop.kernel_handles import function_key
-from stf.observe.statistics import DriverStatistics, ResourceStatistics
+from stf.errors import PlaceError
+from stf.observe.statistics import DriverStatistics
 
-__all__ = ["DeviceSpec", "Resources", "parse_devices"]
+__all__ = ["DeviceSpec", "parse_devices"]
 
 log = logging.getLogger("stf")
 MOST_EMULATED = 1024  # devices, each with threads of its own
 _told = [False]
+keys: dict[Any, int] = {}
+
+
+def function_key(what: Any) -> int:
+    """A small number for a device, or for a CUDA context of the user's: kernels have one function in each."""
+    return keys.setdefault(what, len(keys) + 1)
 
 
 @dataclass(frozen=True)
@@ -147,89 +150,6 @@ def emulated(count: int, source: str = "devices") -> DeviceSpec:
     if count > MOST_EMULATED:
         raise ValueError(f"{source}='cpu:N' has at most {MOST_EMULATED} devices, got {count}")
     return DeviceSpec("cpu", count, False)
-
-
-class Resources:
-    """Workers and streams that several contexts share; give it to ``stf.context(resources=...)``.
-
-    It may outlive the contexts; `close` it, or let it be collected, after the last of them.
-    """
-
-    def __init__(self) -> None:
-        self._drivers: dict[DeviceSpec, Any] = {}
-        self._lost: list[Any] = []  # drivers that others took the place of
-        self._last: tuple[Any, Any, Any] = None, None, None  # a spec, among which drivers, and its driver
-        self._lock = threading.Lock()
-        lifetime.watch_resources(self)
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        raise not_copied("stf.Resources", "make another one with stf.Resources()")
-
-    def driver(self, spec: DeviceSpec) -> Any:
-        """The shared driver for `spec`."""
-        known, drivers, driver = self._last
-        if known is spec and drivers is self._drivers and not driver.is_lost_by_chance():
-            return driver
-        with self._lock:
-            driver = self._drivers.get(spec)
-            if driver is not None and driver.is_lost_by_chance():
-                self._lost.append(self._drivers.pop(spec))
-                driver = None
-            if driver is None:
-                from stf.devices.make import make_driver
-
-                driver = self._drivers[spec] = make_driver(spec)
-            self._last = spec, self._drivers, driver
-        return driver
-
-    def forget_parent(self) -> None:
-        """Start anew in the child of a fork, which has none of its parent's threads."""
-        self._drivers, self._lost = {}, []
-        self._last = None, None, None
-        self._lock = threading.Lock()
-
-    def statistics(self) -> ResourceStatistics:
-        """Return what the contexts share now: streams, workers, allocations and bytes, by driver.
-
-        Examples
-        --------
-        >>> import stf
-        >>> shared = stf.Resources()
-        >>> with stf.context(devices="cpu:2", resources=shared) as ctx:
-        ...     ctx.logical_data_zeros(4).numpy()
-        array([0., 0., 0., 0.])
-        >>> print(shared.statistics())  # doctest: +ELLIPSIS
-        cpu:2: 0 streams in use and ... spare, ... workers, 0 allocations
-        >>> shared.close()
-        """
-        drivers = {str(spec): (spec.numbers, driver) for spec, driver in list(self._drivers.items())}
-        return ResourceStatistics({name: driver_statistics(*known) for name, known in drivers.items()})
-
-    def close(self) -> None:
-        """Stop the workers, and give back what was shared.
-
-        Raises
-        ------
-        TaskStateError
-            A context uses them that was not finalized.
-        """
-        context = lifetime.user_of(self)
-        if context is not None:
-            raise TaskStateError(f"resources cannot be closed while {context!r} uses them; finalize that first")
-        self.stop()
-
-    def stop(self) -> None:
-        """What `close` does, whoever uses them."""
-        with self._lock:
-            drivers, self._drivers = [*self._drivers.values(), *self._lost], {}
-            self._lost = []
-            self._last = None, None, None
-        for driver in drivers:
-            driver.close()
-
-    def __del__(self) -> None:
-        if getattr(self, "_drivers", None):
-            lifetime.collected_resources(self)
 
 
 def driver_statistics(numbers: tuple[int, ...], driver: Any) -> DriverStatistics:

@@ -11,7 +11,10 @@ import numpy as np
 
 from stf._engine import claims
 from stf._engine.access import DataHandle
+from stf._port.late_values import Asked
 from stf._recording.control_flow import Branch, Flag, Repeat, While
+from stf._support.arguments import is_integer
+from stf.data.assigning import assign
 from stf.errors import TaskStateError
 from stf.graphs.launchable import submit_routine
 from stf.graphs.recorder import RecordingBuilder
@@ -42,6 +45,16 @@ def must_be_condition(condition: Any, who: str) -> Condition:
             f"{condition!r}{hint if isinstance(condition, bool) else ''}"
         )
     return condition
+
+
+def count_of(count: Any) -> int:
+    """How often something is done."""
+    if not is_integer(count):
+        hint = "; a while_loop may compare data with it: ctx.while_loop(n < a)" if isinstance(count, Asked) else ""
+        raise TypeError(f"a number of times is an integer, got {count!r}{hint}")
+    if int(count) < 0:
+        raise ValueError(f"a number of times is not negative, got {count}")
+    return int(count)
 
 
 class Block:
@@ -195,7 +208,7 @@ class Tested(Block):
 
     def _compute(self, condition: Condition) -> None:
         """Submit what computes the flag, and brings it to the host."""
-        condition.submit(self._context, self._flag)
+        assign(self._context, self._flag, condition)
         self._bring_flag()
 
     def _bring_flag(self) -> None:

@@ -21,7 +21,7 @@ from stf.values.params import is_of_parameters
 
 if not cython.compiled:
     from stf._port.late_values import is_same
-    from stf.interop.adapters import active_places
+    from stf.places.places import active_places
 
     DATA, SEVERAL, NUMBER, OBJECT, EQUAL, CONTEXT = 0, 1, 2, 3, 4, 5  # by what a value is known again
 

@@ -6,14 +6,14 @@ import array
 import collections
 import numbers
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from stf._engine.access import DataHandle
 from stf._port.late_values import PLAIN
-from stf.values.containers import ORDERED, is_container, is_plain_container, items_of, named_items
+from stf.values.containers import ORDERED, data_in, is_container, is_plain_container, named_items
 from stf.values.params import Param
 
 __all__ = [
@@ -22,7 +22,6 @@ __all__ = [
     "Part",
     "Signature",
     "covers",
-    "data_in",
     "differences",
     "given_in",
     "key_of",
@@ -195,17 +194,6 @@ def content_of(value: Any, around: tuple[int, ...]) -> Any:
     if is_plain_container(value):
         return found
     return Itself(value), found, tuple([(name, key_of(item, around)) for name, item in named_items(value)])
-
-
-def data_in(values: Iterable[Any], around: tuple[int, ...] = ()) -> Iterator[Any]:
-    """Logical data among arguments, in containers too; those are in others, which are `around`, by identity."""
-    for value in values:
-        if isinstance(value, DataHandle):
-            yield value
-        elif hasattr(value, "parts") and hasattr(value, "expand_mode"):
-            yield from value.parts
-        elif is_container(value) and id(value) not in around:
-            yield from data_in(items_of(value), (*around, id(value)))
 
 
 def params_of(key: Signature) -> set[str]:

@@ -24,7 +24,6 @@ from stf.graphs.call_signature import (
     Part,
     Signature,
     covers,
-    data_in,
     differences,
     given_in,
     key_of,
@@ -34,7 +33,7 @@ from stf.graphs.closure_variables import Variable, is_function, variables_of
 from stf.graphs.names_read import Reached
 from stf.graphs.task_graph import TaskGraph
 from stf.tasks.task import ContextCore
-from stf.values.containers import is_container
+from stf.values.containers import data_in, is_container
 from stf.values.params import NotComputedError, Param, ValueNeededError, is_of_parameters, refuse_reachable
 
 __all__ = ["ReplayFunction", "replay"]

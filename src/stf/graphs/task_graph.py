@@ -14,7 +14,7 @@ from stf._recording.rebinding import Rebinding
 from stf._support import arguments
 from stf.data.composite import in_arrays
 from stf.errors import CaptureError, ContextClosedError, GraphClosedError, TaskStateError, not_copied
-from stf.graphs.blocks import BranchBlock, Loop, RepeatBlock, must_be_condition
+from stf.graphs.blocks import BranchBlock, Loop, RepeatBlock, count_of, must_be_condition
 from stf.graphs.graph_scope import GraphScope
 from stf.graphs.launchable import GraphCore
 from stf.graphs.recorder import RecordingBuilder
@@ -73,7 +73,7 @@ class Graphs:
             `count` is no integer, or negative.
         """
         self._must_be_open()
-        return RepeatBlock(self._as_context(), arguments.count_of(count))
+        return RepeatBlock(self._as_context(), count_of(count))
 
     def while_loop(self, condition: Condition | None = None, *, max_iterations: int | None = None) -> Loop:
         """Return a with-block whose tasks are recorded, and run as long as a condition holds.
@@ -87,7 +87,7 @@ class Graphs:
             Stop after so many.
         """
         self._must_be_open()
-        limit = None if max_iterations is None else arguments.count_of(max_iterations)
+        limit = None if max_iterations is None else count_of(max_iterations)
         tested = None if condition is None else must_be_condition(condition, "while_loop")
         return Loop(self._as_context(), tested, limit)
 

@@ -11,17 +11,11 @@ import numpy as np
 
 from stf.interop import arrays, cuda_arrays, current, jax_arrays, tensors
 from stf.interop.dtypes import carrier
+from stf.interop.libraries import check_library, import_library
 from stf.interop.memory import numpy_view
 
 TOKEN = object()
 tensors_made = tensors.made
-active_places = [0]
-INSTALL = {
-    "cupy": "pip install cupy-cuda13x",
-    "torch": "pip install torch",
-    "numba": "pip install numba-cuda[cu13]",
-    "jax": "pip install jax (on GPUs jax[cuda13])",
-}
 
 
 def view(replica: Any, writeable: bool, lib: str | None) -> Any:
@@ -57,25 +51,6 @@ def from_numpy(array: Any, lib: str) -> Any:
         )
     check_library(lib)
     return array
-
-
-def check_library(lib: Any) -> None:
-    """Raise unless `lib` names a library whose arrays a body may get."""
-    if lib not in ("numpy", "cupy", "torch", "numba", "jax"):
-        raise ValueError(f"arrays= is 'numpy', 'cupy', 'torch', 'numba' or 'jax', got {lib!r}")
-
-
-def import_library(name: str) -> Any:
-    """Import an array library, or say how to get it."""
-    import importlib
-
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        library = name.partition(".")[0]
-        raise ImportError(
-            f"this task asks for {library} arrays and {library} is not installed: {INSTALL[library]}"
-        ) from error
 
 
 def device_view(replica: Any, lib: str | None, ordinal: int, remote: bool = False) -> Any:
@@ -129,17 +104,6 @@ def must_return(written: Any, fn: Any) -> None:
             f"task '{getattr(fn, '__name__', 'body')}' returned None, and JAX arrays never change; return the content "
             "of the data that it writes"
         )
-
-
-def exec_place_of(engine: Any, where: int) -> Any:
-    """The execution place that is the engine's number `where`."""
-    from stf.places.places import ExecPlace
-
-    context = engine.context()
-    if context is not None:
-        return context.place_of_code(where)
-    number = engine.place_numbers[where]
-    return ExecPlace("device", number) if number >= 0 else ExecPlace("host")
 
 
 def story_of_parts(label: str, index: int) -> str:
@@ -335,23 +299,9 @@ def devices_of_host_task(task: Any) -> list[int]:
     return [number for number in numbers if number >= 0]
 
 
-def watch(task: Any, is_recorded: bool) -> Any:
-    """A checker of what the body does (STF_VALIDATE): to its arrays too, unless it is recorded, and runs later."""
-    from stf.tasks.validation import Watch, launches_of
-
-    return launches_of(task) if is_recorded else Watch(task)
-
-
-def await_home(engine: Any, data: Any) -> None:
-    """Before a release, which makes the array writeable: wait until it holds what tasks wrote (STF_VALIDATE)."""
-    from stf.tasks import validation
-
-    validation.await_home(engine, data)
-
-
 def loaded(name: str) -> Any:
     """A library that is already imported, or None."""
     return sys.modules.get(name)
 
 
-__all__ = ["TOKEN", "active_places", "arrays", "inject", "store", "view", "watch"]
+__all__ = ["TOKEN", "arrays", "inject", "store", "view"]

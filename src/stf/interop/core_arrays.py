@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from stf.errors import PlaceError
 from stf.interop.memory import Memory, c_strides, must_have_cuda, view_at
 
 BYTE = np.dtype(np.uint8)
+Describe = Callable[[Any, bool], Memory]  # the memory of any array
 
 
 def describe_buffer(obj: Any, on_cuda: bool) -> Memory:
@@ -20,7 +22,7 @@ def describe_buffer(obj: Any, on_cuda: bool) -> Memory:
     return Memory(int(obj.handle), (obj.size,), (1,), BYTE, False, obj, True)
 
 
-def describe_view(obj: Any, on_cuda: bool) -> Memory:
+def describe_view(describe: Describe, obj: Any, on_cuda: bool) -> Memory:
     """The memory of a ``StridedMemoryView``; its content is being made where that of the viewed object is."""
     dtype = obj.dtype
     if dtype is None:
@@ -32,13 +34,13 @@ def describe_view(obj: Any, on_cuda: bool) -> Memory:
     if not obj.is_device_accessible or obj.device_id < 0:
         return host_memory(int(obj.ptr), shape, strides, dtype, readonly, obj)
     must_have_cuda(obj, on_cuda)
-    return Memory(int(obj.ptr), shape, strides, dtype, readonly, obj, True, stream_of(obj.exporting_obj, on_cuda))
+    return Memory(
+        int(obj.ptr), shape, strides, dtype, readonly, obj, True, stream_of(describe, obj.exporting_obj, on_cuda)
+    )
 
 
-def stream_of(obj: Any, on_cuda: bool) -> Any:
+def stream_of(describe: Describe, obj: Any, on_cuda: bool) -> Any:
     """Where the content of an object is being made, if it tells."""
-    from stf.interop.arrays import describe
-
     try:
         return describe(obj, on_cuda).stream
     except (TypeError, PlaceError):

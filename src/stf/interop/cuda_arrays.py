@@ -15,6 +15,7 @@ from stf.errors import DriverError, PlaceError
 from stf.interop import dlpack, tensors
 from stf.interop.current import Borrowed
 from stf.interop.dtypes import carrier, is_narrow
+from stf.interop.libraries import check_library, import_library
 from stf.interop.memory import Memory, c_strides, must_have_cuda, view_at
 
 LIBRARIES = ("cupy", "torch", "numba", "jax")
@@ -196,8 +197,6 @@ def device_view(replica: Any, lib: str | None, ordinal: int, remote: bool = Fals
 
 
 def make_view(replica: Any, library: str, ordinal: int, remote: bool = False) -> Any:
-    from stf.interop.adapters import check_library, import_library
-
     if replica.layout.interface is not None:
         return replica.layout.interface.view(replica.instance)
     if library == "numpy":
@@ -321,8 +320,6 @@ def copied(array: Any, library: str, ordinal: int) -> Any:
     if library == "cupy":
         with sys.modules["cupy"].cuda.Device(ordinal):
             return array.copy()
-    from stf.interop.adapters import import_library
-
     cuda = import_library("numba.cuda")
     with cuda.gpus[ordinal]:
         target = cuda.device_array_like(array)

@@ -14,6 +14,8 @@ import numpy as np
 
 from stf._port.replicas import Layout, Replica
 from stf.interop import cuda_arrays, dlpack
+from stf.interop.dlpack_arrays import describe_dlpack
+from stf.interop.libraries import import_library
 from stf.interop.memory import Memory, numpy_view
 
 # -- in --------------------------------------------------------------------------------------------------------------
@@ -24,8 +26,6 @@ def describe_jax(obj: Any, on_cuda: bool) -> Memory:
 
     JAX takes no stream for "none", so it is asked without one; the stream that is to wait is told later.
     """
-    from stf.interop.arrays import describe_dlpack
-
     try:
         memory = describe_dlpack(obj, on_cuda, no_stream=None)
     except BufferError as error:
@@ -149,8 +149,6 @@ def hint_of(dtype: np.dtype[Any]) -> str:
 @functools.cache
 def library() -> Any:
     """Import JAX, or say how to get it."""
-    from stf.interop.adapters import import_library
-
     import_library("jax.dlpack")
     return import_library("jax")
 

@@ -17,14 +17,6 @@ def remember(thing: Any, kernel: Any) -> None:
     known[id(thing)] = kernel
 
 
-keys: dict[Any, int] = {}
-
-
-def function_key(what: Any) -> int:
-    """A small number for a device, or for a CUDA context of the user's: kernels have one function in each."""
-    return keys.setdefault(what, len(keys) + 1)
-
-
 def function_of_kernel(kernel: int, context: Any, where: int) -> int:
     """The function, at an execution place, of a kernel that belongs to no CUDA context."""
     pointer = context.cuda_context_at(where)

@@ -24,10 +24,10 @@ from stf._port.replicas import Layout
 from stf._recording.device_graphs import Arguments
 from stf._support.arguments import name_of
 from stf.errors import AccessError, DriverError, PlaceError
-from stf.interop import adapters
 from stf.interop import kernel_handles as foreign
 from stf.kernels.arguments import Kernel, LaunchBlock, Measure, refuse, refuse_argument, refuse_gaps
 from stf.kernels.launch_attributes import LaunchCapture
+from stf.tasks import validation
 from stf.tasks.task import ContextCore, Task
 from stf.values.params import Param
 
@@ -205,7 +205,7 @@ def put_launch(task, kernel, config, args, alone=False):
     if not cython.compiled:
         raise PlaceError("kernels need the compiled form of stf; unset STF_PURE, or install it with a C compiler")
     if engine.validate and engine.scope is None and task.restore is None:
-        task.restore = adapters.watch(task, False)
+        task.restore = validation.watch(task, False)
     if special:
         launch_with_extras(task, kernel, config, function, block, late, pointers, alone)
         give_block(block)

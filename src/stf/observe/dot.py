@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stf._engine.failures import site_text
+from stf._support.call_sites import site_text
 
 from .observer import ObservedTask, Observer
 from .replay import OperationRecord, Replay, TaskRecord

@@ -6,13 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from stf._engine import thread_turns
-from stf._engine.access import AFFINE_PLACE
+from stf._engine.access import AFFINE_PLACE, DataHandle
 from stf._engine.added_places import add_place
-from stf.data.composite import CompositeData
-from stf.data.logical_data import LogicalData
 from stf.devices.make import cuda_current, cuda_place_of, stream_is_captured
+from stf.devices.spec import function_key
 from stf.errors import CaptureError, PlaceError
-from stf.interop.kernel_handles import function_key
 from stf.places import places
 from stf.places.foreign import ForeignPlace
 from stf.places.places import DataPlace, ExecPlace, Grid, as_exec_place, must_be_data_place
@@ -74,13 +72,6 @@ class Placing:
     def place_code_of_task(self, place: Any) -> int:
         """As `place_code`; negative for several places."""
         return SEVERAL if isinstance(place, Grid) and place.size > 1 else self.place_code(place)
-
-    def grid_task(self, args: Any, symbol: str | None) -> Any:
-        """A task on several places."""
-        from stf.tasks.grid_task import GridTask
-
-        grid = next(arg for arg in args if isinstance(arg, Grid))
-        return GridTask(self, grid, [arg for arg in args if arg is not grid], symbol)
 
     def _known_devices(self) -> str:
         return ", ".join(repr(p) for p in self.devices)
@@ -147,9 +138,9 @@ class Placing:
 
     def where_code(self, where: Any) -> int:
         """The place that ``.on(where)`` means: a place, or where a data is valid."""
-        if isinstance(where, CompositeData):
+        if hasattr(where, "parts") and hasattr(where, "expand_mode"):  # composite data
             where = max(where.parts, key=lambda part: part.nbytes)
-        if not isinstance(where, LogicalData):
+        if not isinstance(where, DataHandle):
             return self.place_code(where)
         self._check_mine(where)
         valid = [r.place for r in where.core.version.replicas if r.state]
@@ -191,3 +182,12 @@ class Placing:
                 f"{place!r} is not in this context; it has {self._spec.count} device(s){self._emulation(place.index)}"
             )
         return self.engine.affine[self._spec.numbers.index(place.index) + 1]
+
+
+def exec_place_of(engine: Any, where: int) -> Any:
+    """The execution place that is the engine's number `where`."""
+    context = engine.context()
+    if context is not None:
+        return context.place_of_code(where)
+    number = engine.place_numbers[where]
+    return ExecPlace("device", number) if number >= 0 else ExecPlace("host")

@@ -14,16 +14,18 @@ except ImportError:
 
 from stf._engine import host_waits, outcomes
 from stf._engine.access import Access
-from stf._engine.failures import Failure, site_text
+from stf._engine.failures import Failure
 from stf._engine.queued_bodies import LateCall
 from stf._port.events import EventSet
 from stf._port.late_values import are_same
+from stf._support.call_sites import site_text
 from stf._support.library_errors import is_out_of_memory, is_uncapturable, uncapturable
 from stf.errors import CaptureError, TaskFailedError
 from stf.interop import adapters
 from stf.interop.captures import PrivatePools
 from stf.interop.current import Borrowed
 from stf.interop.jax_arrays import JaxCopy
+from stf.tasks import validation
 from stf.tasks.annotations import Stream
 from stf.tasks.closures import check_globals, injections
 from stf.values.params import Param
@@ -194,7 +196,7 @@ def make_body(task: TaskCore, fn, args, written, kinds=None, late=None, origins=
         body.origins = origins
         body.targets = task.targets()
     if engine.validate:
-        body.check = adapters.watch(task, engine.scope is not None or engine.root.captured)
+        body.check = validation.watch(task, engine.scope is not None or engine.root.captured)
     return body
 
 

@@ -1,15 +1,14 @@
-"""`stf.task`, and the contexts under the names of the C++ library."""
+"""`stf.task`: a function whose calls are tasks."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from stf._support.arguments import name_of, truth
-from stf.contexts.context import Context, context
-from stf.interop import adapters
+from stf.interop.libraries import check_library
 from stf.tasks.functions import TaskFunction
 
-__all__ = ["graph_ctx", "stream_ctx", "task"]
+__all__ = ["task"]
 
 
 def task(
@@ -56,17 +55,7 @@ def task(
     """
     in_graphs, name = not truth("uses_cuda", uses_cuda), name_of(name, symbol)
     if arrays is not None:
-        adapters.check_library(arrays)
+        check_library(arrays)
     if fn is None:
         return lambda function: TaskFunction(function, name, arrays, in_graphs=in_graphs)
     return TaskFunction(fn, name, arrays, in_graphs=in_graphs)
-
-
-def stream_ctx(**options: Any) -> Context:
-    """Return ``stf.context(use_graph=False, ...)``."""
-    return context(False, **options)
-
-
-def graph_ctx(**options: Any) -> Context:
-    """Return ``stf.context(use_graph=True, ...)``."""
-    return context(True, **options)

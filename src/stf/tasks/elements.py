@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from stf._engine.access import Access
-from stf.graphs.call_signature import data_in
+from stf.values.containers import data_in
 
 __all__ = ["wrong_elements"]
 

@@ -19,10 +19,10 @@ from stf._engine.access import Access, DataHandle, accumulate_access
 from stf._port.late_values import Asked
 from stf._support.arguments import name_of, refuse_generator
 from stf.errors import ContextClosedError, TaskFailedError
-from stf.graphs.call_signature import data_in
 from stf.interop import adapters
 from stf.interop.current import Borrowed
 from stf.interop.jax_arrays import JaxCopy
+from stf.places import places
 from stf.places.places import ExecPlace
 from stf.tasks.bodies import store_results
 from stf.tasks.closures import check_globals, snapshot, with_globals
@@ -30,7 +30,7 @@ from stf.tasks.elements import wrong_elements
 from stf.tasks.parameters import is_access, mode_of_accesses, modes_in, read_annotation
 from stf.tasks.task import ContextCore, Task
 from stf.values.conditions import Expression
-from stf.values.containers import is_container, items_of
+from stf.values.containers import data_in, is_container, items_of
 from stf.values.params import refuse_hidden, refuse_reachable, with_params
 from stf.values.parts import Parts, leaves
 
@@ -44,7 +44,7 @@ if not cython.compiled:
 
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
 
-active_places: list = adapters.active_places
+active_places: list = places.active_places
 TOKEN: object = adapters.TOKEN
 JAX_COPY: object = JaxCopy
 MOST_VARIANTS = 1024  # of a function, at places of different numbers

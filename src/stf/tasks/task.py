@@ -24,6 +24,9 @@ from stf.interop import adapters
 from stf.interop.captures import PrivatePools
 from stf.interop.current import Borrowed, without_grad
 from stf.interop.streams import handed_out
+from stf.places import places
+from stf.places.table import exec_place_of
+from stf.tasks import validation
 from stf.values.parts import add_group, built
 
 if not cython.compiled:
@@ -47,7 +50,7 @@ if not cython.compiled:
 
 FOLDER = os.path.dirname(os.path.dirname(__file__)) + os.sep  # code there submits no tasks of its own
 TOKEN: object = adapters.TOKEN
-active_places: list = adapters.active_places
+active_places: list = places.active_places
 
 
 class ContextCore:
@@ -265,7 +268,7 @@ class Task(TaskCore):
                 for op, partial in fresh_views(self):
                     op.fill(partial)
             if engine.validate:
-                self.restore = adapters.watch(self, engine.scope is not None or engine.root.captured)
+                self.restore = validation.watch(self, engine.scope is not None or engine.root.captured)
         except BaseException:
             if self.borrowed is not None or self.pools is not None:
                 self.give_back()
@@ -620,7 +623,7 @@ class Task(TaskCore):
     def place(self):
         """Where the task runs."""
         engine = cython.cast(Engine, self.engine)
-        return adapters.exec_place_of(engine, self.where)
+        return exec_place_of(engine, self.where)
 
     @property
     def exec_place(self):
@@ -637,9 +640,8 @@ class Task(TaskCore):
             warn_bare(self.label(), self.call_site)
 
     def _repr_html_(self):
-        from stf.contexts.observing import task_html
-
-        return task_html(self)
+        context = cython.cast(Engine, self.engine).context()
+        return None if context is None else context._html_of_task(self)
 
     def __repr__(self):
         return f"<task {self.label()} at {self.place_name}, {('new', 'open', 'ended')[self.state_in_body()]}>"

@@ -17,7 +17,7 @@ import numpy as np
 from stf._engine import claims, retiring, tiles
 from stf._port.events import EventSet
 from stf.errors import AccessError, Error
-from stf.interop import adapters, cupti
+from stf.interop import adapters
 from stf.interop.dlpack import DEFAULT_STREAMS
 
 PATTERN = 0xA5
@@ -38,6 +38,8 @@ class Launches:
 
     def __init__(self, task: Any) -> None:
         self.is_free = not task.engine.port_enqueues(task.where)
+        from stf.interop import cupti
+
         self.watch = cupti.Watch()
         if task.state_name() == "open" and not task.outcome_pending():
             self.begin()
@@ -259,6 +261,8 @@ class OnDevice:
 
 def launches_of(task: Any) -> Launches | None:
     """What sees a task's launches, if anything does."""
+    from stf.interop import cupti
+
     return Launches(task) if task.engine.port_enqueues(task.where) or cupti.is_watched() else None
 
 
@@ -346,3 +350,8 @@ def count_untouched(watched: Any) -> int:
     untouched = int((raw == pattern).all(axis=1).sum())
     whole = untouched == array.size and array.nbytes >= FEW
     return untouched * array.itemsize if whole or array.itemsize >= 4 else 0
+
+
+def watch(task: Any, is_recorded: bool) -> Any:
+    """A checker of what the body does (STF_VALIDATE): to its arrays too, unless it is recorded, and runs later."""
+    return launches_of(task) if is_recorded else Watch(task)

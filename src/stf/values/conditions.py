@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from stf._engine.access import DataHandle
 from stf.values.arithmetic import Arithmetic
 from stf.values.params import Param
-
-if TYPE_CHECKING:
-    from stf.contexts.context import Context
 
 __all__ = ["Condition", "Expression", "equal"]
 
@@ -49,29 +46,6 @@ class Expression:
             else:
                 found.append(operand)
         return Plan(self.operation, tuple(found))
-
-    def submit(self, context: Context, target: Any) -> None:
-        """Compute it into `target`, as a task."""
-        for leaf in (target, *self.leaves()):
-            context._check_mine(leaf)
-        reads = {leaf.core.id: leaf for leaf in self.leaves()}
-        first = target.rw() if reads.pop(target.core.id, None) is not None else target.write()
-        cores = [target.core, *(leaf.core for leaf in reads.values())]
-        params = list({id(param): param for param in self.leaves(Param)}.values())
-        for param in params:
-            param.must_be_recorded()
-        positions = {id(given): position for position, given in enumerate([*cores, *params])}
-        accesses = [first, *(leaf.read() for leaf in reads.values())]
-        plan = self.planned(positions)
-        task = context.make_task_at(accesses, "assign")
-        task.find_site_outside()
-        is_on_device = context.engine.port_enqueues(task.where)
-        if is_on_device and not params:
-            from stf.kernels import scalars
-
-            if scalars.launch(task, plan, accesses):
-                return
-        task.run_late(Computation(plan, len(cores)), tuple(params), "cupy" if is_on_device else "numpy")
 
     def __bool__(self) -> bool:
         raise TypeError(

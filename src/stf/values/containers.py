@@ -6,12 +6,14 @@ import array
 import collections
 import dataclasses
 import types
-from collections.abc import Iterable, Mapping, MappingView, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, MappingView, Sequence, Set
 from typing import Any
 
 import numpy as np
 
-__all__ = ["ORDERED", "is_container", "is_plain_container", "items_of", "named_items"]
+from stf._engine.access import DataHandle
+
+__all__ = ["ORDERED", "data_in", "is_container", "is_plain_container", "items_of", "named_items"]
 
 ORDERED: tuple[Any, ...] = (MappingView, Sequence, collections.deque)
 WITH_ITEMS: tuple[Any, ...] = (*ORDERED, Set)
@@ -58,3 +60,14 @@ def named_items(value: Any) -> list[tuple[str, Any]]:
     if dataclasses.is_dataclass(type(value)):
         found |= {field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)}
     return list(found.items())
+
+
+def data_in(values: Iterable[Any], around: tuple[int, ...] = ()) -> Iterator[Any]:
+    """Logical data among arguments, in containers too; those are in others, which are `around`, by identity."""
+    for value in values:
+        if isinstance(value, DataHandle):
+            yield value
+        elif hasattr(value, "parts") and hasattr(value, "expand_mode"):
+            yield from value.parts
+        elif is_container(value) and id(value) not in around:
+            yield from data_in(items_of(value), (*around, id(value)))

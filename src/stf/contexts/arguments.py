@@ -1,0 +1,56 @@
+"""Checks of the options of a context: each error says what was got and what to do."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from stf._support.arguments import is_integer
+from stf.contexts.resources import Resources
+
+MAX_PENDING = 8192
+MOST_PENDING = (1 << 31) - 1  # as the engine counts them
+
+
+def check_graphs(use_graph: Any, graph: Any, stream: Any) -> None:
+    """Raise TypeError unless these options go together."""
+    if not isinstance(use_graph, (bool, np.bool_)):
+        raise TypeError(f"use_graph is True or False, got {use_graph!r}; devices= says where tasks run")
+    if graph is not None and stream is not None:
+        raise TypeError("graph= and stream= both say where the work goes; give one of them")
+
+
+def check_resources(resources: Any) -> None:
+    """Raise unless `resources` is what contexts share."""
+    if resources is not None and not isinstance(resources, Resources):
+        raise TypeError(
+            f"resources is what contexts share, got {resources!r}; make it once with stf.Resources(), pass it to each"
+        )
+
+
+def pending_limit(max_pending: Any) -> int:
+    """How many bodies may be in flight."""
+    if max_pending is None:
+        return MAX_PENDING
+    hint = f"leave it out for {MAX_PENDING:,}"
+    if not is_integer(max_pending):
+        raise TypeError(f"max_pending is a positive number of tasks, got {max_pending!r}; {hint}")
+    if int(max_pending) < 1:
+        raise ValueError(f"max_pending is a positive number of tasks, got {max_pending}; {hint}")
+    return min(int(max_pending), MOST_PENDING)
+
+
+def memory_bound(memory_limit: Any) -> int:
+    """Bytes that replicas on a device may take; 0 for no bound."""
+    if memory_limit is None:
+        return 0
+    if not is_integer(memory_limit):
+        raise TypeError(
+            f"memory_limit is a positive number of bytes, got {memory_limit!r}; pass an integer such as 10**9 (only "
+            "the variable STF_MEMORY_LIMIT takes text such as 1GB)"
+        )
+    if int(memory_limit) <= 0:
+        raise ValueError(f"memory_limit is a positive number of bytes, got {memory_limit}; leave it out for no limit")
+    return min(int(memory_limit), sys.maxsize)
