@@ -5,14 +5,13 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import os
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 
 HERE = Path(__file__).parent
+OURS = ("FAKECUDA_", "STF_")  # variables that only a test sets
 
 PRELUDE = """
 import os, threading
@@ -35,12 +34,17 @@ COPIES = "cuMemcpyAsync", "cuMemcpy3DPeerAsync", "cuMemcpyPeerAsync"
 """
 
 
-@pytest.fixture(scope="session")
-def builder():
-    spec = importlib.util.spec_from_file_location("fakecuda_build", HERE / "build.py")
+def load(name):
+    """Import a module of this folder, which is not on the path: it has a CuPy of its own."""
+    spec = importlib.util.spec_from_file_location(f"fakecuda_{name}", HERE / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="session")
+def builder():
+    return load("build")
 
 
 @pytest.fixture(scope="session")
@@ -60,6 +64,16 @@ def folder(builder, request):
     return request.getfixturevalue("library")
 
 
+@pytest.fixture(scope="session")
+def forks(library):
+    """What starts processes on the stand-in."""
+    forks = load("forks").Forks(
+        {k: v for k, v in os.environ.items() if not k.startswith(OURS)} | {"LD_LIBRARY_PATH": str(library)}
+    )
+    yield forks
+    forks.close()
+
+
 @pytest.fixture
 def run(tmp_path, request):
     """Run the body of a function in a process of its own, after the module's ``PRELUDE`` and `before`.
@@ -73,14 +87,12 @@ def run(tmp_path, request):
         import stf
 
         before = before if isinstance(before, str) else source_of(before)
-        environment = {k: v for k, v in os.environ.items() if not k.startswith(("FAKECUDA_", "STF_"))}
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(OURS)}
         path = os.pathsep.join([str(HERE), str(Path(stf.__file__).parents[1])])
         environment.update(settings, LD_LIBRARY_PATH=str(folder), PYTHONPATH=path, STF_DEVICES="cuda")
         script = tmp_path / "body.py"  # a file, for the sake of tracebacks
         script.write_text(getattr(request.module, "PRELUDE", PRELUDE) + before + source_of(function))
-        done = subprocess.run(
-            [sys.executable, str(script)], env=environment, text=True, capture_output=True, timeout=60, cwd=tmp_path
-        )
+        done = request.getfixturevalue("forks").run(script, environment)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr
 

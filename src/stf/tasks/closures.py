@@ -343,7 +343,8 @@ class Names:
             one = left.pop()
             left += [constant for constant in one.co_consts if type(constant) is types.CodeType]
             all_of_it = (None, *dis.get_instructions(one), None, None)
-            for i, instruction in enumerate(all_of_it[1:-2], 1):
+            for i in range(1, len(all_of_it) - 2):
+                instruction = all_of_it[i]
                 name = instruction.opname
                 if name in ("LOAD_GLOBAL", "LOAD_DEREF", "LOAD_FROM_DICT_OR_DEREF", "LOAD_CLASSDEREF"):
                     before, after, last = all_of_it[i - 1], all_of_it[i + 1], all_of_it[i + 2]

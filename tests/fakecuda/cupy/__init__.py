@@ -327,7 +327,7 @@ expand_dims flip linspace eye nan_to_num tensordot trapezoid max mean min minimu
 std sum tril triu transpose var vdot where zeros_like ones_like empty_like full_like tile repeat"""
 CONSTANTS = """bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128 dtype
 inf nan newaxis pi"""
-UFUNCS = [name for name in dir(numpy) if isinstance(getattr(numpy, name), numpy.ufunc)]
+UFUNCS = [name for name, value in vars(numpy).items() if isinstance(value, numpy.ufunc)]
 
 for _name in METHODS.split():
     if hasattr(numpy.ndarray, _name):
