@@ -1,7 +1,7 @@
 # Each target does its own set-up on a fresh clone. The first run makes .venv and builds; later runs are quick.
 #
-#   make test       build, lint, types, tests compiled, tests uncompiled,      make demo       the Cholesky example
-#                   tests of the CUDA driver on a stand-in for CUDA
+#   make test       build, lint, types, and the quick tests: compiled, uncompiled, and of the CUDA driver on a stand-in
+#   make test-all   all tests, before a change is called done                 make demo       the Cholesky example
 #   make stress     long random programs                                      make bench      overhead per task, grain, workloads
 #   make gpu-test   the tests on this machine's GPUs                 make gpu-bench  cost per task on a GPU
 #   make lint       ruff and mypy       make typecheck       mypy             make pure-test  tests, uncompiled
@@ -12,7 +12,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eo pipefail -c
 .DEFAULT_GOAL := test
-.PHONY: test demo stress bench gpu-build gpu-optimized gpu-test gpu-bench optimized lint typecheck pure-test fakecuda-test build clean
+.PHONY: test test-all everything fakecuda demo stress bench gpu-build gpu-optimized gpu-test gpu-bench optimized lint typecheck pure-test fakecuda-test build clean
 
 SYSTEM_PYTHON ?= python3
 VENV := .venv
@@ -35,13 +35,22 @@ PYTEST := $(PYTHON) -m pytest -q -n auto --maxprocesses 8 --dist worksteal
 LOGS := build/logs
 FAKECUDA := build/fakecuda
 
-test: lint
+# Every driver and both forms of the modules, with less of what repeats itself. The modules are compiled with -O1.
+test: export STF_TEST_QUICK := 1
+test: export STF_CFLAGS ?= -O1
+test: PURE_TESTS := tests/pure tests/conformance -k "not cpu or cpu3 and stream"
+test: everything
+
+# All tests, all rows, all repeats: what a change has to pass before it is called done.
+test-all: everything
+
+everything: lint fakecuda
 	@mkdir -p $(LOGS)
-	$(PYTEST) | tee $(LOGS)/compiled.log
+	FAKECUDA_FOLDER=$(CURDIR)/$(FAKECUDA) $(PYTEST) | tee $(LOGS)/compiled.log
 	STF_PURE=1 $(PYTEST) $(PURE_TESTS) | tee $(LOGS)/pure.log
 	$(MAKE) --no-print-directory fakecuda-test
-	@echo "make test: lint and types clean; $$(tail -n 1 $(LOGS)/compiled.log); STF_PURE=1: $$(tail -n 1 $(LOGS)/pure.log);" \
-	  "stand-in for CUDA: $$(tail -n 1 $(LOGS)/fakecuda.log)"
+	@echo "$(MAKECMDGOALS): lint and types clean; $$(tail -n 1 $(LOGS)/compiled.log);" \
+	  "STF_PURE=1: $$(tail -n 1 $(LOGS)/pure.log); stand-in for CUDA: $$(tail -n 1 $(LOGS)/fakecuda.log)"
 
 demo: $(VENV)/built $(VENV)/examples
 	$(PYTHON) examples/gp_cholesky.py --out demo
@@ -49,7 +58,7 @@ demo: $(VENV)/built $(VENV)/examples
 stress: $(VENV)/built
 	$(PYTEST) tests/stress
 
-bench: $(VENV)/built $(VENV)/bench
+bench: build $(VENV)/bench
 	$(PYTHON) benchmarks/overhead/run.py --plot build/bench/overhead.png
 	$(PYTHON) benchmarks/overhead/grain.py --plot build/bench/grain.png
 	$(PYTHON) benchmarks/overhead/flat.py --plot build/bench/flat.png --check
@@ -87,24 +96,27 @@ typecheck: $(VENV)/built
 pure-test: $(VENV)/built
 	STF_PURE=1 $(PYTEST) $(PURE_TESTS)
 
+# The stand-in for CUDA's driver library, where there is what it is built from.
+fakecuda: $(VENV)/built
+	@if [ -z "$$($(PYTHON) tests/fakecuda/build.py --missing)" ]; then $(PYTHON) tests/fakecuda/build.py $(FAKECUDA); fi
+
 # The same tests on the CUDA driver, over stand-ins for CUDA's driver library and for CuPy.
-fakecuda-test: $(VENV)/built
+fakecuda-test: fakecuda
 	@mkdir -p $(LOGS)
 	@missing=$$($(PYTHON) tests/fakecuda/build.py --missing); \
 	if [ -n "$$missing" ]; then echo "skipped, not there: $$missing" | tee $(LOGS)/fakecuda.log; exit; fi; \
-	$(PYTHON) tests/fakecuda/build.py $(FAKECUDA); \
 	LD_LIBRARY_PATH=$(CURDIR)/$(FAKECUDA) PYTHONPATH=$(CURDIR)/tests/fakecuda STF_SUBMIT_THREAD=1 STF_TEST_DEVICES=cuda:0,1 \
 	  $(PYTEST) tests/conformance tests/errors tests/properties/test_programs.py tests/properties/test_graph_programs.py \
 	    tests/multigpu/test_places.py tests/multigpu/test_current.py tests/multigpu/test_grids.py \
 	    tests/examples/test_examples.py::test_numbered_example_on_gpus | tee $(LOGS)/fakecuda.log
 
 build: $(VENV)/built
+	$(PYTHON) setup.py -q build_ext --inplace # with all optimizations, where `make test` has built it without
 
 # What it learns of CUDA, it learns on the stand-in.
 optimized: export LD_LIBRARY_PATH := $(CURDIR)/$(FAKECUDA)
 optimized: export PYTHONPATH := $(CURDIR)/tests/fakecuda
-optimized: $(VENV)/built
-	if [ -z "$$($(PYTHON) tests/fakecuda/build.py --missing)" ]; then $(PYTHON) tests/fakecuda/build.py $(FAKECUDA); fi
+optimized: fakecuda
 	rm -f $(VENV)/built # if it is interrupted, what is there is a build that records
 	$(call optimize,$(PYTHON))
 	touch $(VENV)/built

@@ -7,7 +7,8 @@ The first group is all or nothing: a compiled module can't use the C interface o
 compiler, stf is installed uncompiled; it works and is slower. A ``.pyx`` that can't be built is left out alone.
 
 ``STF_COMPILE=auto`` (default), ``always`` (what fails is an error) or ``never``. ``STF_PROFILE=record``, then ``use``:
-GCC lays the code out by what ran in between (``make optimized``).
+GCC lays the code out by what ran in between (``make optimized``). ``STF_CFLAGS=-O1`` compiles in half the time, for
+tests; a later build without it compiles those modules again.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ PROFILE_FLAGS = {
 C_FLAGS = ["/O2"] if sys.platform == "win32" else ["-O3", "-g0"]
 if sys.platform == "linux":
     C_FLAGS += ["-fno-plt", "-falign-functions=64"]  # a few percent of a task
+MORE_FLAGS = os.environ.get("STF_CFLAGS", "").split()
+QUICK = ROOT / "build" / "quick"  # is there while some of the modules in the tree were compiled with other flags
 
 APPEND = "int __Pyx_ListComp_AppendAndDecref(PyObject* list, PyObject* x) {"
 FREED_TWICE = """
@@ -71,7 +74,10 @@ class BuildExt(build_ext):
         self.in_tree = bool(self.inplace or self.editable_mode)  # setuptools resets `inplace` while it builds
         if self.in_tree:
             remove_orphans()
+            self.force = self.force or (QUICK.exists() and not MORE_FLAGS)
         super().run()
+        if self.in_tree and not MORE_FLAGS:
+            QUICK.unlink(missing_ok=True)
 
     def build_extensions(self) -> None:
         try:
@@ -102,6 +108,9 @@ class BuildExt(build_ext):
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(built, target)
             return
+        if self.in_tree and MORE_FLAGS:
+            QUICK.parent.mkdir(exist_ok=True)
+            QUICK.touch()
         super().build_extension(extension)
 
     def give_up(self, extensions: list[Extension], message: str) -> None:
@@ -130,7 +139,7 @@ def extensions() -> list[Extension]:
         return []
     pure = [p.with_suffix(".py") for p in sorted(SOURCE.rglob("*.pxd"))]
     pure = [p for p in pure if p.exists() and p.stem != "__init__"]
-    flags = C_FLAGS + profile_flags()
+    flags = C_FLAGS + profile_flags() + MORE_FLAGS
     found = [Extension(module_name(p), [str(p)], extra_compile_args=flags) for p in pure]
     if importlib.util.find_spec("cuda") and importlib.util.find_spec("cuda.bindings"):
         found += [

@@ -18,6 +18,8 @@ import stf
 
 sys.path.insert(0, str(Path(__file__).parent))  # the tests import `helpers`
 
+from helpers import QUICK
+
 
 @pytest.fixture(scope="session")
 def cuda_device_count() -> int:
@@ -35,6 +37,17 @@ def cuda_device_count() -> int:
     count = ctypes.c_int()
     assert driver.cuDeviceGetCount(ctypes.byref(count)) == 0
     return count.value
+
+
+# -- the quick set -------------------------------------------------------------------------------------------------
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is marked ``thorough`` where STF_TEST_QUICK is set, as `make test` does."""
+    if QUICK:
+        left_out = [item for item in items if item.get_closest_marker("thorough")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("thorough")]
 
 
 # -- contexts ------------------------------------------------------------------------------------------------------

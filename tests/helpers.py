@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import os
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,6 +18,8 @@ import pytest
 import scipy.sparse
 
 import stf
+
+QUICK = bool(os.environ.get("STF_TEST_QUICK"))  # `make test`: less of what repeats itself
 
 
 def on_stand_in() -> bool:

@@ -11,6 +11,7 @@ import pytest
 from helpers import is_cuda, queued
 
 import stf
+from stf._engine import thread_turns
 
 pytestmark = pytest.mark.at_once("bodies that submit run while others wait for them")
 
@@ -423,7 +424,8 @@ def test_a_body_that_waits_for_a_task_held_in_another_context_is_told(ctx_factor
 
 @pytest.mark.parametrize("wait", ACROSS)
 @pytest.mark.parametrize("shared", [False, True])
-def test_bodies_of_two_contexts_that_wait_for_each_other_are_told(ctx_factory, shared, wait):
+def test_bodies_of_two_contexts_that_wait_for_each_other_are_told(ctx_factory, monkeypatch, shared, wait):
+    monkeypatch.setattr(thread_turns, "PATIENCE_S", 0.5)
     resources = stf.Resources() if shared else None
     one, two = ctx_factory(resources=resources), ctx_factory(resources=resources)
     lA, lB = one.logical_data(np.zeros(2)), two.logical_data(np.zeros(2))

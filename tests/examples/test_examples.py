@@ -140,6 +140,7 @@ def test_synthetic_factorization_with_ragged_tiles(devices):
     assert "residual" in printed
 
 
+@pytest.mark.thorough
 def test_series_of_ones_own(tmp_path):
     rows = [f"{1990 + month // 12}-{month % 12 + 1:02}-15,{month % 12 - 5.5 + 0.02 * month}" for month in range(240)]
     (tmp_path / "mine.csv").write_text("\n".join(["day,level", *rows, "2010-01-15,"]), encoding="utf-8")

@@ -104,3 +104,18 @@ def source_of(function):
     lines = inspect.getsourcelines(function)[0]
     head = next(number for number, line in enumerate(lines) if line.lstrip().startswith("def "))
     return textwrap.dedent("".join(lines[head + 1 :]))
+
+
+PLAIN = 3  # tests of each module
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """All but the first few of a module, its plain cases, are thorough."""
+    seen = {}
+    for item in items:
+        if item.path.parent == HERE:
+            names = seen.setdefault(item.path, {})
+            names.setdefault(item.name, len(names))
+            if names[item.name] >= PLAIN:
+                item.add_marker(pytest.mark.thorough)

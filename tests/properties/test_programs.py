@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 from drivers import ON_CUDA
+from helpers import QUICK
 from programs import run_program
 
 from stf import config
 
-PROGRAMS = 400 if config.pure or ON_CUDA else 2400
+PROGRAMS = 400 if QUICK or config.pure or ON_CUDA else 2400
 CHUNK = 100
 
 

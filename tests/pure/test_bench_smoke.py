@@ -192,6 +192,7 @@ def test_cholesky_for_gpus_on_emulated_devices(tmp_path):
     assert "WRONG" not in printed
 
 
+@pytest.mark.thorough
 def test_what_a_profile_is_made_of():
     assert "300 programs, 0 failed" in run(BENCHMARKS / "cuda" / "train.py")
 
