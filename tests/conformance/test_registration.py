@@ -92,6 +92,7 @@ def test_registration_while_the_data_is_dropped(ctx):
     ctx.check_state()
 
 
+@pytest.mark.thorough
 def test_threads_register_arrays_of_their_own_side_by_side(ctx):
     def work():
         for _ in range(30):

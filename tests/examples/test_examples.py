@@ -98,7 +98,7 @@ def test_numbered_example_starts_with_a_picture_and_asserts(script):
     assert "assert" in text.split("def main")[1]
 
 
-@pytest.mark.parametrize("devices", ["cpu", "cpu:3"])
+@pytest.mark.parametrize("devices", [pytest.param("cpu", marks=pytest.mark.thorough), "cpu:3"])
 def test_regression_writes_its_pictures(tmp_path, devices):
     out = tmp_path / "demo"
     printed = run(EXAMPLES / "gp_cholesky.py", "--out", str(out), "--repeat", "1", "--hold-out", "5", devices=devices)

@@ -114,7 +114,7 @@ def pytest_collection_modifyitems(items):
     """All but the first few of a module, its plain cases, are thorough."""
     seen = {}
     for item in items:
-        if item.path.parent == HERE:
+        if item.path.parent == HERE and not item.get_closest_marker("thorough"):
             names = seen.setdefault(item.path, {})
             names.setdefault(item.name, len(names))
             if names[item.name] >= PLAIN:

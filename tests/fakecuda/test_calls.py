@@ -43,7 +43,7 @@ def check(tmp_path_factory):
     return check
 
 
-@pytest.mark.parametrize("devices", ["cuda:0", "cuda:0,1"])
+@pytest.mark.parametrize("devices", [pytest.param("cuda:0", marks=pytest.mark.thorough), "cuda:0,1"])
 def test_every_call_that_must_be_ordered_is(check, devices):
     status, text = check("--devices", devices, "--count", "60", FAKECUDA_SEED="3")
     assert status == 0, text
@@ -51,12 +51,14 @@ def test_every_call_that_must_be_ordered_is(check, devices):
     assert int(pairs.replace(",", "")) > 1500 and int(waits.replace(",", "")) > 200
 
 
+@pytest.mark.thorough
 def test_each_wait_that_is_missing_is_found(check):
     status, text = check("--planted")
     assert status == 0, text
     assert "5 waits of streams: found that they miss [1, 2, 3, 4, 5], implied by others []" in text
 
 
+@pytest.mark.thorough
 def test_waits_missing_in_random_programs_are_found(check):
     """Each program without its second wait: for many, another wait or the host's own implies it."""
     status, text = check("--count", "24", "--drop", "2", FAKECUDA_SEED="1")

@@ -44,6 +44,7 @@ def folder(tmp_path_factory):
     return builder.build(tmp_path_factory.mktemp("fakecuda")).parent
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("program", "expected"),
     [

@@ -45,6 +45,7 @@ def test_a_burst_is_the_same_calls_with_and_without_the_thread(run, thread):
     run(body, STF_SUBMIT_THREAD=thread)
 
 
+@pytest.mark.thorough
 def test_waits_between_streams_keep_their_order(run):
     def body():
         with stf.context(devices="cuda:0,1") as ctx:

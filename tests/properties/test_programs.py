@@ -9,7 +9,7 @@ from programs import run_program
 
 from stf import config
 
-PROGRAMS = 400 if QUICK or config.pure or ON_CUDA else 2400
+PROGRAMS = 200 if QUICK else 400 if config.pure or ON_CUDA else 2400
 CHUNK = 100
 
 
