@@ -44,7 +44,8 @@ test: everything
 # All tests, all rows, all repeats: what a change has to pass before it is called done.
 test-all: everything
 
-everything: lint fakecuda
+everything: $(VENV)/built
+	$(MAKE) --no-print-directory -j 2 lint fakecuda # mypy is one process, and so is the C++ compiler
 	@mkdir -p $(LOGS)
 	FAKECUDA_FOLDER=$(CURDIR)/$(FAKECUDA) $(PYTEST) | tee $(LOGS)/compiled.log
 	STF_PURE=1 $(PYTEST) $(PURE_TESTS) | tee $(LOGS)/pure.log

@@ -85,7 +85,13 @@ class BuildExt(build_ext):
         except Exception as error:  # distutils, Cython and the compiler each have their own
             self.give_up(self.extensions, f"installed uncompiled, which works and is slower, because {reason(error)}")
             return
-        for extension in [e for e in self.extensions if is_pyx(e)]:
+        drivers = [e for e in self.extensions if is_pyx(e)]
+        try:
+            self.build_group(drivers)
+            return
+        except Exception:
+            pass  # which, the next lines find out
+        for extension in drivers:
             try:
                 self.build_group([extension])
             except Exception as error:
