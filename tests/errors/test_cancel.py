@@ -53,6 +53,7 @@ def cancel_beside(ctx, gate):
 def test_what_has_not_begun_is_cancelled_and_poisons(ctx, gate):
     x, y, other = (ctx.logical_data(np.zeros(2), name=name) for name in "XYZ")
     add(other)
+    ctx.synchronize()  # it has begun
     hold(ctx, x, gate)
     ctx.host_launch(x.read(), y.rw())(lambda a, b: np.copyto(b, a))
     assert cancel_beside(ctx, gate) == COUNT + 1
