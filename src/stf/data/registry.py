@@ -502,7 +502,11 @@ def last_uses(engine: Engine, registry: Registry, entry: Entry, name):
             )
         if clash is not None:
             settle(engine, clash)
-        events[ident] = registry.last_use(ident)
+        engine.gate.enter()  # another thread may be about to give it up: it has left the engine, and is not here yet
+        try:
+            events[ident] = registry.last_use(ident)
+        finally:
+            engine.gate.leave()
     return events
 
 
