@@ -514,6 +514,9 @@ def test_refused_calls_cost_nothing(ctx, vec):
         stf.Read[list]
     with pytest.raises(TypeError, match=r"stf.Read\[...\] takes an array type of numpy, .*; got .*LinAlgError"):
         stf.Read[np.linalg.LinAlgError]
+    for array in (np.zeros(3), np.float32(1)):
+        with pytest.raises(TypeError, match=r"stf.Read\[...\] takes a type, got an array \((ndarray|float32)\)"):
+            stf.Read[array]
     ctx.check_state()
     axpy(1, x, y)
     assert y.numpy()[0] == 1

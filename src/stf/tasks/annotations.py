@@ -79,6 +79,8 @@ def kind_of_arrays(kind: Any) -> tuple[str | None, Any]:
         return "numpy", element_of(typing.get_args(kind)[0])
     if typing.get_origin(kind) is np.ndarray:
         return "numpy", element_of((typing.get_args(typing.get_args(kind)[1]) or (Any,))[0])
+    if not isinstance(kind, type) and (hasattr(kind, "__array__") or hasattr(kind, "__dlpack__")):
+        raise TypeError(f"stf.Read[...] takes a type, got an array ({type(kind).__name__}); give it to the call")
     element = element_of(kind)
     if element is not None:
         return None, element
