@@ -160,11 +160,6 @@ class Context(Placing, Registering, Creation, Filling, Lending, Waiting, Observi
         "name",
     )
 
-    def grid_task(self, args: Any, symbol: str | None) -> Any:
-        """A task on several places."""
-        grid = next(arg for arg in args if isinstance(arg, Grid))
-        return GridTask(self, grid, [arg for arg in args if arg is not grid], symbol)
-
     def __init__(
         self,
         spec: DeviceSpec,
@@ -324,6 +319,11 @@ class Context(Placing, Registering, Creation, Filling, Lending, Waiting, Observi
         task = self.make_task_at((), None)
         task.find_site_outside()
         function.call(self, task, list(args), {})
+
+    def grid_task(self, args: Any, symbol: str | None) -> Any:
+        """A task on several places."""
+        grid = next(arg for arg in args if isinstance(arg, Grid))
+        return GridTask(self, grid, [arg for arg in args if arg is not grid], symbol)
 
     def _task_of_kind(self, kind: str, accesses: list[Any], name: str, near: Any = None, place: Any = None) -> Any:
         task = self.make_task_at(accesses, name)
