@@ -7,6 +7,7 @@ import contextlib
 import gc
 import sys
 import threading
+import time
 from functools import partial
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 from helpers import add, content, increment, is_cuda, put, set_to, together
 
 import stf
+from stf._drivers import cpu
 
 
 @stf.task
@@ -549,3 +551,38 @@ def test_what_a_failed_body_spoilt_is_as_its_user_leaves_it(ctx):
         ctx.synchronize()
     X[:] = 2.0
     assert ctx.logical_data(X).numpy().tolist() == [2.0] * 8
+
+
+@pytest.mark.skipif(not stf.config.pure, reason="the compiled engine has no place where a test could wait")
+def test_memory_is_registered_while_another_thread_gives_it_up(ctx, monkeypatch, switching):
+    """The registry is told last: whoever registers the memory meanwhile still comes after its last write."""
+
+    class Slow(dict):
+        def get(self, key, default=None):
+            if sys._getframe(1).f_code.co_name == "last_uses":
+                time.sleep(0.002)
+            return super().get(key, default)
+
+        def pop(self, *args):
+            found = super().pop(*args)
+            time.sleep(0.003)
+            return found
+
+    ctx.engine.coherency.data = Slow(ctx.engine.coherency.data)
+    copy = cpu.copy_strided
+    monkeypatch.setattr(cpu, "copy_strided", lambda what: (time.sleep(0.01), copy(what)))
+
+    def increment_once(x):
+        increment(x)
+
+    def work():
+        for _ in range(40):
+            X = np.zeros(8)
+            step = stf.replay(increment_once)
+            lX = ctx.logical_data(X)
+            for _ in range(3):
+                step(lX)
+            del lX
+            assert ctx.logical_data(X[2:6]).numpy().tolist() == [3.0] * 4
+
+    together(*[work] * 3)
