@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import random
 import threading
+import time
 
 import numpy as np
 import pytest
-from helpers import is_cuda, library, told
+from helpers import increment, is_cuda, library, told
 
 import stf
 
@@ -566,3 +567,66 @@ def test_a_body_may_leave_another_device_current(ctx, own):
         finally:
             outer.use()
     assert x.numpy()[-1] == 3 + 0 + 1 + 2
+
+
+# -- behind a body on the host ------------------------------------------------------------------------------------------
+
+
+def test_functions_behind_a_body_on_the_host_are_queued(ctx, lX):
+    """No call waits for the host, and what is queued fails where somebody waits."""
+    gate = threading.Event()
+
+    @stf.task
+    def divide(x: stf.ReadWrite, by=0):
+        if by == 0:
+            raise ZeroDivisionError("by zero")
+        x /= by
+
+    ctx.host_launch(lX.rw())(lambda x: gate.wait(20) and None)
+    increment(lX)
+    divide(lX, 2)
+
+    @ctx.task(lX.rw())
+    def thrice(x):
+        x *= 3
+
+    ctx.host_launch(lX.rw())(lambda x: gate.wait(20) and None)
+    increment(lX)
+    assert not gate.is_set()
+    gate.set()
+    assert lX.numpy().tolist() == [2.5] * 4
+    ctx.host_launch(lX.rw())(lambda x: time.sleep(0.05))
+    with pytest.raises(stf.TaskFailedError, match="task 'divide' .*test_bodies.py:.*by zero"):
+        divide(lX)
+        increment(lX)
+        ctx.wait(lX)
+    ctx.fill(lX, 1.0)
+    increment(lX)
+    assert lX.numpy().tolist() == [2] * 4
+
+
+def test_a_queued_function_sees_its_device(ctx_factory):
+    """Its device and its stream are current while it runs, and not after it."""
+    ctx = ctx_factory()
+    if not ctx.on_cuda:
+        pytest.skip("a CPU has no current device")
+    cupy = pytest.importorskip("cupy")
+    gate, seen = threading.Event(), []
+    place = ctx.devices[-1]
+    lX = ctx.logical_data(np.zeros(4))
+
+    def look(*_):
+        seen.append((cupy.cuda.Device().id, cupy.cuda.get_current_stream().ptr))
+
+    ctx.host_launch(lX.rw())(lambda x: look())
+    ctx.synchronize()
+    ctx.host_launch(lX.rw())(lambda x: gate.wait(20) and None)
+    ctx.task(place, lX.rw())(look)
+    gate.set()
+    for _ in range(8):  # on every thread
+        ctx.host_launch(lX.rw())(lambda x: look())
+    ctx.synchronize()
+    before, inside, *after = seen
+    assert inside[0] == len(ctx.devices) - 1 and inside[1] != before[1]
+    assert set(after) == {before}
+    ctx.finalize()

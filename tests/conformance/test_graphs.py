@@ -11,6 +11,7 @@ import pytest
 from helpers import add, content, everywhere, increment, is_cuda, put, set_to
 
 import stf
+from stf._support.log_once import told
 
 
 @stf.task
@@ -232,23 +233,96 @@ def test_graphs_are_closed_with_their_context(ctx_factory):
         g.launch()
 
 
-def test_a_body_that_waits_for_the_device_cannot_be_recorded(ctx, lX):
-    if not ctx.on_cuda:
-        pytest.skip("on a CPU nothing is captured")
+@stf.task
+def add_sum(x: stf.ReadWrite, a=1.0):
+    """Add a times the sum, which its library looks at on the host: no graph of a device can have that."""
+    x += a * float(x.sum())
+
+
+def test_a_body_that_no_graph_can_have_runs_at_each_launch(ctx, lX, lY, caplog):
+    """In the call, on streams, with the values and the data of that launch; it is told once."""
+    caplog.set_level("INFO", logger="stf")
+    told.clear()
+    g = ctx.task_graph()
+    a = g.param("a", 1.0)
+    with g:
+        increment(lX)
+        add_sum(lX, a)
+        increment(lX)
+    model = np.zeros(4)
+    for value in (1.0, 1.0, 2.0):
+        g.launch(a=value)
+        model = (model + 1) * (1 + 4 * value) + 1
+    assert lX.numpy().tolist() == model.tolist()
+    g.launch({lX: lY})
+    assert lY.numpy().tolist() == [12.0, 13.0, 14.0, 15.0]
+    messages = [text for text in caplog.messages if "calls what its library does not capture" in text]
+    assert len(messages) == ctx.on_cuda
+    assert not ctx.on_cuda or "task 'add_sum'" in messages[0]
+    g.close()
+
+
+def test_such_bodies_in_replays_loops_and_scopes(ctx, lX):
+    @stf.replay
+    def step(x, k):
+        increment(x)
+        add_sum(x, k)
+
+    model = 0.0
+    for k in (1.0, 2.0, 1.0, 1.0):
+        step(lX, k)
+        model = (model + 1) * (1 + 4 * k)
+    with ctx.repeat(2):
+        increment(lX)
+        add_sum(lX)
+    model = ((model + 1) * 5 + 1) * 5
+    with ctx.graph_scope():
+        add_sum(lX)
+        increment(lX)
+    assert lX.numpy().tolist() == [model * 5 + 1] * 4
+
+
+def test_such_a_body_fails_in_a_launch(ctx, lX, lY):
+    """What it was to write is poisoned; the next launch finds what was written since."""
 
     @stf.task
-    def looks(x: stf.ReadWrite):
-        x += float(x.sum())
+    def check(x: stf.ReadWrite):
+        if float(x.sum()) > 12:
+            raise ValueError("too much")
+        x += 1
 
     g = ctx.task_graph()
-    with pytest.raises(stf.CaptureError, match="task 'looks' .*test_graphs.py:.* cannot be recorded: it waits"), g:
-        looks(lX)
+    with g:
+        increment(lX)
+        check(lX)
+    g.launch()
+    g.launch()
+    with pytest.raises(stf.TaskFailedError, match="task 'check' .*test_graphs.py:.*too much"):
+        g.launch()
+        ctx.wait(lX)
+    ctx.fill(lX, 0)
+    g.launch()
+    assert lX.numpy().tolist() == [2] * 4
+    increment(lY)
+    assert lY.numpy().tolist() == [1, 2, 3, 4]
+
+
+def test_a_block_that_waits_for_the_device_cannot_be_recorded(ctx, lX):
+    if not ctx.on_cuda:
+        pytest.skip("on a CPU nothing is captured")
+    g = ctx.task_graph()
     with pytest.raises(stf.CaptureError, match="task 'block' .*test_graphs.py:.* cannot be recorded: it waits"), g:
         with ctx.task(lX.rw(), name="block") as t:
             t.cupy()[0].get()
     with pytest.raises(stf.CaptureError, match="task 'device' .*test_graphs.py:.* cannot be recorded: it waits"), g:
         with ctx.task(lX.rw(), name="device") as t:
             t.cupy()[0].device.synchronize()
+    with pytest.raises(stf.CaptureError, match="task 'asks' .*test_graphs.py:.* cannot be recorded: it waits"), g:
+
+        @ctx.task(lX.rw(), name="asks")
+        def asks(x, t: stf.Task):
+            x.get()
+
     increment(lX)
     assert lX.numpy().tolist() == [1] * 4
 

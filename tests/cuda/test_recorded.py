@@ -196,8 +196,9 @@ WAITS = {
 
 
 @pytest.mark.parametrize("how", WAITS)
-def test_whatever_waits_for_the_device_cannot_be_recorded(ctx, how):
-    """The task is named, with its line and what to do; the graph before it and the context go on."""
+def test_whatever_waits_for_the_device_runs_at_each_launch(ctx, how, caplog):
+    """Its task is named, with its line and the reason; what is before and behind it is graphs."""
+    caplog.set_level("INFO", logger="stf")
 
     @stf.task
     def waits(x: stf.ReadWrite):
@@ -205,16 +206,63 @@ def test_whatever_waits_for_the_device_cannot_be_recorded(ctx, how):
         WAITS[how](x)
 
     x = ctx.logical_data(np.zeros(8))
-    waits(x)
+    g = ctx.task_graph()
+    with g:
+        halve(x, 3.0)
+        halve(x, 2.0)
+        waits(x)
+        halve(x, 2.0)
+    for _ in range(3):
+        g.launch()
+    assert x.numpy().tolist() == [2.0 + 24.0 + 288.0] * 8
+    told = [text for text in caplog.messages if "calls what its library does not capture" in text]
+    assert len(told) == 1 and "task 'waits' (test_recorded.py:" in told[0]
+
+
+@pytest.mark.parametrize("how", WAITS)
+def test_a_block_that_waits_for_the_device_cannot_be_recorded(ctx, how):
+    """The task is named, with its line and what to do; the graph before it and the context go on."""
+    x = ctx.logical_data(np.zeros(8))
     with pytest.raises(stf.CaptureError, match=r"task 'waits' .*test_recorded.py:.* cannot be recorded: it waits"):
-        with ctx.task_graph():
-            waits(x)
+        with ctx.task_graph(), ctx.task(x.rw(), name="waits") as t:
+            (array,) = t.cupy()
+            array += 1
+            WAITS[how](array)
     g = ctx.task_graph()
     with g:
         halve(x, 3.0)
     g.launch()
-    waits(x)
-    assert x.numpy().tolist() == [4.0] * 8
+    with ctx.task(x.rw()) as t:
+        (array,) = t.cupy()
+        array += 1
+    assert x.numpy().tolist() == [1.0] * 8
+
+
+@pytest.mark.parametrize("use_graph", [False, True])
+def test_blas_of_cupy_in_graphs(use_graph):
+    """CuPy does not capture cuBLAS: such a body runs at each launch."""
+    a = np.arange(64.0).reshape(8, 8)
+
+    @stf.task
+    def power(x: stf.ReadWrite, y: stf.Read):
+        x[...] = x @ y % 97.0
+
+    with stf.context(use_graph=use_graph) as mine:
+        x, y = mine.logical_data(np.eye(8)), mine.logical_data(a)
+        if use_graph:
+            for _ in range(3):
+                power(x, y)
+        else:
+            g = mine.task_graph()
+            with g:
+                power(x, y)
+            for _ in range(3):
+                g.launch()
+        found = x.numpy()
+    model = np.eye(8)
+    for _ in range(3):
+        model = model @ a % 97.0
+    assert np.array_equal(found, model)
 
 
 def test_ten_thousand_recordings_leave_nothing_behind(ctx):

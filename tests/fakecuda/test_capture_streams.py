@@ -111,17 +111,13 @@ def test_capture_streams_of_bodies_that_are_recorded_anew_stay(run):
 def test_capture_streams_of_bodies_that_fail_are_made_anew(run):
     @run
     def body():
-        @stf.task
-        def waits(x: stf.ReadWrite):
-            x += 1
-            cupy.cuda.get_current_stream().synchronize()
-
         with stf.context(devices="cuda:0") as ctx:
             x = ctx.logical_data(np.zeros(4))
             for _ in range(3):
                 g = ctx.task_graph()
-                with pytest.raises(stf.CaptureError), g:
-                    waits(x)
+                with pytest.raises(stf.CaptureError), g, ctx.task(x.rw()) as t:
+                    t.cupy()[0].fill(1)
+                    cupy.cuda.get_current_stream().synchronize()
             g = ctx.task_graph()
             with g:
                 note(x)

@@ -19,6 +19,8 @@ cdef class GraphBackend(Port):
     cdef int64_t place_on_lane(self, OpenNode node) except -1
     cdef int put(self, int slot, tuple operation) except -1
     cdef int must_not_capture(self, OpenNode node) except -1
+    cdef object close_capture(self, OpenNode node)
+    cpdef int drop_capture(self, int slot) except -1
     cdef int end_capture(self, OpenNode node) except -1
     cdef int put_pointer(self, int slot, int offset, Replica replica) except -1
     cpdef int vary_launch(self, int slot, object arguments) except -1

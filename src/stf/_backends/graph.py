@@ -229,14 +229,28 @@ class GraphBackend(Port):
         chains.append(chain)
         return chain
 
-    def end_capture(self, node):
-        """Make a node's operation of what a body put on its stream."""
-        capture, again = node.capture, node.again
+    def close_capture(self, node):
+        """End what is captured on a node; return it, or None if it is nothing."""
+        capture = node.capture
         node.chain.last, node.chain.open = self.program.count, False
-        node.capture = node.again = node.chain = None
+        node.capture = node.chain = None
         captured = capture.end()
         if captured is not None:
             captured.owner = capture.owner
+        return captured
+
+    def drop_capture(self, slot):
+        """Forget what a body has put on its stream so far."""
+        try:
+            self.close_capture(self.slots[slot])
+        except CaptureError:
+            pass  # whoever drops it knows why
+        return 0
+
+    def end_capture(self, node):
+        """Make a node's operation of what a body put on its stream."""
+        again, node.again = node.again, None
+        captured = self.close_capture(node)
         if captured is not None or (again is not None and again.varies):
             if again is not None:
                 self.program.variants += again.varies

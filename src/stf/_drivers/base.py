@@ -183,7 +183,7 @@ class Driver:
         raise NotImplementedError
 
     def defers(self, stream, captured):
-        """Whether CUDA would get it later: the stream waits for the host, or launches of it do."""
+        """Whether CUDA would get it later: the stream waits for the host, or launches of it do; None is any work."""
         return False
 
     def queue_captured(self, stream, captured, changes):

@@ -66,6 +66,7 @@ cdef class Engine:
     cdef int end(self, TaskCore task) except -1
     cdef int fail(self, TaskCore task, object failure) except -1
     cdef int begin_late(self, TaskCore task) except -1
+    cdef int make_late(self, TaskCore task) except -1
     cdef int queue(self, TaskCore task, object call) except -1
     cdef int let_go(self, TaskCore task) except -1
     cdef int hold_back(self) except -1

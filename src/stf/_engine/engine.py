@@ -207,12 +207,17 @@ class Engine:
         """Begin a task whose body runs later: its outcome is open until then."""
         if self.root.captured or (self.scope is not None and thread_turns.is_repeated(self)):  # it runs in every launch
             return self.begin(task)
-        task.outcome = Outcome.__new__(Outcome)
-        task.outcome.pending = True
-        self.since_look += 1
+        self.make_late(task)
         if self.scope is None and self.since_look > self.max_pending >> 1 and self.max_pending:
             self.hold_back()
         return self.begin(task)
+
+    def make_late(self, task):
+        """Let a task's outcome be open until its body has run."""
+        task.outcome = Outcome.__new__(Outcome)
+        task.outcome.pending = True
+        self.since_look += 1
+        return 0
 
     def queue(self, task, call):
         """Put a late body on the slot of an open task, and end the task."""

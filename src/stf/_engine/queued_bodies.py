@@ -117,7 +117,7 @@ class LateCall:
         self.outcome.failure = failure
         self.outcome.pending = False
         self.engine.ran += 1
-        if failure is not None and self.watched:
+        if failure is not None and self.engine.observer is not None:
             self.engine.observer.failed(self.task.id, failure.story())
         return 0
 

@@ -14,7 +14,7 @@ from stf._engine.access import DataHandle
 from stf.graphs.call_signature import key_of
 from stf.kernels.launch_attributes import LaunchCapture
 from stf.tasks.annotations import access_mode
-from stf.tasks.bodies import BlockCapture, Body, BodyCapture
+from stf.tasks.bodies import BlockCapture, Body, BodyCapture, PlayedBody
 from stf.tasks.closures import AROUND, Variables
 from stf.values.params import DerivedParam, Param
 from stf.values.parts import Parts
@@ -100,8 +100,9 @@ def in_words(program: Any, number: int) -> str:
     """What a node does, for people: its task, if it knows that."""
     _, operations = program.contents()[working(program)[number]]
     for name, what in operations:
-        if name == "captured" and what[1] is not None:
-            return f"task {what[1].label} ({what[1].site})"
+        again = what[0].again if isinstance(what[0], PlayedBody) else what[1] if name == "captured" else None
+        if again is not None:
+            return f"task {again.label} ({again.site})"
         task = getattr(what[0], "task", None) if name == "call" else None
         if task is not None:
             return f"task {task.label()} ({task.call_site})"
@@ -229,6 +230,8 @@ class Teller:
         """A nested graph, loop or branch."""
         program = getattr(routine, "program", None)
         own = [] if program is None else self.program(program)
+        if isinstance(routine, PlayedBody):
+            return self.captured(None, routine.again)
         how = [getattr(routine, name, None) for name in ("count", "limit", "wanted")]
         return type(routine).__name__, how, own, [self.routine(part) for part in routine.parts]
 

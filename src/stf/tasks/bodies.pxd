@@ -10,7 +10,9 @@ from stf.interop.current cimport Borrowed, borrow
 from stf._engine cimport host_waits
 from stf._engine.engine cimport Engine
 from stf._port.port cimport Port
+from stf._port.programs cimport RUN
 from stf._engine.task cimport OPEN, TaskCore
+from stf._recording.playback cimport Launch
 from stf._support.untracked cimport untrack
 from stf.tasks.undeclared cimport refuse_arrays, refuse_undeclared
 from stf.tasks.views cimport fresh_views, group, origins_in, view_at, views_of
@@ -56,14 +58,19 @@ cdef class BodyCapture(Recaptured):
     cdef int ordinal
     cdef tuple last  # values, addresses, and what was captured for them
     cdef readonly dict taken  # global numbers that the body had read, or might have
+    cpdef int play(self, Launch launch, int slot) except -1
+    cdef execute(self, Body body, object pointer)
     cdef capture(self, object owner, Body body)
     cdef capture_patiently(self, object owner, object values, object rebinding)
     cdef bint outlast_launches(self) except -1
 
 cdef Body make_body(TaskCore task, object fn, object args, list written, list kinds=*, list late=*, list origins=*)
-cdef int begin_body(TaskCore task) except -1
+cdef int begin_body(TaskCore task, object movable=*) except -1
+cdef bint is_held_up(Engine engine, TaskCore task) except -1
 cdef int take_back(TaskCore task) except -1
 cdef int submit(TaskCore task, Body body) except -1
+cdef bint is_playable(Engine engine, Body body, object error) except -1
+cdef int play_later(Engine engine, Body body, object error) except -1
 cdef int record_body(Engine engine, Body body) except -1
 cpdef int end_recorded(Engine engine, TaskCore task) except -1
 cdef int run_now(Engine engine, TaskCore task, Body body) except -1

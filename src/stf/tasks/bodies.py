@@ -18,12 +18,13 @@ from stf._engine.failures import Failure
 from stf._engine.queued_bodies import LateCall
 from stf._port.events import EventSet
 from stf._port.late_values import are_same
+from stf._recording.recordings import Routine
 from stf._support.call_sites import site_text
 from stf._support.library_errors import is_out_of_memory, is_uncapturable, uncapturable
 from stf.errors import CaptureError, TaskFailedError
 from stf.interop import adapters
 from stf.interop.captures import PrivatePools
-from stf.interop.current import Borrowed
+from stf.interop.current import Borrowed, on_device
 from stf.interop.jax_arrays import JaxCopy
 from stf.tasks import validation
 from stf.tasks.annotations import Stream
@@ -46,6 +47,7 @@ if not cython.compiled:
 
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
     NEW, OPEN, ENDED = 0, 1, 2
+    RUN = 6
 
 
 @cython.no_gc
@@ -215,7 +217,7 @@ def submit_body(task: TaskCore, fn, extra, lib=None):
     fn = snapshot(fn, task)
     engine = cython.cast("Engine", task.engine)
     try:
-        begin_body(task)
+        begin_body(task, None if injected else fn)
         values = views_of(task, lib)
         if task.groups is not None:
             values = group(task.groups, values)
@@ -225,7 +227,7 @@ def submit_body(task: TaskCore, fn, extra, lib=None):
         late = [i for i, v in enumerate(values) if type(v) is Parts or type(v) is JaxCopy]
         kinds = None
         written = written_values(task, values)
-        takes_task: cython.bint = "task" in [kind for _, kind in injected]
+        takes_task: cython.bint = "task" in [adapters.injected_kind(kind) for _, kind in injected]
         if not takes_task and (hasattr(fn, "__code__") or type(fn) is functools.partial):
             refuse_rebound(fn, task.symbol or "body", modes_of(task))
         arguments = values + list(extra)
@@ -235,7 +237,7 @@ def submit_body(task: TaskCore, fn, extra, lib=None):
         origins = None
         if engine.scope is not None and not takes_task and not reaches(fn, task):
             origins = origins_in(task, lib)
-        if not engine.port.enqueues(task.where):
+        if not task.inline:
             fn = with_globals(fn)
         body = make_body(task, fn, arguments, written, kinds, late or None, origins)
     except TaskFailedError as error:
@@ -254,8 +256,11 @@ def modes_of(task: TaskCore):
     return [access.mode for i, access in enumerate(task.accesses) if task.replica_at(i) is not None]
 
 
-def begin_body(task):
-    """Begin a task whose body runs late, on a worker, or now, where it only enqueues; `take_back` it if this raises."""
+def begin_body(task, movable=None):
+    """Begin a task whose body runs late, on a worker, or now, where it only enqueues; `take_back` it if this raises.
+
+    Where it would have to wait for a body on the host, a `movable` function is put behind that, to run on a worker.
+    """
     engine = cython.cast("Engine", task.engine)
     if not engine.port.enqueues(task.where):
         engine.begin_late(task)
@@ -266,10 +271,21 @@ def begin_body(task):
     engine.begin(task)
     if task.in_place and engine.scope is not None:
         outcomes.refuse_in_place(task, engine.scope)
+    if movable is not None and is_held_up(engine, task) and not reaches(movable, task):
+        task.inline = False
+        engine.make_late(task)
+        return 0
     host_waits.enter(engine.port, task, task.slot, engine.pending() != 0)
     if task.inputs is not None:
         outcomes.check_inputs(engine, task)
     return 0
+
+
+def is_held_up(engine, task):
+    """Whether the body of an open task may run later, and would have to wait for one on the host."""
+    if engine.scope is not None or engine.validate or task.in_place or task.partials is not None:
+        return False
+    return engine.port.defers(task.slot, None)
 
 
 def take_back(task):
@@ -283,11 +299,55 @@ def take_back(task):
 def submit(task, body):
     """Queue the body of an open task, or run it now, where it only enqueues."""
     engine = cython.cast("Engine", task.engine)
-    if engine.port.enqueues(task.where):
+    if task.inline:
         run_now(engine, task, body)
     else:
+        if engine.port.enqueues(task.where):
+            queued = cython.cast(Body, body)
+            pointer = engine.port.stream(task.slot)
+            queued.around = StreamBlock(engine.port, pointer, engine.place_numbers[task.where], queued.around)
+            queued.watched = False  # its work has time stamps
         queue_body(engine, task, body)
     return 0
+
+
+class StreamBlock:
+    """What a queued body on a device runs in: the stream of its slot is current, as for one that runs in its call."""
+
+    def __init__(self, port, pointer, ordinal, around):
+        self.port = port
+        self.pointer = pointer
+        self.ordinal = ordinal
+        self.around = contextlib.nullcontext() if around is None else around()
+        self.device = on_device(ordinal).remember()  # the slot's, which is current now
+        self.borrowed = None
+
+    def __call__(self):
+        return self
+
+    def __enter__(self):
+        self.port.deliver()
+        self.device.__enter__()
+        try:
+            self.borrowed = borrow(self.pointer, self.ordinal)
+            self.around.__enter__()
+        except BaseException:
+            self.leave()
+            raise
+
+    def __exit__(self, *exception):
+        try:
+            self.around.__exit__(*exception)
+        finally:
+            self.leave()
+
+    def leave(self):
+        """Make current what was."""
+        try:
+            if self.borrowed is not None:
+                self.borrowed.give_back()
+        finally:
+            self.device.__exit__(None, None, None)
 
 
 def run_now(engine, task, body):
@@ -305,6 +365,11 @@ def run_now(engine, task, body):
             record_body(engine, body)
     except BaseException as exception:
         error = exception
+        if borrowed is not None and is_playable(engine, body, error):
+            give_back(engine, task, borrowed)
+            borrowed = None
+            error = None
+            play_later(engine, body, exception)
     return end_now(engine, task, borrowed, error)
 
 
@@ -420,6 +485,55 @@ def record_body(engine, body):
     return 0
 
 
+def is_playable(engine, body, error):
+    """Whether a body that failed while it was captured can run at each launch instead."""
+    task = cython.cast(TaskCore, cython.cast(Body, body).task)
+    if engine.scope is None or engine.root.captured or task.borrowed is not None:
+        return False
+    if cython.cast(Body, body).origins is None:  # it asks its task for what is there only while that is open
+        return False
+    return isinstance(error, Exception) and is_uncapturable(task, error)
+
+
+def play_later(engine, body, error):
+    """Let the node of a body run it at each launch."""
+    task = cython.cast(TaskCore, cython.cast(Body, body).task)
+    engine.port.drop_capture(task.slot)
+    again = BodyCapture(engine.root, body, task.where, engine.place_numbers[task.where])
+    played = PlayedBody(engine, again, error)
+    engine.port.run(task.slot, (RUN, played, None, None, None))
+    engine.port.program.blocks.append(again)  # which says what other data it can have
+    engine.scope.parts.append(played)
+    played.holders += 1
+    return 0
+
+
+class PlayedBody(Routine):
+    """A recorded body that its library does not capture: it runs in the call of each launch, on a stream.
+
+    What is before, between and behind such bodies is graphs of the driver's, as with bodies on the host.
+    """
+
+    def __init__(self, engine, again, error):
+        Routine.__init__(self, engine, [], engine.scope.once)
+        self.again = again
+        self.story = f"task {again.label}"
+        self.reason = f"task {again.label} ({again.site}) calls what its library does not capture ({error})"
+
+    def run(self, launch, slot):
+        """Run the body behind what is on a slot."""
+        self.again.play(launch, slot)
+        return slot
+
+    def put(self, launch, slot):
+        """A graph cannot have it."""
+        raise CaptureError(self.reason)
+
+    def refusal(self, where, memory, looped, unread, hosts=False):
+        """Why it cannot be one graph of the driver's."""
+        return self.reason
+
+
 @cython.cclass
 class Recaptured:
     """What was captured of a task, and may be captured anew for a launch.
@@ -512,6 +626,29 @@ class BodyCapture(Recaptured):
             del others_last  # another thread's goes when this one is there
         return last[2]
 
+    def play(self, launch: Launch, slot):
+        """Run it for a launch, behind what is on a slot."""
+        body: Body = self.body.again(launch.values, launch.rebinding)
+        engine = launch.engine
+        host_waits.enter(engine.root, launch.task, slot, engine.pending() != 0)
+        pointer = engine.root.stream(slot)
+        borrowed: Borrowed = borrow(pointer, self.ordinal)
+        try:
+            self.execute(body, pointer)
+        finally:
+            engine.root.stream(slot)  # the body may have left another device current
+            borrowed.give_back()
+        return 0
+
+    def execute(self, body: Body, pointer):
+        """Run a body on a stream; what it raises is told as that of a task."""
+        body.args = tuple([Stream(a.place, pointer) if type(a) is Stream else a for a in body.args])
+        try:
+            body.execute()
+        except Exception as error:
+            task: TaskCore = body.task
+            raise Failure(task.label(), task.call_site, error, task.written(), True).error() from error
+
     def capture_patiently(self, owner, values, rebinding):
         """Capture it; if memory runs out, again when the launches before are done, which keep what bodies allocated."""
         body: Body = self.body
@@ -540,13 +677,9 @@ class BodyCapture(Recaptured):
         try:
             borrowed: Borrowed = borrow(capture.pointer, self.ordinal)
             try:
-                body.args = tuple([Stream(a.place, capture.pointer) if type(a) is Stream else a for a in body.args])
                 pools = PrivatePools()
                 with pools:
-                    body.execute()
-            except Exception as error:
-                task: TaskCore = body.task
-                raise Failure(task.label(), task.call_site, error, task.written(), True).error() from error
+                    self.execute(body, capture.pointer)
             finally:
                 capture.make_current()  # the body may have left another device current
                 borrowed.give_back()

@@ -71,6 +71,7 @@ cdef class TaskFunction:
     cdef int accessed
     cdef list spare  # of arguments, for the next call
     cdef bint takes_task
+    cdef bint movable
     cdef dict by_modes  # for calls with accesses where no annotation is: functions, by their modes
     cdef bint has_elements  # a parameter says their type
     cdef bint is_checked

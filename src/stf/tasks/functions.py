@@ -83,7 +83,7 @@ class TaskFunction:
         self.parameters = None
         self.signature = None
         self.kinds = None
-        self.positional = self.takes_task = self.has_elements = False
+        self.positional = self.takes_task = self.has_elements = self.movable = False
         self.accessed = 0
         self.is_checked = False
         self.spare = self.variants = None
@@ -167,7 +167,7 @@ class TaskFunction:
         copy.kinds = self.kinds
         copy.positional = self.positional
         copy.accessed = self.accessed
-        copy.takes_task = self.takes_task
+        copy.takes_task, copy.movable = self.takes_task, self.movable
         copy.has_elements = self.has_elements
         copy.is_checked = self.is_checked
         return copy
@@ -208,7 +208,7 @@ class TaskFunction:
             self.refuse_arrays(task, values)
         body = None
         try:
-            begin_body(task)
+            begin_body(task, fn if self.movable else None)
             if self.reads and not task.inline:
                 fn = self.with_globals(fn)
             origins = None if engine.scope is None else []
@@ -554,6 +554,7 @@ class TaskFunction:
         self.kinds = kinds if any(kind in ("*", "**", "keyword") for _, kind in kinds) else None
         self.positional = all(kind == "plain" for _, kind in kinds)
         self.takes_task = any(kind == "task" for _, kind in kinds)  # which a body may ask for its data
+        self.movable = not any(kind in ("stream", "task") for _, kind in kinds)  # to another thread, before it runs
         self.accessed = sum(mine.mode != 0 for mine in parameters)
         self.has_elements = any(mine.element is not None for mine in parameters)
         if not self.takes_task:

@@ -362,7 +362,7 @@ cdef class CallersDriver(ReadbackDriver):
 
     cpdef bint defers(self, int stream, object captured) except -1:
         cdef DeviceStream lane = <DeviceStream>self.streams[stream]
-        if (<Captured>captured).queued and not lane.captured:
+        if captured is not None and (<Captured>captured).queued and not lane.captured:
             return True
         return (lane.head is not None or (lane.busy and not lane.held)) and not (lane.adopted and self.is_ready(lane))
 

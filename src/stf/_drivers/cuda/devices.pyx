@@ -485,14 +485,22 @@ cdef class DeviceBlock:
     """
 
     cdef int ordinal
+    cdef cu.CUcontext context
     cdef Body body
 
     def __init__(self, ordinal):
         self.ordinal = ordinal
 
+    def remember(self):
+        """Take the context that is current now, for a block in another thread. Returns this."""
+        check(cu.cuCtxGetCurrent(&self.context), "cuCtxGetCurrent", f"cuda:{self.ordinal}")
+        return self
+
     def __enter__(self):
-        cdef cu.CUcontext context = NULL
-        if current_ordinal() == self.ordinal:
+        cdef cu.CUcontext context = self.context
+        if context != NULL:
+            pass
+        elif current_ordinal() == self.ordinal:
             cu.cuCtxGetCurrent(&context)  # perhaps not the primary one
         else:
             context = primary_of(self.ordinal)
