@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import stf
+from stf._support.log_once import told
 
 cupy = pytest.importorskip("cupy")
 pytestmark = [pytest.mark.cuda, pytest.mark.usefixtures("cuda_device_count")]
@@ -199,6 +200,7 @@ WAITS = {
 def test_whatever_waits_for_the_device_runs_at_each_launch(ctx, how, caplog):
     """Its task is named, with its line and the reason; what is before and behind it is graphs."""
     caplog.set_level("INFO", logger="stf")
+    told.clear()
 
     @stf.task
     def waits(x: stf.ReadWrite):
@@ -215,8 +217,8 @@ def test_whatever_waits_for_the_device_runs_at_each_launch(ctx, how, caplog):
     for _ in range(3):
         g.launch()
     assert x.numpy().tolist() == [2.0 + 24.0 + 288.0] * 8
-    told = [text for text in caplog.messages if "calls what its library does not capture" in text]
-    assert len(told) == 1 and "task 'waits' (test_recorded.py:" in told[0]
+    messages = [text for text in caplog.messages if "calls what its library does not capture" in text]
+    assert len(messages) == 1 and "task 'waits' (test_recorded.py:" in messages[0]
 
 
 @pytest.mark.parametrize("how", WAITS)
@@ -236,6 +238,29 @@ def test_a_block_that_waits_for_the_device_cannot_be_recorded(ctx, how):
         (array,) = t.cupy()
         array += 1
     assert x.numpy().tolist() == [1.0] * 8
+
+
+@pytest.mark.parametrize("library", ["cupy", "torch"])
+def test_random_numbers_in_graphs(ctx, library):
+    """Each launch draws others."""
+    torch = pytest.importorskip("torch") if library == "torch" else None
+
+    @stf.task(arrays=library)
+    def draw(x: stf.Write):
+        if torch is None:
+            x[...] = cupy.random.random(8)
+        else:
+            x.copy_(torch.rand(8, dtype=torch.float64, device="cuda"))
+
+    x, found = ctx.logical_data_empty(8), set()
+    draw(x)
+    g = ctx.task_graph()
+    with g:
+        draw(x)
+    for _ in range(4):
+        g.launch()
+        found.add(float(x.numpy()[0]))
+    assert len(found) == 4
 
 
 @pytest.mark.parametrize("use_graph", [False, True])

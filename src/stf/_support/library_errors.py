@@ -12,6 +12,7 @@ SIGNS_OF_CAPTURE = (  # in errors of CUDA, CuPy, torch and Numba
     "streamcapture",
     "cuda graph capture",
     "captures underway",
+    "not in capture mode",
 )
 LIBRARIES_THAT_CAPTURE = ("cupy", "cupy_backends", "torch", "numba", "cuda", "triton")
 
@@ -22,7 +23,7 @@ def is_uncapturable(task: Any, error: Exception) -> bool:
     if engine.scope is None or not engine.port_enqueues(task.where):
         return False
     library = type(error).__module__.partition(".")[0]
-    if type(error) not in (RuntimeError, DriverError) and library not in LIBRARIES_THAT_CAPTURE:
+    if type(error) not in (RuntimeError, NotImplementedError, DriverError) and library not in LIBRARIES_THAT_CAPTURE:
         return False
     try:
         story = str(error).lower().replace("_", " ")
