@@ -42,6 +42,7 @@ DIRECTIVES = {
     "cdivision": True,
     "initializedcheck": False,
     "embedsignature": True,
+    "embedsignature.format": "clinic",  # which `inspect.signature` reads
     "infer_types": True,
 }
 PROFILE_FLAGS = {

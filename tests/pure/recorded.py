@@ -20,12 +20,9 @@ class Bench(ContextCore):
     def __init__(self, devices: int = 1, log: bool = False, width: int = 64) -> None:
         self.port = Recorder(devices + 1, width, log)
         places = ["host", *(f"device({i})" for i in range(devices))]
-        self.attach(Engine(self.port, places, list(range(devices + 1)), [0] * (devices + 1)), 1)
+        engine = Engine(self.port, places, list(range(devices + 1)), [0] * (devices + 1))
+        self.attach(engine, 1, {i: i + 1 for i in range(devices)} | {"host": 0})
         self.homes = 0
-
-    def place_code(self, place: int) -> int:
-        """Devices count from 0; -1 is the host."""
-        return place + 1
 
     def array(self) -> DataHandle:
         """Data with a home in host memory."""
@@ -97,7 +94,7 @@ def two_devices(log: bool = False) -> Bench:
     for i in range(6):
         bench.empty_task(i % 2, a.rw(), b.read())
         bench.empty_task(1 - i % 2, b.rw())
-        bench.empty_task(-1, a.read())
+        bench.empty_task("host", a.read())
     retiring.retire_all(bench.engine)
     return bench
 

@@ -50,12 +50,6 @@ GROUND = {"errors", "config", "_support"}
 UPWARD = {
     ("_engine.engine", "_recording.abandoning"),
     ("_engine.engine", "_recording.recordings"),
-    ("data.composite", "contexts.context"),  # for types, as those below
-    ("data.logical_data", "contexts.context"),
-    ("graphs.blocks", "contexts.context"),
-    ("graphs.graph_scope", "contexts.context"),
-    ("graphs.recorder", "contexts.context"),
-    ("graphs.task_graph", "contexts.context"),
 }
 CIRCLES = [
     {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -24,15 +25,13 @@ class Bench(ContextCore):
         self.recorder = Recorder(2, log=True)
         engine = Engine(self.recorder, ["host", "device(0)"], [0, 1], [0, 0])
         engine.context = weakref.ref(self)
-        self.attach(engine, 1)
+        self.attach(engine, 1, {0: 1})
+        self._spec = SimpleNamespace(numbers=[0], count=1)
 
     def data(self, name: str) -> LogicalData:
         core = self.engine.new_data(Layout((4,), (8,), np.dtype(float), 8), name)
         self.engine.set_home(core, 0, 4096, None)
         return LogicalData(core)
-
-    def data_place_code(self, place: stf.DataPlace) -> int:
-        return 0 if place.kind == "host" else 1
 
     def open(self, once: bool = False) -> recordings.Scope:
         return recordings.open_scope(self.engine, GraphBackend(self.recorder), 0, "a graph", once)

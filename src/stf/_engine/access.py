@@ -13,7 +13,7 @@ try:
 except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
-from stf.errors import AccessError, not_copied
+from stf.errors import AccessError, ContextMismatchError, not_copied
 
 if not cython.compiled:
     from stf._engine.versions import first_version
@@ -223,3 +223,11 @@ def accumulate_access(handle, op, data_place=None):
     access: Access = make_access(handle, ACCUMULATE, data_place)
     access.op = op
     return access
+
+
+def check_mine(engine: Any, data: Any) -> None:
+    """Raise unless this is logical data of the engine's context."""
+    if not isinstance(data, DataHandle):
+        raise TypeError(f"logical data is needed, got {type(data).__name__}")
+    if data.core.engine is not engine:
+        raise ContextMismatchError(f"{data.core.describe()} belongs to another context")

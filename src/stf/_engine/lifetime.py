@@ -119,7 +119,7 @@ def _unfinished() -> set[Any]:
 
 def _after_fork() -> None:
     for context in _unfinished():
-        context.abandon_after_fork()
+        context._abandon_after_fork()
     for resources in list(_resources):
         resources.forget_parent()
     _live.clear()

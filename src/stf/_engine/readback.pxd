@@ -17,3 +17,4 @@ cdef bint is_plain(Engine engine, Data data) except -1
 cdef bint is_free(Data data, Version version) except -1
 cdef Replica only_replica(Version version)
 cdef int put(Engine engine, TaskCore task, Data data, Version version, Replica replica) except -2
+cpdef int await_array(Engine engine, Data core) except -1

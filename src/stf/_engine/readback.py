@@ -117,3 +117,11 @@ def put(engine, task, data, version, replica):
     coherency.count_copy(data, replica.place, 0, data.layout.nbytes)
     coherency.asking = None
     return landing
+
+
+def await_array(engine: Engine, core):
+    """Wait until the user's array on a device has what `LogicalData.write_back` brings there."""
+    home = core.home
+    if home is not None and home.place > 0 and home.ready.count:
+        engine.wait_events(home.ready, -1.0)
+    return 0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import threading
 import weakref
 from typing import Any
 
@@ -12,47 +10,26 @@ from stf._backends.closed import ClosedPort
 from stf._backends.graph import GraphBackend
 from stf._backends.stream import StreamBackend
 from stf._backends.timed import TimedBackend
-from stf._engine import claims, handover, invariants, lifetime, recording_caches, retiring, thread_turns
+from stf._engine import invariants, lifetime, retiring
 from stf._engine.engine import Engine
-from stf._engine.failures import story_of_cancelled
 from stf._engine.fault_suspects import Suspects
-from stf._recording import abandoning
 from stf._support import loader
-from stf._support.arguments import name_of, sequence, truth
-from stf._support.sync import must_have_room
-from stf.contexts import arguments, callers
-from stf.contexts.observing import Observing, observes_times
+from stf._support.arguments import name_of
+from stf.contexts import arguments, callers, ending, observing
 from stf.contexts.resources import Resources
-from stf.data.creation import Creation
-from stf.data.filling import Filling
-from stf.data.freezing import Lending
-from stf.data.logical_data import LogicalData
-from stf.data.registry import Registering, Registry
-from stf.data.waiting import Waiting
-from stf.devices.make import devices_module, make_driver, stream_is_captured
+from stf.data import creation, filling, freezing, reading, registry, waiting
+from stf.devices.make import devices_module, make_driver
 from stf.devices.spec import DeviceSpec
-from stf.errors import (
-    CaptureError,
-    ContextClosedError,
-    ContextMismatchError,
-    OutOfMemoryError,
-    PlaceError,
-    TaskStateError,
-    not_copied,
-)
-from stf.graphs.graph_scope import Epoch, await_launches
-from stf.graphs.task_graph import Graphs, close_graphs
+from stf.errors import not_copied
+from stf.graphs import task_graph as graphs
+from stf.graphs.graph_scope import Epoch
 from stf.interop.arrays import producer_of
-from stf.interop.current import return_owed
 from stf.interop.libraries import check_library
-from stf.kernels.kernel_task import KernelTask
-from stf.places import places
-from stf.places.places import Grid
-from stf.places.table import Placing
-from stf.tasks import validation
-from stf.tasks.functions import TaskFunction
+from stf.kernels import kernel_task, launching
+from stf.places import places, table
+from stf.tasks import checks, decorators, host_task
 from stf.tasks.grid_task import GridTask
-from stf.tasks.host_task import HostLaunch, must_be_host
+from stf.tasks.task import ContextCore
 from stf.values.reducers import UNWRITTEN
 
 __all__ = [
@@ -62,7 +39,6 @@ __all__ = [
 
 LANES_PER_PLACE = 64
 MOST_SPARE = 1 << 28  # bytes for each place: memory of dropped data that new data take over
-log = logging.getLogger("stf")
 
 
 def context(
@@ -139,26 +115,61 @@ def context(
     return Context(spec, resources, arrays, limit, bound, observe, label, None, caller, gathers)  # keywords cost 0.2 us
 
 
-class Context(Placing, Registering, Creation, Filling, Lending, Waiting, Observing, Graphs):
+class Context(ContextCore):
     """Data, tasks and what orders them. Made by `stf.context`."""
 
-    __slots__ = (  # with a dict, Python 3.12 would look every method up twice
-        "_caller",
-        "_device_times",
-        "_dot",
-        "_driver",
-        "_finished",
-        "_graphs",
-        "_loans",
-        "_more_places",
-        "_observers",
-        "_resources",
-        "_sections",
-        "_spec",
-        "_suspects",
-        "_trace",
-        "name",
-    )
+    __slots__ = ()  # with a dict, Python 3.12 would look every method up twice
+
+    # places
+    devices = property(table.devices)
+
+    # data
+    logical_data = registry.logical_data
+    logical_data_empty = creation.logical_data_empty
+    logical_data_full = creation.logical_data_full
+    logical_data_zeros = creation.logical_data_zeros
+    logical_data_ones = creation.logical_data_ones
+    token = logical_token = creation.token
+    copy = filling.copy
+    fill = filling.fill
+    prefetch = filling.prefetch
+    freeze = freezing.freeze
+
+    # tasks; `task` itself is ContextCore's
+    submit_task = decorators.submit_task
+    host_launch = host_task.host_launch
+    launch_kernel = launching.launch_kernel
+    cuda_kernel = kernel_task.cuda_kernel
+
+    # graphs
+    task_graph = graphs.task_graph
+    graph_scope = graphs.graph_scope
+    repeat = graphs.repeat
+    while_loop = graphs.while_loop
+    if_ = graphs.if_
+
+    # waiting
+    wait = reading.wait
+    synchronize = waiting.synchronize
+    fence = task_fence = waiting.fence
+    submit = waiting.submit
+    cancel = waiting.cancel
+    check_errors = checks.check_errors
+    finalize = ending.finalize
+
+    # looking
+    dot = observing.dot
+    dot_section = observing.dot_section
+    trace = observing.trace
+    report = observing.report
+    statistics = observing.statistics
+    why = observing.why_in
+    _repr_html_ = observing.html_of_context
+
+    # what rooms below ask a context for
+    _finish = ending.finish
+    _html_of_task = staticmethod(observing.html_of_task)
+    _read_device_times = observing.read_device_times
 
     def __init__(
         self,
@@ -204,7 +215,7 @@ class Context(Placing, Registering, Creation, Filling, Lending, Waiting, Observi
     ) -> None:
         """Make what orders the tasks, on a driver."""
         spec, caller, resources = self._spec, self._caller, self._resources
-        backend = TimedBackend if driver.stamps is not None and observes_times(observe) else StreamBackend
+        backend = TimedBackend if driver.stamps is not None and observing.observes_times(observe) else StreamBackend
         port = backend(driver, LANES_PER_PLACE, resources is None)
         bound = arguments.memory_bound(memory_limit)
         limits = [bound if spec.shares_host else 0, *([bound] * spec.count)]
@@ -213,7 +224,7 @@ class Context(Placing, Registering, Creation, Filling, Lending, Waiting, Observi
             port, spec.place_names, spec.affine, limits, driver.max_workers, max_pending, numbers, spec.function_keys
         )
         engine.unwritten = UNWRITTEN
-        self._more_places: dict[Any, int] = {}
+        self._more_places = {}
         engine.context, engine.arrays = weakref.ref(self), arrays
         engine.make_graph_port, engine.ask_producer = GraphBackend, producer_of
         engine.validate = config.validate or config.hostile is not None
@@ -226,12 +237,11 @@ class Context(Placing, Registering, Creation, Filling, Lending, Waiting, Observi
         self.attach(engine, 1 if spec.count else 0, codes, devices_module().current_ordinal if several else None)
         if caller is not None:
             self._start_after(caller)
-        self.registry = Registry()
-        self._graphs: dict[int, weakref.ref[Any]] = {}  # by id; they take themselves out
+        self.registry = registry.Registry()
+        self._graphs = {}
         if use_graph:
             engine.epoch = Epoch(self, True, "the graph of this context")
-        self._observers = None
-        self._setup_observers(observe)
+        observing.setup_observers(self, observe)
         self._suspects = Suspects(engine)
         driver.watch_loss(self._suspects)
         self._finished = False
@@ -245,238 +255,10 @@ class Context(Placing, Registering, Creation, Filling, Lending, Waiting, Observi
             self.engine.port.shutdown()
             raise
 
-    # -- tasks that the context itself submits -----------------------------------------------------------------
-
-    def host_launch(
-        self,
-        *args: Any,
-        fn: Any = None,
-        name: str | None = None,
-        symbol: str | None = None,
-        uses_cuda: bool = True,
-        **others: Any,
-    ) -> Any:
-        """Run a function on the host when its data are there, without blocking.
-
-        Parameters
-        ----------
-        *args : Access
-            What the function uses; it gets NumPy arrays, tokens skipped.
-        fn : callable, optional
-            The function; without it, call the result with it, or use it as a decorator.
-        args : sequence, optional
-            Further arguments for `fn`, as keyword ``args=``.
-        name : str, optional
-            What pictures and messages call the task.
-        uses_cuda : bool, optional
-            Whether the function may call CUDA, or a library that does. A graph can have a function that does not as a
-            node of its own, so that it is launched as one; for others the host steps in between two graphs.
-        """
-        extra = sequence("args", others.pop("args", ()))
-        if others:
-            raise TypeError(f"host_launch got unknown arguments: {', '.join(others)}")
-        task = self.make_host_task(args, name or symbol, truth("uses_cuda", uses_cuda))
-        must_be_host(task, args)
-        launch = HostLaunch(task, extra)
-        return launch(fn) if fn is not None else launch
-
-    def cuda_kernel(self, *args: Any, name: str | None = None, symbol: str | None = None) -> KernelTask:
-        """Return a task of kernel launches, as a with-block whose ``launch`` calls form a chain.
-
-        Parameters
-        ----------
-        *args : Access or place
-            As for `task`.
-        name, symbol : str, optional
-            What pictures and messages call the task.
-        """
-        task = self.make_task_at(args, name_of(name, symbol))
-        if task.where < 0:
-            raise PlaceError("kernels of ctx.cuda_kernel run at one place, got a grid; use ctx.task(grid, ...).streams")
-        task.find_site_outside()
-        return KernelTask(task)
-
-    def submit_task(
-        self, fn: Any, *args: Any, place: Any = None, name: str | None = None, symbol: str | None = None
-    ) -> None:
-        """Submit ``fn(*args)`` as a task, as calling ``stf.task(fn)`` would.
-
-        Parameters
-        ----------
-        fn : callable
-            A function annotated as for `stf.task`, or one made by it.
-        *args
-            Its arguments; accesses, such as ``x.read()``, for parameters without an annotation.
-        place : place, optional
-            Where it runs.
-        name, symbol : str, optional
-            What pictures and messages call the task.
-        """
-        function = fn if isinstance(fn, TaskFunction) else TaskFunction(fn)
-        chosen = name_of(name, symbol)
-        function = function if chosen is None else function.named(chosen)
-        function = function.on(place) if place is not None else function
-        task = self.make_task_at((), None)
-        task.find_site_outside()
-        function.call(self, task, list(args), {})
-
-    def grid_task(self, args: Any, symbol: str | None) -> Any:
+    def _grid_task(self, args: Any, symbol: str | None) -> Any:
         """A task on several places."""
-        grid = next(arg for arg in args if isinstance(arg, Grid))
+        grid = next(arg for arg in args if isinstance(arg, places.Grid))
         return GridTask(self, grid, [arg for arg in args if arg is not grid], symbol)
-
-    def _task_of_kind(self, kind: str, accesses: list[Any], name: str, near: Any = None, place: Any = None) -> Any:
-        task = self.make_task_at(accesses, name)
-        task.kind = kind
-        task.find_site_outside()
-        if place is not None:
-            task.where = self.place_code(place)
-        elif near is not None:
-            task.where = self.current_place_code()
-        return task
-
-    # -- the end -----------------------------------------------------------------------------------------------
-
-    def refresh(self, data: LogicalData) -> None:
-        """What `LogicalData.write_back` does."""
-        self._check_mine(data)
-        self._must_be_outside("write_back")
-        if data.core.home is None:
-            raise ValueError(f"{data.core.describe()} was made from a shape; there is no array to write back to")
-        self.engine.patiently(retiring.refresh, data.core)
-        retiring.raise_if_poisoned(data.core)
-
-    def release(self, data: LogicalData) -> None:
-        """What `LogicalData.release` does."""
-        self._check_mine(data)
-        recording_caches.give_up_recordings(self.engine, data.core)
-        if config.validate:
-            validation.await_home(self.engine, data.core)
-        self.engine.patiently(retiring.release_data, data.core)
-
-    def accept(self, data: LogicalData) -> None:
-        """What `LogicalData.accept` does."""
-        self._check_mine(data)
-        self._must_not_be_in_a_body("accept")
-        self.engine.patiently(retiring.accept, data.core)
-
-    def finalize(self) -> None:
-        """Run everything, write back, release; calling it again does nothing.
-
-        Raises
-        ------
-        TaskFailedError, ExceptionGroup
-            What failed and was not told yet; the context is finalized all the same.
-        """
-        if self._finished:
-            return
-        self._must_be_outside("finalize", False)  # which launches, when it has abandoned what others left open
-        self._finish()
-        self.check_errors()
-
-    def _finish(self, knows_stream: bool = True) -> None:
-        """Finalize, whoever is inside: nobody can use the context any more.
-
-        A context that nobody finalized `knows_stream` no more: a caller's stream may be gone by then.
-        """
-        must_have_room()
-        thread_turns.begin_ending(self.engine)
-        try:
-            fault = None if self._finished else self._retire(knows_stream)  # else by another thread meanwhile
-        finally:
-            self.engine.ending = 0
-        if fault is not None:
-            raise fault
-
-    def _retire(self, knows_stream: bool) -> BaseException | None:
-        """Run everything, write back, release, close; return what became of the device, if it is lost."""
-        try:
-            thread_turns.await_others(self.engine)
-            caller = self._caller
-            if caller is not None and caller.captured and not (knows_stream and stream_is_captured(caller.pointer)):
-                self._end_lost_capture()
-            self._end_graphs()
-            if caller is None or not knows_stream:
-                retiring.retire_all(self.engine)
-            else:
-                self._hand_over(caller)
-        except (KeyboardInterrupt, TaskStateError):
-            raise  # not finished: the data are still there, and finalize can be called again
-        except BaseException as error:
-            if isinstance(error, MemoryError) and not isinstance(error, OutOfMemoryError):
-                raise  # likewise
-            self._give_up()
-            raise
-        fault = self._driver.fault() if self._caller is None else None
-        self._close()
-        return fault
-
-    def _end_graphs(self) -> None:
-        """Launch what was gathered, and give up what was recorded."""
-        engine = self.engine
-        if engine.epoch is not None and engine.epoch.implicit:
-            engine.epoch.is_over = True
-            if engine.epoch.scope is not None:
-                retiring.abandon_open_tasks(engine)
-            engine.epoch.flush()
-        await_launches(engine.epoch)
-        if self._graphs:
-            close_graphs(self._graphs)
-        while engine.scope is not None:
-            abandoning.discard_scope(engine, engine.scope)
-        engine.epoch = None
-
-    def _end_lost_capture(self) -> None:
-        """Give up what was gathered for a capture that is over: launched now, it would run."""
-        engine = self.engine
-        if engine.epoch is not None and engine.epoch.implicit:
-            engine.epoch.is_over = True
-            retiring.abandon_open_tasks(engine)
-            engine.epoch.discard()
-        raise CaptureError(
-            f"{self!r} is on a stream that was being captured, and was not finalized during the capture; finalize the "
-            "context before the capture ends. Nothing was written back"
-        )
-
-    def _hand_over(self, caller: callers.Caller) -> None:
-        """Let the caller's stream come after all work."""
-        handover.hand_over(self.engine, self.default_code, caller.pointer)
-
-    def _give_up(self) -> None:
-        """Close after a failure; what fails on the way is less than what failed before."""
-        try:
-            retiring.forget_all(self.engine)
-        except Exception as error:
-            log.debug("%r: %s", self, error)
-        self._close()
-
-    def _close(self) -> None:
-        try:
-            story = f"{self!r} was finalized; make a new one with stf.context()"
-        except MemoryError:
-            story = "the context was finalized; make a new one with stf.context()"
-        with self.engine.gate:  # what begins beside this has seen that it ends, or sees this
-            self._finished = True
-            self.engine.closed = story
-        try:
-            lifetime.forget(self)
-            self._driver.ignore_loss(self._suspects)
-            recording_caches.end(self.engine)
-        finally:
-            self.engine.port.shutdown()
-        self._more_places.clear()
-        if self._caller is not None:
-            if self._caller.filling is not None:
-                self._caller.filling.end()
-            self._caller = self._caller._replace(owner=None, filling=None)
-        self._write_pictures()
-        self._tell_idle_devices()
-
-    def abandon_after_fork(self) -> None:
-        """In the child of a fork nothing of the parent's context may be used."""
-        self._finished = True
-        story = "forked: this context belongs to the parent process; make a new one in the child"
-        retiring.abandon(self.engine, ClosedPort(story), story)
 
     def __enter__(self) -> Context:
         places.contexts().append(self)
@@ -486,74 +268,30 @@ class Context(Placing, Registering, Creation, Filling, Lending, Waiting, Observi
         if self in places.contexts():
             places.contexts().remove(self)
         if error is not None:
-            self._end_after(error)
+            ending.end_after(self, error)
             return
         try:
             self.finalize()
         except KeyboardInterrupt as interrupt:  # what an interrupt in the block does, too
-            self._end_after(interrupt)
+            ending.end_after(self, interrupt)
             raise
 
-    def _end_after(self, error: BaseException) -> None:
-        """Finalize after an exception: tasks whose bodies have not begun are cancelled."""
-        engine = self.engine
-        cancelled = engine.cancelled = []  # and it stays so: what is left of the context is its end
-        try:
-            abandoning.abandon_own(engine)
-            lifetime.abandon_open(engine)
-            self.finalize()
-        except BaseException as late:
-            error.add_note(f"while the context was finalized: {type(late).__name__}: {late}")
-        if cancelled:
-            error.add_note(story_of_cancelled(cancelled))
+    def _abandon_after_fork(self) -> None:
+        """In the child of a fork nothing of the parent's context may be used."""
+        self._finished = True
+        story = "forked: this context belongs to the parent process; make a new one in the child"
+        retiring.abandon(self.engine, ClosedPort(story), story)
 
     def __del__(self) -> None:
-        if not getattr(self, "_finished", True):
+        if self._finished is False:
             lifetime.collected(self)
 
     def check_state(self) -> None:
         """Verify every cross-link of the engine; raise AssertionError with the story if one is broken."""
         invariants.check_state(self.engine)
 
-    def _tell_idle_devices(self) -> None:
-        if self._spec.count < 2:
-            return
-        used = [0] * self._spec.count
-        for pool in self.engine.coherency.pools[1:]:
-            used[max(self.engine.affine[pool.place], 1) - 1] += pool.tasks
-        if sum(1 for n in used if n) == 1 and sum(used) > 1:
-            where = next(i for i, n in enumerate(used) if n)
-            log.info("all %d tasks ran on device(%d) of %d; use .on(place)", sum(used), where, len(used))
-
-    def _check_mine(self, data: Any) -> None:
-        if not isinstance(data, LogicalData):
-            raise TypeError(f"logical data is needed, got {type(data).__name__}")
-        if data.core.engine is not self.engine:
-            raise ContextMismatchError(f"{data.core.describe()} belongs to another context")
-
-    def _check_array(self, data: Any) -> None:
-        self._check_mine(data)
-        if data.is_token:
-            raise TypeError(f"{data.core.describe()} has no content; use logical data with a shape")
-
-    def _must_be_open(self) -> None:
-        if self.engine.closed is not None:
-            raise ContextClosedError(self.engine.closed)
-
-    def _must_not_be_in_a_body(self, what: str) -> None:
-        if self.engine.runs_body(threading.get_ident()):
-            raise TaskStateError(f"{what} inside the body of a task: it could wait for itself; call it outside")
-
-    def _must_be_outside(self, what: str, launch: bool = True) -> None:
-        """Blocking calls inside a body would wait for themselves; what was gathered for a graph is launched."""
-        self._must_be_open()
-        return_owed()
-        abandoning.forget_left(self.engine)
-        inside = claims.inside(self.engine, threading.get_ident())
-        if inside is not None:
-            raise TaskStateError(f"{what} inside {inside}")
-        if launch and self.engine.epoch is not None:
-            self.engine.epoch.step_out()
+    def __dir__(self) -> list[str]:
+        return ["arrays", "name", "task", *(name for name in vars(Context) if not name.startswith("_"))]
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise not_copied(repr(self), "open another one with stf.context(), and pickle arrays: lX.numpy()")

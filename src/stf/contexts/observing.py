@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from stf import config
@@ -14,7 +13,7 @@ from stf.data.logical_data import LogicalData
 from stf.errors import TaskStateError
 from stf.observe.html import context_html, lines_html, never_raises
 from stf.observe.statistics import Statistics
-from stf.tasks.task import Task
+from stf.tasks.task import ContextCore, Task
 
 log = logging.getLogger("stf")
 
@@ -32,221 +31,198 @@ DOT_OPTIONS = (
 )
 
 
-class Observing:
-    """What of a context is for looking at it."""
+@never_raises
+def html_of_task(task: Any) -> str | None:
+    return lines_html(why(task))
 
-    __slots__ = NO_SLOTS  # `Context` has them
 
-    @staticmethod
-    @never_raises
-    def _html_of_task(task: Any) -> str | None:
-        return lines_html(why(task))
+def setup_observers(context: ContextCore, observe: str | bool) -> None:
+    if observe is not False and observe not in (False, True, "dot", "trace", None):
+        raise ValueError(f"observe is 'dot', 'trace', True or False, got {observe!r}")
+    context._dot = context._trace = context._device_times = None
+    if observe is False and not config.dot_file:
+        return
+    if observe in (True, "dot") or config.dot_file:
+        from stf.observe.dot import DotRecorder
 
-    engine: Any
-    name: str | None
-    _driver: Any
-    _spec: Any
-    _finished: bool
-    _dot: Any
-    _trace: Any
-    _device_times: Any
-    _sections: int
-    _loans: int
+        context._dot = DotRecorder(context.name or "stf")
+    if observe in (True, "trace"):
+        from stf.observe.trace import TraceRecorder
 
-    def _setup_observers(self, observe: str | bool) -> None:
-        if observe is not False and observe not in (False, True, "dot", "trace", None):
-            raise ValueError(f"observe is 'dot', 'trace', True or False, got {observe!r}")
-        self._dot = self._trace = self._device_times = None
-        self._sections = self._loans = 0
-        if observe is False and not config.dot_file:
-            return
-        if observe in (True, "dot") or config.dot_file:
-            from stf.observe.dot import DotRecorder
-
-            self._dot = DotRecorder(self.name or "stf")
-        if observe in (True, "trace"):
-            from stf.observe.trace import TraceRecorder
-
-            self._trace = recorder = TraceRecorder()
-            if self._driver.stamps is None:
-                self._driver.watch_copies(
-                    lambda device, thread, start, end: recorder.ran(0, "copy", device, thread, start, end, "copy")
-                )
-        if self._driver.stamps is not None and observes_times(observe):
-            from stf.observe.devices import DeviceTimes
-
-            self._device_times = DeviceTimes(self.engine.port)
-        active = [o for o in (self._dot, self._trace, self._device_times) if o is not None]
-        if active:
-            from stf.observe import Observers
-
-            self.engine.observe(active[0] if len(active) == 1 else Observers(*active))
-
-    def dot(self, **options: Any) -> DotText:
-        """Return the task graph so far in the DOT language; a notebook shows the picture.
-
-        Parameters
-        ----------
-        **options
-            As the ``STF_DOT_*`` variables, in lower case: ``ignore_prereqs``, ``color_by_device``,
-            ``remove_data_deps``, ``timing``, ``max_depth``, ``show_fence``, ``keep_redundant``, ``keep_freeze``; and
-            ``max_nodes``: show only so many, the first.
-
-        Raises
-        ------
-        TaskStateError
-            The context was opened without ``observe="dot"`` and without ``STF_DOT_FILE``.
-        """
-        if self._dot is None:
-            raise TaskStateError("no task graph was recorded; open the context with observe='dot', or set STF_DOT_FILE")
-        self._read_device_times()
-        return DotText(self._dot.to_dot(**{name: getattr(config, f"dot_{name}") for name in DOT_OPTIONS} | options))
-
-    def trace(self) -> dict[str, Any]:
-        """Return when and where bodies ran, as a Perfetto (Chrome trace) dictionary.
-
-        On a CUDA device, where bodies only enqueue, it is when their work was on the device: from the moment when its
-        stream got there and what it waits for was done, to its end. What has not ended yet is missing.
-
-        Raises
-        ------
-        TaskStateError
-            The context was opened without ``observe="trace"``.
-        """
-        if self._trace is None:
-            raise TaskStateError("no trace was recorded; open the context with observe='trace'")
-        self._read_device_times()
-        return self._trace.to_perfetto()
-
-    def report(self, path: str | Path) -> Path:
-        """Write a page that tells what the run did so far; call it when the work is done.
-
-        One HTML file that needs nothing beside it: what failed, the timeline, where the time went and which lines asked
-        for it, the task graph, and counts of tasks, copies and memory. The pictures need Matplotlib, or Graphviz for
-        the graph; without them the page says so in their place.
-
-        Parameters
-        ----------
-        path : str or Path
-            Where to write.
-
-        Returns
-        -------
-        Path
-            `path`.
-
-        Raises
-        ------
-        TaskStateError
-            The context was opened without ``observe=True``.
-        """
-        if self._dot is None or self._trace is None:
-            missing = "tasks and times were" if self._dot is self._trace else "tasks" if self._dot is None else "times"
-            verb = "" if missing.endswith("were") else " were"
-            raise TaskStateError(
-                f"no {missing}{verb} recorded, and a report needs both; open the context with observe=True"
+        context._trace = recorder = TraceRecorder()
+        if context._driver.stamps is None:
+            context._driver.watch_copies(
+                lambda device, thread, start, end: recorder.ran(0, "copy", device, thread, start, end, "copy")
             )
-        from stf.observe import report
+    if context._driver.stamps is not None and observes_times(observe):
+        from stf.observe.devices import DeviceTimes
 
-        self._read_device_times()
-        title = f"stf: {self.name}" if self.name else "stf report"
-        subtitle = report.subtitle(str(self._spec), self._finished)
-        return report.write(report.Run(title, subtitle, self.statistics(), self._dot, self._trace), path)
+        context._device_times = DeviceTimes(context.engine.port)
+    active = [o for o in (context._dot, context._trace, context._device_times) if o is not None]
+    if active:
+        from stf.observe import Observers
 
-    def why(self, what: Any) -> str:
-        """Say why a task ran when it did; as `stf.why`, and a task may be given by its name.
+        context.engine.observe(active[0] if len(active) == 1 else Observers(*active))
 
-        Parameters
-        ----------
-        what : Task, LogicalData, str or int
-            A name means the last task that had it; a number is the one that messages have after ``#``.
-        """
-        self._read_device_times()
-        if not isinstance(what, (str, int)):
-            return why(what)
-        if self._dot is None:
-            raise TaskStateError("no tasks were recorded; open the context with observe='dot'")
-        known = [index for index, record in enumerate(self._dot.tasks) if what in (record[0], record[1])]
-        if not known:
-            raise ValueError(f"no task {what!r} was recorded; ctx.dot() lists those that were")
-        return _story(self._dot, known[-1])
 
-    def _read_device_times(self) -> None:
-        """Tell the observers what has run on devices since the last time."""
-        if self._device_times is not None:
-            self._device_times.tell(self.engine.observer)
+def dot(context: ContextCore, **options: Any) -> DotText:
+    """Return the task graph so far in the DOT language; a notebook shows the picture.
 
-    @never_raises
-    def _repr_html_(self) -> str | None:
-        return context_html(repr(self), self.statistics(), self._dot)
+    Parameters
+    ----------
+    **options
+        As the ``STF_DOT_*`` variables, in lower case: ``ignore_prereqs``, ``color_by_device``,
+        ``remove_data_deps``, ``timing``, ``max_depth``, ``show_fence``, ``keep_redundant``, ``keep_freeze``; and
+        ``max_nodes``: show only so many, the first.
 
-    def dot_section(self, name: str) -> Section:
-        """Open a section of the task graph: a with-block, or end it with ``end()``."""
-        if not isinstance(name, str):
-            arguments.refuse_name(name)
-        return Section(self, name)
+    Raises
+    ------
+    TaskStateError
+        The context was opened without ``observe="dot"`` and without ``STF_DOT_FILE``.
+    """
+    if context._dot is None:
+        raise TaskStateError("no task graph was recorded; open the context with observe='dot', or set STF_DOT_FILE")
+    read_device_times(context)
+    return DotText(context._dot.to_dot(**{name: getattr(config, f"dot_{name}") for name in DOT_OPTIONS} | options))
 
-    def statistics(self) -> Statistics:
-        """Return what was done so far: tasks, copies and bytes by place, allocations, evictions."""
-        engine = self.engine
-        names = engine.place_names
-        kinds = {kind: n for kind, n in engine.kinds.items() if n}
-        counted = sum(kinds.values())
-        pools = engine.coherency.pools
-        copied = engine.coherency.copy_counts()
-        made, updated, kept, kept_bytes, budget = self._driver.graph_statistics()
-        return Statistics(
-            tasks={"task": engine.next_task - engine.withdrawn - counted} | kinds,
-            tasks_by_place={names[p.place]: p.tasks for p in pools},
-            copies={(names[s], names[t]): count for (s, t), (count, _) in copied.items()},
-            copied_bytes={(names[s], names[t]): nbytes for (s, t), (_, nbytes) in copied.items()},
-            allocations={names[p.place]: p.allocations for p in pools},
-            allocated_bytes={names[p.place]: p.allocated_bytes for p in pools},
-            peak_bytes={names[p.place]: p.peak for p in pools},
-            evictions={names[p.place]: p.evictions for p in pools},
-            frees={names[p.place]: p.frees for p in pools},
-            write_backs={names[0]: engine.coherency.write_backs},
-            pending=engine.pending() + self._gathered(),
-            graphs_made=made,
-            graphs_updated=updated,
-            graphs_kept=kept,
-            graphs_kept_bytes=kept_bytes,
-            graph_cache_bytes=budget,
+
+def trace(context: ContextCore) -> dict[str, Any]:
+    """Return when and where bodies ran, as a Perfetto (Chrome trace) dictionary.
+
+    On a CUDA device, where bodies only enqueue, it is when their work was on the device: from the moment when its
+    stream got there and what it waits for was done, to its end. What has not ended yet is missing.
+
+    Raises
+    ------
+    TaskStateError
+        The context was opened without ``observe="trace"``.
+    """
+    if context._trace is None:
+        raise TaskStateError("no trace was recorded; open the context with observe='trace'")
+    read_device_times(context)
+    return context._trace.to_perfetto()
+
+
+def report(context: ContextCore, path: str | Path) -> Path:
+    """Write a page that tells what the run did so far; call it when the work is done.
+
+    One HTML file that needs nothing beside it: what failed, the timeline, where the time went and which lines asked
+    for it, the task graph, and counts of tasks, copies and memory. The pictures need Matplotlib, or Graphviz for
+    the graph; without them the page says so in their place.
+
+    Parameters
+    ----------
+    path : str or Path
+        Where to write.
+
+    Returns
+    -------
+    Path
+        `path`.
+
+    Raises
+    ------
+    TaskStateError
+        The context was opened without ``observe=True``.
+    """
+    if context._dot is None or context._trace is None:
+        missing = (
+            "tasks and times were" if context._dot is context._trace else "tasks" if context._dot is None else "times"
         )
+        verb = "" if missing.endswith("were") else " were"
+        raise TaskStateError(
+            f"no {missing}{verb} recorded, and a report needs both; open the context with observe=True"
+        )
+    from stf.observe import report
 
-    def _gathered(self) -> int:
-        """Late bodies that epochs have gathered, and not launched yet."""
-        epoch, count = self.engine.epoch, 0
-        while epoch is not None:
-            count += 0 if epoch.scope is None else epoch.scope.port.program.calls
-            epoch = epoch.around
-        return count
+    read_device_times(context)
+    title = f"stf: {context.name}" if context.name else "stf report"
+    subtitle = report.subtitle(str(context._spec), bool(context._finished))
+    return report.write(report.Run(title, subtitle, statistics(context), context._dot, context._trace), path)
 
-    def _note_loan(self, kind: str, data: LogicalData, mode: int) -> None:
-        """Show a freeze or an unfreeze in the task graph (STF_DOT_KEEP_FREEZE)."""
-        if self._dot is not None:
-            self._loans += 1
-            name = data.name or f"data{data.core.id}"
-            access = SimpleNamespace(data_id=data.core.id, data_name=name, mode=mode)
-            self._dot.task(
-                SimpleNamespace(
-                    id=-1 - self._loans,
-                    symbol=f"{kind} {name}",
-                    kind=kind,
-                    place_name="host",
-                    device=-1,
-                    accesses=(access,),
-                    call_site="",
-                )
-            )
 
-    def _write_pictures(self) -> None:
-        if self._dot is not None and config.dot_file:
-            try:
-                with open(next_file(config.dot_file), "w", encoding="utf-8") as file:
-                    file.write(self.dot())
-            except OSError as error:  # a picture must not hide what the program has to say
-                log.error("the task graph could not be written: %s", error)
+def why_in(context: ContextCore, what: Any) -> str:
+    """Say why a task ran when it did; as `stf.why`, and a task may be given by its name.
+
+    Parameters
+    ----------
+    what : Task, LogicalData, str or int
+        A name means the last task that had it; a number is the one that messages have after ``#``.
+    """
+    read_device_times(context)
+    if not isinstance(what, (str, int)):
+        return why(what)
+    if context._dot is None:
+        raise TaskStateError("no tasks were recorded; open the context with observe='dot'")
+    known = [index for index, record in enumerate(context._dot.tasks) if what in (record[0], record[1])]
+    if not known:
+        raise ValueError(f"no task {what!r} was recorded; ctx.dot() lists those that were")
+    return _story(context._dot, known[-1])
+
+
+def read_device_times(context: ContextCore) -> None:
+    """Tell the observers what has run on devices since the last time."""
+    if context._device_times is not None:
+        context._device_times.tell(context.engine.observer)
+
+
+@never_raises
+def html_of_context(context: ContextCore) -> str | None:
+    return context_html(repr(context), statistics(context), context._dot)
+
+
+def dot_section(context: ContextCore, name: str) -> Section:
+    """Open a section of the task graph: a with-block, or end it with ``end()``."""
+    if not isinstance(name, str):
+        arguments.refuse_name(name)
+    return Section(context, name)
+
+
+def statistics(context: ContextCore) -> Statistics:
+    """Return what was done so far: tasks, copies and bytes by place, allocations, evictions."""
+    engine = context.engine
+    names = engine.place_names
+    kinds = {kind: n for kind, n in engine.kinds.items() if n}
+    counted = sum(kinds.values())
+    pools = engine.coherency.pools
+    copied = engine.coherency.copy_counts()
+    made, updated, kept, kept_bytes, budget = context._driver.graph_statistics()
+    return Statistics(
+        tasks={"task": engine.next_task - engine.withdrawn - counted} | kinds,
+        tasks_by_place={names[p.place]: p.tasks for p in pools},
+        copies={(names[s], names[t]): count for (s, t), (count, _) in copied.items()},
+        copied_bytes={(names[s], names[t]): nbytes for (s, t), (_, nbytes) in copied.items()},
+        allocations={names[p.place]: p.allocations for p in pools},
+        allocated_bytes={names[p.place]: p.allocated_bytes for p in pools},
+        peak_bytes={names[p.place]: p.peak for p in pools},
+        evictions={names[p.place]: p.evictions for p in pools},
+        frees={names[p.place]: p.frees for p in pools},
+        write_backs={names[0]: engine.coherency.write_backs},
+        pending=engine.pending() + count_gathered(context),
+        graphs_made=made,
+        graphs_updated=updated,
+        graphs_kept=kept,
+        graphs_kept_bytes=kept_bytes,
+        graph_cache_bytes=budget,
+    )
+
+
+def count_gathered(context: ContextCore) -> int:
+    """Late bodies that epochs have gathered, and not launched yet."""
+    epoch, count = context.engine.epoch, 0
+    while epoch is not None:
+        count += 0 if epoch.scope is None else epoch.scope.port.program.calls
+        epoch = epoch.around
+    return count
+
+
+def write_pictures(context: ContextCore) -> None:
+    if context._dot is not None and config.dot_file:
+        try:
+            with open(next_file(config.dot_file), "w", encoding="utf-8") as file:
+                file.write(dot(context))
+        except OSError as error:  # a picture must not hide what the program has to say
+            log.error("the task graph could not be written: %s", error)
 
 
 written: dict[str, int] = {}  # pictures of this process, by the file that is asked for
@@ -267,8 +243,8 @@ def observes_times(observe: str | bool) -> bool:
 class Section:
     """An open section of the task graph."""
 
-    def __init__(self, owner: Observing, name: str) -> None:
-        self._owner: Observing | None = owner
+    def __init__(self, owner: ContextCore, name: str) -> None:
+        self._owner: ContextCore | None = owner
         observer = owner.engine.observer
         if observer is not None:
             observer.section_begin(str(name))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from stf._engine.access import check_mine
 from stf.values.conditions import Computation, Expression
 from stf.values.params import Param
 
@@ -13,7 +14,7 @@ __all__ = ["assign"]
 def assign(context: Any, target: Any, expression: Expression) -> None:
     """Compute an expression into `target`, as a task."""
     for leaf in (target, *expression.leaves()):
-        context._check_mine(leaf)
+        check_mine(context.engine, leaf)
     reads = {leaf.core.id: leaf for leaf in expression.leaves()}
     first = target.rw() if reads.pop(target.core.id, None) is not None else target.write()
     cores = [target.core, *(leaf.core for leaf in reads.values())]

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from stf._support.arguments import name_of
 from stf.data.logical_data import LogicalData
 from stf.observe.html import lines_html, never_raises
-
-if TYPE_CHECKING:
-    from stf.contexts.context import Context
 
 __all__ = ["CompositeData", "register_data_interface"]
 
@@ -145,7 +142,7 @@ class CompositeData:
     # -- properties --------------------------------------------------------------------------------------------
 
     @property
-    def context(self) -> Context:
+    def context(self) -> Any:
         """The context that it belongs to."""
         return self.parts[0].context
 

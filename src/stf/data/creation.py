@@ -3,201 +3,161 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from stf._engine import recording_caches, retiring, tiles
 from stf._port.replicas import Layout
 from stf._support.arguments import is_integer, name_of
 from stf.data.composite import CompositeData
-from stf.data.logical_data import LogicalData
+from stf.data.filling import fill_when_used, is_recorded, submit_fill
+from stf.data.logical_data import LogicalData, new_handle
 from stf.devices.make import cuda_is_managed
 from stf.errors import PlaceError
 from stf.interop.dtypes import dtype_of
 from stf.interop.memory import Memory, c_strides
 from stf.places.places import DataPlace
+from stf.places.table import data_place_code, place_of_code, place_of_memory
+from stf.tasks.checks import must_be_open
+from stf.tasks.task import ContextCore
 
 FLOAT64 = np.dtype(np.float64)
 
 
-class Creation:
-    """What of a context makes data."""
-
-    __slots__ = ()
-
-    engine: Any
-    on_cuda: bool
-    place_of_memory: Callable[..., int]
-    place_of_code: Callable[[int], Any]
-    data_place_code: Callable[[Any], int]
-    logical_data: Callable[..., Any]
-    _must_be_open: Callable[[], None]
-    _check_mine: Callable[[Any], None]
-    _fill: Callable[..., None]
-    _fill_later: Callable[..., None]
-    _is_recorded: Callable[..., bool]
-
-    def check_memory_is_at(self, obj: Any, memory: Memory, data_place: DataPlace) -> None:
-        """Raise if memory is elsewhere than the user says."""
-        said = self.data_place_code(data_place)
-        if said < 0 or 0 in memory.shape:
-            return
-        name = type(obj).__name__
-        if self.on_cuda and data_place.kind == "managed":
-            if not cuda_is_managed(memory.address):
-                raise ValueError(
-                    f"{name} is registered as managed memory, and its memory is not; leave data_place out, or "
-                    "allocate it as managed memory"
-                )
-            return
-        place = self.place_of_memory(memory)
-        if place != said:
-            found = f"on {self.engine.place_names[place]}" if place else "in host memory"
-            raise PlaceError(f"{name} lies {found}, not on {data_place!r}; leave data_place out")
-
-    def _custom_data(self, obj: Any, custom: Any, name: str | None, write_back: bool, readonly: bool) -> Any:
-        kind, first, unflatten = custom
-        if kind == "simple":
-            arrays = first(obj)
-            if not isinstance(arrays, Sequence):
-                raise TypeError(
-                    f"flatten of {type(obj).__name__} gives a sequence of arrays, got {type(arrays).__name__}; of one "
-                    "array, give a tuple: (array,)"
-                )
-            parts = [
-                self.logical_data(
-                    part, name=f"{name or type(obj).__name__}.{i}", write_back=write_back, readonly=readonly
-                )
-                for i, part in enumerate(arrays)
-            ]
-            if not parts:
-                raise ValueError(
-                    f"flatten of {type(obj).__name__} gave no arrays; give at least one, or register an interface="
-                )
-            return CompositeData(obj, parts, unflatten, name)
-        interface = InterfaceAdapter(first(obj), self)
-        nbytes = interface.interface.nbytes(obj)
-        if not is_integer(nbytes) or not 0 <= int(nbytes) <= sys.maxsize:
-            raise TypeError(
-                f"nbytes of {type(obj).__name__}'s interface= is a number of bytes from 0 on, got {nbytes!r}"
+def check_memory_is_at(context: ContextCore, obj: Any, memory: Memory, data_place: DataPlace) -> None:
+    """Raise if memory is elsewhere than the user says."""
+    said = data_place_code(context, data_place)
+    if said < 0 or 0 in memory.shape:
+        return
+    name = type(obj).__name__
+    if context.on_cuda and data_place.kind == "managed":
+        if not cuda_is_managed(memory.address):
+            raise ValueError(
+                f"{name} is registered as managed memory, and its memory is not; leave data_place out, or "
+                "allocate it as managed memory"
             )
-        layout = Layout((), (), np.dtype(object), 0, interface, int(nbytes))
-        handle = self._new_handle(layout, name)
-        handle.core.readonly = readonly
-        handle.core.write_back = write_back and not readonly
-        self.engine.set_home(handle.core, 0, 0, obj)
-        handle.core.home.instance = obj
-        return handle
+        return
+    place = place_of_memory(context, memory)
+    if place != said:
+        found = f"on {context.engine.place_names[place]}" if place else "in host memory"
+        raise PlaceError(f"{name} lies {found}, not on {data_place!r}; leave data_place out")
 
-    def _new_handle(self, layout: Layout | None, name: str | None, token: bool = False) -> LogicalData:
-        core = self.engine.new_data(layout, name, token)
-        try:
-            return LogicalData(core)
-        except BaseException:
-            self.engine.forget_new(core)
-            raise
 
-    def logical_data_empty(
-        self, shape: Any, dtype: Any = None, *, name: str | None = None, symbol: str | None = None
-    ) -> LogicalData:
-        """Return data with no content; no memory until first use.
+def custom_data(
+    context: ContextCore, obj: Any, custom: Any, name: str | None, write_back: bool, readonly: bool, register: Any
+) -> Any:
+    kind, first, unflatten = custom
+    if kind == "simple":
+        arrays = first(obj)
+        if not isinstance(arrays, Sequence):
+            raise TypeError(
+                f"flatten of {type(obj).__name__} gives a sequence of arrays, got {type(arrays).__name__}; of one "
+                "array, give a tuple: (array,)"
+            )
+        parts = [
+            register(context, part, name=f"{name or type(obj).__name__}.{i}", write_back=write_back, readonly=readonly)
+            for i, part in enumerate(arrays)
+        ]
+        if not parts:
+            raise ValueError(
+                f"flatten of {type(obj).__name__} gave no arrays; give at least one, or register an interface="
+            )
+        return CompositeData(obj, parts, unflatten, name)
+    interface = InterfaceAdapter(first(obj), context)
+    nbytes = interface.interface.nbytes(obj)
+    if not is_integer(nbytes) or not 0 <= int(nbytes) <= sys.maxsize:
+        raise TypeError(f"nbytes of {type(obj).__name__}'s interface= is a number of bytes from 0 on, got {nbytes!r}")
+    layout = Layout((), (), np.dtype(object), 0, interface, int(nbytes))
+    handle = new_handle(context.engine, layout, name)
+    handle.core.readonly = readonly
+    handle.core.write_back = write_back and not readonly
+    context.engine.set_home(handle.core, 0, 0, obj)
+    handle.core.home.instance = obj
+    return handle
 
-        Parameters
-        ----------
-        shape : int or tuple of int
-            Extents; 0 axes and extents of 0 are fine.
-        dtype : dtype, optional
-            NumPy's, torch's or JAX's, or a name such as ``"bfloat16"``; float64 by default.
-        name : str, optional
-            For messages and pictures.
-        """
-        self._must_be_open()
-        extents = check_shape(shape)
-        kind = FLOAT64 if dtype is None else dtype_of(dtype)
-        if kind.hasobject:
-            raise TypeError(f"logical data needs plain elements, got dtype {kind} which holds Python objects")
-        try:
-            layout = Layout(extents, c_strides(extents, kind), kind, kind.itemsize)
-        except OverflowError:
-            raise OverflowError(
-                f"data of shape {extents} and {kind.itemsize} bytes an element are too large for memory"
-            ) from None
-        return self._new_handle(layout, name_of(name, symbol))
 
-    def empty_with_layout(self, layout: Layout, name: str | None) -> LogicalData:
-        """New data with the layout of another."""
-        self._must_be_open()
-        return self._new_handle(layout, name_of(name))
+def logical_data_empty(
+    context: ContextCore, shape: Any, dtype: Any = None, *, name: str | None = None, symbol: str | None = None
+) -> LogicalData:
+    """Return data with no content; no memory until first use.
 
-    def logical_data_full(
-        self,
-        shape: Any,
-        fill_value: Any,
-        dtype: Any = None,
-        *,
-        where: DataPlace | None = None,
-        exec_place: Any = None,
-        name: str | None = None,
-        symbol: str | None = None,
-    ) -> LogicalData:
-        """Return data filled with `fill_value`: where a task first uses them, and no memory before.
+    Parameters
+    ----------
+    shape : int or tuple of int
+        Extents; 0 axes and extents of 0 are fine.
+    dtype : dtype, optional
+        NumPy's, torch's or JAX's, or a name such as ``"bfloat16"``; float64 by default.
+    name : str, optional
+        For messages and pictures.
+    """
+    must_be_open(context)
+    extents = check_shape(shape)
+    kind = FLOAT64 if dtype is None else dtype_of(dtype)
+    if kind.hasobject:
+        raise TypeError(f"logical data needs plain elements, got dtype {kind} which holds Python objects")
+    try:
+        layout = Layout(extents, c_strides(extents, kind), kind, kind.itemsize)
+    except OverflowError:
+        raise OverflowError(
+            f"data of shape {extents} and {kind.itemsize} bytes an element are too large for memory"
+        ) from None
+    return new_handle(context.engine, layout, name_of(name, symbol))
 
-        Parameters
-        ----------
-        shape : int or tuple of int
-            Extents.
-        fill_value : scalar
-            The value; its NumPy dtype is the default `dtype`.
-        dtype : dtype, optional
-            Element type.
-        where : DataPlace, optional
-            The memory to fill, now.
-        exec_place : place, optional
-            Where a task fills them, now.
-        name : str, optional
-            For messages and pictures.
-        """
-        kind = np.asarray(fill_value).dtype if dtype is None else dtype_of(dtype)
-        data = self.logical_data_empty(shape, kind, name=name_of(name, symbol))
-        if where is None and exec_place is None and not self._is_recorded(fill_value) and np.ndim(fill_value) == 0:
-            self._fill_later(data, fill_value)
-        else:
-            self._fill(data, fill_value, where, exec_place)
-        return data
 
-    def logical_data_zeros(self, shape: Any, dtype: Any = None, **options: Any) -> LogicalData:
-        """Return data filled with 0; see `logical_data_full`."""
-        kind = dtype_of(np.float64 if dtype is None else dtype)
-        return self.logical_data_full(shape, np.zeros((), kind), kind, **options)
+def logical_data_full(
+    context: ContextCore,
+    shape: Any,
+    fill_value: Any,
+    dtype: Any = None,
+    *,
+    where: DataPlace | None = None,
+    exec_place: Any = None,
+    name: str | None = None,
+    symbol: str | None = None,
+) -> LogicalData:
+    """Return data filled with `fill_value`: where a task first uses them, and no memory before.
 
-    def logical_data_ones(self, shape: Any, dtype: Any = None, **options: Any) -> LogicalData:
-        """Return data filled with 1; see `logical_data_full`."""
-        kind = dtype_of(np.float64 if dtype is None else dtype)
-        return self.logical_data_full(shape, np.ones((), kind), kind, **options)
+    Parameters
+    ----------
+    shape : int or tuple of int
+        Extents.
+    fill_value : scalar
+        The value; its NumPy dtype is the default `dtype`.
+    dtype : dtype, optional
+        Element type.
+    where : DataPlace, optional
+        The memory to fill, now.
+    exec_place : place, optional
+        Where a task fills them, now.
+    name : str, optional
+        For messages and pictures.
+    """
+    kind = np.asarray(fill_value).dtype if dtype is None else dtype_of(dtype)
+    data = logical_data_empty(context, shape, kind, name=name_of(name, symbol))
+    if where is None and exec_place is None and not is_recorded(context, fill_value) and np.ndim(fill_value) == 0:
+        fill_when_used(context, data, fill_value)
+    else:
+        submit_fill(context, data, fill_value, where, exec_place)
+    return data
 
-    def token(self, *, name: str | None = None, symbol: str | None = None) -> LogicalData:
-        """Return data without content, which only orders tasks; it may be read at once."""
-        self._must_be_open()
-        return self._new_handle(None, name_of(name, symbol), True)
 
-    logical_token = token
+def logical_data_zeros(context: ContextCore, shape: Any, dtype: Any = None, **options: Any) -> LogicalData:
+    """Return data filled with 0; see `logical_data_full`."""
+    kind = dtype_of(np.float64 if dtype is None else dtype)
+    return logical_data_full(context, shape, np.zeros((), kind), kind, **options)
 
-    def begin_split(self, data: LogicalData) -> Any:
-        """Bring `data` home, to be cut into tiles."""
-        self._check_mine(data)
-        recording_caches.give_up_recordings(self.engine, data.core)
-        return self.engine.patiently(retiring.split, data.core)
 
-    def make_tiles(
-        self, parent: LogicalData, home: Any, names: list[str], layouts: list[Layout], offsets: list[int]
-    ) -> list[LogicalData]:
-        """The tiles of `parent`, at offsets in bytes into its home memory."""
-        made: list[LogicalData] = self.engine.patiently(
-            tiles.cut_all, parent.core, home, LogicalData, names, layouts, offsets
-        )
-        return made
+def logical_data_ones(context: ContextCore, shape: Any, dtype: Any = None, **options: Any) -> LogicalData:
+    """Return data filled with 1; see `logical_data_full`."""
+    kind = dtype_of(np.float64 if dtype is None else dtype)
+    return logical_data_full(context, shape, np.ones((), kind), kind, **options)
+
+
+def token(context: ContextCore, *, name: str | None = None, symbol: str | None = None) -> LogicalData:
+    """Return data without content, which only orders tasks; it may be read at once."""
+    must_be_open(context)
+    return new_handle(context.engine, None, name_of(name, symbol), True)
 
 
 class InterfaceAdapter:
@@ -212,7 +172,7 @@ class InterfaceAdapter:
 
     def allocate(self, code: int) -> Any:
         """An instance at the data place with this number."""
-        place = self.engine.context().place_of_code(code)
+        place = place_of_code(self.engine.context(), code)
         place = place if isinstance(place, DataPlace) else place.affine_data_place
         instance = self.interface.allocate(place)
         if instance is None:

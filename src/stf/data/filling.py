@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from stf._engine import reductions
+from stf._engine.access import check_mine
 from stf._port.replicas import Layout, Replica
 from stf.data.composite import CompositeData
 from stf.data.logical_data import LogicalData
@@ -16,113 +16,110 @@ from stf.interop.cuda_arrays import BITS
 from stf.interop.dtypes import carrier, is_narrow
 from stf.interop.known_arrays import describe_numpy
 from stf.places.places import DataPlace
+from stf.places.table import data_place_code, place_of_code
+from stf.tasks.checks import check_array, task_of_kind
+from stf.tasks.task import ContextCore
 from stf.values.params import Param
 from stf.values.reducers import Reducer
 
 
-class Filling:
-    """What of a context fills and copies data."""
+def copy(context: ContextCore, src: Any, dst: Any) -> None:
+    """Submit a task that copies the content of one data to another of the same shape.
 
-    __slots__ = ()
-
-    engine: Any
-    _check_array: Callable[[Any], None]
-    _check_mine: Callable[[Any], None]
-    _task_of_kind: Callable[..., Any]
-    data_place_code: Callable[[Any], int]
-    default_code: int
-    place_of_code: Callable[[int], Any]
-
-    def copy(self, src: Any, dst: Any) -> None:
-        """Submit a task that copies the content of one data to another of the same shape.
-
-        Data made of several arrays are copied to others with parts of the same shapes and dtypes.
-        """
-        sources, targets = self._parts_of(src), self._parts_of(dst)
-        if isinstance(src, CompositeData) or isinstance(dst, CompositeData):
-            check_equal_parts(src, dst)
-        for source, target in zip(sources, targets, strict=True):
-            if source.shape != target.shape:
-                raise ValueError(
-                    f"cannot copy {source!r} to {target!r}: the shapes {source.shape} and {target.shape} differ"
-                )
-        accesses = [source.read() for source in sources] + [target.write() for target in targets]
-        task = self._task_of_kind("copy", accesses, "copy", dst)
-        alike = [source.dtype for source in sources] == [target.dtype for target in targets]
-        if alike and self._is_native(task, sources + targets):
-            task.run_native(copy_replicas)
-        else:
-            task.run_late(copy_into, ())
-
-    def _parts_of(self, data: Any) -> list[LogicalData]:
-        """The arrays that a data is made of: itself, or its parts."""
-        parts = data.parts if isinstance(data, CompositeData) else [data]
-        for part in parts:
-            self._check_array(part)
-        return parts
-
-    def fill(self, data: LogicalData, value: Any) -> None:
-        """Submit a task that fills the data with `value`: a number, a parameter of a graph, or what broadcasts."""
-        if isinstance(data, CompositeData):
-            raise TypeError(
-                f"fill takes data of one array, got {data!r}; fill a part of it, as in ctx.fill(lC.parts[0], value), "
-                "or write it in a task"
+    Data made of several arrays are copied to others with parts of the same shapes and dtypes.
+    """
+    sources, targets = parts_of(context, src), parts_of(context, dst)
+    if isinstance(src, CompositeData) or isinstance(dst, CompositeData):
+        check_equal_parts(src, dst)
+    for source, target in zip(sources, targets, strict=True):
+        if source.shape != target.shape:
+            raise ValueError(
+                f"cannot copy {source!r} to {target!r}: the shapes {source.shape} and {target.shape} differ"
             )
-        self._fill(data, value, None, None)
+    accesses = [source.read() for source in sources] + [target.write() for target in targets]
+    task = task_of_kind(context, "copy", accesses, "copy", dst)
+    alike = [source.dtype for source in sources] == [target.dtype for target in targets]
+    if alike and is_native(context, task, sources + targets):
+        task.run_native(copy_replicas)
+    else:
+        task.run_late(copy_into, ())
 
-    def _fill(self, data: LogicalData, value: Any, where: DataPlace | None, place: Any) -> None:
-        self._check_array(data)
-        if where is not None:
-            self.data_place_code(where)
-        is_param = isinstance(value, Param)
-        if is_param:
-            value.must_be_recorded()
-        if is_param and is_narrow(data.dtype):
-            value.refuse()  # its bits are what is filled with
-        values = content_of(value.value_in(None) if is_param else value, data)
-        if place is None and where is not None and where.kind in ("device", "host"):
-            place = where.index if where.kind == "device" else "host"
-        task = self._task_of_kind("fill", [data.write(where)], "fill", None, place)
-        if is_param:
-            task.run_late(fill_with, (value,), "cupy" if self.engine.port_enqueues(task.where) else "numpy")
-        elif self._is_native(task, [data]) and (where is None or where.kind != "host"):
-            task.run_native(functools.partial(fill_replica, values=values))
-        elif is_narrow(data.dtype):  # of which libraries know little, and which are bits to be repeated
-            bits = values.view(carrier(data.dtype))
-            task.run_late(fill_with, (bits.item() if bits.size == 1 else bits,), BITS)
-        else:
-            task.run_late(fill_with, (values[()],))
 
-    def _fill_later(self, data: LogicalData, value: Any) -> None:
-        """Have the data filled where they are first used."""
-        values = content_of(value, data)
-        task = self._task_of_kind("fill", (), "fill")
-        reductions.fill_later(data.core, Reducer("fill", lambda dtype: values, keep_first), task)
+def parts_of(context: ContextCore, data: Any) -> list[LogicalData]:
+    """The arrays that a data is made of: itself, or its parts."""
+    parts = data.parts if isinstance(data, CompositeData) else [data]
+    for part in parts:
+        check_array(context, part)
+    return parts
 
-    def _is_recorded(self, value: Any) -> bool:
-        """Whether a fill is part of what is recorded: each launch has data of its own, or a value of its own."""
-        scope = self.engine.scope
-        while scope is not None and scope.once:
-            scope = scope.parent
-        return scope is not None or isinstance(value, Param)
 
-    def _is_native(self, task: Any, data: list[LogicalData]) -> bool:
-        """Whether a driver can do it, on the task's stream."""
-        plain = all([part.core.layout.interface is None for part in data])
-        return plain and bool(self.engine.port_enqueues(task.where))
+def fill(context: ContextCore, data: LogicalData, value: Any) -> None:
+    """Submit a task that fills the data with `value`: a number, a parameter of a graph, or what broadcasts."""
+    if isinstance(data, CompositeData):
+        raise TypeError(
+            f"fill takes data of one array, got {data!r}; fill a part of it, as in ctx.fill(lC.parts[0], value), "
+            "or write it in a task"
+        )
+    submit_fill(context, data, value, None, None)
 
-    def prefetch(self, data: LogicalData | CompositeData, data_place: DataPlace) -> None:
-        """Submit a copy of the data to a place, so that a later task finds it there."""
-        code = self.data_place_code(data_place)
-        parts = data.parts if isinstance(data, CompositeData) else [data]
-        for part in parts:
-            self._check_mine(part)
-        accesses = [part.read(data_place) for part in parts]
-        on_device = code > 0 and self.engine.place_numbers[code] >= 0
-        if not on_device:  # of a device, whose stream waits for no worker
-            code = self.default_code if self.engine.port_enqueues(self.default_code) else 0
-        task = self._task_of_kind("prefetch", accesses, "prefetch", None, self.place_of_code(code))
-        task.run_empty()
+
+def submit_fill(context: ContextCore, data: LogicalData, value: Any, where: DataPlace | None, place: Any) -> None:
+    check_array(context, data)
+    if where is not None:
+        data_place_code(context, where)
+    is_param = isinstance(value, Param)
+    if is_param:
+        value.must_be_recorded()
+    if is_param and is_narrow(data.dtype):
+        value.refuse()  # its bits are what is filled with
+    values = content_of(value.value_in(None) if is_param else value, data)
+    if place is None and where is not None and where.kind in ("device", "host"):
+        place = where.index if where.kind == "device" else "host"
+    task = task_of_kind(context, "fill", [data.write(where)], "fill", None, place)
+    if is_param:
+        task.run_late(fill_with, (value,), "cupy" if context.engine.port_enqueues(task.where) else "numpy")
+    elif is_native(context, task, [data]) and (where is None or where.kind != "host"):
+        task.run_native(functools.partial(fill_replica, values=values))
+    elif is_narrow(data.dtype):  # of which libraries know little, and which are bits to be repeated
+        bits = values.view(carrier(data.dtype))
+        task.run_late(fill_with, (bits.item() if bits.size == 1 else bits,), BITS)
+    else:
+        task.run_late(fill_with, (values[()],))
+
+
+def fill_when_used(context: ContextCore, data: LogicalData, value: Any) -> None:
+    """Have the data filled where they are first used."""
+    values = content_of(value, data)
+    task = task_of_kind(context, "fill", (), "fill")
+    reductions.fill_later(data.core, Reducer("fill", lambda dtype: values, keep_first), task)
+
+
+def is_recorded(context: ContextCore, value: Any) -> bool:
+    """Whether a fill is part of what is recorded: each launch has data of its own, or a value of its own."""
+    scope = context.engine.scope
+    while scope is not None and scope.once:
+        scope = scope.parent
+    return scope is not None or isinstance(value, Param)
+
+
+def is_native(context: ContextCore, task: Any, data: list[LogicalData]) -> bool:
+    """Whether a driver can do it, on the task's stream."""
+    plain = all([part.core.layout.interface is None for part in data])
+    return plain and bool(context.engine.port_enqueues(task.where))
+
+
+def prefetch(context: ContextCore, data: LogicalData | CompositeData, data_place: DataPlace) -> None:
+    """Submit a copy of the data to a place, so that a later task finds it there."""
+    code = data_place_code(context, data_place)
+    parts = data.parts if isinstance(data, CompositeData) else [data]
+    for part in parts:
+        check_mine(context.engine, part)
+    accesses = [part.read(data_place) for part in parts]
+    on_device = code > 0 and context.engine.place_numbers[code] >= 0
+    if not on_device:  # of a device, whose stream waits for no worker
+        code = context.default_code if context.engine.port_enqueues(context.default_code) else 0
+    task = task_of_kind(context, "prefetch", accesses, "prefetch", None, place_of_code(context, code))
+    task.run_empty()
 
 
 def content_of(value: Any, data: LogicalData) -> np.ndarray:

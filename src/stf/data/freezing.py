@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stf._engine import handover, retiring
-from stf._engine.access import drop
+from stf._engine.access import check_mine, drop
 from stf._support.sync import must_have_room
 from stf.data.composite import CompositeData
 from stf.data.logical_data import LogicalData
@@ -15,143 +14,132 @@ from stf.errors import AccessError, CaptureError, PlaceError, TaskStateError
 from stf.interop import adapters
 from stf.interop.streams import pointer_of
 from stf.places.places import DataPlace
+from stf.places.table import current_place_code, data_place_code
 from stf.tasks.annotations import access_mode
+from stf.tasks.checks import must_not_be_in_a_body
+from stf.tasks.task import ContextCore
 
-if TYPE_CHECKING:
-    pass
-
-__all__ = ["Frozen", "Lending"]
+__all__ = ["Frozen", "freeze"]
 
 
-class Lending:
-    """What of a context lends data."""
+def freeze(
+    context: ContextCore,
+    data: LogicalData | CompositeData,
+    mode: str | access_mode = "read",
+    data_place: DataPlace | None = None,
+) -> Frozen:
+    """Lend data outside tasks, until ``unfreeze``.
 
-    __slots__ = ()
+    Parameters
+    ----------
+    data : LogicalData or CompositeData
+        The data; it must have content, and no open task. Of several arrays, all are lent or none.
+    mode : str or access_mode
+        ``"read"``: tasks may go on reading. ``"rw"``: no task may use it meanwhile.
+    data_place : DataPlace, optional
+        Where ``get`` finds it by default; the host's memory, if not given.
 
-    engine: Any
-    arrays: str | None
-    on_cuda: bool
-    default_code: Any
-    data_place_code: Callable[[Any], int]
-    current_place_code: Callable[[], int]
-    _check_mine: Callable[[Any], None]
-    _must_not_be_in_a_body: Callable[[str], None]
-    _note_loan: Callable[[str, LogicalData, int], None]
+    Raises
+    ------
+    AccessError
+        It is frozen already, or split into tiles.
+    """
+    if isinstance(data, CompositeData):
+        return freeze_parts(context, data, mode, data_place)
+    check_mine(context.engine, data)
+    place = DataPlace("host") if data_place is None else data_place
+    data_place_code(context, place)
+    wanted = {"read": access_mode.read, "rw": access_mode.rw}.get(mode, mode) if isinstance(mode, str) else mode
+    if wanted not in (access_mode.read, access_mode.rw):
+        raise ValueError(f"freeze takes mode 'read' or 'rw', got {mode!r}")
+    if wanted == access_mode.rw and data.readonly:
+        raise AccessError(f"{data.core.describe()} is read-only and cannot be frozen for writing")
+    must_have_room()  # for the end of the loan, too
+    lent = Frozen(context, data, int(wanted), place)
+    try:
+        context.engine.patiently(retiring.freeze, data.core, int(wanted), lent.loan.holds)
+        note_loan(context, "freeze", data, int(wanted))
+        return lent
+    except BaseException:
+        if lent.loan.holds:
+            lent.unfreeze()  # an interrupt came between
+        lent.active = False
+        raise
 
-    def freeze(
-        self,
-        data: LogicalData | CompositeData,
-        mode: str | access_mode = "read",
-        data_place: DataPlace | None = None,
-    ) -> Frozen:
-        """Lend data outside tasks, until ``unfreeze``.
 
-        Parameters
-        ----------
-        data : LogicalData or CompositeData
-            The data; it must have content, and no open task. Of several arrays, all are lent or none.
-        mode : str or access_mode
-            ``"read"``: tasks may go on reading. ``"rw"``: no task may use it meanwhile.
-        data_place : DataPlace, optional
-            Where ``get`` finds it by default; the host's memory, if not given.
+def freeze_parts(context: ContextCore, data: CompositeData, mode: Any, data_place: DataPlace | None) -> Frozen:
+    parts: dict[int, Frozen] = {}
+    try:
+        for part in data.parts:
+            if part.core.id not in parts:
+                parts[part.core.id] = freeze(context, part, mode, data_place)
+    except BaseException:
+        for lent in parts.values():
+            lent.unfreeze()
+        raise
+    return FrozenParts(data, parts)
 
-        Raises
-        ------
-        AccessError
-            It is frozen already, or split into tiles.
-        """
-        if isinstance(data, CompositeData):
-            return self._freeze_parts(data, mode, data_place)
-        self._check_mine(data)
-        place = DataPlace("host") if data_place is None else data_place
-        self.data_place_code(place)
-        wanted = {"read": access_mode.read, "rw": access_mode.rw}.get(mode, mode) if isinstance(mode, str) else mode
-        if wanted not in (access_mode.read, access_mode.rw):
-            raise ValueError(f"freeze takes mode 'read' or 'rw', got {mode!r}")
-        if wanted == access_mode.rw and data.readonly:
-            raise AccessError(f"{data.core.describe()} is read-only and cannot be frozen for writing")
-        must_have_room()  # for the end of the loan, too
-        lent = Frozen(self, data, int(wanted), place)
-        try:
-            self.engine.patiently(retiring.freeze, data.core, int(wanted), lent.loan.holds)
-            self._note_loan("freeze", data, int(wanted))
-            return lent
-        except BaseException:
-            if lent.loan.holds:
-                lent.unfreeze()  # an interrupt came between
-            lent.active = False
-            raise
 
-    def _freeze_parts(self, data: CompositeData, mode: Any, data_place: DataPlace | None) -> Frozen:
-        parts: dict[int, Frozen] = {}
-        try:
-            for part in data.parts:
-                if part.core.id not in parts:
-                    parts[part.core.id] = self.freeze(part, mode, data_place)
-        except BaseException:
-            for lent in parts.values():
-                lent.unfreeze()
-            raise
-        return FrozenParts(data, parts)
+def frozen_view(context: ContextCore, frozen: Frozen, data_place: DataPlace | None, stream: Any) -> Any:
+    """What `Frozen.get` returns."""
+    if not frozen.active:
+        raise TaskStateError(f"{frozen.data!r} is not frozen any more; freeze it again")
+    pointer = None if stream is None else pointer_on_device(context, stream)
+    if pointer is None:
+        must_not_be_in_a_body(context, "get of frozen data")
+    if data_place is not None and frozen.mode != access_mode.read and data_place != frozen.place:
+        raise PlaceError(f"{frozen.data!r} is frozen for rw at {frozen.place!r} only, got {data_place!r}")
+    if frozen.data.is_token:
+        return None
+    frozen.is_used = True
+    code = data_place_code(context, frozen.place if data_place is None else data_place)
+    code = context.engine.affine[current_place_code(context)] if code < 0 else code
+    try:
+        replica, events = context.engine.patiently(retiring.frozen_replica, frozen.data.core, code, frozen.mode)
+    except CaptureError as reason:
+        raise CaptureError(
+            f"{frozen.data.core.describe()}, which is frozen, cannot be had at {data_place or frozen.place!r} in a "
+            f"capture: {reason}; get it where a device has it, or after the graph was launched"
+        ) from None
+    if pointer is None:
+        context.engine.wait_events(events, -1.0)
+    else:
+        handover.lead(context.engine, code or context.default_code, events, pointer, None)
+        frozen.users[pointer] = stream
+    retiring.raise_if_poisoned(frozen.data.core)
+    if context.engine.port_enqueues(code) and context.engine.place_numbers[code] >= 0:
+        return adapters.device_view(replica, context.arrays, context.engine.place_numbers[code])
+    return adapters.view(replica, frozen.mode != access_mode.read, context.arrays)
 
-    def frozen_view(self, frozen: Frozen, data_place: DataPlace | None, stream: Any) -> Any:
-        """What `Frozen.get` returns."""
-        if not frozen.active:
-            raise TaskStateError(f"{frozen.data!r} is not frozen any more; freeze it again")
-        pointer = None if stream is None else self._pointer_of(stream)
-        if pointer is None:
-            self._must_not_be_in_a_body("get of frozen data")
-        if data_place is not None and frozen.mode != access_mode.read and data_place != frozen.place:
-            raise PlaceError(f"{frozen.data!r} is frozen for rw at {frozen.place!r} only, got {data_place!r}")
-        if frozen.data.is_token:
-            return None
-        frozen.is_used = True
-        code = self.data_place_code(frozen.place if data_place is None else data_place)
-        code = self.engine.affine[self.current_place_code()] if code < 0 else code
-        try:
-            replica, events = self.engine.patiently(retiring.frozen_replica, frozen.data.core, code, frozen.mode)
-        except CaptureError as reason:
-            raise CaptureError(
-                f"{frozen.data.core.describe()}, which is frozen, cannot be had at {data_place or frozen.place!r} in a "
-                f"capture: {reason}; get it where a device has it, or after the graph was launched"
-            ) from None
-        if pointer is None:
-            self.engine.wait_events(events, -1.0)
-        else:
-            handover.lead(self.engine, code or self.default_code, events, pointer, None)
-            frozen.users[pointer] = stream
-        retiring.raise_if_poisoned(frozen.data.core)
-        if self.engine.port_enqueues(code) and self.engine.place_numbers[code] >= 0:
-            return adapters.device_view(replica, self.arrays, self.engine.place_numbers[code])
-        return adapters.view(replica, frozen.mode != access_mode.read, self.arrays)
 
-    def _pointer_of(self, stream: Any) -> int:
-        """The address of a caller's stream; on a CPU there is none."""
-        pointer = pointer_of(stream)
-        if not self.on_cuda:
-            raise PlaceError(
-                "stream= takes a CUDA stream, and this context runs on the CPU, where get blocks until the array is "
-                "valid; leave it out"
-            )
-        return pointer
+def pointer_on_device(context: ContextCore, stream: Any) -> int:
+    """The address of a caller's stream; on a CPU there is none."""
+    pointer = pointer_of(stream)
+    if not context.on_cuda:
+        raise PlaceError(
+            "stream= takes a CUDA stream, and this context runs on the CPU, where get blocks until the array is "
+            "valid; leave it out"
+        )
+    return pointer
 
-    def unfreeze(self, frozen: Frozen, stream: Any) -> None:
-        """What `Frozen.unfreeze` does."""
-        if not frozen.active:
-            raise TaskStateError(f"{frozen.data!r} is not frozen; unfreeze was called twice")
-        is_used, frozen.is_used = frozen.is_used, False  # nobody has the array from here on
-        try:
-            users = dict(frozen.users)
-            if stream is not None:
-                users[self._pointer_of(stream)] = stream
-            frozen.active = False
-            self.engine.patiently(handover.unfreeze, frozen.data.core, self.default_code, list(users))
-        except BaseException as error:
-            frozen.active = True  # a stream that cannot be waited for: another one may be given
-            frozen.is_used = is_used and not isinstance(error, MemoryError)
-            raise
-        frozen.users.clear()
-        self._note_loan("unfreeze", frozen.data, frozen.mode)
+
+def unfreeze(context: ContextCore, frozen: Frozen, stream: Any) -> None:
+    """What `Frozen.unfreeze` does."""
+    if not frozen.active:
+        raise TaskStateError(f"{frozen.data!r} is not frozen; unfreeze was called twice")
+    is_used, frozen.is_used = frozen.is_used, False  # nobody has the array from here on
+    try:
+        users = dict(frozen.users)
+        if stream is not None:
+            users[pointer_on_device(context, stream)] = stream
+        frozen.active = False
+        context.engine.patiently(handover.unfreeze, frozen.data.core, context.default_code, list(users))
+    except BaseException as error:
+        frozen.active = True  # a stream that cannot be waited for: another one may be given
+        frozen.is_used = is_used and not isinstance(error, MemoryError)
+        raise
+    frozen.users.clear()
+    note_loan(context, "unfreeze", frozen.data, frozen.mode)
 
 
 class Loan:
@@ -172,7 +160,7 @@ class Loan:
 class Frozen:
     """Logical data lent outside tasks, until `unfreeze`. Made by ``ctx.freeze``; also a with-block."""
 
-    def __init__(self, context: Any, data: Any, mode: int, place: Any) -> None:
+    def __init__(self, context: ContextCore, data: Any, mode: int, place: Any) -> None:
         self.context = context
         self.data = data
         self.mode = mode
@@ -213,11 +201,11 @@ class Frozen:
         PlaceError
             `stream` is given on a CPU.
         """
-        return self.context.frozen_view(self, data_place, stream)
+        return frozen_view(self.context, self, data_place, stream)
 
     def unfreeze(self, stream: Any = None) -> None:
         """End the loan; later writers come after what is on `stream` now, and on the streams that `get` was given."""
-        self.context.unfreeze(self, stream)
+        unfreeze(self.context, self, stream)
 
     def get_access_mode(self) -> access_mode:
         """Return ``access_mode.read`` or ``access_mode.rw``."""
@@ -257,3 +245,9 @@ class FrozenParts(Frozen):
     def _must_be_active(self) -> None:
         if not self.active:
             raise TaskStateError(f"{self.data!r} is not frozen any more; freeze it again")
+
+
+def note_loan(context: ContextCore, kind: str, data: LogicalData, mode: int) -> None:
+    """Show a freeze or an unfreeze in the task graph (STF_DOT_KEEP_FREEZE)."""
+    if context._dot is not None:
+        context._dot.loan(kind, data.core.id, data.name or f"data{data.core.id}", mode)

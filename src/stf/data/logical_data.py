@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from stf._engine.access import DataHandle, accumulate_access
+from stf._port.replicas import Layout
 from stf._support.arguments import name_of, truth
 from stf.data.assigning import assign
+from stf.data.release import accept, release, write_back
 from stf.errors import ContextClosedError
 from stf.interop import adapters
 from stf.interop.dtypes import is_narrow
 from stf.observe.html import data_html, never_raises
+from stf.places.table import data_place_code
+from stf.tasks.checks import must_be_open
+from stf.tasks.task import ContextCore
 from stf.values.conditions import Expression, Scalar, Value, is_operand, itself
 from stf.values.reducers import as_reducer
-
-if TYPE_CHECKING:
-    from stf.contexts.context import Context
 
 __all__ = ["LogicalData"]
 
@@ -42,7 +44,7 @@ class LogicalData(Scalar, DataHandle):
     # -- properties --------------------------------------------------------------------------------------------
 
     @property
-    def context(self) -> Context:
+    def context(self) -> Any:
         """The context that it belongs to."""
         context = self.core.engine.context()
         if context is None:
@@ -127,7 +129,7 @@ class LogicalData(Scalar, DataHandle):
 
     def place_code(self, data_place: Any) -> int:
         """The engine's number of a data place."""
-        return self.context.data_place_code(data_place)
+        return data_place_code(self.context, data_place)
 
     def accumulate(self, op: Any, data_place: Any = None) -> Any:
         """Return an access of a task-level reduction.
@@ -190,15 +192,15 @@ class LogicalData(Scalar, DataHandle):
         ...     print(ctx.wait(x), X)
         [2. 2. 2.] [2. 2. 2.]
         """
-        self.context.refresh(self)
+        write_back(self.context, self)
 
     def release(self) -> None:
         """Give the data up: written back and freed after its last use. Later accesses are errors."""
-        self.context.release(self)
+        release(self.context, self)
 
     def accept(self) -> LogicalData:
         """Declare poisoned content good: a failed task's partial writes are kept. Returns the data."""
-        self.context.accept(self)
+        accept(self.context, self)
         return self
 
     def empty_like(self, *, name: str | None = None, symbol: str | None = None) -> LogicalData:
@@ -206,7 +208,7 @@ class LogicalData(Scalar, DataHandle):
         chosen = name_of(name, symbol)
         if self.is_token:
             return self.context.token(name=chosen)
-        return self.context.empty_with_layout(self.core.layout.packed(), chosen)
+        return empty_with_layout(self.context, self.core.layout.packed(), chosen)
 
     def tiles(self, shape: int | Sequence[int]) -> Any:
         """Split the data into tiles.
@@ -351,3 +353,19 @@ def view_for_host(replica: Any, library: str | None) -> Any:
     if array.ndim == 0 and is_narrow(array.dtype):
         return float(array)
     return array[()].item() if array.ndim == 0 and array.dtype.kind in "biufc" else array.copy()
+
+
+def new_handle(engine: Any, layout: Layout | None, name: str | None, token: bool = False) -> LogicalData:
+    """New data that nobody has used; without a layout, a token."""
+    core = engine.new_data(layout, name, token)
+    try:
+        return LogicalData(core)
+    except BaseException:
+        engine.forget_new(core)
+        raise
+
+
+def empty_with_layout(context: ContextCore, layout: Layout, name: str | None) -> LogicalData:
+    """New data with the layout of another."""
+    must_be_open(context)
+    return new_handle(context.engine, layout, name_of(name))

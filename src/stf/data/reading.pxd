@@ -1,8 +1,7 @@
 from stf._engine.access cimport READ, Data, DataHandle, make_access
 from stf._port.replicas cimport Layout, Replica
-from stf._engine.readback cimport read_back
+from stf._engine.readback cimport await_array, read_back
 from stf._engine.engine cimport Engine
-from stf.kernels.launching cimport Launching
 from stf.tasks.task cimport ContextCore, Task
 
 cdef tuple NO_ARGUMENTS
@@ -10,12 +9,8 @@ cdef object NOT_QUIET
 cdef object LOGICAL_DATA
 cdef object ITEM
 
-cdef class Reading(Launching):
-    pass
-
 cpdef object read_if_quiet(ContextCore context, object data)
 cpdef object read_on_host(ContextCore context, DataHandle data)
-cpdef int await_array(Engine engine, Data core) except -1
 cdef object content_of(Replica replica)
 cdef object content_in(Layout layout, bytes content)
 cdef dict scalars

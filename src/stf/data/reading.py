@@ -15,16 +15,17 @@ except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 
-from stf._engine.access import DataHandle
+from stf._engine.access import DataHandle, check_mine
 from stf._engine.engine import Engine
 from stf.data.logical_data import LogicalData, view_for_host
+from stf.data.waiting import wait_in_general
 from stf.interop import adapters
-from stf.kernels.launching import Launching
+from stf.tasks.checks import check_errors
 from stf.tasks.task import Task
 
 if not cython.compiled:
     from stf._engine.access import make_access
-    from stf._engine.readback import read_back
+    from stf._engine.readback import await_array, read_back
 
     READ = 1
 
@@ -35,41 +36,38 @@ ITEM: object = "item"  # among a replica's views: what reads a scalar
 scalars: dict = {}  # by dtype: what makes a Python scalar of bytes; None for what has none
 
 
-class Reading(Launching):
-    """What of a context waits for one data."""
+@cython.binding(True)
+def wait(context, data, *, data_place=None, arrays=None):
+    """Block until the data is there and return its content.
 
-    @cython.binding(True)
-    def wait(self, data, *, data_place=None, arrays=None):
-        """Block until the data is there and return its content.
+    Parameters
+    ----------
+    data : LogicalData or CompositeData
+        What to wait for; nothing else is waited for.
+    data_place : DataPlace, optional
+        Where to read it; host memory by default.
+    arrays : str, optional
+        Library of the result.
 
-        Parameters
-        ----------
-        data : LogicalData or CompositeData
-            What to wait for; nothing else is waited for.
-        data_place : DataPlace, optional
-            Where to read it; host memory by default.
-        arrays : str, optional
-            Library of the result.
+    Returns
+    -------
+    numpy.ndarray, scalar or None
+        A copy; a Python scalar for zero-dimensional data; None for a token; an object made of copies for data made
+        of several arrays.
 
-        Returns
-        -------
-        numpy.ndarray, scalar or None
-            A copy; a Python scalar for zero-dimensional data; None for a token; an object made of copies for data made
-            of several arrays.
-
-        Raises
-        ------
-        TaskFailedError
-            A task failed that was to write it, or another one whose failure was not told yet.
-        """
-        if data_place is not None or arrays is not None:
-            return self._wait_for(data, data_place, arrays)
-        result = read_if_quiet(self, data)
-        if result is NOT_QUIET:
-            return self._wait_for(data, None, None)
-        if self.engine.failures:
-            self.check_errors()
-        return result
+    Raises
+    ------
+    TaskFailedError
+        A task failed that was to write it, or another one whose failure was not told yet.
+    """
+    if data_place is not None or arrays is not None:
+        return wait_in_general(context, data, data_place, arrays)
+    result = read_if_quiet(context, data)
+    if result is NOT_QUIET:
+        return wait_in_general(context, data, None, None)
+    if context.engine.failures:
+        check_errors(context)
+    return result
 
 
 def read_if_quiet(context, data):
@@ -78,7 +76,7 @@ def read_if_quiet(context, data):
     if type(data) is not LOGICAL_DATA or not engine.is_quiet():
         return NOT_QUIET
     if cython.cast(DataHandle, data).core.engine is not engine:
-        context._check_mine(data)
+        check_mine(engine, data)
     return read_on_host(context, data)
 
 
@@ -110,14 +108,6 @@ def read_on_host(context, data):
         raise
     task.close()
     return result
-
-
-def await_array(engine: Engine, core):
-    """Wait until the user's array on a device has what `LogicalData.write_back` brings there."""
-    home = core.home
-    if home is not None and home.place > 0 and home.ready.count:
-        engine.wait_events(home.ready, -1.0)
-    return 0
 
 
 def content_of(replica):

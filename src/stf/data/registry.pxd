@@ -8,7 +8,7 @@ from stf._engine.engine cimport Engine
 from stf._engine.task cimport stf_call_site_outside
 from stf._support.sync cimport NestingGate
 from stf.interop.known_arrays cimport cupy_memory, numpy_memory
-from stf.data.reading cimport Reading
+from stf.tasks.task cimport ContextCore
 
 cdef extern from *:
     """
@@ -59,11 +59,7 @@ cdef enum:
     STREAM = 7
     ORDINAL = 8
 
-cdef class Registering(Reading):
-    cdef public Registry registry
-    cdef public bint on_cuda
-
-cdef object register(Registering context, object obj, object data_place, object label, bint write_back, bint readonly)
+cdef object register(ContextCore context, object obj, object data_place, object label, bint write_back, bint readonly)
 cdef Entry entry_of(tuple memory)
 cdef bint nests(Layout layout) except -1
 cdef bint is_dropping(Data data) except -1

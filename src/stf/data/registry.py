@@ -27,12 +27,15 @@ from stf._support.arguments import name_of, truth
 from stf._support.call_sites import site_text
 from stf._support.sync import NestingGate
 from stf.data.composite import find_interface, interfaces
+from stf.data.creation import check_memory_is_at, custom_data
 from stf.data.logical_data import LogicalData
 from stf.data.protection import Protected, may_be_writeable_again, protected
-from stf.data.reading import Reading
 from stf.interop.arrays import describe, describers
 from stf.interop.known_arrays import describe_cupy, describe_numpy
 from stf.interop.memory import Memory, view_at
+from stf.places.table import place_of_memory
+from stf.tasks.checks import must_be_open
+from stf.tasks.task import ContextCore
 
 if not cython.compiled:
     from stf._port.replicas import layout_of
@@ -282,69 +285,66 @@ def shares_memory(one: Entry, other: Entry):
 # -- registering -----------------------------------------------------------------------------------------------------
 
 
-class Registering(Reading):
-    """What of a context registers arrays."""
+@cython.binding(True)
+def logical_data(
+    context,
+    obj,
+    data_place=None,
+    *,
+    name=None,
+    symbol=None,
+    write_back=True,
+    readonly=False,
+):
+    """Register an array; from now on it belongs to the tasks, until the end of the context.
 
-    @cython.binding(True)
-    def logical_data(
-        self,
-        obj,
-        data_place=None,
-        *,
-        name=None,
-        symbol=None,
-        write_back=True,
-        readonly=False,
-    ):
-        """Register an array; from now on it belongs to the tasks, until the end of the context.
+    Parameters
+    ----------
+    obj : array
+        An array of NumPy, CuPy, torch, Numba or JAX, a ``cuda.core`` Buffer or StridedMemoryView, anything with
+        ``__cuda_array_interface__``, DLPack or the buffer protocol, a scalar, or a registered type. Any strides,
+        any number of axes, any dtype without Python objects. It is kept alive, and never copied. Tasks wait for
+        what its library's current stream is given so far; an object that tells no stream must be ready.
+    data_place : DataPlace, optional
+        Where it is; found out by itself, but for ``data_place.managed()``.
+    name : str, optional
+        For messages and pictures.
+    write_back : bool
+        Refresh the array when the data is released or the context finalized.
+    readonly : bool
+        Refuse accesses that write.
 
-        Parameters
-        ----------
-        obj : array
-            An array of NumPy, CuPy, torch, Numba or JAX, a ``cuda.core`` Buffer or StridedMemoryView, anything with
-            ``__cuda_array_interface__``, DLPack or the buffer protocol, a scalar, or a registered type. Any strides,
-            any number of axes, any dtype without Python objects. It is kept alive, and never copied. Tasks wait for
-            what its library's current stream is given so far; an object that tells no stream must be ready.
-        data_place : DataPlace, optional
-            Where it is; found out by itself, but for ``data_place.managed()``.
-        name : str, optional
-            For messages and pictures.
-        write_back : bool
-            Refresh the array when the data is released or the context finalized.
-        readonly : bool
-            Refuse accesses that write.
+    Returns
+    -------
+    LogicalData
+        The same object for the same memory, while it lives.
 
-        Returns
-        -------
-        LogicalData
-            The same object for the same memory, while it lives.
-
-        Raises
-        ------
-        TypeError
-            `obj` is no array.
-        ValueError
-            Its memory overlaps that of another live data.
-        OverflowError
-            By its shape it has more bytes than any memory.
-        """
-        if self.engine.closed is not None:
-            self._must_be_open()
-        label = None if name is None and symbol is None else name_of(name, symbol)
-        if type(write_back) is not bool or type(readonly) is not bool:
-            write_back, readonly = truth("write_back", write_back), truth("readonly", readonly)
-        custom = find_interface(obj) if interfaces else None
-        if custom is not None:
-            return self._custom_data(obj, custom, label, write_back, readonly)
-        if isinstance(obj, DataHandle):
-            raise TypeError(f"{obj!r} is logical data already")
-        return register(self, obj, data_place, label, write_back, readonly)
+    Raises
+    ------
+    TypeError
+        `obj` is no array.
+    ValueError
+        Its memory overlaps that of another live data.
+    OverflowError
+        By its shape it has more bytes than any memory.
+    """
+    if context.engine.closed is not None:
+        must_be_open(context)
+    label = None if name is None and symbol is None else name_of(name, symbol)
+    if type(write_back) is not bool or type(readonly) is not bool:
+        write_back, readonly = truth("write_back", write_back), truth("readonly", readonly)
+    custom = find_interface(obj) if interfaces else None
+    if custom is not None:
+        return custom_data(context, obj, custom, label, write_back, readonly, logical_data)
+    if isinstance(obj, DataHandle):
+        raise TypeError(f"{obj!r} is logical data already")
+    return register(context, obj, data_place, label, write_back, readonly)
 
 
-def register(context: Registering, obj, data_place, label, write_back, readonly):
+def register(context: ContextCore, obj, data_place, label, write_back, readonly):
     """The data of an array: the one that it is already, or a new one."""
     engine: Engine = context.engine
-    registry: Registry = context.registry
+    registry = cython.cast(Registry, context.registry)
     while True:
         describer = KNOWN.get(type(obj))
         if describer is OF_CUPY:
@@ -355,7 +355,7 @@ def register(context: Registering, obj, data_place, label, write_back, readonly)
             memory = cython.cast(tuple, describe(obj, context.on_cuda))  # a subclass, unchecked
         described_readonly = memory[READONLY]
         if data_place is not None:
-            context.check_memory_is_at(obj, Memory(*memory), data_place)
+            check_memory_is_at(context, obj, Memory(*memory), data_place)
         if engine.validate and config.validate:
             memory = cython.cast(tuple, unprotected(obj, engine, registry, Memory(*memory)))
         if engine.epoch is not None and engine.dropped:
@@ -634,7 +634,7 @@ def place_of(context, engine: Engine, memory, data_place):
             for i in range(1, len(engine.place_numbers)):
                 if cython.cast(cython.int, engine.place_numbers[i]) == number:
                     return i
-    return context.place_of_memory(Memory(*memory), data_place)
+    return place_of_memory(context, Memory(*memory), data_place)
 
 
 def check_same(known, readonly, write_back):

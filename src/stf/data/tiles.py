@@ -11,6 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from stf._engine import recording_caches, retiring
+from stf._engine import tiles as engine_tiles
+from stf._engine.access import check_mine
 from stf._port.replicas import Layout
 from stf._support.arguments import is_integer
 
@@ -23,7 +26,7 @@ def split(parent: Any, shape: int | Sequence[int]) -> Any:
         raise TypeError("a token has no tiles; use several tokens")
     extents = tile_extents(parent, shape)
     counts = [-(-n // b) for n, b in zip(parent.shape, extents, strict=True)]
-    home = parent.context.begin_split(parent)
+    home = begin_split(parent.context, parent)
     tiles = np.empty(counts, object)
     with without_collections(tiles.size):
         names = names_of_tiles(parent.name or f"data{parent.core.id}", counts)
@@ -31,7 +34,7 @@ def split(parent: Any, shape: int | Sequence[int]) -> Any:
         offsets = outer_sum([np.arange(n) * step for n, step in zip(counts, steps, strict=True)])
         layouts = layouts_of_tiles(parent.shape, extents, counts, home.layout)
         flat = tiles.reshape(-1)
-        for i, tile in enumerate(parent.context.make_tiles(parent, home, names, layouts, offsets)):
+        for i, tile in enumerate(make_tiles(parent.context, parent, home, names, layouts, offsets)):
             flat[i] = tile
     return tiles
 
@@ -90,3 +93,20 @@ def tile_extents(parent: Any, shape: int | Sequence[int]) -> tuple[int, ...]:
     if min(extents, default=1) < 1:
         raise ValueError(f"{whole}, got {extents}; an axis that is not cut has its own extent: {parent.shape}")
     return extents
+
+
+def begin_split(context: Any, data: Any) -> Any:
+    """Bring `data` home, to be cut into tiles."""
+    check_mine(context.engine, data)
+    recording_caches.give_up_recordings(context.engine, data.core)
+    return context.engine.patiently(retiring.split, data.core)
+
+
+def make_tiles(
+    context: Any, parent: Any, home: Any, names: list[str], layouts: list[Layout], offsets: list[int]
+) -> list[Any]:
+    """The tiles of `parent`, at offsets in bytes into its home memory."""
+    made: list[Any] = context.engine.patiently(
+        engine_tiles.cut_all, parent.core, home, type(parent), names, layouts, offsets
+    )
+    return made

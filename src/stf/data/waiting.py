@@ -7,193 +7,169 @@ from typing import Any
 
 import numpy as np
 
-from stf._engine import claims, handover, outcomes
-from stf._engine.failures import raise_failures
+from stf._engine import claims, handover
+from stf._engine.access import check_mine
+from stf._engine.readback import await_array
 from stf._support import arguments
 from stf.data.composite import CompositeData
 from stf.data.logical_data import LogicalData, view_for_host
-from stf.data.reading import await_array
 from stf.errors import TaskStateError
 from stf.interop import cuda_arrays, jax_arrays
 from stf.interop.streams import StreamPointer
 from stf.places.places import DataPlace
+from stf.places.table import current_device_code, data_place_code
 from stf.tasks.annotations import Stream
+from stf.tasks.checks import check_errors, must_be_open, must_be_outside, must_not_be_in_a_body, task_of_kind
+from stf.tasks.task import ContextCore
 
 
-class Waiting:
-    """What of a context waits."""
-
-    __slots__ = ()
-
-    engine: Any
-    on_cuda: bool
-    _caller: Any
-    _driver: Any
-    _finished: bool
-    _spec: Any
-    _check_mine: Any
-    _must_be_open: Any
-    _must_be_outside: Any
-    _task_of_kind: Any
-    make_task_at: Any
-    current_device_code: Any
-    default_code: Any
-    data_place_code: Any
-
-    def _wait_for(self, data: Any, data_place: DataPlace | None, arrays: str | None) -> Any:
-        """What `wait` does where it is not as simple as it mostly is."""
-        if not isinstance(data, (LogicalData, CompositeData)):
-            raise TypeError(f"wait takes logical data, got {type(data).__name__}")
-        whole = isinstance(data, CompositeData)
-        parts = data.parts if isinstance(data, CompositeData) else [data]
+def wait_in_general(context: ContextCore, data: Any, data_place: DataPlace | None, arrays: str | None) -> Any:
+    """What `wait` does where it is not as simple as it mostly is."""
+    if not isinstance(data, (LogicalData, CompositeData)):
+        raise TypeError(f"wait takes logical data, got {type(data).__name__}")
+    whole = isinstance(data, CompositeData)
+    parts = data.parts if isinstance(data, CompositeData) else [data]
+    for part in parts:
+        check_mine(context.engine, part)
+    must_be_outside(context, "wait", False)  # what is gathered is launched when the task begins
+    if context.on_cuda and arrays in cuda_arrays.LIBRARIES and not (whole or context.engine.root.captured):
+        return copy_on_device(context, parts[0], data_place, arrays)
+    if data_place is not None:
+        data_place_code(context, data_place)
+    place = DataPlace("host") if context.on_cuda or data_place is None else data_place
+    accesses = [part.read() if part.core.token else part.read(place) for part in parts]
+    task = task_of_kind(context, "wait", accesses, "wait", None, "host")
+    with task:
         for part in parts:
-            self._check_mine(part)
-        self._must_be_outside("wait", False)  # what is gathered is launched when the task begins
-        if self.on_cuda and arrays in cuda_arrays.LIBRARIES and not (whole or self.engine.root.captured):
-            return self._copy_on_device(parts[0], data_place, arrays)
-        if data_place is not None:
-            self.data_place_code(data_place)
-        place = DataPlace("host") if self.on_cuda or data_place is None else data_place
-        accesses = [part.read() if part.core.token else part.read(place) for part in parts]
-        task = self._task_of_kind("wait", accesses, "wait", None, "host")
-        with task:
-            for part in parts:
-                await_array(self.engine, part.core)
-            library = None if arrays == "numpy" else arrays
-            results = [content_of(task.replica_of(i), library, whole) for i in range(len(parts))]
-            result = data.rebuild(results) if isinstance(data, CompositeData) else results[0]
-        self.check_errors()
-        return result
+            await_array(context.engine, part.core)
+        library = None if arrays == "numpy" else arrays
+        results = [content_of(task.replica_of(i), library, whole) for i in range(len(parts))]
+        result = data.rebuild(results) if isinstance(data, CompositeData) else results[0]
+    check_errors(context)
+    return result
 
-    def _copy_on_device(self, data: LogicalData, data_place: DataPlace | None, library: str) -> Any:
-        """A copy in a library's array on a device, ordered on the caller's current stream; nothing is waited for."""
-        code = self.current_device_code() if data_place is None else self.data_place_code(data_place)
-        number = self.engine.place_numbers[code] if code > 0 else -1
-        number = number if number >= 0 else self.engine.place_numbers[self.current_device_code()]
-        task = self._task_of_kind("wait", [data.read()], "wait", None, number)
-        with task:
-            if data.is_token:
-                return None
-            replica = task.replica_of(0)
-            if library == "jax":
-                return jax_arrays.jax_copy(task, replica, number)()
-            view = cuda_arrays.device_view(replica, library, number)
-            pointer = cuda_arrays.current_stream(library, number)
-            self.engine.port.lead(task.slot, pointer)
-            result = cuda_arrays.copied(view, library, number)
-            self.engine.port.follow(task.slot, pointer)
-        self.check_errors()
-        return result
 
-    def synchronize(self, timeout: float | None = None) -> None:
-        """Block the host until everything submitted so far has run; then raise what failed.
+def copy_on_device(context: ContextCore, data: LogicalData, data_place: DataPlace | None, library: str) -> Any:
+    """A copy in a library's array on a device, ordered on the caller's current stream; nothing is waited for."""
+    code = current_device_code(context) if data_place is None else data_place_code(context, data_place)
+    number = context.engine.place_numbers[code] if code > 0 else -1
+    number = number if number >= 0 else context.engine.place_numbers[current_device_code(context)]
+    task = task_of_kind(context, "wait", [data.read()], "wait", None, number)
+    with task:
+        if data.is_token:
+            return None
+        replica = task.replica_of(0)
+        if library == "jax":
+            return jax_arrays.jax_copy(task, replica, number)()
+        view = cuda_arrays.device_view(replica, library, number)
+        pointer = cuda_arrays.current_stream(library, number)
+        context.engine.port.lead(task.slot, pointer)
+        result = cuda_arrays.copied(view, library, number)
+        context.engine.port.follow(task.slot, pointer)
+    check_errors(context)
+    return result
 
-        Parameters
-        ----------
-        timeout : float, optional
-            Seconds.
 
-        Raises
-        ------
-        TimeoutError
-            It took longer; nothing is lost.
-        TypeError, ValueError
-            `timeout` is no number of seconds.
-        """
-        self._must_be_open()
-        self._must_be_outside("synchronize")
-        if not self.engine.synchronize(arguments.seconds(timeout)):
-            raise TimeoutError(f"tasks were still running after {timeout} s")
-        self.check_errors()
+def synchronize(context: ContextCore, timeout: float | None = None) -> None:
+    """Block the host until everything submitted so far has run; then raise what failed.
 
-    def cancel(self) -> int:
-        """Cancel the tasks whose bodies have not begun, and wait for those that run; return how many were cancelled.
+    Parameters
+    ----------
+    timeout : float, optional
+        Seconds.
 
-        The context works on. Data that a cancelled task was to write are poisoned, as if it had failed: write them
-        anew, or keep their content with `LogicalData.accept`. A with-block of the context that an exception leaves does
-        this too. Kernels and copies that a device was given are waited for. Call it from any thread, but not in a body.
-        Tasks that other threads submit meanwhile are cancelled, too.
+    Raises
+    ------
+    TimeoutError
+        It took longer; nothing is lost.
+    TypeError, ValueError
+        `timeout` is no number of seconds.
+    """
+    must_be_open(context)
+    must_be_outside(context, "synchronize")
+    if not context.engine.synchronize(arguments.seconds(timeout)):
+        raise TimeoutError(f"tasks were still running after {timeout} s")
+    check_errors(context)
 
-        Returns
-        -------
-        int
-            How many tasks were cancelled; tasks that are gathered for one graph count as one.
 
-        Raises
-        ------
-        TaskStateError
-            It is called inside a task or a recording.
+def cancel(context: ContextCore) -> int:
+    """Cancel the tasks whose bodies have not begun, and wait for those that run; return how many were cancelled.
 
-        Examples
-        --------
-        >>> import time
-        >>> import numpy as np
-        >>> import stf
-        >>> @stf.task
-        ... def work(x: stf.ReadWrite):
-        ...     time.sleep(0.05)
-        ...     x += 1
-        >>> X = np.zeros(1)
-        >>> with stf.context(devices="cpu") as ctx:
-        ...     x = ctx.logical_data(X)
-        ...     for _ in range(100):
-        ...         work(x)
-        ...     cancelled = ctx.cancel()
-        ...     finished = x.accept().numpy()[0]
-        >>> cancelled + finished == 100
-        True
-        """
-        self._must_be_open()
-        self._must_be_outside("cancel", False)
-        engine = self.engine
-        cancelled = engine.cancelled = []
-        try:
-            if engine.epoch is not None:
-                engine.epoch.step_out()
+    The context works on. Data that a cancelled task was to write are poisoned, as if it had failed: write them
+    anew, or keep their content with `LogicalData.accept`. A with-block of the context that an exception leaves does
+    this too. Kernels and copies that a device was given are waited for. Call it from any thread, but not in a body.
+    Tasks that other threads submit meanwhile are cancelled, too.
+
+    Returns
+    -------
+    int
+        How many tasks were cancelled; tasks that are gathered for one graph count as one.
+
+    Raises
+    ------
+    TaskStateError
+        It is called inside a task or a recording.
+
+    Examples
+    --------
+    >>> import time
+    >>> import numpy as np
+    >>> import stf
+    >>> @stf.task
+    ... def work(x: stf.ReadWrite):
+    ...     time.sleep(0.05)
+    ...     x += 1
+    >>> X = np.zeros(1)
+    >>> with stf.context(devices="cpu") as ctx:
+    ...     x = ctx.logical_data(X)
+    ...     for _ in range(100):
+    ...         work(x)
+    ...     cancelled = ctx.cancel()
+    ...     finished = x.accept().numpy()[0]
+    >>> cancelled + finished == 100
+    True
+    """
+    must_be_open(context)
+    must_be_outside(context, "cancel", False)
+    engine = context.engine
+    cancelled = engine.cancelled = []
+    try:
+        if engine.epoch is not None:
+            engine.epoch.step_out()
+        engine.synchronize(-1.0)
+        while engine.pending():  # what ran submitted more
             engine.synchronize(-1.0)
-            while engine.pending():  # what ran submitted more
-                engine.synchronize(-1.0)
-        finally:
-            engine.cancelled = None
-        return len(cancelled)
+    finally:
+        engine.cancelled = None
+    return len(cancelled)
 
-    def check_errors(self) -> None:
-        """Raise what failed since it was last asked: one error, or an ExceptionGroup; DriverError if a device is lost.
 
-        On a caller's stream, also what was still to run when the context was finalized.
-        """
-        raise_failures(outcomes.take_failures(self.engine))
-        error = self._driver.look() if self._caller is not None else None if self._finished else self._driver.fault()
-        if error is not None:
-            raise error
+def submit(context: ContextCore) -> None:
+    """Start everything that was submitted: what is gathered for a graph is launched, the rest has started.
 
-    def submit(self) -> None:
-        """Start everything that was submitted: what is gathered for a graph is launched, the rest has started.
+    Raises
+    ------
+    TaskStateError
+        It is called inside of what is recorded, which is launched at its end.
+    """
+    must_be_open(context)
+    story = claims.recorded_story(context.engine, threading.get_ident())
+    if story is not None:
+        raise TaskStateError(f"submit inside {story}: nothing of it starts before its end; call it before or after")
+    if context.engine.epoch is not None:
+        context.engine.epoch.step_out()
 
-        Raises
-        ------
-        TaskStateError
-            It is called inside of what is recorded, which is launched at its end.
-        """
-        self._must_be_open()
-        story = claims.recorded_story(self.engine, threading.get_ident())
-        if story is not None:
-            raise TaskStateError(f"submit inside {story}: nothing of it starts before its end; call it before or after")
-        if self.engine.epoch is not None:
-            self.engine.epoch.step_out()
 
-    def fence(self) -> Fence:
-        """Return a stream that completes after all work so far; ``synchronize()`` it, or ask ``done``.
+def fence(context: ContextCore) -> Fence:
+    """Return a stream that completes after all work so far; ``synchronize()`` it, or ask ``done``.
 
-        On CUDA it has ``__cuda_stream__`` and ``ptr``: other libraries may wait for it, record events on it or go on
-        there, until the context is finalized.
-        """
-        self._must_be_open()
-        self._must_be_outside("fence")
-        task = self._task_of_kind("fence", [], "fence", None, "host")
-        return Fence(self, self.engine.fence(task))
-
-    task_fence = fence
+    On CUDA it has ``__cuda_stream__`` and ``ptr``: other libraries may wait for it, record events on it or go on
+    there, until the context is finalized.
+    """
+    must_be_open(context)
+    must_be_outside(context, "fence")
+    task = task_of_kind(context, "fence", [], "fence", None, "host")
+    return Fence(context, context.engine.fence(task))
 
 
 class Fence(Stream):
@@ -209,7 +185,7 @@ class Fence(Stream):
     def handle(self) -> int | None:
         """The address of the CUDA stream, None on a CPU; asking waits for bodies on the host, not for devices."""
         if self._pointer is None and self._owner.on_cuda:
-            self._owner._must_be_open()
+            must_be_open(self._owner)
             self._pointer = handover.stream_after(self._owner.engine, self._owner.default_code, self._events)
         return self._pointer
 
@@ -227,7 +203,7 @@ class Fence(Stream):
 
     def synchronize(self, timeout: float | None = None) -> None:
         """Block until that work is complete; TimeoutError if `timeout` seconds were not enough."""
-        self._owner._must_not_be_in_a_body("synchronize of a fence")
+        must_not_be_in_a_body(self._owner, "synchronize of a fence")
         if not self._owner.engine.wait_events(self._events, arguments.seconds(timeout)):
             raise TimeoutError(f"tasks before the fence were still running after {timeout} s")
         if (error := self._owner._driver.fault()) is not None and not self._owner._finished:

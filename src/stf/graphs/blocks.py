@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -15,15 +15,17 @@ from stf._port.late_values import Asked
 from stf._recording.control_flow import Branch, Flag, Repeat, While
 from stf._support.arguments import is_integer
 from stf.data.assigning import assign
+from stf.data.creation import logical_data_empty
+from stf.data.filling import fill, prefetch
+from stf.data.registry import logical_data
 from stf.errors import TaskStateError
 from stf.graphs.launchable import submit_routine
 from stf.graphs.recorder import RecordingBuilder
 from stf.places.places import DataPlace
+from stf.places.table import current_place_code
+from stf.tasks.checks import must_be_open
+from stf.tasks.task import ContextCore
 from stf.values.conditions import Condition, is_operand
-
-if TYPE_CHECKING:
-    from stf.contexts.context import Context
-
 
 SPENT: Any = object()  # in the place of a condition that was recorded: it would keep the data that it compares
 
@@ -63,7 +65,7 @@ class Block:
     `_start` is the recording that sets `_counter`, with which a device counts what it does; None elsewhere.
     """
 
-    def __init__(self, context: Context, story: str) -> None:
+    def __init__(self, context: ContextCore, story: str) -> None:
         self._context = context
         self._recorder = RecordingBuilder(context, story)
         self._start: Any = None
@@ -71,7 +73,7 @@ class Block:
         self._counted: Any = None  # its home, when the context is finalized
 
     def _begin(self) -> None:
-        self._context._must_be_open()
+        must_be_open(self._context)
         self._recorder.open()
 
     def __enter__(self) -> Self:
@@ -106,11 +108,11 @@ class Block:
     def _record_start(self, value: int) -> None:
         """Record what sets the counter, where a device can count."""
         context = self._context
-        if context.engine.port_enqueues(max(context.current_place_code(), 0)):
+        if context.engine.port_enqueues(max(current_place_code(context), 0)):
             self._counted = np.zeros((), np.uint64)
-            self._counter = context.logical_data(self._counted, name="iterations")
+            self._counter = logical_data(context, self._counted, name="iterations")
             self._counter.core.private = True
-            self._start = self._record(lambda: context.fill(self._counter, value))
+            self._start = self._record(lambda: fill(context, self._counter, value))
 
     def _record(self, submit: Callable[[], None]) -> Any:
         """Return the recording of what `submit` submits."""
@@ -138,7 +140,7 @@ class Block:
 class RepeatBlock(Block):
     """What ``with ctx.repeat(n):`` records."""
 
-    def __init__(self, context: Context, count: int) -> None:
+    def __init__(self, context: ContextCore, count: int) -> None:
         super().__init__(context, "repeat")
         self._count = count
 
@@ -161,7 +163,7 @@ class Tested(Block):
     `_test` is the recording that computes the flag; None where the body itself does.
     """
 
-    def __init__(self, context: Context, story: str, condition: Condition | None) -> None:
+    def __init__(self, context: ContextCore, story: str, condition: Condition | None) -> None:
         super().__init__(context, story)
         self._condition = condition
         self._flag: Any = None
@@ -182,7 +184,7 @@ class Tested(Block):
     def _enter(self, compute: Callable[[], None] | None) -> None:
         """Record what tests, then the body."""
         if self._flag is None:
-            self._flag = self._context.logical_data_empty((), np.bool_, name="condition")
+            self._flag = logical_data_empty(self._context, (), np.bool_, name="condition")
             self._flag.core.private = True
         if compute is not None:
             self._test = self._record(compute)
@@ -214,7 +216,7 @@ class Tested(Block):
     def _bring_flag(self) -> None:
         """Let the host have the flag, if it is there to decide."""
         if not self._context.engine.root.captured:
-            self._context.prefetch(self._flag, DataPlace("host"))
+            prefetch(self._context, self._flag, DataPlace("host"))
 
     def _as_flag(self) -> Flag:
         return Flag(self._flag.core, holds)
@@ -230,7 +232,7 @@ def holds(core: Any) -> bool:
 class Loop(Tested):
     """What ``with ctx.while_loop(condition) as loop:`` records."""
 
-    def __init__(self, context: Context, condition: Condition | None, limit: int | None) -> None:
+    def __init__(self, context: ContextCore, condition: Condition | None, limit: int | None) -> None:
         super().__init__(context, "while_loop", condition)
         self._limit = limit
         self._continued = False
@@ -297,7 +299,7 @@ class Loop(Tested):
 class BranchBlock(Tested):
     """What ``with ctx.if_(condition) as br:`` records; ``with br.else_():`` may come behind it."""
 
-    def __init__(self, context: Context, condition: Condition) -> None:
+    def __init__(self, context: ContextCore, condition: Condition) -> None:
         super().__init__(context, "if_", condition)
         self._is_over = False
         self._around: Any = None  # the recording that it is a part of
@@ -332,7 +334,7 @@ class BranchBlock(Tested):
 class ElseBlock(Tested):
     """What ``with br.else_():`` records."""
 
-    def __init__(self, context: Context, flag: Any, around: Any) -> None:
+    def __init__(self, context: ContextCore, flag: Any, around: Any) -> None:
         super().__init__(context, "else_", None)
         self._flag = flag
         self._around = around

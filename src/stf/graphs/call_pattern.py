@@ -16,6 +16,7 @@ from stf import config
 from stf._engine.access import DataHandle
 from stf.errors import ContextClosedError, GraphClosedError
 from stf.graphs.returned_data import given, hold
+from stf.places.table import current_place_code
 from stf.values.containers import is_container
 from stf.values.params import is_of_parameters
 
@@ -105,7 +106,7 @@ class Likeness:
 
     def __init__(self, entry, context, values, numbers, cells):
         self.entry = entry
-        self.place = context.current_place_code()
+        self.place = current_place_code(context)
         self.context = weakref.ref(context)
         self.values = values  # (kind, known, name) each
         self.numbers = numbers  # that are defaults
@@ -140,7 +141,7 @@ class Likeness:
             mark = known[1]
             if not is_like_content(known[0], mark[0], mark[1]):
                 return None
-        place: cython.int = context.current_place_code() if active_places[0] else context.default_place()
+        place: cython.int = current_place_code(context) if active_places[0] else context.default_place()
         if place != self.place:
             return None
         return self.numbers if numbers is None else numbers

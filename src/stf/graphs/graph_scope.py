@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stf._engine import claims, recording_caches, thread_turns
 from stf._engine.failures import Failure
@@ -17,9 +17,8 @@ from stf._support.sync import make_lock, must_have_room
 from stf.errors import TaskStateError
 from stf.graphs.launchable import submit_routine
 from stf.graphs.recorder import RecordingBuilder
-
-if TYPE_CHECKING:
-    from stf.contexts.context import Context
+from stf.tasks.checks import must_be_open
+from stf.tasks.task import ContextCore
 
 CLOSES = 120  # calls that it may take, of which some begin a task
 TRIES = 8  # to let dropped tiles go, while other threads gather
@@ -41,7 +40,7 @@ class Epoch(Gathering):
         The one whose place it takes, and whose part its launch is if that is not implicit.
     """
 
-    def __init__(self, context: Context, implicit: bool, story: str, around: Epoch | None = None) -> None:
+    def __init__(self, context: ContextCore, implicit: bool, story: str, around: Epoch | None = None) -> None:
         super().__init__(0 if implicit else threading.get_ident(), implicit, context.engine.callers_streams)
         self._context = weakref.ref(context)  # which keeps the engine, and so this
         self.engine = context.engine
@@ -311,12 +310,12 @@ class GraphScope:
     _epoch: Epoch | None = None
     _recorder: RecordingBuilder | None = None  # where it runs in every launch of what is recorded around it
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: ContextCore) -> None:
         self._context = context
 
     def __enter__(self) -> GraphScope:
         context, engine = self._context, self._context.engine
-        context._must_be_open()
+        must_be_open(context)
         if self._epoch is not None or self._recorder is not None:
             raise TaskStateError("the with-block of this graph_scope is entered already; make another one")
         abandoning.forget_left(engine)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from stf.tasks.checks import must_be_open
+
 try:
     import cython
 except ImportError:
@@ -71,7 +73,7 @@ class GraphCore:
         if context is None:
             context = self._context
         if context.engine.closed is not None:
-            context._must_be_open()
+            must_be_open(context)
         if data:
             self._launch_with_other(data, context, values)
         else:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stf._engine import initial_content, thread_turns
 from stf._recording import abandoning, recordings
 from stf.errors import TaskStateError
-
-if TYPE_CHECKING:
-    from stf.contexts.context import Context
+from stf.tasks.task import ContextCore
 
 
 class RecordingBuilder:
@@ -18,7 +16,7 @@ class RecordingBuilder:
 
     scope: Any = None
 
-    def __init__(self, context: Context, story: str) -> None:
+    def __init__(self, context: ContextCore, story: str) -> None:
         self.context = context
         self.engine = context.engine
         self.story = story

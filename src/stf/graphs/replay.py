@@ -32,6 +32,8 @@ from stf.graphs.call_signature import (
 from stf.graphs.closure_variables import Variable, is_function, variables_of
 from stf.graphs.names_read import Reached
 from stf.graphs.task_graph import TaskGraph
+from stf.places.table import current_place_code, place_of_code
+from stf.tasks.checks import must_be_open
 from stf.tasks.task import ContextCore
 from stf.values.containers import data_in, is_container
 from stf.values.params import NotComputedError, Param, ValueNeededError, is_of_parameters, refuse_reachable
@@ -181,7 +183,7 @@ class ReplayFunction(ReplayCore):
             graph.launch(**given_in(entry.key, bound.arguments))
             return returned_data.given(result)
         except GraphClosedError:
-            context._must_be_open()
+            must_be_open(context)
             if context.engine.ending:
                 must_not_end(context.engine)
             if self._entries.get(entry.key) is entry:
@@ -261,7 +263,7 @@ class ReplayFunction(ReplayCore):
         )
 
     def _key(self, context: Any, arguments: dict[str, Any]) -> Signature:
-        place = context.place_of_code(context.current_place_code())
+        place = place_of_code(context, current_place_code(context))
         parts = [Part("context", id(context.engine)), Part("default place", place)]
         parts += [self._numbers.part_of(name, value) for name, value in arguments.items()]
         for variable in self._variables(arguments):

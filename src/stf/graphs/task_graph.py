@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from stf._engine import claims
-from stf._engine.access import drop
+from stf._engine.access import check_mine, drop
 from stf._recording import playback
 from stf._recording.rebinding import Rebinding
 from stf._support import arguments
@@ -18,86 +18,79 @@ from stf.graphs.blocks import BranchBlock, Loop, RepeatBlock, count_of, must_be_
 from stf.graphs.graph_scope import GraphScope
 from stf.graphs.launchable import GraphCore
 from stf.graphs.recorder import RecordingBuilder
+from stf.tasks.checks import must_be_open
+from stf.tasks.task import ContextCore
 from stf.values.conditions import Condition
 from stf.values.params import Param
 
 if TYPE_CHECKING:
-    from stf.contexts.context import Context
     from stf.data.logical_data import LogicalData
 
 __all__ = ["TaskGraph"]
 
 
-class Graphs:
-    """What of a context records."""
+def graph_scope(context: ContextCore) -> GraphScope:
+    """Return a with-block whose tasks become one graph, launched once, at its end.
 
-    __slots__ = ()
+    It may stand in any context. If its body raises, nothing of it is run, and no data are poisoned. Inside of a
+    loop, a branch, a graph that is recorded, or another graph_scope, it is a part of that, and runs if that does;
+    a body that raises takes back its own part alone. What waits (``wait``, ``synchronize``, ``fence``) is refused
+    inside. What cannot be recorded and is done where it stands (with-blocks on a CPU, ``freeze``, ``release``,
+    splitting) launches what came before it, and so does want of memory: that has run then, whatever raises later.
+    """
+    return GraphScope(context)
 
-    engine: Any
-    _must_be_open: Any
-    _graphs: Any
 
-    def _as_context(self) -> Context:
-        return cast("Context", self)
+def task_graph(context: ContextCore, name: str | None = None, *, symbol: str | None = None) -> TaskGraph:
+    """Return a graph to record once and launch many times.
 
-    def graph_scope(self) -> GraphScope:
-        """Return a with-block whose tasks become one graph, launched once, at its end.
+    ``with g:`` records, and runs nothing; ``g.launch()`` runs it, ordered with all other tasks by its data.
 
-        It may stand in any context. If its body raises, nothing of it is run, and no data are poisoned. Inside of a
-        loop, a branch, a graph that is recorded, or another graph_scope, it is a part of that, and runs if that does;
-        a body that raises takes back its own part alone. What waits (``wait``, ``synchronize``, ``fence``) is refused
-        inside. What cannot be recorded and is done where it stands (with-blocks on a CPU, ``freeze``, ``release``,
-        splitting) launches what came before it, and so does want of memory: that has run then, whatever raises later.
-        """
-        return GraphScope(self._as_context())
+    Parameters
+    ----------
+    name, symbol : str, optional
+        What pictures and messages call its launches.
+    """
+    must_be_open(context)
+    return TaskGraph(context, arguments.name_of(name, symbol) or "graph")
 
-    def task_graph(self, name: str | None = None, *, symbol: str | None = None) -> TaskGraph:
-        """Return a graph to record once and launch many times.
 
-        ``with g:`` records, and runs nothing; ``g.launch()`` runs it, ordered with all other tasks by its data.
+def repeat(context: ContextCore, count: int) -> RepeatBlock:
+    """Return a with-block whose tasks are recorded and run `count` times.
 
-        Parameters
-        ----------
-        name, symbol : str, optional
-            What pictures and messages call its launches.
-        """
-        self._must_be_open()
-        return TaskGraph(cast("Context", self), arguments.name_of(name, symbol) or "graph")
+    Raises
+    ------
+    TypeError, ValueError
+        `count` is no integer, or negative.
+    """
+    must_be_open(context)
+    return RepeatBlock(context, count_of(count))
 
-    def repeat(self, count: int) -> RepeatBlock:
-        """Return a with-block whose tasks are recorded and run `count` times.
 
-        Raises
-        ------
-        TypeError, ValueError
-            `count` is no integer, or negative.
-        """
-        self._must_be_open()
-        return RepeatBlock(self._as_context(), count_of(count))
+def while_loop(context: ContextCore, condition: Condition | None = None, *, max_iterations: int | None = None) -> Loop:
+    """Return a with-block whose tasks are recorded, and run as long as a condition holds.
 
-    def while_loop(self, condition: Condition | None = None, *, max_iterations: int | None = None) -> Loop:
-        """Return a with-block whose tasks are recorded, and run as long as a condition holds.
+    Parameters
+    ----------
+    condition : Condition, optional
+        Such as ``residual > tol``: tested before each iteration, the first too. Without, the body runs once, and
+        then as long as what it passes to ``loop.continue_while`` holds.
+    max_iterations : int, optional
+        Stop after so many.
+    """
+    must_be_open(context)
+    limit = None if max_iterations is None else count_of(max_iterations)
+    tested = None if condition is None else must_be_condition(condition, "while_loop")
+    return Loop(context, tested, limit)
 
-        Parameters
-        ----------
-        condition : Condition, optional
-            Such as ``residual > tol``: tested before each iteration, the first too. Without, the body runs once, and
-            then as long as what it passes to ``loop.continue_while`` holds.
-        max_iterations : int, optional
-            Stop after so many.
-        """
-        self._must_be_open()
-        limit = None if max_iterations is None else count_of(max_iterations)
-        tested = None if condition is None else must_be_condition(condition, "while_loop")
-        return Loop(self._as_context(), tested, limit)
 
-    def if_(self, condition: Condition) -> BranchBlock:
-        """Return a with-block whose tasks are recorded, and run if a condition holds when they are reached.
+def if_(context: ContextCore, condition: Condition) -> BranchBlock:
+    """Return a with-block whose tasks are recorded, and run if a condition holds when they are reached.
 
-        ``with ctx.if_(c) as br:``, and behind it, perhaps, ``with br.else_():``, which goes by what was found there.
-        """
-        self._must_be_open()
-        return BranchBlock(self._as_context(), must_be_condition(condition, "if_"))
+    ``with ctx.if_(c) as br:``, and behind it, perhaps, ``with br.else_():``, which goes by what was found there.
+    """
+    must_be_open(context)
+    return BranchBlock(context, must_be_condition(condition, "if_"))
 
 
 # -- graphs by hand ------------------------------------------------------------------------------------------------
@@ -114,7 +107,7 @@ class TaskGraph(GraphCore):
         How often it was launched.
     """
 
-    def __init__(self, context: Context, name: str) -> None:
+    def __init__(self, context: ContextCore, name: str) -> None:
         super().__init__(name, weakref.ref(context))
         self._recorder: RecordingBuilder | None = None
         self._closed = False
@@ -134,7 +127,7 @@ class TaskGraph(GraphCore):
         if self._recording is not None:
             raise TaskStateError(f"graph '{self.name}' is recorded; its parameters are made before, or while, it is")
         self._must_not_be_closed()
-        self._context._must_be_open()
+        must_be_open(self._context)
         if not isinstance(name, str):
             raise TypeError(f"a parameter of a graph has a name, got {name!r}; g.launch(name=value) gives it a value")
         if name in self._params:
@@ -148,7 +141,7 @@ class TaskGraph(GraphCore):
         if self._recording is not None:
             raise TaskStateError(f"graph '{self.name}' is recorded already; make another one with ctx.task_graph()")
         context = self._context_ref() or self._context
-        context._must_be_open()
+        must_be_open(context)
         recorder = RecordingBuilder(context, f"graph '{self.name}'")
         recorder.launch_before()
         story = claims.recorded_story(context.engine, threading.get_ident())
@@ -202,7 +195,7 @@ class TaskGraph(GraphCore):
                 raise TypeError(f"graph '{self.name}' has no parameter '{name}'; it has {known}")
 
     def _launch_with_other(
-        self, data: Mapping[LogicalData, LogicalData], context: Context, values: dict[str, Any]
+        self, data: Mapping[LogicalData, LogicalData], context: ContextCore, values: dict[str, Any]
     ) -> None:
         """Launch with other data than those that were recorded."""
         if not isinstance(data, Mapping):
@@ -217,7 +210,7 @@ class TaskGraph(GraphCore):
             rebinding.release(context.engine)
 
     @property
-    def _context(self) -> Context:
+    def _context(self) -> Any:
         context = self._context_ref()
         if context is None:
             raise ContextClosedError(f"the context of graph '{self.name}' is gone; keep a reference to it")
@@ -243,7 +236,7 @@ class TaskGraph(GraphCore):
         pairs, wholes = in_arrays(data)
         for old, new in pairs:
             for handle in (old, new):
-                context._check_mine(handle)
+                check_mine(context.engine, handle)
             one, other = old.core, new.core
             if given.setdefault(one.id, other) is not other:
                 raise ValueError(
@@ -291,7 +284,7 @@ class TaskGraph(GraphCore):
         """
         self._must_be_recorded()
         context, graph = self._context, self._recording.graph
-        context._must_be_open()
+        must_be_open(context)
         try:
             launch = playback.make_launch(context.engine, context.make_launch_at(self.name), None)
             return int(graph.export(launch, self._recording).handle)
@@ -307,7 +300,7 @@ class TaskGraph(GraphCore):
         if self._closed:
             context = self._context_ref()
             if context is not None:
-                context._must_be_open()
+                must_be_open(context)
             raise GraphClosedError(f"graph '{self.name}' is closed; record a new one with ctx.task_graph()")
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ except ImportError:
 from stf._engine.access import Access, ArrayAccess, DataHandle
 from stf._port.replicas import Layout
 from stf.errors import PlaceError
-from stf.interop import kernel_handles as foreign
+from stf.kernels import kernel_handles as foreign
 
 POINTER_BYTES = 8
 ARRAY_FIELDS = 5  # of an array of Numba's, before its extents and strides

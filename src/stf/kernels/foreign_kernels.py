@@ -10,9 +10,10 @@ import numpy as np
 
 from stf._engine.access import Access
 from stf.errors import ContextClosedError, PlaceError
-from stf.interop import kernel_handles as foreign
+from stf.kernels import kernel_handles as foreign
 from stf.kernels.arguments import Kernel, is_of_kind
 from stf.kernels.launching import config_of
+from stf.places.table import current_place_code, place_code, place_of_code
 from stf.tasks.closures import snapshot
 from stf.values.params import Param
 
@@ -118,7 +119,7 @@ def context_of(args: tuple[Any, ...], brought: BroughtKernel) -> Any:
 
 def where_of(context: Any, brought: BroughtKernel, place: Any) -> int:
     """The number of the execution place of a launch; `PlaceError` if that is no CUDA device."""
-    where = context.current_place_code() if place is None else context.place_code(place)
+    where = current_place_code(context) if place is None else place_code(context, place)
     if where == 0 or not context.engine.port_enqueues(where):
         raise PlaceError(
             f"{brought!r} runs on a CUDA device, and this place is {context.engine.place_names[where]}; use "
@@ -276,7 +277,7 @@ def launch_triton(context: Any, configured: ConfiguredKernel, args: tuple[Any, .
     options = {name: value for name, value in options.items() if not is_token(value)}
     given = [*args, *options.values()]
     arrays = [position for position, value in enumerate(given) if isinstance(value, Access)]
-    place = [] if configured.place is None else [context.place_of_code(context.place_code(configured.place))]
+    place = [] if configured.place is None else [place_of_code(context, place_code(context, configured.place))]
     task = context.task(*place, *accesses, name=foreign.name_of(configured.brought.thing))
     task.find_site_outside()
     if callable(grid):

@@ -7,6 +7,7 @@ try:
 except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
+from stf._support.arguments import name_of
 from stf.errors import PlaceError, TaskStateError
 from stf.kernels.launching import Config, expanded
 
@@ -16,6 +17,24 @@ if not cython.compiled:
     from stf.tasks.views import memory_of, position_of
 
     NEW, OPEN = 0, 1
+
+
+@cython.binding(True)
+def cuda_kernel(context, *args, name=None, symbol=None):
+    """Return a task of kernel launches, as a with-block whose ``launch`` calls form a chain.
+
+    Parameters
+    ----------
+    *args : Access or place
+        As for `task`.
+    name, symbol : str, optional
+        What pictures and messages call the task.
+    """
+    task = context.make_task_at(args, name_of(name, symbol))
+    if task.where < 0:
+        raise PlaceError("kernels of ctx.cuda_kernel run at one place, got a grid; use ctx.task(grid, ...).streams")
+    task.find_site_outside()
+    return KernelTask(task)
 
 
 class KernelTask:

@@ -2,6 +2,10 @@
 
 from typing import Any
 
+from stf.tasks.task import ContextCore
+
+def cuda_kernel(context: ContextCore, *args: Any, name: str | None = None, symbol: str | None = None) -> KernelTask: ...
+
 class KernelTask:
     task: Any
     def __init__(self, task: Any) -> None: ...

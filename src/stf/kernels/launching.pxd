@@ -20,9 +20,6 @@ cdef class LateArguments(Arguments):
     cdef readonly tuple late
     cpdef bytes packed(self, object values, bytes recorded)
 
-cdef class Launching(ContextCore):
-    pass
-
 cdef tuple accesses_in(tuple args)
 cdef int submit_launch(ContextCore context, object kernel, object config, tuple args, object where, object symbol=*) except -1
 cpdef int launch_alone(Task task, Kernel mine, Config shape, tuple args) except -1

@@ -24,9 +24,10 @@ from stf._port.replicas import Layout
 from stf._recording.device_graphs import Arguments
 from stf._support.arguments import name_of
 from stf.errors import AccessError, DriverError, PlaceError
-from stf.interop import kernel_handles as foreign
+from stf.kernels import kernel_handles as foreign
 from stf.kernels.arguments import Kernel, LaunchBlock, Measure, refuse, refuse_argument, refuse_gaps
 from stf.kernels.launch_attributes import LaunchCapture
+from stf.places.table import place_code
 from stf.tasks import validation
 from stf.tasks.task import ContextCore, Task
 from stf.values.params import Param
@@ -65,33 +66,31 @@ known_configs: dict = {}
 known_kernels: dict = foreign.known  # by the identity of what users call their kernel
 
 
-class Launching(ContextCore):
-    """What of a context launches kernels."""
+@cython.binding(True)
+def launch_kernel(context, kernel, config, *args, place=None, name=None, symbol=None):
+    """Submit one kernel launch as a task.
 
-    def launch_kernel(self, kernel, config, *args, place=None, name=None, symbol=None):
-        """Submit one kernel launch as a task.
+    Parameters
+    ----------
+    kernel : kernel
+        A ``cuda.core.Kernel``, a ``cupy.RawKernel``, or the address of a CUfunction or a CUkernel as int.
+    config : LaunchConfig or tuple
+        A ``cuda.core.LaunchConfig``, or ``(grid, block[, shmem_size])``.
+    *args
+        The kernel's arguments; an access such as ``lX.rw()`` becomes a pointer (packed data only), and
+        ``lX.rw().array`` a pointer, the extents and the strides in bytes, each an argument of its own. A Python int
+        takes the size of its parameter, a Python float is a double, other values are NumPy scalars.
+    place : place, optional
+        The device; by default as for any task.
+    name, symbol : str, optional
+        What pictures and messages call the task; by default what the kernel is called.
 
-        Parameters
-        ----------
-        kernel : kernel
-            A ``cuda.core.Kernel``, a ``cupy.RawKernel``, or the address of a CUfunction or a CUkernel as int.
-        config : LaunchConfig or tuple
-            A ``cuda.core.LaunchConfig``, or ``(grid, block[, shmem_size])``.
-        *args
-            The kernel's arguments; an access such as ``lX.rw()`` becomes a pointer (packed data only), and
-            ``lX.rw().array`` a pointer, the extents and the strides in bytes, each an argument of its own. A Python int
-            takes the size of its parameter, a Python float is a double, other values are NumPy scalars.
-        place : place, optional
-            The device; by default as for any task.
-        name, symbol : str, optional
-            What pictures and messages call the task; by default what the kernel is called.
-
-        Raises
-        ------
-        TypeError
-            The number or the size of the arguments is not that of the kernel's parameters.
-        """
-        submit_launch(self, kernel, config, args, place, None if name is symbol else name_of(name, symbol))
+    Raises
+    ------
+    TypeError
+        The number or the size of the arguments is not that of the kernel's parameters.
+    """
+    submit_launch(context, kernel, config, args, place, None if name is symbol else name_of(name, symbol))
 
 
 def submit_launch(context, kernel, config, args, where, symbol=None):
@@ -99,7 +98,7 @@ def submit_launch(context, kernel, config, args, where, symbol=None):
     task: Task = context.make_task(NO_ARGUMENTS, None)
     task.find_site()
     if where is not None:
-        task.where = context.place_code(where)
+        task.where = place_code(context, where)
     mine: Kernel = kernel_of(context, kernel, task.where)
     shape: Config = config_of(config)
     task.symbol = mine.name if symbol is None else symbol

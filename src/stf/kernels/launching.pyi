@@ -5,16 +5,15 @@ from typing import Any
 from stf.kernels.arguments import Kernel
 from stf.tasks.task import ContextCore
 
-class Launching(ContextCore):
-    def launch_kernel(
-        self,
-        kernel: Any,
-        config: Any,
-        *args: Any,
-        place: Any = None,
-        name: str | None = None,
-        symbol: str | None = None,
-    ) -> None: ...
+def launch_kernel(
+    context: ContextCore,
+    kernel: Any,
+    config: Any,
+    *args: Any,
+    place: Any = None,
+    name: str | None = None,
+    symbol: str | None = None,
+) -> None: ...
 
 class Config:
     def __init__(self, grid: Any, block: Any, shared: int, extras: Any = None) -> None: ...

@@ -17,6 +17,7 @@ import numpy as np
 
 from stf.kernels.arguments import Kernel
 from stf.kernels.launching import Config, launch_alone
+from stf.places.table import cuda_context_at
 
 __all__ = ["launch", "program_of"]
 
@@ -284,7 +285,7 @@ class Origin:
 
     def function_at(self, context: Any, where: int) -> int:
         """The address of the CUDA function at an execution place."""
-        place = context.engine.place_numbers[where], context.cuda_context_at(where)
+        place = context.engine.place_numbers[where], cuda_context_at(context, where)
         return int(context._driver.load_function(self.image, b"stf_compute", *place))
 
 

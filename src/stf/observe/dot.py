@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from stf._support.call_sites import site_text
@@ -114,6 +115,7 @@ class DotRecorder(Observer):
         self._failures: list[tuple[int, str]] = []  # task id, story; appended from any thread
         self._sections: list[Section] = []
         self._section = TOP
+        self._loans = 0
         self._data_names: list[str] = []
         self._data: dict[int, int] = {}  # data id → index in _data_names
         self._removed: dict[int, int] = {}
@@ -127,6 +129,14 @@ class DotRecorder(Observer):
             self._log.append(_record_of(task, self._section))
         else:
             self._log.append(record(self._section))
+
+    def loan(self, kind: str, data_id: int, data_name: str, mode: int) -> None:
+        """Record that data are frozen, or are so no more."""
+        self._loans += 1
+        access = SimpleNamespace(data_id=data_id, data_name=data_name, mode=mode)
+        task = SimpleNamespace(id=-1 - self._loans, symbol=f"{kind} {data_name}", kind=kind, accesses=(access,))
+        task.place_name, task.device, task.call_site = "host", -1, ""
+        self.task(task)
 
     def operation(
         self, kind: str, data_id: int, data_name: str, source: str, target: str, nbytes: int, task_id: int

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from stf._engine import thread_turns
-from stf._engine.access import AFFINE_PLACE, DataHandle
+from stf._engine.access import AFFINE_PLACE, DataHandle, check_mine
 from stf._engine.added_places import add_place
 from stf.devices.make import cuda_current, cuda_place_of, stream_is_captured
 from stf.devices.spec import function_key
@@ -18,176 +17,170 @@ from stf.places.places import DataPlace, ExecPlace, Grid, as_exec_place, must_be
 SEVERAL = -1
 
 
-class Placing:
-    """What of a context knows places."""
+def place_of_code(context: Any, code: int) -> Any:
+    """The execution place that an engine number means; of memory that all share, the data place."""
+    if code <= context._spec.count:
+        return ExecPlace("device", context.engine.place_numbers[code]) if code else ExecPlace("host")
+    for place, known in list(context._more_places.items()):
+        if known == code:
+            return place
+    return ExecPlace("device", context.engine.place_numbers[code])  # of a context that is finalized
 
-    __slots__ = ()
 
-    engine: Any
-    on_cuda: bool
-    default_code: Any
-    default_place_code: Callable[[], int]
-    codes: dict[Any, int]
-    _check_mine: Callable[[Any], None]
-    _more_places: dict[Any, int]
-    _spec: Any
+def devices(context: Any) -> Grid:
+    """The devices of this context: ``len``, iteration, ``[i]``, ``.reshape``."""
+    return Grid([ExecPlace("device", i) for i in context._spec.numbers])
 
-    def place_of_code(self, code: int) -> Any:
-        """The execution place that an engine number means; of memory that all share, the data place."""
-        if code <= self._spec.count:
-            return ExecPlace("device", self.engine.place_numbers[code]) if code else ExecPlace("host")
-        for place, known in list(self._more_places.items()):
-            if known == code:
-                return place
-        return ExecPlace("device", self.engine.place_numbers[code])  # of a context that is finalized
 
-    @property
-    def devices(self) -> Grid:
-        """The devices of this context: ``len``, iteration, ``[i]``, ``.reshape``."""
-        return Grid([ExecPlace("device", i) for i in self._spec.numbers])
+def place_code(context: Any, place: Any) -> int:
+    """The engine's number of an execution place."""
+    chosen = place if type(place) is ExecPlace else as_exec_place(place)
+    if chosen.kind == "device" and chosen.index in context.codes:
+        return context.codes[chosen.index]
+    if chosen.kind == "host":
+        return 0
+    if chosen.kind == "current_device":
+        return current_device_code(context)
+    if isinstance(chosen, Grid):
+        if chosen.size == 1:
+            return place_code(context, chosen[0])
+        raise PlaceError(f"a task runs at one place, got a grid of {chosen.size}; loop over it, one task per place")
+    if isinstance(chosen, ForeignPlace):
+        if chosen.kind == "cuda_stream" and not context.engine.root.captured and stream_is_captured(chosen.handle):
+            raise CaptureError(f"{chosen!r} is being captured; stf.context(stream=...) makes a context of the capture")
+        return foreign_code(context, chosen)
+    raise PlaceError(
+        f"{chosen!r} is not in this context; it has {known_devices(context)}{how_emulated(context, chosen.index)}"
+    )
 
-    def place_code(self, place: Any) -> int:
-        """The engine's number of an execution place."""
-        chosen = place if type(place) is ExecPlace else as_exec_place(place)
-        if chosen.kind == "device" and chosen.index in self.codes:
-            return self.codes[chosen.index]
-        if chosen.kind == "host":
-            return 0
-        if chosen.kind == "current_device":
-            return self.current_device_code()
-        if isinstance(chosen, Grid):
-            if chosen.size == 1:
-                return self.place_code(chosen[0])
-            raise PlaceError(f"a task runs at one place, got a grid of {chosen.size}; loop over it, one task per place")
-        if isinstance(chosen, ForeignPlace):
-            if chosen.kind == "cuda_stream" and not self.engine.root.captured and stream_is_captured(chosen.handle):
-                raise CaptureError(
-                    f"{chosen!r} is being captured; stf.context(stream=...) makes a context of the capture"
-                )
-            return self._foreign_code(chosen)
-        raise PlaceError(
-            f"{chosen!r} is not in this context; it has {self._known_devices()}{self._emulation(chosen.index)}"
+
+def place_code_of_task(context: Any, place: Any) -> int:
+    """As `place_code`; negative for several places."""
+    return SEVERAL if isinstance(place, Grid) and place.size > 1 else place_code(context, place)
+
+
+def known_devices(context: Any) -> str:
+    return ", ".join(repr(p) for p in devices(context))
+
+
+def how_emulated(context: Any, wanted: int) -> str:
+    """How a CPU has the device that is wanted."""
+    count = wanted + 1
+    return "" if context.on_cuda else f'; devices="cpu:{count}" or STF_DEVICES=cpu:{count} emulates {count} on this CPU'
+
+
+def foreign_code(context: Any, place: ForeignPlace) -> int:
+    """The engine's number of a CUDA stream or context of the user's, which it knows from its first use on."""
+    known = context._more_places.get(place)
+    if known is not None:
+        return known
+    if not context.on_cuda or place.index not in context._spec.numbers:
+        raise PlaceError(f"{place!r} is of CUDA device {place.index}, and this context is on {context._spec}")
+    device = context._spec.numbers.index(place.index)
+    key = function_key(("context", place.context_id))
+    options = {"affine": device + 1, "origin": place.origin, "function_key": key}
+    return know_place(context, place, repr(place), place.index, device, **options)
+
+
+def managed_code(context: Any) -> int:
+    """The engine's number of memory that host and devices share; on a CPU that is the host's."""
+    if not context.on_cuda:
+        return 0
+    place = DataPlace("managed")
+    known = context._more_places.get(place)
+    return known if known is not None else know_place(context, place, "managed", -1, -2)
+
+
+def know_place(context: Any, place: Any, *about: Any, **options: Any) -> int:
+    """Let the engine know one more place: at any time, since what is recorded needs not know it."""
+    return int(
+        thread_turns.inside(
+            context.engine, lambda engine: add_place(engine, context._more_places, place, *about, **options)
         )
+    )
 
-    def place_code_of_task(self, place: Any) -> int:
-        """As `place_code`; negative for several places."""
-        return SEVERAL if isinstance(place, Grid) and place.size > 1 else self.place_code(place)
 
-    def _known_devices(self) -> str:
-        return ", ".join(repr(p) for p in self.devices)
+def cuda_context_at(context: Any, code: int) -> int:
+    """The address of the user's CUDA context at an execution place; 0 where it is the device's own."""
+    return 0 if code <= context._spec.count else int(place_of_code(context, code).context)
 
-    def _emulation(self, wanted: int) -> str:
-        """How a CPU has the device that is wanted."""
-        count = wanted + 1
-        return (
-            "" if self.on_cuda else f'; devices="cpu:{count}" or STF_DEVICES=cpu:{count} emulates {count} on this CPU'
-        )
 
-    def _foreign_code(self, place: ForeignPlace) -> int:
-        """The engine's number of a CUDA stream or context of the user's, which it knows from its first use on."""
-        known = self._more_places.get(place)
-        if known is not None:
-            return known
-        if not self.on_cuda or place.index not in self._spec.numbers:
-            raise PlaceError(f"{place!r} is of CUDA device {place.index}, and this context is on {self._spec}")
-        device = self._spec.numbers.index(place.index)
-        key = function_key(("context", place.context_id))
-        options = {"affine": device + 1, "origin": place.origin, "function_key": key}
-        return self._add_place(place, repr(place), place.index, device, **options)
-
-    def _managed_code(self) -> int:
-        """The engine's number of memory that host and devices share; on a CPU that is the host's."""
-        if not self.on_cuda:
-            return 0
-        place = DataPlace("managed")
-        known = self._more_places.get(place)
-        return known if known is not None else self._add_place(place, "managed", -1, -2)
-
-    def _add_place(self, place: Any, *about: Any, **options: Any) -> int:
-        """Let the engine know one more place: at any time, since what is recorded needs not know it."""
-        return int(
-            thread_turns.inside(
-                self.engine, lambda engine: add_place(engine, self._more_places, place, *about, **options)
-            )
-        )
-
-    def cuda_context_at(self, code: int) -> int:
-        """The address of the user's CUDA context at an execution place; 0 where it is the device's own."""
-        return 0 if code <= self._spec.count else int(self.place_of_code(code).context)
-
-    def place_of_memory(self, memory: Any, data_place: DataPlace | None = None) -> int:
-        """The engine's number of the place that memory of the user's is at; only he knows of managed memory."""
-        if data_place is not None and data_place.kind == "managed":
-            return self._managed_code()
-        if not memory.address_of_device:
-            return 0
-        number = memory.ordinal
+def place_of_memory(context: Any, memory: Any, data_place: DataPlace | None = None) -> int:
+    """The engine's number of the place that memory of the user's is at; only he knows of managed memory."""
+    if data_place is not None and data_place.kind == "managed":
+        return managed_code(context)
+    if not memory.address_of_device:
+        return 0
+    number = memory.ordinal
+    if number < 0:
+        number = cuda_place_of(memory.address) if memory.address else context._spec.numbers[0]
+    if number not in context._spec.numbers:
+        what = "the array of this capsule" if memory.is_capsule else type(memory.owner).__name__
         if number < 0:
-            number = cuda_place_of(memory.address) if memory.address else self._spec.numbers[0]
-        if number not in self._spec.numbers:
-            what = "the array of this capsule" if memory.is_capsule else type(memory.owner).__name__
-            if number < 0:
-                raise PlaceError(
-                    f"{what} lies at {memory.address:#x}, which is no address of a CUDA device's memory: it is "
-                    "host memory, or was freed; register host memory as a NumPy array, or with stf.view"
-                )
             raise PlaceError(
-                f"{what} lies on device({number}), which is not in this context; it has {self._known_devices()}"
+                f"{what} lies at {memory.address:#x}, which is no address of a CUDA device's memory: it is "
+                "host memory, or was freed; register host memory as a NumPy array, or with stf.view"
             )
-        return self._spec.numbers.index(number) + 1
+        raise PlaceError(
+            f"{what} lies on device({number}), which is not in this context; it has {known_devices(context)}"
+        )
+    return context._spec.numbers.index(number) + 1
 
-    def where_code(self, where: Any) -> int:
-        """The place that ``.on(where)`` means: a place, or where a data is valid."""
-        if hasattr(where, "parts") and hasattr(where, "expand_mode"):  # composite data
-            where = max(where.parts, key=lambda part: part.nbytes)
-        if not isinstance(where, DataHandle):
-            return self.place_code(where)
-        self._check_mine(where)
-        valid = [r.place for r in where.core.version.replicas if r.state]
-        if where.core.token or not valid:
-            return self.current_place_code()
-        affine = self.engine.affine
-        devices = [place for place in valid if place in affine[1:]]
-        if devices:
-            return int(affine.index(devices[-1], 1))
-        return self.current_place_code() if valid[-1] else 0  # managed memory is everywhere
 
-    def current_place_code(self) -> int:
-        """The default place of this thread: the innermost ``with place``, else the current device, else the first."""
-        stack = places.defaults()
-        return self.place_code(stack[-1]) if stack else self.default_place_code()
+def where_code(context: Any, where: Any) -> int:
+    """The place that ``.on(where)`` means: a place, or where a data is valid."""
+    if hasattr(where, "parts") and hasattr(where, "expand_mode"):  # composite data
+        where = max(where.parts, key=lambda part: part.nbytes)
+    if not isinstance(where, DataHandle):
+        return place_code(context, where)
+    check_mine(context.engine, where)
+    valid = [r.place for r in where.core.version.replicas if r.state]
+    if where.core.token or not valid:
+        return current_place_code(context)
+    affine = context.engine.affine
+    devices = [place for place in valid if place in affine[1:]]
+    if devices:
+        return int(affine.index(devices[-1], 1))
+    return current_place_code(context) if valid[-1] else 0  # managed memory is everywhere
 
-    def current_device_code(self) -> int:
-        """The current device of this thread: that of the innermost ``with device``, else the first."""
-        devices = [place for place in places.defaults() if place.index >= 0]
-        if devices:
-            return self.place_code(ExecPlace("device", devices[-1].index))
-        if self._spec.driver == "cuda" and (ordinal := cuda_current()) in self._spec.numbers:
-            return self._spec.numbers.index(ordinal) + 1
-        return int(self.default_code)
 
-    def data_place_code(self, place: Any) -> int:
-        """The engine's number of a data place."""
-        must_be_data_place(place)
-        if place.kind == "affine":
-            return AFFINE_PLACE
-        if place.kind == "host":
-            return 0
-        if place.kind == "managed":
-            return self._managed_code()
-        if place.kind == "current_device":
-            return self.engine.affine[self.current_device_code()]
-        if place.index not in self._spec.numbers:
-            raise PlaceError(
-                f"{place!r} is not in this context; it has {self._spec.count} device(s){self._emulation(place.index)}"
-            )
-        return self.engine.affine[self._spec.numbers.index(place.index) + 1]
+def current_place_code(context: Any) -> int:
+    """The default place of this thread: the innermost ``with place``, else the current device, else the first."""
+    stack = places.defaults()
+    return place_code(context, stack[-1]) if stack else context.default_place_code()
+
+
+def current_device_code(context: Any) -> int:
+    """The current device of this thread: that of the innermost ``with device``, else the first."""
+    devices = [place for place in places.defaults() if place.index >= 0]
+    if devices:
+        return place_code(context, ExecPlace("device", devices[-1].index))
+    if context._spec.driver == "cuda" and (ordinal := cuda_current()) in context._spec.numbers:
+        return context._spec.numbers.index(ordinal) + 1
+    return int(context.default_code)
+
+
+def data_place_code(context: Any, place: Any) -> int:
+    """The engine's number of a data place."""
+    must_be_data_place(place)
+    if place.kind == "affine":
+        return AFFINE_PLACE
+    if place.kind == "host":
+        return 0
+    if place.kind == "managed":
+        return managed_code(context)
+    if place.kind == "current_device":
+        return context.engine.affine[current_device_code(context)]
+    if place.index not in context._spec.numbers:
+        cure = how_emulated(context, place.index)
+        raise PlaceError(f"{place!r} is not in this context; it has {context._spec.count} device(s){cure}")
+    return context.engine.affine[context._spec.numbers.index(place.index) + 1]
 
 
 def exec_place_of(engine: Any, where: int) -> Any:
     """The execution place that is the engine's number `where`."""
     context = engine.context()
     if context is not None:
-        return context.place_of_code(where)
+        return place_of_code(context, where)
     number = engine.place_numbers[where]
     return ExecPlace("device", number) if number >= 0 else ExecPlace("host")

@@ -7,8 +7,9 @@ from typing import Any
 from stf._support.arguments import name_of, truth
 from stf.interop.libraries import check_library
 from stf.tasks.functions import TaskFunction
+from stf.tasks.task import ContextCore
 
-__all__ = ["task"]
+__all__ = ["submit_task", "task"]
 
 
 def task(
@@ -59,3 +60,28 @@ def task(
     if fn is None:
         return lambda function: TaskFunction(function, name, arrays, in_graphs=in_graphs)
     return TaskFunction(fn, name, arrays, in_graphs=in_graphs)
+
+
+def submit_task(
+    context: ContextCore, fn: Any, *args: Any, place: Any = None, name: str | None = None, symbol: str | None = None
+) -> None:
+    """Submit ``fn(*args)`` as a task, as calling ``stf.task(fn)`` would.
+
+    Parameters
+    ----------
+    fn : callable
+        A function annotated as for `stf.task`, or one made by it.
+    *args
+        Its arguments; accesses, such as ``x.read()``, for parameters without an annotation.
+    place : place, optional
+        Where it runs.
+    name, symbol : str, optional
+        What pictures and messages call the task.
+    """
+    function = fn if isinstance(fn, TaskFunction) else TaskFunction(fn)
+    chosen = name_of(name, symbol)
+    function = function if chosen is None else function.named(chosen)
+    function = function.on(place) if place is not None else function
+    task = context.make_task_at((), None)
+    task.find_site_outside()
+    function.call(context, task, list(args), {})

@@ -24,6 +24,7 @@ from stf.interop.current import Borrowed
 from stf.interop.jax_arrays import JaxCopy
 from stf.places import places
 from stf.places.places import ExecPlace
+from stf.places.table import current_place_code, where_code
 from stf.tasks.bodies import store_results
 from stf.tasks.closures import check_globals, snapshot, with_globals
 from stf.tasks.elements import wrong_elements
@@ -522,9 +523,9 @@ class TaskFunction:
         task.engine = owner.engine
         if self.where is not None:
             code = owner.codes.get(self.where) if self.is_fixed else None
-            task.where = owner.where_code(self.where) if code is None else code
+            task.where = where_code(owner, self.where) if code is None else code
         elif active_places[0]:
-            task.where = owner.current_place_code()
+            task.where = current_place_code(owner)
         else:
             task.where = owner.default_place()
         return 0

@@ -13,6 +13,7 @@ from stf.errors import DriverError, PlaceError, TaskFailedError, TaskStateError
 from stf.interop import adapters, current
 from stf.interop.streams import handed_out
 from stf.places.places import Grid
+from stf.places.table import place_code
 from stf.tasks.annotations import Stream
 from stf.tasks.bodies import store_results
 from stf.tasks.views import no_address
@@ -48,10 +49,10 @@ class GridTask:
                     "lX.rw(stf.data_place.device(0)), or loop over the grid, one task each"
                 )
         for place in grid:
-            context.place_code(place)  # or it is none of the context's
+            place_code(context, place)  # or it is none of the context's
         self.place = self.exec_place = grid
         self.context = context
-        enqueues = [place for place in grid if context.engine.port_enqueues(context.place_code(place))]
+        enqueues = [place for place in grid if context.engine.port_enqueues(place_code(context, place))]
         self.task = context.task((enqueues or grid.places)[0], *parts, name=name)  # all others come before its end
         self.task.find_site_outside()
         self.task.apart = True

@@ -2,11 +2,52 @@
 
 from __future__ import annotations
 
+try:
+    import cython
+except ImportError:
+    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+
 from stf._engine.access import Access
-from stf._support.arguments import name_of
+from stf._support.arguments import name_of, sequence, truth
 from stf.errors import PlaceError
+from stf.places.table import place_code, place_code_of_task
 from stf.tasks.bodies import submit_body
 from stf.values.params import Param
+
+
+@cython.binding(True)
+def host_launch(
+    context,
+    *args,
+    fn=None,
+    name=None,
+    symbol=None,
+    uses_cuda=True,
+    **others,
+):
+    """Run a function on the host when its data are there, without blocking.
+
+    Parameters
+    ----------
+    *args : Access
+        What the function uses; it gets NumPy arrays, tokens skipped.
+    fn : callable, optional
+        The function; without it, call the result with it, or use it as a decorator.
+    args : sequence, optional
+        Further arguments for `fn`, as keyword ``args=``.
+    name : str, optional
+        What pictures and messages call the task.
+    uses_cuda : bool, optional
+        Whether the function may call CUDA, or a library that does. A graph can have a function that does not as a
+        node of its own, so that it is launched as one; for others the host steps in between two graphs.
+    """
+    extra = sequence("args", others.pop("args", ()))
+    if others:
+        raise TypeError(f"host_launch got unknown arguments: {', '.join(others)}")
+    task = context.make_host_task(args, name or symbol, truth("uses_cuda", uses_cuda))
+    must_be_host(task, args)
+    launch = HostLaunch(task, extra)
+    return launch(fn) if fn is not None else launch
 
 
 class HostLaunch:
@@ -31,7 +72,7 @@ class HostLaunch:
 
     def on(self, place):
         """Say where it runs: the host, and nothing else. Return the builder."""
-        if self.task.context.place_code(place) != 0:
+        if place_code(self.task.context, place) != 0:
             raise PlaceError(f"host_launch runs on the host, got {place!r}; use ctx.task(place, ...) for a device")
         return self
 
@@ -44,6 +85,6 @@ class HostLaunch:
 def must_be_host(task: Task, args):
     """Raise if one of the arguments of ``host_launch`` is a place, and not the host's."""
     for arg in args:
-        if not isinstance(arg, Access) and not hasattr(arg, "expand") and task.context.place_code_of_task(arg) != 0:
+        if not isinstance(arg, Access) and not hasattr(arg, "expand") and place_code_of_task(task.context, arg) != 0:
             task.bare = False
             raise PlaceError(f"host_launch runs on the host, got {arg!r}; use ctx.task(place, ...) for a device")

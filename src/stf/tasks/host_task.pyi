@@ -3,9 +3,19 @@
 from collections.abc import Callable
 from typing import Any, Self, TypeVar
 
-from stf.tasks.task import Task
+from stf.tasks.task import ContextCore, Task
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+
+def host_launch(
+    context: ContextCore,
+    *args: Any,
+    fn: Any = None,
+    name: str | None = None,
+    symbol: str | None = None,
+    uses_cuda: bool = True,
+    **others: Any,
+) -> Any: ...
 
 class HostLaunch:
     """A builder of a host function's task."""

@@ -1,5 +1,5 @@
 cimport cython
-from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data, DataHandle
+from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, AddressBook, Data, DataHandle
 from stf._port.replicas cimport Replica
 from stf._engine cimport thread_turns, host_waits
 from stf._engine.engine cimport Engine
@@ -20,6 +20,20 @@ cdef class ContextCore:
     cdef object ordinal_of_current  # asks for this thread's current device, where that matters; or None
     cdef readonly dict codes  # the engine's numbers of "host" and of the devices, by their ordinals
     cdef dict streams  # objects of streams, by address
+    cdef public object name  # for messages and pictures; or None
+    cdef public AddressBook registry  # of registered memory
+    cdef public bint on_cuda
+    cdef public object _spec  # its devices
+    cdef public object _driver
+    cdef public object _resources  # shared with other contexts; or None
+    cdef public object _caller  # whose stream or graph it works on; or None
+    cdef public dict _more_places  # numbers of CUDA streams and contexts of the user's, and of managed memory
+    cdef public dict _graphs  # what was recorded by hand, by id: weak references, which take themselves out
+    cdef public object _suspects  # names the tasks that may have lost a device
+    cdef public object _finished  # None until it is whole
+    cdef public object _dot  # what records tasks for pictures; or None
+    cdef public object _trace  # what records when bodies ran; or None
+    cdef public object _device_times  # what reads the time stamps of devices; or None
     cdef object __weakref__
     cdef int default_place(self) except -1
     cdef Task make_task(self, tuple args, object symbol)

@@ -25,7 +25,7 @@ from stf.interop.captures import PrivatePools
 from stf.interop.current import Borrowed, without_grad
 from stf.interop.streams import handed_out
 from stf.places import places
-from stf.places.table import exec_place_of
+from stf.places.table import current_place_code, exec_place_of, place_code, place_code_of_task
 from stf.tasks import validation
 from stf.values.parts import add_group, built
 
@@ -78,7 +78,7 @@ class ContextCore:
         """
         task: Task = self.make_task(args, name if symbol is None else symbol)
         if task.where < 0:
-            return self.grid_task(args, task.symbol)
+            return self._grid_task(args, task.symbol)
         task.find_site()
         task.bare = True
         return task
@@ -110,7 +110,7 @@ class ContextCore:
         task.kind = "host_launch"
         task.in_graphs = not uses_cuda
         task.bare = True
-        task.set_site(sys._getframe(1 if cython.compiled else 2))
+        task.find_site_outside()
         return task
 
     def make_task_at(self, accesses, symbol):
@@ -129,7 +129,7 @@ class ContextCore:
         task.context = self
         task.engine = self.engine
         task.symbol = name
-        task.where = self.current_place_code() if active_places[0] else self.default_place()
+        task.where = current_place_code(self) if active_places[0] else self.default_place()
         task.kind = "graph"
         task.find_site_outside()
         return task
@@ -150,7 +150,7 @@ class ContextCore:
                 self.sort_arguments(task, args)
                 return task
         if active_places[0]:
-            task.where = self.current_place_code()
+            task.where = current_place_code(self)
         return task
 
     def sort_arguments(self, task: Task, args):
@@ -168,27 +168,18 @@ class ContextCore:
             elif placed:
                 raise TypeError(f"a task runs at one place, got a second: {arg!r}")
             else:
-                task.where = self.place_code_of_task(arg)
+                task.where = place_code_of_task(self, arg)
                 placed = True
                 continue
             if task.groups is not None:
                 task.groups.append((len(accesses) - 1, 1, None))
         task.accesses = tuple(accesses)
         if not placed and active_places[0]:
-            task.where = self.current_place_code()
+            task.where = current_place_code(self)
         return 0
 
-    def place_code(self, place):
-        """The engine's number of an execution place; `Context` knows."""
-        raise NotImplementedError
-
-    def place_code_of_task(self, place):
-        """As `place_code`; negative for several places."""
-        return self.place_code(place)
-
-    def grid_task(self, args, symbol):
-        """A task on several places; `Context` knows."""
-        raise NotImplementedError
+    if not cython.compiled:
+        name = registry = _spec = _driver = _resources = _caller = _finished = _dot = _trace = _device_times = None
 
 
 @cython.no_gc
@@ -227,7 +218,7 @@ class Task(TaskCore):
     def set_exec_place(self, place):
         """Say where the task runs; before it starts. Returns the task."""
         self.must_be_new("set_exec_place")
-        self.where = self.context.place_code(place)
+        self.where = place_code(self.context, place)
         return self
 
     on = set_exec_place

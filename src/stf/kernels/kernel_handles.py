@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from stf.errors import DriverError
+from stf.places.table import cuda_context_at
 
 known: dict[int, Any] = {}
 KNOWN_LIMIT = 4096
@@ -19,7 +20,7 @@ def remember(thing: Any, kernel: Any) -> None:
 
 def function_of_kernel(kernel: int, context: Any, where: int) -> int:
     """The function, at an execution place, of a kernel that belongs to no CUDA context."""
-    pointer = context.cuda_context_at(where)
+    pointer = cuda_context_at(context, where)
     if pointer:
         return int(context._driver.function_in(kernel, pointer))
     return int(context._driver.function_on(kernel, context.engine.place_numbers[where]))

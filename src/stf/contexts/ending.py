@@ -1,0 +1,165 @@
+"""How a context ends: everything runs, arrays are written back, memory and streams are given up."""
+
+from __future__ import annotations
+
+import logging
+
+from stf._engine import handover, lifetime, recording_caches, retiring, thread_turns
+from stf._engine.failures import story_of_cancelled
+from stf._recording import abandoning
+from stf._support.sync import must_have_room
+from stf.contexts import callers
+from stf.contexts.observing import write_pictures
+from stf.devices.make import stream_is_captured
+from stf.errors import CaptureError, OutOfMemoryError, TaskStateError
+from stf.graphs.graph_scope import await_launches
+from stf.graphs.task_graph import close_graphs
+from stf.tasks.checks import check_errors, must_be_outside
+from stf.tasks.task import ContextCore
+
+log = logging.getLogger("stf")
+
+
+def finalize(context: ContextCore) -> None:
+    """Run everything, write back, release; calling it again does nothing.
+
+    Raises
+    ------
+    TaskFailedError, ExceptionGroup
+        What failed and was not told yet; the context is finalized all the same.
+    """
+    if context._finished:
+        return
+    must_be_outside(context, "finalize", False)  # which launches, when it has abandoned what others left open
+    finish(context)
+    check_errors(context)
+
+
+def finish(context: ContextCore, knows_stream: bool = True) -> None:
+    """Finalize, whoever is inside: nobody can use the context any more.
+
+    A context that nobody finalized `knows_stream` no more: a caller's stream may be gone by then.
+    """
+    must_have_room()
+    thread_turns.begin_ending(context.engine)
+    try:
+        fault = None if context._finished else retire(context, knows_stream)  # else by another thread meanwhile
+    finally:
+        context.engine.ending = 0
+    if fault is not None:
+        raise fault
+
+
+def retire(context: ContextCore, knows_stream: bool) -> BaseException | None:
+    """Run everything, write back, release, close; return what became of the device, if it is lost."""
+    try:
+        thread_turns.await_others(context.engine)
+        caller = context._caller
+        if caller is not None and caller.captured and not (knows_stream and stream_is_captured(caller.pointer)):
+            end_lost_capture(context)
+        end_graphs(context)
+        if caller is None or not knows_stream:
+            retiring.retire_all(context.engine)
+        else:
+            hand_over(context, caller)
+    except (KeyboardInterrupt, TaskStateError):
+        raise  # not finished: the data are still there, and finalize can be called again
+    except BaseException as error:
+        if isinstance(error, MemoryError) and not isinstance(error, OutOfMemoryError):
+            raise  # likewise
+        give_up(context)
+        raise
+    fault = context._driver.fault() if context._caller is None else None
+    close(context)
+    return fault
+
+
+def end_graphs(context: ContextCore) -> None:
+    """Launch what was gathered, and give up what was recorded."""
+    engine = context.engine
+    if engine.epoch is not None and engine.epoch.implicit:
+        engine.epoch.is_over = True
+        if engine.epoch.scope is not None:
+            retiring.abandon_open_tasks(engine)
+        engine.epoch.flush()
+    await_launches(engine.epoch)
+    if context._graphs:
+        close_graphs(context._graphs)
+    while engine.scope is not None:
+        abandoning.discard_scope(engine, engine.scope)
+    engine.epoch = None
+
+
+def end_lost_capture(context: ContextCore) -> None:
+    """Give up what was gathered for a capture that is over: launched now, it would run."""
+    engine = context.engine
+    if engine.epoch is not None and engine.epoch.implicit:
+        engine.epoch.is_over = True
+        retiring.abandon_open_tasks(engine)
+        engine.epoch.discard()
+    raise CaptureError(
+        f"{context!r} is on a stream that was being captured, and was not finalized during the capture; finalize the "
+        "context before the capture ends. Nothing was written back"
+    )
+
+
+def hand_over(context: ContextCore, caller: callers.Caller) -> None:
+    """Let the caller's stream come after all work."""
+    handover.hand_over(context.engine, context.default_code, caller.pointer)
+
+
+def give_up(context: ContextCore) -> None:
+    """Close after a failure; what fails on the way is less than what failed before."""
+    try:
+        retiring.forget_all(context.engine)
+    except Exception as error:
+        log.debug("%r: %s", context, error)
+    close(context)
+
+
+def close(context: ContextCore) -> None:
+    try:
+        story = f"{context!r} was finalized; make a new one with stf.context()"
+    except MemoryError:
+        story = "the context was finalized; make a new one with stf.context()"
+    with context.engine.gate:  # what begins beside this has seen that it ends, or sees this
+        context._finished = True
+        context.engine.closed = story
+    try:
+        lifetime.forget(context)
+        context._driver.ignore_loss(context._suspects)
+        recording_caches.end(context.engine)
+    finally:
+        context.engine.port.shutdown()
+    context._more_places.clear()
+    if context._caller is not None:
+        if context._caller.filling is not None:
+            context._caller.filling.end()
+        context._caller = context._caller._replace(owner=None, filling=None)
+    write_pictures(context)
+    tell_idle_devices(context)
+
+
+def end_after(context: ContextCore, error: BaseException) -> None:
+    """Finalize after an exception: tasks whose bodies have not begun are cancelled."""
+    engine = context.engine
+    cancelled = engine.cancelled = []  # and it stays so: what is left of the context is its end
+    try:
+        abandoning.abandon_own(engine)
+        lifetime.abandon_open(engine)
+        finalize(context)
+    except BaseException as late:
+        error.add_note(f"while the context was finalized: {type(late).__name__}: {late}")
+    if cancelled:
+        error.add_note(story_of_cancelled(cancelled))
+
+
+def tell_idle_devices(context: ContextCore) -> None:
+    if context._spec.count < 2:
+        return
+    used = [0] * context._spec.count
+    for pool in context.engine.coherency.pools[1:]:
+        used[max(context.engine.affine[pool.place], 1) - 1] += pool.tasks
+    if sum(1 for n in used if n) == 1 and sum(used) > 1:
+        where = next(i for i, n in enumerate(used) if n)
+        log.info("all %d tasks ran on device(%d) of %d; use .on(place)", sum(used), where, len(used))

@@ -1,0 +1,38 @@
+"""Logical data whose content goes back to the user: written back, released, or accepted as it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stf import config
+from stf._engine import recording_caches, retiring
+from stf._engine.access import check_mine
+from stf.tasks import validation
+from stf.tasks.checks import must_be_outside, must_not_be_in_a_body
+from stf.tasks.task import ContextCore
+
+
+def write_back(context: ContextCore, data: Any) -> None:
+    """What `LogicalData.write_back` does."""
+    check_mine(context.engine, data)
+    must_be_outside(context, "write_back")
+    if data.core.home is None:
+        raise ValueError(f"{data.core.describe()} was made from a shape; there is no array to write back to")
+    context.engine.patiently(retiring.refresh, data.core)
+    retiring.raise_if_poisoned(data.core)
+
+
+def release(context: ContextCore, data: Any) -> None:
+    """What `LogicalData.release` does."""
+    check_mine(context.engine, data)
+    recording_caches.give_up_recordings(context.engine, data.core)
+    if config.validate:
+        validation.await_home(context.engine, data.core)
+    context.engine.patiently(retiring.release_data, data.core)
+
+
+def accept(context: ContextCore, data: Any) -> None:
+    """What `LogicalData.accept` does."""
+    check_mine(context.engine, data)
+    must_not_be_in_a_body(context, "accept")
+    context.engine.patiently(retiring.accept, data.core)

@@ -1,0 +1,72 @@
+"""What a call of a context checks first: whose data it got, and whether it may be called here and now."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from stf._engine import claims, outcomes
+from stf._engine.access import check_mine
+from stf._engine.failures import raise_failures
+from stf._recording import abandoning
+from stf.errors import ContextClosedError, TaskStateError
+from stf.interop.current import return_owed
+from stf.places.table import current_place_code, place_code
+from stf.tasks.task import ContextCore, Task
+
+
+def check_array(context: ContextCore, data: Any) -> None:
+    """Raise unless this is an array of the context's."""
+    check_mine(context.engine, data)
+    if data.is_token:
+        raise TypeError(f"{data.core.describe()} has no content; use logical data with a shape")
+
+
+def must_be_open(context: ContextCore) -> None:
+    """Raise if the context was finalized."""
+    if context.engine.closed is not None:
+        raise ContextClosedError(context.engine.closed)
+
+
+def must_not_be_in_a_body(context: ContextCore, what: str) -> None:
+    """Raise in a body, which could wait for itself."""
+    if context.engine.runs_body(threading.get_ident()):
+        raise TaskStateError(f"{what} inside the body of a task: it could wait for itself; call it outside")
+
+
+def must_be_outside(context: ContextCore, what: str, launch: bool = True) -> None:
+    """Blocking calls inside a body would wait for themselves; what was gathered for a graph is launched."""
+    must_be_open(context)
+    return_owed()
+    abandoning.forget_left(context.engine)
+    inside = claims.inside(context.engine, threading.get_ident())
+    if inside is not None:
+        raise TaskStateError(f"{what} inside {inside}")
+    if launch and context.engine.epoch is not None:
+        context.engine.epoch.step_out()
+
+
+def check_errors(context: ContextCore) -> None:
+    """Raise what failed since it was last asked: one error, or an ExceptionGroup; DriverError if a device is lost.
+
+    On a caller's stream, also what was still to run when the context was finalized.
+    """
+    raise_failures(outcomes.take_failures(context.engine))
+    driver = context._driver
+    error = driver.look() if context._caller is not None else None if context._finished else driver.fault()
+    if error is not None:
+        raise error
+
+
+def task_of_kind(
+    context: ContextCore, kind: str, accesses: Any, name: str, near: Any = None, place: Any = None
+) -> Task:
+    """A task of the context's own: at a place, or with data `near` at this thread's default place."""
+    task = context.make_task_at(accesses, name)
+    task.kind = kind
+    task.find_site_outside()
+    if place is not None:
+        task.where = place_code(context, place)
+    elif near is not None:
+        task.where = current_place_code(context)
+    return task
