@@ -100,3 +100,7 @@ def __getattr__(name: str) -> object:
 
         return version("sequential-task-flow")
     raise AttributeError(f"module 'stf' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -30,6 +30,9 @@ class Resources:
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise not_copied("stf.Resources", "make another one with stf.Resources()")
 
+    def __dir__(self) -> list[str]:
+        return ["close", "statistics"]
+
     def driver(self, spec: DeviceSpec) -> Any:
         """The shared driver for `spec`."""
         known, drivers, driver = self._last

@@ -184,6 +184,9 @@ class Frozen:
                 stacklevel=2,
             )
 
+    def __dir__(self) -> list[str]:
+        return ["active", "data", "get", "get_access_mode", "mode", "place", "unfreeze"]
+
     def get(self, data_place: Any = None, stream: Any = None) -> Any:
         """Return the array at a data place (that of the freeze by default), valid for work after this call.
 

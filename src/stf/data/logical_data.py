@@ -266,6 +266,37 @@ class LogicalData(Scalar, DataHandle):
     def _repr_html_(self) -> str | None:
         return data_html(repr(self).strip("<>"), self.history())
 
+    def __dir__(self) -> list[str]:
+        return [
+            "accept",
+            "accumulate",
+            "assign",
+            "context",
+            "dtype",
+            "empty_like",
+            "history",
+            "is_token",
+            "last_writer",
+            "name",
+            "nbytes",
+            "ndim",
+            "numpy",
+            "read",
+            "readonly",
+            "relaxed",
+            "release",
+            "rw",
+            "set_symbol",
+            "set_write_back",
+            "shape",
+            "size",
+            "strides",
+            "symbol",
+            "tiles",
+            "write",
+            "write_back",
+        ]
+
     def __repr__(self) -> str:
         core = self.core
         failure = self._failure()

@@ -624,6 +624,9 @@ class ReplayFunction(ReplayCore):
             if entry.graph is not None:
                 entry.graph.close()
 
+    def __dir__(self) -> list[str]:
+        return ["close", "explain"]
+
     def __repr__(self) -> str:
         return f"<stf.replay {self._name}>"
 

@@ -327,6 +327,9 @@ class TaskGraph(GraphCore):
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise not_copied(repr(self), "record another one with ctx.task_graph()")
 
+    def __dir__(self) -> list[str]:
+        return ["close", "handle", "launch", "launches", "name", "nodes", "param"]
+
     def __repr__(self) -> str:
         state = "closed" if self._closed else "empty" if self._recording is None else f"{self.nodes} nodes"
         return f"<stf.TaskGraph '{self.name}', {state}, launched {self.launches} times>"

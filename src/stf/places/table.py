@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 from stf._engine import thread_turns
 from stf._engine.access import AFFINE_PLACE, DataHandle, check_mine
@@ -17,7 +17,21 @@ from stf.places.places import DataPlace, ExecPlace, Grid, as_exec_place, must_be
 SEVERAL = -1
 
 
-def place_of_code(context: Any, code: int) -> Any:
+class Placed(Protocol):
+    """What this module needs of a context."""
+
+    engine: Any
+    on_cuda: bool
+    default_code: int
+    codes: dict[Any, int]
+    _more_places: dict[Any, int]
+    _spec: Any
+
+    def default_place_code(self) -> int:
+        """The place of a task outside of any ``with place``."""
+
+
+def place_of_code(context: Placed, code: int) -> Any:
     """The execution place that an engine number means; of memory that all share, the data place."""
     if code <= context._spec.count:
         return ExecPlace("device", context.engine.place_numbers[code]) if code else ExecPlace("host")
@@ -27,12 +41,12 @@ def place_of_code(context: Any, code: int) -> Any:
     return ExecPlace("device", context.engine.place_numbers[code])  # of a context that is finalized
 
 
-def devices(context: Any) -> Grid:
+def devices(context: Placed) -> Grid:
     """The devices of this context: ``len``, iteration, ``[i]``, ``.reshape``."""
     return Grid([ExecPlace("device", i) for i in context._spec.numbers])
 
 
-def place_code(context: Any, place: Any) -> int:
+def place_code(context: Placed, place: Any) -> int:
     """The engine's number of an execution place."""
     chosen = place if type(place) is ExecPlace else as_exec_place(place)
     if chosen.kind == "device" and chosen.index in context.codes:
@@ -54,22 +68,22 @@ def place_code(context: Any, place: Any) -> int:
     )
 
 
-def place_code_of_task(context: Any, place: Any) -> int:
+def place_code_of_task(context: Placed, place: Any) -> int:
     """As `place_code`; negative for several places."""
     return SEVERAL if isinstance(place, Grid) and place.size > 1 else place_code(context, place)
 
 
-def known_devices(context: Any) -> str:
+def known_devices(context: Placed) -> str:
     return ", ".join(repr(p) for p in devices(context))
 
 
-def how_emulated(context: Any, wanted: int) -> str:
+def how_emulated(context: Placed, wanted: int) -> str:
     """How a CPU has the device that is wanted."""
     count = wanted + 1
     return "" if context.on_cuda else f'; devices="cpu:{count}" or STF_DEVICES=cpu:{count} emulates {count} on this CPU'
 
 
-def foreign_code(context: Any, place: ForeignPlace) -> int:
+def foreign_code(context: Placed, place: ForeignPlace) -> int:
     """The engine's number of a CUDA stream or context of the user's, which it knows from its first use on."""
     known = context._more_places.get(place)
     if known is not None:
@@ -82,7 +96,7 @@ def foreign_code(context: Any, place: ForeignPlace) -> int:
     return know_place(context, place, repr(place), place.index, device, **options)
 
 
-def managed_code(context: Any) -> int:
+def managed_code(context: Placed) -> int:
     """The engine's number of memory that host and devices share; on a CPU that is the host's."""
     if not context.on_cuda:
         return 0
@@ -91,7 +105,7 @@ def managed_code(context: Any) -> int:
     return known if known is not None else know_place(context, place, "managed", -1, -2)
 
 
-def know_place(context: Any, place: Any, *about: Any, **options: Any) -> int:
+def know_place(context: Placed, place: Any, *about: Any, **options: Any) -> int:
     """Let the engine know one more place: at any time, since what is recorded needs not know it."""
     return int(
         thread_turns.inside(
@@ -100,12 +114,12 @@ def know_place(context: Any, place: Any, *about: Any, **options: Any) -> int:
     )
 
 
-def cuda_context_at(context: Any, code: int) -> int:
+def cuda_context_at(context: Placed, code: int) -> int:
     """The address of the user's CUDA context at an execution place; 0 where it is the device's own."""
     return 0 if code <= context._spec.count else int(place_of_code(context, code).context)
 
 
-def place_of_memory(context: Any, memory: Any, data_place: DataPlace | None = None) -> int:
+def place_of_memory(context: Placed, memory: Any, data_place: DataPlace | None = None) -> int:
     """The engine's number of the place that memory of the user's is at; only he knows of managed memory."""
     if data_place is not None and data_place.kind == "managed":
         return managed_code(context)
@@ -127,7 +141,7 @@ def place_of_memory(context: Any, memory: Any, data_place: DataPlace | None = No
     return context._spec.numbers.index(number) + 1
 
 
-def where_code(context: Any, where: Any) -> int:
+def where_code(context: Placed, where: Any) -> int:
     """The place that ``.on(where)`` means: a place, or where a data is valid."""
     if hasattr(where, "parts") and hasattr(where, "expand_mode"):  # composite data
         where = max(where.parts, key=lambda part: part.nbytes)
@@ -144,13 +158,13 @@ def where_code(context: Any, where: Any) -> int:
     return current_place_code(context) if valid[-1] else 0  # managed memory is everywhere
 
 
-def current_place_code(context: Any) -> int:
+def current_place_code(context: Placed) -> int:
     """The default place of this thread: the innermost ``with place``, else the current device, else the first."""
     stack = places.defaults()
     return place_code(context, stack[-1]) if stack else context.default_place_code()
 
 
-def current_device_code(context: Any) -> int:
+def current_device_code(context: Placed) -> int:
     """The current device of this thread: that of the innermost ``with device``, else the first."""
     devices = [place for place in places.defaults() if place.index >= 0]
     if devices:
@@ -160,7 +174,7 @@ def current_device_code(context: Any) -> int:
     return int(context.default_code)
 
 
-def data_place_code(context: Any, place: Any) -> int:
+def data_place_code(context: Placed, place: Any) -> int:
     """The engine's number of a data place."""
     must_be_data_place(place)
     if place.kind == "affine":

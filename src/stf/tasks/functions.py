@@ -571,6 +571,9 @@ class TaskFunction:
         bound.apply_defaults()
         return [bound.arguments.get(p.name) for p in self.parameters]
 
+    def __dir__(self):
+        return ["named", "on", "symbol"]
+
     def __repr__(self):
         return f"<stf.task {self.symbol}>"
 

@@ -630,6 +630,42 @@ class Task(TaskCore):
         if self.bare and self.state == NEW and self.uses is None:
             warn_bare(self.label(), self.call_site)
 
+    def __dir__(self):
+        return [
+            "add_dep",
+            "add_deps",
+            "args_cai",
+            "arrays",
+            "call_site",
+            "cupy",
+            "device",
+            "end",
+            "exec_place",
+            "get",
+            "get_arg",
+            "get_arg_cai",
+            "get_graph",
+            "get_stream",
+            "graph",
+            "id",
+            "label",
+            "numba",
+            "numpy",
+            "on",
+            "place",
+            "place_name",
+            "set_exec_place",
+            "set_symbol",
+            "start",
+            "stream",
+            "stream_ptr",
+            "stream_ptrs",
+            "streams",
+            "symbol",
+            "torch",
+            "values",
+        ]
+
     def _repr_html_(self):
         context = cython.cast(Engine, self.engine).context()
         return None if context is None else context._html_of_task(self)
