@@ -151,7 +151,7 @@ class LogicalData(Scalar, DataHandle):
 
     # -- content -----------------------------------------------------------------------------------------------
 
-    def numpy(self) -> Any:
+    def numpy(self) -> np.ndarray[Any, Any]:
         """Wait for the data and return a copy as a NumPy array; see `Context.wait`."""
         result = self.context.wait(self)
         return np.asarray(result, self.dtype) if self.shape == () and self.core.layout.interface is None else result

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from stf import config
 from stf._engine import claims, recording_caches
@@ -47,6 +47,17 @@ KNOWN = 64  # signatures that are known, with a recording or without
 PATIENCE_S = 0.1  # how long a recording waits for tasks and recordings of other threads, before the call runs as it is
 REST_S = 1.0  # how long calls run as they are then
 log = logging.getLogger("stf")
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+@overload
+def replay(fn: Callable[_P, _R], *, static: Iterable[str] = ()) -> ReplayFunction[_P, _R]: ...
+
+
+@overload
+def replay(fn: None = None, *, static: Iterable[str] = ()) -> Callable[[Callable[_P, _R]], ReplayFunction[_P, _R]]: ...
 
 
 def replay(fn: Any = None, *, static: Iterable[str] = ()) -> Any:
@@ -103,10 +114,14 @@ def replay(fn: Any = None, *, static: Iterable[str] = ()) -> Any:
     return ReplayFunction(fn, tuple(names))
 
 
-class ReplayFunction(ReplayCore):
+class ReplayFunction(ReplayCore, Generic[_P, _R]):
     """A function whose calls are recorded and replayed; made by `replay`."""
 
-    def __init__(self, fn: Callable[..., Any], static: tuple[str, ...]) -> None:
+    if TYPE_CHECKING:
+
+        def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R: ...
+
+    def __init__(self, fn: Callable[_P, _R], static: tuple[str, ...]) -> None:
         if not callable(fn):
             raise TypeError(f"stf.replay decorates a function, got {type(fn).__name__}")
         arguments.refuse_generator("@stf.replay", fn)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import typing
-from typing import TYPE_CHECKING, Annotated, Any, Union
+from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 
@@ -113,14 +113,14 @@ def is_type_of_arrays(kind: Any) -> bool:
     )
 
 
-if TYPE_CHECKING:  # a parameter is what the body gets: an array of the library that is said, or of any
+if TYPE_CHECKING:  # a parameter is an array to the body, of the library that is said; calls give it logical data
     from typing_extensions import TypeVar
 
-    _Array = TypeVar("_Array", default=Any)
+    _Array = TypeVar("_Array", default=np.ndarray[Any, np.dtype[Any]])
     _Op = TypeVar("_Op", default=Any)
-    Read = Annotated[_Array, "read"]
-    Write = Annotated[_Array, "write"]
-    ReadWrite = Annotated[_Array, "rw"]
+    Read = Union[_Array, Any]  # noqa: UP007  # an alias, which takes a type
+    Write = Union[_Array, Any]  # noqa: UP007
+    ReadWrite = Union[_Array, Any]  # noqa: UP007
     Accumulate = Union[Any, _Op]  # noqa: UP007  # an alias, which takes an operator
 else:
     Read = _Mode(1, "Read")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ParamSpec, overload
 
 from stf._support.arguments import name_of, truth
 from stf.interop.libraries import check_library
@@ -10,6 +11,30 @@ from stf.tasks.functions import TaskFunction
 from stf.tasks.task import ContextCore
 
 __all__ = ["submit_task", "task"]
+
+_P = ParamSpec("_P")
+
+
+@overload
+def task(
+    fn: Callable[_P, Any],
+    *,
+    arrays: str | None = None,
+    name: str | None = None,
+    symbol: str | None = None,
+    uses_cuda: bool = True,
+) -> TaskFunction[_P]: ...
+
+
+@overload
+def task(
+    fn: None = None,
+    *,
+    arrays: str | None = None,
+    name: str | None = None,
+    symbol: str | None = None,
+    uses_cuda: bool = True,
+) -> Callable[[Callable[_P, Any]], TaskFunction[_P]]: ...
 
 
 def task(

@@ -1,24 +1,26 @@
 """Task functions; compiled."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, ParamSpec
 
-class TaskFunction:
+_P = ParamSpec("_P")
+
+class TaskFunction(Generic[_P]):
     """A function whose calls are tasks; made by ``@stf.task``."""
 
+    __name__: str
     fn: Callable[..., Any]
     symbol: str
     def __init__(
         self,
-        fn: Any,
+        fn: Callable[_P, Any],
         symbol: str | None = None,
         arrays: str | None = None,
         where: Any = None,
         in_graphs: bool = False,
     ) -> None: ...
-    def on(self, place: Any) -> TaskFunction: ...
-    def named(self, symbol: str) -> TaskFunction: ...
+    def on(self, place: Any) -> TaskFunction[_P]: ...
+    def named(self, symbol: str) -> TaskFunction[_P]: ...
     def __get__(self, instance: Any, owner: Any = None) -> Any: ...
-    def __call__(self, *args: Any, **kwargs: Any) -> None: ...
+    def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> None: ...
     def call(self, context: Any, task: Any, values: list[Any], kwargs: dict[str, Any]) -> None: ...
-    def __getattr__(self, name: str) -> Any: ...

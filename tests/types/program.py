@@ -1,0 +1,85 @@
+"""What type checkers say of a program: the lines that end in ``# error`` are wrong, and no others.
+
+Nobody runs this.
+"""
+
+from typing import Any, assert_type
+
+import numpy as np
+
+import stf
+
+
+class Tensor:
+    """As torch's, for machines without torch."""
+
+    def backward(self) -> None: ...
+
+
+@stf.task
+def axpy(a: float, x: stf.Read, y: stf.ReadWrite) -> None:
+    assert x.shape == y.shape
+    y += a * x
+    x.smun()  # error
+
+
+@stf.task(arrays="torch", name="step")
+def step(loss: stf.Read[Tensor], n: int = 1) -> None:
+    loss.backward()
+    loss.forward()  # error
+
+
+@stf.task
+def add(x: stf.Read, total: stf.Accumulate[stf.reducer.sum], s: stf.Stream | None = None) -> Any:
+    return x
+
+
+@stf.replay
+def iterate(x: stf.LogicalData, n: int) -> stf.LogicalData:
+    axpy(2.0, x, x)
+    return x
+
+
+@stf.replay(static=("n",))
+def repeat(x: stf.LogicalData, n: int) -> None: ...
+
+
+with stf.context(devices="cpu") as ctx:
+    x = ctx.logical_data(np.zeros(3))
+    y = ctx.logical_data_zeros(3)
+    assert_type(x, stf.LogicalData)
+    assert_type(x.numpy(), np.ndarray[Any, Any])
+    axpy(2.0, x, y)
+    axpy(2.0, x=x, y=y)
+    axpy(2.0, x)  # error
+    axpy(2.0, x, y, y)  # error
+    axpy("2", x, y)  # error
+    axpy(2.0, x, z=y)  # error
+    axpy.on(1)(2.0, x, y)
+    axpy.on(1)(2.0, x)  # error
+    axpy.onn(1)  # error
+    axpy.named("first")(2.0, x, y)
+    step(x)
+    step(x, n="1")  # error
+    add(x, y)
+    assert_type(iterate(x, 2), stf.LogicalData)
+    iterate(x)  # error
+    repeat(x, n=2)
+    repeat(x, m=2)  # error
+    print(iterate.explain())
+    x.numpy().sum()
+    x.nmpy()  # error
+    x.read().mode
+    ctx.wait(x).sum()
+    ctx.wait()  # error
+    ctx.wiat(x)  # error
+    ctx.logical_data(x=1)  # error
+    ctx.host_launch(x.read())(lambda v: None)
+    with ctx.task(x.rw(), name="block") as t:
+        t.arrays()
+        t.arays()  # error
+    g = ctx.task_graph()
+    with g:
+        axpy(1.0, x, y)
+    g.launch()
+    g.lunch()  # error
