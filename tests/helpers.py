@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -205,3 +206,9 @@ def set_to(x: stf.Write, value):
 def everywhere(ctx: stf.Context, n: int) -> list[Any]:
     """Places in turn."""
     return [ctx.devices[i % len(ctx.devices)] for i in range(n)]
+
+
+def needs_graphviz() -> None:
+    """Skip a test that draws a task graph where nothing can."""
+    if shutil.which("dot") is None:
+        pytest.importorskip("pygraphviz")

@@ -6,11 +6,11 @@ import json
 
 import numpy as np
 import pytest
+from dotfile import parse_dot
 from helpers import queued
 
 import stf
 from stf.observe import Observer, Observers
-from stf.observe.dotfile import parse_dot
 
 
 def sections_of_the_guide(ctx):

@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from helpers import is_cuda, queued
+from helpers import is_cuda, needs_graphviz, queued
 
 import stf
 from stf.observe import DotRecorder, Observers, draw
@@ -225,6 +225,7 @@ class Page(HTMLParser):
 @pytest.mark.not_captured("tasks that are nodes of one graph have no times of their own")
 def test_report_is_one_page_with_everything(ctx_factory, tmp_path):
     pytest.importorskip("matplotlib")
+    needs_graphviz()
     ctx = ctx_factory(observe=True, name="<run>")
     x, y, z = (ctx.logical_data(np.zeros(1 << 10), name=n) for n in "xyz")
     add(x)
@@ -287,19 +288,20 @@ def test_report_without_a_library_that_draws(ctx_factory, tmp_path, monkeypatch)
     for name in [name for name in sys.modules if name.split(".")[0] == "matplotlib"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "pygraphviz", None)
     monkeypatch.setattr(draw.shutil, "which", lambda name: None)
-    draw._font.cache_clear()
-    draw._character_width.cache_clear()
     ctx = ctx_factory(observe=True)
     add(ctx.logical_data(np.zeros(2)))
     ctx.synchronize()
     page = Page(ctx.report(tmp_path / "run.html"))
-    assert page.links == [] and sum("pip install matplotlib" in text for text in page.text) == 2
+    assert page.links == [] and sum("pip install matplotlib" in text for text in page.text) == 1
+    assert sum("pip install 'stf[draw]'" in text for text in page.text) == 1
     assert page.row("add")[2] == "1"
 
 
 def test_large_graphs_are_merged_by_section_and_then_cut(ctx_factory):
     pytest.importorskip("matplotlib")
+    needs_graphviz()
     ctx = ctx_factory(observe="dot")
     x = ctx.logical_data(np.zeros(2), name="x")
     for step in range(3):
@@ -342,6 +344,7 @@ def test_with_blocks_are_on_the_timeline(ctx_factory):
 
 def test_a_context_shows_its_statistics_and_graph(ctx_factory):
     pytest.importorskip("matplotlib")
+    needs_graphviz()
     plain, observed = ctx_factory(), ctx_factory(observe="dot", name="<a>")
     for ctx in (plain, observed):
         add(ctx.logical_data(np.zeros(2), name="x"))
@@ -372,6 +375,7 @@ def test_a_task_shows_why(ctx_factory):
 
 def test_dot_text_shows_the_picture(ctx_factory):
     pytest.importorskip("matplotlib")
+    needs_graphviz()
     ctx = ctx_factory(observe="dot")
     add(ctx.logical_data(np.zeros(2), name="x"))
     assert "<svg" in ctx.dot()._repr_svg_()

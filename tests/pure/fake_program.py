@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 from types import SimpleNamespace
 
+from dotfile import Picture, parse_dot, unescaped
+
 from stf.observe import DotRecorder
-from stf.observe.dotfile import Picture, parse_dot, unescaped
 
 R, W, RW, ACC = 1, 2, 3, 4
 

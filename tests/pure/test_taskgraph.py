@@ -8,10 +8,10 @@ from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
+from dotfile import Picture, parse_dot
 from fake_program import ACC, RW, Program, R, W, label, nested_sections, random_accesses
 
 from stf.observe import DotRecorder
-from stf.observe.dotfile import Picture, parse_dot
 from stf.observe.taskgraph import TaskGraph, transitive_reduction
 
 

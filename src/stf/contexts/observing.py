@@ -107,8 +107,8 @@ def report(context: ContextCore, path: str | Path) -> Path:
     """Write a page that tells what the run did so far; call it when the work is done.
 
     One HTML file that needs nothing beside it: what failed, the timeline, where the time went and which lines asked
-    for it, the task graph, and counts of tasks, copies and memory. The pictures need Matplotlib, or Graphviz for
-    the graph; without them the page says so in their place.
+    for it, the task graph, and counts of tasks, copies and memory. The pictures need
+    Matplotlib, and Graphviz for the graph (``pip install 'stf[draw]'``); without them the page says so in their place.
 
     Parameters
     ----------

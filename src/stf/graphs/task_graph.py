@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from stf._engine import claims
 from stf._engine.access import check_mine, drop
@@ -96,6 +96,9 @@ def if_(context: ContextCore, condition: Condition) -> BranchBlock:
 # -- graphs by hand ------------------------------------------------------------------------------------------------
 
 
+_T = TypeVar("_T")
+
+
 class TaskGraph(GraphCore):
     """Tasks that were recorded, to be launched many times; made by `Context.task_graph`.
 
@@ -114,7 +117,7 @@ class TaskGraph(GraphCore):
         self._patience: float | None = None  # if others wait for its recording: how many seconds it waits for them
         context._graphs[id(self)] = weakref.ref(self)
 
-    def param(self, name: str, default: Any) -> Param:
+    def param(self, name: str, default: _T) -> _T:
         """Return a value that tasks take when they are recorded, and that each launch may give anew.
 
         Raises
@@ -133,7 +136,7 @@ class TaskGraph(GraphCore):
         if name in self._params:
             raise ValueError(f"graph '{self.name}' has a parameter '{name}' already")
         param = self._params[name] = Param(name, default, weakref.ref(self))
-        return param
+        return cast("_T", param)  # a number wherever it goes
 
     def __enter__(self) -> TaskGraph:
         if self._closed:
