@@ -7,6 +7,7 @@ import numpy as np
 from stf._engine import retiring
 from stf._engine.access import DataHandle
 from stf._engine.engine import Engine
+from stf._port.place import Place
 from stf._port.replicas import Layout
 from stf.tasks.task import ContextCore
 from stf.testing import Recorder
@@ -19,8 +20,8 @@ class Bench(ContextCore):
 
     def __init__(self, devices: int = 1, log: bool = False, width: int = 64) -> None:
         self.port = Recorder(devices + 1, width, log)
-        places = ["host", *(f"device({i})" for i in range(devices))]
-        engine = Engine(self.port, places, list(range(devices + 1)), [0] * (devices + 1))
+        places = [Place(0, "host", -1, 0), *(Place(i + 1, f"device({i})", i, i + 1) for i in range(devices))]
+        engine = Engine(self.port, places, [0] * (devices + 1))
         self.attach(engine, 1, {i: i + 1 for i in range(devices)} | {"host": 0})
         self.homes = 0
 

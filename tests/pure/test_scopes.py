@@ -12,6 +12,7 @@ import stf
 from stf._backends.graph import GraphBackend
 from stf._backends.recorder import Recorder
 from stf._engine.engine import Engine
+from stf._port.place import Place
 from stf._port.replicas import Layout
 from stf._recording import abandoning, launches, recordings
 from stf.data.logical_data import LogicalData
@@ -23,7 +24,7 @@ class Bench(ContextCore):
 
     def __init__(self) -> None:
         self.recorder = Recorder(2, log=True)
-        engine = Engine(self.recorder, ["host", "device(0)"], [0, 1], [0, 0])
+        engine = Engine(self.recorder, [Place(0, "host", -1, 0), Place(1, "device(0)", 0, 1)], [0, 0])
         engine.context = weakref.ref(self)
         self.attach(engine, 1, {0: 1})
         self._spec = SimpleNamespace(numbers=[0], count=1)

@@ -9,6 +9,7 @@ import numpy as np
 import stf
 from stf._backends.recorder import Recorder
 from stf._engine.engine import Engine
+from stf._port.place import Place
 from stf._port.replicas import Layout
 from stf.data.logical_data import LogicalData
 from stf.tasks.task import ContextCore
@@ -65,7 +66,7 @@ class RecorderContext(ContextCore):
     """As much of a context as submitting tasks takes."""
 
     def __init__(self):
-        engine = Engine(Recorder(2), ["host", "device(0)"], [0, 0], [0, 0])
+        engine = Engine(Recorder(2), [Place(0, "host", -1, 0), Place(1, "device(0)", 0, 0)], [0, 0])
         engine.context = weakref.ref(self)
         self.attach(engine, 1)
 

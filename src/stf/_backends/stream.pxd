@@ -29,7 +29,6 @@ cdef class StreamBackend(LanePort):
     cdef bint is_done(self, Lane lane, int64_t sequence) except -1
     cdef int tails_at(self, int place, EventSet into) except -1
     cdef bint enqueues(self, int place) noexcept
-    cdef bint follows_caller(self, int place) except -1
     cpdef int64_t arrive(self, int place, int64_t pointer) except -1
     cpdef int follow(self, int slot, int64_t pointer) except -1
     cpdef int lead(self, int slot, int64_t pointer) except -1

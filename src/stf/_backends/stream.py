@@ -145,9 +145,6 @@ class StreamBackend(LanePort):
     def enqueues(self, place):
         return place > 0 and not self.driver.runs_inline
 
-    def follows_caller(self, place):
-        return place in self.origins and self.origins[place][0] == "stream"
-
     def arrive(self, place, pointer):
         """A lane that does nothing else stands for the legacy default stream, whose device `place` is the memory of."""
         lane: Lane

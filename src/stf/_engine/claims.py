@@ -53,7 +53,7 @@ def check_guards(engine: Engine, task: TaskCore, use: Access, version: Version):
     if version.partials is not None and version.claims == 0 and version.accumulators == 0:
         mode = joined_mode_of(task, data)
         if mode & READ or (mode == ACCUMULATE and use.op != version.op):
-            wanted = engine.affine[task.where] if use.place == AFFINE else use.place
+            wanted = engine.place(task.where).memory if use.place == AFFINE else use.place
             reductions.combine(engine, data, wanted)  # a pure write forgets them, once it has come to its end
 
 
@@ -182,4 +182,4 @@ def joined_mode_of(task: TaskCore, data: Data):
 
 def resolved(engine: Engine, task: TaskCore, access: Access):
     """The data place that an access means."""
-    return engine.affine[task.where] if access.place == AFFINE else access.place
+    return engine.place(task.where).memory if access.place == AFFINE else access.place

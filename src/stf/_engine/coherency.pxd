@@ -42,7 +42,7 @@ cdef class Coherency:
     cdef readonly dict data
     cdef readonly dict recordings  # by id: those that live, and what they hold
     cdef public object observer
-    cdef readonly list place_names
+    cdef readonly list places
     cdef dict copies
     cdef CopyCount last_count
     cdef readonly int64_t write_backs

@@ -89,9 +89,9 @@ class Pool:
 class Coherency:
     """Provides replicas: plans allocations, copies and evictions on a port."""
 
-    def __init__(self, port, place_names, limits):
+    def __init__(self, port, places, limits):
         self.port = port
-        self.place_names = list(place_names)
+        self.places = places
         self.pools = [Pool(place, limit) for place, limit in enumerate(limits)]
         self.data = {}
         self.recordings = {}
@@ -556,14 +556,18 @@ class Coherency:
         limit = f" of {pool.limit}" if pool.limit else ""
         remedy = "close() recorded graphs, " if self.recordings else ""
         last_remedy = "raise memory_limit" if pool.limit else "free what others hold there"
-        elsewhere = 0 if pool.limit else self.used_elsewhere(self.place_names[pool.place])
+        elsewhere = 0 if pool.limit else self.used_elsewhere(self.places[pool.place].name)
         others = f" and {elsewhere} in other contexts of this process, which finalize() frees" if elsewhere else ""
         task = f" for task {self.asking.label()}" if self.asking is not None else ""
         return (
-            f"no room for {nbytes} bytes of {data.describe()}{task} on {self.place_names[pool.place]}: "
+            f"no room for {nbytes} bytes of {data.describe()}{task} on {self.places[pool.place].name}: "
             f"{pool.used}{limit} bytes are in use{others}; pinned: {', '.join(held) or 'nothing'}; "
             f"use smaller pieces (lX.tiles), release data, {remedy}or {last_remedy}"
         )
+
+    def add_pool(self, place):
+        """Have memory at one more place."""
+        self.pools.append(Pool(place))
 
     def used_elsewhere(self, name):
         """How many bytes other contexts have at a place of this name."""
@@ -573,10 +577,8 @@ class Coherency:
 
     def used_at(self, name):
         """How many bytes are allocated at the place of a name; 0 if there is none."""
-        if name not in self.place_names:
-            return 0
-        pool: Pool = self.pools[self.place_names.index(name)]
-        return pool.used
+        pools = [cython.cast(Pool, pool) for pool in self.pools]
+        return sum([pool.used for pool in pools if self.places[pool.place].name == name])
 
     def holders(self, data: Data, replica: Replica):
         """Who keeps a replica from being evicted."""
@@ -597,9 +599,9 @@ class Coherency:
         """Tell the observer about an internal operation."""
         if self.observer is not None:
             task_id = self.asking.id if self.asking is not None else 0
-            names = self.place_names
             name = data.name or f"data{data.id}"
-            self.observer.operation(kind, data.id, name, names[source], names[target], nbytes, task_id)
+            origin, end = self.places[source].name, self.places[target].name
+            self.observer.operation(kind, data.id, name, origin, end, nbytes, task_id)
 
 
 class CopyCount:

@@ -6,6 +6,7 @@ from stf._engine.coherency cimport Coherency, Pool
 from stf._port.events cimport EventSet
 from stf._engine.scope cimport Gathering, Region
 from stf._port.replicas cimport INVALID, MODIFIED, SHARED, Layout, Replica, SpareLists, home_of
+from stf._port.place cimport Place
 from stf._port.port cimport COMPUTE, COPY_IN, COPY_OUT, HOST, Port
 from stf._engine.versions cimport Outcome, Version
 from stf._engine.task cimport ENDED, NEW, OPEN, KindCounts, TaskCore, note_reader
@@ -37,11 +38,7 @@ cdef class Engine:
     cdef readonly object caches  # what keeps recordings that it can do without
     cdef public object make_graph_port  # a port for a recording
     cdef public object ask_producer  # on which stream an array is being made, given its owner; None if nobody knows
-    cdef readonly list affine
-    cdef readonly list place_names
-    cdef readonly set callers_streams  # places that are streams of the user's
-    cdef public list place_numbers  # by which users know the devices; -1 for the host
-    cdef public list function_keys  # of places: where kernels have the same functions
+    cdef readonly list places  # the records of all places, by number
     cdef readonly KindCounts kinds
     cdef readonly int64_t next_data
     cdef readonly int64_t next_task  # how many tasks were begun,
@@ -60,6 +57,7 @@ cdef class Engine:
     cdef public object unwritten  # the operator of what a branch may leave unwritten
     cdef object __weakref__
     cdef public int max_pending
+    cpdef Place place(self, int number)
     cpdef bint is_quiet(self) except -1
     cdef Gathering to_ask(self, TaskCore task)
     cdef int begin(self, TaskCore task) except -1

@@ -20,6 +20,7 @@ from stf._engine.scope import Gathering, Region
 from stf._engine.task import KindCounts, TaskCore
 from stf._engine.versions import Outcome
 from stf._port.events import EventSet
+from stf._port.place import Place
 from stf._port.replicas import Replica, SpareLists
 from stf._recording import abandoning, recordings
 from stf._support.sync import Gate
@@ -40,14 +41,12 @@ if not cython.compiled:
 class Engine:
     """Orders tasks and keeps data coherent, on one port."""
 
-    def __init__(self, port, names, affine, limits, max_partials=2, max_pending=0, numbers=None, function_keys=None):
+    def __init__(self, port, places, limits, max_partials=2, max_pending=0):
         self.port = self.root = port
-        self.place_names = list(names)
-        self.callers_streams = set()
-        self.place_numbers = list(range(-1, len(self.place_names) - 1)) if numbers is None else numbers
-        self.affine = list(affine)
-        self.function_keys = list(affine if function_keys is None else function_keys)
-        self.coherency = Coherency(port, names, limits)
+        self.places = places
+        for place in places:
+            place.enqueues = self.root.enqueues(place.number)
+        self.coherency = Coherency(port, places, limits)
         self.gate = Gate()
         self.dropped, self.deferred, self.orphans, self.left, self.readers = [], [], {}, {}, []
         self.failures = self.coherency.failures = []
@@ -340,9 +339,15 @@ class Engine:
         """How many late bodies have not run yet."""
         return self.queued - self.ran
 
-    def port_enqueues(self, place):
-        """Whether its bodies only enqueue."""
-        return self.root.enqueues(place)
+    def add_place(self, place):
+        """Know one more place."""
+        place.enqueues = self.root.enqueues(place.number)
+        self.places.append(place)
+        self.coherency.add_pool(place.number)
+
+    def place(self, number):
+        """The record of a place."""
+        return cython.cast(Place, self.places[number])
 
     def is_quiet(self):
         """Whether nothing is open and no body runs, here or in another engine."""
@@ -477,7 +482,7 @@ class Engine:
         """Collect what to wait for, open the slot and provide the replicas."""
         i: cython.int
         missing: cython.bint = False
-        affine: cython.int = self.affine[task.where]
+        affine: cython.int = self.place(task.where).memory
         count: cython.int = len(task.uses)
         rewrites: cython.int = 0
         rewritten: cython.longlong = 0
@@ -543,7 +548,7 @@ class Engine:
             for i in range(len(task.uses)):
                 use = cython.cast(Access, task.uses[i])
                 if task.replicas[i] is None and not use.core.token:
-                    place: cython.int = self.affine[task.where] if use.place == AFFINE else use.place
+                    place: cython.int = self.place(task.where).memory if use.place == AFFINE else use.place
                     if use.mode == ACCUMULATE:
                         task.replicas[i] = reductions.provide_partial(self, task, i, use, place)
                     else:

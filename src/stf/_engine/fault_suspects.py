@@ -51,7 +51,7 @@ class Suspects:
 
     def is_there(self, place, device):
         """Whether a place of the engine's is that device of the driver, or a stream or context of the user's there."""
-        return device + 1 in (place, self.engine.affine[place]) or (device < 0 and place > 0)
+        return device + 1 in (place, self.engine.places[place].memory) or (device < 0 and place > 0)
 
 
 def outermost(data):

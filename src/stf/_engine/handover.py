@@ -71,7 +71,7 @@ def device_tails(engine: Engine):
     tails = EventSet()
     engine.gate.enter()
     try:
-        for place in range(0 if engine.root.captured else 1, len(engine.place_names)):
+        for place in range(0 if engine.root.captured else 1, len(engine.places)):
             engine.root.tails_at(place, tails)
     finally:
         engine.gate.leave()

@@ -33,7 +33,7 @@ def must_have_content(engine: Engine, task: TaskCore, use: Access):
         )
     if expect_content(use.core, use.op):
         return
-    place: cython.int = engine.affine[task.where] if use.place == AFFINE else use.place
+    place: cython.int = engine.place(task.where).memory if use.place == AFFINE else use.place
     reductions.fill(engine, use.core, place, use.op)
 
 
@@ -64,9 +64,9 @@ def adds_in_place(engine: Engine, task: TaskCore, use: Access):
     What is recorded goes on from what each launch finds.
     """
     expect_content(use.core, use.op)
-    if engine.scope.once or use.place not in (AFFINE, engine.affine[task.where]):
+    if engine.scope.once or use.place not in (AFFINE, engine.place(task.where).memory):
         return False
-    if not engine.port.enqueues(task.where) or len(set(engine.affine[1:])) > 1:
+    if not engine.place(task.where).enqueues or len({place.memory for place in engine.places if place.number}) > 1:
         return False
     if use.core.version.valid == 0:
         must_have_content(engine, task, use)

@@ -9,7 +9,7 @@ INVALID, SHARED, MODIFIED = 0, 1, 2
 
 def check_state(engine: Any) -> None:
     """Raise AssertionError with the story if a cross-link of `engine` is broken."""
-    used = [0] * len(engine.place_names)
+    used = [0] * len(engine.places)
     pins: dict[int, int] = {}
     for task in engine.opened():
         must(task.is_open, f"task {task.label()} is listed as open and is not")

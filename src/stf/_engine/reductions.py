@@ -100,7 +100,7 @@ def combine(engine: Engine, data: Data, wanted=0):
         combine_partials(engine, data)
         return
     if wanted == 0 and engine.root.captured:  # a device does it: no body on the host in each launch
-        wanted = engine.affine[engine.context().default_code]
+        wanted = engine.place(engine.context().default_code).memory
     fill(engine, data, wanted, data.version.op)
 
 
@@ -115,13 +115,13 @@ def fill(engine: Engine, data: Data, place, op):
     """Fill a data, which has no content, with the neutral element of an operator: at a data place, or on the host."""
     if not fill_at(engine, data, place, op):
         where: cython.int = place_of_replica(engine, place)
-        fold(engine, data, 0 if engine.port.enqueues(where) else place, [], op)
+        fold(engine, data, 0 if engine.place(where).enqueues else place, [], op)
 
 
 def fill_at(engine: Engine, data: Data, place, op):
     """Fill a data with the neutral element of an operator where bodies only enqueue; False if that is not possible."""
     where: cython.int = place_of_replica(engine, place)
-    if place == 0 or not engine.port.enqueues(where) or data.layout.interface is not None:
+    if place == 0 or not engine.place(where).enqueues or data.layout.interface is not None:
         return False
     version = data.version
     task: TaskCore = combining_task(engine, data, place)
@@ -254,7 +254,7 @@ def combining_task(engine: Engine, data: Data, data_place):
 
 def stage_partial(engine: Engine, task: TaskCore, partial: Partial, staged):
     """A partial where it is combined; what is allocated for that is added to `staged`."""
-    place = engine.affine[task.where]
+    place = engine.place(task.where).memory
     engine.port.join(task.slot, partial.events)
     if partial.replica.place == place:
         return partial.replica
@@ -267,7 +267,8 @@ def stage_partial(engine: Engine, task: TaskCore, partial: Partial, staged):
 
 def place_of_replica(engine: Engine, data_place):
     """An execution place whose affine memory is `data_place`."""
-    return engine.affine.index(data_place, 1) if data_place in engine.affine[1:] else 0
+    found = [place.number for place in engine.places if place.number and place.memory == data_place]
+    return found[0] if found else 0
 
 
 def wait_for_partials(version: Version, waits: EventSet):

@@ -366,7 +366,7 @@ def follow_user(engine: Engine, data: Data, producer):
         return 0
     try:
         return follow(
-            engine, data, place if engine.place_numbers[place] >= 0 else 1, producer
+            engine, data, place if engine.place(place).ordinal >= 0 else 1, producer
         )  # managed: of some device
     except CaptureError:
         return 0

@@ -11,7 +11,6 @@ cdef class Gathering:
     cdef public Region scope
     cdef readonly unsigned long thread
     cdef readonly bint implicit
-    cdef readonly set streams
     cdef public unsigned long launcher
     cdef public bint is_left
     cdef public Py_ssize_t dropped

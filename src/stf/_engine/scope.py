@@ -41,8 +41,6 @@ class Gathering:
         Whose tasks; 0 for all threads'.
     implicit : bool
         It lasts as long as its context.
-    streams : set
-        Places whose work is done where it stands, on streams of callers.
     launcher : int
         The thread that launches; 0 for none.
     is_left : bool
@@ -53,11 +51,10 @@ class Gathering:
         The last of that.
     """
 
-    def __init__(self, thread, implicit, streams):
+    def __init__(self, thread, implicit):
         self.scope = self.last_dropped = None
         self.thread = thread
         self.implicit = implicit
-        self.streams = streams
         self.launcher = self.dropped = 0
         self.is_left = False
 
@@ -75,4 +72,4 @@ class Gathering:
         count: cython.Py_ssize_t = len(dropped)
         if count != self.dropped or (count and dropped[count - 1] is not self.last_dropped):
             return False
-        return len(self.streams) == 0 or task.where not in self.streams
+        return not task.engine.places[task.where].is_callers_stream

@@ -101,7 +101,7 @@ class TaskCore:
 
     @property
     def place_name(self):
-        return self.engine.place_names[self.where]
+        return self.engine.place(self.where).name
 
     def position_of(self, index):
         """Where the data of access `index` stands among the joined accesses."""

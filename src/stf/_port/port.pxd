@@ -25,7 +25,6 @@ cdef class Port:
     cdef int64_t end(self, int slot) except -1
     cdef int64_t abort(self, int slot) except -1
     cdef bint enqueues(self, int place) noexcept
-    cdef bint follows_caller(self, int place) except -1
     cpdef int64_t arrive(self, int place, int64_t pointer) except -1
     cpdef int follow(self, int slot, int64_t pointer) except -1
     cpdef int lead(self, int slot, int64_t pointer) except -1

@@ -40,10 +40,6 @@ class Port:
         """Whether bodies at an execution place only enqueue work on a stream; else they are the work."""
         return False
 
-    def follows_caller(self, place):
-        """Whether what is put there must not be early: the stream is the user's, who may use it after the call."""
-        return False
-
     def arrive(self, place, pointer):
         """The event at which all is done that is on a caller's stream now; `place` is on its device."""
         raise NotImplementedError

@@ -65,7 +65,7 @@ class Several(Routine):
         """Let the graph of a caller's do it, which is being filled."""
         where = launch.task.where
         launch.unread = frozenset(self.flags())
-        reason = self.refusal(where, launch.engine.affine[where], False, launch.unread)
+        reason = self.refusal(where, launch.engine.places[where].memory, False, launch.unread)
         if reason is not None:
             raise CaptureError(f"{self.story} cannot be part of a graph of yours: {reason}")
         return int(self.put(launch, slot))
@@ -115,7 +115,7 @@ class Repeat(Several):
                 slot = self.body.put(launch, slot)
             return slot
         assert self.start is not None
-        memory = launch.engine.affine[launch.task.where]
+        memory = launch.engine.places[launch.task.where].memory
         decision = (0, address_of(self.counter, memory), self.count, 1)
         return put_loop(launch, self.start.put(launch, slot), decision, [self.body], False)
 
@@ -191,7 +191,7 @@ class While(Several):
         slot = self.start.put(launch, slot)
         if self.condition is not None:
             slot = self.condition.put(launch, slot)
-        memory = launch.engine.affine[launch.task.where]
+        memory = launch.engine.places[launch.task.where].memory
         limit = NO_LIMIT if self.limit is None else self.limit
         decision = (self.flag.address_at(memory), address_of(self.counter, memory), limit, 1)
         parts = [self.body] if self.condition is None else [self.body, self.condition]
@@ -231,7 +231,7 @@ class Branch(Several):
     def put(self, launch: Any, slot: int) -> int:
         """Let a graph do it, of which this becomes a part."""
         slot = self.condition.put(launch, slot)
-        memory = launch.engine.affine[launch.task.where]
+        memory = launch.engine.places[launch.task.where].memory
         port = launch.port
         condition = port.condition(slot, False)
         port.decide(slot, condition, (self.flag.address_at(memory), 0, 0, int(self.wanted)))

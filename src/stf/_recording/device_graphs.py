@@ -61,7 +61,7 @@ class DriverGraph:
         `thing` has a `story`, ``refusal(place, memory, looped, unread)``, ``flags()`` and ``put(launch, slot)``.
         """
         root, where = launch.engine.root, launch.task.where
-        if self.refusal is not None or not root.enqueues(where) or not root.takes_graph(slot, where):
+        if self.refusal is not None or not launch.engine.place(where).enqueues or not root.takes_graph(slot, where):
             return -1
         if self.own is None and launch.rebinding is None and self.runs_left:
             self.runs_left -= 1
@@ -188,8 +188,8 @@ class DriverGraph:
     def captured(self, launch, thing, hosts=False):
         """A new graph, or with `hosts` one that others launch. CaptureError if there can be none."""
         engine, where = launch.engine, launch.task.where
-        reason = thing.refusal(where, engine.affine[where], False, frozenset(thing.flags()), hosts)
-        if not engine.root.enqueues(where):
+        reason = thing.refusal(where, engine.place(where).memory, False, frozenset(thing.flags()), hosts)
+        if not engine.place(where).enqueues:
             reason = NO_GRAPHS
         if reason is not None:
             raise CaptureError(reason)

@@ -108,7 +108,7 @@ class Rebinding:
                     if (known.shape, known.strides, known.dtype) != (wanted.shape, wanted.strides, wanted.dtype):
                         raise ValueError(
                             f"{core.describe()} cannot stand for {data.describe()}: at "
-                            f"{engine.place_names[replica.place]} its strides are {known.strides}, and "
+                            f"{engine.places[replica.place].name} its strides are {known.strides}, and "
                             f"{wanted.strides} were recorded; copy it to data that lies like that (ctx.copy)"
                         )
 

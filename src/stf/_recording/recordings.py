@@ -558,8 +558,8 @@ class Recording(Routine):
     def run_awaited(self, launch, slot):
         """Do it, once, with what somebody waits for apart from the rest."""
         where: cython.int = launch.task.where
-        if launch.engine.root.enqueues(where) and not launch.engine.root.captured:
-            self.awaited.cut(self, where, launch.engine.affine[where])
+        if launch.engine.place(where).enqueues and not launch.engine.root.captured:
+            self.awaited.cut(self, where, launch.engine.place(where).memory)
             self.outline, self.was_outlined = self.awaited.program, True
         launch.awaited = self.awaited
         return launch.play(self.awaited.program, slot, self.once)
@@ -567,11 +567,11 @@ class Recording(Routine):
     def is_piecemeal(self, launch):
         """Whether some of it can be graphs; found out once."""
         root = launch.engine.root
-        if root.captured or not root.enqueues(launch.task.where):
+        if root.captured or not launch.engine.place(launch.task.where).enqueues:
             return False
         if not self.was_outlined:
             where: cython.int = launch.task.where
-            outline = segments.in_pieces(self, where, launch.engine.affine[where], launch.task.call_site)
+            outline = segments.in_pieces(self, where, launch.engine.place(where).memory, launch.task.call_site)
             if not self.was_outlined:  # else another thread did so meanwhile
                 self.outline, self.was_outlined = outline, True
         return self.outline is not None

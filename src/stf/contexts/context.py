@@ -219,10 +219,7 @@ class Context(ContextCore):
         port = backend(driver, LANES_PER_PLACE, resources is None)
         bound = arguments.memory_bound(memory_limit)
         limits = [bound if spec.shares_host else 0, *([bound] * spec.count)]
-        numbers = [-1, *spec.numbers]
-        engine = Engine(
-            port, spec.place_names, spec.affine, limits, driver.max_workers, max_pending, numbers, spec.function_keys
-        )
+        engine = Engine(port, spec.places(), limits, driver.max_workers, max_pending)
         engine.unwritten = UNWRITTEN
         self._more_places = {}
         engine.context, engine.arrays = weakref.ref(self), arrays

@@ -159,7 +159,7 @@ def tell_idle_devices(context: ContextCore) -> None:
         return
     used = [0] * context._spec.count
     for pool in context.engine.coherency.pools[1:]:
-        used[max(context.engine.affine[pool.place], 1) - 1] += pool.tasks
+        used[max(context.engine.places[pool.place].memory, 1) - 1] += pool.tasks
     if sum(1 for n in used if n) == 1 and sum(used) > 1:
         where = next(i for i, n in enumerate(used) if n)
         log.info("all %d tasks ran on device(%d) of %d; use .on(place)", sum(used), where, len(used))

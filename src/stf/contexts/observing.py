@@ -181,7 +181,7 @@ def dot_section(context: ContextCore, name: str) -> Section:
 def statistics(context: ContextCore) -> Statistics:
     """Return what was done so far: tasks, copies and bytes by place, allocations, evictions."""
     engine = context.engine
-    names = engine.place_names
+    names = [place.name for place in engine.places]
     kinds = {kind: n for kind, n in engine.kinds.items() if n}
     counted = sum(kinds.values())
     pools = engine.coherency.pools

@@ -26,7 +26,7 @@ def assign(context: Any, target: Any, expression: Expression) -> None:
     plan = expression.planned(positions)
     task = context.make_task_at(accesses, "assign")
     task.find_site_outside()
-    is_on_device = context.engine.port_enqueues(task.where)
+    is_on_device = context.engine.places[task.where].enqueues
     if is_on_device and not params:
         from stf.kernels import scalars  # not needed on a CPU
 

@@ -40,7 +40,7 @@ def check_memory_is_at(context: ContextCore, obj: Any, memory: Memory, data_plac
         return
     place = place_of_memory(context, memory)
     if place != said:
-        found = f"on {context.engine.place_names[place]}" if place else "in host memory"
+        found = f"on {context.engine.places[place].name}" if place else "in host memory"
         raise PlaceError(f"{name} lies {found}, not on {data_place!r}; leave data_place out")
 
 

@@ -77,7 +77,7 @@ def submit_fill(context: ContextCore, data: LogicalData, value: Any, where: Data
         place = where.index if where.kind == "device" else "host"
     task = task_of_kind(context, "fill", [data.write(where)], "fill", None, place)
     if is_param:
-        task.run_late(fill_with, (value,), "cupy" if context.engine.port_enqueues(task.where) else "numpy")
+        task.run_late(fill_with, (value,), "cupy" if context.engine.places[task.where].enqueues else "numpy")
     elif is_native(context, task, [data]) and (where is None or where.kind != "host"):
         task.run_native(functools.partial(fill_replica, values=values))
     elif is_narrow(data.dtype):  # of which libraries know little, and which are bits to be repeated
@@ -105,7 +105,7 @@ def is_recorded(context: ContextCore, value: Any) -> bool:
 def is_native(context: ContextCore, task: Any, data: list[LogicalData]) -> bool:
     """Whether a driver can do it, on the task's stream."""
     plain = all([part.core.layout.interface is None for part in data])
-    return plain and bool(context.engine.port_enqueues(task.where))
+    return plain and bool(context.engine.places[task.where].enqueues)
 
 
 def prefetch(context: ContextCore, data: LogicalData | CompositeData, data_place: DataPlace) -> None:
@@ -115,9 +115,9 @@ def prefetch(context: ContextCore, data: LogicalData | CompositeData, data_place
     for part in parts:
         check_mine(context.engine, part)
     accesses = [part.read(data_place) for part in parts]
-    on_device = code > 0 and context.engine.place_numbers[code] >= 0
+    on_device = code > 0 and context.engine.places[code].ordinal >= 0
     if not on_device:  # of a device, whose stream waits for no worker
-        code = context.default_code if context.engine.port_enqueues(context.default_code) else 0
+        code = context.default_code if context.engine.places[context.default_code].enqueues else 0
     task = task_of_kind(context, "prefetch", accesses, "prefetch", None, place_of_code(context, code))
     task.run_empty()
 

@@ -93,7 +93,7 @@ def frozen_view(context: ContextCore, frozen: Frozen, data_place: DataPlace | No
         return None
     frozen.is_used = True
     code = data_place_code(context, frozen.place if data_place is None else data_place)
-    code = context.engine.affine[current_place_code(context)] if code < 0 else code
+    code = context.engine.places[current_place_code(context)].memory if code < 0 else code
     try:
         replica, events = context.engine.patiently(retiring.frozen_replica, frozen.data.core, code, frozen.mode)
     except CaptureError as reason:
@@ -107,8 +107,8 @@ def frozen_view(context: ContextCore, frozen: Frozen, data_place: DataPlace | No
         handover.lead(context.engine, code or context.default_code, events, pointer, None)
         frozen.users[pointer] = stream
     retiring.raise_if_poisoned(frozen.data.core)
-    if context.engine.port_enqueues(code) and context.engine.place_numbers[code] >= 0:
-        return adapters.device_view(replica, context.arrays, context.engine.place_numbers[code])
+    if context.engine.places[code].enqueues and context.engine.places[code].ordinal >= 0:
+        return adapters.device_view(replica, context.arrays, context.engine.places[code].ordinal)
     return adapters.view(replica, frozen.mode != access_mode.read, context.arrays)
 
 

@@ -246,7 +246,7 @@ class LogicalData(Scalar, DataHandle):
         Tasks that were to write it since, and failed or were skipped, are named after the one that did.
         """
         core = self.core
-        names = core.engine.place_names
+        names = [place.name for place in core.engine.places]
         lines = [f"{core.describe()}: written by {self.last_writer()}"]
         later = core.version.last_writers()[1:]
         lines += [f"  not by {writer}: {why}" for writer, why in later[:NAMED_WRITERS]]
@@ -303,7 +303,7 @@ class LogicalData(Scalar, DataHandle):
         spoilt = "" if failure is None else f", poisoned: {failure.story().splitlines()[0]}"
         if core.token:
             return f"<stf token {core.label()}{spoilt}>"
-        valid = [core.engine.place_names[r.place] for r in core.version.replicas if r.state]
+        valid = [core.engine.places[r.place].name for r in core.version.replicas if r.state]
         where = "no content yet" if core.version.partials is None else "content is made when it is used"
         where = f"valid on {', '.join(valid)}" if valid else where
         return f"<logical data {core.label()} {core.layout.dtype} {core.layout.shape}, {spoilt[2:] or where}>"

@@ -575,8 +575,8 @@ def new_data(
         core.write_back = False  # until all is well
         if memory[STREAM] is not None:
             made_at: cython.int = place
-            if engine.place_numbers[place] < 0 and memory[ORDINAL] in engine.place_numbers[1:]:
-                made_at = engine.place_numbers.index(memory[ORDINAL], 1)  # managed memory that a device's stream writes
+            if engine.place(place).ordinal < 0 and memory[ORDINAL] >= 0:  # managed memory that a device's stream writes
+                made_at = ([one.number for one in engine.places if one.ordinal == memory[ORDINAL]] or [place])[0]
             retiring.follow(engine, core, made_at, memory[STREAM])
     finally:
         engine.gate.leave()
@@ -631,8 +631,8 @@ def place_of(context, engine: Engine, memory, data_place):
     if data_place is None:
         number: cython.int = memory[ORDINAL]
         if number >= 0:
-            for i in range(1, len(engine.place_numbers)):
-                if cython.cast(cython.int, engine.place_numbers[i]) == number:
+            for i in range(1, len(engine.places)):
+                if engine.place(i).ordinal == number:
                     return i
     return place_of_memory(context, Memory(*memory), data_place)
 

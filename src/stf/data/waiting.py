@@ -52,8 +52,8 @@ def wait_in_general(context: ContextCore, data: Any, data_place: DataPlace | Non
 def copy_on_device(context: ContextCore, data: LogicalData, data_place: DataPlace | None, library: str) -> Any:
     """A copy in a library's array on a device, ordered on the caller's current stream; nothing is waited for."""
     code = current_device_code(context) if data_place is None else data_place_code(context, data_place)
-    number = context.engine.place_numbers[code] if code > 0 else -1
-    number = number if number >= 0 else context.engine.place_numbers[current_device_code(context)]
+    number = context.engine.places[code].ordinal if code > 0 else -1
+    number = number if number >= 0 else context.engine.places[current_device_code(context)].ordinal
     task = task_of_kind(context, "wait", [data.read()], "wait", None, number)
     with task:
         if data.is_token:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from stf._port.place import Place
 from stf.errors import PlaceError
 from stf.observe.statistics import DriverStatistics
 
@@ -41,20 +42,13 @@ class DeviceSpec:
         """By which numbers users know the devices: CUDA ordinals, or those of emulated devices."""
         return self.ordinals if self.ordinals is not None else tuple(range(self.count))
 
-    @cached_property
-    def place_names(self) -> tuple[str, ...]:
-        """What messages call the host and the devices."""
-        return ("host", *(f"device({i})" for i in self.numbers))
-
-    @cached_property
-    def affine(self) -> tuple[int, ...]:
-        """The engine's numbers of the places in whose memory tasks on the host and the devices work."""
-        return (0, *(0 if self.shares_host else i + 1 for i in range(self.count)))
-
-    @cached_property
-    def function_keys(self) -> tuple[int, ...]:
-        """By which numbers kernels know the host and the devices; see `function_key`."""
-        return (0, *(function_key(("device", i)) for i in self.numbers))
+    def places(self) -> list[Place]:
+        """The records of the host and of the devices."""
+        devices = [
+            Place(i, f"device({number})", number, 0 if self.shares_host else i, function_key(("device", number)))
+            for i, number in enumerate(self.numbers, 1)
+        ]
+        return [Place(0, "host", -1, 0), *devices]
 
     @cached_property
     def text(self) -> str:

@@ -108,7 +108,7 @@ class Block:
     def _record_start(self, value: int) -> None:
         """Record what sets the counter, where a device can count."""
         context = self._context
-        if context.engine.port_enqueues(max(current_place_code(context), 0)):
+        if context.engine.places[max(current_place_code(context), 0)].enqueues:
             self._counted = np.zeros((), np.uint64)
             self._counter = logical_data(context, self._counted, name="iterations")
             self._counter.core.private = True

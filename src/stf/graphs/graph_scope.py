@@ -41,7 +41,7 @@ class Epoch(Gathering):
     """
 
     def __init__(self, context: ContextCore, implicit: bool, story: str, around: Epoch | None = None) -> None:
-        super().__init__(0 if implicit else threading.get_ident(), implicit, context.engine.callers_streams)
+        super().__init__(0 if implicit else threading.get_ident(), implicit)
         self._context = weakref.ref(context)  # which keeps the engine, and so this
         self.engine = context.engine
         self.story = story
@@ -88,7 +88,7 @@ class Epoch(Gathering):
                 break
             self.dropped, self.last_dropped = 0, None  # another thread has begun to gather meanwhile
         self._let_launch()
-        own = self.implicit and (task.kind == "graph" or (self.streams and task.where in self.streams))
+        own = self.implicit and (task.kind == "graph" or engine.places[task.where].is_callers_stream)
         if own or task.in_place or task.kind == "wait":
             if self.has(engine.scope):
                 self.flush(task)
@@ -149,7 +149,7 @@ class Epoch(Gathering):
         if not (self.implicit and recorded):
             return True
         own = task.in_place or task.kind in ("wait", "graph")
-        return not (own or (self.streams and task.where in self.streams))
+        return not (own or self.engine.places[task.where].is_callers_stream)
 
     def step_out(self) -> None:
         """Launch what was recorded, if it is for no one to say when."""

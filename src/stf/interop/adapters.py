@@ -119,9 +119,9 @@ def story_of_reach(task: str, place: str, replica: Any) -> str:
     label = f"task {task} on {place} cannot use {replica.data.describe()} where it is"
     if replica.place == 0:
         return f"{label}: CUDA cannot pin that host memory; leave the data place out, so that it is copied"
-    names = replica.data.engine.place_names
+    there = replica.data.engine.places[replica.place].name
     return (
-        f"{label}: there is no access from {place} to the memory of {names[replica.place]}; leave the data place out, "
+        f"{label}: there is no access from {place} to the memory of {there}; leave the data place out, "
         "so that it is copied"
     )
 
@@ -292,10 +292,10 @@ def host_use(task: Any) -> Any:
 def devices_of_host_task(task: Any) -> list[int]:
     """The ordinals of the CUDA devices whose memory a task on the host gets, in its order."""
     engine = task.engine
-    if engine.port_enqueues(task.where):
+    if engine.places[task.where].enqueues:
         return []
-    replicas = [replica for replica in task.held_replicas() if engine.port_enqueues(replica.place)]
-    numbers = dict.fromkeys(engine.place_numbers[replica.place] for replica in replicas)
+    replicas = [replica for replica in task.held_replicas() if engine.places[replica.place].enqueues]
+    numbers = dict.fromkeys(engine.places[replica.place].ordinal for replica in replicas)
     return [number for number in numbers if number >= 0]
 
 

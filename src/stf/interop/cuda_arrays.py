@@ -157,7 +157,7 @@ class DeviceFill:
         self.slot = slot
         self.replica = replica
         self.dtype = replica.layout.dtype
-        self.ordinal = engine.place_numbers[replica.place]
+        self.ordinal = engine.places[replica.place].ordinal
         self.view: Any = None
 
     def on_host(self) -> DeviceFill:

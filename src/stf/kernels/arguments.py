@@ -65,7 +65,7 @@ class Kernel:
 
     def function_at(self, context, where):
         """The CUDA function for the device, or the user's CUDA context, at an execution place."""
-        key = context.engine.function_keys[where]
+        key = context.engine.place(where).functions
         if key < len(self.functions) and self.functions[key]:
             return self.functions[key]
         if where == 0:

@@ -120,9 +120,9 @@ def context_of(args: tuple[Any, ...], brought: BroughtKernel) -> Any:
 def where_of(context: Any, brought: BroughtKernel, place: Any) -> int:
     """The number of the execution place of a launch; `PlaceError` if that is no CUDA device."""
     where = current_place_code(context) if place is None else place_code(context, place)
-    if where == 0 or not context.engine.port_enqueues(where):
+    if where == 0 or not context.engine.places[where].enqueues:
         raise PlaceError(
-            f"{brought!r} runs on a CUDA device, and this place is {context.engine.place_names[where]}; use "
+            f"{brought!r} runs on a CUDA device, and this place is {context.engine.places[where].name}; use "
             'stf.context(devices="cuda")'
         )
     return int(where)
@@ -134,7 +134,7 @@ def where_of(context: Any, brought: BroughtKernel, place: Any) -> int:
 def numba_kernel(context: Any, brought: BroughtKernel, args: tuple[Any, ...], place: Any) -> Kernel:
     """The compiled form of a Numba function for these arguments, on the device where it is launched."""
     where = where_of(context, brought, place)
-    key = (context.engine.function_keys[where], *[key_of(argument) for argument in args])
+    key = (context.engine.places[where].functions, *[key_of(argument) for argument in args])
     known = brought.compiled.get(key)
     if known is None:
         known = brought.compiled[key] = compile_numba(context, brought.thing, args, where)
@@ -178,12 +178,12 @@ def compile_numba(context: Any, dispatcher: Any, args: tuple[Any, ...], where: i
         else:
             kinds.append(typeof(argument.value_in(None) if isinstance(argument, Param) else argument))
     numba_cuda = sys.modules["numba"].cuda
-    with numba_cuda.gpus[context.engine.place_numbers[where]]:
+    with numba_cuda.gpus[context.engine.places[where].ordinal]:
         taken, overload = overload_of(dispatcher, tuple(kinds))
         handle = int(overload._codelibrary.get_cufunc().handle)
     function = foreign.function_of_kernel(handle, context, where)
     made = Kernel(dispatcher, context._driver.parameters_of(function), [], dispatcher.py_func.__name__)
-    made.keep(context.engine.function_keys[where], function)
+    made.keep(context.engine.places[where].functions, function)
     made.cooperative = getattr(overload, "cooperative", False) is True
     ndims = [kind.ndim if isinstance(kind, types.Array) else -1 for kind in taken]
     made.describe_arrays(ndims, [dtype_of(kind) for kind in taken])

@@ -23,7 +23,7 @@ def function_of_kernel(kernel: int, context: Any, where: int) -> int:
     pointer = cuda_context_at(context, where)
     if pointer:
         return int(context._driver.function_in(kernel, pointer))
-    return int(context._driver.function_on(kernel, context.engine.place_numbers[where]))
+    return int(context._driver.function_on(kernel, context.engine.places[where].ordinal))
 
 
 def function_at(thing: Any, context: Any, where: int) -> int:
@@ -44,7 +44,7 @@ def function_at(thing: Any, context: Any, where: int) -> int:
     if module == "cupy" and hasattr(thing, "kernel"):
         import cupy
 
-        with cupy.cuda.Device(context.engine.place_numbers[where]):
+        with cupy.cuda.Device(context.engine.places[where].ordinal):
             return int(thing.kernel.ptr)
     handle = getattr(thing, "handle", None) if module == "cuda" else None
     if handle is not None:

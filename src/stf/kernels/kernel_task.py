@@ -71,7 +71,7 @@ class KernelTask:
     def start(self):
         """Start the task, as entering the with-block does. Returns this."""
         engine = cython.cast("Engine", self.task.engine)
-        if self.task.state == NEW and not engine.port.enqueues(self.task.where):
+        if self.task.state == NEW and not engine.place(self.task.where).enqueues:
             raise PlaceError(f"kernels of ctx.cuda_kernel run on a CUDA device, got {self.task.place_name}")
         self.task.open()
         return self

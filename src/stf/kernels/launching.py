@@ -118,7 +118,7 @@ def launch_alone(task, mine, shape, args):
     try:
         pending: cython.bint = engine.pending() != 0
         special: cython.bint = shape.extras is not None or mine.cooperative
-        if engine.scope is None and (special or (pending and engine.port.follows_caller(task.where))):
+        if engine.scope is None and (special or (pending and engine.place(task.where).is_callers_stream)):
             host_waits.enter(engine.port, task, task.slot, pending)  # as a body that gets the stream does
         put_launch(task, mine, shape, args, True)
     except BaseException as error:
@@ -197,7 +197,7 @@ def put_launch(task, kernel, config, args, alone=False):
             late = (*late, (i, argument))
         else:
             put_value(kernel, i, argument, block)
-    key: cython.int = engine.function_keys[task.where]
+    key: cython.int = engine.place(task.where).functions
     function: cython.longlong = kernel.functions[key] if key < len(kernel.functions) else 0
     if function == 0:
         function = kernel.function_at(task.context, task.where)
@@ -293,10 +293,10 @@ def declared_at(task: Task, kernel: Kernel, access: Access):
     """Which access of a with-block the argument of a launch in it stands for: that of the same data."""
     for i in range(len(task.accesses)):
         known = cython.cast(Access, task.accesses[i])
-        place = task.engine.affine[task.where] if known.place == AFFINE else known.place
+        place = task.engine.place(task.where).memory if known.place == AFFINE else known.place
         if known.core is access.core and not access.mode & ~known.mode and access.place in (AFFINE, place):
             return i
-    where = "" if access.place == AFFINE else f" at {task.engine.place_names[access.place]}"
+    where = "" if access.place == AFFINE else f" at {task.engine.place(access.place).name}"
     raise AccessError(
         f"kernel '{kernel.name}' is given {access!r}{where}, and the task was not: pass it to ctx.cuda_kernel too"
     )
@@ -361,15 +361,15 @@ def kernel_of(context: ContextCore, thing, where):
     if known is not None and known.origin is thing:
         last_kernel = known
         return known
-    number = context.engine.place_numbers[where]
-    if number < 0 or not context.engine.port.enqueues(where):
+    number = context.engine.place(where).ordinal
+    if number < 0 or not context.engine.place(where).enqueues:
         raise PlaceError(
-            f"a kernel runs on a CUDA device, and this place is {context.engine.place_names[where]}; use "
+            f"a kernel runs on a CUDA device, and this place is {context.engine.place(where).name}; use "
             'stf.context(devices="cuda"), and place=exec_place.device(i)'
         )
     function = foreign.function_at(thing, context, where)
     kernel = Kernel(thing, context._driver.parameters_of(function), [], foreign.name_of(thing))
-    kernel.keep(context.engine.function_keys[where], function)
+    kernel.keep(context.engine.place(where).functions, function)
     kernel.cooperative = foreign.is_cooperative(thing)
     foreign.remember(thing, kernel)
     return kernel

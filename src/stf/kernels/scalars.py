@@ -285,7 +285,7 @@ class Origin:
 
     def function_at(self, context: Any, where: int) -> int:
         """The address of the CUDA function at an execution place."""
-        place = context.engine.place_numbers[where], cuda_context_at(context, where)
+        place = context.engine.places[where].ordinal, cuda_context_at(context, where)
         return int(context._driver.load_function(self.image, b"stf_compute", *place))
 
 

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from stf._engine import thread_turns
 from stf._engine.access import AFFINE_PLACE, DataHandle, check_mine
-from stf._engine.added_places import add_place
+from stf._port.place import NO_PLACE, Place
 from stf.devices.make import cuda_current, cuda_place_of, stream_is_captured
 from stf.devices.spec import function_key
 from stf.errors import CaptureError, PlaceError
@@ -34,11 +34,11 @@ class Placed(Protocol):
 def place_of_code(context: Placed, code: int) -> Any:
     """The execution place that an engine number means; of memory that all share, the data place."""
     if code <= context._spec.count:
-        return ExecPlace("device", context.engine.place_numbers[code]) if code else ExecPlace("host")
+        return ExecPlace("device", context.engine.places[code].ordinal) if code else ExecPlace("host")
     for place, known in list(context._more_places.items()):
         if known == code:
             return place
-    return ExecPlace("device", context.engine.place_numbers[code])  # of a context that is finalized
+    return ExecPlace("device", context.engine.places[code].ordinal)  # of a context that is finalized
 
 
 def devices(context: Placed) -> Grid:
@@ -92,8 +92,8 @@ def foreign_code(context: Placed, place: ForeignPlace) -> int:
         raise PlaceError(f"{place!r} is of CUDA device {place.index}, and this context is on {context._spec}")
     device = context._spec.numbers.index(place.index)
     key = function_key(("context", place.context_id))
-    options = {"affine": device + 1, "origin": place.origin, "function_key": key}
-    return know_place(context, place, repr(place), place.index, device, **options)
+    about = repr(place), place.index, device + 1, key, place.origin[0] == "stream"
+    return know_place(context, place, device, place.origin, *about)
 
 
 def managed_code(context: Placed) -> int:
@@ -102,16 +102,25 @@ def managed_code(context: Placed) -> int:
         return 0
     place = DataPlace("managed")
     known = context._more_places.get(place)
-    return known if known is not None else know_place(context, place, "managed", -1, -2)
+    return known if known is not None else know_place(context, place, -2, None, "managed", -1, NO_PLACE)
 
 
-def know_place(context: Placed, place: Any, *about: Any, **options: Any) -> int:
-    """Let the engine know one more place: at any time, since what is recorded needs not know it."""
-    return int(
-        thread_turns.inside(
-            context.engine, lambda engine: add_place(engine, context._more_places, place, *about, **options)
-        )
-    )
+def know_place(context: Placed, place: Any, device: int, origin: Any, *about: Any) -> int:
+    """Let the engine know one more place: at any time, since what is recorded needs not know it.
+
+    `device` is the driver's number of its device, `origin` what the port makes its lanes of, or None; the rest is for
+    its record.
+    """
+    known = context._more_places
+
+    def add(engine: Any) -> int:
+        if place not in known:
+            number = int(engine.root.add_place(device, origin))
+            engine.add_place(Place(number, *about))
+            known[place] = number
+        return known[place]
+
+    return int(thread_turns.inside(context.engine, add))
 
 
 def cuda_context_at(context: Placed, code: int) -> int:
@@ -151,10 +160,10 @@ def where_code(context: Placed, where: Any) -> int:
     valid = [r.place for r in where.core.version.replicas if r.state]
     if where.core.token or not valid:
         return current_place_code(context)
-    affine = context.engine.affine
-    devices = [place for place in valid if place in affine[1:]]
-    if devices:
-        return int(affine.index(devices[-1], 1))
+    for memory in reversed(valid):
+        for place in context.engine.places[1:]:
+            if place.memory == memory:
+                return int(place.number)
     return current_place_code(context) if valid[-1] else 0  # managed memory is everywhere
 
 
@@ -184,11 +193,11 @@ def data_place_code(context: Placed, place: Any) -> int:
     if place.kind == "managed":
         return managed_code(context)
     if place.kind == "current_device":
-        return context.engine.affine[current_device_code(context)]
+        return context.engine.places[current_device_code(context)].memory
     if place.index not in context._spec.numbers:
         cure = how_emulated(context, place.index)
         raise PlaceError(f"{place!r} is not in this context; it has {context._spec.count} device(s){cure}")
-    return context.engine.affine[context._spec.numbers.index(place.index) + 1]
+    return context.engine.places[context._spec.numbers.index(place.index) + 1].memory
 
 
 def exec_place_of(engine: Any, where: int) -> Any:
@@ -196,5 +205,5 @@ def exec_place_of(engine: Any, where: int) -> Any:
     context = engine.context()
     if context is not None:
         return place_of_code(context, where)
-    number = engine.place_numbers[where]
+    number = engine.places[where].ordinal
     return ExecPlace("device", number) if number >= 0 else ExecPlace("host")

@@ -262,7 +262,7 @@ def begin_body(task, movable=None):
     Where it would have to wait for a body on the host, a `movable` function is put behind that, to run on a worker.
     """
     engine = cython.cast("Engine", task.engine)
-    if not engine.port.enqueues(task.where):
+    if not engine.place(task.where).enqueues:
         engine.begin_late(task)
         return 0
     task.inline = True
@@ -302,10 +302,10 @@ def submit(task, body):
     if task.inline:
         run_now(engine, task, body)
     else:
-        if engine.port.enqueues(task.where):
+        if engine.place(task.where).enqueues:
             queued = cython.cast(Body, body)
             pointer = engine.port.stream(task.slot)
-            queued.around = StreamBlock(engine.port, pointer, engine.place_numbers[task.where], queued.around)
+            queued.around = StreamBlock(engine.port, pointer, engine.place(task.where).ordinal, queued.around)
             queued.watched = False  # its work has time stamps
         queue_body(engine, task, body)
     return 0
@@ -357,7 +357,7 @@ def run_now(engine, task, body):
     try:
         if engine.scope is not None:
             body.prepare()  # a node before that of the body
-        borrowed = borrow(engine.port.stream(task.slot), engine.place_numbers[task.where])
+        borrowed = borrow(engine.port.stream(task.slot), engine.place(task.where).ordinal)
         if engine.scope is None:
             body.prepare()
             body.execute()
@@ -480,7 +480,7 @@ def record_body(engine, body):
     open_pools(engine, task)
     run_body.execute()
     if not engine.scope.once:
-        number = engine.place_numbers[task.where]
+        number = engine.place(task.where).ordinal
         engine.port.capture_again(task.slot, BodyCapture(engine.root, body, task.where, number))
     return 0
 
@@ -499,7 +499,7 @@ def play_later(engine, body, error):
     """Let the node of a body run it at each launch."""
     task = cython.cast(TaskCore, cython.cast(Body, body).task)
     engine.port.drop_capture(task.slot)
-    again = BodyCapture(engine.root, body, task.where, engine.place_numbers[task.where])
+    again = BodyCapture(engine.root, body, task.where, engine.place(task.where).ordinal)
     played = PlayedBody(engine, again, error)
     engine.port.run(task.slot, (RUN, played, None, None, None))
     engine.port.program.blocks.append(again)  # which says what other data it can have

@@ -402,7 +402,7 @@ class TaskFunction:
         error: BaseException = None
         borrowed: Borrowed = None
         try:
-            borrowed = borrow(engine.port.stream(task.slot), engine.place_numbers[task.where])
+            borrowed = borrow(engine.port.stream(task.slot), engine.place(task.where).ordinal)
             result = stf_call_with(fn, values) if cython.compiled else fn(*values)
             if result is not None:
                 store_results(result, self.written(values), fn)

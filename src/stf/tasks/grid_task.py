@@ -52,7 +52,7 @@ class GridTask:
             place_code(context, place)  # or it is none of the context's
         self.place = self.exec_place = grid
         self.context = context
-        enqueues = [place for place in grid if context.engine.port_enqueues(place_code(context, place))]
+        enqueues = [place for place in grid if context.engine.places[place_code(context, place)].enqueues]
         self.task = context.task((enqueues or grid.places)[0], *parts, name=name)  # all others come before its end
         self.task.find_site_outside()
         self.task.apart = True
@@ -186,10 +186,10 @@ class GridTask:
         if replica is None:
             return None
         is_written = self.task.joined_mode(index) != READ_ONLY
-        number = engine.place_numbers[replica.place]
-        if engine.port_enqueues(replica.place) and number >= 0:
+        number = engine.places[replica.place].ordinal
+        if engine.places[replica.place].enqueues and number >= 0:
             return adapters.device_view(replica, lib, number), is_written
-        if engine.port_enqueues(self.task.where):
+        if engine.places[self.task.where].enqueues:
             engine.port.drain(self.task.slot)
         return adapters.view(replica, is_written, None if lib == "cupy" else lib), is_written
 
@@ -213,7 +213,7 @@ class GridTask:
         """Make the streams current, that of the first place on a device last."""
         for member, pointer in zip(reversed(self.members), reversed(self.pointers), strict=True):
             if pointer is not None:
-                ordinal = self.context.engine.place_numbers[member.where]
+                ordinal = self.context.engine.places[member.where].ordinal
                 self.borrowed.append(current.Borrowed(pointer, ordinal, True))
 
     def __len__(self) -> int:
@@ -253,7 +253,7 @@ class GridTask:
         replica = self.task.replica_of(position)
         if replica is None:
             return None
-        numbers = self.context.engine.place_numbers
+        numbers = [place.ordinal for place in self.context.engine.places]
         for member, pointer in zip(self.members, self.pointers, strict=True):
             if pointer is not None and numbers[replica.place] in (-1, numbers[member.where]):
                 if not self.borrowed:

@@ -242,7 +242,7 @@ class Task(TaskCore):
             self.must_be_new("start")
         self.bare = False
         engine = cython.cast(Engine, self.engine)
-        self.in_place = not engine.port.enqueues(self.where)
+        self.in_place = not engine.place(self.where).enqueues
         if engine.epoch is not None or engine.scope is not None:
             self.in_place = self.in_place or self.stays_apart()
         engine.begin(self)
@@ -266,7 +266,7 @@ class Task(TaskCore):
             if self.state == OPEN:
                 engine.withdraw(self)
             raise
-        if engine.observer is not None and not engine.port.enqueues(self.where):
+        if engine.observer is not None and not engine.place(self.where).enqueues:
             self.opened_ns = time.perf_counter_ns()
         return 0
 
@@ -355,7 +355,7 @@ class Task(TaskCore):
     def run_late(self, fn, extra, lib=None):
         """Submit with a late body (for tasks of the context's own)."""
         if lib is None and self.engine.arrays == "jax":  # which cannot be written into
-            lib = "cupy" if self.engine.port_enqueues(self.where) else "numpy"
+            lib = "cupy" if self.engine.place(self.where).enqueues else "numpy"
         submit_body(self, fn, extra, lib)
 
     def run_empty(self):
@@ -462,10 +462,10 @@ class Task(TaskCore):
         if self.borrowed is not None:
             if not cython.cast(Borrowed, self.borrowed).is_current():
                 self.renew(self.borrowed)
-        elif self.state == OPEN and engine.port.enqueues(self.where):
+        elif self.state == OPEN and engine.place(self.where).enqueues:
             pointer = engine.port.stream(self.slot)
             if pointer is not None:
-                self.borrowed = borrow(pointer, engine.place_numbers[self.where])
+                self.borrowed = borrow(pointer, engine.place(self.where).ordinal)
                 if engine.scope is not None:
                     open_pools(engine, self)
         elif self.state == OPEN and self.remote:

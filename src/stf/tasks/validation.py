@@ -37,7 +37,7 @@ class Launches:
     """
 
     def __init__(self, task: Any) -> None:
-        self.is_free = not task.engine.port_enqueues(task.where)
+        self.is_free = not task.engine.places[task.where].enqueues
         from stf.interop import cupti
 
         self.watch = cupti.Watch()
@@ -263,7 +263,7 @@ def launches_of(task: Any) -> Launches | None:
     """What sees a task's launches, if anything does."""
     from stf.interop import cupti
 
-    return Launches(task) if task.engine.port_enqueues(task.where) or cupti.is_watched() else None
+    return Launches(task) if task.engine.places[task.where].enqueues or cupti.is_watched() else None
 
 
 def await_home(engine: Any, data: Any) -> None:
@@ -285,9 +285,9 @@ def writers_of(_engine: Any, data: Any) -> EventSet:
 def array_of(task: Any, replica: Any, writeable: bool) -> Any:
     """What a task sees of a replica: an array, `OnDevice`, or None for memory of another device than its own."""
     engine = task.engine
-    if engine.port_enqueues(task.where):  # its work comes later, also on memory of the host
-        return OnDevice(task, replica) if replica.place in (0, engine.affine[task.where]) else None
-    return None if engine.port_enqueues(replica.place) else adapters.view(replica, writeable, "numpy")
+    if engine.places[task.where].enqueues:  # its work comes later, also on memory of the host
+        return OnDevice(task, replica) if replica.place in (0, engine.places[task.where].memory) else None
+    return None if engine.places[replica.place].enqueues else adapters.view(replica, writeable, "numpy")
 
 
 def content_of(array: Any) -> Any:

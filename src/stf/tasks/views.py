@@ -43,9 +43,9 @@ def fresh_views(task: TaskCore):
     for index in task.fresh_partials():
         access: Access = task.uses[index]
         replica: Replica = task.replicas[index]
-        if replica.place != 0 and engine.port.enqueues(replica.place):
+        if replica.place != 0 and engine.place(replica.place).enqueues:
             view = adapters.device_fill(engine, task.slot, replica)
-            if not engine.port.enqueues(task.where):
+            if not engine.place(task.where).enqueues:
                 view = view.on_host()
         else:
             view = adapters.view(replica, True, "numpy")
@@ -64,17 +64,17 @@ def view_at(task, replica, writeable, lib):
     engine = cython.cast("Engine", task.engine)
     if lib is None and task.context is not None:
         lib = engine.arrays
-    on_device: cython.bint = replica.place != 0 and engine.port.enqueues(replica.place)
+    on_device: cython.bint = replica.place != 0 and engine.place(replica.place).enqueues
     if on_device and replica.views is not None and not task.remote:
         view = replica.views.get("cupy" if lib is None else lib)
         if view is not None:
             return view
     if lib is not None and lib == "jax" and replica.layout.interface is None:
         return jax_copy_of(task, replica)
-    if task.remote and replica.place != engine.affine[task.where] and engine.port.enqueues(1):
+    if task.remote and replica.place != engine.place(task.where).memory and engine.place(1).enqueues:
         return remote_view(task, replica, writeable, lib)
     if on_device:
-        return adapters.device_view(replica, lib, engine.place_numbers[replica.place])
+        return adapters.device_view(replica, lib, engine.place(replica.place).ordinal)
     if lib is None and task.context is not None and replica.views is not None:
         view = replica.views.get(writeable)
         if view is not None:
@@ -85,10 +85,10 @@ def view_at(task, replica, writeable, lib):
 def jax_copy_of(task, replica):
     """What makes a JAX array of an access when the body runs."""
     engine = cython.cast("Engine", task.engine)
-    number: cython.int = engine.place_numbers[replica.place]
-    if number >= 0 and engine.port.enqueues(replica.place):
+    number: cython.int = engine.place(replica.place).ordinal
+    if number >= 0 and engine.place(replica.place).enqueues:
         return adapters.jax_copy(task, replica, number)
-    if engine.port.enqueues(task.where):
+    if engine.place(task.where).enqueues:
         engine.port.drain(task.slot)
     return adapters.jax_copy(task, replica, -1)
 
@@ -96,14 +96,14 @@ def jax_copy_of(task, replica):
 def remote_view(task, replica, writeable, lib):
     """The array of an access to memory elsewhere than where the task runs, on CUDA."""
     engine = cython.cast("Engine", task.engine)
-    number: cython.int = engine.place_numbers[replica.place]
-    if not engine.port.enqueues(task.where):
+    number: cython.int = engine.place(replica.place).ordinal
+    if not engine.place(task.where).enqueues:
         return adapters.view(replica, writeable, lib) if number < 0 else adapters.device_view(replica, lib, number)
     if number < 0 and (lib == "numpy" or replica.layout.interface is not None):
         engine.port.drain(task.slot)  # a body for a device looks at host memory: what is there must have come
         return adapters.view(replica, writeable, lib)
     must_reach(task, replica)
-    return adapters.device_view(replica, lib, engine.place_numbers[task.where], True)
+    return adapters.device_view(replica, lib, engine.place(task.where).ordinal, True)
 
 
 def reach_all(task):
@@ -116,7 +116,7 @@ def reach_all(task):
 def must_reach(task, replica):
     """Raise PlaceError unless what a task enqueues can use data where it is; user's memory is pinned for it."""
     engine = cython.cast("Engine", task.engine)
-    if replica.place == engine.affine[task.where] or not engine.port.enqueues(task.where):
+    if replica.place == engine.place(task.where).memory or not engine.place(task.where).enqueues:
         return 0
     engine.enter()
     try:
@@ -166,7 +166,7 @@ def memory_of(task: TaskCore, position, on_stream=True):
     """
     engine = cython.cast("Engine", task.engine)
     stream = task.cuda_stream() if on_stream else None
-    if stream is None and (on_stream or not engine.port.enqueues(task.where)):
+    if stream is None and (on_stream or not engine.place(task.where).enqueues):
         raise PlaceError(f"task {task.label()} runs at {task.place_name}, which is no CUDA device; use t.numpy() there")
     replica: Replica = task.replica_at(position)
     if task.remote and replica is not None:
@@ -175,8 +175,8 @@ def memory_of(task: TaskCore, position, on_stream=True):
         task.borrow()
     if replica is None:
         return None
-    number: cython.int = engine.place_numbers[replica.place]
-    number = number if number >= 0 else engine.place_numbers[task.where]  # managed memory is every device's
+    number: cython.int = engine.place(replica.place).ordinal
+    number = number if number >= 0 else engine.place(task.where).ordinal  # managed memory is every device's
     return adapters.device_memory(replica, number, stream)
 
 

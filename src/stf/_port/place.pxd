@@ -1,0 +1,8 @@
+cdef class Place:
+    cdef readonly int number
+    cdef readonly str name
+    cdef readonly int ordinal
+    cdef readonly int memory
+    cdef readonly int functions
+    cdef public bint enqueues
+    cdef readonly bint is_callers_stream

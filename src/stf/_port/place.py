@@ -1,0 +1,40 @@
+"""Places, as the engine knows them: a record for each, by number; the host is 0, devices follow, others come later."""
+
+from __future__ import annotations
+
+try:
+    import cython
+except ImportError:
+    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+
+NO_PLACE = -2
+
+
+@cython.final
+@cython.cclass
+class Place:
+    """A place where tasks run or data are.
+
+    Attributes
+    ----------
+    number : int
+        The engine's.
+    name : str
+        What messages call it.
+    ordinal : int
+        By which number users know its device; -1 for the host, and for memory that the host can use.
+    memory : int
+        The number of the place in whose memory its tasks work; `NO_PLACE` where nothing runs.
+    functions : int
+        Places with the same number share the functions of kernels.
+    enqueues : bool
+        Bodies there only enqueue work; elsewhere they do it.
+    is_callers_stream : bool
+        Its work is done where it stands on a stream of the user's.
+    """
+
+    def __init__(self, number, name, ordinal, memory, functions=0, is_callers_stream=False):
+        self.number, self.name, self.ordinal = number, name, ordinal
+        self.memory, self.functions = memory, functions
+        self.enqueues = False
+        self.is_callers_stream = is_callers_stream
