@@ -222,12 +222,12 @@ def test_a_branch_without_bodies_whose_input_fails_meanwhile(ctx, lX, lY):
 
 
 def test_a_loop_that_cannot_be_submitted_gives_its_memory_up(ctx, lX):
-    unwritten = ctx.logical_data_empty(4)
+    keep_previous = ctx.logical_data_empty(4)
     with pytest.raises(stf.UninitializedDataError), ctx.repeat(2):
-        add(lX, unwritten)
+        add(lX, keep_previous)
     g = ctx.task_graph()
     with g, pytest.raises(stf.UninitializedDataError), ctx.repeat(2):
-        add(lX, unwritten)
+        add(lX, keep_previous)
     g.launch()
     g.close()
     lX.release()

@@ -184,7 +184,7 @@ class DataSteps(Machine):
         if not self.attempt(lambda: made.append(item.handle.tiles(extents)), [item]):
             return
         item.partials = None
-        item.unwritten = False
+        item.keep_previous = False
         tiles = made.pop()
         for index in np.ndindex(tiles.shape):
             window = tuple(slice(i * b, (i + 1) * b) for i, b in zip(index, extents, strict=True))

@@ -300,9 +300,9 @@ class Model:
             parent.poison |= item.poison
             parent.known &= item.known and not item.poison  # what is poisoned does not come home
             if not item.poison and not item.valid:
-                parent.unwritten = True
+                parent.keep_previous = True
             if not parent.tiles:
-                parent.valid = parent.valid or not parent.unwritten
+                parent.valid = parent.valid or not parent.keep_previous
         else:
             self.finished.append(item)
 

@@ -103,7 +103,7 @@ class Nest:
             rng.choice([0, 0, 1, 2, 30]) if i and machine.hostile is not None and rng.random() < 0.3 else 0
             for i in range(len(plans))
         ]
-        self.inline = [i > 0 and rng.random() < 0.3 and self.alone(i) for i in range(len(plans))]
+        self.runs_in_call = [i > 0 and rng.random() < 0.3 and self.alone(i) for i in range(len(plans))]
 
     def alone(self, number):
         """Whether a task shares no data with those whose bodies are around it: those it must not wait for."""
@@ -119,7 +119,7 @@ class Nest:
                 machine.driver.fail_allocations(1, self.failing[number])
             task = machine.ctx.task(*arguments, name=plan.name)
             arguments.clear()
-            if self.inline[number]:
+            if self.runs_in_call[number]:
                 with task:
                     apply(flat(task.arrays()), *plan.details()[:3])
             else:
@@ -138,12 +138,12 @@ class Nest:
             raise
         if number + 1 == len(self.plans):
             self.done.set()
-        elif self.inline[number]:
+        elif self.runs_in_call[number]:
             self.submit(number + 1)
 
     def __repr__(self):
         parts = []
-        for plan, inline, failing in zip(self.plans, self.inline, self.failing, strict=True):
+        for plan, inline, failing in zip(self.plans, self.runs_in_call, self.failing, strict=True):
             parts.append(f"{'with ' if inline else ''}{plan!r}{f' ({failing} allocations fail)' if failing else ''}")
         return " submits ".join(parts)
 

@@ -287,3 +287,17 @@ def test_directives_of_a_class_stand_in_both_of_its_files() -> None:
         for_itself = {name: "no_gc" in text for text, name in directives.findall(path.with_suffix(".py").read_text())}
         untracked = {name for name, flag in for_itself.items() if flag}
         assert untracked == {name for name, flag in for_others.items() if flag}, path
+
+
+def test_the_table_of_tests_names_each_room_and_tests_that_exist() -> None:
+    page = (ROOT.parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = [line.split("|")[1:3] for line in page.split("## Which tests guard which room")[1].splitlines()[4:]]
+    rooms = {name for left, _ in rows for name in re.findall(r"`(\w+)`", left)}
+    assert rooms == {*ROOMS, *GROUND} - {"ground", "stf"}
+    for _, tests in rows:
+        folder = ROOT.parents[1] / "tests"
+        for name in re.findall(r"`([\w/*.]+)`", tests):
+            path = folder / name if "/" in name or not name.startswith("test_") else latest / name
+            found = [path, *path.parent.glob(f"{path.name}.py"), *path.parent.glob(path.name)]
+            assert any(one.exists() for one in found), name
+            latest = path if path.is_dir() else path.parent

@@ -81,7 +81,7 @@ class StreamBackend(LanePort):
             raise CaptureError("it runs on a stream, or in a context, of yours")
         lane.stream = self.make_stream(lane.place)
         if self.is_lent:
-            self.driver.entrust(lane.stream, self.captured, self.staged)
+            self.driver.bind_to_caller(lane.stream, self.captured, self.staged)
         return 0
 
     def make_stream(self, place):

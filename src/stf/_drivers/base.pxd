@@ -56,7 +56,7 @@ cdef class Driver:
     cpdef bint defers(self, int stream, object captured) except -1
     cpdef int queue_captured(self, int stream, object captured, list changes) except -1
     cpdef int lead(self, int stream, int64_t pointer) except -1
-    cpdef int entrust(self, int stream, bint captured, int staged=*) except -1
+    cpdef int bind_to_caller(self, int stream, bint captured, int staged=*) except -1
     cpdef int keep(self, int stream, object what) except -1
     cpdef object fault(self)
     cpdef object look(self)

@@ -233,7 +233,7 @@ class Driver:
         """What comes on the caller's CUDA stream `pointer` starts after what is on `stream` now."""
         raise NotImplementedError
 
-    def entrust(self, stream, captured, staged=0):
+    def bind_to_caller(self, stream, captured, staged=0):
         """`stream`, a new one, works between a caller's work, and is never waited for; or is part of its capture."""
         raise NotImplementedError
 

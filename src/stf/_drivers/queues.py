@@ -159,7 +159,7 @@ class QueueDriver(Driver):
         try:
             self.block(baton, -1.0)
         except BaseException:
-            self.forsake(lane, op)
+            self.release_hold(lane, op)
             raise
         return 0
 
@@ -216,7 +216,7 @@ class QueueDriver(Driver):
             self.gate.leave()
         return 0
 
-    def forsake(self, lane: Stream, op: Op):
+    def release_hold(self, lane: Stream, op: Op):
         """An interrupted `stream_enter` must not leave the stream held."""
         self.gate.enter()
         try:

@@ -13,29 +13,29 @@ cdef enum:
 
 cdef class Data:
     # what each access looks at comes first, on as few lines of the cache as it takes
-    cdef readonly object engine
-    cdef public Version version
-    cdef int64_t mark
-    cdef readonly bint token
-    cdef public bint released
-    cdef public int tiles
-    cdef public bint readonly
-    cdef readonly Layout layout
-    cdef readonly int64_t id
-    cdef public Replica home
-    cdef public bint write_back
+    cdef readonly object engine  # whose it is
+    cdef public Version version  # its state in the innermost scope
+    cdef int64_t mark  # the claim that has it: twice in one task is one access
+    cdef readonly bint token  # it has no content, and orders tasks
+    cdef public bint released  # given up: its memory is not its own any more
+    cdef public int tiles  # how many data it is cut into
+    cdef public bint readonly  # accesses that write are refused
+    cdef readonly Layout layout  # shape, strides, dtype; None for a token
+    cdef readonly int64_t id  # its number
+    cdef public Replica home  # the user's array, as a replica; or None
+    cdef public bint write_back  # refresh that array in the end
     cdef public bint is_dropped  # by the user, while recordings or tiles hold it
     cdef public bint private  # a loop's or a branch's own: nobody else reads it
     cdef public int recorded  # how many living recordings use it
     cdef public int spare  # how many of these replayed functions keep
-    cdef int position
-    cdef public str name
-    cdef public object owner
-    cdef public object protection
+    cdef int position  # of its access in the task that claims it
+    cdef public str name  # for messages and pictures; or None
+    cdef public object owner  # what keeps the user's memory alive
+    cdef public object protection  # of an array that STF_VALIDATE made non-writeable
     cdef public object given  # a weak reference to the handle of data that a replayed function returned
-    cdef public Data parent
-    cdef public list log
-    cdef public Span span
+    cdef public Data parent  # the data that it is a tile of
+    cdef public list log  # the copies that it caused, when these are observed
+    cdef public Span span  # its memory in the registry
 
 cdef Data make_data(object engine, int64_t ident, Layout layout, str name, bint token)
 

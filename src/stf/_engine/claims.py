@@ -129,7 +129,7 @@ def runs_inline(engine: Engine, thread):
     """Whether the thread runs a body that enqueues work where it was submitted."""
     task = engine.last_open
     while task is not None:
-        if task.inline and task.thread == thread:
+        if task.runs_in_call and task.thread == thread:
             return True
         task = task.before
     return False

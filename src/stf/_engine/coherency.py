@@ -109,7 +109,7 @@ class Coherency:
         """Return a replica at `place` with memory, and with valid content if `mode` reads; ordered for `slot`."""
         replica: Replica = version.find(place)
         if version.scope is not None and (replica is None or replica.state == INVALID):
-            replica = version.scope.bring(data, version, place, mode)
+            replica = version.scope.shadow_at(data, version, place, mode)
         if replica is None:
             replica = Replica(data, place, data.layout.packed())
             version.replicas.append(replica)

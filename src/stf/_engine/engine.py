@@ -52,7 +52,7 @@ class Engine:
         self.failures = self.coherency.failures = []
         self.last_open = self.observer = self.closed = self.arrays = None
         self.validate = self.blocking = self.has_dropped = False
-        self.scope = self.epoch = self.make_graph_port = self.ask_producer = self.context = self.unwritten = None
+        self.scope = self.epoch = self.make_graph_port = self.ask_producer = self.context = self.keep_previous = None
         self.caches, self.kinds = (), KindCounts()
         self.next_data = self.next_task = self.withdrawn = self.serial = self.launching = self.driving = 0
         self.waits, self.backlog, self.spare = EventSet(), EventSet(), SpareLists()
@@ -202,16 +202,16 @@ class Engine:
             self.gate.leave()
         return 0
 
-    def begin_late(self, task):
+    def begin_queued(self, task):
         """Begin a task whose body runs later: its outcome is open until then."""
         if self.root.captured or (self.scope is not None and thread_turns.is_repeated(self)):  # it runs in every launch
             return self.begin(task)
-        self.make_late(task)
+        self.make_queued(task)
         if self.scope is None and self.since_look > self.max_pending >> 1 and self.max_pending:
             self.hold_back()
         return self.begin(task)
 
-    def make_late(self, task):
+    def make_queued(self, task):
         """Let a task's outcome be open until its body has run."""
         task.outcome = Outcome.__new__(Outcome)
         task.outcome.pending = True
@@ -449,7 +449,7 @@ class Engine:
         if mode & READ:
             if version.valid == 0 and not data.token:
                 initial_content.must_have_content(self, task, use)
-            if version.outcome is not None and not task.is_launch_once:
+            if version.outcome is not None and not task.is_single_launch:
                 outcomes.inherit(self, task, version, data)
         if mode & WRITE:
             version.claims = -1
@@ -522,16 +522,16 @@ class Engine:
         task.id = self.next_task + 1
         self.port.rewrites = rewrites
         self.port.rewritten = rewritten
-        task.slot = self.port.begin(task.where, waits, HOST if task.in_place and self.root.captured else COMPUTE)
+        task.slot = self.port.begin(task.where, waits, HOST if task.blocks_caller and self.root.captured else COMPUTE)
         self.next_task += 1
         if missing:
             self.provide_all(task)
-        if task.kind != "task" and not task.is_launch_once:
+        if task.kind != "task" and not task.is_single_launch:
             self.kinds.add(task.kind, 1)
         task.state = OPEN
         task.thread = PyThread_get_thread_ident()
         self.list_open(task)
-        if task.is_launch_once:
+        if task.is_single_launch:
             self.withdrawn += 1  # its tasks were counted, and told, when they were recorded
             return 0
         pool: Pool = self.coherency.pools[task.where]
@@ -585,7 +585,7 @@ class Engine:
 
     def uncount(self, task: TaskCore):
         """Take a task that had begun out of the counts, and out of what observers know."""
-        if task.is_launch_once:
+        if task.is_single_launch:
             return
         pool: Pool = self.coherency.pools[task.where]
         pool.tasks -= 1

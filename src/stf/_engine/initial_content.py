@@ -46,7 +46,7 @@ def expect_content(data: Data, op):
     version = data.version
     while version.scope is not None and not version.scope.once and version.partials is None:
         if version.valid == 0:
-            if data.id >= version.scope.first_data and op is not data.engine.unwritten:
+            if data.id >= version.scope.first_data and op is not data.engine.keep_previous:
                 break
             version.phantom, version.valid, version.origin = True, 1, op
             marked = True
@@ -101,6 +101,6 @@ def restore_at(engine: Engine, scope, data: Data, place):
     version: Version = data.version
     replica: Replica = version.find(place)
     if replica is None:
-        replica = scope.bring(data, version, place, 0)
+        replica = scope.shadow_at(data, version, place, 0)
     if replica.state == INVALID:
         engine.coherency.fetch(data, version, replica)

@@ -159,7 +159,7 @@ def refuse_capture(task: TaskCore, reason):
     ) from None
 
 
-def refuse_in_place(task: TaskCore, scope):
+def refuse_blocking(task: TaskCore, scope):
     """Raise for a with-block on a CPU, or a wait, inside of what is recorded."""
     if task.kind == "wait":
         raise CaptureError(

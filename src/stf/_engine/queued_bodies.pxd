@@ -6,7 +6,7 @@ from stf._engine.task cimport TaskCore
 from stf._support.sync cimport PyThread_get_thread_ident
 
 @cython.no_gc
-cdef class LateCall:
+cdef class QueuedBody:
     cdef Engine engine
     cdef public object body
     cdef public object make  # ``make(rebinding)``: the body for other data; None if it knows none
@@ -18,8 +18,8 @@ cdef class LateCall:
     cdef readonly TaskCore task
     cdef bint watched
     cdef int adopt(self, TaskCore task) except -1
-    cdef LateCall again(self, object values, object rebinding)
-    cdef int copy_to(self, LateCall call) except -1
+    cdef QueuedBody again(self, object values, object rebinding)
+    cdef int copy_to(self, QueuedBody call) except -1
     cdef int prepare(self) except -1
     cdef object execute(self)
     cdef object attempt(self)
@@ -30,5 +30,5 @@ cdef class LateCall:
     cdef int tell(self, object failure) except -1
 
 @cython.no_gc
-cdef class FoldCall(LateCall):
+cdef class FoldCall(QueuedBody):
     pass

@@ -21,7 +21,7 @@ NO_MEMORY = Failure("#?", "", MemoryError("there was no memory to say which task
 
 @cython.no_gc
 @cython.cclass
-class LateCall:
+class QueuedBody:
     """A body that runs later, on a worker: it checks its inputs, runs, and says how it went."""
 
     if not cython.compiled:
@@ -40,7 +40,7 @@ class LateCall:
 
     def again(self, values, rebinding):
         """A call of the same body, to be run once: a recorded body runs in every launch."""
-        call: LateCall = LateCall.__new__(LateCall)
+        call: QueuedBody = QueuedBody.__new__(QueuedBody)
         self.copy_to(call)
         call.body = self.body if rebinding is None or self.make is None else self.make(rebinding)
         return call
@@ -172,7 +172,7 @@ class LateCall:
 
 @cython.no_gc
 @cython.cclass
-class FoldCall(LateCall):
+class FoldCall(QueuedBody):
     """What folds partial results: also when one of those who added to them failed, so that the others' are kept."""
 
     def __call__(self):

@@ -67,7 +67,7 @@ class Gathering:
             return False
         if self.thread and self.thread != PyThread_get_thread_ident():
             return False
-        if task.in_place or task.kind == "wait" or task.kind == "graph":
+        if task.blocks_caller or task.kind == "wait" or task.kind == "graph":
             return False
         count: cython.Py_ssize_t = len(dropped)
         if count != self.dropped or (count and dropped[count - 1] is not self.last_dropped):

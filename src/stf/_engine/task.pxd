@@ -53,44 +53,44 @@ cdef enum:
 
 @cython.no_gc
 cdef class TaskCore:
-    cdef readonly object engine
-    cdef readonly int64_t id
-    cdef public int where
-    cdef readonly tuple accesses
-    cdef tuple uses
-    cdef list replicas
-    cdef readonly list cores
-    cdef int64_t written_mask
-    cdef list partials
-    cdef readonly int slot
+    cdef readonly object engine  # whose it is
+    cdef readonly int64_t id  # its number
+    cdef public int where  # the number of its place
+    cdef readonly tuple accesses  # as the user gave them
+    cdef tuple uses  # the accesses, one for each data
+    cdef list replicas  # of these, while it is open
+    cdef readonly list cores  # the data of these, while it is open
+    cdef int64_t written_mask  # which of these it writes
+    cdef list partials  # what it adds, with the operators
+    cdef readonly int slot  # of the port, while it is open
     cdef public int patience  # how often its begin was paused
-    cdef readonly int state
-    cdef public object symbol
-    cdef public object code
-    cdef public int lasti
-    cdef public str kind
-    cdef public Outcome outcome
-    cdef list inputs
+    cdef readonly int state  # NEW, OPEN or ENDED
+    cdef public object symbol  # its name; or None
+    cdef public object code  # the code that submitted it,
+    cdef public int lasti  # and the instruction there
+    cdef public str kind  # task, wait, copy, fill, graph and so on
+    cdef public Outcome outcome  # how it went; None: well, or not known to be open
+    cdef list inputs  # outcomes that must be good when it runs; or None
     cdef int64_t opened_ns  # when a body that runs in place began; 0 where nobody listens
-    cdef readonly unsigned long thread
-    cdef int claimed
+    cdef readonly unsigned long thread  # that began it
+    cdef int claimed  # how many claims it has
     cdef int writes  # how many data it writes, if it reads none
     cdef public bint apart  # it is no part of a recording, wherever it runs
-    cdef public bint in_place  # its body runs on a CPU where it stands
-    cdef public bint is_launch_once  # of a recording that looked after failures itself
+    cdef public bint blocks_caller  # its body runs on a CPU where it stands
+    cdef public bint is_single_launch  # of a recording that looked after failures itself
     cdef readonly bint remote  # some data is elsewhere than where the task runs
-    cdef TaskCore before
-    cdef TaskCore after
+    cdef TaskCore before  # the open task that began before it,
+    cdef TaskCore after  # and the one after
     # what the API adds: here, so that its tasks are of the size that the freelist keeps
-    cdef readonly object context
-    cdef list groups
-    cdef bint bare
+    cdef readonly object context  # the user's context
+    cdef list groups  # which accesses make up one object of the user's; or None
+    cdef bint warns_if_unused  # it has no body yet
     cdef public bint in_graphs  # its body on the host uses no CUDA
-    cdef bint inline  # its body runs in the submitting call
-    cdef object restore
-    cdef object borrowed
+    cdef bint runs_in_call  # its body runs in the submitting call
+    cdef object restore  # what checks its body (STF_VALIDATE)
+    cdef object borrowed  # the streams that were current before; or None
     cdef object pools  # of a body that is recorded
-    cdef public list views
+    cdef public list views  # its arrays, for a body that asks it
     cdef public int running  # bodies that may ask for these
     cdef int find_site(self) except -1
     cdef int position_of(self, int index) except -2

@@ -32,7 +32,7 @@ class TaskCore:
     def __cinit__(self):
         self.lasti = 0
         self.slot = -1
-        self.in_place = self.is_launch_once = self.apart = False
+        self.blocks_caller = self.is_single_launch = self.apart = False
         self.patience = self.running = 0
         self.state = NEW
         self.kind = "task"
@@ -203,7 +203,7 @@ if not cython.compiled:
         "inputs",
     ):
         setattr(TaskCore, _name, None)
-    TaskCore.inline = TaskCore.remote = TaskCore.in_graphs = False
+    TaskCore.runs_in_call = TaskCore.remote = TaskCore.in_graphs = False
     TaskCore.patience = TaskCore.id = TaskCore.opened_ns = TaskCore.where = TaskCore.thread = TaskCore.claimed = 0
     TaskCore.__cinit__(TaskCore)
 

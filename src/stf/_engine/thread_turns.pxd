@@ -11,6 +11,6 @@ from stf._support.sync cimport PyThread_get_thread_ident
 cpdef int check_thread(Engine engine, TaskCore task) except -1
 cpdef int check_elsewhere(Engine engine, TaskCore task) except -1
 cpdef bint is_repeated(Engine engine) except -1
-cpdef int stand_back(Engine engine, TaskCore task) except -1
+cpdef int yield_to_recorders(Engine engine, TaskCore task) except -1
 cdef bint has_to_wait(Engine engine, TaskCore task) except -1
 cdef bint is_pending(Port port, EventSet events) except -1

@@ -71,7 +71,7 @@ def check_ending(engine: Engine, task: TaskCore):
 
     What they have gathered is launched.
     """
-    if not task.is_launch_once:
+    if not task.is_single_launch:
         must_not_end(engine)
 
 
@@ -173,7 +173,7 @@ def is_open(scope):
 
 def check_elsewhere(engine: Engine, task: TaskCore):
     """A task of another context is no part of a recording, and would not be repeated."""
-    if task.is_launch_once:
+    if task.is_single_launch:
         return 0  # of tasks that were given before
     thread = PyThread_get_thread_ident()
     for other in host_waits.living_engines():
@@ -212,7 +212,7 @@ def check_outside(engine: Engine, action):
         raise TurnError(f"{name} is not possible while another thread has {scope.story} open; let it end first")
 
 
-def stand_back(engine: Engine, task: TaskCore):
+def yield_to_recorders(engine: Engine, task: TaskCore):
     """Let a task that is a wait of the user's be open no more while it waits: others may want to record meanwhile.
 
     It is taken back, and begun again when its data are there; others may have written them by then. A few times only,

@@ -17,34 +17,34 @@ cdef class Outcome:
     cdef int look(self, int64_t number) except -1
 
 cdef class Version:
-    cdef readonly object scope
-    cdef readonly Version parent
-    cdef readonly EventSet writers
-    cdef readonly EventSet readers
-    cdef readonly list replicas
-    cdef readonly int valid
-    cdef readonly int claims
-    cdef readonly int accumulators
-    cdef public int frozen
-    cdef public Outcome outcome
-    cdef public list partials
-    cdef public object op
-    cdef readonly int joined
+    cdef readonly object scope  # whose it is: a recording; None outside of these
+    cdef readonly Version parent  # that of the scope around
+    cdef readonly EventSet writers  # events after which the content is there
+    cdef readonly EventSet readers  # events of those that read it since
+    cdef readonly list replicas  # where there is memory
+    cdef readonly int valid  # how many replicas have the content
+    cdef readonly int claims  # open tasks that read it; negative: one writes
+    cdef readonly int accumulators  # open tasks that add to it
+    cdef public int frozen  # the mode in which it is lent; 0: it is not
+    cdef public Outcome outcome  # how its writing went or goes; None: well
+    cdef public list partials  # what tasks have added, before it is folded
+    cdef public object op  # the operator of these
+    cdef readonly int joined  # the modes of all accesses of a recording
     cdef int64_t looked_at  # who wrote what the host has looked at without a replica: an event; 0 for nobody
-    cdef public object wrote
-    cdef public object wrote_code
-    cdef public int wrote_lasti
-    cdef Outcome wrote_outcome
-    cdef list earlier
-    cdef int prune_at
-    cdef object good
-    cdef object good_code
-    cdef int good_lasti
-    cdef public bint unwritten_tiles
-    cdef public bint was_valid
-    cdef public bint phantom
+    cdef public object wrote  # the task that wrote it last: its name,
+    cdef public object wrote_code  # the code that submitted it,
+    cdef public int wrote_lasti  # and the instruction there
+    cdef Outcome wrote_outcome  # how that went
+    cdef list earlier  # outcomes of those before, as long as none is known to be good
+    cdef int prune_at  # so many of these, and those that are known go
+    cdef object good  # the last writer that succeeded: name,
+    cdef object good_code  # code,
+    cdef int good_lasti  # instruction
+    cdef public bint unwritten_tiles  # tiles came back that nobody wrote
+    cdef public bint was_valid  # it had content when it was cut into tiles
+    cdef public bint phantom  # a recording has not looked yet where the content is
     cdef public bint conditional  # what was written may stay unwritten when it is launched
-    cdef public list entries
+    cdef public list entries  # places where a recording needs the content from before
     cdef public object origin  # the operator whose neutral element it goes on from where a launch finds no content
     cdef int keep_writer(self) except -1
     cdef int set_writer(self, object name, object code, int lasti, Outcome outcome) except -1

@@ -12,7 +12,7 @@ except ImportError:
 from stf._engine import host_waits
 from stf._port.events import EventSet
 from stf._port.late_values import UNKNOWN, are_fixed, is_as_before
-from stf._support.log_once import tell_once
+from stf._support.log_once import log_once
 from stf.errors import CaptureError, TaskFailedError, TaskStateError
 
 if not cython.compiled:
@@ -211,7 +211,7 @@ class DriverGraph:
         if was_told(thing.parts):
             return 0
         text = "is not one graph of the device's, but driven from the host: %s"
-        tell_once(thing.story, launch.task.call_site, text, reason)
+        log_once(thing.story, launch.task.call_site, text, reason)
         return 0
 
 

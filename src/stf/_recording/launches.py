@@ -45,7 +45,7 @@ class Needed:
         lacks: cython.bint = of.conditional and self.origin is None
         if lacks and (recorded or not (has_content(data.version) or data.is_dropped or data.private)):
             # it may be elsewhere when this is done again; or nobody wrote it before
-            self.origin = data.engine.unwritten
+            self.origin = data.engine.keep_previous
             lacks = False
         self.fresh = lacks and not has_content(data.version)  # and nobody can see that
         if of.conditional and not self.fresh:  # it may stay as it is
@@ -64,7 +64,7 @@ class Needed:
         use = self.use
         unread: cython.bint = use.unread or (use.conditional and not use.mode & READ)
         own: cython.bint = self.core.private and use.mode != READ
-        return unread or own or use.origin is self.core.engine.unwritten
+        return unread or own or use.origin is self.core.engine.keep_previous
 
     def place(self):
         """The first entry, or else where the data is valid afterwards."""
@@ -156,11 +156,11 @@ def submit_held(engine: Engine, task: TaskCore, routine, values, rebinding):
     if needs.stale is not None:
         forget_failures(engine, needs.stale)
     task.accesses = needs.accesses
-    task.is_launch_once = routine.once
+    task.is_single_launch = routine.once
     late: cython.bint = needs.late
     try:
         if late:
-            engine.begin_late(task)
+            engine.begin_queued(task)
         else:
             engine.begin(task)
     except TaskFailedError as error:
@@ -356,7 +356,7 @@ def bring_entries(engine: Engine, task: TaskCore, routine, uses, rebinding):
             if use.finals is not None and engine.scope is not None:
                 for place in use.finals:
                     if data.version.find(place) is None:
-                        engine.scope.bring(data, data.version, place, 0)
+                        engine.scope.shadow_at(data, data.version, place, 0)
         if rebinding is not None:
             rebinding.reserve(engine, task, routine)
         if engine.scope is None:

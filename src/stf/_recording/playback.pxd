@@ -2,7 +2,7 @@ from libc.stdint cimport int64_t, uintptr_t
 from libc.string cimport memcpy
 from stf._port.events cimport EventSet
 from stf._port.replicas cimport INVALID, MODIFIED, SHARED, Replica
-from stf._engine.queued_bodies cimport LateCall
+from stf._engine.queued_bodies cimport QueuedBody
 from stf._port.programs cimport CALL, CAPTURED, COPY, FILL, BYTES, HEADER, POINTERS, KEEP, LAUNCH, RUN, VARIED, Numbers, Program
 from stf._engine cimport host_waits
 from stf._port.port cimport COMPUTE, COPY_IN, COPY_OUT, DIRECT, HOST, STAGED, STAGED_HERE, Port
@@ -11,16 +11,16 @@ from stf._engine.engine cimport Engine
 from stf._engine.task cimport ENDED, NEW, OPEN, TaskCore
 
 cdef class Launch:
-    cdef readonly Engine engine
-    cdef readonly Port port
-    cdef readonly TaskCore task
-    cdef public object values
+    cdef readonly Engine engine  # whose it is
+    cdef readonly Port port  # on which it is played
+    cdef readonly TaskCore task  # whose launch it is
+    cdef public object values  # of its parameters; None: as recorded
     cdef object binding  # of the values of nested graphs to those of the launch; None outside of them
-    cdef public int slot
-    cdef public Outcome outcome
-    cdef public list inputs
-    cdef public object failure
-    cdef bint is_once
+    cdef public int slot  # the one that is open
+    cdef public Outcome outcome  # of its bodies that are queued
+    cdef public list inputs  # outcomes that must be good; or None
+    cdef public object failure  # the first of its bodies'
+    cdef bint is_once  # its bodies say themselves how they went
     cdef public list marks  # of the graph that the launch is captured into; None if it is played
     cdef public int left  # those that call bodies of it, and have not called all: graphs, and who submits it
     cdef public bint called  # bodies were put on the host's queue

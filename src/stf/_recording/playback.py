@@ -13,7 +13,7 @@ except ImportError:
 
 from stf._engine import host_waits
 from stf._engine.failures import Failure
-from stf._engine.queued_bodies import LateCall
+from stf._engine.queued_bodies import QueuedBody
 from stf._engine.versions import Outcome
 from stf._port.events import EventSet
 from stf._port.programs import Numbers, Program
@@ -201,15 +201,15 @@ class Launch:
             self.put_call(operation[1])
         elif kind == CALL and port.captured:
             body = operation[1]
-            if isinstance(body, LateCall):
-                late: LateCall = body
+            if isinstance(body, QueuedBody):
+                late: QueuedBody = body
                 body = late.again(self.values, self.rebinding)
-                cython.cast(LateCall, body).graph = self.whole
+                cython.cast(QueuedBody, body).graph = self.whole
             port.call(self.slot, body)
         elif kind == CALL:
             body = operation[1] if self.is_once else Call(self, operation[1], self.values)
             port.call(self.slot, body)
-            self.engine.queued += isinstance(body, (Call, LateCall))
+            self.engine.queued += isinstance(body, (Call, QueuedBody))
             self.called = True
         return 0
 
@@ -217,10 +217,10 @@ class Launch:
         """Let the graph that the launch is captured into call a body."""
         calls = self.calls
         targets: list = []
-        if isinstance(body, LateCall):
-            targets = [self.now(replica) for replica in cython.cast(LateCall, body).targets]
-        if self.moving is not None and isinstance(body, LateCall):
-            self.note_moving(None, cython.cast(LateCall, body).targets)  # of which the graph knows where they are
+        if isinstance(body, QueuedBody):
+            targets = [self.now(replica) for replica in cython.cast(QueuedBody, body).targets]
+        if self.moving is not None and isinstance(body, QueuedBody):
+            self.note_moving(None, cython.cast(QueuedBody, body).targets)  # of which the graph knows where they are
         call = GraphCall(calls, body, self.binding, self.apart, self.is_once)
         self.port.call_here(self.slot, call, targets)
         calls.all.append(call)
@@ -511,8 +511,8 @@ class Call:
     def __call__(self):
         launch: Launch = self.launch
         try:
-            if isinstance(self.body, LateCall):
-                body: LateCall = self.body
+            if isinstance(self.body, QueuedBody):
+                body: QueuedBody = self.body
                 values = self.values if self.binding is None else self.binding(self.values)
                 body = body.again(values, launch.rebinding)
                 if launch.failed() is None:
@@ -624,7 +624,7 @@ class GraphCall:
             if inner.left:
                 inner.one_done()
         elif self.once:
-            late: LateCall = self.body
+            late: QueuedBody = self.body
             if late.outcome is not None:
                 late.outcome.pending = False
 

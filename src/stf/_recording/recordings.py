@@ -87,7 +87,7 @@ class Scope(Region):
         self.after = EventSet()
         self.temporaries = []
 
-    def bring(self, data: Data, version: Version, place, mode):
+    def shadow_at(self, data: Data, version: Version, place, mode):
         """The shadow of a replica at `place`; the content from before counts if nothing was written since."""
         shadow: Replica = version.find(place)
         if shadow is None:
@@ -107,7 +107,7 @@ class Scope(Region):
     def real_replica(self, data: Data, outer: Version, place):
         """The replica at `place` in the scope around, with memory."""
         if self.parent is not None:
-            return self.parent.bring(data, outer, place, 0)
+            return self.parent.shadow_at(data, outer, place, 0)
         real: Replica = outer.find(place)
         if real is None:
             real = Replica(data, place, data.layout.packed())
@@ -371,7 +371,7 @@ def joined_uses(recordings, may_not_run=()):
             known.mode |= WRITE if use.unread else use.mode
             if use.origin is not None:
                 known.had_content = True
-                if known.origin is None or known.origin is use.data.engine.unwritten:
+                if known.origin is None or known.origin is use.data.engine.keep_previous:
                     known.origin = use.origin
             if use.finals is not None and (recording in may_not_run or use.conditional):
                 known.conditional = True
@@ -498,7 +498,7 @@ class Routine:
             outlive(self.engine, self.graph)
 
 
-class Life:
+class ClosedFlag:
     """Whether a recording was closed, for those who must not keep it alive."""
 
     def __init__(self, story):
@@ -518,7 +518,7 @@ class Recording(Routine):
         Routine.__init__(self, engine, scope.parts, scope.once)
         self.program = scope.port.program
         self.story = scope.story
-        self.life = Life(scope.story)
+        self.life = ClosedFlag(scope.story)
         self.uses = [use for use in map(use_of, scope.touched) if use is not None]
         self.touched = scope.touched
         self.held = scope.held

@@ -47,7 +47,7 @@ class Routine:
     def close(self) -> None: ...
     def close_inside(self) -> None: ...
 
-class Life:
+class ClosedFlag:
     story: str
     closed: bool
     def __init__(self, story: str) -> None: ...
@@ -57,7 +57,7 @@ class Recording(Routine):
     story: str
     touched: list[Any]
     held: list[Any]
-    life: Life
+    life: ClosedFlag
     def refusal(
         self, where: int, memory: int, looped: bool, unread: frozenset[Any], hosts: bool = ...
     ) -> str | None: ...

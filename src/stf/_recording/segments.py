@@ -17,7 +17,7 @@ from typing import Any
 
 from stf._port.programs import Program
 from stf._recording.device_graphs import DriverGraph
-from stf._support.log_once import tell_once
+from stf._support.log_once import log_once
 
 NEVER = 1 << 62  # later than anything that the host does
 RUN = 6
@@ -97,7 +97,7 @@ def in_pieces(recording: Any, where: int, memory: int, call_site: str) -> Progra
     outline, graphs, _ = cut(recording, routines, hosts, where)
     if not graphs:
         return None
-    tell_once(
+    log_once(
         recording.story,
         call_site,
         "is, in pieces, %s of the device's and %s of the host",

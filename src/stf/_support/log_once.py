@@ -9,7 +9,7 @@ log = logging.getLogger("stf")
 told: set[tuple[str, str, str]] = set()
 
 
-def tell_once(story: str, call_site: str, text: str, *values: object) -> None:
+def log_once(story: str, call_site: str, text: str, *values: object) -> None:
     """Log ``story (call_site)`` and a text with its values, unless that text was of the two before."""
     key = story, call_site, text
     if key in told:

@@ -30,7 +30,7 @@ from stf.places import places, table
 from stf.tasks import checks, decorators, host_task
 from stf.tasks.grid_task import GridTask
 from stf.tasks.task import ContextCore
-from stf.values.reducers import UNWRITTEN
+from stf.values.reducers import KEEP_PREVIOUS
 
 __all__ = [
     "Context",
@@ -220,7 +220,7 @@ class Context(ContextCore):
         bound = arguments.memory_bound(memory_limit)
         limits = [bound if spec.shares_host else 0, *([bound] * spec.count)]
         engine = Engine(port, spec.places(), limits, driver.max_workers, max_pending)
-        engine.unwritten = UNWRITTEN
+        engine.keep_previous = KEEP_PREVIOUS
         self._more_places = {}
         engine.context, engine.arrays = weakref.ref(self), arrays
         engine.make_graph_port, engine.ask_producer = GraphBackend, producer_of

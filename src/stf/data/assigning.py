@@ -32,4 +32,4 @@ def assign(context: Any, target: Any, expression: Expression) -> None:
 
         if scalars.launch(task, plan, accesses):
             return
-    task.run_late(Computation(plan, len(cores)), tuple(params), "cupy" if is_on_device else "numpy")
+    task.run_queued(Computation(plan, len(cores)), tuple(params), "cupy" if is_on_device else "numpy")

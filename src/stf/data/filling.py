@@ -42,7 +42,7 @@ def copy(context: ContextCore, src: Any, dst: Any) -> None:
     if alike and is_native(context, task, sources + targets):
         task.run_native(copy_replicas)
     else:
-        task.run_late(copy_into, ())
+        task.run_queued(copy_into, ())
 
 
 def parts_of(context: ContextCore, data: Any) -> list[LogicalData]:
@@ -77,14 +77,14 @@ def submit_fill(context: ContextCore, data: LogicalData, value: Any, where: Data
         place = where.index if where.kind == "device" else "host"
     task = task_of_kind(context, "fill", [data.write(where)], "fill", None, place)
     if is_param:
-        task.run_late(fill_with, (value,), "cupy" if context.engine.places[task.where].enqueues else "numpy")
+        task.run_queued(fill_with, (value,), "cupy" if context.engine.places[task.where].enqueues else "numpy")
     elif is_native(context, task, [data]) and (where is None or where.kind != "host"):
         task.run_native(functools.partial(fill_replica, values=values))
     elif is_narrow(data.dtype):  # of which libraries know little, and which are bits to be repeated
         bits = values.view(carrier(data.dtype))
-        task.run_late(fill_with, (bits.item() if bits.size == 1 else bits,), BITS)
+        task.run_queued(fill_with, (bits.item() if bits.size == 1 else bits,), BITS)
     else:
-        task.run_late(fill_with, (values[()],))
+        task.run_queued(fill_with, (values[()],))
 
 
 def fill_when_used(context: ContextCore, data: LogicalData, value: Any) -> None:

@@ -95,7 +95,7 @@ def read_on_host(context, data):
     task.find_site_outside()
     engine: Engine = task.engine
     if engine.root.reads_back:
-        task.bare = False
+        task.warns_if_unused = False
         content = read_back(engine, task, data.core)
         if content is not None:
             return content_in(data.core.layout, content)

@@ -39,7 +39,7 @@ cdef class Entry:
     cdef public bint is_plain  # it is never recorded
     cdef public int64_t launched  # recordings that are over
 
-cdef class Likeness:
+cdef class CallPattern:
     cdef readonly Entry entry
     cdef readonly object context
     cdef int place
@@ -49,9 +49,9 @@ cdef class Likeness:
     cpdef dict numbers_of(self, tuple args)
 
 cdef class ReplayCore:
-    cdef public list _likenesses
-    cdef public Likeness _latest
+    cdef public list _patterns
+    cdef public CallPattern _latest
 
-cdef object again(Likeness like, dict values)
+cdef object again(CallPattern like, dict values)
 cdef bint is_like(object value, int kind, object known) except -1
 cdef bint is_like_content(object cell, int kind, object known) except -1

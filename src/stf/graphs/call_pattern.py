@@ -97,7 +97,7 @@ class Entry:
 
 @cython.final
 @cython.cclass
-class Likeness:
+class CallPattern:
     """What the positional arguments of a call must be, and what its function closes over.
 
     That is data, or lists of data; their context; numbers that are parameters; and other values: the same objects, or
@@ -152,15 +152,15 @@ class ReplayCore:
     """What of a replayed function every call goes through; `ReplayFunction` is the whole."""
 
     def __init__(self):
-        self._likenesses = []  # the last one used is the first
+        self._patterns = []  # the last one used is the first
         self._latest = None  # that of the last call
 
     def __call__(self, *args, **kwargs):
         i: cython.Py_ssize_t
         if not kwargs and not settings["validate"]:
-            likenesses = self._likenesses
+            likenesses = self._patterns
             for i in range(len(likenesses)):
-                like = cython.cast(Likeness, likenesses[i])
+                like = cython.cast(CallPattern, likenesses[i])
                 values = like.numbers_of(args)
                 if values is not None and (like is self._latest or self._take(like)):
                     try:
@@ -193,7 +193,7 @@ def again(like, values):
 
 
 def is_like_content(cell, kind, known):
-    """Whether what a variable of a closure, or a name, is now is what `mark_of` marked."""
+    """Whether what a variable of a closure, or a name, is now is what `pattern_of` marked."""
     if type(cell) is Path:
         return is_like(cython.cast(Path, cell).read(), kind, known)
     if cython.compiled:
@@ -206,7 +206,7 @@ def is_like_content(cell, kind, known):
 
 
 def is_like(value, kind, known):
-    """Whether a value is what `mark_of` marked."""
+    """Whether a value is what `pattern_of` marked."""
     if kind == DATA:
         return isinstance(value, DataHandle) and cython.cast(DataHandle, value).core is known
     if kind == SEVERAL:
@@ -226,7 +226,7 @@ def is_unchanging(value):
     return is_same(value, value) or isinstance(value, FIXED)
 
 
-def mark_of(value):
+def pattern_of(value):
     """By what a value is known again, (kind, known); None if only a look at all of it tells."""
     if isinstance(value, DataHandle):
         return DATA, value.core

@@ -30,7 +30,7 @@ class Entry:
     def __init__(self, key: Any, context: Any, calls: int) -> None: ...
     def end(self) -> None: ...
 
-class Likeness:
+class CallPattern:
     entry: Entry
     context: Callable[[], Any]
     def __init__(
@@ -39,8 +39,8 @@ class Likeness:
     def numbers_of(self, args: tuple[Any, ...]) -> dict[str, Any] | None: ...
 
 class ReplayCore:
-    _likenesses: list[Likeness]
-    _latest: Likeness | None
+    _patterns: list[CallPattern]
+    _latest: CallPattern | None
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
-def mark_of(value: Any) -> tuple[int, Any] | None: ...
+def pattern_of(value: Any) -> tuple[int, Any] | None: ...

@@ -89,7 +89,7 @@ class Epoch(Gathering):
             self.dropped, self.last_dropped = 0, None  # another thread has begun to gather meanwhile
         self._let_launch()
         own = self.implicit and (task.kind == "graph" or engine.places[task.where].is_callers_stream)
-        if own or task.in_place or task.kind == "wait":
+        if own or task.blocks_caller or task.kind == "wait":
             if self.has(engine.scope):
                 self.flush(task)
                 self._let_launch()  # another thread may have been first
@@ -148,7 +148,7 @@ class Epoch(Gathering):
         recorded = self.engine.scope is not None and self.engine.scope is self.scope
         if not (self.implicit and recorded):
             return True
-        own = task.in_place or task.kind in ("wait", "graph")
+        own = task.blocks_caller or task.kind in ("wait", "graph")
         return not (own or self.engine.places[task.where].is_callers_stream)
 
     def step_out(self) -> None:

@@ -30,10 +30,10 @@ def difference(known: Any, known_data: int, now: Any, now_data: int) -> str | No
 
     Data up to these numbers were there before. They are known by their number, others by the order of their first use.
     """
-    teller = Teller(known_data, {}, set())
+    teller = RecordingDescriber(known_data, {}, set())
     programs = known._recording.program, now._recording.program
     before = teller.program(programs[0])
-    now_teller = Teller(now_data, teller.told, set(teller.new))
+    now_teller = RecordingDescriber(now_data, teller.told, set(teller.new))
     after = now_teller.program(programs[1])
     for number, (one, other) in enumerate(itertools.zip_longest(before, after)):
         if one != other:
@@ -148,7 +148,7 @@ def is_data(part: Any) -> bool:
     return isinstance(part, tuple) and len(part) == 2 and part[0] in ("data", "new data")
 
 
-class Teller:
+class RecordingDescriber:
     """Tells what programs do in values to be compared.
 
     `told` is what was told of objects, by identity, which bodies that run meanwhile may change; `made` are the numbers

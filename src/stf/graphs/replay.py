@@ -17,7 +17,7 @@ from stf._engine.thread_turns import OutsideError, TurnError, must_not_end
 from stf._support import arguments
 from stf.errors import CaptureError, ContextClosedError, GraphClosedError, OutOfMemoryError, TaskStateError
 from stf.graphs import recording_diff, returned_data
-from stf.graphs.call_pattern import CONTEXT, NUMBER, OBJECT, SEVERAL, Entry, Likeness, Path, ReplayCore, mark_of
+from stf.graphs.call_pattern import CONTEXT, NUMBER, OBJECT, SEVERAL, CallPattern, Entry, Path, ReplayCore, pattern_of
 from stf.graphs.call_signature import (
     Itself,
     Numbers,
@@ -212,20 +212,20 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
                 held.close()
         return self._fn(*bound.args, **bound.kwargs)  # nothing has begun, and the function may handle it
 
-    def _take(self, like: Likeness) -> bool:
+    def _take(self, like: CallPattern) -> bool:
         """Let the call be the latest that is like an earlier one, if that is known still."""
         with self._lock:
-            if like not in self._likenesses:
+            if like not in self._patterns:
                 return False
-            self._likenesses = [like, *[other for other in self._likenesses if other is not like]]
+            self._patterns = [like, *[other for other in self._patterns if other is not like]]
             self._use(like.entry)
             self._note_key(like.entry.key)
             self._latest = like
         return True
 
-    def _forget_likenesses(self) -> None:
+    def _forget_patterns(self) -> None:
         """Look at all of the next call, whatever it is: a recording was given up."""
-        self._likenesses, self._latest = [], None
+        self._patterns, self._latest = [], None
 
     def _note_key(self, key: Signature) -> None:
         """Remember the signatures of the last two calls that differ in it."""
@@ -239,7 +239,7 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
         values, numbers, params = [], {}, params_of(entry.key)
         for position, (name, value) in enumerate(arguments.items()):
             is_param = name in params
-            mark = (NUMBER, type(value)) if is_param else (CONTEXT, None) if value is context else mark_of(value)
+            mark = (NUMBER, type(value)) if is_param else (CONTEXT, None) if value is context else pattern_of(value)
             if mark is None:
                 return
             if position < given:
@@ -251,14 +251,14 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
         cells = []
         for variable in self._variables(arguments):
             content = variable.content
-            mark = mark_of(content) if self._is_compared(variable, content) else (OBJECT, content)
+            mark = pattern_of(content) if self._is_compared(variable, content) else (OBJECT, content)
             if mark is None:
                 return
             cells.append((variable.cell, mark))
-        like = Likeness(entry, context, values, numbers, cells)
+        like = CallPattern(entry, context, values, numbers, cells)
         with self._lock:
             if self._entries.get(entry.key) is entry:
-                self._likenesses = [like, *self._likenesses[: KEPT - 1]]
+                self._patterns = [like, *self._patterns[: KEPT - 1]]
 
     # -- signatures --------------------------------------------------------------------------------------------
 
@@ -314,7 +314,7 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
             entry = self._entries.get(key)
             if entry is not None and entry.context() is not context:
                 del self._entries[key]  # of a context that is gone; this one has its address
-                self._forget_likenesses()
+                self._forget_patterns()
                 entry = None
             if entry is None:
                 self._forget_finalized()
@@ -380,7 +380,7 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
                 graphs.append(entry.graph)
         if graphs:
             self._given_up += len(graphs)
-            self._forget_likenesses()
+            self._forget_patterns()
         return graphs
 
     def make_room(self, engine: Any) -> bool:
@@ -396,7 +396,7 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
                 return False
             del self._entries[entry.key]
             self._given_up += 1
-            self._forget_likenesses()
+            self._forget_patterns()
             self._rests_until = time.monotonic() + REST_S
         graph.close()
         log.debug("%s: a recording was given up, since memory ran out", self._name)
@@ -409,7 +409,7 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
                 context = entry.context()
                 if context is not None and context.engine is engine:
                     entry.end()
-            self._forget_likenesses()
+            self._forget_patterns()
 
     def give_up(self, engine: Any, data: Any, rests: bool = True) -> None:
         """Give up the recordings of a context that use a data, which is to be moved; record nothing for a while."""
@@ -420,7 +420,7 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
                 del self._entries[entry.key]
             if found:
                 self._given_up += len(found)
-                self._forget_likenesses()
+                self._forget_patterns()
             if found and rests:
                 self._rests_until = time.monotonic() + REST_S
         for graph in graphs:
@@ -451,7 +451,7 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
             context = entry.context()
             if context is None or context.engine.closed is not None:
                 del self._entries[key]
-                self._forget_likenesses()
+                self._forget_patterns()
 
     def _must_know(self, entry: Entry, names: Iterable[str]) -> bool:
         """Let numbers be part of the signature, as the function needs their values; False if none is a parameter."""
@@ -461,7 +461,7 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
                 return False
             self._numbers.are_needed(needed)
             self._entries.pop(entry.key, None)
-            self._forget_likenesses()
+            self._forget_patterns()
         log.debug("%s: the values of %s shape the graph", self._name, sorted(needed))
         return True
 
@@ -483,7 +483,7 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
             with self._lock:
                 entry.is_plain, entry.reason = True, f"not recorded, since it changes '{variable.name}' of its closure"
                 graph, entry.graph = entry.graph, None
-                self._forget_likenesses()
+                self._forget_patterns()
         if graph is not None:
             graph.close()
         if changed:
@@ -492,7 +492,7 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
                 self._entries.pop(entry.key, None)
                 entry.key = self._key(context, arguments)
                 self._entries[entry.key] = entry
-                self._forget_likenesses()
+                self._forget_patterns()
 
     # -- recording ---------------------------------------------------------------------------------------------
 
@@ -532,7 +532,7 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
                 for known in covered:
                     del self._entries[known.key]
                 if covered:
-                    self._forget_likenesses()
+                    self._forget_patterns()
                 graphs = [known.graph for known in covered if known.graph is not None] + self._given_up_for(entry)
             else:
                 graphs, graph = [graph], entry.graph or graph
@@ -634,7 +634,7 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
         with self._lock:
             known = list(self._entries.values())
             self._entries.clear()
-            self._forget_likenesses()
+            self._forget_patterns()
         for entry in known:
             if entry.graph is not None:
                 entry.graph.close()

@@ -283,4 +283,4 @@ def launch_triton(context: Any, configured: ConfiguredKernel, args: tuple[Any, .
     if callable(grid):
         grid = snapshot(grid, task)
     body = TritonLaunch(configured.brought.thing, grid, arrays, list(options))
-    task.run_late(body, tuple(value for value in given if not isinstance(value, Access)), "torch")
+    task.run_queued(body, tuple(value for value in given if not isinstance(value, Access)), "torch")

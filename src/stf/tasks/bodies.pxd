@@ -3,7 +3,7 @@ from libc.stdint cimport int64_t
 from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data, DataHandle
 from stf._port.events cimport EventSet
 from stf._port.replicas cimport Replica
-from stf._engine.queued_bodies cimport LateCall
+from stf._engine.queued_bodies cimport QueuedBody
 from stf.tasks.closures cimport constants_of, reaches, refuse_rebound, snapshot, with_globals
 from stf.interop.captures cimport PrivatePools, are_needed, kept_pools
 from stf.interop.current cimport Borrowed, borrow
@@ -21,7 +21,7 @@ cdef object TOKEN
 cdef list tensors_made
 
 @cython.no_gc
-cdef class Body(LateCall):
+cdef class Body(QueuedBody):
     cdef readonly object fn
     cdef readonly tuple args
     cdef list written

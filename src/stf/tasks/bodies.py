@@ -15,7 +15,7 @@ except ImportError:
 from stf._engine import host_waits, outcomes
 from stf._engine.access import Access
 from stf._engine.failures import Failure
-from stf._engine.queued_bodies import LateCall
+from stf._engine.queued_bodies import QueuedBody
 from stf._port.events import EventSet
 from stf._port.late_values import are_same
 from stf._recording.recordings import Routine
@@ -52,7 +52,7 @@ if not cython.compiled:
 
 @cython.no_gc
 @cython.cclass
-class Body(LateCall):
+class Body(QueuedBody):
     """A late body: a function and its arguments.
 
     `written` are the arrays that results go to, `fresh` the partials to fill first, `check` a watch (STF_VALIDATE),
@@ -204,7 +204,7 @@ def make_body(task: TaskCore, fn, args, written, kinds=None, late=None, origins=
 
 def submit_body(task: TaskCore, fn, extra, lib=None):
     """Submit `task` with a late body that calls `fn` on the task's arrays and `extra`."""
-    task.bare = False
+    task.warns_if_unused = False
     if hasattr(fn, "__code__"):
         if fn.__code__.co_flags & NO_FUNCTION:
             raise TypeError(f"a task's body is an ordinary function, got the coroutine or generator '{fn.__name__}'")
@@ -221,7 +221,7 @@ def submit_body(task: TaskCore, fn, extra, lib=None):
         values = views_of(task, lib)
         if task.groups is not None:
             values = group(task.groups, values)
-        if task.kind == "task" and not task.inline:
+        if task.kind == "task" and not task.runs_in_call:
             task.views = values  # for a body that asks its task: by then that has ended for the engine
         values = [v for v in values if v is not TOKEN]
         late = [i for i, v in enumerate(values) if type(v) is Parts or type(v) is JaxCopy]
@@ -237,7 +237,7 @@ def submit_body(task: TaskCore, fn, extra, lib=None):
         origins = None
         if engine.scope is not None and not takes_task and not reaches(fn, task):
             origins = origins_in(task, lib)
-        if not task.inline:
+        if not task.runs_in_call:
             fn = with_globals(fn)
         body = make_body(task, fn, arguments, written, kinds, late or None, origins)
     except TaskFailedError as error:
@@ -263,17 +263,17 @@ def begin_body(task, movable=None):
     """
     engine = cython.cast("Engine", task.engine)
     if not engine.place(task.where).enqueues:
-        engine.begin_late(task)
+        engine.begin_queued(task)
         return 0
-    task.inline = True
+    task.runs_in_call = True
     if engine.epoch is not None or engine.scope is not None:
-        task.in_place = task.stays_apart()
+        task.blocks_caller = task.stays_apart()
     engine.begin(task)
-    if task.in_place and engine.scope is not None:
-        outcomes.refuse_in_place(task, engine.scope)
+    if task.blocks_caller and engine.scope is not None:
+        outcomes.refuse_blocking(task, engine.scope)
     if movable is not None and is_held_up(engine, task) and not reaches(movable, task):
-        task.inline = False
-        engine.make_late(task)
+        task.runs_in_call = False
+        engine.make_queued(task)
         return 0
     host_waits.enter(engine.port, task, task.slot, engine.pending() != 0)
     if task.inputs is not None:
@@ -283,7 +283,7 @@ def begin_body(task, movable=None):
 
 def is_held_up(engine, task):
     """Whether the body of an open task may run later, and would have to wait for one on the host."""
-    if engine.scope is not None or engine.validate or task.in_place or task.partials is not None:
+    if engine.scope is not None or engine.validate or task.blocks_caller or task.partials is not None:
         return False
     return engine.port.defers(task.slot, None)
 
@@ -299,7 +299,7 @@ def take_back(task):
 def submit(task, body):
     """Queue the body of an open task, or run it now, where it only enqueues."""
     engine = cython.cast("Engine", task.engine)
-    if task.inline:
+    if task.runs_in_call:
         run_now(engine, task, body)
     else:
         if engine.place(task.where).enqueues:
@@ -377,7 +377,7 @@ def runs_plainly(task, args):
     """Whether a task's body is no more than a call: it runs now, and nothing is recorded, checked or filled first."""
     engine = cython.cast("Engine", task.engine)
     return (
-        task.inline
+        task.runs_in_call
         and engine.scope is None
         and not engine.validate
         and task.partials is None
@@ -698,7 +698,7 @@ def owner_of(captured):
 
 def end_recorded(engine, task):
     """End a task whose work was captured, unless that was spoilt."""
-    if not engine.scope.once and not task.inline:
+    if not engine.scope.once and not task.runs_in_call:
         engine.port.capture_again(task.slot, BlockCapture(task))
     try:
         engine.end(task)

@@ -210,7 +210,7 @@ class TaskFunction:
         body = None
         try:
             begin_body(task, fn if self.movable else None)
-            if self.reads and not task.inline:
+            if self.reads and not task.runs_in_call:
                 fn = self.with_globals(fn)
             origins = None if engine.scope is None else []
             late = self.put_arrays(task, values, shapes, origins)

@@ -61,7 +61,7 @@ class HostLaunch:
         self.task.must_be_new("host_launch")
         if not callable(fn):
             raise TypeError(f"host_launch takes a function, got {type(fn).__name__}")
-        self.task.bare = False
+        self.task.warns_if_unused = False
         for value in self.extra:
             if isinstance(value, Param):
                 value.must_be_recorded()
@@ -86,5 +86,5 @@ def must_be_host(task: Task, args):
     """Raise if one of the arguments of ``host_launch`` is a place, and not the host's."""
     for arg in args:
         if not isinstance(arg, Access) and not hasattr(arg, "expand") and place_code_of_task(task.context, arg) != 0:
-            task.bare = False
+            task.warns_if_unused = False
             raise PlaceError(f"host_launch runs on the host, got {arg!r}; use ctx.task(place, ...) for a device")

@@ -80,7 +80,7 @@ class ContextCore:
         if task.where < 0:
             return self._grid_task(args, task.symbol)
         task.find_site()
-        task.bare = True
+        task.warns_if_unused = True
         return task
 
     @property
@@ -109,7 +109,7 @@ class ContextCore:
         task.where = 0
         task.kind = "host_launch"
         task.in_graphs = not uses_cuda
-        task.bare = True
+        task.warns_if_unused = True
         task.find_site_outside()
         return task
 
@@ -240,19 +240,19 @@ class Task(TaskCore):
         """Begin, and wait for the inputs where the body runs in place."""
         if self.state != NEW:
             self.must_be_new("start")
-        self.bare = False
+        self.warns_if_unused = False
         engine = cython.cast(Engine, self.engine)
-        self.in_place = not engine.place(self.where).enqueues
+        self.blocks_caller = not engine.place(self.where).enqueues
         if engine.epoch is not None or engine.scope is not None:
-            self.in_place = self.in_place or self.stays_apart()
+            self.blocks_caller = self.blocks_caller or self.stays_apart()
         engine.begin(self)
         try:
             if engine.scope is None:
-                if self.in_place and self.kind == "wait":
-                    thread_turns.stand_back(engine, self)
+                if self.blocks_caller and self.kind == "wait":
+                    thread_turns.yield_to_recorders(engine, self)
                 host_waits.enter(engine.port, self, self.slot, engine.pending() != 0)
-            elif self.in_place:
-                outcomes.refuse_in_place(self, engine.scope)
+            elif self.blocks_caller:
+                outcomes.refuse_blocking(self, engine.scope)
             if self.inputs is not None:
                 outcomes.check_inputs(engine, self)
             if self.partials is not None:
@@ -352,7 +352,7 @@ class Task(TaskCore):
             raise
         self.restore = None
 
-    def run_late(self, fn, extra, lib=None):
+    def run_queued(self, fn, extra, lib=None):
         """Submit with a late body (for tasks of the context's own)."""
         if lib is None and self.engine.arrays == "jax":  # which cannot be written into
             lib = "cupy" if self.engine.place(self.where).enqueues else "numpy"
@@ -398,7 +398,7 @@ class Task(TaskCore):
         Tokens bring no argument. The body runs when its data are ready: on a worker, on a CPU.
         """
         self.must_be_new("call")
-        self.bare = False
+        self.warns_if_unused = False
         if not callable(fn):
             raise TypeError(f"a task's body is a function, got {type(fn).__name__}")
         if self.symbol is None:
@@ -627,7 +627,7 @@ class Task(TaskCore):
             if borrowed is not None:  # it was never ended, and its device is not the current one
                 borrowed.apart = True
             self.give_back()
-        if self.bare and self.state == NEW and self.uses is None:
+        if self.warns_if_unused and self.state == NEW and self.uses is None:
             warn_bare(self.label(), self.call_site)
 
     def __dir__(self):
@@ -676,7 +676,7 @@ class Task(TaskCore):
 
 if not cython.compiled:
     Task.context = Task.groups = Task.restore = Task.borrowed = None
-    Task.bare = False
+    Task.warns_if_unused = False
     Task.__del__ = Task.__dealloc__
 
 bind_lightly(Task)

@@ -119,7 +119,7 @@ def _logical(ufunc: Any) -> Callable[[Any, Any, Any], Any]:
     return combine
 
 
-UNWRITTEN = Reducer("unwritten", lambda dtype: 0, lambda a, b, out: None)  # what nobody wrote, and may be anything
+KEEP_PREVIOUS = Reducer("unwritten", lambda dtype: 0, lambda a, b, out: None)  # what nobody wrote, and may be anything
 
 
 if TYPE_CHECKING:

@@ -180,7 +180,7 @@ cdef class CallersDriver(ReadbackDriver):
             self.gate.leave()
         return 0
 
-    cpdef int entrust(self, int stream, bint captured, int staged=0) except -1:
+    cpdef int bind_to_caller(self, int stream, bint captured, int staged=0) except -1:
         cdef Stream lane = <Stream>self.streams[stream]
         if lane.device >= 0:
             self.flush()

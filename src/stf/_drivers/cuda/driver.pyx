@@ -134,7 +134,7 @@ cdef class CudaDriver(HardwareDriver):
                 self.wait_done(lane.awaited, lane.until)
                 lane.await_next()
         except BaseException:
-            self.forsake(lane, make_op(CALL, None))
+            self.release_hold(lane, make_op(CALL, None))
             raise
         return 0
 

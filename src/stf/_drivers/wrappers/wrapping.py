@@ -130,8 +130,8 @@ class WrappingDriver(Driver):
     def lead(self, stream: int, pointer: int) -> int:
         return int(self.inner.lead(stream, pointer))
 
-    def entrust(self, stream: int, captured: bool, staged: int = 0) -> int:
-        return int(self.inner.entrust(stream, captured, staged))
+    def bind_to_caller(self, stream: int, captured: bool, staged: int = 0) -> int:
+        return int(self.inner.bind_to_caller(stream, captured, staged))
 
     def keep(self, stream: int, what: Any) -> int:
         return int(self.inner.keep(stream, what))
