@@ -295,9 +295,9 @@ def test_the_table_of_tests_names_each_room_and_tests_that_exist() -> None:
     rooms = {name for left, _ in rows for name in re.findall(r"`(\w+)`", left)}
     assert rooms == {*ROOMS, *GROUND} - {"ground", "stf"}
     for _, tests in rows:
-        folder = ROOT.parents[1] / "tests"
+        folder = "tests"
         for name in re.findall(r"`([\w/*.]+)`", tests):
-            path = folder / name if "/" in name or not name.startswith("test_") else latest / name
-            found = [path, *path.parent.glob(f"{path.name}.py"), *path.parent.glob(path.name)]
-            assert any(one.exists() for one in found), name
-            latest = path if path.is_dir() else path.parent
+            path = name if not name.startswith("test_") else f"{folder}/{name}"
+            found = list((ROOT.parents[1] / "tests").glob(path)) or list((ROOT.parents[1] / "tests").glob(f"{path}.py"))
+            assert found, name
+            folder = path.rpartition("/")[0] or path
