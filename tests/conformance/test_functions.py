@@ -799,3 +799,24 @@ def test_an_element_type_is_checked_at_the_call(ctx, vec, kind):
         ):
             f.on("host")(*wrong)
     assert ctx.statistics().tasks == before and out.numpy()[0] == 2
+
+
+def test_what_is_filled_in_may_have_a_default(ctx, lX):
+    """As type checkers want it, which do not know that nobody passes it."""
+    seen = []
+
+    @stf.task
+    def look(x: stf.ReadWrite, k=1, s: stf.Stream | None = None, t: stf.Task | None = None):
+        seen.append((isinstance(s, stf.Stream), isinstance(t, stf.Task)))
+        x += k
+
+    look(lX, 2)
+    look(lX, k=3)
+
+    @ctx.task(lX.rw())
+    def again(x, s: stf.Stream | None = None):
+        seen.append((isinstance(s, stf.Stream), True))
+        x += 1
+
+    assert lX.numpy()[0] == 6
+    assert seen == [(True, True)] * 3

@@ -330,6 +330,19 @@ def test_a_block_that_waits_for_the_device_cannot_be_recorded(ctx, lX):
 # -- other data ---------------------------------------------------------------------------------------------------------
 
 
+def test_threads_launch_one_graph_with_other_data_in_turn(ctx, lX, lY):
+    g = ctx.task_graph()
+    with g:
+        increment(lX)
+    g.launch({lX: lY})
+    thread = threading.Thread(target=g.launch, args=({lX: lY},), daemon=True)
+    thread.start()
+    thread.join(20)
+    assert not thread.is_alive()
+    g.launch({lX: lY})
+    assert lX.numpy().tolist() == [0] * 4 and lY.numpy().tolist() == [3, 4, 5, 6]
+
+
 def test_read_only_data_stand_for_what_is_read_alone(ctx, lX, lY):
     R = np.full(4, 5.0)
     lR = ctx.logical_data(R, readonly=True, name="R")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
+import types
 from typing import Any
 
 import numpy as np
@@ -223,17 +224,21 @@ def store_in_numpy(value: Any, target: np.ndarray[Any, Any], name: str, position
 
 def is_injected(annotation: Any) -> bool:
     """Whether a parameter asks for the stream or the task itself."""
-    return getattr(annotation, "_stf_injected", None) is not None
+    return injected_kind(annotation) is not None
 
 
-def injected_kind(annotation: Any) -> str:
-    """Which: ``"stream"`` or ``"task"``."""
-    return annotation._stf_injected
+def injected_kind(annotation: Any) -> str | None:
+    """Which: ``"stream"`` or ``"task"``, also of ``stf.Stream | None``; None if neither."""
+    kind: str | None = getattr(annotation, "_stf_injected", None)
+    if kind is None and isinstance(annotation, types.UnionType):
+        kinds = [getattr(part, "_stf_injected", None) for part in annotation.__args__]
+        kind = next((known for known in kinds if known is not None), None)
+    return kind
 
 
 def inject(kind: Any, task: Any) -> Any:
     """What such a parameter is given."""
-    name = kind if isinstance(kind, str) else kind._stf_injected
+    name = kind if isinstance(kind, str) else injected_kind(kind)
     if name != "task":
         return task.stream
     task.keep_views()

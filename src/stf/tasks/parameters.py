@@ -33,8 +33,9 @@ def read_annotation(
     annotation = parameter.annotation
     while isinstance(annotation, str):  # twice, where a string is also postponed
         annotation = adapters.resolve_annotation(fn, annotation)
-    if adapters.is_injected(annotation):
-        return name, adapters.injected_kind(annotation), 0, None, None, False, None
+    injected = adapters.injected_kind(annotation)
+    if injected is not None:
+        return name, injected, 0, None, None, False, None
     kinds_of_union = typing.get_args(annotation) if typing.get_origin(annotation) is typing.Union else ()
     modes = [part for part in kinds_of_union if hasattr(part, "_stf_mode")]
     annotation = modes[0] if len(modes) == 1 else annotation
