@@ -12,7 +12,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eo pipefail -c
 .DEFAULT_GOAL := test
-.PHONY: test test-all everything fakecuda demo stress bench gpu-build gpu-optimized gpu-test gpu-bench optimized lint typecheck pure-test fakecuda-test build clean
+.PHONY: test test-all everything fakecuda faults demo stress bench gpu-build gpu-optimized gpu-test gpu-bench optimized lint typecheck pure-test fakecuda-test build clean
 
 SYSTEM_PYTHON ?= python3
 VENV := .venv
@@ -97,9 +97,14 @@ typecheck: $(VENV)/built
 pure-test: $(VENV)/built
 	STF_PURE=1 $(PYTEST) $(PURE_TESTS)
 
-# The stand-in for CUDA's driver library, where there is what it is built from.
+# The stand-in for CUDA's driver library, and what notes the calls that it gets, where there is what they are built from.
 fakecuda: $(VENV)/built
-	@if [ -z "$$($(PYTHON) tests/fakecuda/build.py --missing)" ]; then $(PYTHON) tests/fakecuda/build.py $(FAKECUDA); fi
+	@if [ -z "$$($(PYTHON) tests/fakecuda/build.py --missing)" ]; then \
+	  $(PYTHON) tests/fakecuda/build.py $(FAKECUDA); $(PYTHON) tests/cudatrace/build.py $(FAKECUDA)/trace > /dev/null; fi
+
+# Faults planted in the engine: the quick tests must find each.
+faults: $(VENV)/built
+	$(PYTHON) tests/faults/run.py
 
 # The same tests on the CUDA driver, over stand-ins for CUDA's driver library and for CuPy.
 fakecuda-test: fakecuda

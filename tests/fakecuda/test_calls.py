@@ -30,8 +30,9 @@ def check(tmp_path_factory):
     stand_in, trace = module(HERE / "build.py"), module(TRACE / "build.py")
     if what := stand_in.missing_for_stf() or trace.missing():
         pytest.skip(f"not there: {what}")
-    folder = stand_in.build(tmp_path_factory.mktemp("fakecuda")).parent
-    library = trace.build(tmp_path_factory.mktemp("cudatrace")).parent
+    kept = os.environ.get("FAKECUDA_FOLDER")  # where both libraries are
+    folder = Path(kept) if kept else stand_in.build(tmp_path_factory.mktemp("fakecuda")).parent
+    library = Path(kept, "trace") if kept else trace.build(tmp_path_factory.mktemp("cudatrace")).parent
 
     def check(*options, **settings):
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("FAKECUDA_", "STF_"))}
