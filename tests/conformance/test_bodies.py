@@ -630,3 +630,18 @@ def test_a_queued_function_sees_its_device(ctx_factory):
     assert inside[0] == len(ctx.devices) - 1 and inside[1] != before[1]
     assert set(after) == {before}
     ctx.finalize()
+
+
+@pytest.mark.at_once("nothing is queued yet")
+def test_functions_behind_a_body_on_the_host_are_held_back(ctx_factory):
+    """As all that is queued: `max_pending` bounds how many there are."""
+    gate = threading.Event()
+    ctx = ctx_factory(max_pending=8)
+    lX = ctx.logical_data(np.zeros(4))
+    ctx.host_launch(lX.rw())(lambda x: gate.wait(20) and None)
+    threading.Timer(0.1, gate.set).start()
+    for i in range(32):
+        increment(lX)
+        assert i < 16 or gate.is_set() or not ctx.on_cuda
+    assert lX.numpy().tolist() == [32] * 4
+    ctx.finalize()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -305,6 +306,101 @@ def test_such_a_body_fails_in_a_launch(ctx, lX, lY):
     assert lX.numpy().tolist() == [2] * 4
     increment(lY)
     assert lY.numpy().tolist() == [1, 2, 3, 4]
+
+
+def test_such_a_body_is_skipped_behind_one_that_failed(ctx, lX, lY):
+    """On the host, and in the same launch: the first failure is told, and what has nothing to do with it is good."""
+    seen, lZ = [], ctx.logical_data(np.zeros(2))
+
+    @stf.task
+    def bad(x: stf.ReadWrite):
+        raise ValueError("root")
+
+    @stf.task
+    def look(x: stf.Read, y: stf.ReadWrite):
+        seen.append(float(x.sum()))
+
+    for around in (ctx.graph_scope, ctx.task_graph):
+        seen.clear()
+        with around() as g:
+            increment(lZ)
+            bad.on(stf.exec_place.host())(lX)
+            look(lX, lY)
+        if around == ctx.task_graph:
+            g.launch()
+        with pytest.raises(stf.TaskFailedError, match="task 'bad' .*root"):
+            ctx.synchronize()
+        assert len(seen) == 0
+        for data in (lX, lY):
+            with pytest.raises(stf.TaskFailedError, match="root"):
+                ctx.wait(data)
+            ctx.fill(data, 1.0)
+        if around == ctx.graph_scope:
+            assert lZ.numpy().tolist() == [1] * 2
+    lZ.accept()
+
+
+def test_such_a_body_fails_alone_in_a_scope(ctx, lX, lY):
+    """What others wrote there stays, and the cause is what the body raised."""
+    if not ctx.on_cuda:
+        pytest.skip("on a CPU all bodies are queued")
+
+    @stf.task
+    def fails(x: stf.ReadWrite):
+        float(x.sum())
+        raise ZeroDivisionError("mine")
+
+    with ctx.graph_scope():
+        increment(lY)
+        fails(lX)
+    with pytest.raises(stf.TaskFailedError, match="task 'fails'") as told_error:
+        ctx.wait(lX)
+    assert isinstance(told_error.value.__cause__, ZeroDivisionError)
+    assert lY.numpy().tolist() == [1, 2, 3, 4]
+    ctx.fill(lX, 0)
+
+
+def test_only_some_values_need_such_a_body(ctx, lX):
+    @stf.task
+    def by_value(x: stf.ReadWrite, k):
+        x += float(x.sum()) if k >= 2 else k
+
+    @stf.replay
+    def step(x, k):
+        by_value(x, k)
+
+    for k in (0.0, 0.5, 1.0, 1.5, 2.0, 1.0, 3.0):
+        step(lX, k)
+    assert lX.numpy().tolist() == [16 * 5.0] * 4
+
+
+def test_the_first_failure_of_a_launch_counts(ctx, lX, lY):
+    """Bodies run beside each other: one that succeeds later heals nothing."""
+    fails = []
+
+    @stf.task
+    def slow(x: stf.Write):
+        time.sleep(0.05)
+        x[...] = 7
+
+    @stf.task
+    def quick(x: stf.Write):
+        if fails:
+            raise ZeroDivisionError("quick")
+        x[...] = 7
+
+    g = ctx.task_graph()
+    with g:
+        slow.on(stf.exec_place.host())(lX)
+        quick.on(stf.exec_place.host())(lY)
+    fails.append(True)
+    g.launch()
+    with pytest.raises(stf.TaskFailedError, match="quick"):
+        ctx.synchronize()
+    with pytest.raises(stf.TaskFailedError, match="quick"):
+        ctx.wait(lY)
+    ctx.fill(lX, 0)
+    ctx.fill(lY, 0)
 
 
 def test_a_block_that_waits_for_the_device_cannot_be_recorded(ctx, lX):

@@ -141,6 +141,37 @@ def test_work_behind_a_host_function_stays_in_the_callers_order(program):
     program(body, FAKECUDA_SEED="4")
 
 
+def test_functions_behind_a_host_function_wait_on_a_callers_stream(program):
+    """Also one that runs at each launch, behind the fill of what it adds to."""
+
+    def body():
+        import time
+
+        @stf.task
+        def add(x: stf.ReadWrite):
+            x += 1
+
+        @stf.task
+        def total(x: stf.Read, y: stf.Accumulate[stf.reducer.sum]):
+            y += float(x.sum())
+
+        X, Y = np.zeros(4), np.zeros(4)
+        with stf.context() as ctx:
+            stream = cupy.cuda.Stream(non_blocking=True)
+            place = stf.exec_place.cuda_stream(stream)
+            x, y = ctx.logical_data(X), ctx.logical_data(Y)
+            ctx.host_launch(x.rw())(lambda a: time.sleep(0.05))
+            add.on(place)(x)
+            g = ctx.task_graph()
+            with g:
+                ctx.host_launch(x.rw())(lambda a: time.sleep(0.05))
+                total.on(place)(x, y)
+            g.launch()
+        assert X.tolist() == [1] * 4 and Y.tolist() == [4] * 4, (X, Y)
+
+    program(body, FAKECUDA_SEED="5")
+
+
 def test_a_place_is_its_stream(program):
     def body():
         import gc

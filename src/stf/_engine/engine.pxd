@@ -68,6 +68,7 @@ cdef class Engine:
     cdef int queue(self, TaskCore task, object call) except -1
     cdef int let_go(self, TaskCore task) except -1
     cdef int hold_back(self) except -1
+    cdef int hold_back_if_due(self) except -1
     cdef readonly int max_partials  # partial results of an accumulation at a time
     cdef int enter(self) except -1
     cpdef TaskCore new_task(self, str kind, int place)

@@ -207,8 +207,7 @@ class Engine:
         if self.root.captured or (self.scope is not None and thread_turns.is_repeated(self)):  # it runs in every launch
             return self.begin(task)
         self.make_queued(task)
-        if self.scope is None and self.since_look > self.max_pending >> 1 and self.max_pending:
-            self.hold_back()
+        self.hold_back_if_due()
         return self.begin(task)
 
     def make_queued(self, task):
@@ -246,6 +245,12 @@ class Engine:
         events.add(event)
         thread_turns.await_bodies(self, host_waits.settles, self.root, events)
         raise_failures(outcomes.take_failures(self))
+
+    def hold_back_if_due(self):
+        """Hold back who submits, where many bodies were queued since the last look."""
+        if self.max_pending and self.scope is None and self.since_look > self.max_pending >> 1:
+            self.hold_back()
+        return 0
 
     def hold_back(self):
         """Back-pressure: keep at most `max_pending` late bodies in flight, by halves.

@@ -381,7 +381,9 @@ def run_at_root(engine: Engine, task: TaskCore, routine, values, late, rebinding
         if late:
             launch.finish_calls()
     except BaseException as error:
-        failure = Failure(task.label(), task.call_site, error, task.written(), True)
+        failure = launch.failure  # of a body that ran in this call
+        if failure is None or failure.exception is not error.__cause__:
+            failure = Failure(task.label(), task.call_site, error, task.written(), True)
         engine.fail(task, failure)
         failure.forget_frames()
         raise

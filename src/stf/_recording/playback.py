@@ -18,7 +18,7 @@ from stf._engine.versions import Outcome
 from stf._port.events import EventSet
 from stf._port.programs import Numbers, Program
 from stf._recording.device_graphs import Mark, Recapture, Repack, Shift
-from stf.errors import CaptureError
+from stf.errors import CaptureError, TaskFailedError
 
 MOST_LAUNCHES = 8  # of a graph that calls bodies on the host, which the driver has at a time
 
@@ -48,6 +48,11 @@ class Launch:
                         self.outcome.skipped = True
                     break
         return self.failure
+
+    def note(self, failure):
+        """Remember how a body went, of which others may run beside it: the first failure counts."""
+        if failure is not None and self.failure is None:
+            self.failure = failure
 
     def play(self, program: Program, slot, once):
         """Do what a program says, after what is on `slot`; return the slot after it.
@@ -234,7 +239,13 @@ class Launch:
         try:
             again = operation[2]
             if again is not None and (again.varies or self.rebinding is not None):
-                captured = again(first, self.values, self.rebinding)
+                try:
+                    captured = again(first, self.values, self.rebinding)
+                except TaskFailedError as error:
+                    if self.marks is not None or not again.can_play(error.__cause__):
+                        raise
+                    again.play(self, self.slot)  # for these values, its library does not capture it
+                    return 0
             if self.marks is not None and captured is None:
                 raise CaptureError("a body puts nothing on its stream for some values of its parameters")
         finally:
@@ -516,15 +527,16 @@ class Call:
                 values = self.values if self.binding is None else self.binding(self.values)
                 body = body.again(values, launch.rebinding)
                 if launch.failed() is None:
-                    launch.failure = body.attempt()
+                    launch.note(body.attempt())
                 else:
                     body.prepare()
             elif launch.failed() is None:
                 self.body()
         except BaseException as error:
             task = launch.task
-            launch.failure = Failure(task.label(), task.call_site, error, task.written())
-            launch.engine.failures.append(launch.failure)
+            failure = Failure(task.label(), task.call_site, error, task.written())
+            launch.note(failure)
+            launch.engine.failures.append(failure)
         finally:
             launch.engine.ran += 1
 

@@ -20,7 +20,12 @@ LIBRARIES_THAT_CAPTURE = ("cupy", "cupy_backends", "torch", "numba", "cuda", "tr
 def is_uncapturable(task: Any, error: Exception) -> bool:
     """Whether an error of a body says that a call cannot be captured, as CUDA and libraries put it."""
     engine = task.engine
-    if engine.scope is None or not engine.places[task.where].enqueues:
+    return engine.scope is not None and engine.places[task.where].enqueues and tells_of_capture(error)
+
+
+def tells_of_capture(error: BaseException | None) -> bool:
+    """Whether CUDA or a library says that a call cannot be captured."""
+    if not isinstance(error, Exception):
         return False
     library = type(error).__module__.partition(".")[0]
     if type(error) not in (RuntimeError, NotImplementedError, DriverError) and library not in LIBRARIES_THAT_CAPTURE:

@@ -13,6 +13,7 @@ from stf._port.port cimport Port
 from stf._port.programs cimport RUN
 from stf._engine.task cimport OPEN, TaskCore
 from stf._recording.playback cimport Launch
+from stf._support.sync cimport PyThread_get_thread_ident
 from stf._support.untracked cimport untrack
 from stf.tasks.undeclared cimport refuse_arrays, refuse_undeclared
 from stf.tasks.views cimport fresh_views, group, origins_in, view_at, views_of
@@ -59,7 +60,7 @@ cdef class BodyCapture(Recaptured):
     cdef tuple last  # values, addresses, and what was captured for them
     cdef readonly dict taken  # global numbers that the body had read, or might have
     cpdef int play(self, Launch launch, int slot) except -1
-    cdef execute(self, Body body, object pointer)
+    cdef int play_part(self, Launch launch, Body body) except -1
     cdef capture(self, object owner, Body body)
     cdef capture_patiently(self, object owner, object values, object rebinding)
     cdef bint outlast_launches(self) except -1

@@ -20,7 +20,7 @@ from stf._port.events import EventSet
 from stf._port.late_values import are_same
 from stf._recording.recordings import Routine
 from stf._support.call_sites import site_text
-from stf._support.library_errors import is_out_of_memory, is_uncapturable, uncapturable
+from stf._support.library_errors import is_out_of_memory, is_uncapturable, tells_of_capture, uncapturable
 from stf.errors import CaptureError, TaskFailedError
 from stf.interop import adapters
 from stf.interop.captures import PrivatePools
@@ -38,6 +38,7 @@ log = logging.getLogger("stf")
 NO_FUNCTION: cython.int = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 
 if not cython.compiled:
+    from stf._support.sync import PyThread_get_thread_ident
     from stf._support.untracked import untrack
     from stf.interop.captures import are_needed, kept_pools
     from stf.interop.current import borrow
@@ -265,6 +266,8 @@ def begin_body(task, movable=None):
     if not engine.place(task.where).enqueues:
         engine.begin_queued(task)
         return 0
+    if movable is not None:
+        engine.hold_back_if_due()  # before it has claims
     task.runs_in_call = True
     if engine.epoch is not None or engine.scope is not None:
         task.blocks_caller = task.stays_apart()
@@ -284,6 +287,8 @@ def begin_body(task, movable=None):
 def is_held_up(engine, task):
     """Whether the body of an open task may run later, and would have to wait for one on the host."""
     if engine.scope is not None or engine.validate or task.blocks_caller or task.partials is not None:
+        return False
+    if engine.place(task.where).is_callers_stream:  # work there waits here, to stay in the user's order
         return False
     return engine.port.defers(task.slot, None)
 
@@ -498,6 +503,12 @@ def is_playable(engine, body, error):
 def play_later(engine, body, error):
     """Let the node of a body run it at each launch."""
     task = cython.cast(TaskCore, cython.cast(Body, body).task)
+    mine = cython.cast(Body, body)
+    mine.fresh = mine.check = None  # what it adds to is filled by a node before
+    mine.watched = False  # its work has time stamps
+    if engine.scope.once:
+        engine.make_queued(task)
+        mine.outcome, mine.inputs = task.outcome, task.inputs
     engine.port.drop_capture(task.slot)
     again = BodyCapture(engine.root, body, task.where, engine.place(task.where).ordinal)
     played = PlayedBody(engine, again, error)
@@ -545,6 +556,10 @@ class Recaptured:
     def replicas(self):
         """The recorded replicas that others take the place of when it is captured anew for other data."""
         return []
+
+    def can_play(self, error):
+        """Whether it can run in the call of a launch, where capturing it has failed with an error."""
+        return False
 
     def describe(self, task: TaskCore):
         """Remember what messages call the task."""
@@ -626,28 +641,52 @@ class BodyCapture(Recaptured):
             del others_last  # another thread's goes when this one is there
         return last[2]
 
+    def can_play(self, error):
+        """Whether it can run in the call of a launch, where capturing it has failed with an error."""
+        return tells_of_capture(error)
+
     def play(self, launch: Launch, slot):
-        """Run it for a launch, behind what is on a slot."""
-        body: Body = self.body.again(launch.values, launch.rebinding)
+        """Run it for a launch, behind what is on a slot; what is launched once says itself how it went."""
+        once: cython.bint = self.body.outcome is not None
+        body: Body = self.body if once else self.body.again(launch.values, launch.rebinding)
         engine = launch.engine
+        thread: object = PyThread_get_thread_ident()
+        around = host_waits.RUNNING.get(thread)
         host_waits.enter(engine.root, launch.task, slot, engine.pending() != 0)
         pointer = engine.root.stream(slot)
-        borrowed: Borrowed = borrow(pointer, self.ordinal)
+        body.args = tuple([Stream(a.place, pointer) if type(a) is Stream else a for a in body.args])
+        body.around = StreamBlock(engine.root, pointer, self.ordinal, body.around)
+        body.watched = False
+        engine.queued += 1
         try:
-            self.execute(body, pointer)
+            if once:
+                body()
+            else:
+                self.play_part(launch, body)
         finally:
+            if around is not None:
+                host_waits.RUNNING[thread] = around
             engine.root.stream(slot)  # the body may have left another device current
-            borrowed.give_back()
         return 0
 
-    def execute(self, body: Body, pointer):
-        """Run a body on a stream; what it raises is told as that of a task."""
-        body.args = tuple([Stream(a.place, pointer) if type(a) is Stream else a for a in body.args])
+    def play_part(self, launch: Launch, body: Body):
+        """Run it as a part of a launch, unless that has failed; raise what it raises, if nobody is told of it later."""
+        engine = launch.engine
+        failure = None
         try:
-            body.execute()
-        except Exception as error:
-            task: TaskCore = body.task
-            raise Failure(task.label(), task.call_site, error, task.written(), True).error() from error
+            if launch.failed() is None:
+                failure = body.attempt()
+                launch.note(failure)
+        finally:
+            engine.ran += 1
+        if failure is None or launch.outcome is not None:
+            return 0
+        if failure in engine.failures:
+            engine.failures.remove(failure)
+        failure.delivered = True
+        if isinstance(failure.exception, KeyboardInterrupt):
+            raise failure.exception
+        raise failure.error()
 
     def capture_patiently(self, owner, values, rebinding):
         """Capture it; if memory runs out, again when the launches before are done, which keep what bodies allocated."""
@@ -677,9 +716,13 @@ class BodyCapture(Recaptured):
         try:
             borrowed: Borrowed = borrow(capture.pointer, self.ordinal)
             try:
+                body.args = tuple([Stream(a.place, capture.pointer) if type(a) is Stream else a for a in body.args])
                 pools = PrivatePools()
                 with pools:
-                    self.execute(body, capture.pointer)
+                    body.execute()
+            except Exception as error:
+                task: TaskCore = body.task
+                raise Failure(task.label(), task.call_site, error, task.written(), True).error() from error
             finally:
                 capture.make_current()  # the body may have left another device current
                 borrowed.give_back()

@@ -117,7 +117,7 @@ cdef class CudaDriver(HardwareDriver):
         cdef Stream lane = <Stream>self.streams[stream]
         if lane.device < 0:
             self.enter_host(<HostStream>lane)
-        elif lane.head is not None or lane.busy:
+        elif lane.head is not None or (lane.busy and not lane.held):
             QueueDriver.stream_enter(self, stream)  # until what it waits for on the host is there
         if self.lost is not None:
             raise self.lost.again()
