@@ -83,3 +83,13 @@ with stf.context(devices="cpu") as ctx:
         axpy(1.0, x, y)
     g.launch()
     g.lunch()  # error
+    s = ctx.logical_data(0.0)
+    with ctx.while_loop(s < 3) as loop:
+        s.assign(s + 1)
+    print(loop.iterations, float(s))
+    p = g.param("a", 1.0)
+    axpy(p, x, y)
+    total = ctx.logical_data_zeros(())
+    total.accumulate(stf.reducer.max)
+    again: stf.LogicalData = total.empty_like(symbol="again")
+    wrong: int = again.name  # error
