@@ -30,8 +30,9 @@ cdef class Launch:
     cdef object whole  # the life of what is captured, and has the memory; None if it is played
     cdef public object awaited  # data of a program that is played once, and after which nodes they are there
     cdef public object unread  # data that nobody looks at, whose copies are left out
-    cpdef object failed(self)
-    cpdef note(self, object failure)
+    cdef object failed(self)
+    cpdef object attempt(self, QueuedBody body)
+    cdef object note(self, object failure)
     cpdef int play(self, Program program, int slot, bint once) except -1
     cdef int gather(self, Program program, int64_t start, Numbers events) except -1
     cdef int64_t play_node(self, Program program, int64_t node, int64_t start, Numbers events, EventSet needs) except -1

@@ -49,10 +49,18 @@ class Launch:
                     break
         return self.failure
 
+    def attempt(self, body: QueuedBody):
+        """Run a body, unless one before has failed; return its own failure, or None."""
+        if self.failed() is not None:
+            body.prepare()
+            return None
+        return self.note(body.attempt())
+
     def note(self, failure):
-        """Remember how a body went, of which others may run beside it: the first failure counts."""
+        """Remember the first failure, of bodies that may run beside each other; return this one."""
         if failure is not None and self.failure is None:
             self.failure = failure
+        return failure
 
     def play(self, program: Program, slot, once):
         """Do what a program says, after what is on `slot`; return the slot after it.
@@ -525,11 +533,7 @@ class Call:
             if isinstance(self.body, QueuedBody):
                 body: QueuedBody = self.body
                 values = self.values if self.binding is None else self.binding(self.values)
-                body = body.again(values, launch.rebinding)
-                if launch.failed() is None:
-                    launch.note(body.attempt())
-                else:
-                    body.prepare()
+                launch.attempt(body.again(values, launch.rebinding))
             elif launch.failed() is None:
                 self.body()
         except BaseException as error:

@@ -8,7 +8,6 @@ from stf._engine import handover, lifetime, recording_caches, retiring, thread_t
 from stf._engine.failures import story_of_cancelled
 from stf._recording import abandoning
 from stf._support.sync import must_have_room
-from stf.contexts import callers
 from stf.contexts.observing import write_pictures
 from stf.devices.make import stream_is_captured
 from stf.errors import CaptureError, OutOfMemoryError, TaskStateError
@@ -61,7 +60,7 @@ def retire(context: ContextCore, knows_stream: bool) -> BaseException | None:
         if caller is None or not knows_stream:
             retiring.retire_all(context.engine)
         else:
-            hand_over(context, caller)
+            handover.hand_over(context.engine, context.default_code, caller.pointer)  # whose stream comes after all
     except (KeyboardInterrupt, TaskStateError):
         raise  # not finished: the data are still there, and finalize can be called again
     except BaseException as error:
@@ -103,11 +102,6 @@ def end_lost_capture(context: ContextCore) -> None:
     )
 
 
-def hand_over(context: ContextCore, caller: callers.Caller) -> None:
-    """Let the caller's stream come after all work."""
-    handover.hand_over(context.engine, context.default_code, caller.pointer)
-
-
 def give_up(context: ContextCore) -> None:
     """Close after a failure; what fails on the way is less than what failed before."""
     try:
@@ -118,6 +112,7 @@ def give_up(context: ContextCore) -> None:
 
 
 def close(context: ContextCore) -> None:
+    """Give the port and the driver back; the context is finalized."""
     try:
         story = f"{context!r} was finalized; make a new one with stf.context()"
     except MemoryError:
@@ -155,6 +150,7 @@ def end_after(context: ContextCore, error: BaseException) -> None:
 
 
 def tell_idle_devices(context: ContextCore) -> None:
+    """Log that everything ran on one of several devices."""
     if context._spec.count < 2:
         return
     used = [0] * context._spec.count

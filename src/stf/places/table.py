@@ -74,6 +74,7 @@ def place_code_of_task(context: Placed, place: Any) -> int:
 
 
 def known_devices(context: Placed) -> str:
+    """The devices of a context, for messages."""
     return ", ".join(repr(p) for p in devices(context))
 
 
@@ -129,7 +130,7 @@ def cuda_context_at(context: Placed, code: int) -> int:
 
 
 def place_of_memory(context: Placed, memory: Any, data_place: DataPlace | None = None) -> int:
-    """The engine's number of the place that memory of the user's is at; only he knows of managed memory."""
+    """The engine's number of the place that memory of the user's is at; only the user knows of managed memory."""
     if data_place is not None and data_place.kind == "managed":
         return managed_code(context)
     if not memory.address_of_device:

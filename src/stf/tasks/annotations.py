@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import typing
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -118,10 +118,10 @@ if TYPE_CHECKING:  # a parameter is an array to the body, of the library that is
 
     _Array = TypeVar("_Array", default=np.ndarray[Any, np.dtype[Any]])
     _Op = TypeVar("_Op", default=Any)
-    Read = Union[_Array, Any]  # noqa: UP007  # an alias, which takes a type
-    Write = Union[_Array, Any]  # noqa: UP007
-    ReadWrite = Union[_Array, Any]  # noqa: UP007
-    Accumulate = Union[Any, _Op]  # noqa: UP007  # an alias, which takes an operator
+    Read: TypeAlias = _Array | Any
+    Write: TypeAlias = _Array | Any
+    ReadWrite: TypeAlias = _Array | Any
+    Accumulate: TypeAlias = Any | _Op
 else:
     Read = _Mode(1, "Read")
     Write = _Mode(2, "Write")

@@ -328,6 +328,7 @@ class StreamBlock:
         self.borrowed = None
 
     def __call__(self):
+        """What `Body.around` asks for: the body runs once."""
         return self
 
     def __enter__(self):
@@ -674,9 +675,7 @@ class BodyCapture(Recaptured):
         engine = launch.engine
         failure = None
         try:
-            if launch.failed() is None:
-                failure = body.attempt()
-                launch.note(failure)
+            failure = launch.attempt(body)
         finally:
             engine.ran += 1
         if failure is None or launch.outcome is not None:
