@@ -201,6 +201,8 @@ def test_whatever_waits_for_the_device_runs_at_each_launch(ctx, how, caplog):
     """Its task is named, with its line and the reason; what is before and behind it is graphs."""
     caplog.set_level("INFO", logger="stf")
     told.clear()
+    if "torch" in how:  # which has the task's stream from when it uses CUDA
+        pytest.importorskip("torch").zeros(1, device="cuda")
 
     @stf.task
     def waits(x: stf.ReadWrite):
@@ -225,6 +227,8 @@ def test_whatever_waits_for_the_device_runs_at_each_launch(ctx, how, caplog):
 def test_a_block_that_waits_for_the_device_cannot_be_recorded(ctx, how):
     """The task is named, with its line and what to do; the graph before it and the context go on."""
     x = ctx.logical_data(np.zeros(8))
+    if "torch" in how:
+        pytest.importorskip("torch").zeros(1, device="cuda")
     with pytest.raises(stf.CaptureError, match=r"task 'waits' .*test_recorded.py:.* cannot be recorded: it waits"):
         with ctx.task_graph(), ctx.task(x.rw(), name="waits") as t:
             (array,) = t.cupy()
