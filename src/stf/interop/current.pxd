@@ -54,6 +54,7 @@ cdef class HostUse(Borrowed):
     cdef list ordinals
     cdef object device
 
+cdef bint refuses_cuda
 cdef Borrowed innermost
 cdef Borrowed latest
 

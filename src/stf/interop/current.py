@@ -366,6 +366,7 @@ def wait_for_current_streams(ordinal):
             modules["numba.cuda"].default_stream().synchronize()
 
 
+refuses_cuda: cython.bint = False  # torch does
 innermost: Borrowed = None  # the end of the chain
 latest: Borrowed = None  # whose stream was made current last
 
@@ -415,11 +416,16 @@ def without_grad():
 
 
 def has_cuda():
-    """Whether torch uses CUDA, which it goes on to do; not while another thread is still importing it."""
+    """Whether torch uses CUDA, which it is told to start to do: it takes no stream before.
+
+    So its first use is not in a body, where it would be on torch's default stream, or outside of a capture.
+    """
+    global refuses_cuda
     torch = modules.get("torch")
+    if refuses_cuda or torch is None or is_being_imported(torch):
+        return False
     try:
-        if torch is None or not torch.cuda.is_initialized():
-            return False
+        torch.cuda.init()
         core = torch._C
         torch_calls[:] = [
             core._cuda_getCurrentStream,
@@ -427,9 +433,16 @@ def has_cuda():
             torch.is_grad_enabled,
             core._set_grad_enabled,
         ]
-    except AttributeError:
+    except Exception as error:  # a torch that is made without CUDA, or for another driver
+        refuses_cuda = True
+        log.debug("torch does without CUDA here: %s", error)
         return False
     return True
+
+
+def is_being_imported(module):
+    """Whether another thread is still importing a module."""
+    return getattr(getattr(module, "__spec__", None), "_initializing", False)
 
 
 class StreamPointer:
