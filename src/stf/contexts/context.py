@@ -230,8 +230,7 @@ class Context(ContextCore):
                 pool.most_spare = MOST_SPARE
         engine.blocking = config.blocking and not (caller is not None and caller.captured)
         several = spec.driver == "cuda" and spec.count > 1
-        codes = {ordinal: code for code, ordinal in enumerate(spec.numbers, 1)} | {"host": 0}
-        self.attach(engine, 1 if spec.count else 0, codes, devices_module().current_ordinal if several else None)
+        self.attach(engine, 1 if spec.count else 0, spec.codes, devices_module().current_ordinal if several else None)
         if caller is not None:
             self._start_after(caller)
         self.registry = registry.Registry()

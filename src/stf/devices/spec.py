@@ -44,11 +44,20 @@ class DeviceSpec:
 
     def places(self) -> list[Place]:
         """The records of the host and of the devices."""
+        return [Place(*fields) for fields in self._fields_of_places]
+
+    @cached_property
+    def _fields_of_places(self) -> list[tuple[int, str, int, int, int]]:
         devices = [
-            Place(i, f"device({number})", number, 0 if self.shares_host else i, function_key(("device", number)))
+            (i, f"device({number})", number, 0 if self.shares_host else i, function_key(("device", number)))
             for i, number in enumerate(self.numbers, 1)
         ]
-        return [Place(0, "host", -1, 0), *devices]
+        return [(0, "host", -1, 0, 0), *devices]
+
+    @cached_property
+    def codes(self) -> dict[int | str, int]:
+        """The number of the place of each device, and of the host."""
+        return {fields[2]: fields[0] for fields in self._fields_of_places[1:]} | {"host": 0}
 
     @cached_property
     def text(self) -> str:
