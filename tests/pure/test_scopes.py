@@ -14,7 +14,7 @@ from stf._backends.recorder import Recorder
 from stf._engine.engine import Engine
 from stf._port.place import Place
 from stf._port.replicas import Layout
-from stf._recording import abandoning, launches, recordings
+from stf._recording import launches, recordings
 from stf.data.logical_data import LogicalData
 from stf.tasks.task import ContextCore
 
@@ -34,7 +34,7 @@ class Bench(ContextCore):
         self.engine.set_home(core, 0, 4096, None)
         return LogicalData(core)
 
-    def open(self, once: bool = False) -> recordings.Scope:
+    def open(self, once: bool = False) -> recordings.RecordingScope:
         return recordings.open_scope(self.engine, GraphBackend(self.recorder), 0, "a graph", once)
 
     def launch(self, recording: recordings.Recording) -> None:
@@ -65,7 +65,7 @@ def test_a_recording_changes_nothing_around_it(bench: Bench) -> None:
     inside = x.core.version
     assert inside is not outside and inside.parent is outside and inside.scope is scope
     recording = recordings.close_scope(bench.engine, scope)
-    assert x.core.version is outside and y.core.version.scope is None
+    assert x.core.version is outside and y.core.version.scope is bench.engine.root_scope
     assert outside.joined == 0 and outside.writers.tolist() == []
     assert bench.recorder.copies == before[1]  # memory was reserved, and nothing moved
     assert uses_of(recording) == {"x": (READ, [1], None), "y": (RW, [1], [1])}
@@ -157,8 +157,8 @@ def test_what_was_recorded_may_be_forgotten(bench: Bench) -> None:
     x = bench.data("x")
     scope = bench.open()
     bench.run(x.rw())
-    abandoning.discard_scope(bench.engine, scope)
-    assert bench.engine.scope is None and x.core.version.joined == 0
+    scope.discard()
+    assert bench.engine.scope is bench.engine.root_scope and x.core.version.joined == 0
     bench.run(x.rw())
     stf._engine.invariants.check_state(bench.engine)
 
@@ -195,7 +195,7 @@ def test_scopes_need_closed_tasks_and_close_in_order(bench: Bench) -> None:
     with pytest.raises(stf.TaskStateError, match="before what was opened inside of it"):
         recordings.close_scope(bench.engine, outer)
     for scope in (inner, outer):
-        abandoning.discard_scope(bench.engine, scope)
+        scope.discard()
 
 
 def test_what_is_read_before_anything_wrote_it(bench: Bench) -> None:
@@ -206,4 +206,4 @@ def test_what_is_read_before_anything_wrote_it(bench: Bench) -> None:
         bench.run(x.read())
     bench.run(x.write())
     bench.run(x.read())
-    abandoning.discard_scope(bench.engine, scope)
+    scope.discard()

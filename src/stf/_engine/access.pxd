@@ -37,7 +37,7 @@ cdef class Data:
     cdef public list log  # the copies that it caused, when these are observed
     cdef public Span span  # its memory in the registry
 
-cdef Data make_data(object engine, int64_t ident, Layout layout, str name, bint token)
+cdef Data make_data(object engine, int64_t ident, Layout layout, str name, bint token, object scope)
 
 cdef class Span:
     cdef int64_t ident

@@ -46,7 +46,7 @@ class Data:
         return f"logical data {self.label()} ({self.layout.dtype}, shape {self.layout.shape})"
 
 
-def make_data(engine, ident, layout, name, token):
+def make_data(engine, ident, layout, name, token, scope):
     """A data that has no replica yet."""
     data: Data = Data.__new__(Data)
     data.engine = engine
@@ -55,7 +55,7 @@ def make_data(engine, ident, layout, name, token):
     data.name = name
     data.token = token
     data.write_back = True
-    data.version = first_version()
+    data.version = first_version(scope)
     return data
 
 

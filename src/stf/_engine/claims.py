@@ -30,12 +30,12 @@ NOTHING_RAN = (
 )
 
 
-def check_guards(engine: Engine, task: TaskCore, use: Access, version: Version):
+def check_guards(engine: EngineState, task: TaskCore, use: Access, version: Version):
     """The rare states of a data: released, split, frozen, or with partial results of a reduction."""
     data = use.core
     if data.released:
         raise AccessError(f"{data.describe()} was released; task {task.label()} cannot use it")
-    if data.tiles and engine.scope is None:
+    if data.tiles and not engine.scope.records:
         retiring.join_deferred(engine, data)
     elif data.tiles and engine.scope.once and tiles.are_going(engine, data):
         raise host_waits.Pause(EventSet())  # another thread lets go of them just now
@@ -57,7 +57,7 @@ def check_guards(engine: Engine, task: TaskCore, use: Access, version: Version):
             reductions.combine(engine, data, wanted)  # a pure write forgets them, once it has come to its end
 
 
-def await_claim(engine: Engine, task: TaskCore, version: Version):
+def await_claim(engine: EngineState, task: TaskCore, version: Version):
     """Queue for a data that another task holds; an error if this thread itself holds one."""
     baton = make_baton()
     if reap(engine):
@@ -67,7 +67,7 @@ def await_claim(engine: Engine, task: TaskCore, version: Version):
     for item in engine.opened():
         other: TaskCore = item
         if other.thread == thread:
-            holder: TaskCore = holder_of(engine, version)
+            holder: TaskCore = engine.holder_of(version)
             raise TaskStateError(
                 f"task {task.label()} needs data that task {holder.label()} ({holder.call_site}) holds, while this "
                 f"thread holds task {other.label()} ({other.call_site}) open; end that task first"
@@ -78,12 +78,7 @@ def await_claim(engine: Engine, task: TaskCore, version: Version):
     return baton
 
 
-def holder_of(engine: Engine, version: Version):
-    """An open task that has a claim on the data of `version`, or None."""
-    return next((task for task in engine.opened() if task.has_claim_on(version)), None)
-
-
-def reap(engine: Engine):
+def reap(engine: EngineState):
     """Fail the open tasks that nobody can end any more, since the last reference is gone; say how many."""
     count = 0
     task = engine.last_open
@@ -101,14 +96,14 @@ def reap(engine: Engine):
     return count
 
 
-def inside(engine: Engine, thread):
+def inside(engine: EngineState, thread):
     """Say which task or recording the thread is inside of, and why that is no place to wait; None if there is none."""
     engine.gate.enter()
     try:
         reap(engine)
     finally:
         engine.gate.leave()
-    if engine.runs_body(thread):
+    if runs_body(engine, thread):
         return f"the body of a task: {FOR_ITSELF}"
     for task in engine.opened():
         if task.thread == thread:
@@ -117,15 +112,15 @@ def inside(engine: Engine, thread):
     return None if story is None else f"{story}: {NOTHING_RAN}"
 
 
-def recorded_story(engine: Engine, thread):
+def recorded_story(engine: EngineState, thread):
     """What the thread records, in which the host can wait for nothing; None if it records nothing of the kind."""
     scope, epoch = engine.scope, engine.epoch
-    if scope is not None and scope.thread == thread:
+    if scope.thread == thread:
         return scope.story
     return epoch.story if epoch is not None and epoch.thread == thread else None
 
 
-def runs_inline(engine: Engine, thread):
+def runs_inline(engine: EngineState, thread):
     """Whether the thread runs a body that enqueues work where it was submitted."""
     task = engine.last_open
     while task is not None:
@@ -135,13 +130,13 @@ def runs_inline(engine: Engine, thread):
     return False
 
 
-def wake_claimants(engine: Engine):
+def wake_claimants(engine: EngineState):
     for baton in engine.claim_queue:
         baton.release()
     engine.claim_queue.clear()
 
 
-def join_duplicates(engine: Engine, task: TaskCore):
+def join_duplicates(engine: EngineState, task: TaskCore):
     """One access per data: joined modes, one place."""
     joined = {}
     for item in task.accesses:
@@ -180,6 +175,12 @@ def joined_mode_of(task: TaskCore, data: Data):
     return mode
 
 
-def resolved(engine: Engine, task: TaskCore, access: Access):
+def resolved(engine: EngineState, task: TaskCore, access: Access):
     """The data place that an access means."""
     return engine.place(task.where).memory if access.place == AFFINE else access.place
+
+
+def runs_body(engine: EngineState, thread):
+    """Whether the thread runs the body of a task of this engine."""
+    task = host_waits.RUNNING.get(thread)
+    return (task is not None and task.engine is engine) or runs_inline(engine, thread)

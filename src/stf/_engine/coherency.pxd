@@ -4,6 +4,7 @@ from stf._engine.access cimport Data, READ, WRITE
 from stf._port.events cimport EventSet
 from stf._port.replicas cimport INVALID, MODIFIED, SHARED, Layout, Replica
 from stf._port.port cimport COMPUTE, COPY_IN, COPY_OUT, HOST, Port
+from stf._engine.scope cimport Scope
 from stf._engine.versions cimport Version
 from stf._engine.task cimport TaskCore
 
@@ -37,7 +38,7 @@ cdef class Pool:
 
 cdef class Coherency:
     cdef readonly Port port
-    cdef readonly object scope  # the recording that is open
+    cdef readonly Scope scope  # the innermost one
     cdef readonly list pools
     cdef readonly dict data
     cdef readonly dict recordings  # by id: those that live, and what they hold
@@ -51,6 +52,7 @@ cdef class Coherency:
     cdef readonly TaskCore asking
     cdef int pauses
     cdef list failures
+    cpdef Scope enter(self, Scope scope)
     cdef Replica provide(self, Data data, Version version, int place, int mode, int slot)
     cdef int fetch(self, Data data, Version version, Replica target) except -1
     cdef int transfer(self, Data data, Version version, Replica source, Replica target, object unless=*) except -1

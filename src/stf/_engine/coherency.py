@@ -14,6 +14,7 @@ except ImportError:
 
 from stf._engine import host_waits
 from stf._engine.failures import Failure
+from stf._engine.scope import Scope
 from stf._engine.versions import derived_outcome
 from stf._port.events import EventSet
 from stf._port.replicas import Replica
@@ -89,14 +90,13 @@ class Pool:
 class Coherency:
     """Provides replicas: plans allocations, copies and evictions on a port."""
 
-    def __init__(self, port, places, limits):
-        self.port = port
+    def __init__(self, scope, places, limits):
+        self.scope, self.port = scope, scope.port
         self.places = places
         self.pools = [Pool(place, limit) for place, limit in enumerate(limits)]
         self.data = {}
         self.recordings = {}
         self.observer = None
-        self.scope = None
         self.copies, self.last_count = {}, None
         self.write_backs = 0
         self.tick = 0
@@ -105,11 +105,18 @@ class Coherency:
         self.pauses = 0
         self.failures = []
 
+    def enter(self, scope):
+        """Bring content and memory in a scope from now on; return the one before."""
+        before = self.scope
+        self.scope = scope
+        self.port = scope.port
+        return before
+
     def provide(self, data, version, place, mode, slot):
         """Return a replica at `place` with memory, and with valid content if `mode` reads; ordered for `slot`."""
         replica: Replica = version.find(place)
-        if version.scope is not None and (replica is None or replica.state == INVALID):
-            replica = version.scope.shadow_at(data, version, place, mode)
+        if replica is None or replica.state == INVALID:
+            replica = cython.cast(Scope, version.scope).replica_for(data, version, place, mode)
         if replica is None:
             replica = Replica(data, place, data.layout.packed())
             version.replicas.append(replica)
@@ -229,7 +236,7 @@ class Coherency:
 
     def allocate(self, data, replica, slot):
         """Give `replica` memory, usable on `slot`; evict others if need be."""
-        if self.scope is not None:
+        if self.scope.records:
             return self.scope.allocate(data, replica)
         pool: Pool = self.pools[replica.place]
         nbytes = replica.layout.nbytes
@@ -434,7 +441,7 @@ class Coherency:
         """Free a replica's memory after its last use and forget it."""
         pool: Pool = self.pools[replica.place]
         event = 0
-        if self.scope is not None:
+        if self.scope.records:
             self.scope.free_later(replica)
         elif replica.has_memory() and not replica.home:
             self.waits.clear()
@@ -544,8 +551,8 @@ class Coherency:
             for partial in version.partials or ():
                 if partial.replica.place == pool.place:
                     held.append(f"{item.label()} {partial.replica.layout.nbytes} bytes (a partial result)")
-        scope = None if self.asking is None else self.asking.engine.scope
-        while scope is not None:
+        scope = self.scope if self.asking is None else self.asking.engine.scope
+        while scope.records:
             own = sum([r.layout.nbytes for r in scope.temporaries if r.place == pool.place])
             held += [f"{own} bytes of {scope.story}"] if own else []
             scope = scope.parent
@@ -589,8 +596,8 @@ class Coherency:
         names += [f"the body of task {task.label()}" for task in host_waits.RUNNING.values() if task.works_on(data)]
         real = replica if replica.origin is None else replica.origin
         names += [recording.story for recording in self.recordings.values() if recording.holds(real)]
-        scope = None if self.asking is None else self.asking.engine.scope
-        while scope is not None:
+        scope = self.scope if self.asking is None else self.asking.engine.scope
+        while scope.records:
             names += [scope.story] if any([item[1] is real for item in scope.held]) else []
             scope = scope.parent
         return ", ".join(names) or "a copy"

@@ -4,84 +4,25 @@ from stf._engine cimport retiring, host_waits
 from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data, DataHandle, make_access, make_data
 from stf._engine.coherency cimport Coherency, Pool
 from stf._port.events cimport EventSet
-from stf._engine.scope cimport Gathering, Region
+from stf._engine.scope cimport Gathering, Scope
+from stf._engine.state cimport EngineState
 from stf._port.replicas cimport INVALID, MODIFIED, SHARED, Layout, Replica, SpareLists, home_of
 from stf._port.place cimport Place
 from stf._port.port cimport COMPUTE, COPY_IN, COPY_OUT, HOST, Port
 from stf._engine.versions cimport Outcome, Version
 from stf._engine.task cimport ENDED, NEW, OPEN, KindCounts, TaskCore, note_reader
 
-cdef class Engine:
-    cdef readonly Port port  # of the innermost recording, or
-    cdef readonly Port root  # what runs the work
-    cdef readonly Coherency coherency  # brings content to where tasks need it
-    cdef readonly Gate gate  # nobody waits for work inside
-    cdef readonly list dropped  # what users' finalizers dropped, and nobody has looked at
-    cdef readonly list deferred  # data of these that bodies or recordings still need
-    cdef public bint has_dropped  # some of what recordings use, and that has a home, was dropped by its user
-    cdef readonly dict orphans  # by id: data with a home that their user dropped, and that recordings hold
-    cdef readonly dict left  # by id: tiles that their user dropped, and that only recordings hold that are spare
-    cdef public int64_t settle_at  # so many deferred data, and it looks which can go
-    cdef readonly list failures  # what failed and was not told
-    cdef readonly list readers  # the last tasks that wrote nothing: (event, name, code, instruction)
-    cdef TaskCore last_open  # the tasks that are open are a list from here
-    cdef public object closed  # why nothing can be submitted any more; None while it can
-    cdef public unsigned long ending  # the thread that finalizes the context; 0 for none
-    cdef public str arrays  # the library of bodies' arrays that the user chose
-    cdef public object observer  # is told of tasks, copies and bodies; or None
-    cdef public bint validate  # STF_VALIDATE
-    cdef public bint blocking  # STF_BLOCKING: each call waits for its task
-    cdef public object scope  # the innermost recording
-    cdef public long launching  # launches of recordings that have begun and not yet said where their data are
-    cdef public long driving  # of these: those that wait, for a condition or with STF_BLOCKING
-    cdef public object epoch  # what records by itself
-    cdef readonly object caches  # what keeps recordings that it can do without
-    cdef public object make_graph_port  # a port for a recording
-    cdef public object ask_producer  # on which stream an array is being made, given its owner; None if nobody knows
-    cdef readonly list places  # the records of all places, by number
-    cdef readonly KindCounts kinds  # how many tasks of the engine's own kinds
-    cdef readonly int64_t next_data  # how many data were made
-    cdef readonly int64_t next_task  # how many tasks were begun,
-    cdef readonly int64_t withdrawn  # and how many of these were withdrawn
-    cdef int64_t serial  # of the last claim, which marks the data of its task
-    cdef EventSet waits  # room for what a task comes after
-    cdef SpareLists spare  # lists that tasks use again
-    cdef readonly list claim_queue  # tasks that wait for a claim, the first come first
-    cdef EventSet backlog  # what was submitted before the last half of max_pending
-    cdef int since_look  # bodies that were queued since
-    cdef int64_t queued  # how many bodies were queued,
-    cdef readonly dict calling  # by id: the bodies of graphs that the driver was given, and that it has not called
-    cdef int64_t ran  # and how many of these ran
-    cdef public list cancelled  # while what has not begun is cancelled: the failures that say so; else None
-    cdef public object context  # a weak reference to the user's context
-    cdef public object keep_previous  # the operator of what a branch may leave unwritten
-    cdef object __weakref__
-    cdef public int max_pending  # bodies in flight before submission waits; 0 for no bound
-    cpdef Place place(self, int number)
+cdef class Engine(EngineState):
     cpdef bint is_quiet(self) except -1
     cdef Gathering to_ask(self, TaskCore task)
-    cdef int begin(self, TaskCore task) except -1
     cdef int end(self, TaskCore task) except -1
-    cdef int fail(self, TaskCore task, object failure) except -1
     cdef int begin_queued(self, TaskCore task) except -1
     cdef int make_queued(self, TaskCore task) except -1
     cdef int queue(self, TaskCore task, object call) except -1
     cdef int let_go(self, TaskCore task) except -1
     cdef int hold_back(self) except -1
     cdef int hold_back_if_due(self) except -1
-    cdef readonly int max_partials  # partial results of an accumulation at a time
-    cdef int enter(self) except -1
-    cpdef TaskCore new_task(self, str kind, int place)
-    cpdef Data new_data(self, Layout layout, object name=*, bint token=*)
-    cdef Data add_data(self, Layout layout, object name, bint token)
-    cpdef int set_home(self, Data data, int place, int64_t address, object owner, bint valid=*) except -1
     cdef Version admit(self, TaskCore task)
-    cpdef int64_t pending(self) except? -1
-    cdef int list_open(self, TaskCore task) except -1
-    cdef int unlist_open(self, TaskCore task) except -1
     cdef Version claim(self, TaskCore task, Access use)
     cdef int unclaim(self, TaskCore task, int count) except -1
-    cdef int start(self, TaskCore task) except -1
     cdef int provide_all(self, TaskCore task) except -1
-    cdef int finish(self, TaskCore task, int64_t event) except -1
-    cdef int put_call(self, int slot, object call) except -1

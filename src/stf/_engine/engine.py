@@ -13,23 +13,18 @@ except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 from stf._engine import claims, host_waits, initial_content, invariants, outcomes, reductions, retiring, thread_turns
-from stf._engine.access import Access, Data
-from stf._engine.coherency import Coherency
+from stf._engine.access import Access
 from stf._engine.failures import raise_failures
-from stf._engine.scope import Gathering, Region
-from stf._engine.task import KindCounts, TaskCore
+from stf._engine.scope import Gathering
+from stf._engine.state import EngineState
+from stf._engine.task import TaskCore
 from stf._engine.versions import Outcome
 from stf._port.events import EventSet
-from stf._port.place import Place
-from stf._port.replicas import Replica, SpareLists
-from stf._recording import abandoning, recordings
-from stf._support.sync import Gate
+from stf._port.replicas import Replica
 from stf.errors import CaptureError, ContextClosedError, ContextMismatchError, OutOfMemoryError
 
 if not cython.compiled:
-    from stf._engine.access import make_data
     from stf._engine.task import note_reader
-    from stf._port.replicas import home_of
     from stf._support.sync import BEGINS, ENDS, LAUNCHES, PyThread_get_thread_ident, must_have_room
 
     INVALID, SHARED, MODIFIED = 0, 1, 2
@@ -38,73 +33,8 @@ if not cython.compiled:
     NEW, OPEN, ENDED = 0, 1, 2
 
 
-class Engine:
+class Engine(EngineState):
     """Orders tasks and keeps data coherent, on one port."""
-
-    def __init__(self, port, places, limits, max_partials=2, max_pending=0):
-        self.port = self.root = port
-        self.places = places
-        for place in places:
-            place.enqueues = self.root.enqueues(place.number)
-        self.coherency = Coherency(port, places, limits)
-        self.gate = Gate()
-        self.dropped, self.deferred, self.orphans, self.left, self.readers = [], [], {}, {}, []
-        self.failures = self.coherency.failures = []
-        self.last_open = self.observer = self.closed = self.arrays = None
-        self.validate = self.blocking = self.has_dropped = False
-        self.scope = self.epoch = self.make_graph_port = self.ask_producer = self.context = self.keep_previous = None
-        self.caches, self.kinds = (), KindCounts()
-        self.next_data = self.next_task = self.withdrawn = self.serial = self.launching = self.driving = 0
-        self.waits, self.backlog, self.spare = EventSet(), EventSet(), SpareLists()
-        self.claim_queue, self.since_look, self.ending, self.settle_at = [], 0, 0, 256
-        self.queued, self.ran, self.calling, self.cancelled = 0, 0, {}, None
-        self.max_pending, self.max_partials = max_pending, max_partials
-        host_waits.enlist(self)
-
-    def __del__(self):
-        host_waits.delist(self)
-
-    # -- data --------------------------------------------------------------------------------------------------
-
-    def new_data(self, layout, name=None, token=False):
-        """Record a data; it has no replica yet."""
-        self.enter()
-        try:
-            return self.add_data(layout, name, token)
-        finally:
-            self.gate.leave()
-
-    def add_data(self, layout, name, token):
-        """What `new_data` does, for who is inside."""
-        self.next_data += 1
-        data = self.coherency.data[self.next_data] = make_data(self, self.next_data, layout, name, token)
-        return data
-
-    def forget_new(self, data: Data):
-        """Undo `add_data`, where nobody got the data."""
-        self.coherency.data.pop(data.id, None)
-
-    def set_home(self, data: Data, place, address, owner, valid=True):
-        """Say where the user's memory of `data` is."""
-        replica = home_of(data, place, data.layout)
-        replica.address = address or data.layout.nbytes == 0  # an empty array on a device is at 0, which means nowhere
-        replica.owner = owner
-        data.home = replica
-        data.version.replicas.append(replica)
-        if valid:
-            data.version.own(replica)
-
-    def all_done(self, events: EventSet):
-        """Whether all of `events` are complete."""
-        return all(self.root.done(event) for event in events.tolist())
-
-    def new_task(self, kind, place):
-        """A task of the engine's own."""
-        task = TaskCore()
-        task.engine = self
-        task.kind = kind
-        task.where = place
-        return task
 
     # -- a task's life -----------------------------------------------------------------------------------------
 
@@ -115,7 +45,7 @@ class Engine:
             try:
                 if self.closed is not None:
                     raise ContextClosedError(self.closed)
-                if self.scope is None:
+                if not self.scope.records:
                     retiring.drain(self)
             except BaseException:
                 self.gate.leave()
@@ -142,11 +72,8 @@ class Engine:
                     thread_turns.check_ending(self, task)
                 if self.epoch is not None and (epoch := self.to_ask(task)) is not None and not epoch.suits(task):
                     raise thread_turns.CameBetweenError
-                if self.scope is not None:
-                    if not cython.cast(Region, self.scope).takes_mine():
-                        thread_turns.check_thread(self, task)
-                elif host_waits.repeated_scopes:
-                    thread_turns.check_elsewhere(self, task)
+                if not self.scope.takes_mine():
+                    thread_turns.check_thread(self, task)
                 conflict = self.admit(task)
                 if conflict is None:
                     self.start(task)
@@ -182,11 +109,11 @@ class Engine:
                 task.outcome = outcomes.derive(self, task)
             event = self.port.end(task.slot)
             self.finish(task, event)
-            if self.validate and self.scope is None:
+            if self.validate and not self.scope.records:
                 invariants.check_state(self)
         finally:
             self.gate.leave()
-        if self.blocking and self.scope is None:
+        if self.blocking and not self.scope.records:
             self.settle(event)
         return 0
 
@@ -204,7 +131,7 @@ class Engine:
 
     def begin_queued(self, task):
         """Begin a task whose body runs later: its outcome is open until then."""
-        if self.root.captured or (self.scope is not None and thread_turns.is_repeated(self)):  # it runs in every launch
+        if self.root.captured or (self.scope.records and thread_turns.is_repeated(self)):  # it runs in every launch
             return self.begin(task)
         self.make_queued(task)
         self.hold_back_if_due()
@@ -228,15 +155,8 @@ class Engine:
             self.finish(task, event)
         finally:
             self.gate.leave()
-        if self.blocking and self.scope is None and PyThread_get_thread_ident() not in host_waits.RUNNING:
+        if self.blocking and not self.scope.records and PyThread_get_thread_ident() not in host_waits.RUNNING:
             self.settle(event)
-        return 0
-
-    def put_call(self, slot, call):
-        """Put a late body on a slot; one that is recorded is counted when it is played."""
-        self.port.call(slot, call)
-        if self.scope is None and not self.root.captured:
-            self.queued += 1
         return 0
 
     def settle(self, event):
@@ -248,7 +168,7 @@ class Engine:
 
     def hold_back_if_due(self):
         """Hold back who submits, where many bodies were queued since the last look."""
-        if self.max_pending and self.scope is None and self.since_look > self.max_pending >> 1:
+        if self.max_pending and not self.scope.records and self.since_look > self.max_pending >> 1:
             self.hold_back()
         return 0
 
@@ -309,10 +229,10 @@ class Engine:
         """Do ``action(engine, *args)`` inside; when it cannot go on yet, wait outside and begin it again."""
         patience = 0
         while True:
-            abandoning.forget_left(self)
+            thread_turns.forget_left(self)
             thread_turns.check_outside(self, action)
             self.enter()
-            if self.scope is not None:  # another thread began a graph meanwhile
+            if self.scope.records:  # another thread began a graph meanwhile
                 self.gate.leave()
                 continue
             self.coherency.pauses = patience
@@ -331,7 +251,7 @@ class Engine:
         if isinstance(reason, CaptureError):
             outcomes.refuse_capture(task, reason)
         if isinstance(reason, thread_turns.OtherThreadRecordsError):
-            return abandoning.await_end(self, reason.scope)
+            return thread_turns.await_scope(self, reason.scope)
         if isinstance(reason, host_waits.Pause):
             retiring.end_pause(self, reason.events, task.patience)
             task.patience += 1
@@ -340,64 +260,10 @@ class Engine:
             return retiring.find_room(self, task, reason)
         return isinstance(reason, thread_turns.CameBetweenError)
 
-    def pending(self):
-        """How many late bodies have not run yet."""
-        return self.queued - self.ran
-
-    def add_place(self, place):
-        """Know one more place."""
-        place.enqueues = self.root.enqueues(place.number)
-        self.places.append(place)
-        self.coherency.add_pool(place.number)
-
-    def place(self, number):
-        """The record of a place."""
-        return cython.cast(Place, self.places[number])
-
     def is_quiet(self):
         """Whether nothing is open and no body runs, here or in another engine."""
-        return (
-            host_waits.open_tasks == 0 and host_waits.running_bodies == 0 and self.closed is None and self.scope is None
-        )
-
-    def runs_body(self, thread):
-        """Whether the thread runs the body of a task of this engine."""
-        task = host_waits.RUNNING.get(thread)
-        return (task is not None and task.engine is self) or claims.runs_inline(self, thread)
-
-    def observe(self, observer):
-        """Tell an observer of tasks and operations from now on."""
-        self.observer = observer
-        self.coherency.observer = observer
-
-    def opened(self):
-        """The tasks that have begun and not ended, the last begun first."""
-        tasks = []
-        task = self.last_open
-        while task is not None:
-            tasks.append(task)
-            task = task.before
-        return tasks
-
-    def list_open(self, task):
-        task.before = self.last_open
-        if self.last_open is not None:
-            self.last_open.after = task
-        self.last_open = task
-        host_waits.open_tasks += 1
-        return 0
-
-    def unlist_open(self, task):
-        if task.after is None:
-            self.last_open = task.before
-        else:
-            task.after.before = task.before
-        if task.before is not None:
-            task.before.after = task.after
-            task.before = None
-        task.after = None
-        host_waits.open_tasks -= 1
-        return 0
+        is_idle: cython.bint = host_waits.open_tasks == 0 and host_waits.running_bodies == 0
+        return is_idle and self.closed is None and not self.scope.records
 
     # -- claims ------------------------------------------------------------------------------------------------
 
@@ -435,8 +301,7 @@ class Engine:
             )
         version = data.version
         if version.scope is not self.scope:
-            recordings.import_version(self, data)
-            version = data.version
+            version = self.scope.version_for(data)
         if version.frozen or data.tiles or data.released or version.partials is not None:
             claims.check_guards(self, task, use, version)
             version = data.version
@@ -449,7 +314,7 @@ class Engine:
                 return version
         elif version.claims != 0 or (version.accumulators != 0 and version.op != use.op):
             return version
-        elif self.scope is not None and version.partials is None and initial_content.adds_in_place(self, task, use):
+        elif self.scope.records and version.partials is None and initial_content.adds_in_place(self, task, use):
             return self.claim(task, initial_content.in_place(task, use))
         if mode & READ:
             if version.valid == 0 and not data.token:
@@ -588,17 +453,6 @@ class Engine:
         self.unclaim(task, task.claimed)
         return event
 
-    def uncount(self, task: TaskCore):
-        """Take a task that had begun out of the counts, and out of what observers know."""
-        if task.is_single_launch:
-            return
-        pool: Pool = self.coherency.pools[task.where]
-        pool.tasks -= 1
-        if task.kind != "task":
-            self.kinds.add(task.kind, -1)
-        if self.observer is not None:
-            self.observer.withdrawn(task.id)
-
     def withdraw(self, task: TaskCore):
         """Take back an open task whose body never ran: nothing has changed. Return the event of what it waited for."""
         self.gate.enter()
@@ -647,7 +501,7 @@ class Engine:
                     replica.ready.add(event)
         if task.partials is not None:
             reductions.finish_partials(self, task, event, outcome)
-        if not wrote and self.scope is None:
+        if not wrote and not self.scope.records:
             note_reader(self.readers, task, event)
         task.state = ENDED
         task.context = None  # a task that was submitted keeps no context alive
@@ -660,7 +514,7 @@ class Engine:
     def let_go(self, task):
         """A task that has ended holds no handle: data that the user drops are released, body run or not."""
         i: cython.int
-        if self.scope is not None or (task.outcome is not None and task.outcome.pending):
+        if self.scope.records or (task.outcome is not None and task.outcome.pending):
             task.cores = task.replicas
             task.written_mask = 0
             for i in range(len(task.uses)):

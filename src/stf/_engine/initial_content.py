@@ -22,7 +22,7 @@ if not cython.compiled:
     WRITE, RW, AFFINE = 2, 3, -1
 
 
-def must_have_content(engine: Engine, task: TaskCore, use: Access):
+def must_have_content(engine: EngineState, task: TaskCore, use: Access):
     """Nobody reads what nobody wrote; but a launch that goes on from nothing has that made."""
     if use.core.version.is_poisoned():
         return  # the task that was to write it was skipped, and so is this one
@@ -44,7 +44,7 @@ def expect_content(data: Data, op):
     """
     marked: cython.bint = False
     version = data.version
-    while version.scope is not None and not version.scope.once and version.partials is None:
+    while not version.scope.once and version.partials is None:
         if version.valid == 0:
             if data.id >= version.scope.first_data and op is not data.engine.keep_previous:
                 break
@@ -58,7 +58,7 @@ def expect_content(data: Data, op):
     return marked
 
 
-def adds_in_place(engine: Engine, task: TaskCore, use: Access):
+def adds_in_place(engine: EngineState, task: TaskCore, use: Access):
     """Whether a task that accumulates adds to the data itself: where one device does all, which folds no partials.
 
     What is recorded goes on from what each launch finds.
@@ -81,7 +81,7 @@ def in_place(task: TaskCore, use: Access):
     return mine
 
 
-def restore(engine: Engine, scope, places):
+def restore(engine: EngineState, scope, places):
     """Let what a scope wrote be valid again where it has to be when the scope is run once more.
 
     `places` are those that others need, by the data's id.
@@ -96,11 +96,11 @@ def restore(engine: Engine, scope, places):
             restore_at(engine, scope, data, place)
 
 
-def restore_at(engine: Engine, scope, data: Data, place):
+def restore_at(engine: EngineState, scope, data: Data, place):
     """Copy the content of a data to a place, unless it is there."""
     version: Version = data.version
     replica: Replica = version.find(place)
     if replica is None:
-        replica = scope.shadow_at(data, version, place, 0)
+        replica = scope.replica_for(data, version, place, 0)
     if replica.state == INVALID:
         engine.coherency.fetch(data, version, replica)

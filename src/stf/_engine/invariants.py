@@ -15,7 +15,7 @@ def check_state(engine: Any) -> None:
         must(task.is_open, f"task {task.label()} is listed as open and is not")
         for replica in task.held_replicas():
             pins[id(replica)] = pins.get(id(replica), 0) + 1
-    if engine.scope is not None:
+    if engine.scope.records:
         return  # a recording has states of its own
     for data in list(engine.coherency.data.values()):
         check_data(engine, data, used, pins)

@@ -11,6 +11,7 @@ import warnings
 import weakref
 from typing import Any
 
+from stf._engine import claims
 from stf._engine.host_waits import is_waited_for
 from stf.errors import TaskStateError
 
@@ -68,7 +69,7 @@ def collected_resources(resources: Any) -> None:
 def abandon_open(engine: Any) -> None:
     """End this thread's open tasks as failed: an exception has left their context, so that nobody will end them."""
     thread = threading.get_ident()
-    for task in [] if engine.runs_body(thread) else engine.opened():
+    for task in [] if claims.runs_body(engine, thread) else engine.opened():
         if task.thread == thread and task.state_name() == "open":
             task.abandon(TaskStateError(f"task {task.label()} ({task.call_site}) was open when its context was left"))
 

@@ -17,7 +17,7 @@ if not cython.compiled:
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
 
 
-def inherit(engine: Engine, task: TaskCore, version: Version, data: Data):
+def inherit(engine: EngineState, task: TaskCore, version: Version, data: Data):
     """Look at how the writing of an input went: unless it went well, look again before the task runs."""
     outcome = version.outcome
     if outcome.failed() is None and not is_open(outcome):
@@ -29,7 +29,7 @@ def inherit(engine: Engine, task: TaskCore, version: Version, data: Data):
     return 0
 
 
-def refuse_poison(engine: Engine, task: TaskCore):
+def refuse_poison(engine: EngineState, task: TaskCore):
     """Before a task begins: raise if an input is known to be poisoned; so is then what it was to write.
 
     Nothing is moved for it, and no task is recorded. A with-block raises; other forms `skip` the task.
@@ -48,7 +48,7 @@ def refuse_poison(engine: Engine, task: TaskCore):
     raise_poison(engine, task, failure)
 
 
-def check_inputs(engine: Engine, task: TaskCore):
+def check_inputs(engine: EngineState, task: TaskCore):
     """After the inputs of an open task are complete: raise if one of them is poisoned (the task is failed then)."""
     failure = poison_of(task)
     if failure is not None:
@@ -68,7 +68,7 @@ def poison_of(task: TaskCore):
     return None
 
 
-def raise_poison(engine: Engine, task: TaskCore, failure, spoilt=None):
+def raise_poison(engine: EngineState, task: TaskCore, failure, spoilt=None):
     """Raise for a task that a failure keeps from running, and so tell of that."""
     spoilt = poisoned_inputs(task, failure) if spoilt is None else spoilt
     failure.deliver()
@@ -77,7 +77,7 @@ def raise_poison(engine: Engine, task: TaskCore, failure, spoilt=None):
     raise failure.error_of_reader(task.label(), " and ".join(spoilt) or "its input")
 
 
-def begins(engine: Engine, task: TaskCore):
+def begins(engine: EngineState, task: TaskCore):
     """Begin a task, unless it is skipped; say whether it is open now."""
     try:
         engine.begin(task)
@@ -87,7 +87,7 @@ def begins(engine: Engine, task: TaskCore):
     return True
 
 
-def skip(engine: Engine, task: TaskCore, error):
+def skip(engine: EngineState, task: TaskCore, error):
     """Let a task go that was not run as an input is poisoned; raise other errors, with STF_BLOCKING that one too.
 
     The failure is told by who asks next, also if it was told before.
@@ -100,7 +100,7 @@ def skip(engine: Engine, task: TaskCore, error):
     try:
         if not failure.was_delivered:
             tell_again(engine, failure, failure.skipped)
-        elif engine.scope is None:
+        elif not engine.scope.records:
             tell_again(engine, failure, story_of_skip(task))
         else:
             engine.scope.skips.append((failure, story_of_skip(task)))
@@ -113,7 +113,7 @@ def story_of_skip(task: TaskCore):
     return f"task {task.label()} ({task.call_site})"
 
 
-def tell_again(engine: Engine, failure, skipped):
+def tell_again(engine: EngineState, failure, skipped):
     """Let a failure be told, perhaps once more because of a task that was `skipped`."""
     failure.delivered = False
     failure.skipped = skipped
@@ -178,7 +178,7 @@ def refuse_blocking(task: TaskCore, scope):
     )
 
 
-def take_failures(engine: Engine):
+def take_failures(engine: EngineState):
     """What failed and was not told yet."""
     taken = []
     while engine.failures:
@@ -188,6 +188,6 @@ def take_failures(engine: Engine):
     return taken
 
 
-def derive(engine: Engine, task: TaskCore):
+def derive(engine: EngineState, task: TaskCore):
     """The outcome of what a task computes from inputs that may still fail."""
     return derived_outcome(task.inputs)

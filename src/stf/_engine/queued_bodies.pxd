@@ -1,13 +1,13 @@
 cimport cython
 from stf._engine.versions cimport Outcome
 from stf._engine cimport host_waits
-from stf._engine.engine cimport Engine
+from stf._engine.state cimport EngineState
 from stf._engine.task cimport TaskCore
 from stf._support.sync cimport PyThread_get_thread_ident
 
 @cython.no_gc
 cdef class QueuedBody:
-    cdef Engine engine
+    cdef EngineState engine
     cdef public object body
     cdef public object make  # ``make(rebinding)``: the body for other data; None if it knows none
     cdef Outcome outcome  # None: it is a node of a graph that others launch

@@ -94,7 +94,7 @@ class QueuedBody:
 
     def failure_of(self, error):
         """What the engine tells of an error; whatever happens, others must not wait for this call for ever."""
-        engine: Engine = self.engine
+        engine: EngineState = self.engine
         try:
             failure = Failure(self.task.label(), self.task.call_site, error, self.task.written())
             engine.failures.append(failure)
@@ -126,7 +126,7 @@ class QueuedBody:
 
         The first failure is told by the context, if that is open; else it is raised, where nobody catches it.
         """
-        engine: Engine = self.engine
+        engine: EngineState = self.engine
         if self.graph is not None and self.graph.closed:
             raise TaskStateError(
                 f"task {self.label} ({self.site}) was not run: {self.graph.story} was closed, and with it its memory"
@@ -147,7 +147,7 @@ class QueuedBody:
 
     def run(self):
         """Run the body; return its failure, or None."""
-        engine: Engine = self.engine
+        engine: EngineState = self.engine
         thread: object = PyThread_get_thread_ident()  # one object, since the end of this must not ask for another
         task = self.task
         start = time.perf_counter_ns() if self.watched else 0

@@ -32,7 +32,7 @@ def read_back(engine, task, data):
     try:
         landing = -1
         version = data.version
-        if engine.scope is None and is_free(data, version):
+        if not engine.scope.records and is_free(data, version):
             replica = only_replica(version)
             if replica.place != 0:
                 landing = put(engine, task, data, version, replica)
@@ -73,7 +73,7 @@ def is_free(data, version):
         and version.accumulators == 0
         and version.outcome is None
         and version.partials is None
-        and version.scope is None
+        and version.parent is None
         and not (version.frozen or data.tiles or data.released)
     )
 

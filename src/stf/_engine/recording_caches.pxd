@@ -1,2 +1,2 @@
 from stf._engine.access cimport Data
-from stf._engine.engine cimport Engine
+from stf._engine.state cimport EngineState

@@ -12,7 +12,7 @@ from stf._engine import reductions, tiles
 from stf._engine.access import Data
 
 
-def add(engine: Engine, cache, recording):
+def add(engine: EngineState, cache, recording):
     """Remember, weakly, what keeps a recording."""
     engine.gate.enter()
     try:
@@ -24,7 +24,7 @@ def add(engine: Engine, cache, recording):
         engine.gate.leave()
 
 
-def known(engine: Engine):
+def known(engine: EngineState):
     """The caches that live."""
     engine.gate.enter()
     try:
@@ -33,27 +33,27 @@ def known(engine: Engine):
         engine.gate.leave()
 
 
-def end(engine: Engine):
+def end(engine: EngineState):
     """Let them go of what they keep of a context that is over."""
     for cache in known(engine):
         cache.end(engine)
 
 
-def make_room(engine: Engine):
+def make_room(engine: EngineState):
     """Let go of memory that is kept for what may come, a little at a time; whether there was any."""
     if (engine.epoch is not None and engine.epoch.make_room()) or reductions.make_room(engine):
         return True
     return any(cache.make_room(engine) for cache in known(engine))
 
 
-def give_up_recordings(engine: Engine, data: Data):
+def give_up_recordings(engine: EngineState, data: Data):
     """Close what is kept of a data that is to be moved; functions record it again when they are called again."""
     if data.recorded:
         for cache in known(engine):
             cache.give_up(engine, data)
 
 
-def give_up_left(engine: Engine):
+def give_up_left(engine: EngineState):
     """Close what is kept of tiles that their user has dropped: no call can have them again."""
     if engine.left:
         with engine.gate:
@@ -61,7 +61,7 @@ def give_up_left(engine: Engine):
         close(engine, left)
 
 
-def give_up_dropped(engine: Engine, data: Data):
+def give_up_dropped(engine: EngineState, data: Data):
     """Close what is kept of a data and its tiles, if their user has dropped all; whether there was any."""
     found = []
     engine.gate.enter()
@@ -78,7 +78,7 @@ def give_up_dropped(engine: Engine, data: Data):
     return bool(found)
 
 
-def close(engine: Engine, found):
+def close(engine: EngineState, found):
     """Close all recordings that are kept of some data, and let go of these."""
     for data in found:
         for cache in known(engine):

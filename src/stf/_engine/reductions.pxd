@@ -4,7 +4,7 @@ from stf._port.events cimport EventSet
 from stf._port.replicas cimport INVALID, MODIFIED, SHARED, Layout, Replica
 from stf._port.port cimport COMPUTE, COPY_IN, COPY_OUT, HOST, Port
 from stf._engine.versions cimport Outcome, Version
-from stf._engine.engine cimport Engine
+from stf._engine.state cimport EngineState
 from stf._engine.task cimport TaskCore
 
 cdef class Partial:

@@ -30,7 +30,7 @@ class Partial:
         self.fresh = True
 
 
-def provide_partial(engine: Engine, task: TaskCore, index, use: Access, place):
+def provide_partial(engine: EngineState, task: TaskCore, index, use: Access, place):
     """A partial that no open task uses: one at rest, else a new one, else the one that is free the soonest."""
     version = use.core.version
     partials = [] if version.partials is None else version.partials
@@ -57,7 +57,7 @@ def provide_partial(engine: Engine, task: TaskCore, index, use: Access, place):
     return replica
 
 
-def finish_partials(engine: Engine, task: TaskCore, event, outcome):
+def finish_partials(engine: EngineState, task: TaskCore, event, outcome):
     """Make `event` the last use of the partials that the task was given."""
     for index, item in task.partials:
         partial: Partial = item
@@ -76,7 +76,7 @@ def finish_partials(engine: Engine, task: TaskCore, event, outcome):
             version.outcome = both[0] if len(both) == 1 else derived_outcome(both)
 
 
-def cancel_partials(engine: Engine, task: TaskCore, event):
+def cancel_partials(engine: EngineState, task: TaskCore, event):
     """Take back the partials of a task that could not start; new ones hold nothing yet."""
     for index, item in task.partials:
         partial: Partial = item
@@ -91,7 +91,7 @@ def cancel_partials(engine: Engine, task: TaskCore, event):
             version.partials = version.op = None
 
 
-def combine(engine: Engine, data: Data, wanted=0):
+def combine(engine: EngineState, data: Data, wanted=0):
     """Fold the partials of a reduction into the data, on the host, where its array is.
 
     Data that are filled at their first use (`fill_later`) are filled at the data place `wanted`.
@@ -111,14 +111,14 @@ def fill_later(data: Data, op, task: TaskCore):
     version.set_writer(task.symbol, task.code, task.lasti, None)
 
 
-def fill(engine: Engine, data: Data, place, op):
+def fill(engine: EngineState, data: Data, place, op):
     """Fill a data, which has no content, with the neutral element of an operator: at a data place, or on the host."""
     if not fill_at(engine, data, place, op):
         where: cython.int = place_of_replica(engine, place)
         fold(engine, data, 0 if engine.place(where).enqueues else place, [], op)
 
 
-def fill_at(engine: Engine, data: Data, place, op):
+def fill_at(engine: EngineState, data: Data, place, op):
     """Fill a data with the neutral element of an operator where bodies only enqueue; False if that is not possible."""
     where: cython.int = place_of_replica(engine, place)
     if place == 0 or not engine.place(where).enqueues or data.layout.interface is not None:
@@ -140,7 +140,7 @@ def fill_at(engine: Engine, data: Data, place, op):
     return True
 
 
-def combine_partials(engine: Engine, data: Data):
+def combine_partials(engine: EngineState, data: Data):
     """An internal late task on the host that folds the partials."""
     version = data.version
     if all([partial.fresh for partial in version.partials]):  # of tasks that were taken back
@@ -149,7 +149,7 @@ def combine_partials(engine: Engine, data: Data):
     fold(engine, data, 0, version.partials, version.op)
 
 
-def fold(engine: Engine, data: Data, place, partials, op):
+def fold(engine: EngineState, data: Data, place, partials, op):
     """An internal late task that folds partials into a data; into the neutral element, where there is no content."""
     version = data.version
     initialised = version.valid > 0
@@ -171,7 +171,7 @@ def fold(engine: Engine, data: Data, place, partials, op):
         raise
     target: Replica = task.replicas[0]
     call = fold_call(task, op.combiner(target, sources, initialised))
-    if engine.scope is not None:
+    if engine.scope.records:
         kept = [cython.cast(Replica, source).shadow() for source in sources]  # which are dropped below
         call.make = Combiner(op, target, kept, initialised)
     engine.put_call(task.slot, call)
@@ -196,9 +196,9 @@ class Combiner:
         return self.op.combiner(mine, self.sources, self.initialised)
 
 
-def make_room(engine: Engine):
+def make_room(engine: EngineState):
     """Fold partial results where nothing else can be evicted; whether there were any."""
-    if engine.scope is not None:
+    if engine.scope.records:
         return False  # nothing of a recording runs now
     try:
         folded = engine.patiently(fold_at_rest)
@@ -207,7 +207,7 @@ def make_room(engine: Engine):
     return folded is not None and host_waits.settles(engine.root, folded)
 
 
-def fold_at_rest(engine: Engine):
+def fold_at_rest(engine: EngineState):
     """Fold, on the host, partials on devices that no open task uses; the events of that, or None if there are none."""
     for item in list(engine.coherency.data.values()):
         data: Data = item
@@ -220,7 +220,7 @@ def fold_at_rest(engine: Engine):
     return None
 
 
-def drop_after(engine: Engine, version: Version, replicas, event):
+def drop_after(engine: EngineState, version: Version, replicas, event):
     """Free replicas that were used up to `event`."""
     for item in replicas:
         replica: Replica = item
@@ -230,7 +230,7 @@ def drop_after(engine: Engine, version: Version, replicas, event):
         engine.coherency.discard(version, replica, False)
 
 
-def combining_task(engine: Engine, data: Data, data_place):
+def combining_task(engine: EngineState, data: Data, data_place):
     """The internal task that folds partials."""
     use: Access = Access.__new__(Access)
     use.data = None
@@ -245,14 +245,14 @@ def combining_task(engine: Engine, data: Data, data_place):
     task.symbol = kind
     task.code = data.version.wrote_code
     task.lasti = data.version.wrote_lasti
-    if not engine.root.captured and (engine.scope is None or engine.scope.once):
+    if not engine.root.captured and engine.scope.once:
         task.outcome = Outcome(True)
     if data.version.outcome is not None:
         task.inputs = [data.version.outcome]
     return task
 
 
-def stage_partial(engine: Engine, task: TaskCore, partial: Partial, staged):
+def stage_partial(engine: EngineState, task: TaskCore, partial: Partial, staged):
     """A partial where it is combined; what is allocated for that is added to `staged`."""
     place = engine.place(task.where).memory
     engine.port.join(task.slot, partial.events)
@@ -265,7 +265,7 @@ def stage_partial(engine: Engine, task: TaskCore, partial: Partial, staged):
     return replica
 
 
-def place_of_replica(engine: Engine, data_place):
+def place_of_replica(engine: EngineState, data_place):
     """An execution place whose affine memory is `data_place`."""
     found = [place.number for place in engine.places if place.number and place.memory == data_place]
     return found[0] if found else 0
@@ -278,7 +278,7 @@ def wait_for_partials(version: Version, waits: EventSet):
         waits.update(partial.events)
 
 
-def forget_partials(engine: Engine, data: Data):
+def forget_partials(engine: EngineState, data: Data):
     """A pure write, or the end of the data, makes the partials moot."""
     version = data.version
     partials, version.partials = version.partials, None

@@ -5,17 +5,17 @@ from stf._port.events cimport EventSet
 from stf._port.replicas cimport INVALID, MODIFIED, SHARED, Layout, Replica
 from stf._port.port cimport COMPUTE, COPY_IN, COPY_OUT, HOST, Port
 from stf._engine.versions cimport Outcome, Version
-from stf._engine.engine cimport Engine
+from stf._engine.state cimport EngineState
 from stf._engine.task cimport OPEN, TaskCore
 
-cpdef int drain(Engine engine) except -1
-cpdef int release_now(Engine engine, Data data) except -1
-cpdef int fold(Engine engine, Data data) except -1
+cpdef int drain(EngineState engine) except -1
+cpdef int release_now(EngineState engine, Data data) except -1
+cpdef int fold(EngineState engine, Data data) except -1
 cpdef bint is_dirty(Data data) except -1
 cdef bint take_home(Data data) except -1
 cpdef bint is_of_user(Data data) except -1
-cpdef int take_homes(Engine engine, list found, dict producers) except -1
-cpdef int retire(Engine engine, Data data) except -1
-cpdef int forget(Engine engine, Data data) except -1
-cpdef int64_t follow(Engine engine, Data data, int place, object producer) except -1
-cpdef int64_t follow_user(Engine engine, Data data, object producer) except -1
+cpdef int take_homes(EngineState engine, list found, dict producers) except -1
+cpdef int retire(EngineState engine, Data data) except -1
+cpdef int forget(EngineState engine, Data data) except -1
+cpdef int64_t follow(EngineState engine, Data data, int place, object producer) except -1
+cpdef int64_t follow_user(EngineState engine, Data data, object producer) except -1

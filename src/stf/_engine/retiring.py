@@ -13,7 +13,7 @@ try:
 except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
-from stf._engine import claims, host_waits, recording_caches, reductions, thread_turns, tiles
+from stf._engine import host_waits, recording_caches, reductions, thread_turns, tiles
 from stf._engine.access import Data
 from stf._engine.failures import Failure
 from stf._engine.host_waits import Pause
@@ -33,7 +33,7 @@ BODY_STEP_S = 0.0005  # how often a context that ends looks whether a body of an
 PATIENT = 16  # pauses without a sleep
 
 
-def drain(engine: Engine):
+def drain(engine: EngineState):
     """Release what the user dropped (finalizers only append to a list)."""
     try:
         while engine.dropped:
@@ -51,7 +51,7 @@ def drain(engine: Engine):
         pass  # it is among the deferred: another time
 
 
-def release_now(engine: Engine, data: Data):
+def release_now(engine: EngineState, data: Data):
     """Write the data home, free its replicas, forget it; later if its content may still turn out poisoned.
 
     What fails here is tried again when the data it was cut from is used, or at the end.
@@ -79,7 +79,7 @@ def release_now(engine: Engine, data: Data):
     return 0
 
 
-def fold(engine: Engine, data: Data):
+def fold(engine: EngineState, data: Data):
     """Combine the partials of a reduction if somebody wants them, else forget them."""
     if data.version.partials is not None:
         if data.home is not None and data.write_back:
@@ -93,7 +93,7 @@ def is_dirty(data: Data):
     return data.home is not None and data.write_back and data.home.state == INVALID and data.version.valid > 0
 
 
-def retire(engine: Engine, data: Data):
+def retire(engine: EngineState, data: Data):
     """Write home unless poisoned, free, forget."""
     poisoned = data.version.is_poisoned()
     if data.write_back and not poisoned:
@@ -101,7 +101,7 @@ def retire(engine: Engine, data: Data):
     forget(engine, data)
 
 
-def forget(engine: Engine, data: Data):
+def forget(engine: EngineState, data: Data):
     """Free the replicas of a data, and forget it."""
     if data.parent is not None:
         tiles.join(engine, data)
@@ -129,7 +129,7 @@ def forget(engine: Engine, data: Data):
         engine.observer.data_removed(data.id)
 
 
-def settle_all(engine: Engine, into: EventSet):
+def settle_all(engine: EngineState, into: EventSet):
     """Retire what can be; add the events after which that is done."""
     settle_ready(engine)
     pending = EventSet()
@@ -144,7 +144,7 @@ def settle_all(engine: Engine, into: EventSet):
     engine.root.tails(into)
 
 
-def write_orphan_home(engine: Engine, data: Data, pending: EventSet):
+def write_orphan_home(engine: EngineState, data: Data, pending: EventSet):
     """Write home what launches computed in data that their user has dropped, and looks at in the array.
 
     Where it may turn out to have failed, that is once `pending` are complete: partial results are combined by a body.
@@ -161,7 +161,7 @@ def write_orphan_home(engine: Engine, data: Data, pending: EventSet):
         engine.coherency.write_home(data)
 
 
-def adopt(engine: Engine, data: Data, producer):
+def adopt(engine: EngineState, data: Data, producer):
     """Let data that only recordings hold be the user's again, who may have written to the array meanwhile."""
     data.is_dropped = True  # perhaps it is among the dropped still
     whole: Data = tiles.whole(data)
@@ -169,7 +169,7 @@ def adopt(engine: Engine, data: Data, producer):
     undrop(engine, data)
 
 
-def undrop(engine: Engine, data: Data):
+def undrop(engine: EngineState, data: Data):
     """Let a user hold data again that he had dropped."""
     data.is_dropped = False
     engine.orphans.pop(data.id, None)
@@ -190,7 +190,7 @@ def is_of_user(data: Data):
     return True
 
 
-def take_homes(engine: Engine, found, producers):
+def take_homes(engine: EngineState, found, producers):
     """Let the content of data that users have dropped be what they have in their arrays by now.
 
     `producers` says by the id of what was cut on which stream that is being made.
@@ -213,7 +213,7 @@ def take_home(data: Data):
     What a task has spoilt, and he was told so, is as good as he left it.
     """
     version = data.version
-    if version.scope is not None or version.partials is not None or version.claims or data.tiles:
+    if version.parent is not None or version.partials is not None or version.claims or data.tiles:
         return False
     if version.is_poisoned():
         if not version.outcome.failed().delivered:
@@ -225,7 +225,7 @@ def take_home(data: Data):
     return True
 
 
-def settle(engine: Engine, waiting):
+def settle(engine: EngineState, waiting):
     """Retire released data whose outcome was open; pause until it is known."""
     settle_ready(engine)
     pending = EventSet()
@@ -237,24 +237,23 @@ def settle(engine: Engine, waiting):
         raise Pause(pending)
 
 
-def settle_beside(engine: Engine, data: Data):
+def settle_beside(engine: EngineState, data: Data):
     """Retire one such data inside of a recording of this thread's, as no part of that."""
     if data.version.partials is not None or not host_waits.settles(engine.root, data.version.writers):
         return
     coherency = engine.coherency
     engine.gate.enter()
-    port, scope = coherency.port, coherency.scope
-    coherency.port, coherency.scope = engine.root, None
+    scope = coherency.enter(engine.root_scope)
     try:
         if data in engine.deferred and not data.version.may_fail():
             retire(engine, data)
             engine.deferred.remove(data)
     finally:
-        coherency.port, coherency.scope = port, scope
+        coherency.enter(scope)
         engine.gate.leave()
 
 
-def settle_ready(engine: Engine):
+def settle_ready(engine: EngineState):
     """Retire the released data whose outcome is known by now, and what that drops: tiles whose last tile it was."""
     while True:
         for item in list(engine.deferred):
@@ -271,7 +270,7 @@ def settle_ready(engine: Engine):
 # -- the user's wishes ---------------------------------------------------------------------------------------------
 
 
-def release_data(engine: Engine, data: Data):
+def release_data(engine: EngineState, data: Data):
     """Give a data up now, at the user's word."""
     if not data.released:
         check_unused(data, "released")
@@ -279,7 +278,7 @@ def release_data(engine: Engine, data: Data):
         release_now(engine, data)
 
 
-def refresh(engine: Engine, data: Data):
+def refresh(engine: EngineState, data: Data):
     """Copy the content home when it is there; return the events after which that is done."""
     check_unused(data, "written back")
     version = data.version
@@ -301,7 +300,7 @@ def check_unused(data: Data, what):
     if data.released:
         raise AccessError(f"{data.describe()} was released; it cannot be {what}")
     if version.claims or version.accumulators:
-        holder = claims.holder_of(data.engine, version).label()
+        holder = data.engine.holder_of(version).label()
         raise TaskStateError(f"{data.describe()} cannot be {what} while task {holder} is open; end it first")
     if data.tiles:
         join_deferred(data.engine, data)
@@ -314,7 +313,7 @@ def check_unused(data: Data, what):
 
 def check_unrecorded(data: Data, what):
     """Memory that a living recording knows stays where it is."""
-    engine: Engine = data.engine
+    engine: EngineState = data.engine
     if data.recorded and engine.epoch is not None and engine.epoch.launcher:
         raise Pause(EventSet())  # another thread launches what used it
     if data.recorded:
@@ -332,7 +331,7 @@ def raise_if_poisoned(data: Data):
 PER_THREAD_STREAM = 2  # CUDA's default stream of the calling thread, which nobody captures
 
 
-def follow(engine: Engine, data: Data, place, producer):
+def follow(engine: EngineState, data: Data, place, producer):
     """New data, whose content is being made: on a caller's stream, or `producer` makes a stream wait for it.
 
     Return the event after which it is there; 0 if that is for the caller of the capture to say.
@@ -355,7 +354,7 @@ def follow(engine: Engine, data: Data, place, producer):
     return event
 
 
-def follow_user(engine: Engine, data: Data, producer):
+def follow_user(engine: EngineState, data: Data, producer):
     """Known data, whose array the user may have written to: what is made of it now comes first.
 
     What is on a stream that is being captured has not run, and does not until that graph is launched. Return the event
@@ -372,7 +371,7 @@ def follow_user(engine: Engine, data: Data, producer):
         return 0
 
 
-def accept(engine: Engine, data: Data):
+def accept(engine: EngineState, data: Data):
     """Declare poisoned content good."""
     version = data.version
     if version.may_fail():
@@ -385,7 +384,7 @@ def accept(engine: Engine, data: Data):
 # -- freeze --------------------------------------------------------------------------------------------------------
 
 
-def freeze(engine: Engine, data: Data, mode, holds):
+def freeze(engine: EngineState, data: Data, mode, holds):
     """Lend a data outside tasks; `mode` is READ or RW. Then it is in the list `holds`, too."""
     check_unused(data, "frozen")
     version = data.version
@@ -401,7 +400,7 @@ def freeze(engine: Engine, data: Data, mode, holds):
     version.frozen = mode
 
 
-def frozen_replica(engine: Engine, data: Data, place, mode):
+def frozen_replica(engine: EngineState, data: Data, place, mode):
     """A valid replica at `place` and the events after which it may be used."""
     version = data.version
     events = EventSet()
@@ -422,7 +421,7 @@ def frozen_replica(engine: Engine, data: Data, place, mode):
 # -- tiles ---------------------------------------------------------------------------------------------------------
 
 
-def split(engine: Engine, data: Data):
+def split(engine: EngineState, data: Data):
     """Make the home replica (host memory for data without home) the only one, to be cut into tiles; return it."""
     check_unused(data, "split into tiles")
     check_unrecorded(data, "split into tiles")
@@ -450,7 +449,7 @@ def split(engine: Engine, data: Data):
     return home
 
 
-def join_deferred(engine: Engine, parent: Data):
+def join_deferred(engine: EngineState, parent: Data):
     """Retire the released tiles of `parent`, and tiles of those; pause while the outcome of some is open."""
     settle_ready(engine)
     waiting = deferred_within(engine, parent)
@@ -460,7 +459,7 @@ def join_deferred(engine: Engine, parent: Data):
         raise Pause(EventSet())
 
 
-def deferred_within(engine: Engine, parent: Data):
+def deferred_within(engine: EngineState, parent: Data):
     """Released data that were cut from `parent` and whose outcome is open."""
     return [data for data in engine.deferred if tiles.is_within(data, parent)]
 
@@ -468,7 +467,7 @@ def deferred_within(engine: Engine, parent: Data):
 # -- the end -------------------------------------------------------------------------------------------------------
 
 
-def abandon_open_tasks(engine: Engine):
+def abandon_open_tasks(engine: EngineState):
     """Tasks that nobody ended: what they were to write is poisoned. A body that still runs may end its own."""
     for task in engine.opened():
         if task.thread in host_waits.RUNNING or task.state != OPEN:  # or has ended it, and itself, just now
@@ -479,7 +478,7 @@ def abandon_open_tasks(engine: Engine):
         engine.fail(task, failure)
 
 
-def retire_all(engine: Engine):
+def retire_all(engine: EngineState):
     """Write everything home that can be, free everything; for a context that ends, so the gate is all it enters."""
     patience = 0
     while True:
@@ -499,7 +498,7 @@ def retire_all(engine: Engine):
         patience += 1
 
 
-def forget_all(engine: Engine):
+def forget_all(engine: EngineState):
     """After a `retire_all` that failed: free what is left, and write nothing home."""
     engine.gate.enter()
     try:
@@ -515,14 +514,14 @@ def forget_all(engine: Engine):
         engine.gate.leave()
 
 
-def abandon(engine: Engine, port, story):
+def abandon(engine: EngineState, port, story):
     """In the child of a fork: nothing reaches the parent's driver, and no thread is inside that isn't here."""
     engine.closed = story
     engine.gate = Gate()
     engine.root = engine.port = port
 
 
-def retire_everything(engine: Engine):
+def retire_everything(engine: EngineState):
     """One try at `retire_all`: pause while bodies run or outcomes are open."""
     drain(engine)
     pending = EventSet()
@@ -548,20 +547,20 @@ def retire_everything(engine: Engine):
     wait_for_all(engine)
 
 
-def pause_for(engine: Engine, pending: EventSet):
+def pause_for(engine: EngineState, pending: EventSet):
     """Pause until `pending` are complete, and while a body that runs has a task or a recording of this engine open."""
-    records = engine.scope is not None and engine.scope.thread in host_waits.RUNNING
+    records = engine.scope.records and engine.scope.thread in host_waits.RUNNING
     if pending.count or engine.last_open is not None or records:
         raise Pause(pending)
 
 
-def end_pause(engine: Engine, events: EventSet, patience):
+def end_pause(engine: EngineState, events: EventSet, patience):
     """Let what a pause was for come about; no gate may be held."""
     recording_caches.give_up_left(engine)
     wait_outside(engine, events, patience)
 
 
-def find_room(engine: Engine, task: TaskCore, reason):
+def find_room(engine: EngineState, task: TaskCore, reason):
     """Let go of memory that a task lacked, or wait for it; False if that is no use."""
     if recording_caches.make_room(engine) or thread_turns.waits_for_room(task, reason):
         return True
@@ -570,7 +569,7 @@ def find_room(engine: Engine, task: TaskCore, reason):
     return False
 
 
-def wait_outside(engine: Engine, events: EventSet, patience):
+def wait_outside(engine: EngineState, events: EventSet, patience):
     """Wait for what a pause was for; no gate may be held.
 
     On a device that is lost no wait takes time, and bodies on other threads need some to end.
@@ -581,7 +580,7 @@ def wait_outside(engine: Engine, events: EventSet, patience):
         time.sleep(BODY_STEP_S)
 
 
-def open_outcomes(engine: Engine):
+def open_outcomes(engine: EngineState):
     """Combine what has partial results; return the events after which it is known what failed."""
     pending = EventSet()
     for item in list(engine.coherency.data.values()):
@@ -593,7 +592,7 @@ def open_outcomes(engine: Engine):
     return pending
 
 
-def wait_for_all(engine: Engine):
+def wait_for_all(engine: EngineState):
     """Block until every lane has done what it was given."""
     tails = EventSet()
     engine.root.tails(tails)
@@ -605,7 +604,7 @@ def is_reachable(data: Data):
     return tiles.whole(data).home is not None
 
 
-def in_order_of_end(engine: Engine):
+def in_order_of_end(engine: EngineState):
     """All data: tiles before what they were cut from, and the last one first, as the registry forgets these quickly."""
     everything = list(engine.coherency.data.values())
     everything.reverse()

@@ -1,4 +1,4 @@
-"""What every task asks that begins while tasks are recorded: whether it simply becomes a part of that."""
+"""Scopes: what tasks are ordered in, and what every task that begins asks of them."""
 
 from __future__ import annotations
 
@@ -15,18 +15,60 @@ if not cython.compiled:
 
 
 @cython.cclass
-class Region:
-    """A region whose tasks are recorded: those of a thread, or of all if that is 0; perhaps to be launched `once`."""
+class Scope:
+    """What the engine orders tasks in: the root scope, whose tasks run, or a recording, whose tasks are kept.
 
-    def __init__(self, thread, once):
+    The root scope is always there, and recordings are nested in it. This class is the root's; a recording's scope
+    (`stf._recording.recordings`) overrides what it does with versions and memory.
+
+    Attributes
+    ----------
+    port : Port
+        It takes the tasks.
+    parent : Scope or None
+        The scope around it; None for the root.
+    records : bool
+        Its tasks are kept instead of run.
+    thread : int
+        Whose tasks it takes; 0 for all threads', `thread_turns.LEFT` if it was left open.
+    once : bool
+        Its tasks run once: bodies say themselves how they went.
+    patient : bool
+        Other threads wait for its end; else they hear of it.
+    story : str
+        What messages call it.
+    """
+
+    def __init__(self, port, parent=None, thread=0, story="", once=True, patient=False):
+        self.port = port
+        self.parent = parent
+        self.records = parent is not None
         self.thread = thread
+        self.story = story
         self.once = once
+        self.patient = patient
 
     def takes_mine(self):
         """Whether tasks of this thread become a part of it, without a look at what is recorded elsewhere."""
         if self.thread and self.thread != PyThread_get_thread_ident():
             return False
         return not (self.once and host_waits.repeated_scopes)
+
+    def version_for(self, data):
+        """The version of a data that tasks of this scope use."""
+        return data.version
+
+    def replica_for(self, data, version, place, mode):
+        """The replica of a version at a place, if there is one; a recording's stands for that of the scope around."""
+        return version.find(place)
+
+    def allocate(self, data, replica):
+        """Get memory for a replica that only this recording uses."""
+        raise NotImplementedError
+
+    def free_later(self, replica):
+        """Keep memory of a replica as long as the recording may be launched."""
+        raise NotImplementedError
 
 
 @cython.cclass
@@ -35,7 +77,7 @@ class Gathering:
 
     Attributes
     ----------
-    scope : Region or None
+    scope : Scope or None
         What is gathered at present.
     thread : int
         Whose tasks; 0 for all threads'.
@@ -61,7 +103,7 @@ class Gathering:
     def takes(self, task: TaskCore, scope, dropped, deferred):
         """Whether a task becomes a part of what is gathered, and nothing else is to be thought of.
 
-        `scope` is the innermost recording; `dropped` is what users dropped, and `deferred` of that what bodies need.
+        `scope` is the innermost one; `dropped` is what users dropped, and `deferred` of that what bodies need.
         """
         if self.scope is None or scope is not self.scope or self.launcher or self.is_left or len(deferred):
             return False

@@ -4,13 +4,13 @@ from stf._port.events cimport EventSet
 from stf._port.replicas cimport Replica
 from stf._port.port cimport Port
 from stf._engine.versions cimport Version
-from stf._engine.engine cimport Engine
+from stf._engine.state cimport EngineState
 from stf._engine.task cimport TaskCore
 from stf._support.sync cimport PyThread_get_thread_ident
 
-cpdef int check_thread(Engine engine, TaskCore task) except -1
-cpdef int check_elsewhere(Engine engine, TaskCore task) except -1
-cpdef bint is_repeated(Engine engine) except -1
-cpdef int yield_to_recorders(Engine engine, TaskCore task) except -1
-cdef bint has_to_wait(Engine engine, TaskCore task) except -1
+cpdef int check_thread(EngineState engine, TaskCore task) except -1
+cpdef int check_elsewhere(EngineState engine, TaskCore task) except -1
+cpdef bint is_repeated(EngineState engine) except -1
+cpdef int yield_to_recorders(EngineState engine, TaskCore task) except -1
+cdef bint has_to_wait(EngineState engine, TaskCore task) except -1
 cdef bint is_pending(Port port, EventSet events) except -1

@@ -53,7 +53,7 @@ class OtherThreadRecordsError(TaskStateError):
         self.scope = scope
 
 
-def check_thread(engine: Engine, task: TaskCore):
+def check_thread(engine: EngineState, task: TaskCore):
     """Tasks of other threads are no part of a recording, and cannot begin while it is open."""
     scope = engine.scope
     if scope.thread and scope.thread != PyThread_get_thread_ident():
@@ -66,7 +66,7 @@ def check_thread(engine: Engine, task: TaskCore):
         check_elsewhere(engine, task)
 
 
-def check_ending(engine: Engine, task: TaskCore):
+def check_ending(engine: EngineState, task: TaskCore):
     """While a thread finalizes a context, others begin no more tasks there, but for bodies, which it waits for.
 
     What they have gathered is launched.
@@ -75,7 +75,7 @@ def check_ending(engine: Engine, task: TaskCore):
         must_not_end(engine)
 
 
-def begin_ending(engine: Engine):
+def begin_ending(engine: EngineState):
     """Be the thread that finalizes a context, after another one that does; one that is gone will not."""
     thread = PyThread_get_thread_ident()
     end = time.monotonic() + PATIENCE_S
@@ -92,7 +92,7 @@ def begin_ending(engine: Engine):
         time.sleep(STEP_S)
 
 
-def note_crowd(engine: Engine, reason):
+def note_crowd(engine: EngineState, reason):
     """Remember of what could not begin for want of memory whether tasks of other threads, which end, hold some."""
     if isinstance(reason, OutOfMemoryError) and engine.last_open is not None:
         thread = PyThread_get_thread_ident()
@@ -109,20 +109,20 @@ def waits_for_room(task: TaskCore, reason):
     return True
 
 
-def must_not_end(engine: Engine):
+def must_not_end(engine: EngineState):
     """Raise ContextClosedError while another thread finalizes the context, but for bodies."""
     thread = PyThread_get_thread_ident()
     if thread != engine.ending and thread not in host_waits.RUNNING:
         raise ContextClosedError(f"{engine.context()!r} is being finalized by another thread; make a new one")
 
 
-def await_others(engine: Engine):
+def await_others(engine: EngineState):
     """Before a context ends: wait for tasks that other threads have open, and shortly for what they record.
 
     They begin no more (`check_ending`). Those of threads that are gone will not end, nor those of this one. It
     waits for no daemon threads at the end of the process, nor when an exception ends the context.
     """
-    if (engine.last_open is None and engine.scope is None) or not threading.main_thread().is_alive():
+    if (engine.last_open is None and not engine.scope.records) or not threading.main_thread().is_alive():
         return
     start = time.monotonic()
     is_told = False
@@ -132,7 +132,7 @@ def await_others(engine: Engine):
         others.discard(threading.get_ident())
         held = [task for task in engine.opened() if task.thread in others and task.thread not in host_waits.RUNNING]
         scope = engine.scope
-        records = scope is not None and scope.thread in others and time.monotonic() < start + BODY_PATIENCE_S
+        records = scope.thread in others and time.monotonic() < start + BODY_PATIENCE_S
         if not held and not records:
             return
         if held and not is_told and time.monotonic() > start + TOLD_S:
@@ -147,10 +147,10 @@ def gathers(scope):
     return scope.once and not scope.thread
 
 
-def is_repeated(engine: Engine):
+def is_repeated(engine: EngineState):
     """Whether the tasks of this thread are recorded, to run in every launch."""
     scope = engine.scope
-    return scope is not None and not scope.once and scope.thread in (0, PyThread_get_thread_ident())
+    return not scope.once and scope.thread in (0, PyThread_get_thread_ident())
 
 
 def await_end(scope):
@@ -163,6 +163,30 @@ def await_end(scope):
     return False
 
 
+def await_scope(engine: EngineState, scope):
+    """Wait for a recording of another thread, or forget what was left open; False if that took too long."""
+    if scope.thread == LEFT:
+        forget_left(engine)
+        return True
+    return await_end(scope)
+
+
+def forget_left(engine: EngineState):
+    """Forget the scopes that were left open."""
+    while engine.epoch is not None and engine.epoch.is_left:
+        engine.epoch.give_way()
+    while engine.scope.thread == LEFT:
+        engine.scope.abandon()
+
+
+def abandon_own(engine: EngineState):
+    """Forget what this thread was recording when an exception left its context, with blocks that nothing has ended."""
+    scope = engine.scope
+    while not scope.once and scope.thread == PyThread_get_thread_ident():
+        scope.abandon()
+        scope = engine.scope
+
+
 def is_open(scope):
     """Whether a scope is the engine's, or around it."""
     inner = scope.engine.scope
@@ -171,14 +195,14 @@ def is_open(scope):
     return inner is scope
 
 
-def check_elsewhere(engine: Engine, task: TaskCore):
+def check_elsewhere(engine: EngineState, task: TaskCore):
     """A task of another context is no part of a recording, and would not be repeated."""
     if task.is_single_launch:
         return 0  # of tasks that were given before
     thread = PyThread_get_thread_ident()
     for other in host_waits.living_engines():
-        scope = None if other is engine else other.scope
-        if scope is not None and scope.thread == thread and not scope.once:
+        scope = other.scope
+        if other is not engine and scope.thread == thread and not scope.once:
             raise TaskStateError(
                 f"task {task.label()} ({task.call_site}) is of another context than {scope.story}, inside of which it "
                 "was submitted: it would run now, and in no launch; submit it before or after"
@@ -186,7 +210,7 @@ def check_elsewhere(engine: Engine, task: TaskCore):
     return 0
 
 
-def inside(engine: Engine, action):
+def inside(engine: EngineState, action):
     """Return ``action(engine)``, done beside what other threads do, and beside a recording: it moves no memory."""
     engine.enter()
     try:
@@ -195,24 +219,24 @@ def inside(engine: Engine, action):
         engine.gate.leave()
 
 
-def check_outside(engine: Engine, action):
+def check_outside(engine: EngineState, action):
     """What waits or moves memory cannot be done inside of a recording; what is launched once is launched here."""
     if engine.epoch is not None:
         engine.epoch.step_out()
         scope = engine.scope
-        if scope is not None and scope.thread == PyThread_get_thread_ident() and engine.epoch.has(scope):
+        if scope.thread == PyThread_get_thread_ident() and engine.epoch.has(scope):
             engine.epoch.flush()  # a graph_scope, which goes on
     scope = engine.scope
-    if scope is not None and scope.thread != PyThread_get_thread_ident() and await_end(scope):
+    if scope.records and scope.thread != PyThread_get_thread_ident() and await_end(scope):
         return
-    if scope is not None and scope.thread:  # else another thread began it meanwhile, and it is tried again
+    if scope.thread:  # else another thread began it meanwhile, and it is tried again
         name = getattr(action, "__name__", "this").replace("_", " ")
         if scope.thread == PyThread_get_thread_ident():
             raise OutsideError(f"{name} is not possible inside of {scope.story}; do it before or after")
         raise TurnError(f"{name} is not possible while another thread has {scope.story} open; let it end first")
 
 
-def yield_to_recorders(engine: Engine, task: TaskCore):
+def yield_to_recorders(engine: EngineState, task: TaskCore):
     """Let a task that is a wait of the user's be open no more while it waits: others may want to record meanwhile.
 
     It is taken back, and begun again when its data are there; others may have written them by then. A few times only,
@@ -228,7 +252,7 @@ def yield_to_recorders(engine: Engine, task: TaskCore):
     return 0
 
 
-def has_to_wait(engine: Engine, task: TaskCore):
+def has_to_wait(engine: EngineState, task: TaskCore):
     """Whether what an open task reads is not there yet."""
     i: cython.int
     port: Port = engine.root
@@ -248,20 +272,20 @@ def is_pending(port: Port, events: EventSet):
     return i < events.count
 
 
-def is_used_by_others(engine: Engine, thread):
+def is_used_by_others(engine: EngineState, thread):
     """Whether other threads record, launch what was recorded, or hold tasks open."""
     scope = engine.scope
-    if scope is not None and scope.thread == thread:
+    if scope.thread == thread:
         return False  # they wait for this one
     if engine.launching or (engine.epoch is not None and engine.epoch.launcher not in (0, thread)):
         return True
-    if scope is not None and scope.thread:
+    if scope.thread:
         return True
     threads = {task.thread for task in engine.opened()}
     return len(threads) > 0 and thread not in threads
 
 
-def await_bodies(engine: Engine, wait, *args):
+def await_bodies(engine: EngineState, wait, *args):
     """Wait in a launch, or for one: bodies that have begun hear that they are not to wait for its end."""
     engine.driving += 1
     try:
@@ -270,7 +294,7 @@ def await_bodies(engine: Engine, wait, *args):
         engine.driving -= 1
 
 
-def is_awaited(engine: Engine, thread):
+def is_awaited(engine: EngineState, thread):
     """Whether a thread runs a body that a launch may be waiting for, which nobody records beside."""
     return engine.driving > 0 and thread in host_waits.RUNNING
 
@@ -282,7 +306,7 @@ class Patience:
     a launch that waits for bodies, or a task that another thread has had open for a while.
     """
 
-    def __init__(self, engine: Engine, seconds):
+    def __init__(self, engine: EngineState, seconds):
         self.engine = engine
         self.seconds = seconds
         self.thread = threading.get_ident()
@@ -298,7 +322,7 @@ class Patience:
                 self.end = now + self.seconds
             return now > self.end
         scope = self.engine.scope
-        recorder = 0 if scope is None else scope.thread
+        recorder = scope.thread
         oldest = None
         for task in self.engine.opened():  # the last begun first
             if task.thread not in (self.thread, recorder):
@@ -313,7 +337,7 @@ class Patience:
         refuse_turn(self.engine, story, BODY_PATIENCE_S if self.oldest is not None else self.seconds)
 
 
-def refuse_turn(engine: Engine, story, patience):
+def refuse_turn(engine: EngineState, story, patience):
     """Raise TurnError: others did not let this thread record."""
     task: TaskCore = engine.last_open
     if is_awaited(engine, PyThread_get_thread_ident()):
@@ -322,7 +346,7 @@ def refuse_turn(engine: Engine, story, patience):
             "one: a loop or a branch that the host decides about, or any with STF_BLOCKING=1; submit the tasks as they "
             "are, or record them before and launch that in the body"
         )
-    what = engine.scope.story if engine.scope is not None else "a launch" if task is None else f"task {task.label()}"
+    what = engine.scope.story if engine.scope.records else "a launch" if task is None else f"task {task.label()}"
     raise TurnError(
         f"{story} could not be opened for {patience:g} s, in which another thread had {what} open; let it end first"
     )

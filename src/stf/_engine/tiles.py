@@ -16,7 +16,7 @@ if not cython.compiled:
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
 
 
-def cut_all(engine: Engine, parent: Data, home: Replica, make, names, layouts, offsets):
+def cut_all(engine: EngineState, parent: Data, home: Replica, make, names, layouts, offsets):
     """Handles, by `make`, of the tiles of `parent`, at `offsets` into its home memory."""
     i: cython.Py_ssize_t
     handles = []
@@ -34,7 +34,7 @@ def cut_all(engine: Engine, parent: Data, home: Replica, make, names, layouts, o
     return handles
 
 
-def cut(engine: Engine, parent: Data, tile: Data, home: Replica):
+def cut(engine: EngineState, parent: Data, tile: Data, home: Replica):
     """Let `tile`, whose home lies in the parent's, start where the parent is now."""
     outer = parent.version
     version = tile.version
@@ -47,7 +47,7 @@ def cut(engine: Engine, parent: Data, tile: Data, home: Replica):
     tell(engine, tile, False)
 
 
-def join(engine: Engine, tile: Data):
+def join(engine: EngineState, tile: Data):
     """A tile that goes hands its events, and its poison, to the data it was cut from, which may go with its last."""
     parent = tile.parent
     outer = parent.version
@@ -72,7 +72,7 @@ def join(engine: Engine, tile: Data):
     tell(engine, tile, True)
 
 
-def tell(engine: Engine, tile: Data, joined):
+def tell(engine: EngineState, tile: Data, joined):
     """Tell the observer that a tile was cut or joined."""
     if engine.observer is not None:
         parent = tile.parent
@@ -94,13 +94,13 @@ def is_within(data: Data, parent: Data):
     return data is not None
 
 
-def within(engine: Engine, parent: Data):
+def within(engine: EngineState, parent: Data):
     """The data that were cut from `parent`, at any depth, and live."""
     found = [data for data in engine.coherency.data.values() if is_within(data, parent)]
     return [data for data in found if data is not parent and not data.released]
 
 
-def are_going(engine: Engine, parent: Data):
+def are_going(engine: EngineState, parent: Data):
     """Whether nobody holds a tile of a data any more, but what lets go of it."""
     for item in within(engine, parent):
         tile: Data = item
@@ -110,7 +110,7 @@ def are_going(engine: Engine, parent: Data):
     return True
 
 
-def unprotect(engine: Engine, data: Data):
+def unprotect(engine: EngineState, data: Data):
     """Let the user write to an array that is protected from him, once he has dropped all that is over it."""
     root: Data = whole(data)
     if root.protection is None or not root.is_dropped:
@@ -123,7 +123,7 @@ def unprotect(engine: Engine, data: Data):
     return 0
 
 
-def refusal(engine: Engine, parent: Data):
+def refusal(engine: EngineState, parent: Data):
     """Which tiles of a data keep others from it, and what to do."""
     found = within(engine, parent)
     names = ", ".join([data.label() for data in found if data.parent is parent][:3])

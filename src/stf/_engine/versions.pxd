@@ -17,7 +17,7 @@ cdef class Outcome:
     cdef int look(self, int64_t number) except -1
 
 cdef class Version:
-    cdef readonly object scope  # whose it is: a recording; None outside of these
+    cdef readonly object scope  # whose it is
     cdef readonly Version parent  # that of the scope around
     cdef readonly EventSet writers  # events after which the content is there
     cdef readonly EventSet readers  # events of those that read it since
@@ -60,4 +60,4 @@ cdef class Version:
 cdef int PRUNE_AT
 cdef int64_t looks
 
-cdef Version first_version()
+cdef Version first_version(object scope)

@@ -249,12 +249,13 @@ class Version:
         return 0
 
 
-def first_version():
-    """The version of a new data outside of recordings."""
+def first_version(scope):
+    """The version of a new data in the root scope."""
     version: Version = Version.__new__(Version)
     if not cython.compiled:
-        Version.__init__(version)
+        Version.__init__(version, scope)
         return version
+    version.scope = scope
     version.writers = EventSet.__new__(EventSet)
     version.readers = EventSet.__new__(EventSet)
     version.replicas = []

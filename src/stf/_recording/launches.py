@@ -16,7 +16,6 @@ from stf._engine.access import Access, Data
 from stf._engine.failures import Failure
 from stf._engine.versions import Version
 from stf._port.events import EventSet
-from stf._recording import recordings
 from stf._recording.recordings import Use
 from stf.errors import GraphClosedError, TaskFailedError
 
@@ -105,7 +104,7 @@ def needs_of(routine, rebinding):
     if rebinding is None and routine.needed is not None:
         return routine.needed
     scope = routine.engine.scope
-    recorded = scope is not None and not scope.once
+    recorded = not scope.once
     uses = [
         Needed(use, use.data if rebinding is None else rebinding.data_for(use.data), recorded) for use in routine.uses
     ]
@@ -191,7 +190,7 @@ def take_arrays(engine: Engine, uses):
             producers[ident] = engine.ask_producer(owner)
     engine.gate.enter()
     try:
-        if engine.scope is None or engine.scope.once:
+        if engine.scope.once:
             retiring.take_homes(engine, found, producers)
     finally:
         engine.gate.leave()
@@ -201,16 +200,16 @@ def take_arrays(engine: Engine, uses):
 def submit_open(engine: Engine, task: TaskCore, routine, needs, values, rebinding):
     """Bring what a launch that has begun needs, and do it."""
     late: cython.bint = needs.late
-    plain: cython.bint = needs.plain and engine.scope is None and rebinding is None and not routine.once
+    plain: cython.bint = needs.plain and not engine.scope.records and rebinding is None and not routine.once
     plain = plain and routine.last is None
     turn: cython.bint = False
     around: cython.bint = False
     try:
         if not plain or routine.after.count > 0:
             bring_entries(engine, task, routine, needs.uses, rebinding)
-        if engine.scope is None and not late and task.inputs is not None:
+        if not engine.scope.records and not late and task.inputs is not None:
             outcomes.check_inputs(engine, task)
-        if engine.scope is None and (routine.is_shared or rebinding is not None or routine.last is not None):
+        if not engine.scope.records and (routine.is_shared or rebinding is not None or routine.last is not None):
             around = take_turn(task, routine)
             turn = True
     except TaskFailedError as error:
@@ -235,7 +234,7 @@ def submit_begun(engine: Engine, task: TaskCore, routine, needs, values, rebindi
     """Do a launch that has what it needs, and say where its data are valid then."""
     i: cython.Py_ssize_t
     uses, late = needs.uses, needs.late
-    if engine.scope is not None:
+    if engine.scope.records:
         apart: cython.bint = late and engine.scope.once  # an epoch may have opened it just now
         engine.port.run(task.slot, (RUN, routine, values, task.outcome if apart else None, task.inputs))
         engine.scope.parts.append(routine)
@@ -256,11 +255,11 @@ def submit_begun(engine: Engine, task: TaskCore, routine, needs, values, rebindi
         engine.port.writes = task.writes
         event: cython.longlong = engine.port.end(task.slot)
         engine.finish(task, event)
-        last: EventSet = routine.last if engine.scope is None else None
+        last: EventSet = routine.last if not engine.scope.records else None
         for i in range(len(uses)):
             needed = cython.cast(Needed, uses[i])
             use, core = needed.use, needed.core
-            if needed.fresh and engine.scope is not None:
+            if needed.fresh and engine.scope.records:
                 core.version.conditional = True
             if use.finals is not None:
                 set_finals(core, use.finals)
@@ -271,11 +270,11 @@ def submit_begun(engine: Engine, task: TaskCore, routine, needs, values, rebindi
         spoil(engine, routine)
         if routine.awaited is not None:
             bring_forward(routine.awaited)
-        if engine.validate and engine.scope is None:
+        if engine.validate and not engine.scope.records:
             invariants.check_state(engine)
     finally:
         engine.gate.leave()
-    if engine.blocking and engine.scope is None:
+    if engine.blocking and not engine.scope.records:
         engine.settle(event)
     return 0
 
@@ -353,13 +352,13 @@ def bring_entries(engine: Engine, task: TaskCore, routine, uses, rebinding):
                 for place in needed.entries[1:]:
                     replica = engine.coherency.provide(data, data.version, place, READ, task.slot)
                     replica.pins -= 1
-            if use.finals is not None and engine.scope is not None:
+            if use.finals is not None and engine.scope.records:
                 for place in use.finals:
                     if data.version.find(place) is None:
-                        engine.scope.shadow_at(data, data.version, place, 0)
+                        engine.scope.replica_for(data, data.version, place, 0)
         if rebinding is not None:
             rebinding.reserve(engine, task, routine)
-        if engine.scope is None:
+        if not engine.scope.records:
             engine.port.join(task.slot, routine.after)
             if engine.all_done(routine.after):
                 routine.after.clear()
@@ -404,10 +403,10 @@ def spoil(engine: Engine, routine):
     for item in routine.spoilt:
         data: Data = item[0]
         if data.version.scope is not engine.scope:
-            recordings.import_version(engine, data)
+            engine.scope.version_for(data)
         data.version.take_writers(item[1])
     for failure, skipped in routine.skips:
-        if engine.scope is None:
+        if not engine.scope.records:
             outcomes.tell_again(engine, failure, skipped)
         else:
             engine.scope.skips.append((failure, skipped))

@@ -3,7 +3,7 @@ from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Dat
 from stf._recording.device_graphs cimport DriverGraph
 from stf._engine.coherency cimport Coherency
 from stf._port.events cimport EventSet
-from stf._engine.scope cimport Region
+from stf._engine.scope cimport Scope
 from stf._port.replicas cimport INVALID, MODIFIED, SHARED, Layout, Replica
 from stf._port.programs cimport Program
 from stf._recording.playback cimport Launch
@@ -13,20 +13,16 @@ from stf._engine.engine cimport Engine
 from stf._engine.task cimport TaskCore
 from stf._support.sync cimport PyThread_get_thread_ident
 
-cdef class Scope(Region):
+cdef class RecordingScope(Scope):
     cdef readonly Engine engine
-    cdef readonly bint patient
     cdef public list parts
-    cdef readonly object port
-    cdef readonly Scope parent
-    cdef readonly Port outer_port
-    cdef readonly object story
     cdef readonly list touched
     cdef readonly list skips
     cdef readonly list held
     cdef readonly EventSet after
     cdef readonly list temporaries
     cdef readonly long long first_data
+    cdef int take_up(self, Data data) except -1
 
 cdef class Use:
     cdef readonly Data data
@@ -79,5 +75,3 @@ cdef class Recording(Routine):
     cdef bint was_outlined
     cdef bint is_piecemeal(self, Launch launch) except -1
     cdef int run_awaited(self, Launch launch, int slot) except -1
-
-cpdef Version import_version(Engine engine, Data data)

@@ -21,9 +21,9 @@ except ImportError:
 
 from stf._engine import host_waits, outcomes, recording_caches, reductions, thread_turns
 from stf._engine.access import Access, Data
-from stf._engine.failures import raise_failures
-from stf._engine.scope import Region
-from stf._engine.versions import Version
+from stf._engine.failures import Failure, raise_failures
+from stf._engine.scope import Scope
+from stf._engine.versions import Outcome, Version
 from stf._port.events import EventSet
 from stf._port.replicas import Replica
 from stf._recording import segments
@@ -41,21 +41,11 @@ NOTHING = EventSet()
 
 @cython.final
 @cython.cclass
-class Scope(Region):
-    """A region whose tasks are recorded.
+class RecordingScope(Scope):
+    """A scope whose tasks are recorded.
 
     Attributes
     ----------
-    parent : Scope or None
-        The one around it.
-    thread : int
-        Whose it is; 0 for all, `turns.LEFT` if it was left open.
-    story : str
-        What messages call it.
-    once : bool
-        It will be launched once: bodies say themselves how they went.
-    patient : bool
-        Other threads wait for its end; else they hear of it.
     parts : list
         Recordings that it runs.
     touched : list of Data
@@ -73,21 +63,42 @@ class Scope(Region):
     """
 
     def __init__(self, engine, port, thread, story, once, patient):
-        Region.__init__(self, thread, once)
+        Scope.__init__(self, port, engine.scope, thread, story, once, patient)
         self.engine = engine
-        self.patient = patient
         self.first_data = engine.next_data + 1
         self.parts = []
-        self.port = port
-        self.parent = engine.scope
-        self.outer_port = engine.port
-        self.story = story
         self.touched, self.skips = [], []
         self.held = []
         self.after = EventSet()
         self.temporaries = []
 
-    def shadow_at(self, data: Data, version: Version, place, mode):
+    def version_for(self, data):
+        """The version of a data for this scope, the innermost, through all scopes around it."""
+        chain: list = []
+        scope: Scope = self
+        while scope.records and data.version.scope is not scope:
+            chain.append(scope)
+            scope = scope.parent
+        for inner in reversed(chain):
+            cython.cast(RecordingScope, inner).take_up(data)
+        return data.version
+
+    def take_up(self, data: Data):
+        """Let a data have a version of this scope."""
+        outer = data.version
+        version = Version(self, outer)
+        version.phantom = outer.valid > 0 or outer.partials is not None or outer.is_poisoned()
+        version.valid = 1 if version.phantom else 0
+        version.frozen = outer.frozen
+        version.take_writers(outer)
+        if not self.once:
+            version.outcome = None
+        self.touched.append(data)
+        data.version = version
+        data.recorded += 1
+        return 0
+
+    def replica_for(self, data, version, place, mode):
         """The shadow of a replica at `place`; the content from before counts if nothing was written since."""
         shadow: Replica = version.find(place)
         if shadow is None:
@@ -106,8 +117,8 @@ class Scope(Region):
 
     def real_replica(self, data: Data, outer: Version, place):
         """The replica at `place` in the scope around, with memory."""
-        if self.parent is not None:
-            return self.parent.shadow_at(data, outer, place, 0)
+        if self.parent.records:
+            return self.parent.replica_for(data, outer, place, 0)
         real: Replica = outer.find(place)
         if real is None:
             real = Replica(data, place, data.layout.packed())
@@ -121,7 +132,7 @@ class Scope(Region):
         """Give a replica real memory, outside of all recordings."""
         engine: Engine = self.engine
         port, coherency = engine.root, engine.coherency
-        coherency.port, coherency.scope = port, None
+        scope = coherency.enter(engine.root_scope)
         try:
             slot = port.begin(replica.place, NOTHING, COMPUTE)
             try:
@@ -129,20 +140,50 @@ class Scope(Region):
             finally:
                 replica.ready.add(port.end(slot))
         finally:
-            coherency.port, coherency.scope = engine.port, engine.scope
+            coherency.enter(scope)
         return 0
 
-    def allocate(self, data: Data, replica: Replica):
+    def allocate(self, data, replica):
         """Memory that only the program uses."""
         self.reserve(data, replica)
         self.after.update(replica.ready)
         replica.ready.clear()
         return 0
 
-    def free_later(self, replica: Replica):
+    def free_later(self, replica):
         """Keep memory that the program needs no more until there is no program."""
         self.temporaries.append(replica.shadow())
         return 0
+
+    def discard(self):
+        """Forget what was recorded: it never was."""
+        engine: Engine = self.engine
+        engine.gate.enter()
+        try:
+            check_closing(engine, self)
+            for data in list(self.touched):
+                if data.version.partials is not None:
+                    reductions.forget_partials(engine, data)
+            recording = Recording(engine, self)
+            leave_scope(engine, self)
+        finally:
+            engine.gate.leave()
+        recording.close()
+
+    def abandon(self):
+        """Forget it, if it is open still: the tasks that are open in it will not end."""
+        engine: Engine = self.engine
+        if engine.scope is not self:
+            return
+        for item in engine.opened():
+            task: TaskCore = item
+            error = TaskStateError(f"task {task.label()} ({task.call_site}) was open when {self.story} was given up")
+            engine.fail(task, Failure(task.label(), task.call_site, error, task.written(), True))
+        self.discard()
+
+    def leave(self):
+        """Nobody will end it, if it is open still: an exception came between, or its with-block is gone."""
+        self.thread = thread_turns.LEFT
 
 
 def open_scope(engine: Engine, port, thread, story, once=False, patient=False, owner=None):
@@ -154,10 +195,10 @@ def open_scope(engine: Engine, port, thread, story, once=False, patient=False, o
         raise thread_turns.TurnError(
             f"{story} cannot be opened while task {task.label()} ({task.call_site}) is open; end it first"
         )
-    patient = patient or (engine.scope is not None and engine.scope.patient)
-    scope = Scope(engine, port, thread, story, once, patient)
+    patient = patient or engine.scope.patient
+    scope = RecordingScope(engine, port, thread, story, once, patient)
     host_waits.repeated_scopes += not once
-    enter_scope(engine, scope, port)
+    enter_scope(engine, scope)
     if owner is not None:
         owner.scope = scope
     return scope
@@ -172,7 +213,7 @@ def open_in_turn(engine: Engine, port, thread, story, patient, patience, owner):
     while True:
         engine.gate.enter()
         try:
-            if engine.scope is not None and (
+            if engine.scope.records and (
                 engine.scope.thread == thread_turns.LEFT or thread_turns.gathers(engine.scope)
             ):
                 return None  # the tasks come before it; and what was left open goes
@@ -185,32 +226,11 @@ def open_in_turn(engine: Engine, port, thread, story, patient, patience, owner):
         time.sleep(thread_turns.STEP_S)
 
 
-def enter_scope(engine: Engine, scope, port):
-    engine.scope = engine.coherency.scope = scope
-    engine.port = engine.coherency.port = port
+def enter_scope(engine: Engine, scope):
+    engine.scope = scope
+    engine.port = scope.port
+    engine.coherency.enter(scope)
     return 0
-
-
-def import_version(engine: Engine, data: Data):
-    """The version of a data for the innermost scope, through all scopes around it."""
-    chain = []
-    scope = engine.scope
-    while scope is not None and data.version.scope is not scope:
-        chain.append(scope)
-        scope = scope.parent
-    for inner in reversed(chain):
-        outer = data.version
-        version = Version(inner, outer)
-        version.phantom = outer.valid > 0 or outer.partials is not None or outer.is_poisoned()
-        version.valid = 1 if version.phantom else 0
-        version.frozen = outer.frozen
-        version.take_writers(outer)
-        if not inner.once:
-            version.outcome = None
-        inner.touched.append(data)
-        data.version = version
-        data.recorded += 1
-    return data.version
 
 
 def last_open(engine: Engine):
@@ -226,7 +246,7 @@ def release_dropped(engine: Engine):
 
 def join_tiles(engine: Engine):
     """Let data be whole again whose tiles were dropped, before what is recorded uses them."""
-    if engine.scope is None:
+    if not engine.scope.records:
         release_dropped(engine)
         recording_caches.give_up_left(engine)
         if any([data.parent is not None for data in engine.deferred]):  # by bodies that have not run yet
@@ -269,7 +289,7 @@ def close_scope(engine: Engine, scope, patient=False, waiting=None, owner=None):
     return recording
 
 
-def awaited_by(task: TaskCore, scope: Scope):
+def awaited_by(task: TaskCore, scope: RecordingScope):
     """What brings the data of a task that waits; None if that is the whole program, or none of them is written."""
     program: Program = scope.port.program
     used = [cython.cast(Access, access).core for access in task.accesses]
@@ -310,7 +330,7 @@ def leave_scope(engine: Engine, scope):
         data: Data = item
         data.version = data.version.parent
     host_waits.repeated_scopes -= not scope.once
-    enter_scope(engine, scope.parent, scope.outer_port)
+    enter_scope(engine, scope.parent)
     scope.parts = []
 
 
@@ -420,6 +440,18 @@ class Routine:
         self.holder = 0  # the thread whose turn it is
         self.graph = self.awaited = None
         self.spoilt, self.skips = [], []  # what skipped tasks were to write, with versions; failures to tell again
+
+    def poison(self, failure):
+        """Say of what it was to write that it failed, as its launch did not begin."""
+        engine: Engine = self.engine
+        engine.gate.enter()
+        try:
+            for use in self.uses:
+                data: Data = use.data
+                if use.mode & WRITE and not data.token and not data.version.is_poisoned():
+                    data.version.outcome = Outcome(False, failure)
+        finally:
+            engine.gate.leave()
 
     def run(self, launch, slot):
         """Do the work of a launch after what is on a slot; return the slot after it."""
@@ -634,8 +666,7 @@ class Recording(Routine):
 
     def free(self, engine: Engine, replica: Replica):
         """Free memory of the program after its last launch."""
-        port, engine.coherency.port = engine.coherency.port, engine.root
-        engine.coherency.scope = None
+        scope = engine.coherency.enter(engine.root_scope)
         try:
             version = Version()
             version.replicas.append(replica)
@@ -644,4 +675,4 @@ class Recording(Routine):
             version.readers.update(self.after)
             engine.coherency.discard(version, replica, False)
         finally:
-            engine.coherency.port, engine.coherency.scope = port, engine.scope
+            engine.coherency.enter(scope)

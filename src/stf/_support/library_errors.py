@@ -20,7 +20,7 @@ LIBRARIES_THAT_CAPTURE = ("cupy", "cupy_backends", "torch", "numba", "cuda", "tr
 def is_uncapturable(task: Any, error: Exception) -> bool:
     """Whether an error of a body says that a call cannot be captured, as CUDA and libraries put it."""
     engine = task.engine
-    return engine.scope is not None and engine.places[task.where].enqueues and tells_of_capture(error)
+    return engine.scope.records and engine.places[task.where].enqueues and tells_of_capture(error)
 
 
 def tells_of_capture(error: BaseException | None) -> bool:

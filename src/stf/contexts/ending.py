@@ -6,7 +6,6 @@ import logging
 
 from stf._engine import handover, lifetime, recording_caches, retiring, thread_turns
 from stf._engine.failures import story_of_cancelled
-from stf._recording import abandoning
 from stf._support.sync import must_have_room
 from stf.contexts.observing import write_pictures
 from stf.devices.make import stream_is_captured
@@ -84,8 +83,8 @@ def end_graphs(context: ContextCore) -> None:
     await_launches(engine.epoch)
     if context._graphs:
         close_graphs(context._graphs)
-    while engine.scope is not None:
-        abandoning.discard_scope(engine, engine.scope)
+    while engine.scope.records:
+        engine.scope.discard()
     engine.epoch = None
 
 
@@ -140,7 +139,7 @@ def end_after(context: ContextCore, error: BaseException) -> None:
     engine = context.engine
     cancelled = engine.cancelled = []  # and it stays so: what is left of the context is its end
     try:
-        abandoning.abandon_own(engine)
+        thread_turns.abandon_own(engine)
         lifetime.abandon_open(engine)
         finalize(context)
     except BaseException as late:

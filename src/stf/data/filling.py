@@ -97,9 +97,9 @@ def fill_when_used(context: ContextCore, data: LogicalData, value: Any) -> None:
 def is_recorded(context: ContextCore, value: Any) -> bool:
     """Whether a fill is part of what is recorded: each launch has data of its own, or a value of its own."""
     scope = context.engine.scope
-    while scope is not None and scope.once:
+    while scope.records and scope.once:
         scope = scope.parent
-    return scope is not None or isinstance(value, Param)
+    return scope.records or isinstance(value, Param)
 
 
 def is_native(context: ContextCore, task: Any, data: list[LogicalData]) -> bool:

@@ -20,9 +20,8 @@ except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 from stf import config
-from stf._engine import recording_caches, retiring, tiles
+from stf._engine import recording_caches, retiring, thread_turns, tiles
 from stf._engine.access import AddressBook, DataHandle, Span
-from stf._recording import abandoning
 from stf._support.arguments import name_of, truth
 from stf._support.call_sites import site_text
 from stf._support.sync import NestingGate
@@ -486,7 +485,7 @@ def last_uses(engine: Engine, registry: Registry, entry: Entry, name):
                 engine.epoch.step_out()  # it goes when what was gathered is launched
                 if not (clash.recorded or clash.tiles):
                     return None
-            if engine.scope is None and is_dropping(clash) and clash in engine.dropped:
+            if not engine.scope.records and is_dropping(clash) and clash in engine.dropped:
                 return None  # another thread has dropped it just now
             if is_dropping(clash) and let_go(engine, clash):
                 return None
@@ -516,7 +515,7 @@ def let_go(engine: Engine, data: Data):
     What other threads record is in the way of what was dropped.
     """
     scope = engine.scope
-    if scope is not None and scope.thread == threading.get_ident():
+    if scope.thread == threading.get_ident():
         return False
     waiting = retiring.deferred_within(engine, data)
     for tile in waiting:
@@ -524,12 +523,12 @@ def let_go(engine: Engine, data: Data):
     if waiting or recording_caches.give_up_dropped(engine, data):
         return True
     is_going: cython.bint = data in engine.dropped or (data.is_dropped and data.recorded == 0 and data.tiles == 0)
-    return is_going and (scope is None or abandoning.await_end(engine, scope))
+    return is_going and (not scope.records or thread_turns.await_scope(engine, scope))
 
 
 def settle(engine: Engine, data: Data):
     """Wait until it is known whether released data are poisoned, which their memory's next user comes after."""
-    if engine.scope is not None and engine.scope.thread == threading.get_ident():
+    if engine.scope.thread == threading.get_ident():
         retiring.settle_beside(engine, data)
     else:
         engine.patiently(retiring.settle, [data])

@@ -33,7 +33,7 @@ SPENT: Any = object()  # in the place of a condition that was recorded: it would
 def recorded_in(engine: Any) -> Any:
     """The recording that tasks become a part of which runs again and again, or may not run; None if there is none."""
     scope = engine.scope
-    return None if scope is None or scope.once or scope.thread != threading.get_ident() else scope
+    return None if scope.once or scope.thread != threading.get_ident() else scope
 
 
 def must_be_condition(condition: Any, who: str) -> Condition:

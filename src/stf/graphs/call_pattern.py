@@ -119,7 +119,7 @@ class CallPattern:
         if len(args) != len(self.values) or context is None:
             return None
         engine = context.engine
-        if engine.closed is not None or (engine.scope is not None and engine.scope.thread):
+        if engine.closed is not None or (engine.scope.records and engine.scope.thread):
             return None
         numbers: dict = None
         for i in range(len(args)):

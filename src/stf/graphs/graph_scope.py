@@ -9,10 +9,10 @@ import weakref
 from typing import Any
 
 from stf._engine import claims, recording_caches, thread_turns
-from stf._engine.failures import Failure
+from stf._engine.failures import Cancellation, Failure
 from stf._engine.scope import Gathering
 from stf._engine.thread_turns import STEP_S
-from stf._recording import abandoning, launches, recordings
+from stf._recording import launches, recordings
 from stf._support.sync import make_lock, must_have_room
 from stf.errors import TaskStateError
 from stf.graphs.launchable import submit_routine
@@ -54,7 +54,7 @@ class Epoch(Gathering):
     def has(self, scope: Any) -> bool:
         """Whether a scope is what it gathers, or what one around it does."""
         epoch: Epoch | None = self
-        while epoch is not None and (scope is None or epoch.scope is not scope):
+        while epoch is not None and epoch.scope is not scope:
             epoch = epoch.around
         return epoch is not None
 
@@ -72,7 +72,7 @@ class Epoch(Gathering):
         if self.thread not in (0, threading.get_ident()):
             return  # no part of this one
         scope = engine.scope
-        if scope is not None and scope.thread == threading.get_ident() and not self.has(scope):
+        if scope.thread == threading.get_ident() and not self.has(scope):
             return  # of a recording of this thread's, for which others may be waiting
         if task.kind == "wait" and not self.implicit:
             raise TaskStateError(f"wait inside {self.story}: {claims.NOTHING_RAN}")
@@ -120,7 +120,7 @@ class Epoch(Gathering):
                 open_task = recordings.last_open(engine)
                 if not self._is_current():
                     return  # another thread has begun to gather, apart from the others
-                if engine.scope is not (None if outer is None else outer.scope):
+                if engine.scope is not (engine.root_scope if outer is None else outer.scope):
                     return
                 if self.launcher or self.is_over or (self.implicit and engine.launching):
                     return
@@ -145,7 +145,7 @@ class Epoch(Gathering):
         """Whether a task may begin now, inside of the engine; else `before` is asked again."""
         if self.launcher and self._is_to_come():
             return False  # what it comes after was gathered, and is not submitted yet
-        recorded = self.engine.scope is not None and self.engine.scope is self.scope
+        recorded = self.engine.scope is self.scope
         if not (self.implicit and recorded):
             return True
         own = task.blocks_caller or task.kind in ("wait", "graph")
@@ -206,7 +206,9 @@ class Epoch(Gathering):
                 return None
             task = self._task()
             if self.engine.cancelled is not None:
-                abandoning.cancel(self.engine, recording, task)
+                failure = Cancellation(task.label(), task.call_site)
+                self.engine.cancelled.append(failure)
+                recording.poison(failure)
             elif recording.program.count:
                 launches.submit(self.engine, task, recording)
             else:
@@ -218,7 +220,7 @@ class Epoch(Gathering):
         except BaseException as error:
             if self.closed is not None:  # its tasks were given, and will not run
                 task = task or self._task()
-                abandoning.poison(self.engine, self.closed, Failure(task.label(), task.call_site, error, [], True))
+                self.closed.poison(Failure(task.label(), task.call_site, error, [], True))
             raise
         finally:
             self._close()
@@ -244,9 +246,9 @@ class Epoch(Gathering):
         if self.launcher in (0, me) or self.thread not in (0, me):
             return False
         scope = self.engine.scope
-        if scope is not None and scope.thread == me:
+        if scope.thread == me:
             return False
-        return not self.engine.runs_body(me) and not any(task.thread == me for task in self.engine.opened())
+        return not claims.runs_body(self.engine, me) and not any(task.thread == me for task in self.engine.opened())
 
     def _task(self) -> Any:
         """The task of a launch."""
@@ -259,11 +261,11 @@ class Epoch(Gathering):
         """Forget what was recorded."""
         try:
             if self.scope is not None:
-                abandoning.abandon_scope(self.engine, self.scope)
+                self.scope.abandon()
         finally:
             scope, self.scope = self.scope, None
             if scope is not None:
-                abandoning.leave(scope)
+                scope.leave()
 
     def give_way(self) -> None:
         """Forget what was recorded, and let the epoch around gather again."""
@@ -318,7 +320,7 @@ class GraphScope:
         must_be_open(context)
         if self._epoch is not None or self._recorder is not None:
             raise TaskStateError("the with-block of this graph_scope is entered already; make another one")
-        abandoning.forget_left(engine)
+        thread_turns.forget_left(engine)
         recordings.join_tiles(engine)
         if thread_turns.is_repeated(engine):
             self._recorder = RecordingBuilder(context, "graph_scope")
@@ -348,7 +350,7 @@ class GraphScope:
                 raise TaskStateError(f"graph_scope cannot be opened while task {label} ({site}) is open; end it first")
             around = engine.epoch
             if (around is None or around.thread != me) and (
-                engine.scope is not None or (around is not None and not around.implicit)
+                engine.scope.records or (around is not None and not around.implicit)
             ):
                 return False
             self._epoch = engine.epoch = Epoch(self._context, False, "graph_scope", around)

@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 from stf._engine import initial_content, thread_turns
-from stf._recording import abandoning, recordings
+from stf._recording import recordings
 from stf.errors import TaskStateError
 from stf.tasks.task import ContextCore
 
@@ -35,7 +35,7 @@ class RecordingBuilder:
         try:
             while self.scope is None:
                 self.launch_before()
-                abandoning.forget_left(self.engine)
+                thread_turns.forget_left(self.engine)
                 recordings.open_in_turn(self.engine, port, thread, self.story, patient, patience, self)
         except BaseException:
             self.leave()
@@ -49,7 +49,7 @@ class RecordingBuilder:
                     initial_content.restore(self.engine, self.scope, needed)
             return recordings.close_scope(self.engine, self.scope)
         except BaseException:
-            abandoning.abandon_scope(self.engine, self.scope)
+            self.scope.abandon()
             raise
         finally:
             self.leave()
@@ -58,7 +58,7 @@ class RecordingBuilder:
         """Forget what was recorded."""
         try:
             if self.scope is not None:
-                abandoning.abandon_scope(self.engine, self.scope)
+                self.scope.abandon()
         finally:
             self.leave()
 
@@ -66,7 +66,7 @@ class RecordingBuilder:
         """Record no more; whatever is open still will be forgotten."""
         scope, self.scope = self.scope, None
         if scope is not None:
-            abandoning.leave(scope)
+            scope.leave()
 
     def __del__(self) -> None:
         if self.scope is not None:

@@ -113,7 +113,7 @@ class KernelTask:
     def get_arg_cai(self, index):
         """Return access `index` as an object with ``__cuda_array_interface__``; see `Task.get_arg_cai`."""
         self.task.must_be_open("get_arg_cai")
-        is_recorded = cython.cast("Engine", self.task.engine).scope is not None
+        is_recorded = cython.cast("Engine", self.task.engine).scope.records
         return memory_of(self.task, position_of(self.task, self.task.check_index(index)), not is_recorded)
 
     @property

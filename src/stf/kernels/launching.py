@@ -118,7 +118,7 @@ def launch_alone(task, mine, shape, args):
     try:
         pending: cython.bint = engine.pending() != 0
         special: cython.bint = shape.extras is not None or mine.cooperative
-        if engine.scope is None and (special or (pending and engine.place(task.where).is_callers_stream)):
+        if not engine.scope.records and (special or (pending and engine.place(task.where).is_callers_stream)):
             host_waits.enter(engine.port, task, task.slot, pending)  # as a body that gets the stream does
         put_launch(task, mine, shape, args, True)
     except BaseException as error:
@@ -163,7 +163,7 @@ def put_launch(task, kernel, config, args, alone=False):
     if task.remote:
         reach_all(task)
     engine: Engine = task.engine
-    recorded: cython.bint = engine.scope is not None
+    recorded: cython.bint = engine.scope.records
     special: cython.bint = config.extras is not None or kernel.cooperative
     pointers: list = [] if recorded and special else None
     late: tuple = NO_ARGUMENTS
@@ -203,7 +203,7 @@ def put_launch(task, kernel, config, args, alone=False):
         function = kernel.function_at(task.context, task.where)
     if not cython.compiled:
         raise PlaceError("kernels need the compiled form of stf; unset STF_PURE, or install it with a C compiler")
-    if engine.validate and engine.scope is None and task.restore is None:
+    if engine.validate and not engine.scope.records and task.restore is None:
         task.restore = validation.watch(task, False)
     if special:
         launch_with_extras(task, kernel, config, function, block, late, pointers, alone)
@@ -335,7 +335,7 @@ def put_described(task: Task, kernel: Kernel, args, block: LaunchBlock, pointers
                 size *= n
             if pointers is not None:
                 pointers.append((kernel.offsets[position + 4], task.recorded_replica(at)))
-            elif engine.scope is not None:
+            elif engine.scope.records:
                 engine.port.put_pointer(task.slot, kernel.offsets[position + 4], replica)
             fields = [0, 0, size, layout.itemsize, replica.address, *layout.shape, *layout.strides]
             for field in fields:

@@ -26,7 +26,7 @@ class DeviceTimes(Observer):
         """Mark where a task begins: its stream has all the waits that it needs."""
         slot = getattr(task, "slot", -1)
         engine = getattr(task, "engine", None)
-        if slot >= 0 and (engine is None or engine.scope is None):  # what is recorded does not run now
+        if slot >= 0 and (engine is None or not engine.scope.records):  # what is recorded does not run now
             self._port.mark(slot, (task.id, task.symbol or task.kind))
 
     def withdrawn(self, task_id: int) -> None:

@@ -194,12 +194,12 @@ def make_body(task: TaskCore, fn, args, written, kinds=None, late=None, origins=
     body.ignores = not written and task.kind == "host_launch"  # its result goes nowhere, as in C++
     if task.partials is not None:
         body.fresh = fresh_views(task)
-    if engine.scope is not None:
+    if engine.scope.records:
         body.data = [access.data_id for access in task.accesses]
         body.origins = origins
         body.targets = task.targets()
     if engine.validate:
-        body.check = validation.watch(task, engine.scope is not None or engine.root.captured)
+        body.check = validation.watch(task, engine.scope.records or engine.root.captured)
     return body
 
 
@@ -236,7 +236,7 @@ def submit_body(task: TaskCore, fn, extra, lib=None):
             kinds = [("", "plain")] * len(arguments) + [(name, "keyword") for name, _ in injected]
             arguments += [adapters.inject(kind, task) for _, kind in injected]
         origins = None
-        if engine.scope is not None and not takes_task and not reaches(fn, task):
+        if engine.scope.records and not takes_task and not reaches(fn, task):
             origins = origins_in(task, lib)
         if not task.runs_in_call:
             fn = with_globals(fn)
@@ -269,10 +269,10 @@ def begin_body(task, movable=None):
     if movable is not None:
         engine.hold_back_if_due()  # before it has claims
     task.runs_in_call = True
-    if engine.epoch is not None or engine.scope is not None:
+    if engine.epoch is not None or engine.scope.records:
         task.blocks_caller = task.stays_apart()
     engine.begin(task)
-    if task.blocks_caller and engine.scope is not None:
+    if task.blocks_caller and engine.scope.records:
         outcomes.refuse_blocking(task, engine.scope)
     if movable is not None and is_held_up(engine, task) and not reaches(movable, task):
         task.runs_in_call = False
@@ -286,7 +286,7 @@ def begin_body(task, movable=None):
 
 def is_held_up(engine, task):
     """Whether the body of an open task may run later, and would have to wait for one on the host."""
-    if engine.scope is not None or engine.validate or task.blocks_caller or task.partials is not None:
+    if engine.scope.records or engine.validate or task.blocks_caller or task.partials is not None:
         return False
     if engine.place(task.where).is_callers_stream:  # work there waits here, to stay in the user's order
         return False
@@ -361,10 +361,10 @@ def run_now(engine, task, body):
     error: BaseException = None
     borrowed: Borrowed = None
     try:
-        if engine.scope is not None:
+        if engine.scope.records:
             body.prepare()  # a node before that of the body
         borrowed = borrow(engine.port.stream(task.slot), engine.place(task.where).ordinal)
-        if engine.scope is None:
+        if not engine.scope.records:
             body.prepare()
             body.execute()
         else:
@@ -384,7 +384,7 @@ def runs_plainly(task, args):
     engine = cython.cast("Engine", task.engine)
     return (
         task.runs_in_call
-        and engine.scope is None
+        and not engine.scope.records
         and not engine.validate
         and task.partials is None
         and not (tensors_made[0] and adapters.uses_tensors(args))
@@ -402,7 +402,7 @@ def end_now(engine, task, borrowed, error):
         give_back(engine, task, borrowed)
     if error is not None:
         fail_body(engine, task, error)
-    elif engine.scope is None:
+    elif not engine.scope.records:
         engine.end(task)
     else:
         end_recorded(engine, task)
@@ -427,7 +427,7 @@ def give_back(engine, task, borrowed):
 def fail_body(engine, task, error):
     """End the task of a body that raised; say so."""
     refused = isinstance(error, Exception) and is_uncapturable(task, error)
-    is_forgotten = engine.scope is not None and engine.scope.thread != 0  # with what is recorded, as the block raises
+    is_forgotten = engine.scope.records and engine.scope.thread != 0  # with what is recorded, as the block raises
     failure = Failure(task.label(), task.call_site, error, () if is_forgotten else task.written(), True)
     interrupts = isinstance(error, KeyboardInterrupt)
     if interrupts:
@@ -494,7 +494,7 @@ def record_body(engine, body):
 def is_playable(engine, body, error):
     """Whether a body that failed while it was captured can run at each launch instead."""
     task = cython.cast(TaskCore, cython.cast(Body, body).task)
-    if engine.scope is None or engine.root.captured or task.borrowed is not None:
+    if not engine.scope.records or engine.root.captured or task.borrowed is not None:
         return False
     if cython.cast(Body, body).origins is None:  # it asks its task for what is there only while that is open
         return False

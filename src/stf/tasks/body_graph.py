@@ -50,7 +50,7 @@ def graph_of(task: Any) -> OwnGraph:
     if pointer is None:
         raise PlaceError(f"task {task.label()} runs at {task.place_name}, which has no CUDA graphs; work on its arrays")
     engine = task.engine
-    if engine.scope is None and not engine.root.captured:
+    if not engine.scope.records and not engine.root.captured:
         raise TaskStateError(
             f"task {task.label()} is no part of a graph: use t.stream, or submit it in stf.context(use_graph=True), "
             "ctx.graph_scope() or ctx.task_graph()"

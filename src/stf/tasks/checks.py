@@ -5,10 +5,9 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from stf._engine import claims, outcomes
+from stf._engine import claims, outcomes, thread_turns
 from stf._engine.access import check_mine
 from stf._engine.failures import raise_failures
-from stf._recording import abandoning
 from stf.errors import ContextClosedError, TaskStateError
 from stf.interop.current import return_owed
 from stf.places.table import current_place_code, place_code
@@ -30,7 +29,7 @@ def must_be_open(context: ContextCore) -> None:
 
 def must_not_be_in_a_body(context: ContextCore, what: str) -> None:
     """Raise in a body, which could wait for itself."""
-    if context.engine.runs_body(threading.get_ident()):
+    if claims.runs_body(context.engine, threading.get_ident()):
         raise TaskStateError(f"{what} inside the body of a task: it could wait for itself; call it outside")
 
 
@@ -38,7 +37,7 @@ def must_be_outside(context: ContextCore, what: str, launch: bool = True) -> Non
     """Blocking calls inside a body would wait for themselves; what was gathered for a graph is launched."""
     must_be_open(context)
     return_owed()
-    abandoning.forget_left(context.engine)
+    thread_turns.forget_left(context.engine)
     inside = claims.inside(context.engine, threading.get_ident())
     if inside is not None:
         raise TaskStateError(f"{what} inside {inside}")

@@ -60,7 +60,7 @@ def snapshot(fn, task):
     that they hold, assigns to (``nonlocal``) stays what all share, and so does one that is still empty.
     """
     scope = task.engine.scope
-    if scope is not None:
+    if scope.records:
         refuse_params(fn)
         if scope.patient:
             refuse_reachable(fn)

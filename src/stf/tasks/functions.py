@@ -212,7 +212,7 @@ class TaskFunction:
             begin_body(task, fn if self.movable else None)
             if self.reads and not task.runs_in_call:
                 fn = self.with_globals(fn)
-            origins = None if engine.scope is None else []
+            origins = None if not engine.scope.records else []
             late = self.put_arrays(task, values, shapes, origins)
             if late is not None or self.kinds is not None or not runs_plainly(task, values):
                 origins = None if self.takes_task else origins
@@ -643,7 +643,7 @@ def check_params(engine, values, kinds):
         for item in items_of(values[i]) if kinds is not None and kinds[i][1] in ("*", "**") else (values[i],):
             if isinstance(item, Asked):
                 item.must_be_recorded()
-        if engine.scope is None or engine.scope.once:
+        if engine.scope.once:
             continue
         if kinds is not None and kinds[i][1] in ("*", "**"):
             values[i] = with_params(values[i])

@@ -243,11 +243,11 @@ class Task(TaskCore):
         self.warns_if_unused = False
         engine = cython.cast(Engine, self.engine)
         self.blocks_caller = not engine.place(self.where).enqueues
-        if engine.epoch is not None or engine.scope is not None:
+        if engine.epoch is not None or engine.scope.records:
             self.blocks_caller = self.blocks_caller or self.stays_apart()
         engine.begin(self)
         try:
-            if engine.scope is None:
+            if not engine.scope.records:
                 if self.blocks_caller and self.kind == "wait":
                     thread_turns.yield_to_recorders(engine, self)
                 host_waits.enter(engine.port, self, self.slot, engine.pending() != 0)
@@ -259,7 +259,7 @@ class Task(TaskCore):
                 for op, partial in fresh_views(self):
                     op.fill(partial)
             if engine.validate:
-                self.restore = validation.watch(self, engine.scope is not None or engine.root.captured)
+                self.restore = validation.watch(self, engine.scope.records or engine.root.captured)
         except BaseException:
             if self.borrowed is not None or self.pools is not None:
                 self.give_back()
@@ -317,7 +317,7 @@ class Task(TaskCore):
         engine = cython.cast(Engine, self.engine)
         if self.opened_ns:
             self.tell_span()
-        if engine.scope is None:
+        if not engine.scope.records:
             engine.end(self)
         else:
             end_recorded(engine, self)
@@ -466,7 +466,7 @@ class Task(TaskCore):
             pointer = engine.port.stream(self.slot)
             if pointer is not None:
                 self.borrowed = borrow(pointer, engine.place(self.where).ordinal)
-                if engine.scope is not None:
+                if engine.scope.records:
                     open_pools(engine, self)
         elif self.state == OPEN and self.remote:
             self.borrowed = adapters.host_use(self)
@@ -540,7 +540,7 @@ class Task(TaskCore):
         if self.state != OPEN:
             return None
         pointer = engine.port.stream(self.slot)
-        if pointer is not None and engine.scope is not None:
+        if pointer is not None and engine.scope.records:
             open_pools(engine, self)
         return pointer
 

@@ -1,0 +1,205 @@
+# cython: nonecheck=False
+"""What the engine knows, and the verbs that the modules around it need.
+
+The modules that do a part of the engine's work (claims, outcomes, reductions, turns, ...) take an `EngineState`. The
+verbs that they call on it stand below, or are `Engine`'s, which is made of them: so none of them imports that.
+"""
+
+from __future__ import annotations
+
+try:
+    import cython
+except ImportError:
+    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+
+from stf._engine import host_waits
+from stf._engine.access import Data
+from stf._engine.coherency import Coherency
+from stf._engine.scope import Scope
+from stf._engine.task import KindCounts, TaskCore
+from stf._port.events import EventSet
+from stf._port.place import Place
+from stf._port.replicas import SpareLists
+from stf._support.sync import Gate
+
+if not cython.compiled:
+    from stf._engine.access import make_data
+    from stf._port.replicas import home_of
+
+
+class EngineState:
+    """The fields of the engine, which orders tasks and keeps data coherent on one port."""
+
+    def __init__(self, port, places, limits, max_partials=2, max_pending=0):
+        self.port = self.root = port
+        self.scope = self.root_scope = Scope(port)
+        self.places = places
+        for place in places:
+            place.enqueues = self.root.enqueues(place.number)
+        self.coherency = Coherency(self.scope, places, limits)
+        self.gate = Gate()
+        self.dropped, self.deferred, self.orphans, self.left, self.readers = [], [], {}, {}, []
+        self.failures = self.coherency.failures = []
+        self.last_open = self.observer = self.closed = self.arrays = None
+        self.validate = self.blocking = self.has_dropped = False
+        self.epoch = self.make_graph_port = self.ask_producer = self.context = self.keep_previous = None
+        self.caches, self.kinds = (), KindCounts()
+        self.next_data = self.next_task = self.withdrawn = self.serial = self.launching = self.driving = 0
+        self.waits, self.backlog, self.spare = EventSet(), EventSet(), SpareLists()
+        self.claim_queue, self.since_look, self.ending, self.settle_at = [], 0, 0, 256
+        self.queued, self.ran, self.calling, self.cancelled = 0, 0, {}, None
+        self.max_pending, self.max_partials = max_pending, max_partials
+        host_waits.enlist(self)
+
+    def __del__(self):
+        host_waits.delist(self)
+
+    # -- data --------------------------------------------------------------------------------------------------
+
+    def new_data(self, layout, name=None, token=False):
+        """Record a data; it has no replica yet."""
+        self.enter()
+        try:
+            return self.add_data(layout, name, token)
+        finally:
+            self.gate.leave()
+
+    def add_data(self, layout, name, token):
+        """What `new_data` does, for who is inside."""
+        self.next_data += 1
+        data = self.coherency.data[self.next_data] = make_data(
+            self, self.next_data, layout, name, token, self.root_scope
+        )
+        return data
+
+    def forget_new(self, data: Data):
+        """Undo `add_data`, where nobody got the data."""
+        self.coherency.data.pop(data.id, None)
+
+    def set_home(self, data: Data, place, address, owner, valid=True):
+        """Say where the user's memory of `data` is."""
+        replica = home_of(data, place, data.layout)
+        replica.address = address or data.layout.nbytes == 0  # an empty array on a device is at 0, which means nowhere
+        replica.owner = owner
+        data.home = replica
+        data.version.replicas.append(replica)
+        if valid:
+            data.version.own(replica)
+
+    def all_done(self, events: EventSet):
+        """Whether all of `events` are complete."""
+        return all(self.root.done(event) for event in events.tolist())
+
+    # -- tasks and places --------------------------------------------------------------------------------------
+
+    def new_task(self, kind, place):
+        """A task of the engine's own."""
+        task = TaskCore()
+        task.engine = self
+        task.kind = kind
+        task.where = place
+        return task
+
+    def put_call(self, slot, call):
+        """Put a late body on a slot; one that is recorded is counted when it is played."""
+        self.port.call(slot, call)
+        if not self.scope.records and not self.root.captured:
+            self.queued += 1
+        return 0
+
+    def pending(self):
+        """How many late bodies have not run yet."""
+        return self.queued - self.ran
+
+    def opened(self):
+        """The tasks that have begun and not ended, the last begun first."""
+        tasks = []
+        task = self.last_open
+        while task is not None:
+            tasks.append(task)
+            task = task.before
+        return tasks
+
+    def holder_of(self, version):
+        """An open task that has a claim on the data of `version`, or None."""
+        return next((task for task in self.opened() if task.has_claim_on(version)), None)
+
+    def list_open(self, task):
+        task.before = self.last_open
+        if self.last_open is not None:
+            self.last_open.after = task
+        self.last_open = task
+        host_waits.open_tasks += 1
+        return 0
+
+    def unlist_open(self, task):
+        if task.after is None:
+            self.last_open = task.before
+        else:
+            task.after.before = task.before
+        if task.before is not None:
+            task.before.after = task.after
+            task.before = None
+        task.after = None
+        host_waits.open_tasks -= 1
+        return 0
+
+    def uncount(self, task: TaskCore):
+        """Take a task that had begun out of the counts, and out of what observers know."""
+        if task.is_single_launch:
+            return
+        pool: Pool = self.coherency.pools[task.where]
+        pool.tasks -= 1
+        if task.kind != "task":
+            self.kinds.add(task.kind, -1)
+        if self.observer is not None:
+            self.observer.withdrawn(task.id)
+
+    def add_place(self, place):
+        """Know one more place."""
+        place.enqueues = self.root.enqueues(place.number)
+        self.places.append(place)
+        self.coherency.add_pool(place.number)
+
+    def place(self, number):
+        """The record of a place."""
+        return cython.cast(Place, self.places[number])
+
+    def observe(self, observer):
+        """Tell an observer of tasks and operations from now on."""
+        self.observer = observer
+        self.coherency.observer = observer
+
+    # -- what the engine does ----------------------------------------------------------------------------------
+
+    def enter(self):
+        """Go inside, where one thread is at a time, unless the context has ended; release what the user dropped."""
+        raise NotImplementedError
+
+    def begin(self, task):
+        """Claim, order and provide; the task is open afterwards. Nothing has changed if this raises."""
+        raise NotImplementedError
+
+    def start(self, task):
+        """Collect what a task waits for, open its slot and provide its replicas."""
+        raise NotImplementedError
+
+    def finish(self, task, event):
+        """Make `event` the last write, or one of the reads, of every access; give the claims back."""
+        raise NotImplementedError
+
+    def fail(self, task, failure):
+        """Close the slot of a task whose body raised: what it was to write is poisoned."""
+        raise NotImplementedError
+
+    def cancel(self, task):
+        """Take back a task that could not start; return the event of what it already caused."""
+        raise NotImplementedError
+
+    def withdraw(self, task):
+        """Take back an open task whose body never ran; return the event of what it waited for."""
+        raise NotImplementedError
+
+    def patiently(self, action, args):
+        """Do ``action(engine, *args)`` inside; when it cannot go on yet, wait outside and begin it again."""
+        raise NotImplementedError
