@@ -213,7 +213,7 @@ def test_prefetch_and_on(ctx_factory, csr):
     assert lX.numpy().tolist() == [1, 2, 3]
 
 
-# -- failure and story -----------------------------------------------------------------------------------------------
+# -- failure and description -----------------------------------------------------------------------------------------------
 
 
 def test_history_and_accept(ctx, csr):

@@ -529,7 +529,7 @@ def test_nothing_is_kept_of_dropped_tiles_without_a_wait(ctx):
             del tile
         assert lX.numpy().tolist() == [k] * 8
     engine = ctx.engine
-    assert len(engine.coherency.data) == 1 and not engine.orphans and not engine.left
+    assert len(engine.coherency.data) == 1 and not engine.orphans and not engine.dropped_tiles
 
 
 def test_what_a_failed_body_spoilt_is_as_its_user_leaves_it(ctx):

@@ -115,13 +115,13 @@ def test_with_blocks_in_a_graph_scope(ctx, lX, lY):
 def test_threads_beside_a_graph_scope_go_their_own_way(ctx, lX, lY, monkeypatch):
     """They wait for its end, but not for ever: this one waits for them."""
     monkeypatch.setattr(thread_turns, "PATIENCE_S", 0.05)
-    lZ, stories = ctx.logical_data(np.zeros(4)), []
+    lZ, descriptions = ctx.logical_data(np.zeros(4)), []
 
     def other():
         try:
             add(lZ, lY)
         except stf.TaskStateError as error:
-            stories.append(str(error))
+            descriptions.append(str(error))
 
     with ctx.graph_scope():
         thread = threading.Thread(target=other)
@@ -132,7 +132,7 @@ def test_threads_beside_a_graph_scope_go_their_own_way(ctx, lX, lY, monkeypatch)
         thread.start()
         thread.join()
     assert lX.numpy().tolist() == [0, 1, 2, 3] and lZ.numpy().tolist() == [0, 1, 2, 3]
-    assert len(stories) == 1 and "another thread has graph_scope open" in stories[0]
+    assert len(descriptions) == 1 and "another thread has graph_scope open" in descriptions[0]
 
 
 def test_a_scope_whose_body_raises_runs_nothing_of_it(ctx):
@@ -176,15 +176,15 @@ def test_what_cannot_be_recorded_launches_a_graph_scope(ctx, what):
 def test_a_task_of_another_thread_that_begins_with_a_graph_scope(ctx_factory, monkeypatch):
     """It is no part of that, however late it is told that there is one."""
     begins, goes_on = threading.Event(), threading.Event()
-    record = graph_scope.Epoch._record
+    record = graph_scope.GatheringScope._record
 
-    def record_late(self):
+    def record_lazy(self):
         if threading.current_thread().name == "other":
             begins.set()
             assert goes_on.wait(20)
         return record(self)
 
-    monkeypatch.setattr(graph_scope.Epoch, "_record", record_late)
+    monkeypatch.setattr(graph_scope.GatheringScope, "_record", record_lazy)
     with ctx_factory(use_graph=True) as ctx:
         lX, lY = ctx.logical_data(np.zeros(3)), ctx.logical_data(np.zeros(3))
         other = threading.Thread(target=increment, args=(lY,), name="other")

@@ -203,20 +203,20 @@ def test_waiting_inside_a_recording_is_refused(ctx, lX, lY):
 
 def test_other_threads_do_not_add_to_a_recording(ctx, lX, lY):
     g = ctx.task_graph("mine")
-    stories = []
+    descriptions = []
 
     def other():
         try:
             add(lX, lY)
         except stf.TaskStateError as error:
-            stories.append(str(error))
+            descriptions.append(str(error))
 
     with g:
         add(lX, lY)
         thread = threading.Thread(target=other)
         thread.start()
         thread.join()
-    assert len(stories) == 1 and "another thread has graph 'mine' open" in stories[0]
+    assert len(descriptions) == 1 and "another thread has graph 'mine' open" in descriptions[0]
 
 
 def test_graphs_are_closed_with_their_context(ctx_factory):
@@ -569,7 +569,7 @@ def test_a_task_that_is_open_when_a_block_ends(ctx, block):
         "while": lambda: ctx.while_loop(s < 0.0),
         "scope": ctx.graph_scope,
     }
-    if block == "scope" and ctx.engine.epoch is not None:
+    if block == "scope" and ctx.engine.gathering is not None:
         pytest.skip("a graph context gathers by itself")
     with pytest.raises(stf.TaskStateError), blocks[block]():
         task = ctx.task(x.rw(), name="open").start()

@@ -235,8 +235,10 @@ def test_a_function_whose_body_calls_it(ctx):
 def test_a_body_that_waits_for_itself_is_told(ctx):
     lA = ctx.logical_data(np.zeros(2), name="A")
     ctx.task(queued(ctx), lA.rw(), name="outer")(Opens(ctx, lA))
-    story = "task 'inner' inside the body of task 'outer' .* waits for data that is not free before that body ends"
-    with pytest.raises(stf.TaskFailedError, match=story):
+    description = (
+        "task 'inner' inside the body of task 'outer' .* waits for data that is not free before that body ends"
+    )
+    with pytest.raises(stf.TaskFailedError, match=description):
         ctx.synchronize()
     ctx.check_state()
 
@@ -318,8 +320,11 @@ def test_a_claim_and_a_body_that_wait_for_each_other_are_told(ctx_factory, worke
         ctx.synchronize()
     except (stf.Error, ExceptionGroup) as error:
         told.append(error)
-    stories = " ".join(f"{error} {error.__cause__}" for error in told)
-    assert "task 'inner' inside the body of task 'outer'" in stories or "holds open; end that task first" in stories
+    descriptions = " ".join(f"{error} {error.__cause__}" for error in told)
+    assert (
+        "task 'inner' inside the body of task 'outer'" in descriptions
+        or "holds open; end that task first" in descriptions
+    )
     ctx.check_state()
 
 
@@ -395,13 +400,13 @@ ACROSS = {
 
 def failures_of(*contexts):
     """What finalizing them raises, as text."""
-    stories = []
+    descriptions = []
     for context in contexts:
         try:
             context.finalize()
         except (stf.Error, ExceptionGroup) as error:
-            stories.append(f"{error} {error.__cause__}")
-    return " ".join(stories)
+            descriptions.append(f"{error} {error.__cause__}")
+    return " ".join(descriptions)
 
 
 @pytest.mark.parametrize("wait", ACROSS)

@@ -92,7 +92,7 @@ def test_a_body_of_a_blocking_context_launches(monkeypatch, ctx_factory):
         ctx.host_launch(y.read())(body)
         ctx.synchronize()
         assert x.numpy().tolist() == [1.0] * 4
-        assert all("STF_BLOCKING" in story for story in refused)
+        assert all("STF_BLOCKING" in description for description in refused)
 
 
 def test_bodies_record_one_after_the_other(ctx):
@@ -234,7 +234,7 @@ def test_a_body_does_not_wait_long_for_a_task_that_waits_for_it(ctx, lX, lY):
     with ctx.task(stf.exec_place.host(), lY.rw()) as t:
         t.arrays()
     ctx.synchronize()
-    assert all("let it end first" in story for story in refused)
+    assert all("let it end first" in description for description in refused)
     assert lX.numpy().tolist() == [3.0] * 4 if not refused else lX.numpy()[0] < 3.0
 
 

@@ -112,18 +112,18 @@ def test_a_call_that_gets_no_turn_runs_as_it_is(ctx, lX, lY, monkeypatch):
 
 def test_who_waits_too_long_for_another_thread_is_told(ctx, lX, lY, monkeypatch):
     monkeypatch.setattr(thread_turns, "PATIENCE_S", 0.05)
-    stories = []
+    descriptions = []
 
     def record():
         try:
             with ctx.repeat(2):
                 increment(lX)
         except stf.TaskStateError as error:
-            stories.append(str(error))
+            descriptions.append(str(error))
 
     with ctx.task(stf.exec_place.host(), lY.rw()):
         in_threads(1, lambda _: record())
-    assert "repeat could not be opened for 0.05 s" in stories[0] and "let it end first" in stories[0]
+    assert "repeat could not be opened for 0.05 s" in descriptions[0] and "let it end first" in descriptions[0]
     record()
     assert lX.numpy()[0] == 2
 

@@ -409,7 +409,7 @@ def test_an_observer_hears_of_failures_beside_others(ctx_factory):
     fail.on(queued(ctx))(ctx.logical_data(np.zeros(2)))
     with pytest.raises(stf.TaskFailedError):
         ctx.synchronize()
-    assert [story.startswith("task 'fail'") for _, story in ctx._dot.failures] == [True]
+    assert [description.startswith("task 'fail'") for _, description in ctx._dot.failures] == [True]
 
 
 def test_tables_escape_what_they_show():

@@ -1,7 +1,7 @@
 """Memory of the device itself runs out while queued bodies submit: nobody may wait for a body that waits for them.
 
 The driver says no; then the engine waits for pending frees, and for what it evicts. A body that is waited for may itself
-be about to submit a task, and needs the engine for that. Each story below ends within seconds, with the task or with an
+be about to submit a task, and needs the engine for that. Each description below ends within seconds, with the task or with an
 `OutOfMemoryError`; a watchdog turns a hang into a failure.
 """
 

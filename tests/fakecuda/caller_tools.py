@@ -118,7 +118,7 @@ class Captured:
         for _ in range(times):
             ok(driver.cuGraphLaunch(self.exec, ctypes.c_void_p(self.stream.ptr)))
         self.stream.synchronize()
-        assert fakecuda.story() == ""
+        assert fakecuda.describe() == ""
 
     def destroy(self):
         ok(driver.cuGraphDestroy(self.graph))

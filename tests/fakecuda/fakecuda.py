@@ -27,9 +27,9 @@ def leaks() -> dict[str, int]:
     return {kind: n for kind, n in counts().items() if n and kind in kinds}
 
 
-def story() -> str:
+def describe() -> str:
     """Say what the work did wrong for which all calls fail, if anything."""
-    return counts()["story"]
+    return counts()["description"]
 
 
 def calls(name: str) -> int:

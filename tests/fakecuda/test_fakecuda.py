@@ -342,7 +342,7 @@ def test_a_captured_graph_is_replayed_in_an_order_of_its_edges(run):
             assert y.array[0] == k
         ok(driver.cuGraphExecDestroy(executable))
         ok(driver.cuGraphDestroy(graph))
-        assert fakecuda.counts()["allocations"] == 1 and fakecuda.story() == ""
+        assert fakecuda.counts()["allocations"] == 1 and fakecuda.describe() == ""
 
     for seed in range(3):
         run(body, FAKECUDA_SEED=str(seed))

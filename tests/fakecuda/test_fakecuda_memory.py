@@ -290,7 +290,7 @@ def test_memory_used_out_of_its_time(run, when):
             ok(driver.cuMemsetD8Async(a, 0, 8, t))
         fails(E.CUDA_ERROR_ILLEGAL_ADDRESS, driver.cuStreamSynchronize(t))
         fails(E.CUDA_ERROR_ILLEGAL_ADDRESS, driver.cuMemAlloc(8))  # it stays
-        assert fakecuda.story().startswith("fill in stream 2 ")
+        assert fakecuda.describe().startswith("fill in stream 2 ")
         fails(E.CUDA_ERROR_ILLEGAL_ADDRESS, driver.cuStreamSynchronize(s))
         fakecuda.reset()
         ok(driver.cuInit(0))

@@ -128,7 +128,7 @@ def test_nothing_is_freed_under_work_after_a_call_that_failed_by_chance(run, cal
             fakecuda.reset_calls(f"{call}:1")  # an OUT_OF_MEMORY
             ctx.fill(lY, 4.0)
             lY.numpy()
-        assert fakecuda.story() == ""  # of memory that is used after it was freed, for one
+        assert fakecuda.describe() == ""  # of memory that is used after it was freed, for one
         fakecuda.reset_calls("")
         with stf.context(devices="cuda:0") as ctx:
             lX = ctx.logical_data(X)

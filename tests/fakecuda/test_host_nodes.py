@@ -23,7 +23,7 @@ def launch(executable, stream, times=1):
     for _ in range(times):
         ok(driver.cuGraphLaunch(executable, ctypes.c_void_p(stream.ptr)))
     stream.synchronize()
-    assert fakecuda.story() == ""
+    assert fakecuda.describe() == ""
 
 def cuda_says():
     return driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int()))

@@ -107,7 +107,7 @@ def test_an_event_that_was_put_off_is_recorded_for_whoever_asks(run):
 
             def write(n):
                 driver.fill(stream, address, (8,), (1,), np.float64(n).tobytes())
-                driver.record_late(stream, n)
+                driver.record_lazy(stream, n)
 
             def asked(ask, *args):
                 before = calls("cuEventRecord")
@@ -184,13 +184,13 @@ def test_what_a_task_keeps_goes_when_the_next_looks(run):
         with stf.context(devices="cuda:0") as ctx:
             driver = ctx._driver
             stream = driver.stream_create(0)
-            driver.record_late(stream, 1)
+            driver.record_lazy(stream, 1)
             driver.keep(stream, object())
             assert calls("cuEventRecord") == 0
-            driver.record_late(stream, 2)
+            driver.record_lazy(stream, 2)
             assert calls("cuEventRecord") == 1
             assert driver.synchronize(stream, 2, -1.0)
-            driver.record_late(stream, 3)
+            driver.record_lazy(stream, 3)
             assert calls("cuEventRecord") == 1
             driver.stream_destroy(stream)
         nothing_left()
@@ -215,7 +215,7 @@ def test_a_stream_that_begins_anew_knows_nothing_of_its_old_events(run):
             driver = ctx._driver
             stream = driver.stream_create(0)
             for n in (1, 2, 3):
-                driver.record_late(stream, n)
+                driver.record_lazy(stream, n)
             driver.synchronize(stream, 3, -1.0)
             driver.stream_destroy(stream)
             assert driver.stream_create(0) == stream

@@ -125,7 +125,7 @@ def test_devices_reach_each_other_in_whatever_order_they_are_opened(program):
                         t.stream_ptr()
                 ctx.synchronize()
                 assert fakecuda.calls("cuMemcpyPeerAsync") + fakecuda.calls("cuMemcpyAsync") == 3
-            assert fakecuda.story() == ""
+            assert fakecuda.describe() == ""
 
     program(body)
 

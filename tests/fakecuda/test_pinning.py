@@ -218,7 +218,7 @@ def test_memory_stays_registered_until_every_device_is_done_with_it(run, kind, t
                 data = ctx.logical_data(X)
                 ctx.launch_kernel(add_one, (1, 1), data.rw(), data.size, place=1)
                 del data
-            assert (X == 1).all() and registered() == 0, fakecuda.story()
+            assert (X == 1).all() and registered() == 0, fakecuda.describe()
             if kind == "segment":
                 del X
                 segment.close()
@@ -238,7 +238,7 @@ def test_memory_that_grows_is_registered_anew_when_every_device_is_done_with_it(
                 one.launch_kernel(add_one, (1, 1), data.rw(), data.size, place=1)
                 del data
                 two.copy(two.logical_data(second, readonly=True), two.logical_data_empty(second.shape))
-            assert (first == 1).all(), fakecuda.story()
+            assert (first == 1).all(), fakecuda.describe()
 
     run(body, STF_DEVICES="cuda:0,1", FAKECUDA_DEVICES="2", FAKECUDA_SEED="1")
 
@@ -277,10 +277,10 @@ def test_a_segment_that_was_closed_before_anybody_looked_is_not_taken_for_the_ne
                 ctx.launch_kernel(add_one, (1, 1), data.rw(), data.size, place=k % 2)
                 data.release()
                 ctx.fence().synchronize()
-                assert (k + 1 == X).all(), fakecuda.story()
+                assert (k + 1 == X).all(), fakecuda.describe()
                 del X, data
                 segment.close()
                 segment.unlink()
-        assert registered() == 0 and fakecuda.story() == ""
+        assert registered() == 0 and fakecuda.describe() == ""
 
     run(body, STF_DEVICES="cuda:0,1", FAKECUDA_DEVICES="2")

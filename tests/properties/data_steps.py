@@ -74,7 +74,7 @@ class DataSteps(Machine):
         item = self.pick(lambda i: i.readable() and not i.tiles and not i.claims and not frozen_for(i, RW))
         if item is None or self.open:
             return
-        plainly = not item.token and len(self.story) % 2 == 0
+        plainly = not item.token and len(self.description) % 2 == 0
         self.tell(f"wait {item.name}")
         result = []
 

@@ -1,4 +1,4 @@
-"""The machine: a context beside the model, the story of what was done to both, and what must hold after each step."""
+"""The machine: a context beside the model, the description of what was done to both, and what must hold after each step."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class Machine(Model):
         options = {"memory_limit": self.limit} if self.tight and not self.bounded else {}
         if rng.random() < 0.2:
             options["max_pending"] = rng.choice([1, 2, 5])
-        self.story = [f"seed {seed}: {self.devices}, hostile={self.hostile}, limit={self.limit}, {options}"]
+        self.description = [f"seed {seed}: {self.devices}, hostile={self.hostile}, limit={self.limit}, {options}"]
         self.blocking, self.validate = rng.random() < 0.05, rng.random() < 0.1
-        self.story[0] += f", blocking={self.blocking}, validate={self.validate}"
+        self.description[0] += f", blocking={self.blocking}, validate={self.validate}"
         self.workers = rng.choice([1, 2, 4]) if shared is None else 2
         self.throttled = "max_pending" in options
         if shared is not None:
             self.driver, self.hostile, options["resources"] = shared.driver, shared.hostile, shared.resources
-            self.story[0] += f"; shared: hostile={shared.hostile}"
+            self.description[0] += f"; shared: hostile={shared.hostile}"
         else:
             self.driver = make_driver(self.devices, self.hostile, self.workers, self.limit if self.bounded else 0)
             if ON_CUDA:
@@ -64,15 +64,15 @@ class Machine(Model):
             for _ in range(self.length):
                 self.turn()
             self.close()
-        return self.story
+        return self.description
 
     @contextlib.contextmanager
     def telling(self):
-        """What goes wrong is told with the story so far."""
+        """What goes wrong is told with the description so far."""
         try:
             yield
         except BaseException as error:
-            error.add_note("\n".join(self.story))
+            error.add_note("\n".join(self.description))
             self.stop()
             raise
 
@@ -136,7 +136,7 @@ class Machine(Model):
         return ON_CUDA and (place is None or place.kind != "host")
 
     def tell(self, text):
-        self.story.append(f"  {len(self.story)}. {text}")
+        self.description.append(f"  {len(self.description)}. {text}")
 
     def hear(self, error):
         """Note which failures an exception tells of; each must be one of this program's."""

@@ -1,10 +1,10 @@
 """Random STF programs, run beside a model that does one task at a time in NumPy.
 
 A program is a seed. Each step is drawn from what the model says is possible, done to the context and to the model, and
-written to the story that a failure prints. After each step the engine's state is verified; at the end the results are
+written to the description that a failure prints. After each step the engine's state is verified; at the end the results are
 compared, the recorded order is proven, and nothing may be left over. Draws depend on the model only, never on timing.
 
-    python tests/properties/programs.py 17            # run program 17 and print its story
+    python tests/properties/programs.py 17            # run program 17 and print its description
     python tests/properties/programs.py 0 1000        # run programs 0 … 999
     STF_TEST_DEVICES=cuda:0,1 python …                # on GPUs
 
@@ -67,14 +67,14 @@ class Program(TaskSteps, NestedSteps, DataSteps):
 
 def run_program(seed):
     """Run one program under a watchdog: one that hangs fails, and is left behind."""
-    errors, story = [], []
-    thread = threading.Thread(target=guard, args=(seed, story, errors), daemon=True)
+    errors, description = [], []
+    thread = threading.Thread(target=guard, args=(seed, description, errors), daemon=True)
     thread.start()
     thread.join(PATIENCE_S)
     if thread.is_alive():
-        for machine in story:
+        for machine in description:
             machine.stop()
-        told = "\n".join(line for machine in story for line in machine.story)
+        told = "\n".join(line for machine in description for line in machine.description)
         raise AssertionError(f"program {seed} hangs:\n{told}\n{stacks()}")
     if errors:
         raise errors.pop()
@@ -101,9 +101,9 @@ def run_together(seed, machines):
     shared = Shared(rng.choice(DEVICES), seed if rng.random() < 0.6 else None) if shares else None
     for number in range(rng.randint(2, 3)):
         machines.append(Program(seed * 8 + number, rng.randint(3, 9), None, shared and shared.devices, shared))
-    with contextlib.ExitStack() as stories:
+    with contextlib.ExitStack() as descriptions:
         for machine in machines:
-            stories.enter_context(machine.telling())
+            descriptions.enter_context(machine.telling())
             machine.start()
         turns = [machine for machine in machines for _ in range(machine.length)]
         rng.shuffle(turns)

@@ -40,7 +40,7 @@ def touched(operation):
     if hasattr(body, "make"):
         if body.make is not None:
             return [(body.make.target.address, True), *((part.address, False) for part in body.make.sources)]
-        return [(replica.address, writes) for _, replica, writes, *_ in body.origins]
+        return [(replica.address, writes) for _, replica, writes, *_ in body.argument_sources]
     raise AssertionError(body)
 
 
@@ -81,7 +81,7 @@ def test_all_conflicts_are_ordered(devices):
         with ctx:
             for part in all_parts(graph._recording):
                 edges = part.program.edges()
-                assert unordered(part.program, edges) == [], (seed, part.story)
+                assert unordered(part.program, edges) == [], (seed, part.description)
                 conflicts += len(unordered(part.program, []))
             graph.close()
     assert conflicts > 4000  # that would be there without edges
@@ -108,7 +108,7 @@ def test_pieces_keep_that_order(share):
                     done.append(nodes_in(outline, number, numbers, edges))
                 edges += [(a, b) for first, then in outline.edges() for a in done[first] for b in done[then]]
                 assert sorted(node for nodes in done for node in nodes) == sorted(numbers.values())
-                assert unordered(program, edges) == [], (seed, part.story)
+                assert unordered(program, edges) == [], (seed, part.description)
                 if awaited:
                     needed = up_to(program.edges(), set(awaited))
                     asked = up_to(outline.edges(), {place_of[node] for node in awaited})

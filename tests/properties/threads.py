@@ -26,7 +26,7 @@ def run_threads(seed):
         program.run()
         program.compare()
     except BaseException as error:
-        error.add_note(program.story())
+        error.add_note(program.describe())
         leave_behind(program.ctx)
         raise
 
@@ -203,7 +203,7 @@ class Threads:
         settle(self.driver)
         prove_order(self.ctx)
 
-    def story(self):
+    def describe(self):
         lines = [
             f"threads, seed {self.seed}: {self.devices}, hostile={self.hostile}, limit={self.limit}, {self.options}"
         ]

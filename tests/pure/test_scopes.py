@@ -34,8 +34,8 @@ class Bench(ContextCore):
         self.engine.set_home(core, 0, 4096, None)
         return LogicalData(core)
 
-    def open(self, once: bool = False) -> recordings.RecordingScope:
-        return recordings.open_scope(self.engine, GraphBackend(self.recorder), 0, "a graph", once)
+    def open(self, runs_once: bool = False) -> recordings.RecordingScope:
+        return recordings.open_scope(self.engine, GraphBackend(self.recorder), 0, "a graph", runs_once)
 
     def launch(self, recording: recordings.Recording) -> None:
         launches.submit(self.engine, self.make_task_at([], "graph"), recording)

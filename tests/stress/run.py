@@ -5,7 +5,7 @@
     python tests/stress/run.py --devices cuda:0 --recorded --count 50000 --processes 18
 
 Process k of P runs the programs first + k, first + k + P, …: each is its seed (tests/properties/programs.py, or with
---recorded graph_programs.py). One that fails is told with its story and the command that runs it alone; one that takes
+--recorded graph_programs.py). One that fails is told with its description and the command that runs it alone; one that takes
 longer than `STALL_S` ends its process, which says where. Contexts on CUDA share one `stf.Resources` in each process,
 which must have given everything back when the process is done. Exits with 1 if anything failed.
 """

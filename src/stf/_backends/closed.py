@@ -9,36 +9,36 @@ from stf.errors import ContextClosedError
 class ClosedPort(Port):
     """Refuses what tasks that were open at the fork still ask for."""
 
-    def __init__(self, story):
-        self.story = story
+    def __init__(self, description):
+        self.description = description
         self.name = "closed"
 
     def end(self, slot):
-        raise ContextClosedError(self.story)
+        raise ContextClosedError(self.description)
 
     def abort(self, slot):
-        raise ContextClosedError(self.story)
+        raise ContextClosedError(self.description)
 
     def stream(self, slot):
-        raise ContextClosedError(self.story)
+        raise ContextClosedError(self.description)
 
     def copy(self, slot, target, source, unless=None):
-        raise ContextClosedError(self.story)
+        raise ContextClosedError(self.description)
 
     def fill(self, slot, replica, pattern):
-        raise ContextClosedError(self.story)
+        raise ContextClosedError(self.description)
 
     def may_use(self, place, replica):
-        raise ContextClosedError(self.story)
+        raise ContextClosedError(self.description)
 
-    def add_place(self, device, origin):
-        raise ContextClosedError(self.story)
+    def add_place(self, device, foreign_handle):
+        raise ContextClosedError(self.description)
 
     def wait(self, events, timeout_s):
-        raise ContextClosedError(self.story)
+        raise ContextClosedError(self.description)
 
     def drain(self, slot):
-        raise ContextClosedError(self.story)
+        raise ContextClosedError(self.description)
 
     def shutdown(self):
         return 0

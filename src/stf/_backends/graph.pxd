@@ -35,12 +35,12 @@ cdef class GraphBackend(Port):
     cpdef bint fill(self, int slot, Replica replica, bytes pattern) except -1
     cdef int launch(self, int slot, int64_t function, int gx, int gy, int gz, int bx, int by, int bz, int shared, int64_t block, int nbytes) except -1
     cdef int call(self, int slot, object body) except -1
-    cpdef int keep(self, int slot, object what) except -1
+    cpdef int keep_alive(self, int slot, object what) except -1
     cpdef bint may_use(self, int place, Replica replica) except -1
     cdef int enter(self, int slot) except -1
     cdef object stream(self, int slot)
-    cpdef int follow(self, int slot, int64_t pointer) except -1
-    cpdef int lead(self, int slot, int64_t pointer) except -1
+    cpdef int wait_on_external(self, int slot, int64_t pointer) except -1
+    cpdef int signal_external(self, int slot, int64_t pointer) except -1
     cpdef int drain(self, int slot) except -1
     cdef int alloc(self, int slot, Replica replica) except -1
     cdef int64_t free(self, Replica replica, EventSet waits, bint want_event) except -1

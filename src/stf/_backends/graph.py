@@ -140,14 +140,14 @@ class GraphBackend(Port):
         return self.root.enqueues(place)
 
     def copy(self, slot, target, source, unless=None):
-        target = target.shadow() if target.origin is None else target.origin
-        source = source.shadow() if source.origin is None else source.origin
+        target = target.shadow() if target.real is None else target.real
+        source = source.shadow() if source.real is None else source.real
         return self.put(slot, (COPY, target, source))
 
     def fill(self, slot, replica, pattern):
         if not self.root.enqueues(replica.place) or len(pattern) not in (1, 2, 4, 8, 16):
             return False
-        self.put(slot, (FILL, replica.shadow() if replica.origin is None else replica.origin, pattern))
+        self.put(slot, (FILL, replica.shadow() if replica.real is None else replica.real, pattern))
         return True
 
     def launch(self, slot, function, gx, gy, gz, bx, by, bz, shared, block, nbytes):
@@ -175,7 +175,7 @@ class GraphBackend(Port):
         self.program.variants += values is not None and any([hasattr(v, "value_in") for v in values.values()])
         return self.put(slot, operation)
 
-    def keep(self, slot, what):
+    def keep_alive(self, slot, what):
         return self.put(slot, (KEEP, what))
 
     def may_use(self, place, replica):
@@ -265,10 +265,10 @@ class GraphBackend(Port):
         node.again = again
         return 0
 
-    def follow(self, slot, pointer):
+    def wait_on_external(self, slot, pointer):
         raise CaptureError("it comes after work on a stream that is no part of the graph")
 
-    def lead(self, slot, pointer):
+    def signal_external(self, slot, pointer):
         raise CaptureError("work on a stream that is no part of the graph would come after it")
 
     def drain(self, slot):

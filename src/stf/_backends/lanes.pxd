@@ -34,12 +34,12 @@ cdef class LanePort(Port):
     cdef list widths
     cdef list pools
     cdef int width
-    cdef readonly int64_t origin  # the event that every lane starts after; 0 for none
+    cdef readonly int64_t start_event  # the event that every lane starts after; 0 for none
     cdef int start_at_origin(self, Lane lane) except -1
     cdef int copy_width
     cdef int add_pools(self, int width) except -1
     cdef LanePool add_pool(self, int place, int kind)
-    cpdef int add_place(self, int device, object origin) except -1
+    cpdef int add_place(self, int device, object foreign_handle) except -1
     cdef Lane pick(self, int place, int kind, EventSet waits)
     cdef Lane next_lane(self, int place, int kind)
     cdef Lane add_lane(self, LanePool pool, int place, int kind)
@@ -50,7 +50,7 @@ cdef class LanePort(Port):
     cdef int make_record(self, Lane lane) except -1
     cdef bint records_late
     cdef int make_late_record(self, Lane lane) except -1
-    cdef int seal(self, Lane lane) except -1
+    cdef int commit(self, Lane lane) except -1
     cdef int64_t progress(self, Lane lane) except -1
     cdef bint is_done(self, Lane lane, int64_t sequence) except -1
     cdef int begin(self, int place, EventSet waits, int kind) except -1

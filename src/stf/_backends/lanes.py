@@ -6,7 +6,7 @@ A wait is dropped when it is on the slot's own lane, when the lane has waited fo
 clock per lane), or when it is below the other lane's *done* mark.
 
 The event of a slot that only writes is recorded *late*, where the driver can: when somebody asks for it, or something
-else follows on the lane. It is *sealed* then, so that who waits for it does not wait for more. Where the next slot on
+else follows on the lane. It is *committed* then, so that who waits for it waits for no more. Where the next slot on
 the lane writes all that the one before wrote, and nobody read it between, nobody will ask, and no event is recorded.
 """
 
@@ -88,7 +88,7 @@ class LanePort(Port):
 
     def __init__(self, places, width, copy_width=1):
         self.lanes = []
-        self.origin = 0
+        self.start_event = 0
         self.width = width
         self.copy_width = copy_width
         self.widths = []
@@ -112,7 +112,7 @@ class LanePort(Port):
         self.pools[place * KINDS + kind] = pool = LanePool(width)
         return pool
 
-    def add_place(self, device, origin):
+    def add_place(self, device, foreign_handle):
         return self.add_pools(self.width)
 
     # -- what a subclass provides ------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ class LanePort(Port):
     def make_late_record(self, lane):
         raise NotImplementedError
 
-    def seal(self, lane):
+    def commit(self, lane):
         """Let the last event of a lane, recorded late, stand for no more than what is there."""
         raise NotImplementedError
 
@@ -148,7 +148,7 @@ class LanePort(Port):
             lane.unsealed = False
             last: cython.longlong = (cython.cast(cython.longlong, lane.index) << LANE_SHIFT) | lane.issued
             if rewrites == 0 or rewrites != lane.writes or self.rewritten != last:
-                self.seal(lane)
+                self.commit(lane)
         lane.open = True
         try:
             self.need(lane, waits)
@@ -197,7 +197,7 @@ class LanePort(Port):
             self.end(lane.index)
         if lane.unsealed and not lane.open:  # who waits later would wait for what comes meanwhile
             lane.unsealed = False
-            self.seal(lane)
+            self.commit(lane)
         if lane.issued > self.progress(lane):
             into.add((cython.cast(cython.longlong, lane.index) << LANE_SHIFT) | lane.issued)
         return 0
@@ -255,7 +255,7 @@ class LanePort(Port):
             pool.lanes.append(lane)
             is_listed = True
             self.make_lane(lane)
-            if self.origin:
+            if self.start_event:
                 self.start_at_origin(lane)
         except BaseException:
             self.lanes.pop()
@@ -266,10 +266,10 @@ class LanePort(Port):
 
     def start_at_origin(self, lane):
         """Let a new lane start after what was on the caller's stream when the context was made."""
-        origin: Lane = self.lanes[self.origin >> LANE_SHIFT]
-        sequence: cython.longlong = self.origin & ((cython.cast(cython.longlong, 1) << LANE_SHIFT) - 1)
-        self.make_wait(lane, origin, sequence)
-        lane.saw(origin.index, sequence)
+        first: Lane = self.lanes[self.start_event >> LANE_SHIFT]
+        sequence: cython.longlong = self.start_event & ((cython.cast(cython.longlong, 1) << LANE_SHIFT) - 1)
+        self.make_wait(lane, first, sequence)
+        lane.saw(first.index, sequence)
         return 0
 
     def need(self, lane, waits):

@@ -11,7 +11,7 @@ cdef class StreamBackend(LanePort):
     cdef readonly Driver driver
     cdef bint owns_driver
     cdef list devices
-    cdef dict origins
+    cdef dict foreign_handles
     cdef readonly bint is_lent
     cdef public int capturable  # places from here on are streams and contexts of the user's, where nothing is captured
     cdef int staged
@@ -23,21 +23,21 @@ cdef class StreamBackend(LanePort):
     cdef int make_wait(self, Lane lane, Lane other, int64_t sequence) except -1
     cdef int make_record(self, Lane lane) except -1
     cdef int make_late_record(self, Lane lane) except -1
-    cdef int seal(self, Lane lane) except -1
+    cdef int commit(self, Lane lane) except -1
     cdef int seal_all(self, EventSet events) except -1
     cdef int64_t progress(self, Lane lane) except -1
     cdef bint is_done(self, Lane lane, int64_t sequence) except -1
     cdef int tails_at(self, int place, EventSet into) except -1
     cdef bint enqueues(self, int place) noexcept
     cpdef int64_t arrive(self, int place, int64_t pointer) except -1
-    cpdef int follow(self, int slot, int64_t pointer) except -1
-    cpdef int lead(self, int slot, int64_t pointer) except -1
-    cpdef int keep(self, int slot, object what) except -1
+    cpdef int wait_on_external(self, int slot, int64_t pointer) except -1
+    cpdef int signal_external(self, int slot, int64_t pointer) except -1
+    cpdef int keep_alive(self, int slot, object what) except -1
     cdef object disown(self, Replica replica)
     cpdef int pin(self, Replica replica) except -1
     cdef int enter(self, int slot) except -1
     cpdef bint may_use(self, int place, Replica replica) except -1
-    cpdef int add_place(self, int device, object origin) except -1
+    cpdef int add_place(self, int device, object foreign_handle) except -1
     cdef int begin_readback(self, int slot, Replica replica) except -2
     cdef object end_readback(self, int landing, int64_t nbytes)
     cpdef bint fill(self, int slot, Replica replica, bytes pattern) except -1

@@ -51,7 +51,7 @@ class StreamBackend(LanePort):
         LanePort.__init__(self, driver.device_count + 1, width, COPY_LANES)
         self.driver = driver
         self.devices = list(range(-1, driver.device_count))  # the driver's, by place
-        self.origins = {}
+        self.foreign_handles = {}
         self.owns_driver = owns_driver
         self.name = "stream"
         self.is_lent = self.captured = False
@@ -69,9 +69,9 @@ class StreamBackend(LanePort):
         self.staged = staged
         slot = self.begin(place, EventSet(), COMPUTE)
         try:
-            self.follow(slot, pointer)
+            self.wait_on_external(slot, pointer)
         finally:
-            self.origin = self.end(slot)
+            self.start_event = self.end(slot)
         return 0
 
     def make_lane(self, lane):
@@ -87,12 +87,12 @@ class StreamBackend(LanePort):
     def make_stream(self, place):
         """A new stream of the driver's, or the caller's own."""
         if self.captured and place == 0:  # for nodes of the graph; the device is that of its first stream
-            first: Lane = self.lanes[self.origin >> LANE_SHIFT]
+            first: Lane = self.lanes[self.start_event >> LANE_SHIFT]
             return self.driver.stream_create(self.device_at(first.place))
-        if place not in self.origins:
+        if place not in self.foreign_handles:
             return self.driver.stream_create(self.device_at(place) if place else -1)
         device: cython.int = self.devices[place]
-        kind, pointer = self.origins[place]
+        kind, pointer = self.foreign_handles[place]
         if kind == "stream":
             return self.driver.stream_adopt(device, pointer)
         return self.driver.stream_create_in(device, pointer)
@@ -102,11 +102,11 @@ class StreamBackend(LanePort):
         device: cython.int = self.devices[place]
         return self.driver.home if device < 0 else device
 
-    def add_place(self, device, origin):
-        place = self.add_pools(1 if origin is not None and origin[0] == "stream" else self.width)
+    def add_place(self, device, foreign_handle):
+        place = self.add_pools(1 if foreign_handle is not None and foreign_handle[0] == "stream" else self.width)
         self.devices.append(device)
-        if origin is not None:
-            self.origins[place] = origin
+        if foreign_handle is not None:
+            self.foreign_handles[place] = foreign_handle
         return place
 
     def make_wait(self, lane, other, sequence):
@@ -118,11 +118,11 @@ class StreamBackend(LanePort):
         return 0
 
     def make_late_record(self, lane):
-        self.driver.record_late(lane.stream, lane.issued)
+        self.driver.record_lazy(lane.stream, lane.issued)
         return 0
 
-    def seal(self, lane):
-        self.driver.seal(lane.stream, lane.issued)
+    def commit(self, lane):
+        self.driver.commit(lane.stream, lane.issued)
         return 0
 
     def progress(self, lane):
@@ -151,7 +151,7 @@ class StreamBackend(LanePort):
         if pointer != LEGACY_STREAM or self.captured:
             slot = self.begin(place, NOTHING, COMPUTE)
             try:
-                self.follow(slot, pointer)
+                self.wait_on_external(slot, pointer)
             finally:
                 event = self.end(slot)
             return event
@@ -160,14 +160,14 @@ class StreamBackend(LanePort):
         lane.issued += 1
         return (cython.cast(cython.longlong, lane.index) << LANE_SHIFT) | lane.issued
 
-    def follow(self, slot, pointer):
+    def wait_on_external(self, slot, pointer):
         lane: Lane = self.lanes[slot]
-        self.driver.follow(lane.stream, pointer)
+        self.driver.wait_on_external(lane.stream, pointer)
         return 0
 
-    def lead(self, slot, pointer):
+    def signal_external(self, slot, pointer):
         lane: Lane = self.lanes[slot]
-        self.driver.lead(lane.stream, pointer)
+        self.driver.signal_external(lane.stream, pointer)
         return 0
 
     def disown(self, replica):
@@ -176,9 +176,9 @@ class StreamBackend(LanePort):
         replica.pinned = False
         return Registered(self.driver, *span_of(replica), replica.owner)
 
-    def keep(self, slot, what):
+    def keep_alive(self, slot, what):
         lane: Lane = self.lanes[slot]
-        self.driver.keep(lane.stream, what)
+        self.driver.keep_alive(lane.stream, what)
         return 0
 
     def enter(self, slot):
@@ -220,7 +220,7 @@ class StreamBackend(LanePort):
             try:
                 inner.start_after(place, capture.pointer, True, staged)
                 slot = play(inner)
-                inner.lead(slot, capture.pointer)
+                inner.signal_external(slot, capture.pointer)
                 inner.end(slot)
             finally:
                 inner.shutdown()
@@ -410,7 +410,7 @@ class StreamBackend(LanePort):
             lane: Lane = self.lanes[event >> LANE_SHIFT]
             sequence: cython.longlong = event & ((cython.cast(cython.longlong, 1) << LANE_SHIFT) - 1)
             if sequence > lane.done:
-                self.driver.seal(lane.stream, sequence)
+                self.driver.commit(lane.stream, sequence)
         return 0
 
     def fault(self):

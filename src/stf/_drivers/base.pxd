@@ -33,8 +33,8 @@ cdef class Driver:
     cpdef int stream_destroy(self, int stream) except -1
     cpdef int stream_enter(self, int stream) except -1
     cpdef int record(self, int stream, int64_t sequence) except -1
-    cpdef int record_late(self, int stream, int64_t sequence) except -1
-    cpdef int seal(self, int stream, int64_t sequence) except -1
+    cpdef int record_lazy(self, int stream, int64_t sequence) except -1
+    cpdef int commit(self, int stream, int64_t sequence) except -1
     cpdef int record_on(self, int stream, int64_t sequence, int64_t pointer) except -1
     cpdef int wait_event(self, int stream, int other, int64_t sequence) except -1
     cpdef int64_t completed(self, int stream) except -1
@@ -49,15 +49,15 @@ cdef class Driver:
     cpdef int pin(self, int64_t address, int64_t nbytes, object owner, bint lasting=*) except -1
     cpdef int unpin(self, int64_t address, int64_t nbytes, object owner) except -1
     cpdef int unpin_unused(self) except -1
-    cpdef int follow(self, int stream, int64_t pointer) except -1
+    cpdef int wait_on_external(self, int stream, int64_t pointer) except -1
     cpdef int launch(self, int stream, int64_t function, int gx, int gy, int gz, int bx, int by, int bz, int shared, int64_t block, int nbytes) except -1
     cpdef object begin_capture(self, int device, object owner=*)
     cpdef int play_captured(self, int stream, object captured) except -1
     cpdef bint defers(self, int stream, object captured) except -1
     cpdef int queue_captured(self, int stream, object captured, list changes) except -1
-    cpdef int lead(self, int stream, int64_t pointer) except -1
+    cpdef int signal_external(self, int stream, int64_t pointer) except -1
     cpdef int bind_to_caller(self, int stream, bint captured, int staged=*) except -1
-    cpdef int keep(self, int stream, object what) except -1
+    cpdef int keep_alive(self, int stream, object what) except -1
     cpdef object fault(self)
     cpdef object look(self)
     cpdef int call(self, int stream, object body) except -1

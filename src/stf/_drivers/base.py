@@ -60,7 +60,7 @@ class Driver:
     reads_back : bool
         It has `begin_readback`; a driver around another has not.
     records_late : bool
-        It has `record_late` and `seal`.
+        It has `record_lazy` and `commit`.
     """
 
     if not cython.compiled:
@@ -91,11 +91,11 @@ class Driver:
         """Mark this point of `stream` with `sequence`."""
         raise NotImplementedError
 
-    def record_late(self, stream, sequence):
-        """As `record`; but the point may be a later one, until `seal`."""
+    def record_lazy(self, stream, sequence):
+        """As `record`; but the point may be a later one, until `commit`."""
         raise NotImplementedError
 
-    def seal(self, stream, sequence):
+    def commit(self, stream, sequence):
         """Let `sequence`, an event of `stream`, stand for no more than what is there now."""
         raise NotImplementedError
 
@@ -162,7 +162,7 @@ class Driver:
         """Undo `pin` for what nobody uses."""
         return 0
 
-    def follow(self, stream, pointer):
+    def wait_on_external(self, stream, pointer):
         """What comes on `stream` starts after what is on the caller's CUDA stream `pointer` now."""
         raise NotImplementedError
 
@@ -229,7 +229,7 @@ class Driver:
         """
         raise NotImplementedError
 
-    def lead(self, stream, pointer):
+    def signal_external(self, stream, pointer):
         """What comes on the caller's CUDA stream `pointer` starts after what is on `stream` now."""
         raise NotImplementedError
 
@@ -237,7 +237,7 @@ class Driver:
         """`stream`, a new one, works between a caller's work, and is never waited for; or is part of its capture."""
         raise NotImplementedError
 
-    def keep(self, stream, what):
+    def keep_alive(self, stream, what):
         """Keep an object alive until `stream` has done what it has now; under capture, as long as the graph lives."""
         raise NotImplementedError
 

@@ -27,7 +27,7 @@ cdef class Data:
     cdef public bint is_dropped  # by the user, while recordings or tiles hold it
     cdef public bint private  # a loop's or a branch's own: nobody else reads it
     cdef public int recorded  # how many living recordings use it
-    cdef public int spare  # how many of these replayed functions keep
+    cdef public int cached  # how many of these replayed functions keep
     cdef int position  # of its access in the task that claims it
     cdef public str name  # for messages and pictures; or None
     cdef public object owner  # what keeps the user's memory alive

@@ -33,7 +33,7 @@ class Data:
     if not cython.compiled:
         readonly = released = is_dropped = private = False
         home = owner = protection = given = parent = log = span = None
-        tiles = recorded = spare = mark = position = 0
+        tiles = recorded = cached = mark = position = 0
 
     def label(self):
         """What messages call it: ``'X'`` or ``data 3``."""

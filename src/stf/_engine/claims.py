@@ -37,7 +37,7 @@ def check_guards(engine: EngineState, task: TaskCore, use: Access, version: Vers
         raise AccessError(f"{data.describe()} was released; task {task.label()} cannot use it")
     if data.tiles and not engine.scope.records:
         retiring.join_deferred(engine, data)
-    elif data.tiles and engine.scope.once and tiles.are_going(engine, data):
+    elif data.tiles and engine.scope.runs_once and tiles.are_going(engine, data):
         raise host_waits.Pause(EventSet())  # another thread lets go of them just now
     if data.tiles:
         names, remedy = tiles.refusal(engine, data)
@@ -108,16 +108,16 @@ def inside(engine: EngineState, thread):
     for task in engine.opened():
         if task.thread == thread:
             return f"task {task.label()} ({task.call_site}): {FOR_ITSELF}"
-    story = recorded_story(engine, thread)
-    return None if story is None else f"{story}: {NOTHING_RAN}"
+    description = recorded_description(engine, thread)
+    return None if description is None else f"{description}: {NOTHING_RAN}"
 
 
-def recorded_story(engine: EngineState, thread):
+def recorded_description(engine: EngineState, thread):
     """What the thread records, in which the host can wait for nothing; None if it records nothing of the kind."""
-    scope, epoch = engine.scope, engine.epoch
+    scope, gathering = engine.scope, engine.gathering
     if scope.thread == thread:
-        return scope.story
-    return epoch.story if epoch is not None and epoch.thread == thread else None
+        return scope.description
+    return gathering.description if gathering is not None and gathering.thread == thread else None
 
 
 def runs_inline(engine: EngineState, thread):

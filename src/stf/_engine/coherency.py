@@ -483,7 +483,7 @@ class Coherency:
             return
         slot = self.port.begin(max(replica.place, 1), self.waits, COMPUTE)
         try:
-            self.port.keep(slot, what)
+            self.port.keep_alive(slot, what)
         finally:
             self.port.end(slot)
 
@@ -533,7 +533,7 @@ class Coherency:
         self.discard(version, replica, False)
 
     def shortage(self, pool: Pool, nbytes, data: Data):
-        """The story of an allocation that cannot be met: what was asked, and who holds what."""
+        """The description of an allocation that cannot be met: what was asked, and who holds what."""
         held = []
         known = set()
         for item in self.data.values():
@@ -554,12 +554,12 @@ class Coherency:
         scope = self.scope if self.asking is None else self.asking.engine.scope
         while scope.records:
             own = sum([r.layout.nbytes for r in scope.temporaries if r.place == pool.place])
-            held += [f"{own} bytes of {scope.story}"] if own else []
+            held += [f"{own} bytes of {scope.description}"] if own else []
             scope = scope.parent
         for recording in self.recordings.values():
             own = recording.own_memory(pool.place, known)
             if own:
-                held.append(f"{own} bytes of {recording.story}")
+                held.append(f"{own} bytes of {recording.description}")
         limit = f" of {pool.limit}" if pool.limit else ""
         remedy = "close() recorded graphs, " if self.recordings else ""
         last_remedy = "raise memory_limit" if pool.limit else "free what others hold there"
@@ -594,11 +594,11 @@ class Coherency:
         tasks = [] if self.asking is None else [*self.asking.engine.opened(), self.asking]
         names = [f"task {task.label()}" for task in tasks if task.holds(data)]
         names += [f"the body of task {task.label()}" for task in host_waits.RUNNING.values() if task.works_on(data)]
-        real = replica if replica.origin is None else replica.origin
-        names += [recording.story for recording in self.recordings.values() if recording.holds(real)]
+        real = replica if replica.real is None else replica.real
+        names += [recording.description for recording in self.recordings.values() if recording.holds(real)]
         scope = self.scope if self.asking is None else self.asking.engine.scope
         while scope.records:
-            names += [scope.story] if any([item[1] is real for item in scope.held]) else []
+            names += [scope.description] if any([item[1] is real for item in scope.held]) else []
             scope = scope.parent
         return ", ".join(names) or "a copy"
 
@@ -607,8 +607,8 @@ class Coherency:
         if self.observer is not None:
             task_id = self.asking.id if self.asking is not None else 0
             name = data.name or f"data{data.id}"
-            origin, end = self.places[source].name, self.places[target].name
-            self.observer.operation(kind, data.id, name, origin, end, nbytes, task_id)
+            start, end = self.places[source].name, self.places[target].name
+            self.observer.operation(kind, data.id, name, start, end, nbytes, task_id)
 
 
 class CopyCount:
@@ -630,13 +630,13 @@ class LoggedCopy:
         symbol = code = None
         lasti = 0
 
-    def story(self, names):
+    def describe(self, names):
         """What `LogicalData.history` says of it."""
-        story = f"copied {names[self.source]} -> {names[self.target]}"
+        description = f"copied {names[self.source]} -> {names[self.target]}"
         if self.number == 0:
-            return story
+            return description
         task = f"'{self.symbol}'" if self.symbol else f"#{self.number}"
-        return f"{story} for task {task} at {site_text(self.code, self.lasti)}"
+        return f"{description} for task {task} at {site_text(self.code, self.lasti)}"
 
 
 def logged(source, target, asked: TaskCore):

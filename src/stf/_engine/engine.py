@@ -54,15 +54,17 @@ class Engine(EngineState):
 
     def to_ask(self, task):
         """What records by itself and has a say before a task begins; None if there is nothing, or it just takes it."""
-        epoch: Gathering = self.epoch
-        return None if epoch is None or epoch.takes(task, self.scope, self.dropped, self.deferred) else epoch
+        gathering: Gathering = self.gathering
+        return (
+            None if gathering is None or gathering.takes(task, self.scope, self.dropped, self.deferred) else gathering
+        )
 
     def begin(self, task):
         """Claim, order and provide; the task is open afterwards. Nothing has changed if this raises."""
         while True:
-            if self.epoch is not None and (epoch := self.to_ask(task)) is not None:
+            if self.gathering is not None and (gathering := self.to_ask(task)) is not None:
                 must_have_room(LAUNCHES)
-                epoch.before(task)
+                gathering.before(task)
             self.enter()
             if task.patience:
                 self.coherency.pauses = task.patience
@@ -70,7 +72,11 @@ class Engine(EngineState):
             try:
                 if self.ending:
                     thread_turns.check_ending(self, task)
-                if self.epoch is not None and (epoch := self.to_ask(task)) is not None and not epoch.suits(task):
+                if (
+                    self.gathering is not None
+                    and (gathering := self.to_ask(task)) is not None
+                    and not gathering.suits(task)
+                ):
                     raise thread_turns.CameBetweenError
                 if not self.scope.takes_mine():
                     thread_turns.check_thread(self, task)
@@ -124,7 +130,7 @@ class Engine(EngineState):
             task.outcome = Outcome(False, failure)
             self.finish(task, self.port.abort(task.slot))
             if self.observer is not None:
-                self.observer.failed(task.id, failure.story())
+                self.observer.failed(task.id, failure.describe())
         finally:
             self.gate.leave()
         return 0
@@ -359,7 +365,7 @@ class Engine(EngineState):
         waits = self.waits
         waits.clear()
         task.writes = count
-        task.replicas = replicas = self.spare.take(count)
+        task.replicas = replicas = self.free_lists.take(count)
         for i in range(count):
             use = cython.cast(Access, task.uses[i])
             version = use.core.version
@@ -523,6 +529,6 @@ class Engine(EngineState):
                 if use.mode != READ or i > 61:
                     task.written_mask |= cython.cast(cython.longlong, 1) << min(i, 62)
         else:
-            self.spare.give(task.replicas)
+            self.free_lists.give(task.replicas)
         task.accesses = task.uses = task.replicas = task.partials = None
         return 0

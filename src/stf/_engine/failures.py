@@ -35,7 +35,7 @@ class Failure:
         """It is told now."""
         self.was_delivered, self.delivered = self.delivered, True
 
-    def story(self):
+    def describe(self):
         """Who failed, where and with what."""
         return f"{self.name()} failed with {self.kind}: {text_of(self.exception)}"
 
@@ -54,17 +54,19 @@ class Failure:
     def error(self):
         """The exception that reports this failure."""
         if self.skipped:
-            return self.chain(f"{self.skipped} was skipped, since it reads what is poisoned: {self.story()}; {REMEDY}")
+            return self.chain(
+                f"{self.skipped} was skipped, since it reads what is poisoned: {self.describe()}; {REMEDY}"
+            )
         if not self.written:
-            return self.chain(self.story())
+            return self.chain(self.describe())
         return self.chain(
-            f"{self.story()}; what it was to write is poisoned: {', '.join(self.written)}; write it anew, or keep its "
-            "content with accept()"
+            f"{self.describe()}; what it was to write is poisoned: {', '.join(self.written)}; write it anew, or keep "
+            "its content with accept()"
         )
 
     def error_of_reader(self, reader, data):
         """The exception of a task that needs what the failed one was to write."""
-        return self.chain(f"task {reader} reads {data}, which is poisoned: {self.story()}; {REMEDY}")
+        return self.chain(f"task {reader} reads {data}, which is poisoned: {self.describe()}; {REMEDY}")
 
     def chain(self, message):
         error = self.error_type(message, task=self.label, call_site=self.site)
@@ -80,11 +82,11 @@ class Cancellation(Failure):
     def __init__(self, label, site, written=()):
         super().__init__(label, site, None, written, True)
 
-    def story(self):
+    def describe(self):
         return f"{self.name()} was cancelled before it began"
 
 
-def story_of_cancelled(cancelled):
+def description_of_cancelled(cancelled):
     """Which tasks were cancelled, and how many of each; the first few by name."""
     counts = collections.Counter(failure.name() for failure in cancelled)
     names = [name if count == 1 else f"{name}, {count} times" for name, count in list(counts.items())[:NAMED]]

@@ -37,7 +37,7 @@ def hand_over(engine: Engine, place, pointer):
             engine.gate.leave()
         retiring.wait_outside(engine, events, patience)
         patience += 1
-    lead(engine, place, device_tails(engine), pointer, owners)
+    signal_stream(engine, place, device_tails(engine), pointer, owners)
 
 
 def retire_everything(engine: Engine):
@@ -78,12 +78,12 @@ def device_tails(engine: Engine):
     return tails
 
 
-def lead(engine: Engine, place, events: EventSet, pointer, owners):
+def signal_stream(engine: Engine, place, events: EventSet, pointer, owners):
     """Let what comes on a caller's stream start after `events`; `owners` live until then."""
     slot = open_slot(engine, place, events)
     try:
-        engine.root.keep(slot, owners)
-        engine.root.lead(slot, pointer)
+        engine.root.keep_alive(slot, owners)
+        engine.root.signal_external(slot, pointer)
     finally:
         close_slot(engine, slot)
 
@@ -125,7 +125,7 @@ def come_after(engine: Engine, place, pointer):
     """The event after what is on a caller's stream now."""
     slot = engine.root.begin(place, EventSet(), COMPUTE)
     try:
-        engine.root.follow(slot, pointer)
+        engine.root.wait_on_external(slot, pointer)
     finally:
         event = engine.root.end(slot)
     return event

@@ -145,7 +145,7 @@ def note(thread, what, task):
     BLOCKED[thread] = what
     if is_endless(thread):
         del BLOCKED[thread]
-        raise TaskStateError(story(thread, task))
+        raise TaskStateError(describe(thread, task))
 
 
 def settles(port, events: EventSet):
@@ -206,7 +206,7 @@ def is_endless(thread):
     return False
 
 
-def story(thread, task):
+def describe(thread, task):
     """What to say of a wait that would never end."""
     who = "this wait" if task is None else f"task {task.label()}"
     outer = RUNNING.get(thread)

@@ -44,14 +44,14 @@ def expect_content(data: Data, op):
     """
     marked: cython.bint = False
     version = data.version
-    while not version.scope.once and version.partials is None:
+    while not version.scope.runs_once and version.partials is None:
         if version.valid == 0:
             if data.id >= version.scope.first_data and op is not data.engine.keep_previous:
                 break
-            version.phantom, version.valid, version.origin = True, 1, op
+            version.phantom, version.valid, version.neutral_op = True, 1, op
             marked = True
         elif version.joined == 0 and not marked:
-            version.origin = op  # other data may stand for these, with no content
+            version.neutral_op = op  # other data may stand for these, with no content
         else:
             break
         version = version.parent
@@ -64,7 +64,7 @@ def adds_in_place(engine: EngineState, task: TaskCore, use: Access):
     What is recorded goes on from what each launch finds.
     """
     expect_content(use.core, use.op)
-    if engine.scope.once or use.place not in (AFFINE, engine.place(task.where).memory):
+    if engine.scope.runs_once or use.place not in (AFFINE, engine.place(task.where).memory):
         return False
     if not engine.place(task.where).enqueues or len({place.memory for place in engine.places if place.number}) > 1:
         return False

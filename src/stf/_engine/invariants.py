@@ -8,7 +8,7 @@ INVALID, SHARED, MODIFIED = 0, 1, 2
 
 
 def check_state(engine: Any) -> None:
-    """Raise AssertionError with the story if a cross-link of `engine` is broken."""
+    """Raise AssertionError with the description if a cross-link of `engine` is broken."""
     used = [0] * len(engine.places)
     pins: dict[int, int] = {}
     for task in engine.opened():
@@ -60,6 +60,6 @@ def check_data(engine: Any, data: Any, used: list[int], pins: dict[int, int]) ->
         must(len(lanes) == len(set(lanes)), f"{label} keeps two events of a lane: {events}")
 
 
-def must(condition: Any, story: str) -> None:
+def must(condition: Any, description: str) -> None:
     if not condition:
-        raise AssertionError(story)
+        raise AssertionError(description)

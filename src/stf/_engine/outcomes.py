@@ -101,15 +101,15 @@ def skip(engine: EngineState, task: TaskCore, error):
         if not failure.was_delivered:
             tell_again(engine, failure, failure.skipped)
         elif not engine.scope.records:
-            tell_again(engine, failure, story_of_skip(task))
+            tell_again(engine, failure, description_of_skip(task))
         else:
-            engine.scope.skips.append((failure, story_of_skip(task)))
+            engine.scope.skips.append((failure, description_of_skip(task)))
     finally:
         engine.gate.leave()
     return 0
 
 
-def story_of_skip(task: TaskCore):
+def description_of_skip(task: TaskCore):
     return f"task {task.label()} ({task.call_site})"
 
 
@@ -163,18 +163,18 @@ def refuse_blocking(task: TaskCore, scope):
     """Raise for a with-block on a CPU, or a wait, inside of what is recorded."""
     if task.kind == "wait":
         raise CaptureError(
-            f"{task.symbol} ({task.call_site}) inside of {scope.story}: nothing that is recorded has run yet; read the "
-            "data after it, and use ctx.if_ or ctx.while_loop where the program depends on them"
+            f"{task.symbol} ({task.call_site}) inside of {scope.description}: nothing that is recorded has run yet; "
+            "read the data after it, and use ctx.if_ or ctx.while_loop where the program depends on them"
         )
     if task.stays_apart():
         reason = "runs on several places" if task.apart else "uses data with an interface of its own"
         raise CaptureError(
-            f"task {task.label()} ({task.call_site}) {reason}, which {scope.story} cannot hold; leave it out of "
+            f"task {task.label()} ({task.call_site}) {reason}, which {scope.description} cannot hold; leave it out of "
             "that, or submit a task per place"
         )
     raise CaptureError(
         f"task {task.label()} ({task.call_site}) is a with-block on a CPU, whose body runs where it stands, and "
-        f"{scope.story} records; give the body as a function (@stf.task)"
+        f"{scope.description} records; give the body as a function (@stf.task)"
     )
 
 

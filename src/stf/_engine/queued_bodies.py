@@ -118,7 +118,7 @@ class QueuedBody:
         self.outcome.pending = False
         self.engine.ran += 1
         if failure is not None and self.engine.observer is not None:
-            self.engine.observer.failed(self.task.id, failure.story())
+            self.engine.observer.failed(self.task.id, failure.describe())
         return 0
 
     def run_in_graph(self):
@@ -129,7 +129,8 @@ class QueuedBody:
         engine: EngineState = self.engine
         if self.graph is not None and self.graph.closed:
             raise TaskStateError(
-                f"task {self.label} ({self.site}) was not run: {self.graph.story} was closed, and with it its memory"
+                f"task {self.label} ({self.site}) was not run: {self.graph.description} was closed, "
+                "and with it its memory"
             )
         call = self.again(None, None)
         failure = call.run()

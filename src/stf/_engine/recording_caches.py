@@ -19,7 +19,7 @@ def add(engine: EngineState, cache, recording):
         if not engine.caches:
             engine.caches = WeakSet()
         engine.caches.add(cache)
-        recording.become_spare()
+        recording.become_cached()
     finally:
         engine.gate.leave()
 
@@ -41,7 +41,7 @@ def end(engine: EngineState):
 
 def make_room(engine: EngineState):
     """Let go of memory that is kept for what may come, a little at a time; whether there was any."""
-    if (engine.epoch is not None and engine.epoch.make_room()) or reductions.make_room(engine):
+    if (engine.gathering is not None and engine.gathering.make_room()) or reductions.make_room(engine):
         return True
     return any(cache.make_room(engine) for cache in known(engine))
 
@@ -55,9 +55,11 @@ def give_up_recordings(engine: EngineState, data: Data):
 
 def give_up_left(engine: EngineState):
     """Close what is kept of tiles that their user has dropped: no call can have them again."""
-    if engine.left:
+    if engine.dropped_tiles:
         with engine.gate:
-            left = list(engine.left.values())  # which forget them when they go: other threads may close them just now
+            left = list(
+                engine.dropped_tiles.values()
+            )  # which forget them when they go: other threads may close them just now
         close(engine, left)
 
 
@@ -68,7 +70,7 @@ def give_up_dropped(engine: EngineState, data: Data):
     try:
         for item in [data, *tiles.within(engine, data)]:
             tile: Data = item
-            if tile.recorded > tile.spare or not tile.is_dropped:
+            if tile.recorded > tile.cached or not tile.is_dropped:
                 return False
             if tile.recorded:
                 found.append(tile)

@@ -191,8 +191,8 @@ class Combiner:
         self.initialised = initialised
 
     def __call__(self, rebinding):
-        other = rebinding.replica_for(self.target.origin)
-        mine = self.target if other is self.target.origin else other  # which may be gone when the body looks
+        other = rebinding.replica_for(self.target.real)
+        mine = self.target if other is self.target.real else other  # which may be gone when the body looks
         return self.op.combiner(mine, self.sources, self.initialised)
 
 
@@ -245,7 +245,7 @@ def combining_task(engine: EngineState, data: Data, data_place):
     task.symbol = kind
     task.code = data.version.wrote_code
     task.lasti = data.version.wrote_lasti
-    if not engine.root.captured and engine.scope.once:
+    if not engine.root.captured and engine.scope.runs_once:
         task.outcome = Outcome(True)
     if data.version.outcome is not None:
         task.inputs = [data.version.outcome]

@@ -17,5 +17,5 @@ cpdef bint is_of_user(Data data) except -1
 cpdef int take_homes(EngineState engine, list found, dict producers) except -1
 cpdef int retire(EngineState engine, Data data) except -1
 cpdef int forget(EngineState engine, Data data) except -1
-cpdef int64_t follow(EngineState engine, Data data, int place, object producer) except -1
-cpdef int64_t follow_user(EngineState engine, Data data, object producer) except -1
+cpdef int64_t wait_on_producer(EngineState engine, Data data, int place, object producer) except -1
+cpdef int64_t wait_on_user(EngineState engine, Data data, object producer) except -1

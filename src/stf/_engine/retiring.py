@@ -63,8 +63,8 @@ def release_now(engine: EngineState, data: Data):
             engine.has_dropped = True
             if data.write_back:
                 engine.orphans[data.id] = data
-            if data.parent is not None and data.recorded == data.spare:
-                engine.left[data.id] = data
+            if data.parent is not None and data.recorded == data.cached:
+                engine.dropped_tiles[data.id] = data
         return 0
     data.released = True
     try:
@@ -115,7 +115,7 @@ def forget(engine: EngineState, data: Data):
     engine.coherency.data.pop(data.id, None)
     if engine.has_dropped:
         engine.orphans.pop(data.id, None)
-        engine.left.pop(data.id, None)
+        engine.dropped_tiles.pop(data.id, None)
     if data.parent is not None:
         tiles.unprotect(engine, data)
     data.owner = data.protection = None
@@ -173,7 +173,7 @@ def undrop(engine: EngineState, data: Data):
     """Let a user hold data again that he had dropped."""
     data.is_dropped = False
     engine.orphans.pop(data.id, None)
-    engine.left.pop(data.id, None)
+    engine.dropped_tiles.pop(data.id, None)
     while data in engine.dropped:
         engine.dropped.remove(data)
 
@@ -202,7 +202,7 @@ def take_homes(engine: EngineState, found, producers):
             continue
         whole: Data = tiles.whole(data)
         if whole.id not in followed:
-            followed[whole.id] = follow_user(engine, data, producers.get(whole.id))
+            followed[whole.id] = wait_on_user(engine, data, producers.get(whole.id))
         elif followed[whole.id]:
             data.version.writers.add(followed[whole.id])
 
@@ -314,7 +314,7 @@ def check_unused(data: Data, what):
 def check_unrecorded(data: Data, what):
     """Memory that a living recording knows stays where it is."""
     engine: EngineState = data.engine
-    if data.recorded and engine.epoch is not None and engine.epoch.launcher:
+    if data.recorded and engine.gathering is not None and engine.gathering.launcher:
         raise Pause(EventSet())  # another thread launches what used it
     if data.recorded:
         raise AccessError(f"{data.describe()} cannot be {what} while a recorded graph uses it; close that first")
@@ -331,7 +331,7 @@ def raise_if_poisoned(data: Data):
 PER_THREAD_STREAM = 2  # CUDA's default stream of the calling thread, which nobody captures
 
 
-def follow(engine: EngineState, data: Data, place, producer):
+def wait_on_producer(engine: EngineState, data: Data, place, producer):
     """New data, whose content is being made: on a caller's stream, or `producer` makes a stream wait for it.
 
     Return the event after which it is there; 0 if that is for the caller of the capture to say.
@@ -354,7 +354,7 @@ def follow(engine: EngineState, data: Data, place, producer):
     return event
 
 
-def follow_user(engine: EngineState, data: Data, producer):
+def wait_on_user(engine: EngineState, data: Data, producer):
     """Known data, whose array the user may have written to: what is made of it now comes first.
 
     What is on a stream that is being captured has not run, and does not until that graph is launched. Return the event
@@ -364,7 +364,7 @@ def follow_user(engine: EngineState, data: Data, producer):
     if producer is None or place <= 0:
         return 0
     try:
-        return follow(
+        return wait_on_producer(
             engine, data, place if engine.place(place).ordinal >= 0 else 1, producer
         )  # managed: of some device
     except CaptureError:
@@ -455,7 +455,7 @@ def join_deferred(engine: EngineState, parent: Data):
     waiting = deferred_within(engine, parent)
     if waiting:
         settle(engine, waiting)
-    if any([tiles.is_within(tile, parent) for tile in engine.left.values()]):
+    if any([tiles.is_within(tile, parent) for tile in engine.dropped_tiles.values()]):
         raise Pause(EventSet())
 
 
@@ -514,9 +514,9 @@ def forget_all(engine: EngineState):
         engine.gate.leave()
 
 
-def abandon(engine: EngineState, port, story):
+def abandon(engine: EngineState, port, description):
     """In the child of a fork: nothing reaches the parent's driver, and no thread is inside that isn't here."""
-    engine.closed = story
+    engine.closed = description
     engine.gate = Gate()
     engine.root = engine.port = port
 
@@ -564,8 +564,8 @@ def find_room(engine: EngineState, task: TaskCore, reason):
     """Let go of memory that a task lacked, or wait for it; False if that is no use."""
     if recording_caches.make_room(engine) or thread_turns.waits_for_room(task, reason):
         return True
-    if engine.epoch is not None:
-        engine.epoch.take_back()
+    if engine.gathering is not None:
+        engine.gathering.take_back()
     return False
 
 

@@ -11,9 +11,9 @@ cdef class Scope:
     cdef readonly Scope parent
     cdef readonly bint records
     cdef public unsigned long thread
-    cdef readonly bint once
+    cdef readonly bint runs_once
     cdef readonly bint patient
-    cdef readonly object story
+    cdef readonly object description
     cdef bint takes_mine(self) except -1
     cpdef Version version_for(self, Data data)
     cpdef Replica replica_for(self, Data data, Version version, int place, int mode)
@@ -25,7 +25,7 @@ cdef class Gathering:
     cdef readonly unsigned long thread
     cdef readonly bint implicit
     cdef public unsigned long launcher
-    cdef public bint is_left
+    cdef public bint is_abandoned
     cdef public Py_ssize_t dropped
     cdef public object last_dropped
     cdef bint takes(self, TaskCore task, Scope scope, list dropped, list deferred) except -1

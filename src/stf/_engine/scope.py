@@ -30,29 +30,29 @@ class Scope:
     records : bool
         Its tasks are kept instead of run.
     thread : int
-        Whose tasks it takes; 0 for all threads', `thread_turns.LEFT` if it was left open.
-    once : bool
+        Whose tasks it takes; 0 for all threads', `thread_turns.ABANDONED` if it was left open.
+    runs_once : bool
         Its tasks run once: bodies say themselves how they went.
     patient : bool
         Other threads wait for its end; else they hear of it.
-    story : str
+    description : str
         What messages call it.
     """
 
-    def __init__(self, port, parent=None, thread=0, story="", once=True, patient=False):
+    def __init__(self, port, parent=None, thread=0, description="", runs_once=True, patient=False):
         self.port = port
         self.parent = parent
         self.records = parent is not None
         self.thread = thread
-        self.story = story
-        self.once = once
+        self.description = description
+        self.runs_once = runs_once
         self.patient = patient
 
     def takes_mine(self):
         """Whether tasks of this thread become a part of it, without a look at what is recorded elsewhere."""
         if self.thread and self.thread != PyThread_get_thread_ident():
             return False
-        return not (self.once and host_waits.repeated_scopes)
+        return not (self.runs_once and host_waits.repeated_scopes)
 
     def version_for(self, data):
         """The version of a data that tasks of this scope use."""
@@ -85,7 +85,7 @@ class Gathering:
         It lasts as long as its context.
     launcher : int
         The thread that launches; 0 for none.
-    is_left : bool
+    is_abandoned : bool
         Nobody will end it.
     dropped : int
         How much of what users dropped was looked at.
@@ -98,14 +98,14 @@ class Gathering:
         self.thread = thread
         self.implicit = implicit
         self.launcher = self.dropped = 0
-        self.is_left = False
+        self.is_abandoned = False
 
     def takes(self, task: TaskCore, scope, dropped, deferred):
         """Whether a task becomes a part of what is gathered, and nothing else is to be thought of.
 
         `scope` is the innermost one; `dropped` is what users dropped, and `deferred` of that what bodies need.
         """
-        if self.scope is None or scope is not self.scope or self.launcher or self.is_left or len(deferred):
+        if self.scope is None or scope is not self.scope or self.launcher or self.is_abandoned or len(deferred):
             return False
         if self.thread and self.thread != PyThread_get_thread_ident():
             return False

@@ -7,7 +7,7 @@ from stf._engine.task cimport KindCounts, TaskCore
 from stf._port.events cimport EventSet
 from stf._port.place cimport Place
 from stf._port.port cimport Port
-from stf._port.replicas cimport Layout, SpareLists, home_of
+from stf._port.replicas cimport Layout, FreeLists, home_of
 from stf._support.sync cimport Gate
 
 cdef class EngineState:
@@ -19,7 +19,7 @@ cdef class EngineState:
     cdef readonly list deferred  # data of these that bodies or recordings still need
     cdef public bint has_dropped  # some of what recordings use, and that has a home, was dropped by its user
     cdef readonly dict orphans  # by id: data with a home that their user dropped, and that recordings hold
-    cdef readonly dict left  # by id: tiles that their user dropped, and that only recordings hold that are spare
+    cdef readonly dict dropped_tiles  # by id: tiles that their user dropped, and that only cached recordings hold
     cdef public int64_t settle_at  # so many deferred data, and it looks which can go
     cdef readonly list failures  # what failed and was not told
     cdef readonly list readers  # the last tasks that wrote nothing: (event, name, code, instruction)
@@ -34,7 +34,7 @@ cdef class EngineState:
     cdef readonly Scope root_scope  # the outermost one, whose tasks run
     cdef public long launching  # launches of recordings that have begun and not yet said where their data are
     cdef public long driving  # of these: those that wait, for a condition or with STF_BLOCKING
-    cdef public object epoch  # what records by itself
+    cdef public object gathering  # what records by itself
     cdef readonly object caches  # what keeps recordings that it can do without
     cdef public object make_graph_port  # a port for a recording
     cdef public object ask_producer  # on which stream an array is being made, given its owner; None if nobody knows
@@ -45,7 +45,7 @@ cdef class EngineState:
     cdef readonly int64_t withdrawn  # and how many of these were withdrawn
     cdef int64_t serial  # of the last claim, which marks the data of its task
     cdef EventSet waits  # room for what a task comes after
-    cdef SpareLists spare  # lists that tasks use again
+    cdef FreeLists free_lists  # lists that tasks use again
     cdef readonly list claim_queue  # tasks that wait for a claim, the first come first
     cdef EventSet backlog  # what was submitted before the last half of max_pending
     cdef int since_look  # bodies that were queued since

@@ -19,7 +19,7 @@ from stf._engine.scope import Scope
 from stf._engine.task import KindCounts, TaskCore
 from stf._port.events import EventSet
 from stf._port.place import Place
-from stf._port.replicas import SpareLists
+from stf._port.replicas import FreeLists
 from stf._support.sync import Gate
 
 if not cython.compiled:
@@ -38,14 +38,14 @@ class EngineState:
             place.enqueues = self.root.enqueues(place.number)
         self.coherency = Coherency(self.scope, places, limits)
         self.gate = Gate()
-        self.dropped, self.deferred, self.orphans, self.left, self.readers = [], [], {}, {}, []
+        self.dropped, self.deferred, self.orphans, self.dropped_tiles, self.readers = [], [], {}, {}, []
         self.failures = self.coherency.failures = []
         self.last_open = self.observer = self.closed = self.arrays = None
         self.validate = self.blocking = self.has_dropped = False
-        self.epoch = self.make_graph_port = self.ask_producer = self.context = self.keep_previous = None
+        self.gathering = self.make_graph_port = self.ask_producer = self.context = self.keep_previous = None
         self.caches, self.kinds = (), KindCounts()
         self.next_data = self.next_task = self.withdrawn = self.serial = self.launching = self.driving = 0
-        self.waits, self.backlog, self.spare = EventSet(), EventSet(), SpareLists()
+        self.waits, self.backlog, self.free_lists = EventSet(), EventSet(), FreeLists()
         self.claim_queue, self.since_look, self.ending, self.settle_at = [], 0, 0, 256
         self.queued, self.ran, self.calling, self.cancelled = 0, 0, {}, None
         self.max_pending, self.max_partials = max_pending, max_partials

@@ -117,7 +117,7 @@ class TaskCore:
     def recorded_replica(self, index):
         """What a recorded body knows of the memory of an access: a partial result is dropped soon."""
         replica: Replica = self.replica_at(index)
-        return replica.shadow() if replica.origin is None else replica.origin
+        return replica.shadow() if replica.real is None else replica.real
 
     def targets(self):
         """The memory that a recorded body may write."""

@@ -25,7 +25,7 @@ if not cython.compiled:
     from stf._support.sync import PyThread_get_thread_ident
 
 STANDS_BACK = 8  # how often a wait lets others come before it
-LEFT = 1  # in place of the thread of a scope that nobody will end; no thread has this number
+ABANDONED = 1  # in place of the thread of a scope that nobody will end; no thread has this number
 PATIENCE_S = 30.0  # how long a thread waits for another one's recording, or with its own
 BODY_PATIENCE_S = 0.2  # how long a body waits for an open task of another thread, which may be waiting for it
 STEP_S = 0.0005  # how often it looks
@@ -48,8 +48,8 @@ class CameBetweenError(Exception):
 class OtherThreadRecordsError(TaskStateError):
     """Another thread has a recording open."""
 
-    def __init__(self, story, scope):
-        super().__init__(story)
+    def __init__(self, description, scope):
+        super().__init__(description)
         self.scope = scope
 
 
@@ -58,11 +58,11 @@ def check_thread(engine: EngineState, task: TaskCore):
     scope = engine.scope
     if scope.thread and scope.thread != PyThread_get_thread_ident():
         raise OtherThreadRecordsError(
-            f"task {task.label()} ({task.call_site}) cannot begin while another thread has {scope.story} open; let it "
-            "end first",
+            f"task {task.label()} ({task.call_site}) cannot begin while another thread has {scope.description} open; "
+            "let it end first",
             scope,
         )
-    if scope.once and host_waits.repeated_scopes:
+    if scope.runs_once and host_waits.repeated_scopes:
         check_elsewhere(engine, task)
 
 
@@ -144,20 +144,20 @@ def await_others(engine: EngineState):
 
 def gathers(scope):
     """Whether a scope gathers the tasks of a context on graphs, until somebody waits."""
-    return scope.once and not scope.thread
+    return scope.runs_once and not scope.thread
 
 
 def is_repeated(engine: EngineState):
     """Whether the tasks of this thread are recorded, to run in every launch."""
     scope = engine.scope
-    return not scope.once and scope.thread in (0, PyThread_get_thread_ident())
+    return not scope.runs_once and scope.thread in (0, PyThread_get_thread_ident())
 
 
 def await_end(scope):
     """Wait until a recording of another thread is over; False if nobody is to wait for it, or it takes too long."""
     end = time.monotonic() + PATIENCE_S
     while scope.patient and time.monotonic() < end:
-        if not is_open(scope) or scope.thread == LEFT:
+        if not is_open(scope) or scope.thread == ABANDONED:
             return True
         time.sleep(STEP_S)
     return False
@@ -165,7 +165,7 @@ def await_end(scope):
 
 def await_scope(engine: EngineState, scope):
     """Wait for a recording of another thread, or forget what was left open; False if that took too long."""
-    if scope.thread == LEFT:
+    if scope.thread == ABANDONED:
         forget_left(engine)
         return True
     return await_end(scope)
@@ -173,16 +173,16 @@ def await_scope(engine: EngineState, scope):
 
 def forget_left(engine: EngineState):
     """Forget the scopes that were left open."""
-    while engine.epoch is not None and engine.epoch.is_left:
-        engine.epoch.give_way()
-    while engine.scope.thread == LEFT:
+    while engine.gathering is not None and engine.gathering.is_abandoned:
+        engine.gathering.give_way()
+    while engine.scope.thread == ABANDONED:
         engine.scope.abandon()
 
 
 def abandon_own(engine: EngineState):
     """Forget what this thread was recording when an exception left its context, with blocks that nothing has ended."""
     scope = engine.scope
-    while not scope.once and scope.thread == PyThread_get_thread_ident():
+    while not scope.runs_once and scope.thread == PyThread_get_thread_ident():
         scope.abandon()
         scope = engine.scope
 
@@ -202,10 +202,10 @@ def check_elsewhere(engine: EngineState, task: TaskCore):
     thread = PyThread_get_thread_ident()
     for other in host_waits.living_engines():
         scope = other.scope
-        if other is not engine and scope.thread == thread and not scope.once:
+        if other is not engine and scope.thread == thread and not scope.runs_once:
             raise TaskStateError(
-                f"task {task.label()} ({task.call_site}) is of another context than {scope.story}, inside of which it "
-                "was submitted: it would run now, and in no launch; submit it before or after"
+                f"task {task.label()} ({task.call_site}) is of another context than {scope.description}, inside of "
+                "which it was submitted: it would run now, and in no launch; submit it before or after"
             )
     return 0
 
@@ -221,19 +221,19 @@ def inside(engine: EngineState, action):
 
 def check_outside(engine: EngineState, action):
     """What waits or moves memory cannot be done inside of a recording; what is launched once is launched here."""
-    if engine.epoch is not None:
-        engine.epoch.step_out()
+    if engine.gathering is not None:
+        engine.gathering.step_out()
         scope = engine.scope
-        if scope.thread == PyThread_get_thread_ident() and engine.epoch.has(scope):
-            engine.epoch.flush()  # a graph_scope, which goes on
+        if scope.thread == PyThread_get_thread_ident() and engine.gathering.has(scope):
+            engine.gathering.flush()  # a graph_scope, which goes on
     scope = engine.scope
     if scope.records and scope.thread != PyThread_get_thread_ident() and await_end(scope):
         return
     if scope.thread:  # else another thread began it meanwhile, and it is tried again
         name = getattr(action, "__name__", "this").replace("_", " ")
         if scope.thread == PyThread_get_thread_ident():
-            raise OutsideError(f"{name} is not possible inside of {scope.story}; do it before or after")
-        raise TurnError(f"{name} is not possible while another thread has {scope.story} open; let it end first")
+            raise OutsideError(f"{name} is not possible inside of {scope.description}; do it before or after")
+        raise TurnError(f"{name} is not possible while another thread has {scope.description} open; let it end first")
 
 
 def yield_to_recorders(engine: EngineState, task: TaskCore):
@@ -277,7 +277,7 @@ def is_used_by_others(engine: EngineState, thread):
     scope = engine.scope
     if scope.thread == thread:
         return False  # they wait for this one
-    if engine.launching or (engine.epoch is not None and engine.epoch.launcher not in (0, thread)):
+    if engine.launching or (engine.gathering is not None and engine.gathering.launcher not in (0, thread)):
         return True
     if scope.thread:
         return True
@@ -332,21 +332,22 @@ class Patience:
         held = oldest is not None and now - self.since > BODY_PATIENCE_S
         return held or now > self.end or is_awaited(self.engine, self.thread)
 
-    def refuse(self, story):
+    def refuse(self, description):
         """Raise TurnError."""
-        refuse_turn(self.engine, story, BODY_PATIENCE_S if self.oldest is not None else self.seconds)
+        refuse_turn(self.engine, description, BODY_PATIENCE_S if self.oldest is not None else self.seconds)
 
 
-def refuse_turn(engine: EngineState, story, patience):
+def refuse_turn(engine: EngineState, description, patience):
     """Raise TurnError: others did not let this thread record."""
     task: TaskCore = engine.last_open
     if is_awaited(engine, PyThread_get_thread_ident()):
         raise TurnError(
-            f"{story} cannot be opened in a body while a launch of the same context waits for bodies, perhaps for this "
-            "one: a loop or a branch that the host decides about, or any with STF_BLOCKING=1; submit the tasks as they "
-            "are, or record them before and launch that in the body"
+            f"{description} cannot be opened in a body while a launch of the same context waits for bodies, perhaps "
+            "for this one: a loop or a branch that the host decides about, or any with STF_BLOCKING=1; submit the "
+            "tasks as they are, or record them before and launch that in the body"
         )
-    what = engine.scope.story if engine.scope.records else "a launch" if task is None else f"task {task.label()}"
+    what = engine.scope.description if engine.scope.records else "a launch" if task is None else f"task {task.label()}"
     raise TurnError(
-        f"{story} could not be opened for {patience:g} s, in which another thread had {what} open; let it end first"
+        f"{description} could not be opened for {patience:g} s, in which another thread had {what} open; let it "
+        "end first"
     )

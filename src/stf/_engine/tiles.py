@@ -105,7 +105,7 @@ def are_going(engine: EngineState, parent: Data):
     for item in within(engine, parent):
         tile: Data = item
         is_dropped: cython.bint = tile.is_dropped or tile in engine.dropped
-        if not is_dropped or tile.recorded > tile.spare:
+        if not is_dropped or tile.recorded > tile.cached:
             return False
     return True
 

@@ -121,13 +121,13 @@ class Version:
     """Writers, readers, replicas, claims and outcome of one data in one scope.
 
     In a recording, `entries` are the places where the content from before must be, and `phantom` says that there is
-    content though no replica has it yet: at a launch that finds none, the neutral element of the operator `origin`.
+    content though no replica has it yet: at a launch that finds none, the neutral element of the operator `neutral_op`.
     """
 
     if not cython.compiled:
         valid = claims = accumulators = frozen = joined = looked_at = wrote_lasti = good_lasti = 0
         unwritten_tiles = was_valid = phantom = conditional = False
-        outcome = partials = op = entries = origin = None
+        outcome = partials = op = entries = neutral_op = None
         wrote = wrote_code = wrote_outcome = earlier = good = good_code = None
 
     def __init__(self, scope=None, parent=None):

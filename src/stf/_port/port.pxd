@@ -26,9 +26,9 @@ cdef class Port:
     cdef int64_t abort(self, int slot) except -1
     cdef bint enqueues(self, int place) noexcept
     cpdef int64_t arrive(self, int place, int64_t pointer) except -1
-    cpdef int follow(self, int slot, int64_t pointer) except -1
-    cpdef int lead(self, int slot, int64_t pointer) except -1
-    cpdef int keep(self, int slot, object what) except -1
+    cpdef int wait_on_external(self, int slot, int64_t pointer) except -1
+    cpdef int signal_external(self, int slot, int64_t pointer) except -1
+    cpdef int keep_alive(self, int slot, object what) except -1
     cdef object disown(self, Replica replica)
     cdef int enter(self, int slot) except -1
     cpdef int copy(self, int slot, Replica target, Replica source, object unless=*) except -1
@@ -36,7 +36,7 @@ cdef class Port:
     cdef object end_readback(self, int landing, int64_t nbytes)
     cpdef bint fill(self, int slot, Replica replica, bytes pattern) except -1
     cpdef bint may_use(self, int place, Replica replica) except -1
-    cpdef int add_place(self, int device, object origin) except -1
+    cpdef int add_place(self, int device, object foreign_handle) except -1
     cdef int launch(self, int slot, int64_t function, int gx, int gy, int gz, int bx, int by, int bz, int shared, int64_t block, int nbytes) except -1
     cdef int put_pointer(self, int slot, int offset, Replica replica) except -1
     cdef object begin_capture(self, int place, object owner)

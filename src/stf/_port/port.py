@@ -44,15 +44,15 @@ class Port:
         """The event at which all is done that is on a caller's stream now; `place` is on its device."""
         raise NotImplementedError
 
-    def follow(self, slot, pointer):
+    def wait_on_external(self, slot, pointer):
         """Make what comes on `slot` start after all that is on a caller's stream now."""
         raise NotImplementedError
 
-    def lead(self, slot, pointer):
+    def signal_external(self, slot, pointer):
         """Make what comes on a caller's stream start after all that is on `slot` now."""
         raise NotImplementedError
 
-    def keep(self, slot, what):
+    def keep_alive(self, slot, what):
         """Keep an object alive until what is on `slot` now is done."""
         raise NotImplementedError
 
@@ -87,11 +87,11 @@ class Port:
         """Whether work at an execution place may use a replica that is elsewhere as it is."""
         return True
 
-    def add_place(self, device, origin):
+    def add_place(self, device, foreign_handle):
         """Know one more place, on a device of the driver; return its number.
 
-        `origin` is ``("stream", address)`` or ``("context", address)`` of the caller's, whose streams the place has;
-        None for a memory.
+        `foreign_handle` is ``("stream", address)`` or ``("context", address)`` of the caller's, whose streams the place
+        has; None for a memory.
         """
         raise NotImplementedError
 

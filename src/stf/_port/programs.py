@@ -208,7 +208,7 @@ class Program:
     def put_pointer(self, offset, replica):
         """Say that an argument of the next launch is the address of a replica."""
         if replica.number < 0:
-            self.replicas.append(replica if replica.origin is None else replica.origin)
+            self.replicas.append(replica if replica.real is None else replica.real)
             replica.number = len(self.replicas) - 1
         return self.pointers.add((cython.cast(cython.longlong, offset) << 32) | replica.number)
 

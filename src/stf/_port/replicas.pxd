@@ -20,7 +20,7 @@ cdef class Layout:
 cpdef tuple span_of(Replica replica)
 cdef Layout layout_of(tuple shape, tuple strides, object dtype, Py_ssize_t itemsize)
 
-cdef class SpareLists:
+cdef class FreeLists:
     cdef list lists
     cdef list take(self, int count)
     cdef int give(self, list items) except -1
@@ -40,7 +40,7 @@ cdef class Replica:
     cdef public object owner
     cdef public dict views
     cdef readonly object data
-    cdef readonly Replica origin  # whose shadow this is
+    cdef readonly Replica real  # whose shadow this is
     cdef int number  # of a shadow, in the program of its recording; -1 for none
     cpdef Replica shadow(self)
     cdef bint has_memory(self) noexcept

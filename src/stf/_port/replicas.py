@@ -118,7 +118,7 @@ def packed_strides(shape, strides, itemsize):
 
 @cython.final
 @cython.cclass
-class SpareLists:
+class FreeLists:
     """Lists that tasks kept their replicas in, cleared: one per length modulo 8."""
 
     def __init__(self):
@@ -150,7 +150,7 @@ class Replica:
     if not cython.compiled:
         pinned = left = False
         state = address = pins = last_use = 0
-        instance = owner = views = origin = None
+        instance = owner = views = real = None
 
     def __init__(self, data, place, layout, home=False):
         self.data = data
@@ -171,7 +171,7 @@ class Replica:
         if self.views is None:
             self.views = {}
         other.views = self.views
-        other.origin = self if self.origin is None else self.origin
+        other.real = self if self.real is None else self.real
         return other
 
     def has_memory(self):

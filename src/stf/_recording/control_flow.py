@@ -45,7 +45,7 @@ def address_of(data: Any, memory: int) -> int:
 class Several(Routine):
     """Recordings that are launched together, as one task."""
 
-    story = "a routine"
+    description = "a routine"
     flag: Flag | None = None
 
     def __init__(self, parts: list[Any], may_not_run: tuple[Any, ...] = ()) -> None:
@@ -67,7 +67,7 @@ class Several(Routine):
         launch.unread = frozenset(self.flags())
         reason = self.refusal(where, launch.engine.places[where].memory, False, launch.unread)
         if reason is not None:
-            raise CaptureError(f"{self.story} cannot be part of a graph of yours: {reason}")
+            raise CaptureError(f"{self.description} cannot be part of a graph of yours: {reason}")
         return int(self.put(launch, slot))
 
     def flags(self) -> list[Any]:
@@ -78,7 +78,7 @@ class Several(Routine):
 class Repeat(Several):
     """A recording, so many times; `start`, where there is one, sets the data `counter` to zero."""
 
-    story = "repeat"
+    description = "repeat"
 
     def __init__(self, body: Recording, count: Any, start: Recording | None, counter: Any) -> None:
         super().__init__([body] if start is None else [start, body])
@@ -127,7 +127,7 @@ class While(Several):
     or 1. `told` is called with the number of iterations, or with None if the device counts them.
     """
 
-    story = "while_loop"
+    description = "while_loop"
 
     def __init__(
         self,
@@ -206,7 +206,7 @@ class While(Several):
 class Branch(Several):
     """A recording that runs if a flag is true, or if it is not `wanted` to be, which another recording computes."""
 
-    story = "if_"
+    description = "if_"
 
     def __init__(self, condition: Recording, body: Recording, flag: Flag, wanted: bool) -> None:
         super().__init__([condition, body], (body,))

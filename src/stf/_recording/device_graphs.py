@@ -58,7 +58,7 @@ class DriverGraph:
     def launch(self, launch, thing, slot):
         """Launch `thing` as one graph behind what is on a slot; return the slot, or -1 if it is to be played.
 
-        `thing` has a `story`, ``refusal(place, memory, looped, unread)``, ``flags()`` and ``put(launch, slot)``.
+        `thing` has a `description`, ``refusal(place, memory, looped, unread)``, ``flags()`` and ``put(launch, slot)``.
         """
         root, where = launch.engine.root, launch.task.where
         if self.refusal is not None or not launch.engine.place(where).enqueues or not root.takes_graph(slot, where):
@@ -211,7 +211,7 @@ class DriverGraph:
         if was_told(thing.parts):
             return 0
         text = "is not one graph of the device's, but driven from the host: %s"
-        log_once(thing.story, launch.task.call_site, text, reason)
+        log_once(thing.description, launch.task.call_site, text, reason)
         return 0
 
 
@@ -400,11 +400,11 @@ class Recapture:
 class Shift:
     """Makes how far a copy or a fill is moved for the data of another launch."""
 
-    def __init__(self, target, source, to, origin):
+    def __init__(self, target, source, to, source_address):
         self.target = target
         self.source = source
         self.to = to
-        self.origin = origin
+        self.source_address = source_address
 
     def __call__(self, launch: Launch):
         target = launch.now(self.target)
@@ -412,7 +412,7 @@ class Shift:
         if source is not None and (source.home or target.home):  # as in a copy: CUDA wants memory that it knows
             launch.engine.root.pin(source)
             launch.engine.root.pin(target)
-        shift = (target.address - self.to, 0 if source is None else source.address - self.origin)
+        shift = (target.address - self.to, 0 if source is None else source.address - self.source_address)
         return lambda values: shift
 
 
@@ -464,7 +464,7 @@ def submit(launch, variant, contents, later, bound: Bound, move: Move):
                 variant.calls.take_back(launch)
             raise
         if launch.rebinding is not None:  # others may take its place before it is done
-            engine.root.keep(launch.slot, variant)
+            engine.root.keep_alive(launch.slot, variant)
     finally:
         engine.gate.leave()
     return True
@@ -515,7 +515,7 @@ def renew(launch, variant, marks: list, contents):
         for change in changes:
             mark = cython.cast(Mark, cython.cast(tuple, change)[3])
             if mark.shape is None:  # a body: launches before this one use what the last one allocated
-                root.keep(launch.slot, mark.content)
+                root.keep_alive(launch.slot, mark.content)
             mark.content = cython.cast(tuple, change)[2]
     variant.values = launch.values if are_fixed(launch.values) else UNKNOWN
     return 0
@@ -546,6 +546,6 @@ def outlive(engine: Engine, what):
     engine.root.tails(last)
     slot = engine.root.begin(1, last, COMPUTE)
     try:
-        engine.root.keep(slot, what)
+        engine.root.keep_alive(slot, what)
     finally:
         engine.root.end(slot)

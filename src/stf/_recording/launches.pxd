@@ -17,7 +17,7 @@ cdef class Needed:
     cdef int mode
     cdef list entries
     cdef bint fresh
-    cdef object origin
+    cdef object neutral_op
     cdef int place(self) except -2
     cdef Access access(self)
     cdef bint is_plain(self) except -1

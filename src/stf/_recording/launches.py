@@ -40,11 +40,11 @@ class Needed:
         self.core = data
         self.mode = of.mode
         self.entries = of.entries
-        self.origin = of.origin
-        lacks: cython.bint = of.conditional and self.origin is None
+        self.neutral_op = of.neutral_op
+        lacks: cython.bint = of.conditional and self.neutral_op is None
         if lacks and (recorded or not (has_content(data.version) or data.is_dropped or data.private)):
             # it may be elsewhere when this is done again; or nobody wrote it before
-            self.origin = data.engine.keep_previous
+            self.neutral_op = data.engine.keep_previous
             lacks = False
         self.fresh = lacks and not has_content(data.version)  # and nobody can see that
         if of.conditional and not self.fresh:  # it may stay as it is
@@ -63,7 +63,7 @@ class Needed:
         use = self.use
         unread: cython.bint = use.unread or (use.conditional and not use.mode & READ)
         own: cython.bint = self.core.private and use.mode != READ
-        return unread or own or use.origin is self.core.engine.keep_previous
+        return unread or own or use.neutral_op is self.core.engine.keep_previous
 
     def place(self):
         """The first entry, or else where the data is valid afterwards."""
@@ -76,7 +76,7 @@ class Needed:
         access.data = None
         access.core = self.core
         access.mode = self.mode
-        access.op = self.origin
+        access.op = self.neutral_op
         access.place = self.place()
         return access
 
@@ -104,7 +104,7 @@ def needs_of(routine, rebinding):
     if rebinding is None and routine.needed is not None:
         return routine.needed
     scope = routine.engine.scope
-    recorded = not scope.once
+    recorded = not scope.runs_once
     uses = [
         Needed(use, use.data if rebinding is None else rebinding.data_for(use.data), recorded) for use in routine.uses
     ]
@@ -132,7 +132,7 @@ def submit(engine: Engine, task: TaskCore, routine, values=None, rebinding=None)
     engine.gate.enter()
     try:
         if routine.closed:
-            raise GraphClosedError(f"{routine.story} was closed before it could be launched")
+            raise GraphClosedError(f"{routine.description} was closed before it could be launched")
         routine.owners += 1  # closed meanwhile, it goes with this launch
     finally:
         engine.gate.leave()
@@ -150,12 +150,12 @@ def submit(engine: Engine, task: TaskCore, routine, values=None, rebinding=None)
 def submit_held(engine: Engine, task: TaskCore, routine, values, rebinding):
     """Launch a routine that lives until then."""
     needs = needs_of(routine, rebinding)
-    if not routine.once and (engine.has_dropped or engine.dropped):  # else the tasks were ordered when they came
+    if not routine.runs_once and (engine.has_dropped or engine.dropped):  # else the tasks were ordered when they came
         take_arrays(engine, needs.uses)
     if needs.stale is not None:
         forget_failures(engine, needs.stale)
     task.accesses = needs.accesses
-    task.is_single_launch = routine.once
+    task.is_single_launch = routine.runs_once
     late: cython.bint = needs.late
     try:
         if late:
@@ -190,7 +190,7 @@ def take_arrays(engine: Engine, uses):
             producers[ident] = engine.ask_producer(owner)
     engine.gate.enter()
     try:
-        if engine.scope.once:
+        if engine.scope.runs_once:
             retiring.take_homes(engine, found, producers)
     finally:
         engine.gate.leave()
@@ -200,7 +200,7 @@ def take_arrays(engine: Engine, uses):
 def submit_open(engine: Engine, task: TaskCore, routine, needs, values, rebinding):
     """Bring what a launch that has begun needs, and do it."""
     late: cython.bint = needs.late
-    plain: cython.bint = needs.plain and not engine.scope.records and rebinding is None and not routine.once
+    plain: cython.bint = needs.plain and not engine.scope.records and rebinding is None and not routine.runs_once
     plain = plain and routine.last is None
     turn: cython.bint = False
     around: cython.bint = False
@@ -235,7 +235,7 @@ def submit_begun(engine: Engine, task: TaskCore, routine, needs, values, rebindi
     i: cython.Py_ssize_t
     uses, late = needs.uses, needs.late
     if engine.scope.records:
-        apart: cython.bint = late and engine.scope.once  # an epoch may have opened it just now
+        apart: cython.bint = late and engine.scope.runs_once  # an gathering may have opened it just now
         engine.port.run(task.slot, (RUN, routine, values, task.outcome if apart else None, task.inputs))
         engine.scope.parts.append(routine)
         routine.holders += 1
@@ -265,7 +265,7 @@ def submit_begun(engine: Engine, task: TaskCore, routine, needs, values, rebindi
                 set_finals(core, use.finals)
                 if last is not None:
                     last.update(core.version.writers)
-            if routine.once:
+            if routine.runs_once:
                 take_writers(use)
         spoil(engine, routine)
         if routine.awaited is not None:

@@ -22,7 +22,7 @@ cdef class Launch:
     cdef public object failure  # the first of its bodies'
     cdef bint is_once  # its bodies say themselves how they went
     cdef public list marks  # of the graph that the launch is captured into; None if it is played
-    cdef public int left  # those that call bodies of it, and have not called all: graphs, and who submits it
+    cdef public int remaining  # those that call bodies of it, and have not called all: graphs, and who submits it
     cdef public bint called  # bodies were put on the host's queue
     cdef public bint expected  # graphs call bodies
     cdef object calls  # of the graph that the launch is captured into, and that is launched here
@@ -33,7 +33,7 @@ cdef class Launch:
     cdef object failed(self)
     cpdef object attempt(self, QueuedBody body)
     cdef object note(self, object failure)
-    cpdef int play(self, Program program, int slot, bint once) except -1
+    cpdef int play(self, Program program, int slot, bint runs_once) except -1
     cdef int gather(self, Program program, int64_t start, Numbers events) except -1
     cdef int64_t play_node(self, Program program, int64_t node, int64_t start, Numbers events, EventSet needs) except -1
     cdef int play_nested(self, tuple operation) except -1

@@ -62,13 +62,13 @@ class Launch:
             self.failure = failure
         return failure
 
-    def play(self, program: Program, slot, once):
+    def play(self, program: Program, slot, runs_once):
         """Do what a program says, after what is on `slot`; return the slot after it.
 
-        Bodies that are run `once` say themselves how they went.
+        Bodies that are run `runs_once` say themselves how they went.
         """
         engine, port = self.engine, self.port
-        was_once, self.is_once = self.is_once, once
+        was_once, self.is_once = self.is_once, runs_once
         self.slot = slot
         engine.gate.enter()
         try:
@@ -261,7 +261,7 @@ class Launch:
         if captured is not None:
             self.port.play_captured(self.slot, captured)
             if captured is not first:
-                self.port.keep(self.slot, captured)  # which the next values may replace
+                self.port.keep_alive(self.slot, captured)  # which the next values may replace
             if self.marks is not None and again is not None:
                 remake = Recapture(again, first)
                 self.mark(remake(self), captured, None, again.varies, remake, again.replicas())
@@ -289,7 +289,7 @@ class Launch:
             moving, self.moving = self.moving, None
         if calls is None or not calls.all:
             return graph, marks, None, moving
-        calls.left = len(calls.all)
+        calls.remaining = len(calls.all)
         return graph, marks, calls, moving
 
     def play_on(self, port, things):
@@ -444,8 +444,8 @@ class Launch:
 
     def one_done(self):
         """One of those that call bodies has called all of its own; after the last one, say how the launch went."""
-        self.left -= 1
-        if self.left == 0:
+        self.remaining -= 1
+        if self.remaining == 0:
             self.outcome.failure = self.failed()
             self.outcome.pending = False
         return 0
@@ -487,7 +487,7 @@ def make_launch(engine, task, values):
     launch.task = task
     launch.values = values
     launch.slot = -1
-    launch.left = 1
+    launch.remaining = 1
     launch.unread = ()
     return launch
 
@@ -572,13 +572,13 @@ class GraphCalls:
     def __init__(self):
         self.all = []
         self.room = threading.Semaphore(MOST_LAUNCHES)
-        self.left = 0  # that the first launch has not called yet
+        self.remaining = 0  # that the first launch has not called yet
         self.launches = collections.deque()
 
     def expect(self, launch: Launch, has_room):
         """The driver is about to get one more launch, which `has_room`, or is put there later."""
         self.launches.append((launch, launch.values, has_room))
-        launch.left += 1
+        launch.remaining += 1
         launch.expected = True
         launch.engine.queued += len(self.all)
         launch.engine.calling[id(self)] = self
@@ -587,20 +587,20 @@ class GraphCalls:
         """It did not get it."""
         if launch in [known[0] for known in self.launches]:  # else the driver lost its device over it
             self.launches.pop()  # who found room gives it back
-            launch.left -= 1
+            launch.remaining -= 1
             launch.engine.queued -= len(self.all)
 
     def one_done(self, launch: Launch):
         """A body of a launch was called."""
         if not self.launches or self.launches[0][0] is not launch:
             return  # nobody waits for it any more
-        self.left -= 1
-        if self.left == 0:
+        self.remaining -= 1
+        if self.remaining == 0:
             self.end_first()
 
     def end_first(self):
         """All that the first launch calls was called."""
-        self.left = len(self.all)
+        self.remaining = len(self.all)
         first: tuple = self.launches.popleft()
         launch: Launch = first[0]
         if first[2]:
@@ -615,7 +615,7 @@ class GraphCalls:
             launch: Launch = self.launches[0][0]
             for call in self.all:
                 call.give_up()
-            launch.engine.ran += self.left
+            launch.engine.ran += self.remaining
             self.end_first()
 
 
@@ -623,23 +623,23 @@ class GraphCall:
     """A recorded body, as a node of a graph: to be called in each of its launches.
 
     `binding` are the values of a graph in the graph; `apart` is what has an outcome of its own there. A body that runs
-    `once` says itself how it went.
+    `runs_once` says itself how it went.
     """
 
-    def __init__(self, calls, body, binding, apart, once):
+    def __init__(self, calls, body, binding, apart, runs_once):
         self.calls = calls
         self.body = body
         self.binding = binding
         self.apart = apart
-        self.once = once
+        self.runs_once = runs_once
 
     def give_up(self):
         """It will not be called: nobody waits for what it would say."""
         if isinstance(self.body, Last):
             inner: Launch = self.body.launch
-            if inner.left:
+            if inner.remaining:
                 inner.one_done()
-        elif self.once:
+        elif self.runs_once:
             late: QueuedBody = self.body
             if late.outcome is not None:
                 late.outcome.pending = False
@@ -649,7 +649,7 @@ class GraphCall:
             return
         launch, values, _ = self.calls.launches[0]
         try:
-            if self.once or isinstance(self.body, Last):
+            if self.runs_once or isinstance(self.body, Last):
                 self.body()
             else:
                 Call(launch if self.apart is None else self.apart, self.body, values, self.binding)()

@@ -75,12 +75,12 @@ class Rebinding:
         for number, core in self.data.items():
             if core.readonly and number in written:
                 raise AccessError(
-                    f"{core.describe()} is read-only and cannot stand for data that {recording.story} writes; give "
-                    "data of a writeable array, or a copy (ctx.copy)"
+                    f"{core.describe()} is read-only and cannot stand for data that {recording.description} writes; "
+                    "give data of a writeable array, or a copy (ctx.copy)"
                 )
             if core.id in used and core.id not in self.data:
                 raise ValueError(
-                    f"{core.describe()} cannot stand for another data: it is used in {recording.story} itself"
+                    f"{core.describe()} cannot stand for another data: it is used in {recording.description} itself"
                 )
         for part in all_parts(recording):
             for body in part.program.bodies():
@@ -88,7 +88,7 @@ class Rebinding:
                     raise CaptureError(
                         f"task {body.label} ({body.site}) was recorded as it stands, and cannot be done with other "
                         "data: functions (@stf.task) that do not take themselves (stf.Task) and kernel launches can; "
-                        f"use one of these, or record {recording.story} anew"
+                        f"use one of these, or record {recording.description} anew"
                     )
 
     def reserve(self, engine: Any, task: Any, recording: Any) -> None:
@@ -103,7 +103,7 @@ class Rebinding:
                     self.cores.append(core)
                     core.recorded += 1  # dropped by its user meanwhile, it goes with the launch
                     # bodies on the host look when the data may have lost this memory; a nested recording holds a shadow
-                    self.replicas[id(replica.origin or replica)] = mine.shadow()
+                    self.replicas[id(replica.real or replica)] = mine.shadow()
                     known, wanted = mine.layout, replica.layout
                     if (known.shape, known.strides, known.dtype) != (wanted.shape, wanted.strides, wanted.dtype):
                         raise ValueError(

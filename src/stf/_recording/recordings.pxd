@@ -30,7 +30,7 @@ cdef class Use:
     cdef public list entries
     cdef public list finals
     cdef public bint had_content
-    cdef public object origin
+    cdef public object neutral_op
     cdef Version version
     cdef public bint conditional
     cdef public bint unread
@@ -40,7 +40,7 @@ cdef class Routine:
     cdef public list uses
     cdef public EventSet after
     cdef public list parts
-    cdef readonly bint once
+    cdef readonly bint runs_once
     cdef public int owners
     cdef public int holders
     cdef readonly bint closed
@@ -60,13 +60,13 @@ cdef class Routine:
     cpdef bint has_calls(self) except -1
     cpdef list flags(self)
     cpdef close_inside(self)
-    cpdef become_spare(self)
+    cpdef become_cached(self)
     cpdef give_up(self)
 
 cdef class Recording(Routine):
-    cdef bint is_spare
+    cdef bint is_cached
     cdef readonly Program program
-    cdef readonly str story
+    cdef readonly str description
     cdef readonly object life
     cdef readonly list touched
     cdef readonly list held

@@ -62,8 +62,8 @@ class RecordingScope(Scope):
         The number of the first data that is made in it; these have no content when it begins, each time.
     """
 
-    def __init__(self, engine, port, thread, story, once, patient):
-        Scope.__init__(self, port, engine.scope, thread, story, once, patient)
+    def __init__(self, engine, port, thread, description, runs_once, patient):
+        Scope.__init__(self, port, engine.scope, thread, description, runs_once, patient)
         self.engine = engine
         self.first_data = engine.next_data + 1
         self.parts = []
@@ -91,7 +91,7 @@ class RecordingScope(Scope):
         version.valid = 1 if version.phantom else 0
         version.frozen = outer.frozen
         version.take_writers(outer)
-        if not self.once:
+        if not self.runs_once:
             version.outcome = None
         self.touched.append(data)
         data.version = version
@@ -177,34 +177,36 @@ class RecordingScope(Scope):
             return
         for item in engine.opened():
             task: TaskCore = item
-            error = TaskStateError(f"task {task.label()} ({task.call_site}) was open when {self.story} was given up")
+            error = TaskStateError(
+                f"task {task.label()} ({task.call_site}) was open when {self.description} was given up"
+            )
             engine.fail(task, Failure(task.label(), task.call_site, error, task.written(), True))
         self.discard()
 
     def leave(self):
         """Nobody will end it, if it is open still: an exception came between, or its with-block is gone."""
-        self.thread = thread_turns.LEFT
+        self.thread = thread_turns.ABANDONED
 
 
-def open_scope(engine: Engine, port, thread, story, once=False, patient=False, owner=None):
+def open_scope(engine: Engine, port, thread, description, runs_once=False, patient=False, owner=None):
     """Record what comes, for `port`, until `close_scope`; whatever happens, its `owner` has it as `scope`."""
     if engine.ending:
         thread_turns.must_not_end(engine)
     if engine.last_open is not None:
         task: TaskCore = engine.last_open
         raise thread_turns.TurnError(
-            f"{story} cannot be opened while task {task.label()} ({task.call_site}) is open; end it first"
+            f"{description} cannot be opened while task {task.label()} ({task.call_site}) is open; end it first"
         )
     patient = patient or engine.scope.patient
-    scope = RecordingScope(engine, port, thread, story, once, patient)
-    host_waits.repeated_scopes += not once
+    scope = RecordingScope(engine, port, thread, description, runs_once, patient)
+    host_waits.repeated_scopes += not runs_once
     enter_scope(engine, scope)
     if owner is not None:
         owner.scope = scope
     return scope
 
 
-def open_in_turn(engine: Engine, port, thread, story, patient, patience, owner):
+def open_in_turn(engine: Engine, port, thread, description, patient, patience, owner):
     """Open a scope once other threads let it, which wait for its end if it is `patient`.
 
     None where tasks are gathered, or a scope was left open. TurnError if they don't let it in so many seconds.
@@ -214,13 +216,13 @@ def open_in_turn(engine: Engine, port, thread, story, patient, patience, owner):
         engine.gate.enter()
         try:
             if engine.scope.records and (
-                engine.scope.thread == thread_turns.LEFT or thread_turns.gathers(engine.scope)
+                engine.scope.thread == thread_turns.ABANDONED or thread_turns.gathers(engine.scope)
             ):
                 return None  # the tasks come before it; and what was left open goes
             if not thread_turns.is_used_by_others(engine, thread):
-                return open_scope(engine, port, thread, story, False, patient, owner)
+                return open_scope(engine, port, thread, description, False, patient, owner)
             if waiting.is_over():
-                waiting.refuse(story)
+                waiting.refuse(description)
         finally:
             engine.gate.leave()
         time.sleep(thread_turns.STEP_S)
@@ -310,17 +312,17 @@ def awaited_by(task: TaskCore, scope: RecordingScope):
 
 def failures_in(scope):
     """What failed while it was recorded, and left data unwritten; where bodies do not say so themselves."""
-    outcomes = [] if scope.once else [data.version.outcome for data in scope.touched]
+    outcomes = [] if scope.runs_once else [data.version.outcome for data in scope.touched]
     found = [outcome.failed() for outcome in outcomes if outcome is not None]
     return [failure for failure in found if failure is not None]
 
 
 def check_closing(engine: Engine, scope):
     if engine.scope is not scope:
-        raise TaskStateError(f"{scope.story} cannot be closed before what was opened inside of it")
+        raise TaskStateError(f"{scope.description} cannot be closed before what was opened inside of it")
     if engine.last_open is not None:
         raise TaskStateError(
-            f"{scope.story} cannot be closed while task {engine.last_open.label()} is open; end it first"
+            f"{scope.description} cannot be closed while task {engine.last_open.label()} is open; end it first"
         )
 
 
@@ -329,7 +331,7 @@ def leave_scope(engine: Engine, scope):
     for item in scope.touched:
         data: Data = item
         data.version = data.version.parent
-    host_waits.repeated_scopes -= not scope.once
+    host_waits.repeated_scopes -= not scope.runs_once
     enter_scope(engine, scope.parent)
     scope.parts = []
 
@@ -340,7 +342,7 @@ class Use:
     """How a recording uses a data: the joined mode, where it must be valid before, and where it is valid after.
 
     `had_content` says whether there was any before the recording; a launch that finds none goes on from the neutral
-    element of the operator `origin`, where that is known.
+    element of the operator `neutral_op`, where that is known.
     """
 
     def __init__(self, data, mode, entries, finals, had_content):
@@ -348,7 +350,7 @@ class Use:
         self.mode = mode
         self.entries, self.finals = entries, finals
         self.had_content = had_content
-        self.version = self.origin = None
+        self.version = self.neutral_op = None
         self.conditional = self.unread = False  # it may stay as it is, and is `unread` if it is read for that alone
 
 
@@ -369,9 +371,9 @@ def use_of(data: Data):
         finals = [replica.place for replica in version.replicas if replica.state != INVALID]
     use = Use(data, mode, entries, finals, had_content)
     use.conditional = version.conditional
-    if version.origin is not None and entries:
-        use.origin, use.had_content = version.origin, True
-    if version.scope.once:
+    if version.neutral_op is not None and entries:
+        use.neutral_op, use.had_content = version.neutral_op, True
+    if version.scope.runs_once:
         use.version = version
     return use
 
@@ -389,10 +391,10 @@ def joined_uses(recordings, may_not_run=()):
             if known is None:
                 known = joined[use.data.id] = Use(use.data, 0, [], None, use.had_content)
             known.mode |= WRITE if use.unread else use.mode
-            if use.origin is not None:
+            if use.neutral_op is not None:
                 known.had_content = True
-                if known.origin is None or known.origin is use.data.engine.keep_previous:
-                    known.origin = use.origin
+                if known.neutral_op is None or known.neutral_op is use.data.engine.keep_previous:
+                    known.neutral_op = use.neutral_op
             if use.finals is not None and (recording in may_not_run or use.conditional):
                 known.conditional = True
             known.entries += [place for place in use.entries if place not in known.entries]
@@ -418,16 +420,16 @@ class Routine:
         When its memory may be used.
     parts : list of Routine
         What it runs, which it holds.
-    once : bool
+    runs_once : bool
         It is launched once: bodies say themselves how they went.
     """
 
     parent = None  # as a data that was cut from no other: both are dropped by users
 
-    def __init__(self, engine, parts, once):
+    def __init__(self, engine, parts, runs_once):
         self.engine = engine
         self.parts = parts
-        self.once = once
+        self.runs_once = runs_once
         self.uses = []
         self.after = EventSet()
         self.owners = 1
@@ -463,7 +465,7 @@ class Routine:
 
     def calls(self):
         """Whether bodies run on the host, and do not say themselves how they went."""
-        return not self.once and self.has_calls()
+        return not self.runs_once and self.has_calls()
 
     def has_calls(self):
         """Whether bodies run on the host."""
@@ -487,7 +489,7 @@ class Routine:
         self.owners -= 1
         if self.owners == 1 and self.is_lent:  # by a replayed function alone
             self.is_lent = False
-            self.become_spare()
+            self.become_cached()
         if self.owners > 0 or self.closed:
             return
         self.closed = True
@@ -507,12 +509,12 @@ class Routine:
         finally:
             engine.gate.leave()
 
-    def become_spare(self):
+    def become_cached(self):
         """Be among what a replayed function keeps; so are its parts, when nobody else has them."""
         for item in self.parts:
             part: Routine = item
             if part.owners == 1:
-                part.become_spare()
+                part.become_cached()
             else:
                 part.is_lent = True
 
@@ -533,8 +535,8 @@ class Routine:
 class ClosedFlag:
     """Whether a recording was closed, for those who must not keep it alive."""
 
-    def __init__(self, story):
-        self.story = story
+    def __init__(self, description):
+        self.description = description
         self.closed = False
 
 
@@ -544,22 +546,22 @@ class Recording(Routine):
     """A program, what it uses, and the memory that it knows: `program` is what a launch does."""
 
     if not cython.compiled:
-        is_spare = False
+        is_cached = False
 
     def __init__(self, engine, scope):
-        Routine.__init__(self, engine, scope.parts, scope.once)
+        Routine.__init__(self, engine, scope.parts, scope.runs_once)
         self.program = scope.port.program
-        self.story = scope.story
-        self.life = ClosedFlag(scope.story)
+        self.description = scope.description
+        self.life = ClosedFlag(scope.description)
         self.uses = [use for use in map(use_of, scope.touched) if use is not None]
         self.touched = scope.touched
         self.held = scope.held
         self.after = scope.after
         self.temporaries = scope.temporaries
-        if scope.once:
+        if scope.runs_once:
             self.spoilt, self.skips = outcomes.spoilt_in(scope), scope.skips
-        self.graph = DriverGraph(0 if scope.once else 1)
-        self.is_shared = len(self.temporaries) > 0 and not scope.once
+        self.graph = DriverGraph(0 if scope.runs_once else 1)
+        self.is_shared = len(self.temporaries) > 0 and not scope.runs_once
         self.outline = None
         self.was_outlined = False
         engine.coherency.recordings[id(self)] = self
@@ -571,7 +573,7 @@ class Recording(Routine):
     def own_memory(self, place, known):
         """The bytes at a place that nobody but the program has; of replicas that are `known`, by id, others tell."""
         replicas = [cython.cast(Replica, item) for item in self.temporaries]
-        return sum([r.layout.nbytes for r in replicas if r.place == place and id(r.origin) not in known])
+        return sum([r.layout.nbytes for r in replicas if r.place == place and id(r.real) not in known])
 
     def has_calls(self):
         return self.program.calls > 0 or Routine.has_calls(self)
@@ -584,17 +586,17 @@ class Recording(Routine):
         if done >= 0:
             return done
         if self.graph.refusal is not None and self.is_piecemeal(launch):
-            return launch.play(self.outline, slot, self.once)
+            return launch.play(self.outline, slot, self.runs_once)
         return self.put(launch, slot)
 
     def run_awaited(self, launch, slot):
-        """Do it, once, with what somebody waits for apart from the rest."""
+        """Do it, runs_once, with what somebody waits for apart from the rest."""
         where: cython.int = launch.task.where
         if launch.engine.place(where).enqueues and not launch.engine.root.captured:
             self.awaited.cut(self, where, launch.engine.place(where).memory)
             self.outline, self.was_outlined = self.awaited.program, True
         launch.awaited = self.awaited
-        return launch.play(self.awaited.program, slot, self.once)
+        return launch.play(self.awaited.program, slot, self.runs_once)
 
     def is_piecemeal(self, launch):
         """Whether some of it can be graphs; found out once."""
@@ -609,7 +611,7 @@ class Recording(Routine):
         return self.outline is not None
 
     def put(self, launch, slot):
-        return launch.play(self.program, slot, self.once)
+        return launch.play(self.program, slot, self.runs_once)
 
     def refusal(self, where, memory, looped, unread, hosts=False):
         """Why it cannot be one graph of the driver's at a place; None if it may be.
@@ -649,19 +651,19 @@ class Recording(Routine):
         for item in self.touched:
             data: Data = item
             data.recorded -= 1
-            data.spare -= self.is_spare
-            if data.recorded == data.spare and data.is_dropped:
+            data.cached -= self.is_cached
+            if data.recorded == data.cached and data.is_dropped:
                 engine.dropped.append(data)
         self.held, self.temporaries, self.touched = [], [], []
 
-    def become_spare(self):
+    def become_cached(self):
         """A replayed function has it, and can do without; so it can without what was recorded for it alone."""
-        Routine.become_spare(self)
-        self.is_spare = True
+        Routine.become_cached(self)
+        self.is_cached = True
         for item in self.touched:
             data: Data = item
-            data.spare += 1
-            if data.recorded == data.spare and data.is_dropped:
+            data.cached += 1
+            if data.recorded == data.cached and data.is_dropped:
                 self.engine.dropped.append(data)
 
     def free(self, engine: Engine, replica: Replica):

@@ -2,13 +2,13 @@ from typing import Any
 
 class RecordingScope:
     engine: Any
-    once: bool
+    runs_once: bool
     patient: bool
     parts: list[Any]
     port: Any
     parent: Any
     thread: int
-    story: str
+    description: str
     touched: list[Any]
     held: list[tuple[Any, Any]]
     after: Any
@@ -32,7 +32,7 @@ class Routine:
     uses: list[Use]
     after: Any
     parts: list[Any]
-    once: bool
+    runs_once: bool
     owners: int
     is_part: bool
     closed: bool
@@ -42,7 +42,7 @@ class Routine:
     turn: Any
     holder: int
     graph: Any
-    def __init__(self, engine: Any, parts: list[Any], once: bool) -> None: ...
+    def __init__(self, engine: Any, parts: list[Any], runs_once: bool) -> None: ...
     def run(self, launch: Any, slot: int) -> int: ...
     def put(self, launch: Any, slot: int) -> int: ...
     def calls(self) -> bool: ...
@@ -53,13 +53,13 @@ class Routine:
     def close_inside(self) -> None: ...
 
 class ClosedFlag:
-    story: str
+    description: str
     closed: bool
-    def __init__(self, story: str) -> None: ...
+    def __init__(self, description: str) -> None: ...
 
 class Recording(Routine):
     program: Any
-    story: str
+    description: str
     touched: list[Any]
     held: list[Any]
     life: ClosedFlag
@@ -68,10 +68,10 @@ class Recording(Routine):
     ) -> str | None: ...
 
 def open_scope(
-    engine: Any, port: Any, thread: int, story: str, once: bool = ..., patient: bool = ..., owner: Any = ...
+    engine: Any, port: Any, thread: int, description: str, runs_once: bool = ..., patient: bool = ..., owner: Any = ...
 ) -> RecordingScope: ...
 def open_in_turn(
-    engine: Any, port: Any, thread: int, story: str, patient: bool, patience: float, owner: Any
+    engine: Any, port: Any, thread: int, description: str, patient: bool, patience: float, owner: Any
 ) -> RecordingScope | None: ...
 def last_open(engine: Any) -> Any: ...
 def release_dropped(engine: Any) -> None: ...

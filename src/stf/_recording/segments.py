@@ -30,21 +30,21 @@ class Piece:
     """
 
     def __init__(self, around: Any, program: Program, parts: list[Any], read: set[Any]) -> None:
-        self.story = f"a piece of {around.story}"
+        self.description = f"a piece of {around.description}"
         self.program = program
         self.parts = parts
         self.read = read
-        self.once = around.once
+        self.runs_once = around.runs_once
         self.graph = DriverGraph(0)
 
     def run(self, launch: Any, slot: int) -> int:
         """Do it after what is on a slot; return the slot after it."""
         done = int(self.graph.launch(launch, self, slot))
-        return int(launch.play(self.program, slot, self.once)) if done < 0 else done
+        return int(launch.play(self.program, slot, self.runs_once)) if done < 0 else done
 
     def put(self, launch: Any, slot: int) -> int:
         """Let a graph do it, of which this becomes a part."""
-        return int(launch.play(self.program, slot, self.once))
+        return int(launch.play(self.program, slot, self.runs_once))
 
     def has_calls(self) -> bool:
         """Whether bodies run on the host."""
@@ -98,7 +98,7 @@ def in_pieces(recording: Any, where: int, memory: int, call_site: str) -> Progra
     if not graphs:
         return None
     log_once(
-        recording.story,
+        recording.description,
         call_site,
         "is, in pieces, %s of the device's and %s of the host",
         f"{graphs} graph{'s' if graphs > 1 else ''}",

@@ -31,10 +31,10 @@ def tells_of_capture(error: BaseException | None) -> bool:
     if type(error) not in (RuntimeError, NotImplementedError, DriverError) and library not in LIBRARIES_THAT_CAPTURE:
         return False
     try:
-        story = str(error).lower().replace("_", " ")
+        description = str(error).lower().replace("_", " ")
     except Exception:  # an error of someone's that cannot say what it is
         return False
-    return any([sign in story for sign in SIGNS_OF_CAPTURE])
+    return any([sign in description for sign in SIGNS_OF_CAPTURE])
 
 
 def uncapturable(task: Any, error: Exception) -> CaptureError:

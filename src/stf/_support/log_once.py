@@ -9,12 +9,12 @@ log = logging.getLogger("stf")
 told: set[tuple[str, str, str]] = set()
 
 
-def log_once(story: str, call_site: str, text: str, *values: object) -> None:
-    """Log ``story (call_site)`` and a text with its values, unless that text was of the two before."""
-    key = story, call_site, text
+def log_once(description: str, call_site: str, text: str, *values: object) -> None:
+    """Log ``description (call_site)`` and a text with its values, unless that text was of the two before."""
+    key = description, call_site, text
     if key in told:
         return
     if len(told) >= MANY:
         told.clear()
     told.add(key)
-    log.info(f"%s (%s) {text}", story, call_site, *values)
+    log.info(f"%s (%s) {text}", description, call_site, *values)

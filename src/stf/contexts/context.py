@@ -22,7 +22,7 @@ from stf.devices.make import devices_module, make_driver
 from stf.devices.spec import DeviceSpec
 from stf.errors import not_copied
 from stf.graphs import task_graph as graphs
-from stf.graphs.graph_scope import Epoch
+from stf.graphs.graph_scope import GatheringScope
 from stf.interop.arrays import producer_of
 from stf.interop.libraries import check_library
 from stf.kernels import kernel_task, launching
@@ -236,7 +236,7 @@ class Context(ContextCore):
         self.registry = registry.Registry()
         self._graphs = {}
         if use_graph:
-            engine.epoch = Epoch(self, True, "the graph of this context")
+            engine.gathering = GatheringScope(self, True, "the graph of this context")
         observing.setup_observers(self, observe)
         self._suspects = Suspects(engine)
         driver.watch_loss(self._suspects)
@@ -275,15 +275,15 @@ class Context(ContextCore):
     def _abandon_after_fork(self) -> None:
         """In the child of a fork nothing of the parent's context may be used."""
         self._finished = True
-        story = "forked: this context belongs to the parent process; make a new one in the child"
-        retiring.abandon(self.engine, ClosedPort(story), story)
+        description = "forked: this context belongs to the parent process; make a new one in the child"
+        retiring.abandon(self.engine, ClosedPort(description), description)
 
     def __del__(self) -> None:
         if self._finished is False:
             lifetime.collected(self)
 
     def check_state(self) -> None:
-        """Verify every cross-link of the engine; raise AssertionError with the story if one is broken."""
+        """Verify every cross-link of the engine; raise AssertionError with the description if one is broken."""
         invariants.check_state(self.engine)
 
     def __dir__(self) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from stf._engine import handover, lifetime, recording_caches, retiring, thread_turns
-from stf._engine.failures import story_of_cancelled
+from stf._engine.failures import description_of_cancelled
 from stf._support.sync import must_have_room
 from stf.contexts.observing import write_pictures
 from stf.devices.make import stream_is_captured
@@ -75,26 +75,26 @@ def retire(context: ContextCore, knows_stream: bool) -> BaseException | None:
 def end_graphs(context: ContextCore) -> None:
     """Launch what was gathered, and give up what was recorded."""
     engine = context.engine
-    if engine.epoch is not None and engine.epoch.implicit:
-        engine.epoch.is_over = True
-        if engine.epoch.scope is not None:
+    if engine.gathering is not None and engine.gathering.implicit:
+        engine.gathering.is_over = True
+        if engine.gathering.scope is not None:
             retiring.abandon_open_tasks(engine)
-        engine.epoch.flush()
-    await_launches(engine.epoch)
+        engine.gathering.flush()
+    await_launches(engine.gathering)
     if context._graphs:
         close_graphs(context._graphs)
     while engine.scope.records:
         engine.scope.discard()
-    engine.epoch = None
+    engine.gathering = None
 
 
 def end_lost_capture(context: ContextCore) -> None:
     """Give up what was gathered for a capture that is over: launched now, it would run."""
     engine = context.engine
-    if engine.epoch is not None and engine.epoch.implicit:
-        engine.epoch.is_over = True
+    if engine.gathering is not None and engine.gathering.implicit:
+        engine.gathering.is_over = True
         retiring.abandon_open_tasks(engine)
-        engine.epoch.discard()
+        engine.gathering.discard()
     raise CaptureError(
         f"{context!r} is on a stream that was being captured, and was not finalized during the capture; finalize the "
         "context before the capture ends. Nothing was written back"
@@ -113,12 +113,12 @@ def give_up(context: ContextCore) -> None:
 def close(context: ContextCore) -> None:
     """Give the port and the driver back; the context is finalized."""
     try:
-        story = f"{context!r} was finalized; make a new one with stf.context()"
+        description = f"{context!r} was finalized; make a new one with stf.context()"
     except MemoryError:
-        story = "the context was finalized; make a new one with stf.context()"
+        description = "the context was finalized; make a new one with stf.context()"
     with context.engine.gate:  # what begins beside this has seen that it ends, or sees this
         context._finished = True
-        context.engine.closed = story
+        context.engine.closed = description
     try:
         lifetime.forget(context)
         context._driver.ignore_loss(context._suspects)
@@ -145,7 +145,7 @@ def end_after(context: ContextCore, error: BaseException) -> None:
     except BaseException as late:
         error.add_note(f"while the context was finalized: {type(late).__name__}: {late}")
     if cancelled:
-        error.add_note(story_of_cancelled(cancelled))
+        error.add_note(description_of_cancelled(cancelled))
 
 
 def tell_idle_devices(context: ContextCore) -> None:

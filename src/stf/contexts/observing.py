@@ -208,11 +208,11 @@ def statistics(context: ContextCore) -> Statistics:
 
 
 def count_gathered(context: ContextCore) -> int:
-    """Late bodies that epochs have gathered, and not launched yet."""
-    epoch, count = context.engine.epoch, 0
-    while epoch is not None:
-        count += 0 if epoch.scope is None else epoch.scope.port.program.calls
-        epoch = epoch.around
+    """Late bodies that gathering scopes have gathered, and not launched yet."""
+    gathering, count = context.engine.gathering, 0
+    while gathering is not None:
+        count += 0 if gathering.scope is None else gathering.scope.port.program.calls
+        gathering = gathering.around
     return count
 
 

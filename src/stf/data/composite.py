@@ -219,7 +219,7 @@ class CompositeData:
         parts = [part.empty_like(name=text) for part, text in zip(self.parts, names, strict=True)]
         return CompositeData(self.obj, parts, self.unflatten, name)
 
-    # -- story -------------------------------------------------------------------------------------------------
+    # -- description -------------------------------------------------------------------------------------------------
 
     def history(self) -> str:
         """Return the history of each part; see `LogicalData.history`."""
@@ -232,7 +232,7 @@ class CompositeData:
     def __repr__(self) -> str:
         name = f" '{self._name}'" if self._name else ""
         failures = [failure for part in self.parts if (failure := part._failure()) is not None]
-        spoilt = f", poisoned: {failures[0].story().splitlines()[0]}" if failures else ""
+        spoilt = f", poisoned: {failures[0].describe().splitlines()[0]}" if failures else ""
         return f"<logical data{name} of {type(self.obj).__name__}, {len(self.parts)} arrays{spoilt}>"
 
     # -- what it is not ----------------------------------------------------------------------------------------

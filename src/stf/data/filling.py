@@ -97,7 +97,7 @@ def fill_when_used(context: ContextCore, data: LogicalData, value: Any) -> None:
 def is_recorded(context: ContextCore, value: Any) -> bool:
     """Whether a fill is part of what is recorded: each launch has data of its own, or a value of its own."""
     scope = context.engine.scope
-    while scope.records and scope.once:
+    while scope.records and scope.runs_once:
         scope = scope.parent
     return scope.records or isinstance(value, Param)
 

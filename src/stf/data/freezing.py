@@ -104,7 +104,7 @@ def frozen_view(context: ContextCore, frozen: Frozen, data_place: DataPlace | No
     if pointer is None:
         context.engine.wait_events(events, -1.0)
     else:
-        handover.lead(context.engine, code or context.default_code, events, pointer, None)
+        handover.signal_stream(context.engine, code or context.default_code, events, pointer, None)
         frozen.users[pointer] = stream
     retiring.raise_if_poisoned(frozen.data.core)
     if context.engine.places[code].enqueues and context.engine.places[code].ordinal >= 0:

@@ -229,7 +229,7 @@ class LogicalData(Scalar, DataHandle):
 
         return split(self, shape)
 
-    # -- story -------------------------------------------------------------------------------------------------
+    # -- description -------------------------------------------------------------------------------------------------
 
     def last_writer(self) -> str:
         """Who wrote the present content, for messages; not who failed to, or was skipped."""
@@ -256,10 +256,10 @@ class LogicalData(Scalar, DataHandle):
         for replica in core.version.replicas:
             home = ", the user's array" if replica.home else ""
             lines.append(f"  {names[replica.place]}: {states[replica.state]}{home}")
-        lines += [f"  {copy.story(names)}" for copy in core.log or ()]
+        lines += [f"  {copy.describe(names)}" for copy in core.log or ()]
         failure = self._failure()
         if failure is not None:
-            lines.append(f"  poisoned: {failure.story()}")
+            lines.append(f"  poisoned: {failure.describe()}")
         return "\n".join(lines)
 
     @never_raises
@@ -300,7 +300,7 @@ class LogicalData(Scalar, DataHandle):
     def __repr__(self) -> str:
         core = self.core
         failure = self._failure()
-        spoilt = "" if failure is None else f", poisoned: {failure.story().splitlines()[0]}"
+        spoilt = "" if failure is None else f", poisoned: {failure.describe().splitlines()[0]}"
         if core.token:
             return f"<stf token {core.label()}{spoilt}>"
         valid = [core.engine.places[r.place].name for r in core.version.replicas if r.state]

@@ -20,7 +20,7 @@ cdef extern from *:
     object stf_new(type kind, tuple nothing)
 
 cdef class Entry(Span):
-    cdef int describe(self, tuple memory) except -1
+    cdef int take(self, tuple memory) except -1
     cdef bint is_same(self, Entry other) except -1
     cdef object living(self)
     cdef int find_site(self) except -1

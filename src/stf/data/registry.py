@@ -59,7 +59,7 @@ EMPTY = 64  # the address of an array without elements, for those that have none
 class Entry(Span):
     """A span in the registry. It has no fields of its own, so that the freelist of spans keeps it."""
 
-    def describe(self, memory):
+    def take(self, memory):
         """Say what memory it is, by what `interop` says of an array."""
         dtype = memory[DTYPE]
         self.address = memory[ADDRESS]
@@ -97,7 +97,7 @@ class Entry(Span):
             self.code, self.lasti = frame.f_code, frame.f_lasti
         return 0
 
-    def story(self):
+    def describe(self):
         """Which data it is, and the line that registered it."""
         return f"{self.living().core.describe()}, registered at {site_text(self.code, self.lasti)}"
 
@@ -357,8 +357,8 @@ def register(context: ContextCore, obj, data_place, label, write_back, readonly)
             check_memory_is_at(context, obj, Memory(*memory), data_place)
         if engine.validate and config.validate:
             memory = cython.cast(tuple, unprotected(obj, engine, registry, Memory(*memory)))
-        if engine.epoch is not None and engine.dropped:
-            engine.epoch.step_out()
+        if engine.gathering is not None and engine.dropped:
+            engine.gathering.step_out()
         engine.enter()  # what the user dropped is released, before memory is compared
         engine.gate.leave()
         entry: Entry = entry_of(memory)
@@ -423,7 +423,7 @@ def overlaps_itself(layout):
 def entry_of(memory):
     """What is compared of the memory of an array."""
     entry: Entry = Entry.__new__(Entry)
-    entry.describe(memory)
+    entry.take(memory)
     return entry
 
 
@@ -481,8 +481,8 @@ def last_uses(engine: Engine, registry: Registry, entry: Entry, name):
         if clash is not None and is_live(engine, clash):
             if registry.find(entry) is not None:
                 return None
-            if engine.epoch is not None and is_dropping(clash):
-                engine.epoch.step_out()  # it goes when what was gathered is launched
+            if engine.gathering is not None and is_dropping(clash):
+                engine.gathering.step_out()  # it goes when what was gathered is launched
                 if not (clash.recorded or clash.tiles):
                     return None
             if not engine.scope.records and is_dropping(clash) and clash in engine.dropped:
@@ -576,7 +576,7 @@ def new_data(
             made_at: cython.int = place
             if engine.place(place).ordinal < 0 and memory[ORDINAL] >= 0:  # managed memory that a device's stream writes
                 made_at = ([one.number for one in engine.places if one.ordinal == memory[ORDINAL]] or [place])[0]
-            retiring.follow(engine, core, made_at, memory[STREAM])
+            retiring.wait_on_producer(engine, core, made_at, memory[STREAM])
     finally:
         engine.gate.leave()
     core.readonly = bool(readonly or memory[READONLY])

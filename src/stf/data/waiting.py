@@ -63,9 +63,9 @@ def copy_on_device(context: ContextCore, data: LogicalData, data_place: DataPlac
             return jax_arrays.jax_copy(task, replica, number)()
         view = cuda_arrays.device_view(replica, library, number)
         pointer = cuda_arrays.current_stream(library, number)
-        context.engine.port.lead(task.slot, pointer)
+        context.engine.port.signal_external(task.slot, pointer)
         result = cuda_arrays.copied(view, library, number)
-        context.engine.port.follow(task.slot, pointer)
+        context.engine.port.wait_on_external(task.slot, pointer)
     check_errors(context)
     return result
 
@@ -134,8 +134,8 @@ def cancel(context: ContextCore) -> int:
     engine = context.engine
     cancelled = engine.cancelled = []
     try:
-        if engine.epoch is not None:
-            engine.epoch.step_out()
+        if engine.gathering is not None:
+            engine.gathering.step_out()
         engine.synchronize(-1.0)
         while engine.pending():  # what ran submitted more
             engine.synchronize(-1.0)
@@ -153,11 +153,13 @@ def submit(context: ContextCore) -> None:
         It is called inside of what is recorded, which is launched at its end.
     """
     must_be_open(context)
-    story = claims.recorded_story(context.engine, threading.get_ident())
-    if story is not None:
-        raise TaskStateError(f"submit inside {story}: nothing of it starts before its end; call it before or after")
-    if context.engine.epoch is not None:
-        context.engine.epoch.step_out()
+    description = claims.recorded_description(context.engine, threading.get_ident())
+    if description is not None:
+        raise TaskStateError(
+            f"submit inside {description}: nothing of it starts before its end; call it before or after"
+        )
+    if context.engine.gathering is not None:
+        context.engine.gathering.step_out()
 
 
 def fence(context: ContextCore) -> Fence:

@@ -33,7 +33,7 @@ SPENT: Any = object()  # in the place of a condition that was recorded: it would
 def recorded_in(engine: Any) -> Any:
     """The recording that tasks become a part of which runs again and again, or may not run; None if there is none."""
     scope = engine.scope
-    return None if scope.once or scope.thread != threading.get_ident() else scope
+    return None if scope.runs_once or scope.thread != threading.get_ident() else scope
 
 
 def must_be_condition(condition: Any, who: str) -> Condition:
@@ -65,9 +65,9 @@ class Block:
     `_start` is the recording that sets `_counter`, with which a device counts what it does; None elsewhere.
     """
 
-    def __init__(self, context: ContextCore, story: str) -> None:
+    def __init__(self, context: ContextCore, description: str) -> None:
         self._context = context
-        self._recorder = RecordingBuilder(context, story)
+        self._recorder = RecordingBuilder(context, description)
         self._start: Any = None
         self._counter: Any = None
         self._counted: Any = None  # its home, when the context is finalized
@@ -163,15 +163,15 @@ class Tested(Block):
     `_test` is the recording that computes the flag; None where the body itself does.
     """
 
-    def __init__(self, context: ContextCore, story: str, condition: Condition | None) -> None:
-        super().__init__(context, story)
+    def __init__(self, context: ContextCore, description: str, condition: Condition | None) -> None:
+        super().__init__(context, description)
         self._condition = condition
         self._flag: Any = None
         self._test: Any = None
 
     def __enter__(self) -> Self:
         if self._condition is SPENT:
-            raise TaskStateError(f"the with-block of this {self._recorder.story} was left; make another one")
+            raise TaskStateError(f"the with-block of this {self._recorder.description} was left; make another one")
         return super().__enter__()
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
@@ -247,11 +247,11 @@ class Loop(Tested):
         TaskStateError
             Tasks are being recorded, which may be those of the loop: nothing of them has run yet.
         """
-        story = claims.recorded_story(self._context.engine, threading.get_ident())
-        if story is not None:
+        description = claims.recorded_description(self._context.engine, threading.get_ident())
+        if description is not None:
             raise TaskStateError(
-                f"iterations of a while_loop inside of {story}: nothing that is recorded has run yet; read them before "
-                "it or after, and use ctx.if_ or ctx.while_loop where the program depends on data"
+                f"iterations of a while_loop inside of {description}: nothing that is recorded has run yet; read them "
+                "before it or after, and use ctx.if_ or ctx.while_loop where the program depends on data"
             )
         if self._iterations is not None:
             return self._iterations
@@ -277,8 +277,8 @@ class Loop(Tested):
             raise TaskStateError("continue_while is called exactly once, in the body of a while_loop without condition")
         if self._context.engine.scope is not scope:
             raise TaskStateError(
-                f"continue_while inside of {self._context.engine.scope.story}, which may not run each time; say it in "
-                "the body of the while_loop itself, of data that the block inside writes"
+                f"continue_while inside of {self._context.engine.scope.description}, which may not run each time; say "
+                "it in the body of the while_loop itself, of data that the block inside writes"
             )
         self._compute(must_be_condition(condition, "continue_while"))
         self._continued = True
@@ -325,7 +325,7 @@ class BranchBlock(Tested):
         """
         if not self._is_over or self._around is not recorded_in(self._context.engine):
             raise TaskStateError(
-                "else_ comes behind the block of ctx.if_, once, in the same recording, and not if that raised"
+                "else_ comes behind the block of ctx.if_, runs_once, in the same recording, and not if that raised"
             )
         self._is_over = False
         return ElseBlock(self._context, self._flag, self._around)

@@ -49,7 +49,7 @@ class Part(NamedTuple):
         """Whether it says something of a call; functions are what they are in nearly all of them."""
         return self.is_param or not (self.value is None or self.kind.__name__ in ("TaskFunction", "function"))
 
-    def story(self) -> str:
+    def describe(self) -> str:
         """Say what it is."""
         if self.is_param:
             return f"{self.name} any {self.kind.__name__}"

@@ -1,4 +1,4 @@
-"""Epochs: tasks that are gathered and launched as one graph, once. A context on graphs, or ``ctx.graph_scope()``."""
+"""Gathering scopes: tasks that are gathered and launched as one graph, once, by ``graph_ctx`` or ``graph_scope``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TRIES = 8  # to let dropped tiles go, while other threads gather
 log = logging.getLogger("stf")
 
 
-class Epoch(Gathering):
+class GatheringScope(Gathering):
     """Records what it can, and launches it at its end, or when something else needs the results.
 
     Parameters
@@ -34,17 +34,19 @@ class Epoch(Gathering):
         Whose tasks.
     implicit : bool
         It lasts as long as the context, for tasks of all threads; what waits launches it. Else it is of this thread.
-    story : str
+    description : str
         What messages call it.
-    around : Epoch, optional
+    around : GatheringScope, optional
         The one whose place it takes, and whose part its launch is if that is not implicit.
     """
 
-    def __init__(self, context: ContextCore, implicit: bool, story: str, around: Epoch | None = None) -> None:
+    def __init__(
+        self, context: ContextCore, implicit: bool, description: str, around: GatheringScope | None = None
+    ) -> None:
         super().__init__(0 if implicit else threading.get_ident(), implicit)
         self._context = weakref.ref(context)  # which keeps the engine, and so this
         self.engine = context.engine
-        self.story = story
+        self.description = description
         self.lock = make_lock(threading.RLock)
         self.is_over = False  # nothing more is gathered
         self.closed: Any = None  # what was recorded, until it is submitted
@@ -53,10 +55,10 @@ class Epoch(Gathering):
 
     def has(self, scope: Any) -> bool:
         """Whether a scope is what it gathers, or what one around it does."""
-        epoch: Epoch | None = self
-        while epoch is not None and epoch.scope is not scope:
-            epoch = epoch.around
-        return epoch is not None
+        gathering: GatheringScope | None = self
+        while gathering is not None and gathering.scope is not scope:
+            gathering = gathering.around
+        return gathering is not None
 
     def before(self, task: Any) -> None:
         """Record what comes, or launch what was recorded, as a task that is about to begin needs it.
@@ -64,7 +66,7 @@ class Epoch(Gathering):
         For a task that it `takes` there is nothing to do.
         """
         engine = self.engine
-        if self.is_left:
+        if self.is_abandoned:
             self.give_way()
             if self.around is not None:
                 self.around.before(task)
@@ -75,9 +77,9 @@ class Epoch(Gathering):
         if scope.thread == threading.get_ident() and not self.has(scope):
             return  # of a recording of this thread's, for which others may be waiting
         if task.kind == "wait" and not self.implicit:
-            raise TaskStateError(f"wait inside {self.story}: {claims.NOTHING_RAN}")
+            raise TaskStateError(f"wait inside {self.description}: {claims.NOTHING_RAN}")
         for _ in range(TRIES):
-            if not self._drops_tiles() and not engine.left:
+            if not self._drops_tiles() and not engine.dropped_tiles:
                 break
             if self.has(engine.scope):
                 self.flush()
@@ -126,20 +128,20 @@ class Epoch(Gathering):
                     return
                 if open_task is None:
                     port, patient = engine.make_graph_port(engine.root), not self.implicit
-                    recordings.open_scope(engine, port, self.thread, self.story, True, patient, self)
+                    recordings.open_scope(engine, port, self.thread, self.description, True, patient, self)
                     return
             if self.implicit or self.thread in {task.thread for task in engine.opened()}:
                 return  # which runs where it stands, and so does what its body submits
             if waiting.is_over():
-                waiting.refuse(self.story)
+                waiting.refuse(self.description)
             time.sleep(STEP_S)
 
     def _is_current(self) -> bool:
         """Whether it gathers now, or waits for the end of what stands inside of it."""
-        epoch = self.engine.epoch
-        while epoch is not None and epoch is not self:
-            epoch = epoch.outer
-        return epoch is self
+        gathering = self.engine.gathering
+        while gathering is not None and gathering is not self:
+            gathering = gathering.outer
+        return gathering is self
 
     def suits(self, task: Any) -> bool:
         """Whether a task may begin now, inside of the engine; else `before` is asked again."""
@@ -268,20 +270,20 @@ class Epoch(Gathering):
                 scope.leave()
 
     def give_way(self) -> None:
-        """Forget what was recorded, and let the epoch around gather again."""
+        """Forget what was recorded, and let the gathering around gather again."""
         try:
             self.discard()
         finally:
-            if self.engine.epoch is self:
-                self.engine.epoch = self.around
+            if self.engine.gathering is self:
+                self.engine.gathering = self.around
 
     def _wait_for_open_tasks(self) -> None:
         """Let other threads end the tasks that they record."""
         while (task := recordings.last_open(self.engine)) is not None:
             if task.thread == threading.get_ident():
                 raise TaskStateError(
-                    f"{self.story} cannot be launched while task {task.label()} ({task.call_site}) is open; end it "
-                    "first"
+                    f"{self.description} cannot be launched while task {task.label()} ({task.call_site}) is open; "
+                    "end it first"
                 )
             time.sleep(STEP_S)
 
@@ -292,15 +294,15 @@ def is_of_tiles(dropped: Any) -> bool:
     return any(data.parent is not None for data in parts)
 
 
-def await_launches(epoch: Epoch | None) -> None:
+def await_launches(gathering: GatheringScope | None) -> None:
     """Wait for what other threads have begun to launch of what was gathered."""
-    while epoch is not None:
-        if epoch.launcher not in (0, threading.get_ident()):
-            if epoch.lock.acquire(timeout=thread_turns.PATIENCE_S):
-                epoch.lock.release()
+    while gathering is not None:
+        if gathering.launcher not in (0, threading.get_ident()):
+            if gathering.lock.acquire(timeout=thread_turns.PATIENCE_S):
+                gathering.lock.release()
             else:
-                log.warning("finalize waits no longer for what another thread launches of %s", epoch.story)
-        epoch = epoch.around
+                log.warning("finalize waits no longer for what another thread launches of %s", gathering.description)
+        gathering = gathering.around
 
 
 class GraphScope:
@@ -309,7 +311,7 @@ class GraphScope:
     Inside of another one it is a part of that, which is there or not as a whole; so it is in what runs again and again.
     """
 
-    _epoch: Epoch | None = None
+    _epoch: GatheringScope | None = None
     _recorder: RecordingBuilder | None = None  # where it runs in every launch of what is recorded around it
 
     def __init__(self, context: ContextCore) -> None:
@@ -340,20 +342,20 @@ class GraphScope:
     def _begin(self) -> bool:
         """Gather from here on, after what the context has gathered; False if another thread does."""
         engine, me = self._context.engine, threading.get_ident()
-        if engine.epoch is not None:
-            engine.epoch.step_out()
+        if engine.gathering is not None:
+            engine.gathering.step_out()
         recordings.join_tiles(engine)
         with engine.gate:
             opened = [task for task in engine.opened() if task.thread == me]
             if opened:
                 label, site = opened[0].label(), opened[0].call_site
                 raise TaskStateError(f"graph_scope cannot be opened while task {label} ({site}) is open; end it first")
-            around = engine.epoch
+            around = engine.gathering
             if (around is None or around.thread != me) and (
                 engine.scope.records or (around is not None and not around.implicit)
             ):
                 return False
-            self._epoch = engine.epoch = Epoch(self._context, False, "graph_scope", around)
+            self._epoch = engine.gathering = GatheringScope(self._context, False, "graph_scope", around)
         return True
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
@@ -385,9 +387,9 @@ class GraphScope:
             try:
                 self._epoch.give_way()
             finally:
-                self._epoch.is_left = True
+                self._epoch.is_abandoned = True
                 self._epoch = None
 
     def __del__(self) -> None:
         if self._epoch is not None:
-            self._epoch.is_left = True
+            self._epoch.is_abandoned = True

@@ -263,11 +263,11 @@ class Reached:
 
     def _note_world(self, value: Any, read: Read, is_body: bool) -> None:
         """See whether a value is what makes each call another one."""
-        story = story_of_world(value, read)
+        description = description_of_world(value, read)
         if is_body:
-            self.world_of_bodies = self.world_of_bodies or story
+            self.world_of_bodies = self.world_of_bodies or description
         else:
-            self.world = self.world or story
+            self.world = self.world or description
 
     def _note(self, name: str, around: Any, base: Any, attributes: tuple[str, ...]) -> None:
         """Remember a name: attributes of an object, or of a global variable, which has a name."""
@@ -329,7 +329,7 @@ def is_file_of_user(file: str) -> bool:
     return not file.startswith(libraries())
 
 
-def story_of_world(value: Any, read: Read) -> str | None:
+def description_of_world(value: Any, read: Read) -> str | None:
     """What of the world, which is another one at each call, a value gives; None if it gives none."""
     name = ".".join((read.name, *read.attributes))
     if value is os.environ or value is os.getenv:

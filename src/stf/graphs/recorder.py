@@ -16,10 +16,10 @@ class RecordingBuilder:
 
     scope: Any = None
 
-    def __init__(self, context: ContextCore, story: str) -> None:
+    def __init__(self, context: ContextCore, description: str) -> None:
         self.context = context
         self.engine = context.engine
-        self.story = story
+        self.description = description
 
     def open(self, patient: bool = True, patience: float | None = None) -> None:
         """Record from here on, when other threads have ended their tasks and recordings.
@@ -27,7 +27,7 @@ class RecordingBuilder:
         They wait for this one, if it is `patient`. TaskStateError if they don't let it for so many seconds.
         """
         if self.scope is not None:
-            raise TaskStateError(f"the with-block of this {self.story} is entered already; make another one")
+            raise TaskStateError(f"the with-block of this {self.description} is entered already; make another one")
         port, thread = self.engine.make_graph_port(self.engine.root), threading.get_ident()
         patience = thread_turns.PATIENCE_S if patience is None else patience
         self.launch_before()
@@ -36,7 +36,7 @@ class RecordingBuilder:
             while self.scope is None:
                 self.launch_before()
                 thread_turns.forget_left(self.engine)
-                recordings.open_in_turn(self.engine, port, thread, self.story, patient, patience, self)
+                recordings.open_in_turn(self.engine, port, thread, self.description, patient, patience, self)
         except BaseException:
             self.leave()
             raise
@@ -73,7 +73,7 @@ class RecordingBuilder:
             self.leave()
 
     def launch_before(self) -> None:
-        """Launch what an epoch has gathered: what comes is a launch of its own."""
-        epoch = self.engine.epoch
-        if epoch is not None and epoch.implicit:
-            epoch.flush()
+        """Launch what an gathering has gathered: what comes is a launch of its own."""
+        gathering = self.engine.gathering
+        if gathering is not None and gathering.implicit:
+            gathering.flush()

@@ -111,7 +111,7 @@ def in_words(program: Any, number: int) -> str:
 
 
 def leaves(one: Any, other: Any) -> tuple[str, str]:
-    """The first parts, in words, in which two stories of the same kind differ."""
+    """The first parts, in words, in which two descriptions of the same kind differ."""
     if is_value(one) and is_value(other) and one[0] is other[0]:
         return leaves(one[1], other[1])
     if not is_data(one) and type(one) is type(other):
@@ -128,7 +128,7 @@ def leaves(one: Any, other: Any) -> tuple[str, str]:
 
 
 def leaf(part: Any) -> str:
-    """A part of a story, in words."""
+    """A part of a description, in words."""
     if isinstance(part, bytes):
         return ARGUMENTS
     if isinstance(part, CodeType):
@@ -139,12 +139,12 @@ def leaf(part: Any) -> str:
 
 
 def is_value(part: Any) -> bool:
-    """Whether a part of a story is a plain value."""
+    """Whether a part of a description is a plain value."""
     return isinstance(part, tuple) and len(part) == 2 and isinstance(part[0], type)
 
 
 def is_data(part: Any) -> bool:
-    """Whether a part of a story is data."""
+    """Whether a part of a description is data."""
     return isinstance(part, tuple) and len(part) == 2 and part[0] in ("data", "new data")
 
 
@@ -240,13 +240,13 @@ class RecordingDescriber:
         if not isinstance(body, Body):
             return self.function(getattr(body, "body", None) or body)
         arrays: dict[int, list[Any]] = {}
-        for position, replica, is_written, library, _ in body.origins or ():
+        for position, replica, is_written, library, _ in body.argument_sources or ():
             arrays.setdefault(position, []).append((self.replica(replica), is_written, library))
         given: list[Any] = []
         for position, value in enumerate(body.args):
             if position in arrays:
                 given.append((arrays[position], self.shape(value.shape) if isinstance(value, Parts) else None))
-            elif body.origins is None and hasattr(value, "dtype") and hasattr(value, "shape"):
+            elif body.argument_sources is None and hasattr(value, "dtype") and hasattr(value, "shape"):
                 given.append((value.dtype, value.shape))  # of data that are told below
             else:
                 given.append(self.value(value))
@@ -314,10 +314,10 @@ class RecordingDescriber:
         if id(thing) in self.told:
             return self.told[id(thing)][1]
         before = self._mentions
-        story = tell(thing)
+        description = tell(thing)
         if self._mentions == before:  # else it has numbers that are this program's
-            self.told[id(thing)] = thing, story
-        return story
+            self.told[id(thing)] = thing, description
+        return description
 
     def fields(self, owner: Any) -> Any:
         """An object whose method is a body: what of it are plain values."""

@@ -166,7 +166,7 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
     def _call_bound(self, bound: inspect.BoundArguments, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call with arguments that are bound to their names."""
         context = self._context_of(bound.arguments)
-        if claims.recorded_story(context.engine, threading.get_ident()) is not None:
+        if claims.recorded_description(context.engine, threading.get_ident()) is not None:
             return self._fn(*args, **kwargs)  # a part of what is recorded there
         while True:
             entry = self._entry_for(context, bound.arguments)
@@ -621,7 +621,7 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
         places = {entry.key[1].kind for entry in self._entries.values()}
         for entry in self._entries.values():
             launched = entry.launched + (0 if entry.graph is None else entry.graph.launches)
-            given = ", ".join(part.story() for part in entry.key[2:] if part.is_told)
+            given = ", ".join(part.describe() for part in entry.key[2:] if part.is_told)
             where = f" on {entry.key[1].kind!r}" if len(places) > 1 else ""
             reason = entry.reason
             if entry.graph is None and not entry.is_plain and time.monotonic() < self._rests_until:

@@ -147,10 +147,10 @@ class TaskGraph(GraphCore):
         must_be_open(context)
         recorder = RecordingBuilder(context, f"graph '{self.name}'")
         recorder.launch_before()
-        story = claims.recorded_story(context.engine, threading.get_ident())
-        if story is not None:
+        description = claims.recorded_description(context.engine, threading.get_ident())
+        if description is not None:
             raise TaskStateError(
-                f"graph '{self.name}' cannot be recorded inside of {story}; record it before, and launch it there"
+                f"graph '{self.name}' cannot be recorded inside of {description}; record it before, and launch it there"
             )
         try:
             recorder.open(self._patience is not None, self._patience)
@@ -227,10 +227,11 @@ class TaskGraph(GraphCore):
     def _rebinding(self, data: Mapping[LogicalData, LogicalData]) -> Rebinding:
         """What a launch with other data needs, if they can stand for those that were recorded."""
         context = self._context
-        story = claims.recorded_story(context.engine, threading.get_ident())
-        if story is not None:
+        description = claims.recorded_description(context.engine, threading.get_ident())
+        if description is not None:
             raise CaptureError(
-                f"graph '{self.name}' cannot be launched with other data inside of {story}; launch it before or after"
+                f"graph '{self.name}' cannot be launched with other data inside of {description}; launch it "
+                "before or after"
             )
         if self._recording.holders:
             raise CaptureError(f"graph '{self.name}' is part of another one, which has its memory; record it once more")

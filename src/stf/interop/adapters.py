@@ -107,7 +107,7 @@ def must_return(written: Any, fn: Any) -> None:
         )
 
 
-def story_of_parts(label: str, index: int) -> str:
+def description_of_parts(label: str, index: int) -> str:
     """Why an access has no address."""
     return (
         f"access {index} of task {label} is to data made of several arrays, each with an address of its own; "
@@ -115,7 +115,7 @@ def story_of_parts(label: str, index: int) -> str:
     )
 
 
-def story_of_reach(task: str, place: str, replica: Any) -> str:
+def description_of_reach(task: str, place: str, replica: Any) -> str:
     """Why a task cannot use data where it is, and what to do."""
     label = f"task {task} on {place} cannot use {replica.data.describe()} where it is"
     if replica.place == 0:

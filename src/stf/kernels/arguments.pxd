@@ -4,7 +4,7 @@ from stf._engine.access cimport Access, DataHandle
 from stf._port.replicas cimport Layout
 
 cdef class Kernel:
-    cdef readonly object origin
+    cdef readonly object user_object
     cdef readonly list functions
     cdef readonly str name
     cdef readonly list offsets

@@ -31,8 +31,8 @@ FLOAT64, INT64 = np.dtype(np.float64), np.dtype(np.int64)
 class Kernel:
     """A kernel and what its parameters are: (offset, size) in bytes each; one CUDA function per device."""
 
-    def __init__(self, origin, parameters, functions, name):
-        self.origin = origin
+    def __init__(self, user_object, parameters, functions, name):
+        self.user_object = user_object
         self.functions = functions
         self.name = name
         self.offsets = [offset for offset, _ in parameters]
@@ -70,10 +70,10 @@ class Kernel:
             return self.functions[key]
         if where == 0:
             raise PlaceError(f"kernel '{self.name}' runs on a device, got the host; give place=exec_place.device(i)")
-        self.keep(key, foreign.function_at(self.origin, context, where))
+        self.remember(key, foreign.function_at(self.user_object, context, where))
         return self.functions[key]
 
-    def keep(self, key, function):
+    def remember(self, key, function):
         """Remember the function for places of a key."""
         while len(self.functions) <= key:
             self.functions.append(0)

@@ -183,7 +183,7 @@ def compile_numba(context: Any, dispatcher: Any, args: tuple[Any, ...], where: i
         handle = int(overload._codelibrary.get_cufunc().handle)
     function = foreign.function_of_kernel(handle, context, where)
     made = Kernel(dispatcher, context._driver.parameters_of(function), [], dispatcher.py_func.__name__)
-    made.keep(context.engine.places[where].functions, function)
+    made.remember(context.engine.places[where].functions, function)
     made.cooperative = getattr(overload, "cooperative", False) is True
     ndims = [kind.ndim if isinstance(kind, types.Array) else -1 for kind in taken]
     made.describe_arrays(ndims, [dtype_of(kind) for kind in taken])

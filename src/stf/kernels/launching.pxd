@@ -12,7 +12,7 @@ from stf.tasks.task cimport ContextCore, Task
 
 cdef class Config:
     cdef int gx, gy, gz, bx, by, bz, shared
-    cdef object origin  # what users wrote first for it
+    cdef object user_object  # what users wrote first for it
     cdef tuple extras
 
 cdef class LateArguments(Arguments):

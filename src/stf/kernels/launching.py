@@ -57,7 +57,7 @@ class Config:
         if not 0 <= operator.index(shared) <= MOST_EXTENT:
             raise ValueError(f"shared memory is a number of bytes from 0 to {MOST_EXTENT}, got {shared}")
         self.shared = operator.index(shared)
-        self.origin = None
+        self.user_object = None
         self.extras = extras
 
 
@@ -353,12 +353,12 @@ def put_described(task: Task, kernel: Kernel, args, block: LaunchBlock, pointers
 def kernel_of(context: ContextCore, thing, where):
     """What we know of a kernel, found out once."""
     global last_kernel
-    if last_kernel is not None and last_kernel.origin is thing:  # as in a loop
+    if last_kernel is not None and last_kernel.user_object is thing:  # as in a loop
         return last_kernel
     if type(thing) is Kernel:
         return thing
     known: Kernel = known_kernels.get(id(thing))
-    if known is not None and known.origin is thing:
+    if known is not None and known.user_object is thing:
         last_kernel = known
         return known
     number = context.engine.place(where).ordinal
@@ -369,7 +369,7 @@ def kernel_of(context: ContextCore, thing, where):
         )
     function = foreign.function_at(thing, context, where)
     kernel = Kernel(thing, context._driver.parameters_of(function), [], foreign.name_of(thing))
-    kernel.keep(context.engine.place(where).functions, function)
+    kernel.remember(context.engine.place(where).functions, function)
     kernel.cooperative = foreign.is_cooperative(thing)
     foreign.remember(thing, kernel)
     return kernel
@@ -382,7 +382,7 @@ def config_of(config):
         return config
     if type(config) is not tuple:
         return make_config(config)
-    if last_config.origin is config:  # as in a loop
+    if last_config.user_object is config:  # as in a loop
         return last_config
     try:
         known: Config = known_configs.get(config)
@@ -390,7 +390,7 @@ def config_of(config):
         return make_config(config)
     if known is None:
         known = make_config(config)
-        known.origin = config
+        known.user_object = config
         if len(known_configs) < 1024:
             known_configs[config] = known
     last_config = known

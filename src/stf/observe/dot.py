@@ -112,7 +112,7 @@ class DotRecorder(Observer):
         self._tasks: list[TaskRecord] = []
         self._operations: list[OperationRecord] = []
         self._spans: list[tuple[int, int, int]] = []  # task id, start, end; appended from any thread
-        self._failures: list[tuple[int, str]] = []  # task id, story; appended from any thread
+        self._failures: list[tuple[int, str]] = []  # task id, description; appended from any thread
         self._sections: list[Section] = []
         self._section = TOP
         self._loans = 0
@@ -149,9 +149,9 @@ class DotRecorder(Observer):
         if category != "copy":
             self._spans.append((task_id, start_ns, end_ns))
 
-    def failed(self, task_id: int, story: str) -> None:
+    def failed(self, task_id: int, description: str) -> None:
         """Record why a task failed or did not run; may be called from any thread."""
-        self._failures.append((task_id, story))
+        self._failures.append((task_id, description))
 
     def withdrawn(self, task_id: int) -> None:
         """Forget a task that could not begin; what was done for it stays."""
@@ -260,7 +260,7 @@ class DotRecorder(Observer):
 
     @property
     def failures(self) -> Sequence[tuple[int, str]]:
-        """The id of each task that failed, or did not run because another one had, and the story."""
+        """The id of each task that failed, or did not run because another one had, and the description."""
         return self._failures
 
     @property

@@ -51,8 +51,8 @@ class Observer:
     def ran(self, task_id: int, name: str, device: int, worker: int, start_ns: int, end_ns: int, category: str) -> None:
         """Note when and where the body of a task (category "task") or a copy ("copy") really ran."""
 
-    def failed(self, task_id: int, story: str) -> None:
-        """Note that a task failed, or did not run because another one had failed; `story` names that and the error."""
+    def failed(self, task_id: int, description: str) -> None:
+        """Note that a task failed, or did not run because another one had failed, as `description` says."""
 
     def withdrawn(self, task_id: int) -> None:
         """Note that a task that was submitted could not begin after all: it is as if it had never been."""
@@ -130,11 +130,11 @@ class Observers(Observer):
             except Exception:
                 self._drop(observer)
 
-    def failed(self, task_id: int, story: str) -> None:
+    def failed(self, task_id: int, description: str) -> None:
         """Pass it on."""
         for observer in self._hearing["failed"]:
             try:
-                observer.failed(task_id, story)
+                observer.failed(task_id, description)
             except Exception:
                 self._drop(observer)
 

@@ -133,12 +133,12 @@ class _Page:
     def _failures(self) -> str:
         records = {record[0]: record for record in self._run.tasks.tasks}
         rows = []
-        for task_id, story in sorted(self._run.tasks.failures):
+        for task_id, description in sorted(self._run.tasks.failures):
             record = records.get(task_id)
             if record is None:
-                rows.append((f"#{task_id}", "", "", story))
+                rows.append((f"#{task_id}", "", "", description))
             else:
-                rows.append((_name(record), record[6], record[3], cause_of(record, story)))
+                rows.append((_name(record), record[6], record[3], cause_of(record, description)))
         return table(("task", "submitted at", "place", "why"), rows[:_MAX_ROWS]) + _more(len(rows), "failures")
 
     # -- time --------------------------------------------------------------------------------------------------

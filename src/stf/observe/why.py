@@ -83,12 +83,12 @@ def label_of(symbol: str | None, task_id: int) -> str:
     return f"'{symbol}'" if symbol else f"#{task_id}"
 
 
-def cause_of(record: TaskRecord, story: str) -> str:
-    """Return a failure's story without what says that it is this task's own."""
+def cause_of(record: TaskRecord, description: str) -> str:
+    """Return a failure's description without what says that it is this task's own."""
     task_id, symbol, _, _, _, _, site, _ = record
     where = f" ({site})" if site else ""
     own = f"task {label_of(symbol, task_id)}{where} failed with "
-    return story.removeprefix(own) if story.startswith(own) else f"did not run: {story}"
+    return description.removeprefix(own) if description.startswith(own) else f"did not run: {description}"
 
 
 def _modes(record: TaskRecord) -> dict[int, int]:
@@ -142,7 +142,7 @@ def _how_it_went(recorder: DotRecorder, record: TaskRecord) -> Iterator[str]:
     duration_ns = recorder.durations().get(record[0])
     if duration_ns is not None:
         yield f"ran for {format_duration(duration_ns)}"
-    for task_id, story in list(recorder.failures):
+    for task_id, description in list(recorder.failures):
         if task_id == record[0]:
-            cause = cause_of(record, story)
+            cause = cause_of(record, description)
             yield cause if cause.startswith("did not run") else f"failed with {cause}"

@@ -51,7 +51,7 @@ class ForeignPlace(ExecPlace):
         return self.owner if self.kind == "context" else None
 
     @property
-    def origin(self) -> tuple[str, int]:
+    def foreign_handle(self) -> tuple[str, int]:
         """What the port makes the lanes of this place of."""
         return ("stream" if self.kind == "cuda_stream" else "context", self.handle)
 

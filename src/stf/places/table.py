@@ -93,8 +93,8 @@ def foreign_code(context: Placed, place: ForeignPlace) -> int:
         raise PlaceError(f"{place!r} is of CUDA device {place.index}, and this context is on {context._spec}")
     device = context._spec.numbers.index(place.index)
     key = function_key(("context", place.context_id))
-    about = repr(place), place.index, device + 1, key, place.origin[0] == "stream"
-    return know_place(context, place, device, place.origin, *about)
+    about = repr(place), place.index, device + 1, key, place.foreign_handle[0] == "stream"
+    return know_place(context, place, device, place.foreign_handle, *about)
 
 
 def managed_code(context: Placed) -> int:
@@ -106,17 +106,17 @@ def managed_code(context: Placed) -> int:
     return known if known is not None else know_place(context, place, -2, None, "managed", -1, NO_PLACE)
 
 
-def know_place(context: Placed, place: Any, device: int, origin: Any, *about: Any) -> int:
+def know_place(context: Placed, place: Any, device: int, foreign_handle: Any, *about: Any) -> int:
     """Let the engine know one more place: at any time, since what is recorded needs not know it.
 
-    `device` is the driver's number of its device, `origin` what the port makes its lanes of, or None; the rest is for
-    its record.
+    `device` is the driver's number of its device, `foreign_handle` what the port makes its lanes of, or None; the rest
+    is for its record.
     """
     known = context._more_places
 
     def add(engine: Any) -> int:
         if place not in known:
-            number = int(engine.root.add_place(device, origin))
+            number = int(engine.root.add_place(device, foreign_handle))
             engine.add_place(Place(number, *about))
             known[place] = number
         return known[place]

@@ -16,7 +16,7 @@ from stf._recording.playback cimport Launch
 from stf._support.sync cimport PyThread_get_thread_ident
 from stf._support.untracked cimport untrack
 from stf.tasks.undeclared cimport refuse_arrays, refuse_undeclared
-from stf.tasks.views cimport fresh_views, group, origins_in, view_at, views_of
+from stf.tasks.views cimport fresh_views, group, sources_in, view_at, views_of
 
 cdef object TOKEN
 cdef list tensors_made
@@ -32,7 +32,7 @@ cdef class Body(QueuedBody):
     cdef list late
     # of a recorded body: (argument, replica, whether it is written, library, which array of the argument's, or -1); None
     # if not known
-    cdef readonly list origins
+    cdef readonly list argument_sources
     cdef readonly list data  # of a recorded body: the numbers of the data that it works on
     cdef bint ignores
     cdef object around
@@ -65,7 +65,7 @@ cdef class BodyCapture(Recaptured):
     cdef capture_patiently(self, object owner, object values, object rebinding)
     cdef bint outlast_launches(self) except -1
 
-cdef Body make_body(TaskCore task, object fn, object args, list written, list kinds=*, list late=*, list origins=*)
+cdef Body make_body(TaskCore task, object fn, object args, list written, list kinds=*, list late=*, list argument_sources=*)
 cdef int begin_body(TaskCore task, object movable=*) except -1
 cdef bint is_held_up(Engine engine, TaskCore task) except -1
 cdef int take_back(TaskCore task) except -1

@@ -44,7 +44,7 @@ if not cython.compiled:
     from stf.interop.current import borrow
     from stf.tasks.closures import constants_of, reaches, refuse_rebound, snapshot, with_globals
     from stf.tasks.undeclared import refuse_arrays, refuse_undeclared
-    from stf.tasks.views import fresh_views, group, origins_in, view_at, views_of
+    from stf.tasks.views import fresh_views, group, sources_in, view_at, views_of
 
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
     NEW, OPEN, ENDED = 0, 1, 2
@@ -61,7 +61,7 @@ class Body(QueuedBody):
     """
 
     if not cython.compiled:
-        fn = args = written = fresh = check = kinds = late = origins = data = around = None
+        fn = args = written = fresh = check = kinds = late = argument_sources = data = around = None
         ignores = False
 
     def prepare(self):
@@ -118,13 +118,13 @@ class Body(QueuedBody):
         self.copy_to(body)
         body.fn, body.kinds, body.written, body.fresh = self.fn, self.kinds, self.written, self.fresh
         body.late, body.ignores, body.around = self.late, self.ignores, self.around
-        body.origins, body.data = self.origins, self.data
+        body.argument_sources, body.data = self.argument_sources, self.data
         body.args = self.args
         for argument in self.args:
             if isinstance(argument, Param):
                 body.args = tuple([a.value_in(values) if isinstance(a, Param) else a for a in self.args])
                 break
-        if rebinding is not None and self.origins is not None:
+        if rebinding is not None and self.argument_sources is not None:
             body.rebind(rebinding)
         return body
 
@@ -132,7 +132,7 @@ class Body(QueuedBody):
         """Work on other data than those that were recorded."""
         arguments = list(self.args)
         written = None if self.written is None else list(self.written)
-        for position, replica, writeable, lib, part in self.origins:
+        for position, replica, writeable, lib, part in self.argument_sources:
             other = rebinding.replica_for(replica)
             if other is replica and (part < 0 or not rebinding.wholes):
                 continue
@@ -150,7 +150,7 @@ class Body(QueuedBody):
 
     def refuses(self, data):
         """Whether it works on some of the data, by number, and cannot on others in their place."""
-        return self.origins is None and any([number in data for number in self.data or ()])
+        return self.argument_sources is None and any([number in data for number in self.data or ()])
 
     def build_late(self):
         """Build what is made of several arrays, now that their content is there."""
@@ -178,7 +178,7 @@ class Body(QueuedBody):
         return self.fn(*positional, **named)
 
 
-def make_body(task: TaskCore, fn, args, written, kinds=None, late=None, origins=None):
+def make_body(task: TaskCore, fn, args, written, kinds=None, late=None, argument_sources=None):
     """The late body of an open task."""
     body: Body = Body.__new__(Body)
     body.adopt(task)
@@ -196,7 +196,7 @@ def make_body(task: TaskCore, fn, args, written, kinds=None, late=None, origins=
         body.fresh = fresh_views(task)
     if engine.scope.records:
         body.data = [access.data_id for access in task.accesses]
-        body.origins = origins
+        body.argument_sources = argument_sources
         body.targets = task.targets()
     if engine.validate:
         body.check = validation.watch(task, engine.scope.records or engine.root.captured)
@@ -235,12 +235,12 @@ def submit_body(task: TaskCore, fn, extra, lib=None):
         if injected:
             kinds = [("", "plain")] * len(arguments) + [(name, "keyword") for name, _ in injected]
             arguments += [adapters.inject(kind, task) for _, kind in injected]
-        origins = None
+        argument_sources = None
         if engine.scope.records and not takes_task and not reaches(fn, task):
-            origins = origins_in(task, lib)
+            argument_sources = sources_in(task, lib)
         if not task.runs_in_call:
             fn = with_globals(fn)
-        body = make_body(task, fn, arguments, written, kinds, late or None, origins)
+        body = make_body(task, fn, arguments, written, kinds, late or None, argument_sources)
     except TaskFailedError as error:
         take_back(task)
         return outcomes.skip(engine, task, error)
@@ -269,7 +269,7 @@ def begin_body(task, movable=None):
     if movable is not None:
         engine.hold_back_if_due()  # before it has claims
     task.runs_in_call = True
-    if engine.epoch is not None or engine.scope.records:
+    if engine.gathering is not None or engine.scope.records:
         task.blocks_caller = task.stays_apart()
     engine.begin(task)
     if task.blocks_caller and engine.scope.records:
@@ -485,7 +485,7 @@ def record_body(engine, body):
     task = cython.cast(TaskCore, body.task)
     open_pools(engine, task)
     run_body.execute()
-    if not engine.scope.once:
+    if not engine.scope.runs_once:
         number = engine.place(task.where).ordinal
         engine.port.capture_again(task.slot, BodyCapture(engine.root, body, task.where, number))
     return 0
@@ -496,7 +496,7 @@ def is_playable(engine, body, error):
     task = cython.cast(TaskCore, cython.cast(Body, body).task)
     if not engine.scope.records or engine.root.captured or task.borrowed is not None:
         return False
-    if cython.cast(Body, body).origins is None:  # it asks its task for what is there only while that is open
+    if cython.cast(Body, body).argument_sources is None:  # it asks its task for what is there only while that is open
         return False
     return isinstance(error, Exception) and is_uncapturable(task, error)
 
@@ -507,7 +507,7 @@ def play_later(engine, body, error):
     mine = cython.cast(Body, body)
     mine.fresh = mine.check = None  # what it adds to is filled by a node before
     mine.watched = False  # its work has time stamps
-    if engine.scope.once:
+    if engine.scope.runs_once:
         engine.make_queued(task)
         mine.outcome, mine.inputs = task.outcome, task.inputs
     engine.port.drop_capture(task.slot)
@@ -527,9 +527,9 @@ class PlayedBody(Routine):
     """
 
     def __init__(self, engine, again, error):
-        Routine.__init__(self, engine, [], engine.scope.once)
+        Routine.__init__(self, engine, [], engine.scope.runs_once)
         self.again = again
-        self.story = f"task {again.label}"
+        self.description = f"task {again.label}"
         self.reason = f"task {again.label} ({again.site}) calls what its library does not capture ({error})"
 
     def run(self, launch, slot):
@@ -623,14 +623,14 @@ class BodyCapture(Recaptured):
     def replicas(self):
         """The recorded replicas that others take the place of when it is captured anew for other data."""
         body: Body = self.body
-        return [origin[1] for origin in body.origins or ()]
+        return [source[1] for source in body.argument_sources or ()]
 
     def __call__(self, first, values, rebinding=None):
         """What is captured for the values and the data of a launch; `first` is that of the defaults."""
         body: Body = self.body
         defaults = [a.value_in(None) for a in body.args if isinstance(a, Param)]
         wanted = [a.value_in(values) for a in body.args if isinstance(a, Param)]
-        others = [] if rebinding is None else rebinding.addresses([origin[1] for origin in body.origins or ()])
+        others = [] if rebinding is None else rebinding.addresses([source[1] for source in body.argument_sources or ()])
         if not others and are_same(wanted, defaults):
             return first
         last: tuple = self.last
@@ -740,7 +740,7 @@ def owner_of(captured):
 
 def end_recorded(engine, task):
     """End a task whose work was captured, unless that was spoilt."""
-    if not engine.scope.once and not task.runs_in_call:
+    if not engine.scope.runs_once and not task.runs_in_call:
         engine.port.capture_again(task.slot, BlockCapture(task))
     try:
         engine.end(task)

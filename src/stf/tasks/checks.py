@@ -41,8 +41,8 @@ def must_be_outside(context: ContextCore, what: str, launch: bool = True) -> Non
     inside = claims.inside(context.engine, threading.get_ident())
     if inside is not None:
         raise TaskStateError(f"{what} inside {inside}")
-    if launch and context.engine.epoch is not None:
-        context.engine.epoch.step_out()
+    if launch and context.engine.gathering is not None:
+        context.engine.gathering.step_out()
 
 
 def check_errors(context: ContextCore) -> None:

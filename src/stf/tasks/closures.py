@@ -20,7 +20,7 @@ from stf._engine.access import Access, DataHandle
 from stf._port.late_values import PLAIN
 from stf.errors import AccessError
 from stf.interop import adapters
-from stf.tasks.lost_results import rebound_in, story_of_rebound
+from stf.tasks.lost_results import description_of_rebound, rebound_in
 from stf.values.params import refuse_hidden, refuse_reachable
 
 
@@ -444,7 +444,7 @@ def refuse_rebound(fn, label, modes, first=0):
         given = fn.__code__.co_varnames[first : fn.__code__.co_argcount]
         for name, mode in zip(given, modes, strict=False):
             if mode & ~READ and name in known.rebound:
-                raise TypeError(story_of_rebound(label, name, fn.__code__, known.rebound[name]))
+                raise TypeError(description_of_rebound(label, name, fn.__code__, known.rebound[name]))
     return 0
 
 

@@ -11,7 +11,7 @@ from stf.tasks.closures cimport Names, Taken, names_in, refuse_rebound, snapshot
 from stf.interop.current cimport Borrowed, borrow, owed, return_owed
 from stf.tasks.task cimport ContextCore, Task
 from stf.tasks.undeclared cimport may_reach_arrays, refuse_arrays, refuse_undeclared
-from stf.tasks.views cimport origin_of, origins_of, view_of
+from stf.tasks.views cimport source_of, sources_of, view_of
 
 cdef extern from *:
     """
@@ -86,7 +86,7 @@ cdef class TaskFunction:
     cdef int check_elements(self, list values) except -1
     cdef int refuse_arrays(self, Task task, list values) except -1
     cdef object without_mode(self, Parameter parameter, object value)
-    cdef list put_arrays(self, Task task, list values, dict shapes, list origins)
+    cdef list put_arrays(self, Task task, list values, dict shapes, list argument_sources)
     cdef int run_plainly(self, Engine engine, Task task, object fn, list values) except -1
     cdef list written(self, list values)
     cdef int keep(self, list values) except -1

@@ -41,7 +41,7 @@ if not cython.compiled:
     from stf.tasks.bodies import begin_body, end_now, make_body, runs_plainly, submit, take_back
     from stf.tasks.closures import names_in, refuse_rebound, take, with_cells
     from stf.tasks.undeclared import may_reach_arrays, refuse_arrays, refuse_undeclared
-    from stf.tasks.views import origin_of, origins_of, view_of
+    from stf.tasks.views import source_of, sources_of, view_of
 
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
 
@@ -212,11 +212,11 @@ class TaskFunction:
             begin_body(task, fn if self.movable else None)
             if self.reads and not task.runs_in_call:
                 fn = self.with_globals(fn)
-            origins = None if not engine.scope.records else []
-            late = self.put_arrays(task, values, shapes, origins)
+            argument_sources = None if not engine.scope.records else []
+            late = self.put_arrays(task, values, shapes, argument_sources)
             if late is not None or self.kinds is not None or not runs_plainly(task, values):
-                origins = None if self.takes_task else origins
-                body = make_body(task, fn, values, self.written(values), self.kinds, late, origins)
+                argument_sources = None if self.takes_task else argument_sources
+                body = make_body(task, fn, values, self.written(values), self.kinds, late, argument_sources)
         except TaskFailedError as error:
             take_back(task)
             return outcomes.skip(engine, task, error)
@@ -362,7 +362,7 @@ class TaskFunction:
             count += 1
         return found
 
-    def put_arrays(self, task, values, shapes, origins):
+    def put_arrays(self, task, values, shapes, argument_sources):
         """Put the task's arrays in place of its data; return the positions of what is built when the body runs."""
         i: cython.int
         first: cython.int = 0
@@ -374,8 +374,8 @@ class TaskFunction:
                 lib = parameter.library or self.arrays_of
                 if shapes is None or i not in shapes:
                     value = view_of(task, first, lib)
-                    if origins is not None and value is not TOKEN:
-                        origins.append(origin_of(task, first, lib, i))
+                    if argument_sources is not None and value is not TOKEN:
+                        argument_sources.append(source_of(task, first, lib, i))
                     first += 1
                     if value is TOKEN:
                         value = None
@@ -388,8 +388,8 @@ class TaskFunction:
                     if parameter.mode != READ and (lib or engine.arrays) == "jax":
                         refuse_container(self.symbol, parameter.name)
                     value = Parts([view_of(task, first + k, lib) for k in range(count)], shapes[i])
-                    if origins is not None:
-                        origins.extend(origins_of(task, first, count, lib, i))
+                    if argument_sources is not None:
+                        argument_sources.extend(sources_of(task, first, count, lib, i))
                     first += count
                     late = [i] if late is None else [*late, i]
                 values[i] = value
@@ -643,7 +643,7 @@ def check_params(engine, values, kinds):
         for item in items_of(values[i]) if kinds is not None and kinds[i][1] in ("*", "**") else (values[i],):
             if isinstance(item, Asked):
                 item.must_be_recorded()
-        if engine.scope.once:
+        if engine.scope.runs_once:
             continue
         if kinds is not None and kinds[i][1] in ("*", "**"):
             values[i] = with_params(values[i])

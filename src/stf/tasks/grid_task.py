@@ -81,7 +81,7 @@ class GridTask:
         self.members.append(member)
         self.pointers.append(pointer)
         if main is not None and pointer is not None:
-            self.context.engine.port.follow(member.slot, main)
+            self.context.engine.port.wait_on_external(member.slot, main)
 
     def end(self) -> None:
         """End the task, when every place has done its part."""
@@ -103,7 +103,7 @@ class GridTask:
         for member, pointer in zip(reversed(members), reversed(pointers), strict=True):
             try:
                 if pointer is not None:
-                    self.context.engine.port.follow(self.task.slot, pointer)
+                    self.context.engine.port.wait_on_external(self.task.slot, pointer)
             except DriverError as late:  # of a device that is lost
                 error = error or late
             member.end()
@@ -272,7 +272,7 @@ class GridTask:
         """Where the array of access `index` stands among all; data made of several arrays have no single one."""
         first, _, rebuild = self.groups[self._check_index(index)]
         if rebuild is not None:
-            raise TypeError(adapters.story_of_parts(self.task.label(), index))
+            raise TypeError(adapters.description_of_parts(self.task.label(), index))
         return first
 
     def set_symbol(self, symbol: str) -> GridTask:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from types import CodeType
 from typing import Any
 
-__all__ = ["rebound_in", "story_of_rebound"]
+__all__ = ["description_of_rebound", "rebound_in"]
 
 JUMPS = {*dis.hasjrel, *dis.hasjabs}
 ENDS = ("RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE")
@@ -56,7 +56,7 @@ def rebound_in(code: CodeType) -> dict[str, int]:
     return {name: line for name, line in found.items() if line is not None}
 
 
-def story_of_rebound(label: str, name: str, code: CodeType, line: int) -> str:
+def description_of_rebound(label: str, name: str, code: CodeType, line: int) -> str:
     """The error for a task that binds a parameter, which it is to write, to something else."""
     return (
         f"task '{label}' binds its parameter '{name}' to something else ({code.co_filename}:{line}), so nothing is "

@@ -243,7 +243,7 @@ class Task(TaskCore):
         self.warns_if_unused = False
         engine = cython.cast(Engine, self.engine)
         self.blocks_caller = not engine.place(self.where).enqueues
-        if engine.epoch is not None or engine.scope.records:
+        if engine.gathering is not None or engine.scope.records:
             self.blocks_caller = self.blocks_caller or self.stays_apart()
         engine.begin(self)
         try:

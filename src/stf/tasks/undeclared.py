@@ -138,7 +138,7 @@ def refuse_array(value, name, task):
         return 0
     if entry is not None:
         raise AccessError(
-            f"task {task.label()} ({task.call_site}) uses the array of {entry.story()}, through {name}; pass the data "
-            "to the task, and use the parameter that stands for them"
+            f"task {task.label()} ({task.call_site}) uses the array of {entry.describe()}, through {name}; pass the "
+            "data to the task, and use the parameter that stands for them"
         )
     return 0

@@ -124,7 +124,7 @@ def must_reach(task, replica):
     finally:
         engine.gate.leave()
     if not able:
-        raise PlaceError(adapters.story_of_reach(task.label(), task.place_name, replica))
+        raise PlaceError(adapters.description_of_reach(task.label(), task.place_name, replica))
     return 0
 
 
@@ -134,7 +134,7 @@ def position_of(task: TaskCore, index):
         return index
     first, _, rebuild = task.groups[index]
     if rebuild is not None:
-        raise TypeError(adapters.story_of_parts(task.label(), index))
+        raise TypeError(adapters.description_of_parts(task.label(), index))
     return first
 
 
@@ -208,30 +208,30 @@ def group(groups, views):
     return grouped
 
 
-def origins_in(task: TaskCore, lib):
+def sources_in(task: TaskCore, lib):
     """What the arguments of a recorded body are made of, which come in the order of its accesses."""
     found = []
     position = 0
     for first, count, rebuild in task.groups or [(i, 1, None) for i in range(len(task.accesses))]:
         if rebuild is not None:
-            found.extend(origins_of(task, first, count, lib, position))
+            found.extend(sources_of(task, first, count, lib, position))
         elif task.replica_at(first) is not None:
-            found.append(origin_of(task, first, lib, position))
+            found.append(source_of(task, first, lib, position))
         else:
             continue
         position += 1
     return found
 
 
-def origins_of(task, first, count, lib, position):
+def sources_of(task, first, count, lib, position):
     """What an argument of several arrays is made of; tokens are nothing."""
     return [
-        origin_of(task, first + part, lib, position, part)
+        source_of(task, first + part, lib, position, part)
         for part in range(count)
         if task.replica_at(first + part) is not None
     ]
 
 
-def origin_of(task: TaskCore, index, lib, position, part=-1):
-    """What an argument of a recorded body is made of, or one part of it; see `Body.origins`."""
+def source_of(task: TaskCore, index, lib, position, part=-1):
+    """What an argument of a recorded body is made of, or one part of it; see `Body.argument_sources`."""
     return (position, task.recorded_replica(index), task.joined_mode(index) != READ, lib, part)

@@ -28,8 +28,8 @@ def is_of_parameters(error: BaseException) -> bool:
 class ValueNeededError(TypeError):
     """The values of parameters were needed while a graph was recorded; `names` are the parameters'."""
 
-    def __init__(self, story: str, names: Iterable[str]) -> None:
-        super().__init__(story)
+    def __init__(self, description: str, names: Iterable[str]) -> None:
+        super().__init__(description)
         self.names = frozenset(names)
 
 

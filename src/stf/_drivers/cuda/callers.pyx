@@ -189,7 +189,7 @@ cdef class CallersDriver(ReadbackDriver):
             (<DeviceStream>lane).staged = staged
         return 0
 
-    cpdef int keep(self, int stream, object what) except -1:
+    cpdef int keep_alive(self, int stream, object what) except -1:
         cdef DeviceStream lane = <DeviceStream>self.streams[stream]
         if lane.head is not None or (lane.busy and not lane.held):
             return self.queue(lane, KEEP, what)
@@ -403,18 +403,18 @@ cdef class CallersDriver(ReadbackDriver):
         self.flush()
         graph.renew(changes)
 
-    cpdef int follow(self, int stream, int64_t pointer) except -1:
+    cpdef int wait_on_external(self, int stream, int64_t pointer) except -1:
         cdef DeviceStream lane = <DeviceStream>self.streams[stream]
         if is_capturing(pointer) != lane.captured:
             if not lane.captured:
                 refuse_capture(pointer)
             return 0  # what is there comes before the capture, which cannot wait for it: it comes before the launch
-        return ReadbackDriver.follow(self, stream, pointer)
+        return ReadbackDriver.wait_on_external(self, stream, pointer)
 
-    cpdef int lead(self, int stream, int64_t pointer) except -1:
+    cpdef int signal_external(self, int stream, int64_t pointer) except -1:
         if is_capturing(pointer) and not (<DeviceStream>self.streams[stream]).captured:
             refuse_capture(pointer)
-        return ReadbackDriver.lead(self, stream, pointer)
+        return ReadbackDriver.signal_external(self, stream, pointer)
 
     cdef int issue_copy(self, DeviceStream lane, int64_t target, tuple target_strides, int64_t source, tuple source_strides, tuple shape, int64_t itemsize, object keep) except -1:
         cdef int64_t nbytes = itemsize

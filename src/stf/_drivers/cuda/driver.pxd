@@ -21,9 +21,9 @@ cdef class CudaDriver(HardwareDriver):
     cdef int enter_host(self, HostStream lane) except -1
     cdef int make_current(self, DeviceStream lane) except -1
     cpdef int record(self, int stream, int64_t sequence) except -1
-    cpdef int record_late(self, int stream, int64_t sequence) except -1
+    cpdef int record_lazy(self, int stream, int64_t sequence) except -1
     cdef int end_work(self, int stream, int64_t sequence, bint late) except -1
-    cpdef int seal(self, int stream, int64_t sequence) except -1
+    cpdef int commit(self, int stream, int64_t sequence) except -1
     cdef int ask(self, DeviceStream lane, int64_t sequence) except -1
     cpdef int record_on(self, int stream, int64_t sequence, int64_t pointer) except -1
     cdef int mark(self, DeviceStream lane, int64_t sequence, cu.CUstream handle) except -1
@@ -41,8 +41,8 @@ cdef class CudaDriver(HardwareDriver):
     cdef bint poll(self, DeviceStream lane, int64_t sequence, double timeout_s) except -1
     cpdef int drain(self, int stream) except -1
     cpdef object handle(self, int stream)
-    cpdef int follow(self, int stream, int64_t pointer) except -1
-    cpdef int lead(self, int stream, int64_t pointer) except -1
+    cpdef int wait_on_external(self, int stream, int64_t pointer) except -1
+    cpdef int signal_external(self, int stream, int64_t pointer) except -1
     cdef int order(self, cu.CUstream first, cu.CUstream second, DeviceStream lane) except -1
     cpdef int copy(self, int stream, int64_t target, tuple target_strides, int64_t source, tuple source_strides, tuple shape, int64_t itemsize, object keep) except -1
     cdef int queue(self, Stream lane, int kind, object what) except -1

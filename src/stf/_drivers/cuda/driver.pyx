@@ -145,7 +145,7 @@ cdef class CudaDriver(HardwareDriver):
     cpdef int record(self, int stream, int64_t sequence) except -1:
         return self.end_work(stream, sequence, False)
 
-    cpdef int record_late(self, int stream, int64_t sequence) except -1:
+    cpdef int record_lazy(self, int stream, int64_t sequence) except -1:
         return self.end_work(stream, sequence, True)
 
     cdef int end_work(self, int stream, int64_t sequence, bint late) except -1:
@@ -160,7 +160,7 @@ cdef class CudaDriver(HardwareDriver):
                 return 0
         return QueueDriver.record(self, stream, sequence)
 
-    cpdef int seal(self, int stream, int64_t sequence) except -1:
+    cpdef int commit(self, int stream, int64_t sequence) except -1:
         cdef Stream lane = <Stream>self.streams[stream]
         return self.ask(<DeviceStream>lane, sequence) if lane.device >= 0 else 0
 
@@ -354,12 +354,12 @@ cdef class CudaDriver(HardwareDriver):
             (<DeviceStream>lane).pointer = <uintptr_t>(<DeviceStream>lane).handle
         return (<DeviceStream>lane).pointer
 
-    cpdef int follow(self, int stream, int64_t pointer) except -1:
+    cpdef int wait_on_external(self, int stream, int64_t pointer) except -1:
         """Make `stream` wait for a caller's stream; 1 and 2 are CUDA's legacy and per-thread default streams."""
         cdef DeviceStream lane = <DeviceStream?>self.streams[stream]
         return self.order(<cu.CUstream><uintptr_t>pointer, lane.handle, lane)
 
-    cpdef int lead(self, int stream, int64_t pointer) except -1:
+    cpdef int signal_external(self, int stream, int64_t pointer) except -1:
         cdef DeviceStream lane = <DeviceStream?>self.streams[stream]
         return self.order(lane.handle, <cu.CUstream><uintptr_t>pointer, lane)
 

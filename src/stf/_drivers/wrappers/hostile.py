@@ -107,13 +107,13 @@ class HostileDriver(WrappingDriver):
         self.note_record("record", stream, sequence)
         return int(self.inner.record(stream, sequence))
 
-    def record_late(self, stream: int, sequence: int) -> int:
-        self.note_record("record_late", stream, sequence)
-        return int(self.inner.record_late(stream, sequence))
+    def record_lazy(self, stream: int, sequence: int) -> int:
+        self.note_record("record_lazy", stream, sequence)
+        return int(self.inner.record_lazy(stream, sequence))
 
-    def seal(self, stream: int, sequence: int) -> int:
-        self.check_event("seal", stream, sequence)
-        return int(self.inner.seal(stream, sequence))
+    def commit(self, stream: int, sequence: int) -> int:
+        self.check_event("commit", stream, sequence)
+        return int(self.inner.commit(stream, sequence))
 
     def record_on(self, stream: int, sequence: int, pointer: int) -> int:
         if stream in self.unrecorded:

@@ -54,7 +54,7 @@ class Recording:
     def ran(self, *args: Any) -> None:
         """A body ran: ``body`` says so."""
 
-    def failed(self, task_id: int, story: str) -> None:
+    def failed(self, task_id: int, description: str) -> None:
         """A body failed: what it wrote says more."""
 
     def withdrawn(self, task_id: int) -> None:
@@ -138,9 +138,9 @@ class RecordingDriver(WrappingDriver):
         self.recording.note("record", stream, sequence)
         return int(self.inner.record(stream, sequence))
 
-    def record_late(self, stream: int, sequence: int) -> int:
+    def record_lazy(self, stream: int, sequence: int) -> int:
         self.recording.note("record", stream, sequence)
-        return int(self.inner.record_late(stream, sequence))
+        return int(self.inner.record_lazy(stream, sequence))
 
     def record_on(self, stream: int, sequence: int, pointer: int) -> int:
         self.recording.note("record", stream, sequence)
