@@ -17,8 +17,11 @@ import pytest
 import stf
 
 sys.path.insert(0, str(Path(__file__).parent))  # the tests import `helpers`
+os.environ.setdefault("STF_CACHE_DIR", str(Path(__file__).parents[1] / "build" / "kernels"))
 
 from helpers import QUICK
+
+INHERITED = ("STF_PURE", "STF_CACHE_DIR")
 
 
 @pytest.fixture(scope="session")
@@ -177,7 +180,7 @@ def run_python(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]
     def run(code: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
         script = tmp_path / "program.py"
         script.write_text("import numpy as np\nimport stf\n" + textwrap.dedent(code))
-        inherited = {k: v for k, v in os.environ.items() if not k.startswith(("STF_", "CUDASTF_")) or k == "STF_PURE"}
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith(("STF_", "CUDASTF_")) or k in INHERITED}
         where = os.pathsep.join([str(Path(stf.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
         return subprocess.run(
             [sys.executable, *options, str(script)],

@@ -1,7 +1,8 @@
-"""``python -m stf``: versions, devices, what is compiled, and every setting."""
+"""``python -m stf``: versions, devices, what is compiled, every setting; ``python -m stf cache``: compiled kernels."""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import importlib.metadata
 import os
@@ -22,7 +23,13 @@ DISTRIBUTIONS = {
 
 
 def main() -> int:
-    """Print what a bug report needs; return the exit status, 2 if a variable is malformed."""
+    """Print what a bug report needs, or what is asked for; return the exit status, 2 if a variable is malformed."""
+    parser = argparse.ArgumentParser(prog="python -m stf", description="Show what a bug report needs.")
+    cache = parser.add_subparsers(dest="page").add_parser("cache", help="show the kernels that are kept on disk")
+    cache.add_argument("--clear", action="store_true", help="remove them")
+    options = parser.parse_args()
+    if options.page == "cache":
+        return _show_cache(options.clear)
     try:
         config.check()
         _check_devices()
@@ -41,6 +48,19 @@ def main() -> int:
         _row(name, "compiled" if compiled else "Python", width=28)
     _title("Settings")
     config.show()
+    return 0
+
+
+def _show_cache(clear: bool) -> int:
+    """Print where compiled kernels are kept and how many there are, or remove them."""
+    from stf.kernels.compile import cache
+
+    if clear:
+        print(f"{cache.clear()} compiled kernels removed from {cache.folder()}")
+        return 0
+    known = cache.files()
+    nbytes = sum(status.st_size for _, status in known)
+    print(f"{len(known)} compiled kernels, {nbytes} bytes of {config.cache_size}, in {cache.folder()}")
     return 0
 
 

@@ -30,6 +30,8 @@ conditional_nodes: bool
 host_pool: bool
 hostile: int | None
 submit_thread: bool | None
+cache_dir: str | None
+cache_size: int
 dot_file: str | None
 dot_ignore_prereqs: bool
 dot_color_by_device: bool
@@ -121,6 +123,8 @@ SETTINGS: tuple[Setting, ...] = (
         "seed that makes the CPU driver shuffle and delay what the rules leave open",
     ),
     Setting("submit_thread", "flag", None, "a thread that gives work to CUDA: 1 always, 0 never; unset: in bursts"),
+    Setting("cache_dir", "text", None, "folder for compiled kernels; unset: stf in XDG_CACHE_HOME or ~/.cache"),
+    Setting("cache_size", "capacity", 256 << 20, "bytes of compiled kernels to keep on disk; 0: none"),
     Setting("dot_file", "text", None, "file that the task graph is written to, in DOT"),
     Setting("dot_ignore_prereqs", "flag", True, "leave out copies and allocations"),
     Setting("dot_color_by_device", "flag", False, "color tasks by device"),

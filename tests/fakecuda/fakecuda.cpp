@@ -278,7 +278,7 @@ struct State {
     std::condition_variable progress;  // some work was completed
     bool is_initialized = false;
     CUresult error = CUDA_SUCCESS;  // sticky: what the work did wrong
-    string story;                   // and how, for those who search
+    string description;                   // and how, for those who search
 
     std::size_t capacity = 0, queue_limit = 0;
     bool has_peers = true;
@@ -402,12 +402,12 @@ bool is_sticky(CUresult error) {
     return sticky.count(error) != 0;
 }
 
-void set_error(CUresult error, const string &story) {
+void set_error(CUresult error, const string &description) {
     State &s = state();
     if (s.error == CUDA_SUCCESS) {
         s.error = error;
-        s.story = story;
-        if (s.trace) fprintf(stderr, "fakecuda: error %d: %s\n", int(error), story.c_str());
+        s.description = description;
+        if (s.trace) fprintf(stderr, "fakecuda: error %d: %s\n", int(error), description.c_str());
     }
     s.progress.notify_all();
 }
@@ -3398,6 +3398,38 @@ std::map<string, long> live_objects() {
 
 }  // namespace
 
+// ------------------------------------------------------------------------------------------------- NVRTC
+// What it compiles is a text that says so; a source with "#error" is none. Kernels are found by their names.
+
+extern "C" {
+
+struct NvrtcProgram {
+    string source, log;
+};
+
+int nvrtcVersion(int *major, int *minor) { return *major = 13, *minor = 99, 0; }
+const char *nvrtcGetErrorString(int) { return "NVRTC_ERROR_COMPILATION"; }
+
+int nvrtcCreateProgram(NvrtcProgram **program, const char *source, const char *, int, const char **, const char **) {
+    *program = new NvrtcProgram{source, ""};
+    return 0;
+}
+
+int nvrtcCompileProgram(NvrtcProgram *program, int, const char **) {
+    const auto at = program->source.find("#error");
+    if (at == string::npos) return 0;
+    program->log = "stf.cu: error: " + program->source.substr(at, program->source.find('\n', at) - at);
+    return 6;
+}
+
+int nvrtcGetProgramLogSize(NvrtcProgram *program, std::size_t *size) { return *size = program->log.size() + 1, 0; }
+int nvrtcGetProgramLog(NvrtcProgram *program, char *log) { return std::strcpy(log, program->log.c_str()), 0; }
+int nvrtcGetCUBINSize(NvrtcProgram *program, std::size_t *size) { return *size = program->source.size() + 1, 0; }
+int nvrtcGetCUBIN(NvrtcProgram *program, char *cubin) { return std::strcpy(cubin, program->source.c_str()), 0; }
+int nvrtcDestroyProgram(NvrtcProgram **program) { return delete *program, *program = nullptr, 0; }
+
+}  // extern "C"
+
 extern "C" {
 
 CUresult CUDAAPI cuGetProcAddress(const char *name, void **found, int version, cuuint64_t,
@@ -3423,7 +3455,7 @@ const char *fakecuda_counts() {
     std::ostringstream out;
     out << '{';
     for (auto &[name, n] : live_objects()) out << '"' << name << "\": " << n << ", ";
-    out << "\"error\": " << int(state().error) << ", \"story\": \"" << state().story << "\", ";
+    out << "\"error\": " << int(state().error) << ", \"description\": \"" << state().description << "\", ";
     out << "\"calls\": {";
     put_calls(out);
     out << "}}";
@@ -3443,7 +3475,7 @@ void fakecuda_reset() {
     Lock lock(state().mutex);
     drop_everything(lock);
     state().error = CUDA_SUCCESS;
-    state().story = "";
+    state().description = "";
     state().is_initialized = false;
     state().dropped = 0;
     state().calls.clear();

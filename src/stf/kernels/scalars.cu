@@ -4,7 +4,7 @@
 // and rounded: for +, -, *, / and square roots of up to 24 bits that gives what narrow arithmetic gives, since 53 bits
 // are more than twice as many and two (S. A. Figueroa, "When is double rounding innocuous?", SIGNUM Newsletter 30, 1995).
 //
-// `python tests/fakecuda/make_ptx.py` makes scalars.ptx of it; tests/fakecuda compiles it for the host.
+// NVRTC compiles it when it is used for the first time; tests/fakecuda compiles it for the host.
 
 typedef unsigned long long Word;
 typedef long long Signed;

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from stf.kernels.arguments import Kernel
+from stf.kernels.compile.nvrtc import compile_cpp
 from stf.kernels.launching import Config, launch_alone
 from stf.places.table import cuda_context_at
 
@@ -276,18 +277,21 @@ def float_word(value: float) -> int:
     return int(word)
 
 
-class Origin:
-    """Where the kernel comes from: its text, which each CUDA context loads once."""
+@functools.cache
+def image(capability: tuple[int, int]) -> bytes:
+    """The kernel for devices of a compute capability."""
+    return compile_cpp(Path(__file__).with_name("scalars.cu").read_text(), capability, ("-fmad=false",))
 
-    @functools.cached_property
-    def image(self) -> bytes:
-        return Path(__file__).with_name("scalars.ptx").read_bytes()
+
+class Source:
+    """Where the kernel comes from: its source, which each CUDA context loads once."""
 
     def function_at(self, context: Any, where: int) -> int:
         """The address of the CUDA function at an execution place."""
-        place = context.engine.places[where].ordinal, cuda_context_at(context, where)
-        return int(context._driver.load_function(self.image, b"stf_compute", *place))
+        driver, ordinal = context._driver, context.engine.places[where].ordinal
+        kernel = image(driver.capability(ordinal))
+        return int(driver.load_function(kernel, b"stf_compute", ordinal, cuda_context_at(context, where)))
 
 
-KERNEL = Kernel(Origin(), [*((8 * i, 8) for i in range(ARRAYS)), (8 * ARRAYS, 8 * WORDS)], [], "assign")
+KERNEL = Kernel(Source(), [*((8 * i, 8) for i in range(ARRAYS)), (8 * ARRAYS, 8 * WORDS)], [], "assign")
 ONE_THREAD = Config(1, 1, 0)

@@ -36,6 +36,7 @@ cpdef bint is_capturing(int64_t pointer) except -1
 cdef int refuse_capture(int64_t pointer) except -1
 cdef int open_device(Device device) except -1
 cdef int close_device(Device device) except -1
+cdef int attribute(Device device, cu.CUdevice_attribute which) except? -1
 cdef int tune_pool(cu.CUmemoryPool pool, bint host) except -1
 cdef int allow(cu.CUmemoryPool pool, Device device) except -1
 cdef bint open_host_pool(cu.CUmemoryPool* pool) except -1

@@ -111,6 +111,13 @@ cdef int64_t own_function(cu.CUcontext context, bytes source, bytes name, str wh
     return own_functions[identifier, name]
 
 
+cdef int attribute(Device device, cu.CUdevice_attribute which) except? -1:
+    """What the driver knows of a device."""
+    cdef int value = 0
+    check(cu.cuDeviceGetAttribute(&value, which, device.device), "cuDeviceGetAttribute", device.name)
+    return value
+
+
 cdef int64_t load_function(bytes source, bytes name, cu.CUcontext context, str where) except -1:
     """The address of a kernel of ours in a context."""
     before = push(context)

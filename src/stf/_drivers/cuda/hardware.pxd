@@ -13,6 +13,7 @@ cdef class HardwareDriver(QueueDriver):
     cdef Device gpu(self, int device)
     cdef int open(self, Device gpu) except -1
     cdef Device opened(self, int ordinal)
+    cdef Device numbered(self, int ordinal)
     cpdef int distance(self, int source, int target) except -1
     cdef int close_devices(self) except -1
     cpdef object fault(self)

@@ -1,0 +1,1 @@
+"""Compilers of kernels, and what they made, on disk."""

@@ -1,0 +1,110 @@
+"""Compiled kernels on disk, so that a second process compiles nothing.
+
+A file is named after everything that its content depends on. The folder is the user's alone, since what is read from it
+runs: another user's folder, or one that others may write to, is not used. A file is written under another name and then
+renamed, so that no process reads half of one. Where the folder grows over its limit, the files that were used longest
+ago go first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import stat
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from stf import config
+
+__all__ = ["clear", "files", "folder", "key_of", "load", "store"]
+
+DIGEST = 32  # bytes before the content that tell whether it is whole
+log = logging.getLogger("stf")
+
+
+def folder() -> Path:
+    """The folder: ``STF_CACHE_DIR``, or ``stf`` in ``XDG_CACHE_HOME`` or ``~/.cache``."""
+    if config.cache_dir is not None:
+        return Path(config.cache_dir).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "stf"
+
+
+def key_of(parts: Iterable[object]) -> str:
+    """A name for what is made of `parts`, by their texts."""
+    return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()
+
+
+def load(key: str) -> bytes | None:
+    """The content that was stored under a key; None if there is none."""
+    if not config.cache_size or not is_private(folder()):
+        return None
+    path = folder() / key
+    try:
+        digest, content = (text := path.read_bytes())[:DIGEST], text[DIGEST:]
+    except OSError:
+        return None
+    if digest != hashlib.sha256(content).digest():
+        return None  # the disk was full, or somebody has changed it
+    with contextlib.suppress(OSError):
+        os.utime(path)  # it was used last
+    return content
+
+
+def store(key: str, content: bytes) -> None:
+    """Keep the content for other processes; a folder that cannot be written to is logged, and that is all."""
+    if not config.cache_size:
+        return
+    target = folder()
+    try:
+        target.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not is_private(target):
+            log.info("compiled kernels are not kept: %s is not this user's alone; set STF_CACHE_DIR", target)
+            return
+        descriptor, name = tempfile.mkstemp(dir=target, suffix=".tmp")
+        with os.fdopen(descriptor, "wb") as partial:
+            partial.write(hashlib.sha256(content).digest() + content)
+        Path(name).replace(target / key)
+        shrink()
+    except OSError as error:
+        log.info("compiled kernels are not kept: %s", error)
+
+
+def is_private(path: Path) -> bool:
+    """Whether a folder belongs to this user, and nobody else can write to it."""
+    try:
+        status = path.stat()
+    except OSError:
+        return False
+    return status.st_uid == os.getuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def files() -> list[tuple[Path, os.stat_result]]:
+    """The files of the cache with what is known of them; the one that was used longest ago comes first."""
+    found = []
+    with contextlib.suppress(OSError):
+        for path in folder().iterdir():
+            with contextlib.suppress(OSError):  # another process removed it
+                found.append((path, path.stat()))
+    return sorted(found, key=lambda item: item[1].st_mtime)
+
+
+def shrink() -> None:
+    """Remove files until the folder is within its limit."""
+    known = files()
+    nbytes = sum(status.st_size for _, status in known)
+    for path, status in known:
+        if nbytes <= config.cache_size:
+            break
+        path.unlink(missing_ok=True)
+        nbytes -= status.st_size
+
+
+def clear() -> int:
+    """Remove all files; return how many there were."""
+    known = files() if is_private(folder()) else []
+    for path, _ in known:
+        path.unlink(missing_ok=True)
+    return len(known)

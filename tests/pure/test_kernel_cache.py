@@ -1,0 +1,108 @@
+"""Compiled kernels on disk: what is kept, for whom, and for how long."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stf import config
+from stf.kernels.compile import cache, nvrtc
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    config.reload(os.environ | {"STF_CACHE_DIR": str(tmp_path / "kernels")})
+    yield tmp_path / "kernels"
+    config.reload()
+
+
+def test_content_is_found_again_in_a_private_folder(folder: Path) -> None:
+    key = cache.key_of(("a source", (9, 0)))
+    assert cache.load(key) is None
+    cache.store(key, b"machine code")
+    assert cache.load(key) == b"machine code"
+    assert cache.load(cache.key_of(("a source", (9, 1)))) is None
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert [path.name for path, _ in cache.files()] == [key]
+
+
+def test_a_file_that_is_not_whole_is_not_used(folder: Path) -> None:
+    cache.store("key", b"machine code")
+    (folder / "key").write_bytes((folder / "key").read_bytes()[:-1])
+    assert cache.load("key") is None
+    cache.store("key", b"machine code")
+    assert cache.load("key") == b"machine code"
+
+
+def test_a_folder_that_others_may_write_to_is_not_used(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="stf")
+    cache.store("key", b"machine code")
+    folder.chmod(0o777)
+    assert cache.load("key") is None
+    cache.store("other", b"machine code")
+    assert not (folder / "other").exists()
+    assert "is not this user's alone" in caplog.text
+    assert cache.clear() == 0
+
+
+def test_what_was_used_longest_ago_goes_first(folder: Path) -> None:
+    config.cache_size = 3 * (1000 + cache.DIGEST)
+    for age, key in enumerate("abc"):
+        cache.store(key, bytes(1000))
+        os.utime(folder / key, (age, age))
+    assert cache.load("a") is not None
+    cache.store("d", bytes(1000))
+    assert {path.name for path, _ in cache.files()} == {"a", "c", "d"}
+
+
+def test_a_size_of_zero_keeps_nothing(folder: Path) -> None:
+    config.cache_size = 0
+    cache.store("key", b"machine code")
+    assert not folder.exists()
+
+
+def test_a_folder_that_cannot_be_made_is_logged(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="stf")
+    folder.touch()
+    config.cache_dir = str(folder / "kernels")
+    cache.store("key", b"machine code")
+    assert cache.load("key") is None and "are not kept" in caplog.text
+
+
+def test_the_page_shows_and_clears_it(folder: Path) -> None:
+    def page(*options: str) -> str:
+        command = [sys.executable, "-m", "stf", "cache", *options]
+        environment = os.environ | {"STF_CACHE_DIR": str(folder)}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+    cache.store("key", b"machine code")
+    assert page().startswith("1 compiled kernels, 44 bytes of")
+    assert page("--clear").startswith("1 compiled kernels removed")
+    assert page().startswith("0 compiled kernels")
+
+
+def test_a_source_is_compiled_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = []
+
+    def compile_it(source: str, options: list[bytes]) -> bytes:
+        compiled.append(options)
+        return source.encode()
+
+    monkeypatch.setattr(nvrtc, "compiler", lambda: ("a release", compile_it))
+    for _ in range(2):
+        assert nvrtc.compile_cpp("source", (9, 0), ("-fmad=false",)) == b"source"
+    assert compiled == [[b"-arch=sm_90", b"-fmad=false"]]
+    assert nvrtc.compile_cpp("source", (10, 0)) == b"source"
+    assert compiled[1:] == [[b"-arch=sm_100"]]
+
+
+def test_without_a_compiler_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cuda.bindings.nvrtc", None)
+    monkeypatch.setitem(sys.modules, "cupy_backends.cuda.libs.nvrtc", None)
+    with pytest.raises(ImportError, match="pip install"):
+        nvrtc.compile_cpp("source", (9, 0))
