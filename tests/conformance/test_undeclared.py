@@ -142,6 +142,16 @@ def test_a_registered_array_is_found_behind_functions_and_containers(ctx, lY, ho
     ctx.host_launch(lY.rw())(held(mine)[how])
 
 
+@pytest.mark.parametrize("sequence", [[1.0], (1.0,), {}])
+def test_an_array_in_a_container_is_found_after_a_container_was_refused(ctx, lY, sequence):
+    with pytest.raises(TypeError):
+        ctx.logical_data(sequence)
+    mine = np.ones(4)
+    _lX = ctx.logical_data(mine, name="X")
+    with pytest.raises(stf.AccessError, match="uses the array of logical data 'X'"):
+        ctx.host_launch(lY.rw())(held(mine)["nested"])
+
+
 @pytest.mark.parametrize("how", ["other_key", "like", "is_there"])
 def test_what_reads_no_content_of_a_registered_array_is_fine(ctx, lY, how):
     mine = np.ones(4)

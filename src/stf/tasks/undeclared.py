@@ -119,7 +119,8 @@ def refuse_arrays(value, name, task, keys=None, depth=DEPTH):
     for item in itertools.islice(items, LOOKED_AT >> 2 * (DEPTH - depth)):
         if not may_hold(item):
             continue
-        if type(item) in KNOWN:
+        inner = type(item)
+        if inner is not list and inner is not tuple and inner is not dict:
             refuse_array(item, f"{name}, which contains it", task)
         elif depth > 0:
             refuse_arrays(item, name, task, None, depth - 1)
