@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
+os.environ.setdefault("STF_CACHE_DIR", str(Path(__file__).parents[1] / "build" / "cache"))  # read when stf is imported
+
 import stf
 
 sys.path.insert(0, str(Path(__file__).parent))  # the tests import `helpers`
-os.environ.setdefault("STF_CACHE_DIR", str(Path(__file__).parents[1] / "build" / "kernels"))
 
 from helpers import QUICK
 

@@ -28,10 +28,10 @@ def main() -> int:
     cache = parser.add_subparsers(dest="page").add_parser("cache", help="show the kernels that are kept on disk")
     cache.add_argument("--clear", action="store_true", help="remove them")
     options = parser.parse_args()
-    if options.page == "cache":
-        return _show_cache(options.clear)
     try:
         config.check()
+        if options.page == "cache":
+            return _show_cache(options.clear)
         _check_devices()
     except ValueError as error:
         print(f"python -m stf: error: {error}", file=sys.stderr)

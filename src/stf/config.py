@@ -53,7 +53,7 @@ class Setting:
     name : str
         The attribute of this module.
     kind : str
-        ``"text"``, ``"flag"``, ``"count"``, ``"integer"`` or ``"bytes"``.
+        ``"text"``, ``"flag"``, ``"count"``, ``"integer"``, ``"bytes"`` or ``"capacity"``.
     default : object
         The value where the variable is not set.
     description : str

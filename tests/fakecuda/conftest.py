@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-OURS = ("FAKECUDA_", "STF_")  # variables that only a test sets
+OURS = ("FAKECUDA_", "STF_")  # variables that only a test sets, but for where compiled kernels are kept
 
 PRELUDE = """
 import os, threading
@@ -68,7 +68,8 @@ def folder(builder, request):
 def forks(library):
     """What starts processes on the stand-in."""
     forks = load("forks").Forks(
-        {k: v for k, v in os.environ.items() if not k.startswith(OURS)} | {"LD_LIBRARY_PATH": str(library)}
+        {k: v for k, v in os.environ.items() if not k.startswith(OURS) or k == "STF_CACHE_DIR"}
+        | {"LD_LIBRARY_PATH": str(library)}
     )
     yield forks
     forks.close()
@@ -87,7 +88,7 @@ def run(tmp_path, request):
         import stf
 
         before = before if isinstance(before, str) else source_of(before)
-        environment = {k: v for k, v in os.environ.items() if not k.startswith(OURS)}
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(OURS) or k == "STF_CACHE_DIR"}
         path = os.pathsep.join([str(HERE), str(Path(stf.__file__).parents[1])])
         environment.update(settings, LD_LIBRARY_PATH=str(folder), PYTHONPATH=path, STF_DEVICES="cuda")
         script = tmp_path / "body.py"  # a file, for the sake of tracebacks

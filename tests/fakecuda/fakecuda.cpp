@@ -3410,6 +3410,9 @@ struct NvrtcProgram {
 int nvrtcVersion(int *major, int *minor) { return *major = 13, *minor = 99, 0; }
 const char *nvrtcGetErrorString(int) { return "NVRTC_ERROR_COMPILATION"; }
 
+int nvrtcGetNumSupportedArchs(int *n) { return *n = 2, 0; }
+int nvrtcGetSupportedArchs(int *capabilities) { return capabilities[0] = 75, capabilities[1] = 90, 0; }
+
 int nvrtcCreateProgram(NvrtcProgram **program, const char *source, const char *, int, const char **, const char **) {
     *program = new NvrtcProgram{source, ""};
     return 0;
@@ -3426,6 +3429,8 @@ int nvrtcGetProgramLogSize(NvrtcProgram *program, std::size_t *size) { return *s
 int nvrtcGetProgramLog(NvrtcProgram *program, char *log) { return std::strcpy(log, program->log.c_str()), 0; }
 int nvrtcGetCUBINSize(NvrtcProgram *program, std::size_t *size) { return *size = program->source.size() + 1, 0; }
 int nvrtcGetCUBIN(NvrtcProgram *program, char *cubin) { return std::strcpy(cubin, program->source.c_str()), 0; }
+int nvrtcGetPTXSize(NvrtcProgram *program, std::size_t *size) { return nvrtcGetCUBINSize(program, size); }
+int nvrtcGetPTX(NvrtcProgram *program, char *ptx) { return nvrtcGetCUBIN(program, ptx); }
 int nvrtcDestroyProgram(NvrtcProgram **program) { return delete *program, *program = nullptr, 0; }
 
 }  // extern "C"

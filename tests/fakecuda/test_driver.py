@@ -178,14 +178,14 @@ def test_what_goes_may_keep_something_itself(run):
             def __del__(self):
                 gone.append(self.more)
                 if self.more:
-                    driver.keep(stream, Noisy(self.more - 1))
+                    driver.keep_alive(stream, Noisy(self.more - 1))
 
         gone = []
         with stf.context(devices="cuda:0") as ctx:
             driver = ctx._driver
             stream = driver.stream_create(0)
             for k in range(3):
-                driver.keep(stream, Noisy(k))
+                driver.keep_alive(stream, Noisy(k))
             for sequence in range(1, 5):
                 driver.record(stream, sequence)
                 driver.synchronize(stream, sequence, -1.0)

@@ -115,9 +115,8 @@ def test_an_event_that_was_put_off_is_recorded_for_whoever_asks(run):
                 return calls("cuEventRecord") - before
 
             assert sum(asked(write, n) for n in (1, 2, 3)) == 0
-            assert (
-                asked(driver.wait_event, other, stream, 1) == 1
-            )  # after the third: later than it might, never earlier
+            # after the third: later than it might, never earlier
+            assert asked(driver.wait_event, other, stream, 1) == 1
             assert asked(driver.wait_event, other, stream, 1) == 0
             driver.copy(other, found.ctypes.data, (8,), address, (8,), (1,), 8, (found, None))
             driver.record(other, 1)
@@ -125,7 +124,7 @@ def test_an_event_that_was_put_off_is_recorded_for_whoever_asks(run):
             assert asked(driver.synchronize, stream, 3, -1.0) == 1
             assert asked(driver.query, stream, 2) == 0 and driver.query(stream, 2)  # the third is done
             write(4)
-            assert asked(driver.seal, stream, 4) == 1 and asked(driver.seal, stream, 4) == 0
+            assert asked(driver.commit, stream, 4) == 1 and asked(driver.commit, stream, 4) == 0
             assert sum(asked(write, n) for n in range(5, 1300)) == 1299 // 64
             assert asked(driver.wait_event, other, stream, 1250) == 1
             driver.copy(other, found.ctypes.data, (8,), address, (8,), (1,), 8, (found, None))
@@ -185,7 +184,7 @@ def test_what_a_task_keeps_goes_when_the_next_looks(run):
             driver = ctx._driver
             stream = driver.stream_create(0)
             driver.record_lazy(stream, 1)
-            driver.keep(stream, object())
+            driver.keep_alive(stream, object())
             assert calls("cuEventRecord") == 0
             driver.record_lazy(stream, 2)
             assert calls("cuEventRecord") == 1

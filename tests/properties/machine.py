@@ -1,4 +1,4 @@
-"""The machine: a context beside the model, the description of what was done to both, and what must hold after each step."""
+"""The machine: a context beside the model, the account of what was done to both, and what must hold after each step."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Machine(Model):
 
     @contextlib.contextmanager
     def telling(self):
-        """What goes wrong is told with the description so far."""
+        """What goes wrong is told with the account so far."""
         try:
             yield
         except BaseException as error:

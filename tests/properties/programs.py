@@ -1,7 +1,7 @@
 """Random STF programs, run beside a model that does one task at a time in NumPy.
 
 A program is a seed. Each step is drawn from what the model says is possible, done to the context and to the model, and
-written to the description that a failure prints. After each step the engine's state is verified; at the end the results are
+written to the account that a failure prints. After each step the engine's state is verified; at the end the results are
 compared, the recorded order is proven, and nothing may be left over. Draws depend on the model only, never on timing.
 
     python tests/properties/programs.py 17            # run program 17 and print its description

@@ -138,7 +138,9 @@ def test_a_program_assigns_settings(name: str, value: object, found: object) -> 
 def test_what_a_program_cannot_assign(name: str, value: object, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         setattr(config, name, value)
-    assert all(getattr(config, s.name) == s.value == s.default for s in config.SETTINGS if s.name not in ("pure", "cache_dir"))
+    assert all(
+        getattr(config, s.name) == s.value == s.default for s in config.SETTINGS if s.name not in ("pure", "cache_dir")
+    )
 
 
 def test_only_the_picture_has_older_names() -> None:

@@ -18,7 +18,7 @@ def autograd(monkeypatch):
     torch = types.ModuleType("torch")
     torch.is_grad_enabled = lambda: state[0]
     torch._C = types.SimpleNamespace(_set_grad_enabled=lambda value: state.__setitem__(0, value))
-    torch.cuda = types.SimpleNamespace()
+    torch.cuda = types.SimpleNamespace(is_initialized=lambda: False)
     monkeypatch.setitem(sys.modules, "torch", torch)
     return state
 
@@ -54,6 +54,7 @@ def init():
 
 torch.cuda = types.SimpleNamespace(
     init=init,
+    is_initialized=lambda: bool(calls) and not {refuses},
     ExternalStream=lambda pointer, device: types.SimpleNamespace(stream_id=pointer, device_index=0, device_type=1),
 )
 sys.modules["torch"] = torch

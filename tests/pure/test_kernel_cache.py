@@ -13,10 +13,12 @@ import pytest
 from stf import config
 from stf.kernels.compile import cache, nvrtc
 
+KEY, OTHER, THIRD, LAST = (cache.key_of([name]) for name in ("a kernel", "another", "a third", "the last"))
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    config.reload(os.environ | {"STF_CACHE_DIR": str(tmp_path / "kernels")})
+    config.reload(os.environ | {"STF_CACHE_DIR": str(tmp_path)})
     yield tmp_path / "kernels"
     config.reload()
 
@@ -32,55 +34,88 @@ def test_content_is_found_again_in_a_private_folder(folder: Path) -> None:
 
 
 def test_a_file_that_is_not_whole_is_not_used(folder: Path) -> None:
-    cache.store("key", b"machine code")
-    (folder / "key").write_bytes((folder / "key").read_bytes()[:-1])
-    assert cache.load("key") is None
-    cache.store("key", b"machine code")
-    assert cache.load("key") == b"machine code"
+    cache.store(KEY, b"machine code")
+    (folder / KEY).write_bytes((folder / KEY).read_bytes()[:-1])
+    assert cache.load(KEY) is None
+    cache.store(KEY, b"machine code")
+    assert cache.load(KEY) == b"machine code"
 
 
 def test_a_folder_that_others_may_write_to_is_not_used(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", logger="stf")
-    cache.store("key", b"machine code")
+    cache.store(KEY, b"machine code")
     folder.chmod(0o777)
-    assert cache.load("key") is None
-    cache.store("other", b"machine code")
-    assert not (folder / "other").exists()
-    assert "is not this user's alone" in caplog.text
-    assert cache.clear() == 0
+    assert cache.load(KEY) is None
+    cache.store(OTHER, b"machine code")
+    assert not (folder / OTHER).exists()
+    assert "others can write to" in caplog.text
+
+
+def test_a_folder_below_one_that_others_may_write_to_is_not_used(folder: Path) -> None:
+    cache.store(KEY, b"machine code")
+    folder.parent.chmod(0o777)
+    assert cache.load(KEY) is None
+    folder.parent.chmod(0o1777)  # where only its owner may rename a folder
+    assert cache.load(KEY) == b"machine code"
+
+
+def test_files_of_others_stay(folder: Path) -> None:
+    cache.store(KEY, b"machine code")
+    (folder / "notes.txt").write_text("mine")
+    (folder / "more").mkdir()
+    config.cache_size = 100
+    cache.store(OTHER, bytes(60))
+    assert [path.name for path, _ in cache.files()] == [OTHER]
+    assert cache.clear() == 1
+    assert {path.name for path in folder.iterdir()} == {"notes.txt", "more"}
+
+
+def test_what_is_larger_than_the_cache_leaves_the_rest(folder: Path) -> None:
+    config.cache_size = 100
+    cache.store(KEY, bytes(60))
+    cache.store(OTHER, bytes(101))
+    assert cache.load(KEY) is not None and cache.load(OTHER) is None
+
+
+def test_a_user_without_a_home_has_no_cache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def expanduser(self: Path) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "expanduser", expanduser)
+    cache.store(KEY, b"machine code")
+    assert cache.load(KEY) is None and cache.files() == []
 
 
 def test_what_was_used_longest_ago_goes_first(folder: Path) -> None:
     config.cache_size = 3 * (1000 + cache.DIGEST)
-    for age, key in enumerate("abc"):
+    for age, key in enumerate((KEY, OTHER, THIRD)):
         cache.store(key, bytes(1000))
         os.utime(folder / key, (age, age))
-    assert cache.load("a") is not None
-    cache.store("d", bytes(1000))
-    assert {path.name for path, _ in cache.files()} == {"a", "c", "d"}
+    assert cache.load(KEY) is not None
+    cache.store(LAST, bytes(1000))
+    assert {path.name for path, _ in cache.files()} == {KEY, THIRD, LAST}
 
 
 def test_a_size_of_zero_keeps_nothing(folder: Path) -> None:
     config.cache_size = 0
-    cache.store("key", b"machine code")
+    cache.store(KEY, b"machine code")
     assert not folder.exists()
 
 
 def test_a_folder_that_cannot_be_made_is_logged(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", logger="stf")
     folder.touch()
-    config.cache_dir = str(folder / "kernels")
-    cache.store("key", b"machine code")
-    assert cache.load("key") is None and "are not kept" in caplog.text
+    cache.store(KEY, b"machine code")
+    assert cache.load(KEY) is None and "are not kept" in caplog.text
 
 
 def test_the_page_shows_and_clears_it(folder: Path) -> None:
     def page(*options: str) -> str:
         command = [sys.executable, "-m", "stf", "cache", *options]
-        environment = os.environ | {"STF_CACHE_DIR": str(folder)}
+        environment = os.environ | {"STF_CACHE_DIR": str(folder.parent)}
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
-    cache.store("key", b"machine code")
+    cache.store(KEY, b"machine code")
     assert page().startswith("1 compiled kernels, 44 bytes of")
     assert page("--clear").startswith("1 compiled kernels removed")
     assert page().startswith("0 compiled kernels")
@@ -93,12 +128,12 @@ def test_a_source_is_compiled_once(folder: Path, monkeypatch: pytest.MonkeyPatch
         compiled.append(options)
         return source.encode()
 
-    monkeypatch.setattr(nvrtc, "compiler", lambda: ("a release", compile_it))
+    monkeypatch.setattr(nvrtc, "compiler", lambda: ("a release", [75, 90], compile_it))
     for _ in range(2):
         assert nvrtc.compile_cpp("source", (9, 0), ("-fmad=false",)) == b"source"
     assert compiled == [[b"-arch=sm_90", b"-fmad=false"]]
     assert nvrtc.compile_cpp("source", (10, 0)) == b"source"
-    assert compiled[1:] == [[b"-arch=sm_100"]]
+    assert compiled[1:] == [[b"-arch=compute_90"]]  # PTX, which the driver of a newer device compiles
 
 
 def test_without_a_compiler_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ cdef class Lane:
     cdef readonly int64_t done
     cdef readonly bint open
     cdef bint trailing
-    cdef bint unsealed
+    cdef bint uncommitted
     cdef int writes
     cdef int64_t* clock
     cdef int clock_size

@@ -38,7 +38,7 @@ class Lane:
         self.issued = 0
         self.done = 0
         self.open = False
-        self.trailing = self.unsealed = False
+        self.trailing = self.uncommitted = False
         self.writes = 0
         self.clock_size = 0
         if not cython.compiled:
@@ -144,8 +144,8 @@ class LanePort(Port):
         lane = self.pick(place, kind, waits)
         if lane.trailing:
             self.end(lane.index)  # while the lane is open, nobody could wait for what trails
-        if lane.unsealed:
-            lane.unsealed = False
+        if lane.uncommitted:
+            lane.uncommitted = False
             last: cython.longlong = (cython.cast(cython.longlong, lane.index) << LANE_SHIFT) | lane.issued
             if rewrites == 0 or rewrites != lane.writes or self.rewritten != last:
                 self.commit(lane)
@@ -170,7 +170,7 @@ class LanePort(Port):
         lane.writes = self.writes
         self.writes = 0
         if lane.writes and self.records_late:
-            lane.unsealed = True
+            lane.uncommitted = True
             self.make_late_record(lane)
         else:
             self.make_record(lane)
@@ -195,8 +195,8 @@ class LanePort(Port):
         """Add the last event of a lane, unless that is done."""
         if lane.trailing and not lane.open:
             self.end(lane.index)
-        if lane.unsealed and not lane.open:  # who waits later would wait for what comes meanwhile
-            lane.unsealed = False
+        if lane.uncommitted and not lane.open:  # who waits later would wait for what comes meanwhile
+            lane.uncommitted = False
             self.commit(lane)
         if lane.issued > self.progress(lane):
             into.add((cython.cast(cython.longlong, lane.index) << LANE_SHIFT) | lane.issued)

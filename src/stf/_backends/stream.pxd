@@ -24,7 +24,7 @@ cdef class StreamBackend(LanePort):
     cdef int make_record(self, Lane lane) except -1
     cdef int make_late_record(self, Lane lane) except -1
     cdef int commit(self, Lane lane) except -1
-    cdef int seal_all(self, EventSet events) except -1
+    cdef int commit_all(self, EventSet events) except -1
     cdef int64_t progress(self, Lane lane) except -1
     cdef bint is_done(self, Lane lane, int64_t sequence) except -1
     cdef int tails_at(self, int place, EventSet into) except -1

@@ -390,7 +390,7 @@ class StreamBackend(LanePort):
         i: cython.int
         deadline = time.monotonic() + timeout_s if timeout_s >= 0 else 0.0
         if self.records_late:
-            self.seal_all(events)
+            self.commit_all(events)
         for i in range(events.count):
             event = events.items[i]
             lane: Lane = self.lanes[event >> LANE_SHIFT]
@@ -402,7 +402,7 @@ class StreamBackend(LanePort):
                 self.progress(lane)
         return True
 
-    def seal_all(self, events):
+    def commit_all(self, events):
         """Have all events recorded before the first is waited for."""
         i: cython.int
         for i in range(events.count):

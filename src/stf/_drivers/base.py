@@ -72,7 +72,7 @@ class Driver:
         raise NotImplementedError
 
     def stream_adopt(self, device, pointer):
-        """Make a stream of the caller's CUDA stream of `device`, which stays his; return its number."""
+        """Make a stream of the caller's CUDA stream of `device`, which stays the caller's; return its number."""
         raise NotImplementedError
 
     def stream_create_in(self, device, context):

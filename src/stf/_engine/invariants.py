@@ -8,7 +8,7 @@ INVALID, SHARED, MODIFIED = 0, 1, 2
 
 
 def check_state(engine: Any) -> None:
-    """Raise AssertionError with the description if a cross-link of `engine` is broken."""
+    """Raise an AssertionError that names a cross-link of `engine` that is broken."""
     used = [0] * len(engine.places)
     pins: dict[int, int] = {}
     for task in engine.opened():

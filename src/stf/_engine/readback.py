@@ -1,4 +1,4 @@
-"""Reading back: the host looks at a few bytes that a device has just written, runs_once, and keeps no replica of them.
+"""Reading back: the host looks at a few bytes that a device has just written, once, and keeps no replica of them.
 
 It is what a program does that asks for a scalar in every step. A task that reads on the host would cost a replica
 there, a lane, two events and a wait for the second; a copy behind the writer, which the port watches, costs the copy.

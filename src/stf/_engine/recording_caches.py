@@ -57,10 +57,8 @@ def give_up_left(engine: EngineState):
     """Close what is kept of tiles that their user has dropped: no call can have them again."""
     if engine.dropped_tiles:
         with engine.gate:
-            left = list(
-                engine.dropped_tiles.values()
-            )  # which forget them when they go: other threads may close them just now
-        close(engine, left)
+            kept = list(engine.dropped_tiles.values())  # they are forgotten when they go, by other threads just now too
+        close(engine, kept)
 
 
 def give_up_dropped(engine: EngineState, data: Data):

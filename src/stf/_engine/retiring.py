@@ -170,7 +170,7 @@ def adopt(engine: EngineState, data: Data, producer):
 
 
 def undrop(engine: EngineState, data: Data):
-    """Let a user hold data again that he had dropped."""
+    """Let a user hold data again that were dropped."""
     data.is_dropped = False
     engine.orphans.pop(data.id, None)
     engine.dropped_tiles.pop(data.id, None)
@@ -179,7 +179,7 @@ def undrop(engine: EngineState, data: Data):
 
 
 def is_of_user(data: Data):
-    """Whether a data's memory is its user's: he has dropped it, and what it was cut from."""
+    """Whether a data's memory is its user's alone: it was dropped, and so was what it was cut from."""
     whole: Data = tiles.whole(data)
     if not data.is_dropped or data.private or data.released or data.home is None or whole.home is None:
         return False
@@ -210,7 +210,7 @@ def take_homes(engine: EngineState, found, producers):
 def take_home(data: Data):
     """Let the content of a data be what its user has in the array; False if that is in use, or not there yet.
 
-    What a task has spoilt, and he was told so, is as good as he left it.
+    What a task has spoilt, and the user was told so, is as good as the user left it.
     """
     version = data.version
     if version.parent is not None or version.partials is not None or version.claims or data.tiles:
@@ -518,7 +518,8 @@ def abandon(engine: EngineState, port, description):
     """In the child of a fork: nothing reaches the parent's driver, and no thread is inside that isn't here."""
     engine.closed = description
     engine.gate = Gate()
-    engine.root = engine.port = port
+    engine.root = engine.port = engine.root_scope.port = port
+    engine.coherency.enter(engine.root_scope)
 
 
 def retire_everything(engine: EngineState):

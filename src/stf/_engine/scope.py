@@ -49,7 +49,7 @@ class Scope:
         self.patient = patient
 
     def takes_mine(self):
-        """Whether tasks of this thread become a part of it, without a look at what is recorded elsewhere."""
+        """Whether a task of this thread can begin in it, without a look at what is recorded elsewhere."""
         if self.thread and self.thread != PyThread_get_thread_ident():
             return False
         return not (self.runs_once and host_waits.repeated_scopes)
@@ -63,11 +63,11 @@ class Scope:
         return version.find(place)
 
     def allocate(self, data, replica):
-        """Get memory for a replica that only this recording uses."""
+        """Of recordings: get memory for a replica that only this one uses."""
         raise NotImplementedError
 
     def free_later(self, replica):
-        """Keep memory of a replica as long as the recording may be launched."""
+        """Of recordings: keep memory of a replica as long as this one may be launched."""
         raise NotImplementedError
 
 

@@ -50,8 +50,8 @@ cdef class EngineState:
     cdef EventSet backlog  # what was submitted before the last half of max_pending
     cdef int since_look  # bodies that were queued since
     cdef int64_t queued  # how many bodies were queued,
-    cdef readonly dict calling  # by id: the bodies of graphs that the driver was given, and that it has not called
     cdef int64_t ran  # and how many of these ran
+    cdef readonly dict calling  # by id: the bodies of graphs that the driver was given, and that it has not called
     cdef public list cancelled  # while what has not begun is cancelled: the failures that say so; else None
     cdef public object context  # a weak reference to the user's context
     cdef public object keep_previous  # the operator of what a branch may leave unwritten

@@ -1,8 +1,8 @@
 # cython: nonecheck=False
 """What the engine knows, and the verbs that the modules around it need.
 
-The modules that do a part of the engine's work (claims, outcomes, reductions, turns, ...) take an `EngineState`. The
-verbs that they call on it stand below, or are `Engine`'s, which is made of them: so none of them imports that.
+Modules that do a part of the engine's work (claims, outcomes, reductions, turns, ...) take an `EngineState`, and import
+no other module for it. `Engine` uses these modules; it adds the verbs that are only declared here.
 """
 
 from __future__ import annotations

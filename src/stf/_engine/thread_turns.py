@@ -144,7 +144,7 @@ def await_others(engine: EngineState):
 
 def gathers(scope):
     """Whether a scope gathers the tasks of a context on graphs, until somebody waits."""
-    return scope.runs_once and not scope.thread
+    return scope.records and scope.runs_once and not scope.thread
 
 
 def is_repeated(engine: EngineState):

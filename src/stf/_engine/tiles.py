@@ -111,7 +111,7 @@ def are_going(engine: EngineState, parent: Data):
 
 
 def unprotect(engine: EngineState, data: Data):
-    """Let the user write to an array that is protected from him, once he has dropped all that is over it."""
+    """Let the user write to an array that was protected, once all data over it were dropped."""
     root: Data = whole(data)
     if root.protection is None or not root.is_dropped:
         return 0

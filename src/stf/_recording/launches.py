@@ -235,7 +235,7 @@ def submit_begun(engine: Engine, task: TaskCore, routine, needs, values, rebindi
     i: cython.Py_ssize_t
     uses, late = needs.uses, needs.late
     if engine.scope.records:
-        apart: cython.bint = late and engine.scope.runs_once  # an gathering may have opened it just now
+        apart: cython.bint = late and engine.scope.runs_once  # a gathering scope may have opened it just now
         engine.port.run(task.slot, (RUN, routine, values, task.outcome if apart else None, task.inputs))
         engine.scope.parts.append(routine)
         routine.holders += 1

@@ -65,7 +65,7 @@ class Launch:
     def play(self, program: Program, slot, runs_once):
         """Do what a program says, after what is on `slot`; return the slot after it.
 
-        Bodies that are run `runs_once` say themselves how they went.
+        Bodies of a program that `runs_once` say themselves how they went.
         """
         engine, port = self.engine, self.port
         was_once, self.is_once = self.is_once, runs_once
@@ -623,7 +623,7 @@ class GraphCall:
     """A recorded body, as a node of a graph: to be called in each of its launches.
 
     `binding` are the values of a graph in the graph; `apart` is what has an outcome of its own there. A body that runs
-    `runs_once` says itself how it went.
+    of a program that `runs_once` says itself how it went.
     """
 
     def __init__(self, calls, body, binding, apart, runs_once):

@@ -590,7 +590,7 @@ class Recording(Routine):
         return self.put(launch, slot)
 
     def run_awaited(self, launch, slot):
-        """Do it, runs_once, with what somebody waits for apart from the rest."""
+        """Do it, once, with what somebody waits for apart from the rest."""
         where: cython.int = launch.task.where
         if launch.engine.place(where).enqueues and not launch.engine.root.captured:
             self.awaited.cut(self, where, launch.engine.place(where).memory)

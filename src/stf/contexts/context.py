@@ -283,7 +283,7 @@ class Context(ContextCore):
             lifetime.collected(self)
 
     def check_state(self) -> None:
-        """Verify every cross-link of the engine; raise AssertionError with the description if one is broken."""
+        """Verify every cross-link of the engine; raise an AssertionError that names one that is broken."""
         invariants.check_state(self.engine)
 
     def __dir__(self) -> list[str]:

@@ -325,7 +325,7 @@ class BranchBlock(Tested):
         """
         if not self._is_over or self._around is not recorded_in(self._context.engine):
             raise TaskStateError(
-                "else_ comes behind the block of ctx.if_, runs_once, in the same recording, and not if that raised"
+                "else_ comes behind the block of ctx.if_, once, in the same recording, and not if that raised"
             )
         self._is_over = False
         return ElseBlock(self._context, self._flag, self._around)

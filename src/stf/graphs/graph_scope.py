@@ -311,7 +311,7 @@ class GraphScope:
     Inside of another one it is a part of that, which is there or not as a whole; so it is in what runs again and again.
     """
 
-    _epoch: GatheringScope | None = None
+    _gathering: GatheringScope | None = None
     _recorder: RecordingBuilder | None = None  # where it runs in every launch of what is recorded around it
 
     def __init__(self, context: ContextCore) -> None:
@@ -320,7 +320,7 @@ class GraphScope:
     def __enter__(self) -> GraphScope:
         context, engine = self._context, self._context.engine
         must_be_open(context)
-        if self._epoch is not None or self._recorder is not None:
+        if self._gathering is not None or self._recorder is not None:
             raise TaskStateError("the with-block of this graph_scope is entered already; make another one")
         thread_turns.forget_left(engine)
         recordings.join_tiles(engine)
@@ -355,15 +355,15 @@ class GraphScope:
                 engine.scope.records or (around is not None and not around.implicit)
             ):
                 return False
-            self._epoch = engine.gathering = GatheringScope(self._context, False, "graph_scope", around)
+            self._gathering = engine.gathering = GatheringScope(self._context, False, "graph_scope", around)
         return True
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         try:
             if self._recorder is not None:
                 self._end_part(self._recorder, error)
-            elif self._epoch is not None and error is None:
-                self._epoch.end()
+            elif self._gathering is not None and error is None:
+                self._gathering.end()
         finally:
             self._leave()  # if it was not launched
 
@@ -383,13 +383,13 @@ class GraphScope:
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
             recorder.leave()
-        if self._epoch is not None:
+        if self._gathering is not None:
             try:
-                self._epoch.give_way()
+                self._gathering.give_way()
             finally:
-                self._epoch.is_abandoned = True
-                self._epoch = None
+                self._gathering.is_abandoned = True
+                self._gathering = None
 
     def __del__(self) -> None:
-        if self._epoch is not None:
-            self._epoch.is_abandoned = True
+        if self._gathering is not None:
+            self._gathering.is_abandoned = True

@@ -16,7 +16,7 @@ from stf.values.params import Param
 
 
 def submit_routine(context, routine, name, values=None, rebinding=None):
-    """Submit a routine as one task. An gathering that gathers tasks launches those before this one begins."""
+    """Submit a routine as one task. A gathering scope launches its tasks before this one begins."""
     launches.submit(context.engine, context.make_launch(name), routine, values, rebinding)
     return 0
 

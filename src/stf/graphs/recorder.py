@@ -73,7 +73,7 @@ class RecordingBuilder:
             self.leave()
 
     def launch_before(self) -> None:
-        """Launch what an gathering has gathered: what comes is a launch of its own."""
+        """Launch what a gathering scope has gathered: what comes is a launch of its own."""
         gathering = self.engine.gathering
         if gathering is not None and gathering.implicit:
             gathering.flush()

@@ -157,7 +157,7 @@ def refuse_sequence(obj: Any, on_cuda: bool) -> Memory:
 
 
 class RawMemory:
-    """Memory of a device at an address of the user's, which a `stream` of his writes; made by `view`."""
+    """Memory of a device at an address of the user's, which a `stream` of theirs writes; made by `view`."""
 
     __slots__ = ("dtype", "memory", "owner", "place", "shape", "stream")
 

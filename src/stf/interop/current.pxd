@@ -59,6 +59,7 @@ cdef Borrowed innermost
 cdef Borrowed latest
 
 cdef bint has_cuda() except -1
+cdef bint uses_cuda() except -1
 cdef tuple known_torch_stream(object pointer, object ordinal)
 cdef Borrowed borrow(object pointer, object ordinal)
 cpdef int return_owed() except -1

@@ -193,7 +193,7 @@ class Borrowed:
         return 0
 
     def keep_torch(self):
-        """Let a stream that the user has made current in torch stay so: his with-blocks need not nest with ours."""
+        """Let a stream that the user has made current in torch stay so: it need not nest with ours."""
         is_here: cython.bint = self.thread == this_thread()
         if is_here and self.torch_before is not None and latest is self and not self.is_current_in_torch():
             self.torch_before = None
@@ -360,7 +360,7 @@ def wait_for_current_streams(ordinal):
     with on_device(ordinal):
         if "cupy" in modules:
             modules["cupy"].cuda.get_current_stream().synchronize()
-        if has_cuda():
+        if uses_cuda():
             modules["torch"].cuda.current_stream(ordinal).synchronize()
         if "numba.cuda" in modules:
             modules["numba.cuda"].default_stream().synchronize()
@@ -422,10 +422,23 @@ def has_cuda():
     """
     global refuses_cuda
     torch = modules.get("torch")
-    if refuses_cuda or torch is None or is_being_imported(torch):
+    if torch is None or is_being_imported(torch):
         return False
+    if not refuses_cuda:
+        try:
+            torch.cuda.init()
+        except Exception as error:  # a torch that is made without CUDA, or for another driver, or there is no memory
+            refuses_cuda = True
+            log.info("torch did not start CUDA: %s", error)
+    return uses_cuda()
+
+
+def uses_cuda():
+    """Whether torch uses CUDA by now, which it goes on to do."""
+    torch = modules.get("torch")
     try:
-        torch.cuda.init()
+        if torch is None or not torch.cuda.is_initialized():
+            return False
         core = torch._C
         torch_calls[:] = [
             core._cuda_getCurrentStream,
@@ -433,9 +446,7 @@ def has_cuda():
             torch.is_grad_enabled,
             core._set_grad_enabled,
         ]
-    except Exception as error:  # a torch that is made without CUDA, or for another driver
-        refuses_cuda = True
-        log.debug("torch does without CUDA here: %s", error)
+    except AttributeError:  # another thread is still importing it
         return False
     return True
 

@@ -97,7 +97,7 @@ cdef class CallersDriver(ReadbackDriver):
         finally:
             give_back(mode)
 
-    # -- streams of the caller's, and in contexts of his ---------------------------------------------------------
+    # -- streams and contexts of the caller's ----------------------------------------------------------------------
 
     cpdef int stream_adopt(self, int device, int64_t pointer) except -1:
         return self.add_foreign(adopt_stream(len(self.streams), device, pointer, self.where(device)))

@@ -22,9 +22,9 @@ from stf._drivers.cuda.gil cimport call, host_nodes
 from stf._drivers.cuda.hardware cimport HardwareDriver
 from stf._drivers.cuda.memory cimport alloc_unpooled, free_unpooled, make_pins
 from stf._drivers.cuda.stamps cimport Stamps
-from stf._drivers.cuda.streams cimport KEEPS, RING, SEALED, SHORT, DeviceStream, HostStream, destroy_stream, forget_keeps
+from stf._drivers.cuda.streams cimport KEEPS, RING, COMMITTED, SHORT, DeviceStream, HostStream, destroy_stream, forget_keeps
 from stf._drivers.cuda.streams cimport block_on, is_in_capture, is_quiet, leave, make_event, put_off, record_event, refresh
-from stf._drivers.cuda.streams cimport reuse_event, sealed_at
+from stf._drivers.cuda.streams cimport reuse_event, committed_at
 from stf._drivers.cuda.submitter cimport FREE_MEMORY, LAUNCH_KERNEL, RECORD_EVENT, WAIT_FOR_EVENT, Submission, Submitter
 from stf._drivers.cuda.work cimport check_launch, copy_planned, copy_run, launch_function, order_streams
 from stf._drivers.cuda.submitter import CALLS
@@ -105,7 +105,7 @@ cdef class CudaDriver(HardwareDriver):
                 return 0
             lane = self.streams[stream]
             lane.completed = lane.done = lane.fresh = lane.oldest = 0
-            memset(lane.unsealed, 0, sizeof(lane.unsealed))
+            memset(lane.uncommitted, 0, sizeof(lane.uncommitted))
             lane.uses += 1
             lane.keeps.clear()
             (<Device>self.devices[lane.device]).spare.append(stream)
@@ -166,7 +166,7 @@ cdef class CudaDriver(HardwareDriver):
 
     cdef int ask(self, DeviceStream lane, int64_t sequence) except -1:
         """See that the event of `sequence` is recorded, if that was put off: it comes later than it might, never earlier."""
-        if lane.unsealed[sequence % RING] and lane.done < sequence <= lane.completed:
+        if lane.uncommitted[sequence % RING] and lane.done < sequence <= lane.completed:
             while is_in_capture(lane):
                 if lane.body.thread == PyThread_get_thread_ident():
                     raise CaptureError("what came before on the task's stream is waited for while its body captures that stream")
@@ -202,15 +202,15 @@ cdef class CudaDriver(HardwareDriver):
         if self.lost is not None:
             return 0
         if handle != lane.handle:
-            lane.unsealed[slot] = False  # what it was before the stream went back
+            lane.uncommitted[slot] = False  # what it was before the stream went back
             return self.demand(call(host_nodes, cu.cuEventRecord, lane.ring[slot], handle), "cuEventRecord", lane.device)
         if not (lane.captured or lane.foreign) and self.submitter.takes():
             event = <int64_t><uintptr_t>lane.ring[slot]
             lane.tickets[slot] = self.submitter.put(RECORD_EVENT, lane.context, handle, event, lane.device)
-            lane.unsealed[slot] = False
+            lane.uncommitted[slot] = False
             return self.hear()
         self.note(record_event(lane, slot), "cuEventRecord", lane.device)
-        lane.unsealed[slot] = False  # until here others, who ask without the GIL between, have it recorded too
+        lane.uncommitted[slot] = False  # until here others, who ask without the GIL between, have it recorded too
         return 0
 
     cdef int hear(self) except -1:
@@ -228,9 +228,9 @@ cdef class CudaDriver(HardwareDriver):
 
     cdef int catch_up(self, DeviceStream lane, int64_t sequence) except -1:
         """Wait until the device has done `sequence`, and half a ring more if it is that far already."""
-        cdef int64_t further = sealed_at(min(sequence + RING // 2, lane.completed))
+        cdef int64_t further = committed_at(min(sequence + RING // 2, lane.completed))
         cdef int uses = lane.uses
-        sequence = sealed_at(sequence + SEALED - 1)
+        sequence = committed_at(sequence + COMMITTED - 1)
         self.submitter.reach(lane.tickets[further % RING])
         if sequence <= lane.done:
             pass  # others have looked meanwhile
@@ -392,7 +392,7 @@ cdef class CudaDriver(HardwareDriver):
         return 0
 
     cdef bint is_ready(self, DeviceStream lane) except -1:
-        """Whether work may go to CUDA at once; work for a caller's stream waits here, to stay in his order."""
+        """Whether work may go to CUDA at once; work for a caller's stream waits here, to stay in order."""
         if lane.adopted and not lane.held and (lane.head is not None or lane.busy):
             QueueDriver.stream_enter(self, lane.index)
         return lane.head is None and (lane.held or not lane.busy)

@@ -96,7 +96,7 @@ cdef class HardwareDriver(QueueDriver):
 
     cdef Device numbered(self, int ordinal):
         """The device with an ordinal."""
-        return next(device for device in self.devices if (<Device>device).ordinal == ordinal)
+        return self.devices[[(<Device>device).ordinal for device in self.devices].index(ordinal)]
 
     cpdef int distance(self, int source, int target) except -1:
         if source == target:

@@ -58,7 +58,7 @@ def function_in(uintptr_t kernel, uintptr_t context):
 
 
 cdef DeviceStream adopt_stream(int index, int device, int64_t pointer, str place):
-    """A stream of the caller's, which stays his."""
+    """A stream of the caller's, which stays the caller's."""
     cdef DeviceStream stream = DeviceStream(index, device)
     stream.handle = <cu.CUstream><uintptr_t>pointer
     stream.foreign = stream.adopted = True

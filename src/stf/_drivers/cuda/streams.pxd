@@ -6,7 +6,7 @@ from stf._drivers.queues cimport Stream
 cdef enum:
     RING = 512  # events of a stream; also how many tasks may be in flight on it
     KEEPS = 64
-    SEALED = 64  # every so many events of a stream are recorded at once
+    COMMITTED = 64  # every so many events of a stream are recorded at once
     SHORT = 65536  # bytes of a copy that is soon done
 
 cdef enum:  # what is known of the streams of a driver that is lost, unless it is 0
@@ -19,7 +19,7 @@ cdef class DeviceStream(Stream):
     cdef cu.CUcontext context
     cdef Body body
     cdef cu.CUevent ring[RING]
-    cdef char unsealed[RING]  # whether it is not recorded yet
+    cdef char uncommitted[RING]  # whether it is not recorded yet
     cdef int64_t tickets[RING]  # of the submitter, by which CUDA is told to record them
     cdef int64_t done
     cdef int64_t oldest  # the first whose event, once it is done, may be another's; at least the last one's less RING
@@ -43,7 +43,7 @@ cdef class HostStream(Stream):
 
 cdef bint put_off(DeviceStream lane, int64_t sequence) noexcept
 cdef bint is_in_capture(DeviceStream lane) noexcept
-cdef int64_t sealed_at(int64_t sequence) noexcept
+cdef int64_t committed_at(int64_t sequence) noexcept
 cdef bint reuse_event(DeviceStream lane, int slot) noexcept
 cdef cu.CUresult make_event(DeviceStream lane, int slot, bint* is_new) noexcept
 cdef cu.CUresult record_event(DeviceStream lane, int slot)

@@ -17,10 +17,10 @@ cdef class DeviceStream(Stream):
     """A CUDA stream. `completed` is what was given to CUDA, `done` what CUDA is known to have done.
 
     The event of a sequence number is at that number modulo `RING`: by the time its place is needed again, CUDA has
-    done it. One that is `unsealed` is recorded when somebody asks for it: what stands on the stream by then is more than
+    done it. One that is `uncommitted` is recorded when somebody asks for it: what stands on the stream by then is more than
     it stands for, never less. `keeps` are (sequence number, what a copy needs until then). A `lent` stream
     works between a caller's work; a `captured` one is part of the capture: nothing is ever done there. A `foreign` one
-    is in a context of the user's; one that is `adopted` is his own, and what stands on it stays in his order, so that
+    is in a context of the user's; one that is `adopted` is the user's, and what stands on it stays in the user's order, so that
     its work goes to CUDA directly.
     """
 
@@ -69,15 +69,15 @@ cdef class HostStream(Stream):
 
 cdef bint put_off(DeviceStream lane, int64_t sequence) noexcept:
     """Leave an event of a stream of ours to who asks for it; not all of them, since they say how far the stream is."""
-    if sequence % SEALED == 0 or lane.keeps or lane.lent or lane.foreign or lane.adopted:
+    if sequence % COMMITTED == 0 or lane.keeps or lane.lent or lane.foreign or lane.adopted:
         return False  # what is kept goes when the event behind it is known to be done
-    lane.unsealed[sequence % RING] = True
+    lane.uncommitted[sequence % RING] = True
     return True
 
 
-cdef int64_t sealed_at(int64_t sequence) noexcept:
+cdef int64_t committed_at(int64_t sequence) noexcept:
     """The last sequence number up to this one whose event was surely recorded."""
-    return sequence - sequence % SEALED
+    return sequence - sequence % COMMITTED
 
 
 cdef bint is_in_capture(DeviceStream lane) noexcept:
@@ -190,7 +190,7 @@ cdef int forget_keeps(DeviceStream lane) except -1:
 
 cdef int refresh(DeviceStream lane) except -1:
     """Look how far a stream is; under capture nobody may ask."""
-    cdef int64_t last = sealed_at(lane.completed) if lane.unsealed[lane.completed % RING] else lane.completed
+    cdef int64_t last = committed_at(lane.completed) if lane.uncommitted[lane.completed % RING] else lane.completed
     if last > lane.done and not lane.captured and call(host_nodes, cu.cuEventQuery, lane.ring[last % RING]) == cu.CUDA_SUCCESS:
         lane.done = last
     return forget_keeps(lane)

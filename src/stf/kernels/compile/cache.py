@@ -1,9 +1,9 @@
 """Compiled kernels on disk, so that a second process compiles nothing.
 
 A file is named after everything that its content depends on. The folder is the user's alone, since what is read from it
-runs: another user's folder, or one that others may write to, is not used. A file is written under another name and then
-renamed, so that no process reads half of one. Where the folder grows over its limit, the files that were used longest
-ago go first.
+runs: where another user could write to it, or put another one in its place, it is not used. A file is written under
+another name and then renamed, so that no process reads half of one. Where the folder grows over its limit, the files
+that were used longest ago go first.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import logging
 import os
+import re
 import stat
 import tempfile
 from collections.abc import Iterable
@@ -22,14 +23,21 @@ from stf import config
 __all__ = ["clear", "files", "folder", "key_of", "load", "store"]
 
 DIGEST = 32  # bytes before the content that tell whether it is whole
+OURS = re.compile(r"[0-9a-f]{64}(\.\w+)?")  # a key, or a file that becomes one
 log = logging.getLogger("stf")
 
 
 def folder() -> Path:
-    """The folder: ``STF_CACHE_DIR``, or ``stf`` in ``XDG_CACHE_HOME`` or ``~/.cache``."""
+    """The folder: ``kernels`` in ``STF_CACHE_DIR``, or in ``stf`` in ``XDG_CACHE_HOME`` or ``~/.cache``.
+
+    Raises
+    ------
+    RuntimeError
+        The user has no home.
+    """
     if config.cache_dir is not None:
-        return Path(config.cache_dir).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "stf"
+        return Path(config.cache_dir).expanduser() / "kernels"
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "stf" / "kernels"
 
 
 def key_of(parts: Iterable[object]) -> str:
@@ -39,12 +47,12 @@ def key_of(parts: Iterable[object]) -> str:
 
 def load(key: str) -> bytes | None:
     """The content that was stored under a key; None if there is none."""
-    if not config.cache_size or not is_private(folder()):
-        return None
-    path = folder() / key
     try:
+        if not config.cache_size or not is_private(folder()):
+            return None
+        path = folder() / key
         digest, content = (text := path.read_bytes())[:DIGEST], text[DIGEST:]
-    except OSError:
+    except (OSError, RuntimeError):
         return None
     if digest != hashlib.sha256(content).digest():
         return None  # the disk was full, or somebody has changed it
@@ -55,39 +63,46 @@ def load(key: str) -> bytes | None:
 
 def store(key: str, content: bytes) -> None:
     """Keep the content for other processes; a folder that cannot be written to is logged, and that is all."""
-    if not config.cache_size:
+    if DIGEST + len(content) > config.cache_size:
         return
-    target = folder()
     try:
+        target = folder()
         target.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not is_private(target):
-            log.info("compiled kernels are not kept: %s is not this user's alone; set STF_CACHE_DIR", target)
+            log.info("compiled kernels are not kept: others can write to %s, or above it; set STF_CACHE_DIR", target)
             return
-        descriptor, name = tempfile.mkstemp(dir=target, suffix=".tmp")
-        with os.fdopen(descriptor, "wb") as partial:
-            partial.write(hashlib.sha256(content).digest() + content)
-        Path(name).replace(target / key)
+        descriptor, name = tempfile.mkstemp(dir=target, prefix=f"{key}.")
+        try:
+            with os.fdopen(descriptor, "wb") as partial:
+                partial.write(hashlib.sha256(content).digest() + content)
+            Path(name).replace(target / key)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
         shrink()
-    except OSError as error:
+    except (OSError, RuntimeError) as error:
         log.info("compiled kernels are not kept: %s", error)
 
 
 def is_private(path: Path) -> bool:
-    """Whether a folder belongs to this user, and nobody else can write to it."""
+    """Whether a folder belongs to this user, and nobody else but root can write to it or exchange it."""
     try:
-        status = path.stat()
+        here, *above = [parent.stat() for parent in (path, *path.absolute().parents)]
     except OSError:
         return False
-    return status.st_uid == os.getuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    shared = stat.S_IWGRP | stat.S_IWOTH
+    safe = [s.st_uid in (0, os.getuid()) and (not s.st_mode & shared or s.st_mode & stat.S_ISVTX) for s in above]
+    return here.st_uid == os.getuid() and not here.st_mode & shared and all(safe)
 
 
 def files() -> list[tuple[Path, os.stat_result]]:
     """The files of the cache with what is known of them; the one that was used longest ago comes first."""
     found = []
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, RuntimeError):
         for path in folder().iterdir():
             with contextlib.suppress(OSError):  # another process removed it
-                found.append((path, path.stat()))
+                if OURS.fullmatch(path.name) and path.is_file():
+                    found.append((path, path.stat()))
     return sorted(found, key=lambda item: item[1].st_mtime)
 
 
@@ -103,8 +118,8 @@ def shrink() -> None:
 
 
 def clear() -> int:
-    """Remove all files; return how many there were."""
-    known = files() if is_private(folder()) else []
+    """Remove all files of the cache; return how many there were."""
+    known = files()
     for path, _ in known:
         path.unlink(missing_ok=True)
     return len(known)

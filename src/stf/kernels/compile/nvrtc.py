@@ -10,6 +10,8 @@ from stf.kernels.compile import cache
 
 __all__ = ["compile_cpp"]
 
+COMPILATION = 6  # NVRTC_ERROR_COMPILATION
+
 MISSING = (
     "a kernel written in C++ is compiled by NVRTC, which neither cuda.bindings nor CuPy has here; "
     "pip install 'cuda-bindings[all]'"
@@ -31,7 +33,7 @@ def compile_cpp(source: str, capability: tuple[int, int], options: tuple[str, ..
     Returns
     -------
     bytes
-        A cubin.
+        A cubin; for a device that is newer than the compiler PTX, which the driver compiles.
 
     Raises
     ------
@@ -40,8 +42,10 @@ def compile_cpp(source: str, capability: tuple[int, int], options: tuple[str, ..
     SyntaxError
         The source cannot be compiled; the message is the compiler's log.
     """
-    release, compiled = compiler()
-    all_options = (f"-arch=sm_{capability[0]}{capability[1]}", *options)
+    release, known_capabilities, compiled = compiler()
+    wanted = capability[0] * 10 + capability[1]
+    kind = "sm" if wanted in known_capabilities else "compute"
+    all_options = (f"-arch={kind}_{wanted if kind == 'sm' else max(known_capabilities)}", *options)
     key = cache.key_of(("nvrtc", release, *all_options, source))
     known = cache.load(key)
     if known is None:
@@ -50,49 +54,85 @@ def compile_cpp(source: str, capability: tuple[int, int], options: tuple[str, ..
     return known
 
 
-def compiler() -> tuple[str, Callable[[str, list[bytes]], bytes]]:
-    """The release of NVRTC and what compiles with it."""
-    for module, compiled in (("cuda.bindings.nvrtc", by_bindings), ("cupy_backends.cuda.libs.nvrtc", by_cupy)):
+def compiler() -> tuple[str, list[int], Callable[[str, list[bytes]], bytes]]:
+    """The release of NVRTC, the compute capabilities that it knows, and what compiles with it."""
+    for module, adapter in (("cuda.bindings.nvrtc", Bindings), ("cupy_backends.cuda.libs.nvrtc", Cupy)):
         try:
-            nvrtc = importlib.import_module(module)
-            release = nvrtc.getVersion() if compiled is by_cupy else checked(nvrtc, nvrtc.nvrtcVersion())
+            nvrtc = adapter(importlib.import_module(module))
+            return f"{module} {nvrtc.release()}", nvrtc.capabilities(), nvrtc.compile
         except (ImportError, RuntimeError):  # the module, or the library that it looks for
             continue
-        return f"{module} {release}", lambda source, options, by=compiled, nvrtc=nvrtc: by(nvrtc, source, options)
     raise ImportError(MISSING)
 
 
-def by_bindings(nvrtc: Any, source: str, options: list[bytes]) -> bytes:
-    """Compile with ``cuda.bindings``."""
-    (program,) = checked(nvrtc, nvrtc.nvrtcCreateProgram(source.encode(), b"stf.cu", 0, [], []))
-    try:
-        if nvrtc.nvrtcCompileProgram(program, len(options), options)[0]:
-            (size,) = checked(nvrtc, nvrtc.nvrtcGetProgramLogSize(program))
-            log = b" " * size
-            checked(nvrtc, nvrtc.nvrtcGetProgramLog(program, log))
-            raise SyntaxError(log.decode(errors="replace").rstrip("\0\n "))
-        (size,) = checked(nvrtc, nvrtc.nvrtcGetCUBINSize(program))
-        cubin = b" " * size
-        checked(nvrtc, nvrtc.nvrtcGetCUBIN(program, cubin))
-        return cubin
-    finally:
-        nvrtc.nvrtcDestroyProgram(program)
+class Bindings:
+    """NVRTC by ``cuda.bindings``."""
+
+    def __init__(self, nvrtc: Any) -> None:
+        self.nvrtc = nvrtc
+
+    def ask(self, function: str, *arguments: Any) -> Any:
+        """Call a function; return what it gives besides its error."""
+        error, *result = getattr(self.nvrtc, function)(*arguments)
+        if error:
+            raise RuntimeError(f"{function}: {self.nvrtc.nvrtcGetErrorString(error)[1].decode()}")
+        return result
+
+    def release(self) -> tuple[int, ...]:
+        """Major and minor number."""
+        return tuple(self.ask("nvrtcVersion"))
+
+    def capabilities(self) -> list[int]:
+        """What it can compile for, as 90 for 9.0."""
+        return list(self.ask("nvrtcGetSupportedArchs")[0])
+
+    def text(self, size: str, content: str, program: Any) -> bytes:
+        """What a function writes into memory of the size that another one tells."""
+        memory = bytearray(self.ask(size, program)[0])
+        self.ask(content, program, memory)
+        return bytes(memory)
+
+    def compile(self, source: str, options: list[bytes]) -> bytes:
+        """Compile a source; SyntaxError with the compiler's log."""
+        (program,) = self.ask("nvrtcCreateProgram", source.encode(), b"stf.cu", 0, [], [])
+        try:
+            (error,) = self.nvrtc.nvrtcCompileProgram(program, len(options), options)
+            if error == self.nvrtc.nvrtcResult.NVRTC_ERROR_COMPILATION:
+                log = self.text("nvrtcGetProgramLogSize", "nvrtcGetProgramLog", program)
+                raise SyntaxError(log.decode(errors="replace").rstrip("\0\n "))
+            if error:
+                raise RuntimeError(f"nvrtcCompileProgram: {self.nvrtc.nvrtcGetErrorString(error)[1].decode()}")
+            made = "CUBIN" if options[0].startswith(b"-arch=sm_") else "PTX"
+            return self.text(f"nvrtcGet{made}Size", f"nvrtcGet{made}", program)
+        finally:
+            self.nvrtc.nvrtcDestroyProgram(program)
 
 
-def checked(nvrtc: Any, result: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What a call gave besides its error."""
-    if result[0]:
-        raise RuntimeError(f"NVRTC: {nvrtc.nvrtcGetErrorString(result[0])[1].decode()}")
-    return result[1:]
+class Cupy:
+    """NVRTC by CuPy."""
 
+    def __init__(self, nvrtc: Any) -> None:
+        self.nvrtc = nvrtc
 
-def by_cupy(nvrtc: Any, source: str, options: list[bytes]) -> bytes:
-    """Compile with CuPy."""
-    program = nvrtc.createProgram(source, "stf.cu", [], [])
-    try:
-        nvrtc.compileProgram(program, [option.decode() for option in options])
-        return bytes(nvrtc.getCUBIN(program))
-    except nvrtc.NVRTCError:
-        raise SyntaxError(nvrtc.getProgramLog(program).rstrip("\0\n ")) from None
-    finally:
-        nvrtc.destroyProgram(program)
+    def release(self) -> tuple[int, ...]:
+        """Major and minor number."""
+        return tuple(self.nvrtc.getVersion())
+
+    def capabilities(self) -> list[int]:
+        """What it can compile for, as 90 for 9.0."""
+        return list(self.nvrtc.getSupportedArchs())
+
+    def compile(self, source: str, options: list[bytes]) -> bytes:
+        """Compile a source; SyntaxError with the compiler's log."""
+        program = self.nvrtc.createProgram(source, "stf.cu", [], [])
+        try:
+            self.nvrtc.compileProgram(program, [option.decode() for option in options])
+            is_cubin = options[0].startswith(b"-arch=sm_")
+            made = self.nvrtc.getCUBIN(program) if is_cubin else self.nvrtc.getPTX(program)
+            return made if isinstance(made, bytes) else str(made).encode()
+        except self.nvrtc.NVRTCError as error:
+            if error.status != COMPILATION:
+                raise RuntimeError(str(error)) from None
+            raise SyntaxError(self.nvrtc.getProgramLog(program).rstrip("\0\n ")) from None
+        finally:
+            self.nvrtc.destroyProgram(program)
