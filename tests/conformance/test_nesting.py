@@ -229,7 +229,7 @@ def test_a_function_whose_body_calls_it(ctx):
         ctx.synchronize()
     countdown(handles[1], [], [False])
     assert handles[1].numpy()[0] == 4
-    assert sys.getrefcount(mark) == before or not is_cuda(ctx)  # a worker may hold a late body until the next one
+    assert sys.getrefcount(mark) == before or not is_cuda(ctx)  # a worker may hold a queued body until the next one
 
 
 def test_a_body_that_waits_for_itself_is_told(ctx):

@@ -501,7 +501,7 @@ ctx.finalize()
 
 
 def test_other_contexts_are_no_reason_to_look_who_waits_for_whom(run):
-    """Only another open task is, or a late body that has not run."""
+    """Only another open task is, or a queued body that has not run."""
     done = run(
         """
 from stf._engine import host_waits

@@ -66,8 +66,8 @@ class Engine(EngineState):
                 must_have_room(LAUNCHES)
                 gathering.before(task)
             self.enter()
-            if task.patience:
-                self.coherency.pauses = task.patience
+            if task.begin_retries:
+                self.coherency.pauses = task.begin_retries
             baton = None
             try:
                 if self.ending:
@@ -95,7 +95,7 @@ class Engine(EngineState):
                 if not self.can_begin_again(task, reason):
                     raise
                 continue
-            if task.patience:
+            if task.begin_retries:
                 self.coherency.pauses = 0
             self.gate.leave()
             if baton is None:
@@ -151,7 +151,7 @@ class Engine(EngineState):
         return 0
 
     def queue(self, task, call):
-        """Put a late body on the slot of an open task, and end the task."""
+        """Put a queued body on the slot of an open task, and end the task."""
         self.gate.enter()
         try:
             if task.inputs is not None and task.outcome is None:
@@ -179,7 +179,7 @@ class Engine(EngineState):
         return 0
 
     def hold_back(self):
-        """Back-pressure: keep at most `max_pending` late bodies in flight, by halves.
+        """Back-pressure: keep at most `max_pending` queued bodies in flight, by halves.
 
         When half of them were submitted since the last look, wait for those submitted before it. A body that submits
         never waits: it may be what the others wait for.
@@ -233,7 +233,7 @@ class Engine(EngineState):
 
     def patiently(self, action, *args):
         """Do ``action(engine, *args)`` inside; when it cannot go on yet, wait outside and begin it again."""
-        patience = 0
+        retries = 0
         while True:
             thread_turns.forget_left(self)
             thread_turns.check_outside(self, action)
@@ -241,7 +241,7 @@ class Engine(EngineState):
             if self.scope.records:  # another thread began a graph meanwhile
                 self.gate.leave()
                 continue
-            self.coherency.pauses = patience
+            self.coherency.pauses = retries
             try:
                 return action(self, *args)
             except host_waits.Pause as pause:
@@ -249,8 +249,8 @@ class Engine(EngineState):
             finally:
                 self.coherency.pauses = 0
                 self.gate.leave()
-            retiring.end_pause(self, events, patience)
-            patience += 1
+            retiring.end_pause(self, events, retries)
+            retries += 1
 
     def can_begin_again(self, task: TaskCore, reason):
         """After a begin that was taken back: wait for what it lacked, or make room; False if that is no use."""
@@ -259,8 +259,8 @@ class Engine(EngineState):
         if isinstance(reason, thread_turns.OtherThreadRecordsError):
             return thread_turns.await_scope(self, reason.scope)
         if isinstance(reason, host_waits.Pause):
-            retiring.end_pause(self, reason.events, task.patience)
-            task.patience += 1
+            retiring.end_pause(self, reason.events, task.begin_retries)
+            task.begin_retries += 1
             return True
         if isinstance(reason, OutOfMemoryError):
             return retiring.find_room(self, task, reason)

@@ -22,11 +22,11 @@ if not cython.compiled:
 
 def hand_over(engine: Engine, place, pointer):
     """Write everything home and free it, for a context that ends; then let a caller's stream come after that."""
-    patience = 0
+    retries = 0
     while True:
         retiring.abandon_open_tasks(engine)
         engine.gate.enter()
-        engine.coherency.pauses = patience
+        engine.coherency.pauses = retries
         try:
             owners = retire_everything(engine)
             break
@@ -35,8 +35,8 @@ def hand_over(engine: Engine, place, pointer):
         finally:
             engine.coherency.pauses = 0
             engine.gate.leave()
-        retiring.wait_outside(engine, events, patience)
-        patience += 1
+        retiring.wait_outside(engine, events, retries)
+        retries += 1
     signal_stream(engine, place, device_tails(engine), pointer, owners)
 
 

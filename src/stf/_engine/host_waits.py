@@ -113,10 +113,10 @@ def wait_for(port, events, task):
 def enter(port, task, slot, late):
     """Wait until what an open task does on a slot may stand there; no gate may be held.
 
-    `late` says whether late bodies of its engine have not run yet.
+    `late` says whether queued bodies of its engine have not run yet.
     """
     if open_tasks == 1 and not late:
-        port.enter(slot)  # no other task and no late body stands before it, which could wait for this thread
+        port.enter(slot)  # no other task and no queued body stands before it, which could wait for this thread
         return 0
     return enter_noted(port, slot, PyThread_get_thread_ident(), task)
 

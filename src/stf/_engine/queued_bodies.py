@@ -1,4 +1,4 @@
-"""Late bodies: what runs when its data are ready, and how it says that it failed."""
+"""Queued bodies: what runs when its data are ready, and how it says that it failed."""
 
 from __future__ import annotations
 

@@ -480,12 +480,12 @@ def abandon_open_tasks(engine: EngineState):
 
 def retire_all(engine: EngineState):
     """Write everything home that can be, free everything; for a context that ends, so the gate is all it enters."""
-    patience = 0
+    retries = 0
     while True:
         thread_turns.await_others(engine)
         abandon_open_tasks(engine)
         engine.gate.enter()
-        engine.coherency.pauses = patience
+        engine.coherency.pauses = retries
         try:
             retire_everything(engine)
             return
@@ -494,8 +494,8 @@ def retire_all(engine: EngineState):
         finally:
             engine.coherency.pauses = 0
             engine.gate.leave()
-        wait_outside(engine, events, patience)
-        patience += 1
+        wait_outside(engine, events, retries)
+        retries += 1
 
 
 def forget_all(engine: EngineState):
@@ -555,10 +555,10 @@ def pause_for(engine: EngineState, pending: EventSet):
         raise Pause(pending)
 
 
-def end_pause(engine: EngineState, events: EventSet, patience):
+def end_pause(engine: EngineState, events: EventSet, retries):
     """Let what a pause was for come about; no gate may be held."""
     recording_caches.give_up_left(engine)
-    wait_outside(engine, events, patience)
+    wait_outside(engine, events, retries)
 
 
 def find_room(engine: EngineState, task: TaskCore, reason):
@@ -570,14 +570,14 @@ def find_room(engine: EngineState, task: TaskCore, reason):
     return False
 
 
-def wait_outside(engine: EngineState, events: EventSet, patience):
+def wait_outside(engine: EngineState, events: EventSet, retries):
     """Wait for what a pause was for; no gate may be held.
 
     On a device that is lost no wait takes time, and bodies on other threads need some to end.
     """
     if events.count:
         host_waits.wait(engine.root, events)
-    if events.count == 0 or patience >= PATIENT:
+    if events.count == 0 or retries >= PATIENT:
         time.sleep(BODY_STEP_S)
 
 

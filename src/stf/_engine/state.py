@@ -101,14 +101,14 @@ class EngineState:
         return task
 
     def put_call(self, slot, call):
-        """Put a late body on a slot; one that is recorded is counted when it is played."""
+        """Put a queued body on a slot; one that is recorded is counted when it is played."""
         self.port.call(slot, call)
         if not self.scope.records and not self.root.captured:
             self.queued += 1
         return 0
 
     def pending(self):
-        """How many late bodies have not run yet."""
+        """How many queued bodies have not run yet."""
         return self.queued - self.ran
 
     def opened(self):

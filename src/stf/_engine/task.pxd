@@ -63,7 +63,7 @@ cdef class TaskCore:
     cdef int64_t written_mask  # which of these it writes
     cdef list partials  # what it adds, with the operators
     cdef readonly int slot  # of the port, while it is open
-    cdef public int patience  # how often its begin was paused
+    cdef public int begin_retries  # how often its begin was paused
     cdef readonly int state  # NEW, OPEN or ENDED
     cdef public object symbol  # its name; or None
     cdef public object code  # the code that submitted it,

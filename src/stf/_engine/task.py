@@ -33,7 +33,7 @@ class TaskCore:
         self.lasti = 0
         self.slot = -1
         self.blocks_caller = self.is_single_launch = self.apart = False
-        self.patience = self.running = 0
+        self.begin_retries = self.running = 0
         self.state = NEW
         self.kind = "task"
 
@@ -170,7 +170,7 @@ class TaskCore:
         return self.outcome is not None and self.outcome.pending
 
     def state_in_body(self):
-        """Its state for who uses it: a late body runs when it has ended for the engine."""
+        """Its state for who uses it: a queued body runs when it has ended for the engine."""
         is_in_body = self.views is not None and (self.running > 0 or self.outcome_pending())
         return OPEN if self.state == ENDED and is_in_body else self.state
 
@@ -204,7 +204,7 @@ if not cython.compiled:
     ):
         setattr(TaskCore, _name, None)
     TaskCore.runs_in_call = TaskCore.remote = TaskCore.in_graphs = False
-    TaskCore.patience = TaskCore.id = TaskCore.opened_ns = TaskCore.where = TaskCore.thread = TaskCore.claimed = 0
+    TaskCore.begin_retries = TaskCore.id = TaskCore.opened_ns = TaskCore.where = TaskCore.thread = TaskCore.claimed = 0
     TaskCore.__cinit__(TaskCore)
 
 

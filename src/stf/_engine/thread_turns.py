@@ -102,9 +102,9 @@ def note_crowd(engine: EngineState, reason):
 
 def waits_for_room(task: TaskCore, reason):
     """Wait a little for memory that tasks of other threads hold; False if there is none, or it has taken too long."""
-    if not reason.is_crowded or task.patience * STEP_S > PATIENCE_S:
+    if not reason.is_crowded or task.begin_retries * STEP_S > PATIENCE_S:
         return False
-    task.patience += 1
+    task.begin_retries += 1
     time.sleep(STEP_S)
     return True
 
@@ -299,7 +299,7 @@ def is_awaited(engine: EngineState, thread):
     return engine.driving > 0 and thread in host_waits.RUNNING
 
 
-class Patience:
+class Deadline:
     """How long a thread waits for others before it records.
 
     As long as a launch takes, and else so many seconds. A body of a task does not wait for what may be waiting for it:

@@ -28,7 +28,7 @@ looks: cython.longlong = 0  # how often sources were looked at
 class Outcome:
     """Whether the task that wrote a data's present content succeeded.
 
-    Most data have none: what a with-block wrote without raising is good. A late body leaves a pending outcome, and
+    Most data have none: what a with-block wrote without raising is good. A queued body leaves a pending outcome, and
     what is computed from it on a stream inherits it through `sources`. These are pending or failed themselves
     (`derived_outcome`), so that however long a chain of such tasks is, each looks at the bodies that are yet to run.
     """

@@ -211,7 +211,7 @@ def open_in_turn(engine: Engine, port, thread, description, patient, patience, o
 
     None where tasks are gathered, or a scope was left open. TurnError if they don't let it in so many seconds.
     """
-    waiting = thread_turns.Patience(engine, patience)
+    waiting = thread_turns.Deadline(engine, patience)
     while True:
         engine.gate.enter()
         try:

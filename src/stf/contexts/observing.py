@@ -208,7 +208,7 @@ def statistics(context: ContextCore) -> Statistics:
 
 
 def count_gathered(context: ContextCore) -> int:
-    """Late bodies that gathering scopes have gathered, and not launched yet."""
+    """Queued bodies that gathering scopes have gathered, and not launched yet."""
     gathering, count = context.engine.gathering, 0
     while gathering is not None:
         count += 0 if gathering.scope is None else gathering.scope.port.program.calls

@@ -116,7 +116,7 @@ class GatheringScope(Gathering):
             outer._record()
             if outer.scope is None:
                 return
-        waiting = thread_turns.Patience(engine, thread_turns.PATIENCE_S)
+        waiting = thread_turns.Deadline(engine, thread_turns.PATIENCE_S)
         while True:
             with engine.gate:
                 open_task = recordings.last_open(engine)
@@ -328,7 +328,7 @@ class GraphScope:
             self._recorder = RecordingBuilder(context, "graph_scope")
             self._recorder.open()
             return self
-        waiting = thread_turns.Patience(engine, thread_turns.PATIENCE_S)
+        waiting = thread_turns.Deadline(engine, thread_turns.PATIENCE_S)
         try:
             while not self._begin():
                 if waiting.is_over():

@@ -54,7 +54,7 @@ if not cython.compiled:
 @cython.no_gc
 @cython.cclass
 class Body(QueuedBody):
-    """A late body: a function and its arguments.
+    """A queued body: a function and its arguments.
 
     `written` are the arrays that results go to, `fresh` the partials to fill first, `check` a watch (STF_VALIDATE),
     `kinds` the kinds of the parameters where not all are positional, `around` makes a with-block that it runs in.
@@ -179,7 +179,7 @@ class Body(QueuedBody):
 
 
 def make_body(task: TaskCore, fn, args, written, kinds=None, late=None, argument_sources=None):
-    """The late body of an open task."""
+    """The queued body of an open task."""
     body: Body = Body.__new__(Body)
     body.adopt(task)
     engine = cython.cast("Engine", task.engine)
@@ -204,7 +204,7 @@ def make_body(task: TaskCore, fn, args, written, kinds=None, late=None, argument
 
 
 def submit_body(task: TaskCore, fn, extra, lib=None):
-    """Submit `task` with a late body that calls `fn` on the task's arrays and `extra`."""
+    """Submit `task` with a queued body that calls `fn` on the task's arrays and `extra`."""
     task.warns_if_unused = False
     if hasattr(fn, "__code__"):
         if fn.__code__.co_flags & NO_FUNCTION:

@@ -353,7 +353,7 @@ class Task(TaskCore):
         self.restore = None
 
     def run_queued(self, fn, extra, lib=None):
-        """Submit with a late body (for tasks of the context's own)."""
+        """Submit with a queued body (for tasks of the context's own)."""
         if lib is None and self.engine.arrays == "jax":  # which cannot be written into
             lib = "cupy" if self.engine.place(self.where).enqueues else "numpy"
         submit_body(self, fn, extra, lib)
@@ -427,7 +427,7 @@ class Task(TaskCore):
     def arrays_in(self, lib):
         """What `arrays` returns."""
         values = self.views_in(lib)
-        if lib is None and self.context is not None:  # a late body's task has ended and knows its arrays
+        if lib is None and self.context is not None:  # a queued body's task has ended and knows its arrays
             engine = cython.cast(Engine, self.engine)
             lib = engine.arrays
         return self.adapt(values, lib) if lib == "jax" or lib == "torch" else values
@@ -512,7 +512,7 @@ class Task(TaskCore):
         return values_of(self, lib) if self.views is None else built(self.views)
 
     def keep_views(self):
-        """Keep the arrays for a late body that asked for its task: by then the task has ended for the engine."""
+        """Keep the arrays for a queued body that asked for its task: by then the task has ended for the engine."""
         self.views = values_of(self, None)
 
     def get_arg(self, index):

@@ -2,7 +2,7 @@
 
 The entries are tuples: a verb, the host thread, and the verb's arguments. ``entered``, ``drained`` and ``synchronized``
 stand where the call came back; ``issue`` where a body begins that only enqueues on a device's stream, ``launch`` before
-a kernel; ``body`` and ``body_end`` where a late body ran; ``task`` where the engine opened a task.
+a kernel; ``body`` and ``body_end`` where a queued body ran; ``task`` where the engine opened a task.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ class RecordingDriver(WrappingDriver):
 
 
 class RecordedBody:
-    """A late body that notes when it begins and ends."""
+    """A queued body that notes when it begins and ends."""
 
     def __init__(self, recording: Recording, number: int, body: Any) -> None:
         self.recording = recording
