@@ -31,6 +31,7 @@ from stf.errors import (
 from stf.graphs.replay import replay
 from stf.graphs.task_graph import TaskGraph
 from stf.kernels.foreign_kernels import kernel
+from stf.kernels.index_spaces import box
 from stf.places.foreign import green_places
 from stf.places.namespaces import data_place, exec_place
 from stf.places.partition import blocked_partition, cyclic_partition, null_partition, tiled_partition
@@ -73,6 +74,7 @@ __all__ = [
     "Write",
     "access_mode",
     "blocked_partition",
+    "box",
     "config",
     "context",
     "cyclic_partition",

@@ -14,12 +14,12 @@ import stf
 CONTEXT = """
     arrays cancel check_errors check_state copy cuda_kernel devices dot dot_section fence fill finalize freeze
     graph_scope host_launch if_ launch_kernel logical_data logical_data_empty logical_data_full logical_data_ones
-    logical_data_zeros logical_token name prefetch repeat report statistics submit submit_task synchronize task
-    task_fence task_graph token trace wait while_loop why
+    logical_data_zeros logical_token name parallel_for prefetch repeat report statistics submit submit_task
+    synchronize task task_fence task_graph token trace wait while_loop why
 """
 DATA = """
     accept accumulate assign context dtype empty_like history is_token last_writer name nbytes ndim numpy read readonly
-    relaxed release rw set_symbol set_write_back shape size strides symbol tiles write write_back
+    reduce relaxed release rw set_symbol set_write_back shape size strides symbol tiles write write_back
 """
 TASK = """
     add_dep add_deps args_cai arrays call_site cupy device end exec_place get get_arg get_arg_cai get_graph get_stream
@@ -69,7 +69,7 @@ def test_public_callables_have_signatures() -> None:
     for name, thing in public_callables():
         signature = inspect.signature(thing)
         assert all(
-            parameter.name != "args" or parameter.kind is parameter.VAR_POSITIONAL
+            parameter.name != "args" or parameter.kind in (parameter.VAR_POSITIONAL, parameter.KEYWORD_ONLY)
             for parameter in signature.parameters.values()
         ), name
     assert str(inspect.signature(stf.Context.wait)) == "(context, data, *, data_place=None, arrays=None)"

@@ -68,6 +68,7 @@ cdef class QueueDriver(Driver):
     cdef public object chooser
     cdef public object errors
     cdef readonly set loss_watchers
+    cdef list helpers  # streams whose calls are pieces of a body that runs
     cpdef int stream_create(self, int device) except -1
     cpdef int stream_destroy(self, int stream) except -1
     cpdef int stream_enter(self, int stream) except -1

@@ -120,6 +120,7 @@ class QueueDriver(Driver):
         self.closing = False
         self.chooser = None
         self.errors = []
+        self.helpers = []
         self.loss_watchers = set()
 
     # -- streams and events ------------------------------------------------------------------------------------
@@ -303,6 +304,14 @@ class QueueDriver(Driver):
             self.push(self.streams[stream], op)
         finally:
             self.gate.leave()
+        return 0
+
+    def share(self, job, count):
+        """Let up to `count` workers that have nothing else to do call a job, beside who asks; it knows what is left."""
+        while len(self.helpers) < count:
+            self.helpers.append(self.stream_create(-1))
+        for stream in self.helpers[:count]:
+            self.call(stream, job)
         return 0
 
     def watch_loss(self, watcher):

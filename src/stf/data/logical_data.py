@@ -16,6 +16,7 @@ from stf.data.release import accept, release, write_back
 from stf.errors import ContextClosedError
 from stf.interop import adapters
 from stf.interop.dtypes import is_narrow
+from stf.kernels.reductions import Reduction, reduction
 from stf.observe.html import data_html, never_raises
 from stf.places.table import data_place_code
 from stf.tasks.checks import must_be_open
@@ -148,6 +149,23 @@ class LogicalData(Scalar, DataHandle):
         return accumulate_access(self, as_reducer(op), data_place)
 
     relaxed = accumulate
+
+    def reduce(self, op: Any, data_place: Any = None, *, accumulate: bool = False) -> Reduction:
+        """Return a reduction, for `Context.parallel_for`: what each element contributes is combined into the data.
+
+        The body returns what it contributes to zero-dimensional data. Other data are a parameter of the body, which
+        combines into their elements, as in ``h[bin] += 1``.
+
+        Parameters
+        ----------
+        op : Reducer
+            ``stf.reducer.sum`` and the like.
+        data_place : DataPlace, optional
+            As for `read`.
+        accumulate : bool, optional
+            Combine with the content from before, too; else that is overwritten.
+        """
+        return reduction(self, op, data_place, accumulate)
 
     # -- content -----------------------------------------------------------------------------------------------
 
@@ -283,6 +301,7 @@ class LogicalData(Scalar, DataHandle):
             "numpy",
             "read",
             "readonly",
+            "reduce",
             "relaxed",
             "release",
             "rw",

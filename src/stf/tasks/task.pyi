@@ -44,6 +44,7 @@ class Task:
     """A task, as ``ctx.task(...)`` returns it."""
 
     symbol: str | None
+    warns_if_unused: bool
     kind: str
     where: int
     slot: int

@@ -35,9 +35,8 @@ class Reducer:
         self.name = name
         self.neutral = neutral
         self.combine = combine
-        self.suited: set[Any] | None = (
-            None  # dtypes that ours is known to combine; None for a user's, which may do more
-        )
+        self.suited: set[Any] | None = None  # dtypes that ours combines; None for a user's, which may do more
+        self.of_scalars: Callable[[Any, Any], Any] | None = None  # a user's, on two numbers
 
     def must_suit(self, core: Any) -> None:
         """Raise TypeError if there is no such combination of what a data holds."""
@@ -200,7 +199,9 @@ class reducer:
         def store(a: Any, b: Any, out: Any) -> None:
             out[...] = combine(a, b)
 
-        return Reducer(name, lambda dtype: neutral, store)
+        made = Reducer(name, lambda dtype: neutral, store)
+        made.of_scalars = combine
+        return made
 
 
 for _ours in vars(reducer).values():
@@ -234,4 +235,6 @@ def reducer_of_class(op: Any) -> Reducer:
         if result is not None:
             out[...] = result
 
-    return Reducer(getattr(op, "__name__", type(op).__name__), fill, combine)
+    made = Reducer(getattr(op, "__name__", type(op).__name__), fill, combine)
+    made.of_scalars = op.apply_op
+    return made

@@ -1,0 +1,209 @@
+"""Loops as bodies of tasks on a CPU: cut over the workers of the context, and what they reduce combined in order."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stf.kernels.loops import Loop
+from stf.kernels.reductions import accumulator
+from stf.places.partition import Part
+from stf.values.reducers import Reducer
+
+__all__ = ["LoopTask", "Target", "cut"]
+
+Box = tuple[range, ...]
+
+PIECE_NS = 20_000  # what a piece takes at least: a worker that wakes up for it takes half of that
+PIECES_EACH = 4  # pieces for each worker, so that none waits long for the last
+UNKNOWN_NS = 2.0  # what an element takes, before it was measured
+BLOCK = 1 << 16  # elements whose contributions are added up one after the other
+MAX_BLOCKS = 256
+MAX_COPIES = 8  # of an array that is reduced into
+
+
+class Target(NamedTuple):
+    """A reduction of a loop.
+
+    Attributes
+    ----------
+    position : int
+        Which of the task's arrays it goes into.
+    op : Reducer
+        The operator.
+    accumulates : bool
+        The content from before is combined, too.
+    """
+
+    position: int
+    op: Reducer
+    accumulates: bool
+
+
+class LoopTask:
+    """The body of a task: a loop over a part of an index space.
+
+    What is reduced does not depend on the number of workers: it is cut into blocks by the number of elements alone,
+    and the blocks' results are combined in order.
+    """
+
+    def __init__(
+        self, loop: Loop, part: Part, targets: list[Target], arrays: int, parameters: tuple[Any, ...], driver: Any
+    ) -> None:
+        self.loop = loop
+        self.boxes: list[Box] = [tuple(box) for box in part.boxes() if all(map(len, box))]
+        self.size = part.size
+        self.targets = targets
+        self.arrays = arrays
+        self.parameters = parameters
+        self.driver = driver
+
+    def __call__(self, *values: Any) -> None:
+        """Run on the arrays of a task, and further arguments."""
+        arrays, extra = list(values[: self.arrays]), values[self.arrays :]
+        scalars = [target for target in self.targets if arrays[target.position].ndim == 0]
+        copied = [target for target in self.targets if arrays[target.position].ndim > 0]
+        if self.targets:
+            self.reduce(arrays, extra, scalars, copied)
+            return
+
+        def call(_: int, box: Box) -> None:
+            self.loop.call(*bounds(box), *arrays, *extra, *self.parameters)
+
+        self.run(call, self.pieces())
+
+    def pieces(self) -> list[Box]:
+        """The boxes, cut for the workers."""
+        cost = self.loop.cost_ns or UNKNOWN_NS
+        count = min(PIECES_EACH * self.driver.max_workers, int(self.size * cost / PIECE_NS))
+        return cut(self.boxes, max(count, 1)) if self.driver.max_workers > 1 else self.boxes
+
+    def reduce(self, arrays: list[Any], extra: Iterable[Any], scalars: list[Target], copied: list[Target]) -> None:
+        """Run blocks, each with results of its own, and combine these."""
+        count = min(max(self.size // BLOCK, 1), MAX_BLOCKS)
+        for target in copied:
+            least = max(BLOCK, 4 * arrays[target.position].size)
+            count = min(count, MAX_COPIES, max(self.size // least, 1))
+        blocks = cut(self.boxes, count)
+        parts = {t.position: parts_of(t, arrays[t.position], max(len(blocks), 1)) for t in self.targets}
+        inputs = [i for i in range(len(arrays)) if i not in {t.position for t in scalars}]
+        results = [item for t in scalars for item in (parts[t.position][0], parts[t.position])]  # which is neutral now
+
+        def call(number: int, box: Box) -> None:
+            own = [parts[i][number] if i in parts else arrays[i] for i in inputs]
+            block = [*results, number] if results else []
+            self.loop.call(*bounds(box), *own, *extra, *self.parameters, *block)
+
+        self.run(call, blocks)
+        for target in self.targets:
+            combine(target, arrays[target.position], parts[target.position])
+
+    def run(self, call: Callable[[int, Box], None], pieces: list[Box]) -> None:
+        """Run the pieces, here and on workers that have nothing else to do; note what an element of the first took."""
+        if not self.size:
+            return
+
+        def measured(number: int, piece: Box) -> None:
+            start = time.perf_counter_ns()
+            call(number, piece)
+            if number == 0:
+                self.loop.cost_ns = (time.perf_counter_ns() - start) / math.prod(map(len, piece))
+
+        if len(pieces) == 1:
+            measured(0, pieces[0])
+            return
+        job = Job(measured, pieces)
+        self.driver.share(job, min(len(pieces), self.driver.max_workers) - 1)
+        job()
+        job.wait()
+
+
+class Job:
+    """Pieces of work that several threads take, one after the other."""
+
+    def __init__(self, call: Callable[[int, Box], None], pieces: list[Box]) -> None:
+        self.call = call
+        self.todo = deque(enumerate(pieces))
+        self.running = len(self.todo)
+        self.lock = threading.Lock()
+        self.done = threading.Event()
+        self.error: BaseException | None = None
+
+    def __call__(self) -> None:
+        """Do pieces until none is left."""
+        while True:
+            try:
+                number, piece = self.todo.popleft()
+            except IndexError:
+                return
+            try:
+                if self.error is None:
+                    self.call(number, piece)
+            except BaseException as error:
+                self.error = error
+            with self.lock:
+                self.running -= 1
+                if self.running == 0:
+                    self.done.set()
+
+    def wait(self) -> None:
+        """Wait until all pieces are done; raise what one of them raised."""
+        self.done.wait()
+        if self.error is not None:
+            raise self.error
+
+
+def bounds(box: Box) -> Iterator[int]:
+    """Start, stop and step of each axis."""
+    for axis in box:
+        yield axis.start
+        yield axis.stop
+        yield axis.step
+
+
+def cut(boxes: list[Box], count: int) -> list[Box]:
+    """Cut boxes into about `count` pieces of about the same size, each along one axis."""
+    sizes = [math.prod(map(len, box)) for box in boxes]
+    whole = sum(sizes)
+    found: list[Box] = []
+    for box, size in zip(boxes, sizes, strict=True):
+        if size:
+            found += slabs(box, max(round(count * size / whole), 1))
+    return found
+
+
+def slabs(box: Box, count: int) -> Iterator[Box]:
+    """The first axis that is long enough, or else the longest, in `count` parts."""
+    longest = max(range(len(box)), key=lambda i: len(box[i]))
+    axis = next((i for i, along in enumerate(box) if len(along) >= count), longest)
+    extent = len(box[axis])
+    count = min(count, extent)
+    for k in range(count):
+        own = box[axis][k * extent // count : (k + 1) * extent // count]
+        yield (*box[:axis], own, *box[axis + 1 :])
+
+
+def parts_of(target: Target, array: Any, count: int) -> Any:
+    """Room for the results of so many blocks; of an array that is reduced into neutral copies."""
+    kind = accumulator(target.op, array.dtype) if array.ndim == 0 else array.dtype
+    room = np.empty((count, *array.shape), kind)
+    target.op.fill(room)
+    return room
+
+
+def combine(target: Target, array: Any, parts: Any) -> None:
+    """Combine the results of the blocks, in order, into the array of a task."""
+    total = np.empty(array.shape, parts.dtype)
+    if target.accumulates:
+        total[...] = array
+    else:
+        target.op.fill(total)
+    for part in parts:
+        target.op.combine(total, part, total)
+    array[...] = total.astype(array.dtype)

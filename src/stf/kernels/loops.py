@@ -1,0 +1,251 @@
+"""Bodies as loops on a CPU: a kernel's body in a loop over a box, compiled by Numba.
+
+The source of the loop is generated, with a placeholder for the body. The user's code takes the placeholder's place
+among the constants of the loop's code, so that the compiler sees one function: it inlines the body, what the body reads
+of its closure are arguments of the loop, and errors name the user's line. Global numbers become arguments in Numba's
+intermediate code. So a new value of a captured number compiles nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stf.kernels.captured import Captured, code_key
+
+__all__ = ["Form", "Loop", "loop_for"]
+
+MISSING = "a kernel written in Python is compiled by Numba for a CPU, which is not there; pip install numba"
+GLOBAL = "_stf_g_"  # before the name of an argument that stands for a global number
+loops: dict[Any, Loop] = {}  # by code and form
+
+
+class Form(NamedTuple):
+    """The shape of a loop, of which one is compiled for all bodies and boxes of that shape.
+
+    Attributes
+    ----------
+    ndim : int
+        How many indices the body gets.
+    axes : int
+        How many loops are nested.
+    kinds : tuple of str
+        For each argument that stands for data: ``"array"``, or ``"value"`` for the element of a zero-dimensional one.
+    extra : int
+        How many further arguments the body gets.
+    operators : tuple of callable
+        How each contribution that the body returns is combined.
+    """
+
+    ndim: int
+    axes: int
+    kinds: tuple[str, ...]
+    extra: int = 0
+    operators: tuple[Any, ...] = ()
+
+
+class Loop:
+    """A compiled loop.
+
+    Attributes
+    ----------
+    call : callable
+        ``call(*bounds, *arrays, *extra, *captured)``, where `bounds` are start, stop and step of each axis. With
+        operators come a start value and an array of results for each, and the index of these.
+    cost_ns : float
+        What one element took when it was measured last; 0 if it never was.
+    """
+
+    def __init__(self, call: Any) -> None:
+        self.call = call
+        self.known: set[Any] = set()  # kinds of arguments that it was compiled for
+        self.cost_ns = 0.0
+
+
+def loop_for(
+    fn: types.FunctionType, captured: Captured, form: Form, coordinates: Callable[..., Any] | None = None
+) -> Loop:
+    """The loop of a body; compiled for types of arguments when it is called with them.
+
+    Raises
+    ------
+    ImportError
+        There is no Numba.
+    """
+    functions = tuple(code_key(function) for function in captured.functions.values())
+    where = None if coordinates is None else code_key(coordinates)
+    key = (fn.__code__, id(fn.__globals__), tuple(captured.names), functions, form, where)
+    known = loops.get(key)
+    if known is None:
+        known = loops[key] = Loop(compiled(fn, captured, form, coordinates))
+    return known
+
+
+def compiled(fn: types.FunctionType, captured: Captured, form: Form, coordinates: Callable[..., Any] | None) -> Any:
+    """Numba's dispatcher of a loop."""
+    jit, pipeline = compiler()
+    scope = dict(fn.__globals__)
+    scope.update({name: jitted(function) for name, function in captured.functions.items()})
+    scope.update({f"_stf_op{i}": jit(nogil=True)(operator) for i, operator in enumerate(form.operators)})
+    scope["_stf_range"] = range
+    if coordinates is not None:
+        scope["_stf_coords"] = jitted(coordinates)
+    namespace: dict[str, Any] = {}
+    exec(compile(source(form, captured, coordinates is not None), f"<loop over {fn.__name__}>", "exec"), namespace)
+    code = namespace["_stf_loop"].__code__
+    constants = tuple(fn.__code__ if isinstance(item, types.CodeType) else item for item in code.co_consts)
+    loop = types.FunctionType(code.replace(co_consts=constants), scope, "_stf_loop")
+    return jit(nogil=True, error_model="numpy", pipeline_class=pipeline)(loop)
+
+
+def source(form: Form, captured: Captured, has_coordinates: bool) -> str:
+    """The text of the loop, with a placeholder for the body that reads the same variables of its closure."""
+    free, others = captured.names[: captured.free], captured.names[captured.free :]
+    bounds = [f"_stf_{what}{axis}" for axis in range(form.axes) for what in ("start", "stop", "step")]
+    arrays = [f"_stf_a{i}" for i in range(len(form.kinds))]
+    extra = [f"_stf_x{i}" for i in range(form.extra)]
+    results = [f"_stf_{what}{i}" for i in range(len(form.operators)) for what in ("neutral", "out")]
+    results += ["_stf_block"] if results else []
+    space = ["_stf_parameters"] if has_coordinates else []
+    arguments = [*bounds, *arrays, *extra, *free, *[f"{GLOBAL}{name}" for name in others], *space, *results]
+    indices = [f"_stf_i{axis}" for axis in range(form.axes)]
+    values = [f"_stf_v{i}" if kind == "value" else f"_stf_a{i}" for i, kind in enumerate(form.kinds)]
+    given = [f"_stf_c{i}" for i in range(form.ndim)] if has_coordinates else indices
+    lines = [f"def _stf_loop({', '.join(arguments)}):"]
+    lines.append(f"    def _stf_body({', '.join([*given, *values, *extra])}):")
+    lines.append(f"        return ({''.join(f'{name}, ' for name in free)})")
+    lines += [f"    _stf_v{i} = _stf_a{i}[()]" for i, kind in enumerate(form.kinds) if kind == "value"]
+    lines += [f"    _stf_r{i} = _stf_neutral{i}" for i in range(len(form.operators))]
+    indent = "    "
+    for axis, index in enumerate(indices):
+        lines.append(f"{indent}for {index} in _stf_range(_stf_start{axis}, _stf_stop{axis}, _stf_step{axis}):")
+        indent += "    "
+    if has_coordinates:
+        lines.append(f"{indent}_stf_c = _stf_coords({indices[0]}, *_stf_parameters)")
+        lines += [f"{indent}_stf_c{i} = _stf_c{f'[{i}]' if form.ndim > 1 else ''}" for i in range(form.ndim)]
+    call = f"_stf_body({', '.join([*given, *values, *extra])})"
+    lines.append(f"{indent}{'_stf_found = ' if form.operators else ''}{call}")
+    for i in range(len(form.operators)):
+        part = f"_stf_found[{i}]" if len(form.operators) > 1 else "_stf_found"
+        lines.append(f"{indent}_stf_r{i} = _stf_op{i}(_stf_r{i}, {part})")
+    lines += [f"    _stf_out{i}[_stf_block] = _stf_r{i}" for i in range(len(form.operators))]
+    return "\n".join(lines) + "\n"
+
+
+def jitted(fn: Any) -> Any:
+    """A function of the user's, compiled for calls from a kernel; with the functions that it calls."""
+    if not isinstance(fn, types.FunctionType):
+        return fn
+    return jitted_for(Key(fn))
+
+
+class Key:
+    """A function, equal to others that are compiled to the same."""
+
+    def __init__(self, fn: types.FunctionType) -> None:
+        self.fn = fn
+        self.key = code_key(fn)
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Key) and self.key == other.key
+
+
+@functools.lru_cache(maxsize=1024)
+def jitted_for(key: Key) -> Any:
+    """`jitted` for each function once."""
+    fn = key.fn
+    captured = Captured(fn, f"the function '{fn.__name__}'")
+    scope = dict(fn.__globals__)
+    scope.update({name: jitted(function) for name, function in captured.functions.items()})
+    cells = tuple(types.CellType(jitted(value)) for value in captured.values[: captured.free])
+    copy = types.FunctionType(fn.__code__, scope, fn.__name__, fn.__defaults__, cells or None)
+    return compiler()[0](nogil=True, error_model="numpy")(copy)
+
+
+@functools.cache
+def compiler() -> tuple[Any, Any]:
+    """Numba's `njit`, and a pipeline that turns global numbers into arguments."""
+    try:
+        import numba
+        from numba.core import ir
+        from numba.core.compiler import CompilerBase, DefaultPassBuilder
+        from numba.core.compiler_machinery import FunctionPass, register_pass
+        from numba.core.untyped_passes import InlineClosureLikes
+    except ImportError:
+        raise ImportError(MISSING) from None
+
+    @register_pass(mutates_CFG=False, analysis_only=False)
+    class GlobalsToArguments(FunctionPass):  # type: ignore[misc]
+        """Read a global number from the argument that stands for it."""
+
+        _name = "stf_globals_to_arguments"
+
+        def __init__(self) -> None:
+            FunctionPass.__init__(self)
+
+        def run_pass(self, state: Any) -> bool:
+            blocks = state.func_ir.blocks
+            first = blocks[min(blocks)]
+            stands_for = {}
+            for index, name in enumerate(state.func_ir.arg_names):  # those that the loop itself reads nowhere are gone
+                if name.startswith(GLOBAL):
+                    variable = first.scope.redefine(name, first.loc)
+                    first.prepend(ir.Assign(ir.Arg(name, index, first.loc), variable, first.loc))
+                    stands_for[name.removeprefix(GLOBAL)] = variable
+            for statement in [statement for block in blocks.values() for statement in block.body]:
+                if isinstance(statement, ir.Assign) and isinstance(statement.value, ir.Global):
+                    statement.value = stands_for.get(statement.value.name, statement.value)
+            return bool(stands_for)
+
+    class Pipeline(CompilerBase):  # type: ignore[misc]
+        """Numba's own, with that pass."""
+
+        def define_pipelines(self) -> list[Any]:
+            passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
+            passes.add_pass_after(GlobalsToArguments, InlineClosureLikes)
+            passes.finalize()
+            return [passes]
+
+    return numba.njit, Pipeline
+
+
+def types_of(arguments: list[Any]) -> tuple[Any, ...]:
+    """Numba's types of arguments; for an array that is not there yet `ArrayType` says what it will be."""
+    import numba
+
+    return tuple(a.numba_type() if isinstance(a, ArrayType) else numba.typeof(a) for a in arguments)
+
+
+def kind_of(value: Any) -> Any:
+    """What of an argument decides its type in Numba, as something to look up; the argument's type for most."""
+    kind = type(value)
+    if kind is int:
+        return kind, -(1 << 63) <= value < 1 << 63
+    if kind is np.ndarray:
+        return kind, value.dtype, value.ndim, value.flags.c_contiguous
+    if isinstance(value, tuple):
+        return kind, *map(kind_of, value)
+    return value if callable(value) else kind
+
+
+class ArrayType(NamedTuple):
+    """The dtype, number of axes and order of an array, and whether it may be written to."""
+
+    dtype: np.dtype[Any]
+    ndim: int
+    order: str
+    readonly: bool
+
+    def numba_type(self) -> Any:
+        """What Numba calls it."""
+        from numba import types as kinds
+        from numba.np import numpy_support
+
+        return kinds.Array(numpy_support.from_dtype(self.dtype), self.ndim, self.order, readonly=self.readonly)

@@ -1,0 +1,477 @@
+"""``ctx.parallel_for``: a body for each element of an index space."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import math
+
+import numpy as np
+import pytest
+from helpers import is_cuda
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import stf
+from stf.kernels import loops
+from stf.kernels.loop_tasks import cut
+from stf.places.partition import Part, part_of
+
+pytest.importorskip("numba")
+
+FACTOR = 3.0
+TABLE = np.array([10.0, 20.0])
+Pair = collections.namedtuple("Pair", "scale shift")
+
+
+def doubled(value):
+    return 2 * value
+
+
+def scaled(value):
+    return FACTOR * doubled(value)
+
+
+@pytest.fixture
+def loop(ctx):
+    """``ctx.parallel_for`` on a CPU of the context."""
+
+    def loop(*arguments, **options):
+        builder = ctx.parallel_for(*arguments, **options)
+        return builder.on("host") if is_cuda(ctx) else builder
+
+    return loop
+
+
+# -- index spaces --------------------------------------------------------------------------------------------------------
+
+
+def test_each_element_of_a_shape_is_run(ctx, loop):
+    X, Y = np.arange(10.0), np.ones(10)
+    x, y = ctx.logical_data(X), ctx.logical_data(Y)
+
+    @loop(x.shape, x.read(), y.rw())
+    def axpy(i, x, y):
+        y[i] += 2.0 * x[i]
+
+    assert y.numpy().tolist() == (2.0 * X + 1.0).tolist()
+    assert axpy.__name__ == "axpy"  # a decorator gives the function back
+
+
+@pytest.mark.parametrize("ndim", [1, 2, 3, 4])
+def test_boxes_of_extents_and_of_bounds(ctx, loop, ndim):
+    shape = (7, 6, 5, 4)[:ndim]
+    x = ctx.logical_data_zeros(shape, np.int64)
+    bounds = tuple(slice(1, n - 1) for n in shape)
+    bodies = [
+        lambda i, x: add_to(x, (i,)),
+        lambda i, j, x: add_to(x, (i, j)),
+        lambda i, j, k, x: add_to(x, (i, j, k)),
+        lambda i, j, k, m, x: add_to(x, (i, j, k, m)),
+    ]
+    loop(stf.box(*shape), x.rw())(bodies[ndim - 1])
+    loop(stf.box[bounds], x.rw())(bodies[ndim - 1])
+    expected = np.ones(shape, np.int64)
+    expected[bounds] += 1
+    assert (x.numpy() == expected).all()
+
+
+def add_to(x, where):
+    x[where] += 1
+
+
+@pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 5, 2)])
+def test_empty_spaces_run_nothing(ctx, loop, shape):
+    x = ctx.logical_data(np.zeros(3))
+    total = ctx.logical_data_empty((), float)
+    loop(stf.box(*shape), x.rw())([None, nothing_1, nothing_2, nothing_3][len(shape)])
+    loop((0,), total.reduce(stf.reducer.sum))(lambda i: 1.0)
+    assert x.numpy().tolist() == [0, 0, 0] and ctx.wait(total) == 0.0
+
+
+def nothing_1(i, x):
+    x[0] = 1
+
+
+def nothing_2(i, j, x):
+    x[0] = 1
+
+
+def nothing_3(i, j, k, x):
+    x[0] = 1
+
+
+class Diagonal:
+    """The elements of a diagonal of a matrix."""
+
+    ndim = 2
+
+    def __init__(self, size, below):
+        self.size, self.parameters = size, (below,)
+
+    @staticmethod
+    def index_to_coords(index, below):
+        return index + below, index
+
+
+def test_a_space_of_the_users_own(ctx, loop):
+    x = ctx.logical_data_zeros((5, 5), np.int64)
+    loop(Diagonal(4, 1), x.rw())(lambda i, j, x: add_to(x, (i, j)))
+    assert (x.numpy() == np.eye(5, k=-1)).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.integers(0, 12), min_size=1, max_size=4),
+    st.integers(1, 9),
+    st.sampled_from([stf.blocked_partition(), stf.tiled_partition(3), stf.cyclic_partition()]),
+    st.integers(1, 4),
+)
+def test_pieces_have_each_element_once(extents, count, partition, places):
+    for position in range(places):
+        part = part_of(partition, tuple(extents), position, places)
+        pieces = cut([tuple(box) for box in part.boxes() if all(map(len, box))], count)
+        found = [where for piece in pieces for where in itertools.product(*piece)]
+        assert len(found) == part.size and sorted(found) == sorted(itertools.product(*part))
+
+
+def test_what_is_no_index_space_is_refused(ctx):
+    x = ctx.logical_data(np.zeros(3))
+    for space, error in [((1, 2, 3, 4, 5), ValueError), ((), ValueError), ((-1,), ValueError), ((2.5,), TypeError)]:
+        with pytest.raises(error):
+            ctx.parallel_for(space, x.rw())
+    with pytest.raises(TypeError, match="needs an index space before the accesses"):
+        ctx.parallel_for(x.rw())
+    with pytest.raises(TypeError, match=r"takes accesses after the index space, got array"):
+        ctx.parallel_for((3,), np.zeros(3))
+
+
+# -- arrays and values ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "c8", "c16", "?"])
+@pytest.mark.parametrize("layout", ["C", "F", "strided", "reversed"])
+def test_arrays_of_every_type_and_layout(ctx, loop, dtype, layout):
+    whole = np.zeros((8, 12), dtype, order="F" if layout == "F" else "C")
+    array = {"strided": whole[::2, ::3], "reversed": whole[::-1, ::-1]}.get(layout, whole)
+    array[...] = np.arange(array.size).reshape(array.shape) % 2
+    x, y = ctx.logical_data(array), ctx.logical_data_empty(array.shape, dtype)
+
+    @loop(x.shape, x.read(), y.write())
+    def copy(i, j, x, y):
+        y[i, j] = x[i, j]
+
+    assert (y.numpy() == array).all()
+
+
+def test_zero_dimensional_data_that_are_read_are_numbers(ctx, loop):
+    x, a, b = ctx.logical_data(np.zeros(3)), ctx.logical_data(np.array(2.0)), ctx.logical_data(np.array(0.0))
+    loop(x.shape, x.rw(), a.read())(lambda i, x, a: add_value(x, i, a + 1.0))
+    loop((1,), b.rw())(lambda i, b: add_value(b, (), 5.0))
+    assert x.numpy().tolist() == [3, 3, 3] and float(b) == 5.0
+
+
+def add_value(x, where, value):
+    x[where] += value
+
+
+def test_tokens_have_no_parameter(ctx, loop):
+    x, token = ctx.logical_data(np.zeros(3)), ctx.token()
+    loop(x.shape, token.rw(), x.rw())(lambda i, x: add_value(x, i, 1.0))
+    assert x.numpy().tolist() == [1, 1, 1]
+
+
+def test_further_arguments(ctx, loop):
+    x = ctx.logical_data(np.zeros(3))
+    loop(x.shape, x.rw(), args=(2.0, (1, 4), Pair(3.0, 0.5)))(
+        lambda i, x, a, t, pair: add_value(x, i, a + t[1] + pair.scale * pair.shift)
+    )
+    assert x.numpy().tolist() == [7.5, 7.5, 7.5]
+
+
+def test_a_new_value_of_a_captured_number_compiles_nothing(ctx, loop):
+    global FACTOR
+    x = ctx.logical_data(np.zeros(3))
+
+    def add_of(value):
+        def body(i, x):
+            x[i] += value * FACTOR
+
+        return body
+
+    loop(x.shape, x.rw())(add_of(1.0))
+    ctx.synchronize()
+    before = len(loops.loops), sum(len(known.call.signatures) for known in loops.loops.values())
+    try:
+        for value in (5.0, 7.0):
+            FACTOR = value
+            loop(x.shape, x.rw())(add_of(value))
+        assert x.numpy().tolist() == [3.0 + 25.0 + 49.0] * 3
+    finally:
+        FACTOR = 3.0
+    assert (len(loops.loops), sum(len(known.call.signatures) for known in loops.loops.values())) == before
+
+
+def test_numbers_are_those_of_the_call(ctx, loop):
+    x = ctx.logical_data(np.zeros(1))
+    for value in range(5):
+        loop(x.shape, x.rw())(lambda i, x: add_value(x, i, value))
+    value = 100.0
+    assert x.numpy().tolist() == [10.0]
+
+
+def test_functions_and_small_arrays_around_a_body(ctx, loop):
+    x = ctx.logical_data(np.zeros(2))
+    own = np.array([1.0, 2.0])
+
+    def inner(value):
+        return value + 0.5
+
+    loop(x.shape, x.rw())(lambda i, x: add_value(x, i, scaled(inner(own[i])) + TABLE[i]))
+    own[:] = 100.0
+    assert x.numpy().tolist() == [3 * 2 * 1.5 + 10, 3 * 2 * 2.5 + 20]
+
+
+def test_a_function_that_changed_is_compiled_anew(ctx, loop):
+    global FACTOR
+    x = ctx.logical_data(np.zeros(1))
+    try:
+        for value in (1.0, 4.0):
+            FACTOR = value
+            loop(x.shape, x.rw())(lambda i, x: add_value(x, i, scaled(1.0)))
+        assert x.numpy().tolist() == [2.0 + 8.0]
+    finally:
+        FACTOR = 3.0
+
+
+# -- reductions ----------------------------------------------------------------------------------------------------------
+
+OPERATORS = {
+    "sum": np.add,
+    "product": np.multiply,
+    "minval": np.minimum,
+    "maxval": np.maximum,
+    "logical_and": np.logical_and,
+    "logical_or": np.logical_or,
+    "bitwise_and": np.bitwise_and,
+    "bitwise_or": np.bitwise_or,
+    "bitwise_xor": np.bitwise_xor,
+}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize("dtype", ["i1", "i4", "u8", "f4", "f8"])
+def test_reductions_by_every_operator(ctx, loop, name, dtype):
+    if name.startswith("bitwise") and dtype.startswith("f"):
+        pytest.skip("not defined for floating-point numbers")
+    values = (np.arange(1, 40) * 7 % 5 + 1).astype(dtype)
+    x, result = ctx.logical_data(values), ctx.logical_data_empty((), dtype)
+    loop(x.shape, x.read(), result.reduce(getattr(stf.reducer, name)))(lambda i, x: x[i])
+    expected = OPERATORS[name].reduce(values, dtype=bool if name.startswith("logical") else dtype)
+    assert ctx.wait(result) == pytest.approx(np.asarray(expected).astype(dtype)[()], rel=1e-6)
+
+
+def test_several_reductions_in_one_loop(ctx, loop):
+    values = np.linspace(-3.0, 2.0, 1000)
+    x = ctx.logical_data(values)
+    total, least, most = (ctx.logical_data_empty((), float) for _ in range(3))
+    loop(
+        x.shape,
+        x.read(),
+        total.reduce(stf.reducer.sum),
+        least.reduce(stf.reducer.minval),
+        most.reduce(stf.reducer.maxval),
+    )(lambda i, x: (x[i] * x[i], x[i], x[i]))
+    assert ctx.wait(total) == pytest.approx(math.fsum(values * values), rel=1e-14)
+    assert (ctx.wait(least), ctx.wait(most)) == (-3.0, 2.0)
+
+
+def test_a_sum_is_within_its_bound(ctx, loop):
+    """Within n times the rounding of the sum of magnitudes (Higham, Accuracy and Stability, 4.2)."""
+    values = np.random.default_rng(0).normal(size=300_000)
+    x, total = ctx.logical_data(values), ctx.logical_data_empty((), float)
+    loop(x.shape, x.read(), total.reduce(stf.reducer.sum))(lambda i, x: x[i])
+    bound = values.size * np.finfo(float).eps / 2 * np.abs(values).sum()
+    assert abs(ctx.wait(total) - math.fsum(values)) <= bound
+
+
+def test_a_reduction_does_not_depend_on_the_workers(monkeypatch):
+    values = np.random.default_rng(1).normal(size=400_000)
+    found = set()
+    for workers in (1, 2, 3):
+        monkeypatch.setattr(stf.config, "cpu_workers", workers)
+        with stf.context(devices="cpu") as ctx:
+            x, total = ctx.logical_data(values), ctx.logical_data_empty((), float)
+            for _ in range(3):
+                ctx.parallel_for(x.shape, x.read(), total.reduce(stf.reducer.sum))(lambda i, x: x[i])
+                found.add(ctx.wait(total))
+    assert len(found) == 1
+
+
+def test_a_reduction_goes_on_from_what_is_there(ctx, loop):
+    x, total = ctx.logical_data(np.ones(5)), ctx.logical_data(np.array(10.0))
+    loop(x.shape, x.read(), total.reduce(stf.reducer.sum, accumulate=True))(lambda i, x: x[i])
+    assert ctx.wait(total) == 15.0
+    loop(x.shape, x.read(), total.reduce(stf.reducer.sum))(lambda i, x: x[i])
+    assert ctx.wait(total) == 5.0
+
+
+def test_a_reduction_cannot_go_on_from_nothing(ctx, loop):
+    x, total = ctx.logical_data(np.ones(5)), ctx.logical_data_empty((), float)
+    with pytest.raises(stf.UninitializedDataError):
+        loop(x.shape, x.read(), total.reduce(stf.reducer.sum, accumulate=True))(lambda i, x: x[i])
+
+
+@pytest.mark.parametrize("size", [100, 1_000_000])
+def test_reductions_into_arrays(ctx, loop, size):
+    values = np.random.default_rng(2).random(size)
+    x, bins = ctx.logical_data(values), ctx.logical_data_empty((8,), np.int64)
+
+    def histogram(i, x, bins):
+        bins[int(x[i] * 8)] += 1
+
+    expected = np.histogram(values, 8, (0, 1))[0]
+    loop(x.shape, x.read(), bins.reduce(stf.reducer.sum))(histogram)
+    assert (bins.numpy() == expected).all()
+    loop(x.shape, x.read(), bins.reduce(stf.reducer.sum, accumulate=True))(histogram)
+    assert (bins.numpy() == 2 * expected).all()
+
+
+class Hypotenuse:
+    """An operator of the user's own."""
+
+    @staticmethod
+    def init_op(dst):
+        return 0.0
+
+    @staticmethod
+    def apply_op(dst, src):
+        return (dst * dst + src * src) ** 0.5
+
+
+@pytest.mark.parametrize("own", [Hypotenuse, stf.reducer.define(0.0, lambda a, b: (a * a + b * b) ** 0.5)])
+def test_operators_of_the_users_own(ctx, loop, own):
+    x, norm = ctx.logical_data(np.array([3.0, 4.0, 12.0])), ctx.logical_data_empty((), float)
+    loop(x.shape, x.read(), norm.reduce(own))(lambda i, x: x[i])
+    assert ctx.wait(norm) == pytest.approx(13.0)
+
+
+# -- mistakes ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_number_of_arguments_is_checked_before_anything_is_compiled(ctx, loop):
+    x, total = ctx.logical_data(np.zeros((2, 3))), ctx.logical_data_empty((), float)
+    before = len(loops.loops)
+    for body in (lambda i, x: None, lambda i, j, k, x: None):
+        with pytest.raises(TypeError, match=r"gets 3: 2 indices, then the arrays"):
+            loop(x.shape, x.rw())(body)
+    with pytest.raises(TypeError, match="gets 3"):
+        loop(x.shape, x.read(), total.reduce(stf.reducer.sum))(lambda i, j, x, total: x[i, j])
+    with pytest.raises(TypeError, match="name each"):
+        loop(x.shape, x.rw())(lambda *everything: None)
+    assert len(loops.loops) == before
+    ctx.check_state()
+
+
+def test_what_cannot_be_compiled_names_the_line(ctx, loop):
+    x = ctx.logical_data(np.zeros(3))
+    with pytest.raises(TypeError, match=r"(?s)cannot be compiled.*has_no_such_thing"):
+
+        @loop(x.shape, x.rw())
+        def body(i, x):
+            x[i] = x[i].has_no_such_thing
+
+    loop(x.shape, x.rw())(lambda i, x: add_value(x, i, 1.0))
+    assert x.numpy().tolist() == [1, 1, 1]
+
+
+def test_arrays_that_are_only_read_cannot_be_written_to(ctx, loop):
+    x = ctx.logical_data(np.zeros(3))
+    with pytest.raises(TypeError, match="(?i)readonly"):
+
+        @loop(x.shape, x.read())
+        def body(i, x):
+            x[i] = 1.0
+
+
+def test_data_and_large_arrays_around_a_body_are_refused(ctx, loop):
+    x, other = ctx.logical_data(np.zeros(3)), ctx.logical_data(np.ones(3))
+    with pytest.raises((TypeError, stf.AccessError), match="without an access"):
+        loop(x.shape, x.rw())(lambda i, x: add_value(x, i, other[i]))
+    large = np.zeros(1 << 20)
+    with pytest.raises(TypeError, match="register it"):
+        loop(x.shape, x.rw())(lambda i, x: add_value(x, i, large[i]))
+    with pytest.raises(stf.AccessError):
+        registered = np.ones(3)
+        _data = ctx.logical_data(registered)
+        loop(x.shape, x.rw())(lambda i, x: add_value(x, i, registered[i]))
+
+
+def test_a_body_that_raises_fails_its_task(ctx, loop):
+    x = ctx.logical_data(np.zeros(100_000))
+
+    def body(i, x):
+        if i == 77_777:
+            raise ValueError("an element")
+        x[i] = 1.0
+
+    with pytest.raises(stf.TaskFailedError, match="an element"):
+        loop(x.shape, x.rw())(body)
+        x.numpy()
+    x.accept()
+
+
+def test_a_builder_runs_one_body(ctx, loop):
+    x = ctx.logical_data(np.zeros(3))
+    builder = loop(x.shape, x.rw()).set_symbol("named")
+    builder(lambda i, x: add_value(x, i, 1.0))
+    with pytest.raises(stf.TaskStateError):
+        builder(lambda i, x: add_value(x, i, 1.0))
+    assert x.numpy().tolist() == [1, 1, 1]
+    with pytest.raises(TypeError, match="takes a Python function"):
+        loop(x.shape, x.rw())(np.sin)
+
+
+# -- recorded ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_graph_runs_it_at_each_launch_with_parameters(ctx, loop):
+    x = ctx.logical_data(np.zeros(3))
+    g = ctx.task_graph()
+    a = g.param("a", 1.0)
+    with g:
+        loop(x.shape, x.rw(), args=(a,))(lambda i, x, a: add_value(x, i, a))
+    g.launch()
+    g.launch(a=10.0)
+    assert x.numpy().tolist() == [11, 11, 11]
+
+
+def test_a_replayed_function_sees_the_numbers_of_each_call(ctx, loop):
+    x, total = ctx.logical_data(np.arange(3.0)), ctx.logical_data_empty((), float)
+
+    @stf.replay
+    def step(x, total, factor):
+        loop(x.shape, x.rw())(lambda i, x: add_value(x, i, factor))
+        loop(x.shape, x.read(), total.reduce(stf.reducer.sum))(lambda i, x: x[i])
+
+    expected = np.arange(3.0)
+    for factor in (1.0, 2.0, 3.0, 4.0):
+        step(x, total, factor)
+        expected += factor
+        assert ctx.wait(total) == expected.sum()
+
+
+def test_it_runs_in_loops_and_branches(ctx, loop):
+    x, total = ctx.logical_data(np.ones(4)), ctx.logical_data(np.array(0.0))
+    with ctx.while_loop(total < 20.0):
+        loop(x.shape, x.rw())(lambda i, x: add_value(x, i, 1.0))
+        loop(x.shape, x.read(), total.reduce(stf.reducer.sum))(lambda i, x: x[i])
+    assert ctx.wait(total) == 20.0
+
+
+def test_boxes_say_what_they_are():
+    assert stf.box(2, 3) == stf.box((2, 3)) == Part((range(2), range(3)))
+    assert stf.box((5, 8), (2, 4)) == stf.box[5:8, 2:4] == Part((range(5, 8), range(2, 4)))
+    assert stf.box(4) == stf.box[0:4] and repr(stf.box) == "stf.box"
+    with pytest.raises(ValueError, match="1 to 4 axes"):
+        stf.box(1, 2, 3, 4, 5)
