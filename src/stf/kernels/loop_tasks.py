@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stf.kernels.loops import Loop
-from stf.kernels.reductions import accumulator
+from stf.kernels.reductions import UFUNCS, accumulator
 from stf.places.partition import Part
 from stf.values.reducers import Reducer
 
@@ -24,7 +24,8 @@ PIECE_NS = 20_000  # what a piece takes at least: a worker that wakes up for it 
 PIECES_EACH = 4  # pieces for each worker, so that none waits long for the last
 UNKNOWN_NS = 2.0  # what an element takes, before it was measured
 BLOCK = 1 << 16  # elements whose contributions are added up one after the other
-MAX_BLOCKS = 256
+MAX_BLOCKS = 128
+LONG = 64  # elements of a first axis, along which alone a box is cut
 MAX_COPIES = 8  # of an array that is reduced into
 
 
@@ -59,6 +60,7 @@ class LoopTask:
         self.loop = loop
         self.boxes: list[Box] = [tuple(box) for box in part.boxes() if all(map(len, box))]
         self.size = part.size
+        self.along_first = is_cut_along_first(part)
         self.targets = targets
         self.arrays = arrays
         self.parameters = parameters
@@ -82,7 +84,7 @@ class LoopTask:
         """The boxes, cut for the workers."""
         cost = self.loop.cost_ns or UNKNOWN_NS
         count = min(PIECES_EACH * self.driver.max_workers, int(self.size * cost / PIECE_NS))
-        return cut(self.boxes, max(count, 1)) if self.driver.max_workers > 1 else self.boxes
+        return cut(self.boxes, max(count, 1), self.along_first) if self.driver.max_workers > 1 else self.boxes
 
     def reduce(self, arrays: list[Any], extra: Iterable[Any], scalars: list[Target], copied: list[Target]) -> None:
         """Run blocks, each with results of its own, and combine these."""
@@ -90,7 +92,7 @@ class LoopTask:
         for target in copied:
             least = max(BLOCK, 4 * arrays[target.position].size)
             count = min(count, MAX_COPIES, max(self.size // least, 1))
-        blocks = cut(self.boxes, count)
+        blocks = cut(self.boxes, count, self.along_first)
         parts = {t.position: parts_of(t, arrays[t.position], max(len(blocks), 1)) for t in self.targets}
         inputs = [i for i in range(len(arrays)) if i not in {t.position for t in scalars}]
         results = [item for t in scalars for item in (parts[t.position][0], parts[t.position])]  # which is neutral now
@@ -167,21 +169,26 @@ def bounds(box: Box) -> Iterator[int]:
         yield axis.step
 
 
-def cut(boxes: list[Box], count: int) -> list[Box]:
-    """Cut boxes into about `count` pieces of about the same size, each along one axis."""
+def is_cut_along_first(part: Part) -> bool:
+    """Whether a part is cut along its first axis alone: one box, whose first axis is long enough."""
+    return all(isinstance(axis, range) for axis in part) and len(part[0]) >= LONG
+
+
+def cut(boxes: list[Box], count: int, along_first: bool = False) -> list[Box]:
+    """Cut boxes into about `count` pieces of about the same size, each along one axis, perhaps the first."""
     sizes = [math.prod(map(len, box)) for box in boxes]
     whole = sum(sizes)
     found: list[Box] = []
     for box, size in zip(boxes, sizes, strict=True):
         if size:
-            found += slabs(box, max(round(count * size / whole), 1))
+            found += slabs(box, max(round(count * size / whole), 1), along_first)
     return found
 
 
-def slabs(box: Box, count: int) -> Iterator[Box]:
-    """The first axis that is long enough, or else the longest, in `count` parts."""
+def slabs(box: Box, count: int, along_first: bool) -> Iterator[Box]:
+    """The first axis, or the first that is long enough, or else the longest, in `count` parts."""
     longest = max(range(len(box)), key=lambda i: len(box[i]))
-    axis = next((i for i, along in enumerate(box) if len(along) >= count), longest)
+    axis = 0 if along_first else next((i for i, along in enumerate(box) if len(along) >= count), longest)
     extent = len(box[axis])
     count = min(count, extent)
     for k in range(count):
@@ -199,11 +206,13 @@ def parts_of(target: Target, array: Any, count: int) -> Any:
 
 def combine(target: Target, array: Any, parts: Any) -> None:
     """Combine the results of the blocks, in order, into the array of a task."""
-    total = np.empty(array.shape, parts.dtype)
-    if target.accumulates:
-        total[...] = array
+    ufunc = UFUNCS.get(target.op.name) if target.op.suited is not None else None
+    if ufunc is not None:
+        total = ufunc.reduce(parts, axis=0, keepdims=True)[0, ...]
     else:
-        target.op.fill(total)
-    for part in parts:
-        target.op.combine(total, part, total)
+        total = parts[0, ...].copy()
+        for part in parts[1:]:
+            target.op.combine(total, part, total)
+    if target.accumulates:
+        target.op.combine(total, array.astype(parts.dtype), total)
     array[...] = total.astype(array.dtype)

@@ -15,7 +15,7 @@ from stf.errors import PlaceError
 from stf.kernels import loops
 from stf.kernels.captured import Captured
 from stf.kernels.index_spaces import IndexSpace, space_of
-from stf.kernels.loop_tasks import LoopTask, Target
+from stf.kernels.loop_tasks import LoopTask, Target, is_cut_along_first
 from stf.kernels.reductions import Reduction, accumulator, scalar_operator
 from stf.places.partition import Part
 from stf.places.places import ExecPlace
@@ -28,6 +28,7 @@ from stf.values.params import Param
 __all__ = ["ParallelFor", "parallel_for"]
 
 READ = 1
+KNOWN_STARTS = range(3)  # that loops are compiled for
 
 
 def parallel_for(
@@ -155,7 +156,9 @@ class ParallelFor:
         returned = [target for target in targets if is_returned(data[target.position])]
         kinds = tuple("value" if is_number(item) else "array" for item in parameters)
         operators = tuple(scalar_operator(target.op) for target in returned)
-        form = loops.Form(self.space.ndim, len(self.space.part), kinds, len(self.extra), operators)
+        part = self.space.part
+        strided = any(isinstance(axis, range) and axis.step != 1 for axis in part)
+        form = loops.Form(self.space.ndim, known_starts(part), kinds, len(self.extra), operators, strided)
         loop = loops.loop_for(body, captured, form, self.space.coordinates)
         values = [loops.jitted(value) for value in captured.values]
         space_arguments = () if self.space.coordinates is None else (self.space.parameters,)
@@ -164,14 +167,21 @@ class ParallelFor:
             kind = accumulator(target.op, accessed(data[target.position]).data.core.layout.dtype)
             results += [np.zeros((), kind)[()], loops.ArrayType(kind, 1, "C", False)]
         known = [value.default if isinstance(value, Param) else value for value in (*self.extra, *values)]
-        bounds = [0, 0, 1] * len(self.space.part)
+        bounds = [0, 0, 1] * len(part)
         arrays = [expected(item) for item in parameters]
         compile_now(loop, [*bounds, *arrays, *known, *space_arguments, *results, *([0] if results else [])], where)
-        run = LoopTask(loop, self.space.part, targets, len(data), space_arguments, task.context._driver)
+        run = LoopTask(loop, part, targets, len(data), space_arguments, task.context._driver)
         for value in (*self.extra, *values):
             if isinstance(value, Param):
                 value.must_be_recorded()
         submit_body(task, run, (*self.extra, *values), "numpy")
+
+
+def known_starts(part: Part) -> tuple[int | None, ...]:
+    """Where the loops over the axes begin that are not cut, if that is compiled in."""
+    if not is_cut_along_first(part):
+        return (None,) * len(part)
+    return (None, *[axis.start if axis.start in KNOWN_STARTS else None for axis in part[1:]])
 
 
 def accessed(item: Any) -> Any:

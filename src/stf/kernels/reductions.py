@@ -104,3 +104,13 @@ OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "bitwise_or": bitwise_or,
     "bitwise_xor": bitwise_xor,
 }
+
+UFUNCS: dict[str, Any] = {  # of those that give the type that they get
+    "sum": np.add,
+    "product": np.multiply,
+    "minval": np.minimum,
+    "maxval": np.maximum,
+    "bitwise_and": np.bitwise_and,
+    "bitwise_or": np.bitwise_or,
+    "bitwise_xor": np.bitwise_xor,
+}
