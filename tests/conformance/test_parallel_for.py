@@ -356,6 +356,63 @@ def test_operators_of_the_users_own(ctx, loop, own):
     assert ctx.wait(norm) == pytest.approx(13.0)
 
 
+# -- grids ---------------------------------------------------------------------------------------------------------------
+
+
+class ByHand:
+    """A user's partition: every second row."""
+
+    @staticmethod
+    def apply(shape, position, grid_dims):
+        rows, *others = shape
+        number = position if isinstance(position, int) else position[0]
+        places = grid_dims if isinstance(grid_dims, int) else grid_dims[0]
+        return (range(rows.start + number, rows.stop, places), *others)
+
+    @staticmethod
+    def get_executor(coords, dims, grid_dims):
+        return (coords[0] % grid_dims[0],)
+
+
+PARTITIONS = [None, stf.blocked_partition(), stf.tiled_partition(3), stf.cyclic_partition(), ByHand()]
+
+
+@pytest.fixture(params=["cpu", "cpu:3"])
+def several(request):
+    """A context with several CPU devices, or one, and a grid of its places."""
+    with stf.context(devices=request.param) as ctx:
+        yield ctx, stf.exec_place.grid([*ctx.devices, stf.exec_place.host()])
+
+
+@pytest.mark.parametrize("partition", PARTITIONS, ids=lambda p: type(p).__name__)
+@pytest.mark.parametrize("shape", [(13,), (7, 5), (2, 3, 4), (1, 4)])
+def test_a_grid_runs_each_element_once(several, partition, shape):
+    ctx, grid = several
+    x, y = ctx.logical_data_zeros(shape, np.int64), ctx.logical_data_empty(shape, np.int64)
+    total = ctx.logical_data_empty((), np.int64)
+    places = (grid,) if partition is None else (grid, partition)
+    bodies = {
+        1: lambda i, x, y: mark(x, y, (i,)),
+        2: lambda i, j, x, y: mark(x, y, (i, j)),
+        3: lambda i, j, k, x, y: mark(x, y, (i, j, k)),
+    }
+    ctx.parallel_for(*places, x.shape, x.rw(), y.write(), total.reduce(stf.reducer.sum))(bodies[len(shape)])
+    assert (x.numpy() == 1).all() and (y.numpy() == 5).all()
+    assert ctx.wait(total) == math.prod(shape)
+
+
+def mark(x, y, where):
+    x[where] += 1
+    y[where] = 5
+    return 1
+
+
+def test_a_partition_needs_a_grid(ctx):
+    x = ctx.logical_data(np.zeros(3))
+    with pytest.raises(TypeError, match="a partition is for a grid of places"):
+        ctx.parallel_for(stf.exec_place.host(), stf.blocked_partition(), x.shape, x.rw())
+
+
 # -- mistakes ------------------------------------------------------------------------------------------------------------
 
 
@@ -383,6 +440,12 @@ def test_what_cannot_be_compiled_names_the_line(ctx, loop):
 
     loop(x.shape, x.rw())(lambda i, x: add_value(x, i, 1.0))
     assert x.numpy().tolist() == [1, 1, 1]
+
+
+def test_a_type_that_the_compiler_has_not_is_named(ctx, loop):
+    x = ctx.logical_data(np.zeros(3, np.float16))
+    with pytest.raises(TypeError, match="knows no float16 on a CPU"):
+        loop(x.shape, x.rw())(lambda i, x: add_value(x, i, 1.0))
 
 
 def test_arrays_that_are_only_read_cannot_be_written_to(ctx, loop):
@@ -419,6 +482,16 @@ def test_a_body_that_raises_fails_its_task(ctx, loop):
         loop(x.shape, x.rw())(body)
         x.numpy()
     x.accept()
+
+
+def test_validation_finds_an_index_that_is_out_of_bounds(monkeypatch):
+    monkeypatch.setattr(stf.config, "validate", True)
+    with stf.context(devices="cpu") as ctx:
+        x = ctx.logical_data(np.zeros(3))
+        ctx.parallel_for((4,), x.rw())(lambda i, x: add_value(x, i, 1.0))
+        with pytest.raises(stf.TaskFailedError, match="out of bounds"):
+            ctx.wait(x)
+        x.accept()
 
 
 def test_a_builder_runs_one_body(ctx, loop):

@@ -100,7 +100,7 @@ cdef class TaskCore:
     cpdef int joined_mode(self, int index) except -1
 
 cdef int references(TaskCore task) except -1
-cdef Access make_access_like(Access access, int mode)
+cpdef Access make_access_like(Access access, int mode)
 
 cdef class KindCount:
     cdef int64_t count

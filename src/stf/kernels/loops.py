@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stf import config
 from stf.kernels.captured import Captured, code_key
 
 __all__ = ["Form", "Loop", "loop_for"]
@@ -84,7 +85,7 @@ def loop_for(
     """
     functions = tuple(code_key(function) for function in captured.functions.values())
     where = None if coordinates is None else code_key(coordinates)
-    key = (fn.__code__, id(fn.__globals__), tuple(captured.names), functions, form, where)
+    key = (fn.__code__, id(fn.__globals__), tuple(captured.names), functions, form, where, config.validate)
     known = loops.get(key)
     if known is None:
         known = loops[key] = Loop(compiled(fn, captured, form, coordinates))
@@ -105,7 +106,7 @@ def compiled(fn: types.FunctionType, captured: Captured, form: Form, coordinates
     code = namespace["_stf_loop"].__code__
     constants = tuple(fn.__code__ if isinstance(item, types.CodeType) else item for item in code.co_consts)
     loop = types.FunctionType(code.replace(co_consts=constants), scope, "_stf_loop")
-    return jit(nogil=True, error_model="numpy", pipeline_class=pipeline)(loop)
+    return jit(nogil=True, error_model="numpy", boundscheck=config.validate, pipeline_class=pipeline)(loop)
 
 
 def source(form: Form, captured: Captured, has_coordinates: bool) -> str:
@@ -175,7 +176,7 @@ def jitted(fn: Any) -> Any:
     """A function of the user's, compiled for calls from a kernel; with the functions that it calls."""
     if not isinstance(fn, types.FunctionType):
         return fn
-    return jitted_for(Key(fn))
+    return jitted_for(Key(fn), config.validate)
 
 
 class Key:
@@ -193,7 +194,7 @@ class Key:
 
 
 @functools.lru_cache(maxsize=1024)
-def jitted_for(key: Key) -> Any:
+def jitted_for(key: Key, boundscheck: bool) -> Any:
     """`jitted` for each function once."""
     fn = key.fn
     captured = Captured(fn, f"the function '{fn.__name__}'")
@@ -201,7 +202,7 @@ def jitted_for(key: Key) -> Any:
     scope.update({name: jitted(function) for name, function in captured.functions.items()})
     cells = tuple(types.CellType(jitted(value)) for value in captured.values[: captured.free])
     copy = types.FunctionType(fn.__code__, scope, fn.__name__, fn.__defaults__, cells or None)
-    return compiler()[0](nogil=True, error_model="numpy")(copy)
+    return compiler()[0](nogil=True, error_model="numpy", boundscheck=boundscheck)(copy)
 
 
 @functools.cache

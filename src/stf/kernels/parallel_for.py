@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from stf._engine.access import Access
+from stf._engine.task import make_access_like
 from stf._support.arguments import name_of, sequence
 from stf._support.call_sites import site_text
 from stf.errors import PlaceError
@@ -17,8 +18,8 @@ from stf.kernels.captured import Captured
 from stf.kernels.index_spaces import IndexSpace, space_of
 from stf.kernels.loop_tasks import LoopTask, Target, is_cut_along_first
 from stf.kernels.reductions import Reduction, accumulator, scalar_operator
-from stf.places.partition import Part
-from stf.places.places import ExecPlace
+from stf.places.partition import Part, blocked_partition, check_partition, part_of, positions_of
+from stf.places.places import ExecPlace, Grid
 from stf.places.table import place_code_of_task
 from stf.tasks.bodies import submit_body
 from stf.tasks.task import ContextCore
@@ -27,7 +28,7 @@ from stf.values.params import Param
 
 __all__ = ["ParallelFor", "parallel_for"]
 
-READ = 1
+READ, WRITE = 1, 2
 KNOWN_STARTS = range(3)  # that loops are compiled for
 
 
@@ -50,8 +51,10 @@ def parallel_for(
     Parameters
     ----------
     *arguments
-        Perhaps a place; the index space (a shape such as ``lX.shape``, a box of `stf.box`, or an object of a class with
-        ``index_to_coords``); accesses, such as ``lX.rw()``, and reductions, ``lS.reduce(op)``.
+        Perhaps a place, or a grid of places and a partition; the index space (a shape such as ``lX.shape``, a box of
+        `stf.box`, or an object of a class with ``index_to_coords``); accesses, such as ``lX.rw()``, and reductions,
+        ``lS.reduce(op)``. On a grid each place runs its part as a task of its own: parts that only read run beside
+        each other, and parts that write the same data follow each other.
     args : sequence, optional
         Further arguments of the body: numbers, tuples of numbers, parameters of a graph.
     name, symbol : str, optional
@@ -85,21 +88,23 @@ def parallel_for(
     >>> Y
     array([1., 3., 5., 7.])
     """
-    place: tuple[Any, ...] = ()
+    place: Any = None
+    partition: Any = None
     rest = list(arguments)
     if rest and is_place(rest[0], rest[1:]):
-        place = (rest.pop(0),)
+        place = rest.pop(0)
+    if rest and hasattr(rest[0], "apply"):
+        partition = check_partition(rest.pop(0))
+        if not isinstance(place, Grid):
+            raise TypeError(f"a partition is for a grid of places, got {place!r}; say stf.exec_place.all_devices()")
     if not rest or isinstance(rest[0], Access | Reduction):
         raise TypeError("parallel_for needs an index space before the accesses: lX.shape, or stf.box(...)")
     space = space_of(rest.pop(0))
     for item in rest:
         if not isinstance(item, Access | Reduction):
             raise TypeError(f"parallel_for takes accesses after the index space, got {item!r}; say lX.read() or such")
-    accesses = [item.access if isinstance(item, Reduction) else item for item in rest]
-    task = context.make_task_at((*place, *accesses), name_of(name, symbol))
-    task.find_site_outside()
-    task.warns_if_unused = True
-    return ParallelFor(task, space, rest, sequence("args", args))
+    builder = ParallelFor(context, space, rest, sequence("args", args), name_of(name, symbol), partition)
+    return builder if place is None else builder.on(place)
 
 
 def is_place(value: Any, rest: list[Any]) -> bool:
@@ -114,15 +119,29 @@ def is_place(value: Any, rest: list[Any]) -> bool:
 class ParallelFor:
     """A builder of a task that runs a body for each element of an index space: call it with the body."""
 
-    def __init__(self, task: Any, space: IndexSpace, arguments: list[Any], extra: tuple[Any, ...]) -> None:
-        self.task = task
+    def __init__(
+        self,
+        context: ContextCore,
+        space: IndexSpace,
+        arguments: list[Any],
+        extra: tuple[Any, ...],
+        name: str | None,
+        partition: Any = None,
+    ) -> None:
         self.space = space
         self.arguments = arguments
         self.extra = extra
+        self.partition = partition
+        self.grid: Grid | None = None
+        self.task: Any = context.make_task_at(tuple(map(accessed, arguments)), name)
+        self.task.find_site_outside()
+        self.task.warns_if_unused = True
 
     def on(self, place: Any) -> ParallelFor:
-        """Say where it runs; return the builder."""
-        self.task.where = place_code_of_task(self.task.context, place)
+        """Say where it runs, a grid too; return the builder."""
+        self.grid = place if isinstance(place, Grid) else None
+        if self.grid is None:
+            self.task.where = place_code_of_task(self.task.context, place)
         return self
 
     def set_symbol(self, symbol: str) -> ParallelFor:
@@ -139,10 +158,28 @@ class ParallelFor:
             raise TypeError(f"parallel_for takes a Python function, got {type(body).__name__}")
         if task.symbol is None:
             task.symbol = "parallel_for" if body.__name__ == "<lambda>" else body.__name__
-        if task.where < 0 or task.context.engine.places[task.where].enqueues:
+        if self.grid is not None:
+            for part in self._parts(self.grid):
+                part(body)
+            return body
+        if task.context.engine.places[task.where].enqueues:
             raise PlaceError(f"parallel_for '{task.symbol}' runs on a CPU; say .on('host'), or write a kernel")
         self._submit(body)
         return body
+
+    def _parts(self, grid: Grid) -> list[ParallelFor]:
+        """A builder for the part of each place that has one; later ones go on from what the first have written."""
+        partition = self.partition or grid.partition or blocked_partition()
+        positions = zip(positions_of(grid.dims), grid.places, strict=True)
+        parts = [(part_of(partition, self.space.part, where, grid.dims), place) for where, place in positions]
+        found: list[ParallelFor] = []
+        for part, place in [item for item in parts if item[0].size] or parts[:1]:
+            arguments = [continued(item) for item in self.arguments] if found else self.arguments
+            space = self.space._replace(part=part)
+            own = ParallelFor(self.task.context, space, arguments, self.extra, self.task.symbol)
+            own.task.warns_if_unused = False
+            found.append(own.on(place))
+        return found
 
     def _submit(self, body: types.FunctionType) -> None:
         task, code = self.task, body.__code__
@@ -182,6 +219,13 @@ def known_starts(part: Part) -> tuple[int | None, ...]:
     if not is_cut_along_first(part):
         return (None,) * len(part)
     return (None, *[axis.start if axis.start in KNOWN_STARTS else None for axis in part[1:]])
+
+
+def continued(item: Any) -> Any:
+    """An argument of a part that comes after others: it goes on from what they have written."""
+    if isinstance(item, Reduction):
+        return Reduction(make_access_like(item.access, READ | WRITE), item.op, True)
+    return make_access_like(item, READ | WRITE) if item.mode == WRITE else item
 
 
 def accessed(item: Any) -> Any:
@@ -237,6 +281,8 @@ def compile_now(loop: loops.Loop, arguments: list[Any], where: str) -> None:
     try:
         loop.call.compile(loops.types_of(arguments))
         loop.known.add(key)
+    except NotImplementedError as error:
+        raise TypeError(f"{where} cannot be compiled: Numba knows no {error} on a CPU; use another dtype") from None
     except Exception as error:
         if not type(error).__module__.startswith("numba"):
             raise
