@@ -149,7 +149,12 @@ def test_what_is_no_index_space_is_refused(ctx):
 # -- arrays and values ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", ["f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "c8", "c16", "?"])
+def some(names, thorough):
+    """Parameters, of which the `thorough` ones take too long for each run of the tests."""
+    return [*names.split(), *[pytest.param(name, marks=pytest.mark.thorough) for name in thorough.split()]]
+
+
+@pytest.mark.parametrize("dtype", some("f8 c8 i1", "f4 i2 i4 i8 u1 u2 u4 u8 c16 ?"))
 @pytest.mark.parametrize("layout", ["C", "F", "strided", "reversed"])
 def test_arrays_of_every_type_and_layout(ctx, loop, dtype, layout):
     whole = np.zeros((8, 12), dtype, order="F" if layout == "F" else "C")
@@ -260,7 +265,7 @@ OPERATORS = {
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-@pytest.mark.parametrize("dtype", ["i1", "i4", "u8", "f4", "f8"])
+@pytest.mark.parametrize("dtype", some("i4", "i1 u8 f4 f8"))
 def test_reductions_by_every_operator(ctx, loop, name, dtype):
     if name.startswith("bitwise") and dtype.startswith("f"):
         pytest.skip("not defined for floating-point numbers")
@@ -385,7 +390,9 @@ def several(request):
 
 
 @pytest.mark.parametrize("partition", PARTITIONS, ids=lambda p: type(p).__name__)
-@pytest.mark.parametrize("shape", [(13,), (7, 5), (2, 3, 4), (1, 4)])
+@pytest.mark.parametrize(
+    "shape", [(13,), (7, 5), *[pytest.param(s, marks=pytest.mark.thorough) for s in ((2, 3, 4), (1, 4))]]
+)
 def test_a_grid_runs_each_element_once(several, partition, shape):
     ctx, grid = several
     x, y = ctx.logical_data_zeros(shape, np.int64), ctx.logical_data_empty(shape, np.int64)

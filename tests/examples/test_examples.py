@@ -99,6 +99,13 @@ def test_numbered_example_starts_with_a_picture_and_asserts(script):
     assert "assert" in text.split("def main")[1]
 
 
+@pytest.mark.thorough
+def test_mandelbrot_writes_its_picture(tmp_path):
+    assert "area 1.51" in run(EXAMPLES / "19_mandelbrot.py", "--out", str(tmp_path), devices="cpu")
+    assert png_size(tmp_path / "mandelbrot.png") == (640, 480)
+    assert is_drawn(tmp_path / "mandelbrot.png")
+
+
 @pytest.mark.parametrize("devices", [pytest.param("cpu", marks=pytest.mark.thorough), "cpu:3"])
 def test_regression_writes_its_pictures(tmp_path, devices):
     if shutil.which("dot") is None:
