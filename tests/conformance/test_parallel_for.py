@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 import pytest
-from helpers import is_cuda
+from helpers import QUICK, is_cuda
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +18,8 @@ from stf.kernels.loop_tasks import cut
 from stf.places.partition import Part, part_of
 
 pytest.importorskip("numba")
+if QUICK and stf.config.pure:
+    pytest.skip("the modules of parallel_for are the same in both forms", allow_module_level=True)
 
 FACTOR = 3.0
 TABLE = np.array([10.0, 20.0])
@@ -510,6 +512,85 @@ def test_a_builder_runs_one_body(ctx, loop):
     assert x.numpy().tolist() == [1, 1, 1]
     with pytest.raises(TypeError, match="takes a Python function"):
         loop(x.shape, x.rw())(np.sin)
+
+
+# -- the samples of the C++ guide ----------------------------------------------------------------------------------------
+
+
+def test_guide_one_dimension(ctx, loop):
+    A = np.zeros(128, np.int32)
+    lA = ctx.logical_data(A)
+
+    @loop(lA.shape, lA.write())
+    def odd(i, a):
+        a[i] = 2 * i + 1
+
+    assert (lA.numpy() == 2 * np.arange(128) + 1).all()
+
+
+def test_guide_two_dimensions_and_data_of_different_shapes(ctx, loop):
+    n = 16
+    y0 = np.random.default_rng(3).random((n, n))
+    lx, ly = ctx.logical_data(np.zeros((2 * n, 2 * n))), ctx.logical_data(np.zeros((n, n)))
+
+    @loop(lx.shape, lx.write())
+    def fill(i, j, x):
+        x[i, j] = 0.1
+
+    @loop(ly.shape, lx.read(), ly.write())
+    def gather(i, j, x, y):
+        y[i, j] = y0[i, j]
+        for ii in range(2):
+            for jj in range(2):
+                y[i, j] += x[2 * i + ii, 2 * j + jj]
+
+    assert np.allclose(ly.numpy(), y0 + 0.4, rtol=1e-14)
+
+
+@pytest.mark.parametrize(
+    "space, expected",
+    [
+        (stf.box(2, 3), [*itertools.product(range(2), range(3))]),
+        (stf.box((5, 8), (2, 4)), [*itertools.product(range(5, 8), range(2, 4))]),
+    ],
+    ids=["extents", "bounds"],
+)
+def test_guide_boxes(ctx, loop, space, expected):
+    seen = ctx.logical_data_zeros((10, 10), np.int64)
+    loop(space, seen.rw())(lambda i, j, seen: add_value(seen, (i, j), 1))
+    assert [tuple(where) for where in np.argwhere(seen.numpy() == 1)] == expected
+
+
+def test_guide_box_of_one_dimension(ctx, loop):
+    seen = ctx.logical_data_zeros((4,), np.int64)
+    loop(stf.box(4), seen.rw())(lambda i, seen: add_value(seen, i, i))
+    assert seen.numpy().tolist() == [0, 1, 2, 3]
+
+
+def test_guide_dot_product(ctx, loop):
+    X, Y = np.arange(100.0), np.linspace(0.0, 1.0, 100)
+    lX, lY, lsum = ctx.logical_data(X), ctx.logical_data(Y), ctx.logical_data_empty((), float)
+    loop(lY.shape, lX.read(), lY.read(), lsum.reduce(stf.reducer.sum))(lambda i, x, y: x[i] * y[i])
+    result = ctx.wait(lsum)
+    assert isinstance(result, float) and result == pytest.approx(X @ Y, rel=1e-14)
+
+
+class Sum:
+    """The guide's own operator."""
+
+    @staticmethod
+    def init_op(dst):
+        return 0
+
+    @staticmethod
+    def apply_op(dst, src):
+        return dst + src
+
+
+def test_guide_sum_as_an_operator_of_ones_own(ctx, loop):
+    x, total = ctx.logical_data(np.arange(50)), ctx.logical_data_empty((), np.int64)
+    loop(x.shape, x.read(), total.reduce(Sum))(lambda i, x: x[i])
+    assert ctx.wait(total) == 1225
 
 
 # -- recorded ------------------------------------------------------------------------------------------------------------

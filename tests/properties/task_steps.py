@@ -8,7 +8,7 @@ import threading
 
 from arithmetic import ACCUMULATE, READ, REDUCERS, RW, WRITE, apply, effect, flat, is_in_order
 from drivers import ON_CUDA
-from helpers import library
+from helpers import QUICK, library
 from machine import Machine
 from model import Boom
 
@@ -212,7 +212,11 @@ class TaskSteps(Machine):
         if kind == "fill":
             self.tell(f"fill {item.name}")
             value = rng.randrange(2)
-            if self.injecting(lambda: self.ctx.fill(item.handle, value), [item]):
+            action = lambda: self.ctx.fill(item.handle, value)  # noqa: E731
+            if self.runs_as_loop(item):
+                self.tell("by parallel_for")
+                action = lambda: self.loop_over(item, item.handle.write(), args=(value,))(LOOPS[item.value.ndim][0])  # noqa: E731
+            if self.injecting(action, [item]):
                 item.value[...] = value
                 item.valid, item.known, item.poison, item.partials = True, True, False, None
         elif kind == "copy":
@@ -222,7 +226,12 @@ class TaskSteps(Machine):
                 return
             self.tell(f"copy {source.name} to {item.name}")
             self.skips = self.skips or source.poison
-            if self.injecting(lambda: self.ctx.copy(source.handle, item.handle), [item, source]):
+            action = lambda: self.ctx.copy(source.handle, item.handle)  # noqa: E731
+            if self.runs_as_loop(item):
+                self.tell("by parallel_for")
+                accesses = source.handle.read(), item.handle.write()
+                action = lambda: self.loop_over(item, *accesses)(LOOPS[item.value.ndim][1])  # noqa: E731
+            if self.injecting(action, [item, source]):
                 source.partials = item.partials = None
                 item.valid, item.known, item.poison = True, not source.poison, source.poison
                 if item.known:
@@ -233,8 +242,37 @@ class TaskSteps(Machine):
             if self.injecting(lambda: self.ctx.prefetch(item.handle, where), [item]):
                 item.partials = None
 
+    def runs_as_loop(self, item):
+        """Whether a step is done by a compiled loop, for some types and shapes alone: compiling takes time."""
+        suits = item.value.ndim in LOOPS and item.value.dtype.str in ("<f8", "<f4", "<i4", "|b1")
+        return not QUICK and suits and hasattr(item.handle, "reduce") and self.rng.random() < 0.5
+
+    def loop_over(self, item, *accesses, **options):
+        """A loop over an item's elements, on the host or a device of a CPU."""
+        places = [stf.exec_place.host(), *([] if ON_CUDA else self.ctx.devices)]
+        return self.ctx.parallel_for(self.rng.choice(places), item.value.shape, *accesses, **options)
+
 
 # -- bodies ------------------------------------------------------------------------------------------------------------
+
+
+def fill_row(i, x, value):
+    x[i] = value
+
+
+def copy_row(i, x, y):
+    y[i] = x[i]
+
+
+def fill_plane(i, j, x, value):
+    x[i, j] = value
+
+
+def copy_plane(i, j, x, y):
+    y[i, j] = x[i, j]
+
+
+LOOPS = {1: (fill_row, copy_row), 2: (fill_plane, copy_plane)}  # by the number of axes
 
 
 def run_body(arrays, details):
