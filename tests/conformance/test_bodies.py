@@ -444,7 +444,7 @@ def test_a_thread_with_the_number_of_one_that_is_gone_keeps_its_stream(ctx):
                 t.cupy()
             seen.append(currents(1)[1] == [own.ptr])
 
-    for _ in range(5):
+    for _ in range(50):  # which number a thread gets is the system's choice
         box, begun, ended = [], threading.Event(), threading.Event()
         run_in_thread(starts, box)
         other = threading.Thread(target=goes_on, args=(box[0],))
@@ -453,8 +453,10 @@ def test_a_thread_with_the_number_of_one_that_is_gone_keeps_its_stream(ctx):
         box.pop().end()
         ended.set()
         other.join()
-    assert seen == [True] * 5
-    assert any(one == other for one, other in zip(numbers[::2], numbers[1::2], strict=True))
+        came_again = any(one == other for one, other in zip(numbers[::2], numbers[1::2], strict=True))
+        if came_again and len(seen) >= 5:
+            break
+    assert all(seen) and came_again
 
 
 def run_in_thread(work, *args):

@@ -642,3 +642,60 @@ def test_boxes_say_what_they_are():
     assert stf.box(4) == stf.box[0:4] and repr(stf.box) == "stf.box"
     with pytest.raises(ValueError, match="1 to 4 axes"):
         stf.box(1, 2, 3, 4, 5)
+
+
+# -- kept on disk --------------------------------------------------------------------------------------------------------
+
+KEPT = """
+import os
+import numpy as np, stf
+from numba.core import compiler
+
+compiled = []
+run_pipeline = compiler.compile_extra
+compiler.compile_extra = lambda *args, **options: (compiled.append(args[2].__name__), run_pipeline(*args, **options))[1]
+SHIFTS = {shifts}
+FACTOR = float(os.environ["FACTOR"])
+
+def helper(value):
+    return {helper}
+
+with stf.context(devices="cpu") as ctx:
+    x, total = ctx.logical_data(np.arange(4.0)), ctx.logical_data_empty((), float)
+
+    @ctx.parallel_for(x.shape, x.rw())
+    def shift(i, x):
+        x[i] += FACTOR * helper(SHIFTS[0])
+
+    ctx.parallel_for(x.shape, x.read(), total.reduce(stf.reducer.sum))(lambda i, x: np.sqrt(x[i] * x[i]))
+    print(ctx.wait(total), compiled.count("_stf_loop"))
+"""
+
+
+@pytest.mark.thorough
+def test_a_second_process_compiles_nothing(run_python, tmp_path):
+    def run(factor, shifts="(1.0, 2.0)", helper="2 * value"):
+        done = run_python(
+            KEPT.format(shifts=shifts, helper=helper), FACTOR=factor, STF_CACHE_DIR=str(tmp_path / "cache")
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.split()
+
+    assert run("1") == ["14.0", "2"]
+    assert run("1") == ["14.0", "0"]
+    assert run("3") == ["30.0", "0"]  # a number is an argument
+    assert run("1", shifts="(5.0,)") == ["46.0", "1"]  # what is compiled in is not
+    assert run("1", helper="3 * value") == ["18.0", "1"]
+    assert run("1") == ["14.0", "0"]
+
+
+def test_a_constant_that_changed_is_compiled_anew(ctx, loop):
+    global SHIFTS
+    x = ctx.logical_data(np.zeros(1))
+    for value in (1.0, 5.0):
+        SHIFTS = (value, 2.0)
+        loop(x.shape, x.rw())(lambda i, x: add_value(x, i, SHIFTS[0]))
+    assert x.numpy().tolist() == [6.0]
+
+
+SHIFTS = (0.0, 0.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import marshal
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,9 +14,11 @@ import numpy as np
 from stf._engine.access import DataHandle
 from stf.values.params import Param
 
-__all__ = ["Captured", "code_key"]
+__all__ = ["Captured", "NotKeptError", "around_key", "code_key", "text_of"]
 
 MAX_BYTES = 1 << 20  # of an array that a kernel gets a copy of
+CONSTANTS = (int, float, complex, str, bytes, type(None), np.number, np.bool_)
+LIBRARIES = ("builtins", "cmath", "math", "numba", "numpy", "operator")
 NUMBERS = (int, float, complex, np.number, np.bool_, Param)
 
 
@@ -31,6 +34,8 @@ class Captured:
         How many of these are the closure's.
     functions : dict
         Its global variables that hold functions, which are compiled with it.
+    constants : dict
+        Its other global variables, such as modules and tuples, whose values are compiled in.
     """
 
     def __init__(self, fn: types.FunctionType, where: str) -> None:
@@ -38,6 +43,7 @@ class Captured:
         self.values: list[Any] = []
         self.free = len(self.names)
         self.functions: dict[str, types.FunctionType] = {}
+        self.constants: dict[str, Any] = {}
         for name, cell in zip(self.names, fn.__closure__ or (), strict=True):
             try:
                 self.values.append(checked(name, cell.cell_contents, where))
@@ -52,6 +58,8 @@ class Captured:
                 self.values.append(checked(name, value, where))
             elif isinstance(value, DataHandle):
                 checked(name, value, where)
+            elif value is not fn:
+                self.constants[name] = value
 
 
 def checked(name: str, value: Any, where: str) -> Any:
@@ -90,11 +98,66 @@ def code_key(fn: Callable[..., Any]) -> tuple[Any, ...]:
     if not isinstance(fn, types.FunctionType):
         return (fn,)
     captured = Captured(fn, f"the function '{fn.__name__}'")
-    values = [value.tobytes() if isinstance(value, np.ndarray) else key_of_value(value) for value in captured.values]
-    inner = [code_key(function) for function in captured.functions.values()]
-    return (fn.__code__, id(fn.__globals__), *values, *inner)
+    return (fn.__code__, *map(value_key, captured.values), *around_key(captured))
 
 
-def key_of_value(value: Any) -> tuple[Any, ...]:
-    """A value with its type, since 1, 1.0 and True are equal."""
-    return (code_key(value),) if isinstance(value, types.FunctionType) else (type(value), value)
+def around_key(captured: Captured) -> tuple[Any, ...]:
+    """What of the variables around a function is compiled in."""
+    functions = [(name, code_key(function)) for name, function in captured.functions.items()]
+    return (tuple(captured.names), *functions, *[(name, value_key(v)) for name, v in captured.constants.items()])
+
+
+def value_key(value: Any) -> Any:
+    """A value with its type, since 1, 1.0 and True are equal; what has no value of its own by its identity."""
+    if isinstance(value, types.FunctionType):
+        return code_key(value)
+    if isinstance(value, np.ndarray):
+        return (value.dtype.str, value.shape, value.tobytes())
+    if isinstance(value, tuple):
+        return (type(value), *map(value_key, value))
+    return (type(value), value) if isinstance(value, CONSTANTS) else (type(value), Identity(value))
+
+
+class Identity:
+    """An object as itself, whatever it is equal to."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Identity) and self.value is other.value
+
+
+class NotKeptError(Exception):
+    """Something is compiled in that another process may know by no name."""
+
+
+def text_of(key: Any) -> bytes:
+    """A key as a text that another process finds again.
+
+    Raises
+    ------
+    NotKeptError
+        It has an object that has no name.
+    """
+    if isinstance(key, types.CodeType):
+        return marshal.dumps(key.replace(co_filename="", co_firstlineno=0))
+    if isinstance(key, Identity):
+        return text_of_object(key.value)
+    if isinstance(key, tuple):
+        return b"(" + b",".join(map(text_of, key)) + b")"
+    if isinstance(key, type) or callable(key):
+        return text_of_object(key)
+    return repr(key).encode()
+
+
+def text_of_object(value: Any) -> bytes:
+    """A module, a class or a function by its name, if it is of a library whose version is part of every key."""
+    name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
+    home = name if isinstance(value, types.ModuleType) else getattr(value, "__module__", None)
+    if name is None or home is None or home.partition(".")[0] not in LIBRARIES:
+        raise NotKeptError
+    return f"{home}.{name}".encode()

@@ -9,6 +9,8 @@ intermediate code. So a new value of a captured number compiles nothing.
 from __future__ import annotations
 
 import functools
+import pickle
+import sys
 import types
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -16,7 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stf import config
-from stf.kernels.captured import Captured, code_key
+from stf.kernels.captured import Captured, NotKeptError, around_key, code_key, text_of
+from stf.kernels.compile import cache
 
 __all__ = ["Form", "Loop", "loop_for"]
 
@@ -83,16 +86,18 @@ def loop_for(
     ImportError
         There is no Numba.
     """
-    functions = tuple(code_key(function) for function in captured.functions.values())
     where = None if coordinates is None else code_key(coordinates)
-    key = (fn.__code__, id(fn.__globals__), tuple(captured.names), functions, form, where, config.validate)
+    operators = tuple(map(code_key, form.operators))
+    key = (fn.__code__, around_key(captured), form._replace(operators=operators), where, config.validate)
     known = loops.get(key)
     if known is None:
-        known = loops[key] = Loop(compiled(fn, captured, form, coordinates))
+        known = loops[key] = Loop(compiled(fn, captured, form, coordinates, key))
     return known
 
 
-def compiled(fn: types.FunctionType, captured: Captured, form: Form, coordinates: Callable[..., Any] | None) -> Any:
+def compiled(
+    fn: types.FunctionType, captured: Captured, form: Form, coordinates: Callable[..., Any] | None, key: Any
+) -> Any:
     """Numba's dispatcher of a loop."""
     jit, pipeline = compiler()
     scope = dict(fn.__globals__)
@@ -106,7 +111,9 @@ def compiled(fn: types.FunctionType, captured: Captured, form: Form, coordinates
     code = namespace["_stf_loop"].__code__
     constants = tuple(fn.__code__ if isinstance(item, types.CodeType) else item for item in code.co_consts)
     loop = types.FunctionType(code.replace(co_consts=constants), scope, "_stf_loop")
-    return jit(nogil=True, error_model="numpy", boundscheck=config.validate, pipeline_class=pipeline)(loop)
+    dispatcher = jit(nogil=True, error_model="numpy", boundscheck=config.validate, pipeline_class=pipeline)(loop)
+    keep_on_disk(dispatcher, key)
+    return dispatcher
 
 
 def source(form: Form, captured: Captured, has_coordinates: bool) -> str:
@@ -250,6 +257,38 @@ def compiler() -> tuple[Any, Any]:
             return [passes]
 
     return numba.njit, Pipeline
+
+
+def keep_on_disk(dispatcher: Any, key: Any) -> None:
+    """Let another process find what a dispatcher compiles."""
+    import numba
+    from numba.core import compiler as numba_compiler
+    from numba.core import serialize
+    from numba.core.caching import NullCache
+
+    try:
+        text = text_of(key)
+    except NotKeptError:
+        return
+
+    class OnDisk(NullCache):  # type: ignore[misc]
+        """Numba's compiled functions in the files of `cache`, one for each signature and processor."""
+
+        def name_for(self, signature: Any, codegen: Any) -> str:
+            parts = (numba.__version__, np.__version__, sys.version, signature, codegen.magic_tuple(), text.hex())
+            return cache.key_of(("numba", *parts))
+
+        def load_overload(self, signature: Any, context: Any) -> Any:
+            context.refresh()
+            known = cache.load(self.name_for(signature, context.codegen()))
+            return None if known is None else numba_compiler.CompileResult._rebuild(context, *pickle.loads(known))
+
+        def save_overload(self, signature: Any, result: Any) -> None:
+            if not result.lifted and not result.library.has_dynamic_globals:
+                content = serialize.dumps(result._reduce())
+                cache.store(self.name_for(signature, result.codegen), content)
+
+    dispatcher._cache = OnDisk()
 
 
 def types_of(arguments: list[Any]) -> tuple[Any, ...]:
