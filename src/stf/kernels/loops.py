@@ -19,7 +19,6 @@ import numpy as np
 
 from stf import config
 from stf.kernels.captured import Captured, NotKeptError, around_key, code_key, text_of
-from stf.kernels.compile import cache
 
 __all__ = ["Form", "Loop", "loop_for"]
 
@@ -265,6 +264,8 @@ def keep_on_disk(dispatcher: Any, key: Any) -> None:
     from numba.core import compiler as numba_compiler
     from numba.core import serialize
     from numba.core.caching import NullCache
+
+    from stf.kernels.compile import cache
 
     try:
         text = text_of(key)
