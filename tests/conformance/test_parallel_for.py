@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import itertools
 import math
+import os
 
 import numpy as np
 import pytest
@@ -18,8 +19,8 @@ from stf.kernels.loop_tasks import cut
 from stf.places.partition import Part, part_of
 
 pytest.importorskip("numba")
-if QUICK and stf.config.pure:
-    pytest.skip("the modules of parallel_for are the same in both forms", allow_module_level=True)
+if QUICK and (stf.config.pure or os.environ.get("STF_TEST_DEVICES")):
+    pytest.skip("it is the same uncompiled, and on the host of a GPU; make test-all shows it", allow_module_level=True)
 
 FACTOR = 3.0
 TABLE = np.array([10.0, 20.0])
