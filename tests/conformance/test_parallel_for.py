@@ -117,6 +117,20 @@ class Diagonal:
         return index + below, index
 
 
+def test_boxes_with_steps(ctx, loop):
+    x = ctx.logical_data_zeros((9, 8), np.int64)
+    total = ctx.logical_data_empty((), np.int64)
+    loop(stf.box[0:9:2, 1:8:3], x.rw(), total.reduce(stf.reducer.sum))(lambda i, j, x: mark_one(x, (i, j)))
+    expected = np.zeros((9, 8), np.int64)
+    expected[0:9:2, 1:8:3] = 1
+    assert (x.numpy() == expected).all() and ctx.wait(total) == expected.sum()
+
+
+def mark_one(x, where):
+    x[where] += 1
+    return 1
+
+
 def test_a_space_of_the_users_own(ctx, loop):
     x = ctx.logical_data_zeros((5, 5), np.int64)
     loop(Diagonal(4, 1), x.rw())(lambda i, j, x: add_to(x, (i, j)))
@@ -423,6 +437,17 @@ def mark(x, y, where):
     return 1
 
 
+@pytest.mark.parametrize("partition", [stf.blocked_partition(), stf.tiled_partition(2), stf.cyclic_partition()])
+def test_a_grid_keeps_the_steps_of_a_space(several, partition):
+    ctx, grid = several
+    x = ctx.logical_data_zeros((20,), np.int64)
+    builder = ctx.parallel_for(grid, partition, stf.box[1:20:3], x.rw())
+    builder(lambda i, x: add_value(x, i, 1))
+    assert np.flatnonzero(x.numpy() == 1).tolist() == list(range(1, 20, 3)) and x.numpy().sum() == 7
+    with pytest.raises(stf.TaskStateError):
+        builder(lambda i, x: add_value(x, i, 1))
+
+
 def test_a_partition_needs_a_grid(ctx):
     x = ctx.logical_data(np.zeros(3))
     with pytest.raises(TypeError, match="a partition is for a grid of places"):
@@ -473,6 +498,13 @@ def test_arrays_that_are_only_read_cannot_be_written_to(ctx, loop):
             x[i] = 1.0
 
 
+def test_an_operator_of_arrays_alone_is_refused(ctx, loop):
+    own = stf.Reducer("own", lambda dtype: 0, lambda a, b, out: np.add(a, b, out=out))
+    x, total = ctx.logical_data(np.ones(3)), ctx.logical_data_empty((), float)
+    with pytest.raises(TypeError, match="give it of_scalars="):
+        loop(x.shape, x.read(), total.reduce(own))(lambda i, x: x[i])
+
+
 def test_data_and_large_arrays_around_a_body_are_refused(ctx, loop):
     x, other = ctx.logical_data(np.zeros(3)), ctx.logical_data(np.ones(3))
     with pytest.raises((TypeError, stf.AccessError), match="without an access"):
@@ -480,9 +512,9 @@ def test_data_and_large_arrays_around_a_body_are_refused(ctx, loop):
     large = np.zeros(1 << 20)
     with pytest.raises(TypeError, match="register it"):
         loop(x.shape, x.rw())(lambda i, x: add_value(x, i, large[i]))
-    with pytest.raises(stf.AccessError):
-        registered = np.ones(3)
-        _data = ctx.logical_data(registered)
+    registered = np.ones(3)
+    _data = ctx.logical_data(registered)
+    with pytest.raises(stf.AccessError, match="uses the array of"):
         loop(x.shape, x.rw())(lambda i, x: add_value(x, i, registered[i]))
 
 

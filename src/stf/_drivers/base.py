@@ -257,6 +257,10 @@ class Driver:
         """Call `body()` on the host when `stream` gets here."""
         raise NotImplementedError
 
+    def share(self, job, count):
+        """Let up to `count` idle workers call a job beside who asks, who does what they leave; perhaps none does."""
+        return 0
+
     def call_in_graph(self, stream, body, written=None):
         """Call `body()` on the host whenever the graph that `stream` is captured into gets here.
 

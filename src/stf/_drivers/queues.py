@@ -307,7 +307,6 @@ class QueueDriver(Driver):
         return 0
 
     def share(self, job, count):
-        """Let up to `count` workers that have nothing else to do call a job, beside who asks; it knows what is left."""
         while len(self.helpers) < count:
             self.helpers.append(self.stream_create(-1))
         for stream in self.helpers[:count]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stf.kernels.loops import Loop
-from stf.kernels.reductions import UFUNCS, accumulator
+from stf.kernels.reductions import accumulator
 from stf.places.partition import Part
 from stf.values.reducers import Reducer
 
@@ -206,13 +206,9 @@ def parts_of(target: Target, array: Any, count: int) -> Any:
 
 def combine(target: Target, array: Any, parts: Any) -> None:
     """Combine the results of the blocks, in order, into the array of a task."""
-    ufunc = UFUNCS.get(target.op.name) if target.op.suited is not None else None
-    if ufunc is not None:
-        total = ufunc.reduce(parts, axis=0, keepdims=True)[0, ...]
-    else:
-        total = parts[0, ...].copy()
-        for part in parts[1:]:
-            target.op.combine(total, part, total)
+    total = parts[0, ...].copy()
+    for part in parts[1:]:
+        target.op.combine(total, part, total)
     if target.accumulates:
         target.op.combine(total, array.astype(parts.dtype), total)
     array[...] = total.astype(array.dtype)

@@ -1,8 +1,8 @@
 """Bodies as loops on a CPU: a kernel's body in a loop over a box, compiled by Numba.
 
 The source of the loop is generated, with a placeholder for the body. The user's code takes the placeholder's place
-among the constants of the loop's code, so that the compiler sees one function: it inlines the body, what the body reads
-of its closure are arguments of the loop, and errors name the user's line. Global numbers become arguments in Numba's
+among the constants of the loop's code. So the compiler sees one function: it inlines the body, and errors name the
+user's line. Variables of the body's closure are arguments of the loop. Global numbers become arguments in Numba's
 intermediate code. So a new value of a captured number compiles nothing.
 """
 
@@ -106,12 +106,13 @@ def compiled(
     if coordinates is not None:
         scope["_stf_coords"] = jitted(coordinates)
     namespace: dict[str, Any] = {}
-    exec(compile(source(form, captured, coordinates is not None), f"<loop over {fn.__name__}>", "exec"), namespace)
+    text = source(form, captured, coordinates is not None)
+    exec(compile(text, f"<loop over {fn.__name__}>", "exec"), namespace)
     code = namespace["_stf_loop"].__code__
     constants = tuple(fn.__code__ if isinstance(item, types.CodeType) else item for item in code.co_consts)
     loop = types.FunctionType(code.replace(co_consts=constants), scope, "_stf_loop")
     dispatcher = jit(nogil=True, error_model="numpy", boundscheck=config.validate, pipeline_class=pipeline)(loop)
-    keep_on_disk(dispatcher, key)
+    keep_on_disk(dispatcher, (text, key))
     return dispatcher
 
 
@@ -273,21 +274,27 @@ def keep_on_disk(dispatcher: Any, key: Any) -> None:
         return
 
     class OnDisk(NullCache):  # type: ignore[misc]
-        """Numba's compiled functions in the files of `cache`, one for each signature and processor."""
+        """Numba's compiled functions in the files of `cache`, one for each signature and processor.
 
-        def name_for(self, signature: Any, codegen: Any) -> str:
+        A function among the arguments is one by its address here, which says nothing in another process.
+        """
+
+        def name_for(self, signature: Any, codegen: Any) -> str | None:
+            if any(isinstance(kind, numba.types.Dispatcher) for kind in signature):
+                return None
             parts = (numba.__version__, np.__version__, sys.version, signature, codegen.magic_tuple(), text.hex())
             return cache.key_of(("numba", *parts))
 
         def load_overload(self, signature: Any, context: Any) -> Any:
             context.refresh()
-            known = cache.load(self.name_for(signature, context.codegen()))
+            name = self.name_for(signature, context.codegen())
+            known = None if name is None else cache.load(name)
             return None if known is None else numba_compiler.CompileResult._rebuild(context, *pickle.loads(known))
 
         def save_overload(self, signature: Any, result: Any) -> None:
-            if not result.lifted and not result.library.has_dynamic_globals:
-                content = serialize.dumps(result._reduce())
-                cache.store(self.name_for(signature, result.codegen), content)
+            name = self.name_for(signature, result.codegen)
+            if name is not None and not result.lifted and not result.library.has_dynamic_globals:
+                cache.store(name, serialize.dumps(result._reduce()))
 
     dispatcher._cache = OnDisk()
 

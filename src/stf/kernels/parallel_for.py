@@ -178,6 +178,8 @@ class ParallelFor:
             space = self.space._replace(part=part)
             own = ParallelFor(self.task.context, space, arguments, self.extra, self.task.symbol)
             own.task.warns_if_unused = False
+            if not found:
+                own.task = self.task  # so that this builder, too, has run its body
             found.append(own.on(place))
         return found
 
@@ -194,7 +196,7 @@ class ParallelFor:
         kinds = tuple("value" if is_number(item) else "array" for item in parameters)
         operators = tuple(scalar_operator(target.op) for target in returned)
         part = self.space.part
-        strided = any(isinstance(axis, range) and axis.step != 1 for axis in part)
+        strided = any(getattr(axis, "axis", axis).step != 1 for axis in part)  # of tiles: the axis that they tile
         form = loops.Form(self.space.ndim, known_starts(part), kinds, len(self.extra), operators, strided)
         loop = loops.loop_for(body, captured, form, self.space.coordinates)
         values = [loops.jitted(value) for value in captured.values]

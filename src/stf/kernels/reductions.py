@@ -8,9 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stf._engine.access import DataHandle
-from stf.values.reducers import Reducer, as_reducer
+from stf.values.reducers import Reducer, as_reducer, reducer
 
 __all__ = ["Reduction", "accumulator", "reduction", "scalar_operator"]
+
+WIDENED: tuple[Any, ...] = (reducer.sum, reducer.product)
 
 
 class Reduction(NamedTuple):
@@ -43,7 +45,7 @@ def reduction(handle: DataHandle, op: Any, data_place: Any, accumulate: bool) ->
 
 def accumulator(op: Reducer, dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The type in which a CPU combines: of sums and products the widest of the kind, else the data's own."""
-    if op.name not in ("sum", "product"):
+    if op not in WIDENED:
         return dtype
     widest = {"f": np.float64, "c": np.complex128, "i": np.int64, "u": np.uint64}
     return np.dtype(widest.get(dtype.kind, dtype))
@@ -51,66 +53,6 @@ def accumulator(op: Reducer, dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 def scalar_operator(op: Reducer) -> Callable[[Any, Any], Any]:
     """The operator on two numbers, to be compiled."""
-    found = OPERATORS[op.name] if op.suited is not None else op.of_scalars
-    if found is None:
-        raise TypeError(f"{op!r} cannot be compiled; make it by stf.reducer.define, or as a class with apply_op")
-    return found
-
-
-def add(a, b):  # type: ignore[no-untyped-def]
-    return a + b
-
-
-def multiply(a, b):  # type: ignore[no-untyped-def]
-    return a * b
-
-
-def minimum(a, b):  # type: ignore[no-untyped-def]
-    return b if b < a or b != b else a  # NaN wins, as in NumPy
-
-
-def maximum(a, b):  # type: ignore[no-untyped-def]
-    return b if b > a or b != b else a
-
-
-def logical_and(a, b):  # type: ignore[no-untyped-def]
-    return a != 0 and b != 0
-
-
-def logical_or(a, b):  # type: ignore[no-untyped-def]
-    return a != 0 or b != 0
-
-
-def bitwise_and(a, b):  # type: ignore[no-untyped-def]
-    return a & b
-
-
-def bitwise_or(a, b):  # type: ignore[no-untyped-def]
-    return a | b
-
-
-def bitwise_xor(a, b):  # type: ignore[no-untyped-def]
-    return a ^ b
-
-
-OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
-    "sum": add,
-    "product": multiply,
-    "minval": minimum,
-    "maxval": maximum,
-    "logical_and": logical_and,
-    "logical_or": logical_or,
-    "bitwise_and": bitwise_and,
-    "bitwise_or": bitwise_or,
-    "bitwise_xor": bitwise_xor,
-}
-
-UFUNCS: dict[str, Any] = {  # of those that give the type that they get
-    "sum": np.add,
-    "product": np.multiply,
-    "minval": np.minimum,
-    "maxval": np.maximum,
-    "bitwise_and": np.bitwise_and,
-    "bitwise_or": np.bitwise_or,
-    "bitwise_xor": np.bitwise_xor,
-}
+    if op.of_scalars is None:
+        raise TypeError(f"{op!r} combines arrays alone; give it of_scalars=, or use stf.reducer.define")
+    return op.of_scalars

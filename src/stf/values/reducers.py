@@ -29,14 +29,22 @@ class Reducer:
         ``neutral(dtype)`` is the neutral element.
     combine : callable
         ``combine(a, b, out)`` stores the combination of two arrays.
+    of_scalars : callable, optional
+        ``of_scalars(a, b)`` is the combination of two numbers, for kernels that are compiled.
     """
 
-    def __init__(self, name: str, neutral: Callable[[Any], Any], combine: Callable[[Any, Any, Any], Any]) -> None:
+    def __init__(
+        self,
+        name: str,
+        neutral: Callable[[Any], Any],
+        combine: Callable[[Any, Any, Any], Any],
+        of_scalars: Callable[[Any, Any], Any] | None = None,
+    ) -> None:
         self.name = name
         self.neutral = neutral
         self.combine = combine
         self.suited: set[Any] | None = None  # dtypes that ours combines; None for a user's, which may do more
-        self.of_scalars: Callable[[Any, Any], Any] | None = None  # a user's, on two numbers
+        self.of_scalars = of_scalars
 
     def must_suit(self, core: Any) -> None:
         """Raise TypeError if there is no such combination of what a data holds."""
@@ -118,6 +126,42 @@ def _logical(ufunc: Any) -> Callable[[Any, Any, Any], Any]:
     return combine
 
 
+def scalar_sum(a: Any, b: Any) -> Any:
+    return a + b
+
+
+def scalar_product(a: Any, b: Any) -> Any:
+    return a * b
+
+
+def scalar_minval(a: Any, b: Any) -> Any:
+    return b if b < a or b != b else a  # NaN wins, as in NumPy
+
+
+def scalar_maxval(a: Any, b: Any) -> Any:
+    return b if b > a or b != b else a
+
+
+def scalar_logical_and(a: Any, b: Any) -> Any:
+    return a != 0 and b != 0
+
+
+def scalar_logical_or(a: Any, b: Any) -> Any:
+    return a != 0 or b != 0
+
+
+def scalar_bitwise_and(a: Any, b: Any) -> Any:
+    return a & b
+
+
+def scalar_bitwise_or(a: Any, b: Any) -> Any:
+    return a | b
+
+
+def scalar_bitwise_xor(a: Any, b: Any) -> Any:
+    return a ^ b
+
+
 KEEP_PREVIOUS = Reducer("unwritten", lambda dtype: 0, lambda a, b, out: None)  # what nobody wrote, and may be anything
 
 
@@ -160,15 +204,21 @@ class reducer:
             """See `reducer`."""
 
     else:
-        sum = Reducer("sum", lambda dtype: 0, lambda a, b, out: np.add(a, b, out=out))
-        product = Reducer("product", lambda dtype: 1, lambda a, b, out: np.multiply(a, b, out=out))
-        minval = Reducer("minval", highest, lambda a, b, out: np.minimum(a, b, out=out))
-        maxval = Reducer("maxval", lowest, lambda a, b, out: np.maximum(a, b, out=out))
-        logical_and = Reducer("logical_and", lambda dtype: 1, _logical(np.logical_and))
-        logical_or = Reducer("logical_or", lambda dtype: 0, _logical(np.logical_or))
-        bitwise_and = Reducer("bitwise_and", all_bits, lambda a, b, out: np.bitwise_and(a, b, out=out))
-        bitwise_or = Reducer("bitwise_or", lambda dtype: 0, lambda a, b, out: np.bitwise_or(a, b, out=out))
-        bitwise_xor = Reducer("bitwise_xor", lambda dtype: 0, lambda a, b, out: np.bitwise_xor(a, b, out=out))
+        sum = Reducer("sum", lambda dtype: 0, lambda a, b, out: np.add(a, b, out=out), scalar_sum)
+        product = Reducer("product", lambda dtype: 1, lambda a, b, out: np.multiply(a, b, out=out), scalar_product)
+        minval = Reducer("minval", highest, lambda a, b, out: np.minimum(a, b, out=out), scalar_minval)
+        maxval = Reducer("maxval", lowest, lambda a, b, out: np.maximum(a, b, out=out), scalar_maxval)
+        logical_and = Reducer("logical_and", lambda dtype: 1, _logical(np.logical_and), scalar_logical_and)
+        logical_or = Reducer("logical_or", lambda dtype: 0, _logical(np.logical_or), scalar_logical_or)
+        bitwise_and = Reducer(
+            "bitwise_and", all_bits, lambda a, b, out: np.bitwise_and(a, b, out=out), scalar_bitwise_and
+        )
+        bitwise_or = Reducer(
+            "bitwise_or", lambda dtype: 0, lambda a, b, out: np.bitwise_or(a, b, out=out), scalar_bitwise_or
+        )
+        bitwise_xor = Reducer(
+            "bitwise_xor", lambda dtype: 0, lambda a, b, out: np.bitwise_xor(a, b, out=out), scalar_bitwise_xor
+        )
 
     min = minval
     max = maxval
@@ -199,9 +249,7 @@ class reducer:
         def store(a: Any, b: Any, out: Any) -> None:
             out[...] = combine(a, b)
 
-        made = Reducer(name, lambda dtype: neutral, store)
-        made.of_scalars = combine
-        return made
+        return Reducer(name, lambda dtype: neutral, store, combine)
 
 
 for _ours in vars(reducer).values():
@@ -235,6 +283,4 @@ def reducer_of_class(op: Any) -> Reducer:
         if result is not None:
             out[...] = result
 
-    made = Reducer(getattr(op, "__name__", type(op).__name__), fill, combine)
-    made.of_scalars = op.apply_op
-    return made
+    return Reducer(getattr(op, "__name__", type(op).__name__), fill, combine, op.apply_op)
