@@ -149,7 +149,7 @@ class DriverError(Error, RuntimeError):
         copy._first = self._first or self
         return copy
 
-    def is_told_by(self, error: BaseException) -> bool:
+    def is_reported_by(self, error: BaseException) -> bool:
         """Whether an error is this one, or this one again."""
         return error is self or getattr(error, "_first", None) is self
 

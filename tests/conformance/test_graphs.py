@@ -12,7 +12,7 @@ import pytest
 from helpers import add, content, everywhere, increment, is_cuda, put, set_to
 
 import stf
-from stf._support.log_once import told
+from stf._support.log_once import logged
 
 
 @stf.task
@@ -243,7 +243,7 @@ def add_sum(x: stf.ReadWrite, a=1.0):
 def test_a_body_that_no_graph_can_have_runs_at_each_launch(ctx, lX, lY, caplog):
     """In the call, on streams, with the values and the data of that launch; it is told once."""
     caplog.set_level("INFO", logger="stf")
-    told.clear()
+    logged.clear()
     g = ctx.task_graph()
     a = g.param("a", 1.0)
     with g:

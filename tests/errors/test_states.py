@@ -451,8 +451,8 @@ def test_driver_errors_travel():
         assert str(other) == str(error) and "task 'axpy' at program.py:7" in str(other)
         assert (other.name, other.code, other.call, other.place) == (error.name, 700, "cuLaunchKernel", "cuda:0")
         assert other.tasks == error.tasks and other.tasks is not error.tasks
-    assert error.is_told_by(error) and error.is_told_by(error.again().again())
-    assert not error.is_told_by(copy.copy(error))
+    assert error.is_reported_by(error) and error.is_reported_by(error.again().again())
+    assert not error.is_reported_by(copy.copy(error))
 
 
 @pytest.mark.parametrize("kind", [stf.AccessError, stf.OutOfMemoryError, stf.CaptureError, stf.PlaceError])

@@ -8,7 +8,7 @@ cdef class TimedBackend(StreamBackend):
     cdef object stamps
     cdef dict begun
     cdef list spans
-    cdef list told
+    cdef list reported
     cpdef int mark(self, int slot, object what) except -1
     cpdef int unmark(self, int64_t task_id) except -1
     cpdef list take(self)

@@ -27,7 +27,7 @@ class TimedBackend(StreamBackend):
         self.stamps = driver.stamps
         self.begun = {}
         self.spans = []
-        self.told = []
+        self.reported = []
 
     def mark(self, slot, what):
         """From here on the work on `slot`, of a device, is that of `what`: (task id, name)."""
@@ -64,23 +64,23 @@ class TimedBackend(StreamBackend):
 
     def take(self):
         """What is known to have run since the last call: (what, device, kind of lane, start, end), in ns."""
-        told, self.told = self.told, []
+        reported, self.reported = self.reported, []
         spans, self.spans = self.spans, []
         if spans:
             self.stamps.collect()
         for what, device, kind, first, last in spans:
             start_ns, end_ns = self.stamps.time_ns(first), self.stamps.time_ns(last)
             if start_ns >= 0 and end_ns >= 0:
-                told.append((what, device, kind, start_ns, end_ns))
+                reported.append((what, device, kind, start_ns, end_ns))
             else:
                 self.spans.append((what, device, kind, first, last))
-        return told
+        return reported
 
     def shutdown(self):
         """The driver goes, and with it the stamps: read them all."""
         last = EventSet()
         self.tails(last)
         self.wait(last, -1.0)
-        self.told = self.take()
+        self.reported = self.take()
         self.spans = []
         return StreamBackend.shutdown(self)

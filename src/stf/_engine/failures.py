@@ -91,8 +91,8 @@ def description_of_cancelled(cancelled):
     counts = collections.Counter(failure.name() for failure in cancelled)
     names = [name if count == 1 else f"{name}, {count} times" for name, count in list(counts.items())[:NAMED]]
     more = sum(list(counts.values())[NAMED:])
-    told = "; ".join([*names, f"and {more} more"] if more else names)
-    return f"cancelled before they began, since the with-block of their context raised: {told}"
+    text = "; ".join([*names, f"and {more} more"] if more else names)
+    return f"cancelled before they began, since the with-block of their context raised: {text}"
 
 
 def text_of(exception):
@@ -126,6 +126,6 @@ def without_frames(exception):
         twin = None
     if type(twin) is not type(exception) or twin is exception:
         twin = RuntimeError(text_of(exception))
-    told = "".join(traceback.format_tb(exception.__traceback__)).rstrip()
-    twin.__notes__ = [*getattr(twin, "__notes__", ()), f"raised at (most recent call last):\n{told}"]
+    text = "".join(traceback.format_tb(exception.__traceback__)).rstrip()
+    twin.__notes__ = [*getattr(twin, "__notes__", ()), f"raised at (most recent call last):\n{text}"]
     return twin

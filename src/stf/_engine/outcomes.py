@@ -166,8 +166,8 @@ def refuse_blocking(task: TaskCore, scope):
             f"{task.symbol} ({task.call_site}) inside of {scope.description}: nothing that is recorded has run yet; "
             "read the data after it, and use ctx.if_ or ctx.while_loop where the program depends on them"
         )
-    if task.stays_apart():
-        reason = "runs on several places" if task.apart else "uses data with an interface of its own"
+    if task.stays_outside_recordings():
+        reason = "runs on several places" if task.outside_recordings else "uses data with an interface of its own"
         raise CaptureError(
             f"task {task.label()} ({task.call_site}) {reason}, which {scope.description} cannot hold; leave it out of "
             "that, or submit a task per place"

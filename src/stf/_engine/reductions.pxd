@@ -11,4 +11,4 @@ cdef class Partial:
     cdef readonly Replica replica
     cdef readonly EventSet events
     cdef public bint open
-    cdef public bint fresh
+    cdef public bint needs_fill

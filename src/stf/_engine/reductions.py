@@ -27,7 +27,7 @@ class Partial:
         self.replica = replica
         self.events = EventSet()
         self.open = False
-        self.fresh = True
+        self.needs_fill = True
 
 
 def provide_partial(engine: EngineState, task: TaskCore, index, use: Access, place):
@@ -64,7 +64,7 @@ def finish_partials(engine: EngineState, task: TaskCore, event, outcome):
         use: Access = task.uses[index]
         version = use.core.version
         version.accumulators -= 1
-        partial.open = partial.fresh = False
+        partial.open = partial.needs_fill = False
         partial.events.clear()
         partial.events.add(event)
         version.wrote = task.symbol
@@ -84,7 +84,7 @@ def cancel_partials(engine: EngineState, task: TaskCore, event):
         version = use.core.version
         partial.open = False
         partial.events.add(event)
-        if partial.fresh:
+        if partial.needs_fill:
             version.partials.remove(partial)
             engine.coherency.drop_partial(version, partial.replica, partial.events)
         if not version.partials:
@@ -143,7 +143,7 @@ def fill_at(engine: EngineState, data: Data, place, op):
 def combine_partials(engine: EngineState, data: Data):
     """An internal late task on the host that folds the partials."""
     version = data.version
-    if all([partial.fresh for partial in version.partials]):  # of tasks that were taken back
+    if all([partial.needs_fill for partial in version.partials]):  # of tasks that were taken back
         forget_partials(engine, data)
         return
     fold(engine, data, 0, version.partials, version.op)

@@ -75,7 +75,7 @@ cdef class TaskCore:
     cdef readonly unsigned long thread  # that began it
     cdef int claimed  # how many claims it has
     cdef int writes  # how many data it writes, if it reads none
-    cdef public bint apart  # it is no part of a recording, wherever it runs
+    cdef public bint outside_recordings  # it is no part of a recording, wherever it runs
     cdef public bint blocks_caller  # its body runs on a CPU where it stands
     cdef public bint is_single_launch  # of a recording that looked after failures itself
     cdef readonly bint remote  # some data is elsewhere than where the task runs

@@ -32,7 +32,7 @@ class TaskCore:
     def __cinit__(self):
         self.lasti = 0
         self.slot = -1
-        self.blocks_caller = self.is_single_launch = self.apart = False
+        self.blocks_caller = self.is_single_launch = self.outside_recordings = False
         self.begin_retries = self.running = 0
         self.state = NEW
         self.kind = "task"
@@ -56,9 +56,9 @@ class TaskCore:
         self.code = frame.f_code
         self.lasti = frame.f_lasti
 
-    def stays_apart(self):
+    def stays_outside_recordings(self):
         """Whether no recording can hold it: it has several streams, or works on what functions of the user's make."""
-        if self.apart:
+        if self.outside_recordings:
             return True
         for item in self.accesses:
             access: Access = item
@@ -133,9 +133,9 @@ class TaskCore:
         """The mode of access `index`, joined with others to the same data."""
         return cython.cast(Access, self.uses[self.position_of(index)]).mode
 
-    def fresh_partials(self):
+    def partials_to_fill(self):
         """Positions of accumulating accesses whose partial must be filled with the neutral value."""
-        return [] if self.partials is None else [i for i, partial in self.partials if partial.fresh]
+        return [] if self.partials is None else [i for i, partial in self.partials if partial.needs_fill]
 
     def held_replicas(self):
         """The replicas that an open task was given."""

@@ -29,7 +29,7 @@ ABANDONED = 1  # in place of the thread of a scope that nobody will end; no thre
 PATIENCE_S = 30.0  # how long a thread waits for another one's recording, or with its own
 BODY_PATIENCE_S = 0.2  # how long a body waits for an open task of another thread, which may be waiting for it
 STEP_S = 0.0005  # how often it looks
-TOLD_S = 1.0  # how long who ends a context waits for other threads before it says so
+REPORTED_S = 1.0  # how long who ends a context waits for other threads before it says so
 log = logging.getLogger("stf")
 
 
@@ -125,7 +125,7 @@ def await_others(engine: EngineState):
     if (engine.last_open is None and not engine.scope.records) or not threading.main_thread().is_alive():
         return
     start = time.monotonic()
-    is_told = False
+    is_reported = False
     while time.monotonic() < start + PATIENCE_S:
         waits_for_all: cython.bint = engine.cancelled is None
         others = {thread.ident for thread in threading.enumerate() if waits_for_all or not thread.daemon}
@@ -135,8 +135,8 @@ def await_others(engine: EngineState):
         records = scope.thread in others and time.monotonic() < start + BODY_PATIENCE_S
         if not held and not records:
             return
-        if held and not is_told and time.monotonic() > start + TOLD_S:
-            is_told = True
+        if held and not is_reported and time.monotonic() > start + REPORTED_S:
+            is_reported = True
             task = held[len(held) - 1]
             log.warning("finalize waits for task %s (%s) of another thread to end", task.label(), task.call_site)
         time.sleep(STEP_S)

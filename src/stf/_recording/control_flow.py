@@ -124,7 +124,7 @@ class While(Several):
     """A recording, as long as a flag is true, which another recording computes before it, or it computes itself.
 
     Where the device can decide, the recording `start` sets the data `counter`, of 64 bits, to what is done unasked: 0
-    or 1. `told` is called with the number of iterations, or with None if the device counts them.
+    or 1. `report_count` is called with the number of iterations, or with None if the device counts them.
     """
 
     description = "while_loop"
@@ -135,7 +135,7 @@ class While(Several):
         body: Recording,
         flag: Flag,
         limit: int | None,
-        told: Any,
+        report_count: Any,
         start: Recording | None,
         counter: Any,
     ) -> None:
@@ -145,7 +145,7 @@ class While(Several):
         self.body = body
         self.flag: Flag = flag
         self.limit = limit
-        self.told = told
+        self.report_count = report_count
         self.start = start
         self.counter = counter
 
@@ -156,7 +156,7 @@ class While(Several):
         if self.start is not None and self.limit != 0:
             done = self.graph.launch(launch, self, slot)
             if done >= 0:
-                self.told(None)
+                self.report_count(None)
                 return done
         count = 0
         while self.limit is None or count < self.limit:
@@ -171,7 +171,7 @@ class While(Several):
                 slot = decided(launch)
                 if launch.failure is not None or not self.flag.holds():
                     break
-        self.told(count)
+        self.report_count(count)
         return slot
 
     def refusal(self, where: int, memory: int, looped: bool, unread: frozenset[Any], hosts: bool = False) -> str | None:
@@ -185,7 +185,7 @@ class While(Several):
     def put(self, launch: Any, slot: int) -> int:
         """Let a graph do it, of which this becomes a part."""
         if self.limit == 0:
-            self.told(0)
+            self.report_count(0)
             return slot
         assert self.start is not None
         slot = self.start.put(launch, slot)
@@ -195,7 +195,7 @@ class While(Several):
         limit = NO_LIMIT if self.limit is None else self.limit
         decision = (self.flag.address_at(memory), address_of(self.counter, memory), limit, 1)
         parts = [self.body] if self.condition is None else [self.body, self.condition]
-        self.told(None)
+        self.report_count(None)
         return put_loop(launch, slot, decision, parts, self.condition is None)
 
     def flags(self) -> list[Any]:

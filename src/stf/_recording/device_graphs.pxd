@@ -13,7 +13,7 @@ cdef class DriverGraph:
     cdef readonly object refusal
     cdef readonly dict others
     cdef int runs_left
-    cdef bint is_told  # that it is played, and why
+    cdef bint is_reported  # that it is played, and why
     cdef bint moves  # the driver changes nodes of graphs as other data need it
     cpdef bint is_captured(self) except -1
     cpdef int launch(self, Launch launch, object thing, int slot) except -2

@@ -44,7 +44,7 @@ class DriverGraph:
         self.own = self.refusal = self.exported = None
         self.others = {}
         self.moves = True
-        self.is_told = False
+        self.is_reported = False
 
     @property
     def graph(self):
@@ -207,19 +207,19 @@ class DriverGraph:
 
         Graphs that there are may be running, or have been shown.
         """
-        self.refusal, self.is_told = reason, True
-        if was_told(thing.parts):
+        self.refusal, self.is_reported = reason, True
+        if was_reported(thing.parts):
             return 0
         text = "is not one graph of the device's, but driven from the host: %s"
         log_once(thing.description, launch.task.call_site, text, reason)
         return 0
 
 
-def was_told(parts):
+def was_reported(parts):
     """Whether it was said of one of these, or of what they consist of, why it is played."""
     for part in parts:
         graph: DriverGraph = part.graph
-        if (graph is not None and graph.is_told) or was_told(part.parts):
+        if (graph is not None and graph.is_reported) or was_reported(part.parts):
             return True
     return False
 

@@ -16,7 +16,7 @@ cdef class Needed:
     cdef Data core
     cdef int mode
     cdef list entries
-    cdef bint fresh
+    cdef bint without_content
     cdef object neutral_op
     cdef int place(self) except -2
     cdef Access access(self)

@@ -46,8 +46,8 @@ class Needed:
             # it may be elsewhere when this is done again; or nobody wrote it before
             self.neutral_op = data.engine.keep_previous
             lacks = False
-        self.fresh = lacks and not has_content(data.version)  # and nobody can see that
-        if of.conditional and not self.fresh:  # it may stay as it is
+        self.without_content = lacks and not has_content(data.version)  # and nobody can see that
+        if of.conditional and not self.without_content:  # it may stay as it is
             self.mode = RW
             self.entries = [*of.entries, *[place for place in of.finals if place not in of.entries]]
 
@@ -235,8 +235,8 @@ def submit_begun(engine: Engine, task: TaskCore, routine, needs, values, rebindi
     i: cython.Py_ssize_t
     uses, late = needs.uses, needs.late
     if engine.scope.records:
-        apart: cython.bint = late and engine.scope.runs_once  # a gathering scope may have opened it just now
-        engine.port.run(task.slot, (RUN, routine, values, task.outcome if apart else None, task.inputs))
+        has_outcome: cython.bint = late and engine.scope.runs_once  # a gathering scope may have opened it just now
+        engine.port.run(task.slot, (RUN, routine, values, task.outcome if has_outcome else None, task.inputs))
         engine.scope.parts.append(routine)
         routine.holders += 1
         routine.owners += 1
@@ -259,7 +259,7 @@ def submit_begun(engine: Engine, task: TaskCore, routine, needs, values, rebindi
         for i in range(len(uses)):
             needed = cython.cast(Needed, uses[i])
             use, core = needed.use, needed.core
-            if needed.fresh and engine.scope.records:
+            if needed.without_content and engine.scope.records:
                 core.version.conditional = True
             if use.finals is not None:
                 set_finals(core, use.finals)

@@ -26,7 +26,7 @@ cdef class Launch:
     cdef public bint called  # bodies were put on the host's queue
     cdef public bint expected  # graphs call bodies
     cdef object calls  # of the graph that the launch is captured into, and that is launched here
-    cdef object apart  # the launch of what has an outcome of its own in it
+    cdef object own_launch  # the launch of what has an outcome of its own in it
     cdef object whole  # the life of what is captured, and has the memory; None if it is played
     cdef public object awaited  # data of a program that is played once, and after which nodes they are there
     cdef public object unread  # data that nobody looks at, whose copies are left out
@@ -37,7 +37,7 @@ cdef class Launch:
     cdef int gather(self, Program program, int64_t start, Numbers events) except -1
     cdef int64_t play_node(self, Program program, int64_t node, int64_t start, Numbers events, EventSet needs) except -1
     cdef int play_nested(self, tuple operation) except -1
-    cdef int run_apart(self, tuple operation) except -1
+    cdef int run_with_outcome(self, tuple operation) except -1
     cdef int put(self, tuple operation) except -1
     cdef int put_launch(self, Program program, int64_t position) except -1
     cdef int play_captured(self, tuple operation) except -1
@@ -55,7 +55,7 @@ cdef class Launch:
     cdef int put_varied(self, Program program, tuple operation) except -1
     cdef int finish_calls(self) except -1
     cpdef int one_done(self) except -1
-    cdef int put_apart(self, tuple operation) except -1
+    cdef int put_with_outcome(self, tuple operation) except -1
     cdef int put_call(self, object body) except -1
     cpdef int wait(self) except -1
 

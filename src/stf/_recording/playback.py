@@ -156,9 +156,9 @@ class Launch:
         engine.gate.leave()
         try:
             if operation[3] is not None and self.marks is None:
-                self.slot = self.run_apart(operation)
+                self.slot = self.run_with_outcome(operation)
             elif operation[3] is not None:
-                self.slot = self.put_apart(operation)
+                self.slot = self.put_with_outcome(operation)
             elif self.marks is None:
                 self.slot = routine.run(self, self.slot)
             else:
@@ -168,7 +168,7 @@ class Launch:
             engine.gate.reenter()
         return 0
 
-    def run_apart(self, operation: tuple):
+    def run_with_outcome(self, operation: tuple):
         """Run what has an outcome of its own, in a program that is launched once; return the slot after it."""
         routine, outcome = operation[1], cython.cast(Outcome, operation[3])
         inner = make_launch(self.engine, self.task, self.values)
@@ -183,11 +183,11 @@ class Launch:
             raise
         return inner.slot
 
-    def put_apart(self, operation: tuple):
+    def put_with_outcome(self, operation: tuple):
         """Let a graph that is launched once do what has an outcome of its own; return the slot after it."""
         inner = make_launch(self.engine, self.task, None)
         inner.outcome, inner.inputs = cython.cast(Outcome, operation[3]), operation[4]
-        before, self.apart = self.apart, inner
+        before, self.own_launch = self.own_launch, inner
         try:
             self.slot = operation[1].put(self, self.slot)
             self.engine.gate.enter()
@@ -196,7 +196,7 @@ class Launch:
             finally:
                 self.engine.gate.leave()
         finally:
-            self.apart = before
+            self.own_launch = before
         return self.slot
 
     def put(self, operation):
@@ -234,7 +234,7 @@ class Launch:
             targets = [self.now(replica) for replica in cython.cast(QueuedBody, body).targets]
         if self.moving is not None and isinstance(body, QueuedBody):
             self.note_moving(None, cython.cast(QueuedBody, body).targets)  # of which the graph knows where they are
-        call = GraphCall(calls, body, self.binding, self.apart, self.is_once)
+        call = GraphCall(calls, body, self.binding, self.own_launch, self.is_once)
         self.port.call_here(self.slot, call, targets)
         calls.all.append(call)
         return 0
@@ -474,7 +474,7 @@ class Launch:
 if not cython.compiled:
     Launch.outcome = Launch.inputs = Launch.failure = Launch.marks = Launch.rebinding = Launch.binding = None
     Launch.others = None
-    Launch.whole = Launch.calls = Launch.apart = Launch.awaited = Launch.moving = None
+    Launch.whole = Launch.calls = Launch.own_launch = Launch.awaited = Launch.moving = None
     Launch.parts = 0
     Launch.is_once = Launch.called = Launch.expected = False
 
@@ -622,15 +622,15 @@ class GraphCalls:
 class GraphCall:
     """A recorded body, as a node of a graph: to be called in each of its launches.
 
-    `binding` are the values of a graph in the graph; `apart` is what has an outcome of its own there. A body that runs
-    of a program that `runs_once` says itself how it went.
+    `binding` are the values of a graph in the graph; `own_launch` is what has an outcome of its own there. A body of a
+    program that `runs_once` says itself how it went.
     """
 
-    def __init__(self, calls, body, binding, apart, runs_once):
+    def __init__(self, calls, body, binding, own_launch, runs_once):
         self.calls = calls
         self.body = body
         self.binding = binding
-        self.apart = apart
+        self.own_launch = own_launch
         self.runs_once = runs_once
 
     def give_up(self):
@@ -652,6 +652,6 @@ class GraphCall:
             if self.runs_once or isinstance(self.body, Last):
                 self.body()
             else:
-                Call(launch if self.apart is None else self.apart, self.body, values, self.binding)()
+                Call(launch if self.own_launch is None else self.own_launch, self.body, values, self.binding)()
         finally:
             self.calls.one_done(launch)

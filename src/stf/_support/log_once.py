@@ -6,15 +6,15 @@ import logging
 
 MANY = 1000  # of these, and all are forgotten
 log = logging.getLogger("stf")
-told: set[tuple[str, str, str]] = set()
+logged: set[tuple[str, str, str]] = set()
 
 
 def log_once(description: str, call_site: str, text: str, *values: object) -> None:
     """Log ``description (call_site)`` and a text with its values, unless that text was of the two before."""
     key = description, call_site, text
-    if key in told:
+    if key in logged:
         return
-    if len(told) >= MANY:
-        told.clear()
-    told.add(key)
+    if len(logged) >= MANY:
+        logged.clear()
+    logged.add(key)
     log.info(f"%s (%s) {text}", description, call_site, *values)

@@ -18,7 +18,7 @@ __all__ = ["DeviceSpec", "parse_devices"]
 
 log = logging.getLogger("stf")
 MOST_EMULATED = 1024  # devices, each with threads of its own
-_told = [False]
+_has_warned = [False]
 keys: dict[Any, int] = {}
 
 
@@ -103,8 +103,8 @@ def _parse(devices: Any, source: str, cuda_devices: Callable[[], int]) -> Device
         count = cuda_devices()
         if count > 0:
             return on_cuda(tuple(range(count)))
-        if not _told[0]:
-            _told[0] = True
+        if not _has_warned[0]:
+            _has_warned[0] = True
             log.info("no CUDA %s here: tasks run on the CPU (devices='cpu')", "driver" if count < 0 else "device")
         return DeviceSpec("cpu", 1, True)
     if isinstance(devices, str):

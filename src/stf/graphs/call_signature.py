@@ -45,7 +45,7 @@ class Part(NamedTuple):
         return self == other or (self.is_param and self[:2] == other[:2])
 
     @property
-    def is_told(self) -> bool:
+    def is_described(self) -> bool:
         """Whether it says something of a call; functions are what they are in nearly all of them."""
         return self.is_param or not (self.value is None or self.kind.__name__ in ("TaskFunction", "function"))
 
@@ -126,10 +126,10 @@ def in_short(key: tuple[Any, Any]) -> str:
     if kind is DataHandle:
         return f"data {value}"
     if kind in (list, tuple) and isinstance(value, tuple):
-        told = ", ".join(map(in_short, value[:9]))
+        text = ", ".join(map(in_short, value[:9]))
     else:
-        told = str(value) if kind in PLAIN or isinstance(value, (str, float)) else ""
-    return told if 0 < len(told) < 40 else kind.__name__
+        text = str(value) if kind in PLAIN or isinstance(value, (str, float)) else ""
+    return text if 0 < len(text) < 40 else kind.__name__
 
 
 def is_number(value: Any) -> bool:

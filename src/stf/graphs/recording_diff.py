@@ -16,6 +16,7 @@ from stf.kernels.launch_attributes import LaunchCapture
 from stf.tasks.annotations import access_mode
 from stf.tasks.bodies import BlockCapture, Body, BodyCapture, PlayedBody
 from stf.tasks.closures import AROUND, Variables
+from stf.values.containers import split
 from stf.values.params import DerivedParam, Param
 from stf.values.parts import Parts
 
@@ -30,17 +31,17 @@ def difference(known: Any, known_data: int, now: Any, now_data: int) -> str | No
 
     Data up to these numbers were there before. They are known by their number, others by the order of their first use.
     """
-    teller = RecordingDescriber(known_data, {}, set())
+    describer = RecordingDescriber(known_data, {}, set())
     programs = known._recording.program, now._recording.program
-    before = teller.program(programs[0])
-    now_teller = RecordingDescriber(now_data, teller.told, set(teller.new))
-    after = now_teller.program(programs[1])
+    before = describer.program(programs[0])
+    now_describer = RecordingDescriber(now_data, describer.described, set(describer.new))
+    after = now_describer.program(programs[1])
     for number, (one, other) in enumerate(itertools.zip_longest(before, after)):
         if one != other:
             was = None if one is None else in_words(programs[0], number)
             is_now = None if other is None else in_words(programs[1], number)
             return f"node {number} of {len(after)}: {change(one, other, was, is_now)}"
-    return differing_arrays(known._recording, teller.new, now._recording, now_teller.new)
+    return differing_arrays(known._recording, describer.new, now._recording, now_describer.new)
 
 
 def differing_arrays(known: Any, known_new: dict[int, int], now: Any, now_new: dict[int, int]) -> str | None:
@@ -148,15 +149,22 @@ def is_data(part: Any) -> bool:
     return isinstance(part, tuple) and len(part) == 2 and part[0] in ("data", "new data")
 
 
+def besides(kind: str, what: Any) -> Any:
+    """What a container is beside its items, to be compared."""
+    if kind == "dataclass":
+        return type(what[0]), what[1]
+    return [key_of(key) for key in what] if kind == "dict" else what
+
+
 class RecordingDescriber:
     """Tells what programs do in values to be compared.
 
-    `told` is what was told of objects, by identity, which bodies that run meanwhile may change; `made` are the numbers
-    of data that the program made when it was recorded first, and that are there still.
+    `described` are the descriptions of objects, by identity, since bodies that run meanwhile may change these; `made`
+    are the numbers of data that the program made when it was recorded first, and that are there still.
     """
 
-    def __init__(self, first_data: int, told: dict[int, tuple[Any, Any]], made: set[int]) -> None:
-        self.told = told
+    def __init__(self, first_data: int, described: dict[int, tuple[Any, Any]], made: set[int]) -> None:
+        self.described = described
         self.new: dict[int, int] = {}
         self._first_data = first_data
         self._made = made
@@ -169,14 +177,14 @@ class RecordingDescriber:
         contents = program.contents()
         place_of = {number: position for position, number in enumerate(working(program))}
         before: list[list[int]] = []  # of each node, those that do something
-        told = []
+        described = []
         for number, (place, operations) in enumerate(contents):
             needs = program.needs_of(number)
             direct = {place_of[need] for need in needs if need in place_of}
             before.append(sorted(direct.union(*(before[need] for need in needs if need not in place_of))))
             if operations:
-                told.append((before[-1], place, [(name, self.operation(name, what)) for name, what in operations]))
-        return told
+                described.append((before[-1], place, [(name, self.operation(name, what)) for name, what in operations]))
+        return described
 
     def operation(self, name: str, what: tuple[Any, ...]) -> Any:
         """What one operation does."""
@@ -261,11 +269,7 @@ class RecordingDescriber:
             return kind, self.value(what)
         if kind == "parts":
             return kind, what, self.value(parts.obj)
-        if kind == "dataclass":
-            told: Any = type(what[0]), what[1]
-        else:
-            told = [key_of(key) for key in what] if kind == "dict" else what
-        return kind, told, [self.shape(part) for part in parts]
+        return kind, besides(kind, what), [self.shape(part) for part in parts]
 
     def function(self, fn: Any) -> Any:
         """A function, with what it holds, which may be itself."""
@@ -311,12 +315,12 @@ class RecordingDescriber:
 
     def once(self, thing: Any, tell: Callable[[Any], Any]) -> Any:
         """What `tell` says of a thing, or was told of the very same one."""
-        if id(thing) in self.told:
-            return self.told[id(thing)][1]
+        if id(thing) in self.described:
+            return self.described[id(thing)][1]
         before = self._mentions
         description = tell(thing)
         if self._mentions == before:  # else it has numbers that are this program's
-            self.told[id(thing)] = thing, description
+            self.described[id(thing)] = thing, description
         return description
 
     def fields(self, owner: Any) -> Any:
@@ -331,9 +335,9 @@ class RecordingDescriber:
             return self._around.index(id(value))
         self._around.append(id(value))
         try:
-            if isinstance(value, dict):
-                return [(key_of(key), self.value(item)) for key, item in value.items()]
-            return type(value), [self.value(item) for item in value]
+            found: Any = split(value)
+            kind, what, items = found
+            return besides(kind, what), [self.value(item) for item in items]
         finally:
             self._around.pop()
 

@@ -145,7 +145,7 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
         self._last_key: Signature | None = None
         self._before: Signature | None = None
         self._around: tuple[dict[str, Any], list[Variable], Reached] | None = None  # of a call that goes on
-        self._has_told = False  # that calls run as they are
+        self._has_logged = False  # that calls run as they are
 
     def __get__(self, instance: Any, owner: Any) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -341,8 +341,8 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
         if world is None:
             return
         entry.is_plain, entry.reason = True, f"not recorded, since it reads {world}"
-        if not self._has_told:
-            self._has_told = True
+        if not self._has_logged:
+            self._has_logged = True
             log.warning(
                 "'%s' is not replayed, since it reads %s, which is another one in each call; pass what it gives as an "
                 "argument",
@@ -621,7 +621,7 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
         places = {entry.key[1].kind for entry in self._entries.values()}
         for entry in self._entries.values():
             launched = entry.launched + (0 if entry.graph is None else entry.graph.launches)
-            given = ", ".join(part.describe() for part in entry.key[2:] if part.is_told)
+            given = ", ".join(part.describe() for part in entry.key[2:] if part.is_described)
             where = f" on {entry.key[1].kind!r}" if len(places) > 1 else ""
             reason = entry.reason
             if entry.graph is None and not entry.is_plain and time.monotonic() < self._rests_until:

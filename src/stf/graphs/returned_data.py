@@ -8,6 +8,7 @@ from weakref import ref
 
 from stf._engine.access import DataHandle
 from stf.data.registry import handle_of
+from stf.values.containers import Container, join, split
 
 
 class KeptData:
@@ -20,16 +21,6 @@ class KeptData:
         self.core.given = ref(handle)
 
 
-class KeptItems:
-    """A list, tuple or dict with data in it, as it is kept."""
-
-    __slots__ = ("items", "kind")
-
-    def __init__(self, kind: Any, items: Any) -> None:
-        self.kind = kind
-        self.items = items
-
-
 def kept(value: Any, held: Collection[Any], around: tuple[int, ...] = ()) -> Any:
     """A result as it is kept: without handles of data that are `held`, in it or in its lists, tuples and dicts.
 
@@ -39,31 +30,25 @@ def kept(value: Any, held: Collection[Any], around: tuple[int, ...] = ()) -> Any
     if isinstance(value, DataHandle):
         return KeptData(value) if value.core in held else value
     is_named = issubclass(kind, tuple) and hasattr(kind, "_make")
-    if (kind not in (dict, list, tuple) and not is_named) or id(value) in around:
+    container = split(value) if kind in (dict, list, tuple) or is_named else None
+    if container is None or id(value) in around:
         return value
-    around = (*around, id(value))
-    if kind is dict:
-        items = {key: kept(item, held, around) for key, item in value.items()}
-        return KeptItems(kind, items) if any(map(is_kept, items.values())) else value
-    parts = [kept(item, held, around) for item in value]
-    return KeptItems(kind, parts) if any(map(is_kept, parts)) else value
+    items = [kept(item, held, (*around, id(value))) for item in container.items]
+    return container._replace(items=items) if any(map(is_kept, items)) else value
 
 
 def is_kept(value: Any) -> bool:
     """Whether a handle is to be given in the place of a value, or of something in it."""
-    return isinstance(value, (KeptData, KeptItems))
+    return isinstance(value, (KeptData, Container))
 
 
 def given(value: Any) -> Any:
     """The result of a call, of what is kept: the same handles while somebody has them, else others."""
     if isinstance(value, KeptData):
         return handle_of(value.core.engine, value.core)
-    if not isinstance(value, KeptItems):
+    if not isinstance(value, Container):
         return value
-    if value.kind is dict:
-        return {key: given(item) for key, item in value.items.items()}
-    parts = [given(item) for item in value.items]
-    return getattr(value.kind, "_make", value.kind)(parts)
+    return join(value.kind, value.what, [given(item) for item in value.items])
 
 
 def hold(graph: Any, result: Any) -> Any:

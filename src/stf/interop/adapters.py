@@ -134,15 +134,7 @@ def drop_token(value: Any) -> Any:
     return None if value is TOKEN else value
 
 
-def object_array(values: list[Any], shape: tuple[int, ...]) -> Any:
-    """An object array of `values`."""
-    result = np.empty(len(values), object)
-    for i, value in enumerate(values):
-        result[i] = value
-    return result.reshape(shape)
-
-
-def apart(results: Any, targets: list[Any]) -> Any:
+def copies_of_aliases(results: Any, targets: list[Any]) -> Any:
     """The results of a body, of which those are copies that lie where one of them is stored before."""
     if len(results) == 1 and type(targets[0]) is np.ndarray:
         return results  # NumPy sees to that

@@ -271,7 +271,7 @@ def describe_device_array(obj: Any) -> Memory:
         ) from None
     if is_masked:
         raise TypeError(f"{type(obj).__name__} has a mask, which logical data cannot have; fill it first")
-    dtype = dtype_told(obj, interface)
+    dtype = declared_dtype(obj, interface)
     steps = c_strides(shape, dtype) if steps is None else steps
     if len(steps) != len(shape) or min(shape, default=0) < 0:
         raise ValueError(
@@ -281,7 +281,7 @@ def describe_device_array(obj: Any) -> Memory:
     return Memory(address, shape, steps, dtype, bool(readonly), obj, True, stream)
 
 
-def dtype_told(obj: Any, interface: Any) -> np.dtype[Any]:
+def declared_dtype(obj: Any, interface: Any) -> np.dtype[Any]:
     """The dtype of an object with an array interface, whose ``typestr`` says of records, and of bfloat16, the size."""
     dtype, own = np.dtype(interface["typestr"]), getattr(obj, "dtype", None)
     if dtype.hasobject:

@@ -97,7 +97,7 @@ class Subscription:
         handle = ctypes.c_void_p()
         code = library.cuptiSubscribe(ctypes.byref(handle), self.callback, None)
         if code:
-            return f"{told(library, code)}; a profiler may hold CUPTI"
+            return f"{message_of(library, code)}; a profiler may hold CUPTI"
         name = ctypes.c_char_p()
         for number in NUMBERS:
             if library.cuptiGetCallbackName(DRIVER_API, number, ctypes.byref(name)) == 0:
@@ -106,7 +106,7 @@ class Subscription:
                     code = code or library.cuptiEnableCallback(1, handle, DRIVER_API, number)
         if code:
             library.cuptiUnsubscribe(handle)
-            return told(library, code)
+            return message_of(library, code)
         self.handle = handle
         atexit.register(library.cuptiUnsubscribe, handle)
         return None
@@ -149,7 +149,7 @@ def line_of(frame: Any) -> str:
     return f"{Path(found.f_code.co_filename).name}:{found.f_lineno}"
 
 
-def told(library: Any, code: int) -> str:
+def message_of(library: Any, code: int) -> str:
     """What CUPTI says of an error."""
     text = ctypes.c_char_p()
     library.cuptiGetResultString(code, ctypes.byref(text))

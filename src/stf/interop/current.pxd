@@ -38,7 +38,7 @@ cdef class Borrowed:
     cdef bint leave_to_its_thread(self) except -1
     cdef bint is_covered(self) except -1
     cdef int put_back(self) except -1
-    cdef bint apart
+    cdef bint on_other_device
     cdef int entered
     cdef tuple cupy
     cdef tuple torch

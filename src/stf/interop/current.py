@@ -32,8 +32,8 @@ class Borrowed:
     """The streams that were current in CuPy and torch before a task's was.
 
     Those that are borrowed now form a chain, since tasks that are started and ended by hand may overlap: who gives back
-    out of turn leaves what it found to the one that borrowed after it. One that stands `apart` is for a device that
-    need not be the current one, as it must be for CuPy.
+    out of turn leaves what it found to the one that borrowed after it. With `on_other_device` the stream's device need
+    not be the current one, as CuPy asks.
 
     CuPy's with-blocks for streams leave current what the with-block around them entered, whatever ``use()`` did since.
     So a task's stream is entered and left as a with-block does it: with-blocks in bodies end on the task's stream.
@@ -46,11 +46,11 @@ class Borrowed:
     if not cython.compiled:
         entered = 0
         pointer = cupy = cupy_before = torch = torch_before = below = None
-        apart = grad_before = False
+        on_other_device = grad_before = False
         ordinal = -1
 
-    def __init__(self, pointer, ordinal, apart=False):
-        self.apart = apart
+    def __init__(self, pointer, ordinal, on_other_device=False):
+        self.on_other_device = on_other_device
         self.begin(pointer, ordinal)
 
     def begin(self, pointer, ordinal):
@@ -59,7 +59,7 @@ class Borrowed:
         self.pointer = pointer
         self.ordinal = ordinal
         self.grad_before = False
-        if self.apart:
+        if self.on_other_device:
             with on_device(ordinal):
                 self.take()
         else:
@@ -142,7 +142,8 @@ class Borrowed:
     def move(self):
         """Make the stream current in this thread, where the task goes on; the other one is given back what it had."""
         other: Borrowed = Borrowed.__new__(Borrowed)
-        other.pointer, other.ordinal, other.thread, other.apart = self.pointer, self.ordinal, self.thread, self.apart
+        other.pointer, other.ordinal, other.thread = self.pointer, self.ordinal, self.thread
+        other.on_other_device = self.on_other_device
         other.cupy, other.cupy_before, other.entered = self.cupy, self.cupy_before, self.entered
         other.torch, other.torch_before, other.grad_before = self.torch, self.torch_before, self.grad_before
         self.yield_place(other)
@@ -261,7 +262,7 @@ class Borrowed:
     def return_streams(self):
         """Make current what was; once this has raised, the rest of it is done when it is called again."""
         global latest
-        elsewhere: cython.bint = self.apart or latest is not self  # another device may be the current one
+        elsewhere: cython.bint = self.on_other_device or latest is not self  # another device may be the current one
         latest = None
         if self.thread != this_thread() and self.leave_to_its_thread():
             return_owed()  # of this thread, if the task began here

@@ -51,12 +51,12 @@ def pointer_of(stream: Any) -> int:
 
 def pointer_of_protocol(stream: Any) -> int:
     """The address that ``__cuda_stream__`` tells: (version, address), or a method that returns that."""
-    told = stream.__cuda_stream__
-    told = told() if callable(told) else told
+    answer = stream.__cuda_stream__
+    answer = answer() if callable(answer) else answer
     name = type(stream).__name__
-    if not isinstance(told, tuple) or len(told) != 2:
-        raise TypeError(f"__cuda_stream__ of {name} is (0, address), got {told!r}")
-    version, address = told
+    if not isinstance(answer, tuple) or len(answer) != 2:
+        raise TypeError(f"__cuda_stream__ of {name} is (0, address), got {answer!r}")
+    version, address = answer
     if version != 0:
         raise TypeError(f"__cuda_stream__ of {name} is of version {version!r}; this version of stf knows version 0")
     if isinstance(address, bool) or not hasattr(address, "__index__"):

@@ -161,9 +161,9 @@ class ResourceStatistics:
         return "\n".join(f"{name}: {driver}" for name, driver in self.drivers.items()) or "no drivers yet"
 
 
-def _graphs(told: Statistics | DriverStatistics) -> str:
-    kept = f"{told.graphs_kept} kept ({format_bytes(told.graphs_kept_bytes)} of {format_bytes(told.graph_cache_bytes)})"
-    return f"{told.graphs_made} graphs made, {told.graphs_updated} updated, {kept}"
+def _graphs(counts: Statistics | DriverStatistics) -> str:
+    memory = f"{format_bytes(counts.graphs_kept_bytes)} of {format_bytes(counts.graph_cache_bytes)}"
+    return f"{counts.graphs_made} graphs made, {counts.graphs_updated} updated, {counts.graphs_kept} kept ({memory})"
 
 
 def _counts(title: str, counts: Mapping[str, int]) -> list[str]:

@@ -16,7 +16,7 @@ from stf._recording.playback cimport Launch
 from stf._support.sync cimport PyThread_get_thread_ident
 from stf._support.untracked cimport untrack
 from stf.tasks.undeclared cimport refuse_arrays, refuse_undeclared
-from stf.tasks.views cimport fresh_views, group, sources_in, view_at, views_of
+from stf.tasks.views cimport views_to_fill, group, sources_in, view_at, views_of
 
 cdef object TOKEN
 cdef list tensors_made
@@ -26,7 +26,7 @@ cdef class Body(QueuedBody):
     cdef readonly object fn
     cdef readonly tuple args
     cdef list written
-    cdef list fresh
+    cdef list to_fill
     cdef object check
     cdef list kinds
     cdef list late

@@ -44,7 +44,7 @@ if not cython.compiled:
     from stf.interop.current import borrow
     from stf.tasks.closures import constants_of, reaches, refuse_rebound, snapshot, with_globals
     from stf.tasks.undeclared import refuse_arrays, refuse_undeclared
-    from stf.tasks.views import fresh_views, group, sources_in, view_at, views_of
+    from stf.tasks.views import group, sources_in, view_at, views_of, views_to_fill
 
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
     NEW, OPEN, ENDED = 0, 1, 2
@@ -56,18 +56,18 @@ if not cython.compiled:
 class Body(QueuedBody):
     """A queued body: a function and its arguments.
 
-    `written` are the arrays that results go to, `fresh` the partials to fill first, `check` a watch (STF_VALIDATE),
+    `written` are the arrays that results go to, `to_fill` the partials to fill first, `check` a watch (STF_VALIDATE),
     `kinds` the kinds of the parameters where not all are positional, `around` makes a with-block that it runs in.
     """
 
     if not cython.compiled:
-        fn = args = written = fresh = check = kinds = late = argument_sources = data = around = None
+        fn = args = written = to_fill = check = kinds = late = argument_sources = data = around = None
         ignores = False
 
     def prepare(self):
         """Fill new partials, so that they count for nothing if the body is skipped."""
-        if self.fresh is not None:
-            for op, partial in self.fresh:
+        if self.to_fill is not None:
+            for op, partial in self.to_fill:
                 op.fill(partial)
         return 0
 
@@ -116,7 +116,7 @@ class Body(QueuedBody):
         """The same body for one launch of a recording: with the parameters of that, and perhaps other data."""
         body: Body = Body.__new__(Body)
         self.copy_to(body)
-        body.fn, body.kinds, body.written, body.fresh = self.fn, self.kinds, self.written, self.fresh
+        body.fn, body.kinds, body.written, body.to_fill = self.fn, self.kinds, self.written, self.to_fill
         body.late, body.ignores, body.around = self.late, self.ignores, self.around
         body.argument_sources, body.data = self.argument_sources, self.data
         body.args = self.args
@@ -193,7 +193,7 @@ def make_body(task: TaskCore, fn, args, written, kinds=None, late=None, argument
     body.in_graphs = task.in_graphs
     body.ignores = not written and task.kind == "host_launch"  # its result goes nowhere, as in C++
     if task.partials is not None:
-        body.fresh = fresh_views(task)
+        body.to_fill = views_to_fill(task)
     if engine.scope.records:
         body.data = [access.data_id for access in task.accesses]
         body.argument_sources = argument_sources
@@ -270,7 +270,7 @@ def begin_body(task, movable=None):
         engine.hold_back_if_due()  # before it has claims
     task.runs_in_call = True
     if engine.gathering is not None or engine.scope.records:
-        task.blocks_caller = task.stays_apart()
+        task.blocks_caller = task.stays_outside_recordings()
     engine.begin(task)
     if task.blocks_caller and engine.scope.records:
         outcomes.refuse_blocking(task, engine.scope)
@@ -415,7 +415,7 @@ def give_back(engine, task, borrowed):
     CuPy does that for the current device only, and the body may have left another one current.
     """
     try:
-        if borrowed.cupy is not None and not borrowed.apart:
+        if borrowed.cupy is not None and not borrowed.on_other_device:
             engine.port.stream(task.slot)
         borrowed.return_streams()
     except Exception as error:
@@ -437,9 +437,9 @@ def fail_body(engine, task, error):
         raise uncapturable(task, error) from error
     if interrupts:
         raise error
-    told = failure.error()
+    error = failure.error()
     failure.forget_frames()
-    raise told
+    raise error
 
 
 def queue_body(engine, task, body):
@@ -505,7 +505,7 @@ def play_later(engine, body, error):
     """Let the node of a body run it at each launch."""
     task = cython.cast(TaskCore, cython.cast(Body, body).task)
     mine = cython.cast(Body, body)
-    mine.fresh = mine.check = None  # what it adds to is filled by a node before
+    mine.to_fill = mine.check = None  # what it adds to is filled by a node before
     mine.watched = False  # its work has time stamps
     if engine.scope.runs_once:
         engine.make_queued(task)
@@ -789,6 +789,6 @@ def store_results(result, written, fn):
     results = result if isinstance(result, tuple) else (result,)
     if len(results) != len(written):
         raise ValueError(f"task '{name}' returned {len(results)} results for {len(written)} written parameters")
-    results = adapters.apart(results, written)
+    results = adapters.copies_of_aliases(results, written)
     for i, (value, target) in enumerate(zip(results, written, strict=True)):
         adapters.store(value, target, name, i)

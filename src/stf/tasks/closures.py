@@ -237,9 +237,9 @@ class Taken:
                 value = self.around.get(name, OTHER)
                 if name not in seen:
                     seen.add(name)
-                    is_told = type(value) is types.FunctionType or is_constant(value)
+                    is_compared = type(value) is types.FunctionType or is_constant(value)
                     self.names.append(name)
-                    self.values.append(value if is_told else OTHER)
+                    self.values.append(value if is_compared else OTHER)
                 if type(value) is not types.FunctionType or value.__globals__ is not self.around:
                     continue
                 other: Names = names_in(value.__code__)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from stf._engine.access import Access
 from stf.values.containers import data_in
 
 __all__ = ["wrong_elements"]
@@ -15,22 +13,11 @@ __all__ = ["wrong_elements"]
 
 def wrong_elements(value: Any, element: Any) -> Any:
     """The first data in an argument whose elements are of another type, a dtype or an abstract one; None if all are."""
-    for handle in handles_in(value):
+    for handle in data_in([value]):
         layout = handle.core.layout
         if layout.interface is None and not handle.core.token and not is_of(layout.dtype, element):
             return handle
     return None
-
-
-def handles_in(value: Any) -> Iterator[Any]:
-    """The logical data of an argument: itself, those in a container, or those of accesses."""
-    if isinstance(value, Access) or hasattr(value, "expand"):
-        yield from [access.data for access in (value.expand() if hasattr(value, "expand") else [value])]
-    elif isinstance(value, (list, tuple, dict)):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from handles_in(item)
-    else:
-        yield from data_in([value])
 
 
 def is_of(dtype: np.dtype[Any], element: Any) -> bool:

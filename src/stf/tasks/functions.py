@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import inspect
 import pkgutil
@@ -31,7 +30,7 @@ from stf.tasks.elements import wrong_elements
 from stf.tasks.parameters import is_access, mode_of_accesses, modes_in, read_annotation
 from stf.tasks.task import ContextCore, Task
 from stf.values.conditions import Expression
-from stf.values.containers import data_in, is_container, items_of
+from stf.values.containers import data_in, is_container, items_of, split
 from stf.values.params import refuse_hidden, refuse_reachable, with_params
 from stf.values.parts import Parts, leaves
 
@@ -454,20 +453,12 @@ class TaskFunction:
             self.check_access(parameter, value, None)
             accesses.extend(value.expand())
             return ("parts", len(value.parts), value.rebuild)
-        if isinstance(value, (list, tuple)):
-            kind = type(value)
-            return ("sequence", kind, [self.add_container(accesses, parameter, item) for item in value])
-        if isinstance(value, dict):
-            return ("dict", list(value), [self.add_container(accesses, parameter, item) for item in value.values()])
-        if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            names = [field.name for field in dataclasses.fields(value)]
-            return (
-                "dataclass",
-                (value, names),
-                [self.add_field(accesses, parameter, getattr(value, n)) for n in names],
-            )
-        if hasattr(value, "ravel") and getattr(value, "dtype", None) == "O":
-            return ("object array", value.shape, [self.add_container(accesses, parameter, v) for v in value.ravel()])
+        container = split(value)
+        if container is not None:
+            kind, what, items = container
+            if kind == "dataclass":
+                return kind, what, [self.add_field(accesses, parameter, item) for item in items]
+            return kind, what, [self.add_container(accesses, parameter, item) for item in items]
         if value is None and parameter.optional:
             return ("plain", None, None)
         raise TypeError(

@@ -55,7 +55,7 @@ class GridTask:
         enqueues = [place for place in grid if context.engine.places[place_code(context, place)].enqueues]
         self.task = context.task((enqueues or grid.places)[0], *parts, name=name)  # all others come before its end
         self.task.find_site_outside()
-        self.task.apart = True
+        self.task.outside_recordings = True
         self.members: list[Any] = []
         self.pointers: list[int | None] = []
 
@@ -74,7 +74,7 @@ class GridTask:
     def _open_lane(self, place: Any, main: int | None) -> None:
         member = self.context.make_task_at((place,), self.task.symbol)
         member.kind = "lane"
-        member.apart = True
+        member.outside_recordings = True
         member.find_site_outside()
         member.start()
         pointer = member.cuda_stream()

@@ -34,7 +34,6 @@ if not cython.compiled:
     from stf.tasks.bodies import close_pools, end_recorded, give_back, open_pools, submit_body
     from stf.tasks.views import (
         address_of,
-        fresh_views,
         memory_of,
         no_address,
         pointer_of_stream,
@@ -42,6 +41,7 @@ if not cython.compiled:
         stream_of,
         values_of,
         view_of,
+        views_to_fill,
         without_tokens,
     )
 
@@ -244,7 +244,7 @@ class Task(TaskCore):
         engine = cython.cast(Engine, self.engine)
         self.blocks_caller = not engine.place(self.where).enqueues
         if engine.gathering is not None or engine.scope.records:
-            self.blocks_caller = self.blocks_caller or self.stays_apart()
+            self.blocks_caller = self.blocks_caller or self.stays_outside_recordings()
         engine.begin(self)
         try:
             if not engine.scope.records:
@@ -256,7 +256,7 @@ class Task(TaskCore):
             if self.inputs is not None:
                 outcomes.check_inputs(engine, self)
             if self.partials is not None:
-                for op, partial in fresh_views(self):
+                for op, partial in views_to_fill(self):
                     op.fill(partial)
             if engine.validate:
                 self.restore = validation.watch(self, engine.scope.records or engine.root.captured)
@@ -625,7 +625,7 @@ class Task(TaskCore):
         if self.borrowed is not None or self.pools is not None:
             borrowed: Borrowed = self.borrowed
             if borrowed is not None:  # it was never ended, and its device is not the current one
-                borrowed.apart = True
+                borrowed.on_other_device = True
             self.give_back()
         if self.warns_if_unused and self.state == NEW and self.uses is None:
             warn_bare(self.label(), self.call_site)

@@ -8,7 +8,7 @@ cdef object TOKEN
 
 cdef object stream_of(dict streams, object place, object handle)
 cdef object pointer_of_stream(TaskCore task)
-cpdef list fresh_views(TaskCore task)
+cpdef list views_to_fill(TaskCore task)
 cdef object view_of(TaskCore task, int index, object lib)
 cdef object view_at(TaskCore task, Replica replica, bint writeable, object lib)
 cdef object remote_view(TaskCore task, Replica replica, bint writeable, object lib)

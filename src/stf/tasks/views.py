@@ -36,11 +36,11 @@ def pointer_of_stream(task: TaskCore):
     return pointer
 
 
-def fresh_views(task: TaskCore):
+def views_to_fill(task: TaskCore):
     """(operator, array) of each partial that the task must fill first."""
     views = []
     engine = cython.cast("Engine", task.engine)
-    for index in task.fresh_partials():
+    for index in task.partials_to_fill():
         access: Access = task.uses[index]
         replica: Replica = task.replicas[index]
         if replica.place != 0 and engine.place(replica.place).enqueues:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import array
 import collections
+import copy
 import dataclasses
 import types
 from collections.abc import Iterable, Iterator, Mapping, MappingView, Sequence, Set
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from stf._engine.access import DataHandle
+from stf._engine.access import Access, DataHandle
 
-__all__ = ["ORDERED", "data_in", "is_container", "is_plain_container", "items_of", "named_items"]
+__all__ = [
+    *("ORDERED", "Container", "data_in", "is_container", "is_plain_container", "items_of", "join", "named_items"),
+    *("object_array", "split"),
+]
 
+FIELD = dataclasses._FIELD  # type: ignore[attr-defined]  # one of the class, and no InitVar or ClassVar
 ORDERED: tuple[Any, ...] = (MappingView, Sequence, collections.deque)
 WITH_ITEMS: tuple[Any, ...] = (*ORDERED, Set)
 KINDS = (Mapping, *WITH_ITEMS, bytearray, array.array, np.ndarray, np.void, types.SimpleNamespace)
@@ -63,11 +68,69 @@ def named_items(value: Any) -> list[tuple[str, Any]]:
 
 
 def data_in(values: Iterable[Any], around: tuple[int, ...] = ()) -> Iterator[Any]:
-    """Logical data among arguments, in containers too; those are in others, which are `around`, by identity."""
+    """Logical data among arguments, in accesses and containers too; `around` are containers, by identity."""
     for value in values:
         if isinstance(value, DataHandle):
             yield value
-        elif hasattr(value, "parts") and hasattr(value, "expand_mode"):
-            yield from value.parts
+        elif isinstance(value, Access):
+            yield value.data
+        elif hasattr(value, "parts") and (hasattr(value, "expand_mode") or hasattr(value, "expand")):
+            yield from data_in(value.parts)
         elif is_container(value) and id(value) not in around:
             yield from data_in(items_of(value), (*around, id(value)))
+
+
+class Container(NamedTuple):
+    """A container that can be built again of other items: ``join(kind, what, items)``.
+
+    `what` is the type of a sequence, the keys of a dict, a dataclass with the names of its fields, or the shape of an
+    array of objects.
+    """
+
+    kind: str
+    what: Any
+    items: list[Any]
+
+
+def split(value: Any) -> Container | None:
+    """A container in parts; None for what is none, or is not built of its items alone."""
+    if isinstance(value, (list, tuple)):
+        return Container("sequence", type(value), [*value])
+    if isinstance(value, dict):
+        return Container("dict", [*value], [*value.values()])
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = [field.name for field in dataclasses.fields(value)]
+        return Container("dataclass", (value, names), [getattr(value, name) for name in names])
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        return Container("object array", value.shape, [*value.ravel()])
+    return None
+
+
+def join(kind: str, what: Any, items: list[Any]) -> Any:
+    """A container of such a kind with these items."""
+    if kind == "sequence":
+        return getattr(what, "_make", what)(items)
+    if kind == "dict":
+        return dict(zip(what, items, strict=True))
+    if kind == "dataclass":
+        return with_fields(what[0], zip(what[1], items, strict=True))
+    return object_array(items, what)
+
+
+def with_fields(value: Any, items: Iterable[tuple[str, Any]]) -> Any:
+    """A copy of a dataclass with other fields; one that cannot be made of its fields is not initialized again."""
+    fields = type(value).__dataclass_fields__.values()
+    if type(value).__dataclass_params__.init and all(f.init and f._field_type is FIELD for f in fields):
+        return dataclasses.replace(value, **dict(items))
+    found = copy.copy(value)
+    for name, item in items:
+        object.__setattr__(found, name, item)
+    return found
+
+
+def object_array(values: list[Any], shape: tuple[int, ...]) -> Any:
+    """An array of objects."""
+    result = np.empty(len(values), object)
+    for i, value in enumerate(values):
+        result[i] = value
+    return result.reshape(shape)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from stf.interop import adapters
-
-FIELD = dataclasses._FIELD  # type: ignore[attr-defined]  # one of the class, and no InitVar or ClassVar
+from stf.values.containers import join
 
 
 def add_group(groups: Any, accesses: list[Any], several: Any) -> list[Any]:
@@ -53,25 +50,7 @@ def rebuild(values: Iterator[Any], shape: Any) -> Any:
         return what
     if kind == "parts":
         return parts([next(values) for _ in range(what)])
-    items = [rebuild(values, part) for part in parts]
-    if kind == "sequence":
-        return what(*items) if hasattr(what, "_fields") else what(items)
-    if kind == "dict":
-        return dict(zip(what, items, strict=True))
-    if kind == "dataclass":
-        return with_fields(what[0], zip(what[1], items, strict=True))
-    return adapters.object_array(items, what)
-
-
-def with_fields(value: Any, items: Iterable[tuple[str, Any]]) -> Any:
-    """A copy of a dataclass with other fields; one that cannot be made of its fields is not initialized again."""
-    fields = type(value).__dataclass_fields__.values()
-    if type(value).__dataclass_params__.init and all(f.init and f._field_type is FIELD for f in fields):
-        return dataclasses.replace(value, **dict(items))
-    found = copy.copy(value)
-    for name, item in items:
-        object.__setattr__(found, name, item)
-    return found
+    return join(kind, what, [rebuild(values, part) for part in parts])
 
 
 def leaves(shape: Any) -> int:

@@ -16,7 +16,7 @@ from cuda.bindings cimport cydriver as cu
 from stf._drivers.base cimport MANAGED, STAGED_HERE
 from stf._drivers.cuda.graphs cimport Captured, GraphStore, graph_of, refuse_wait
 from stf._drivers.cuda.submitter cimport LAUNCH_GRAPH
-from stf._drivers.cuda.devices cimport FAR, Device, check, is_capturing, pop, push, refuse_capture, told
+from stf._drivers.cuda.devices cimport FAR, Device, check, is_capturing, pop, push, refuse_capture, report_loss
 from stf._drivers.cuda.stages cimport STAGE_BYTES, Stage, StageHold, Store, copy_in, copy_out
 from stf._drivers.cuda.gil cimport call, host_nodes
 from stf._drivers.cuda.host_nodes cimport GraphKeep, HostMemory, add_host_node, forget_finished, forget_gone, keep_in_graph
@@ -80,7 +80,7 @@ cdef class CallersDriver(ReadbackDriver):
     cdef list captured  # numbers of the streams that are part of a capture, and of no context any more
     cdef list graphs
     cdef list stages
-    cdef dict fresh  # memory of the host's that a graph keeps, by address, until somebody asks for its owner
+    cdef dict unclaimed  # memory of the host's that a graph keeps, by address, until somebody asks for its owner
     cdef GraphStore store
     cdef set late  # (first, end) of memory of the host, not pinned, that graphs may still be writing
     cdef bint conditions  # whether graphs may have conditional nodes
@@ -89,7 +89,7 @@ cdef class CallersDriver(ReadbackDriver):
         self.store = GraphStore(graph_cache)
         self.conditions = conditions
         self.lingering, self.ends, self.captured, self.graphs, self.stages = [], [], [], [], []
-        self.late, self.fresh = set(), {}
+        self.late, self.unclaimed = set(), {}
         check(cu.cuInit(0), "cuInit", "this machine")
         mode = relax()
         try:
@@ -216,8 +216,8 @@ cdef class CallersDriver(ReadbackDriver):
     cdef int failed(self, Stream stream, object error) except -1:
         """What CUDA was given later than it was asked for did not work, and is missing: all is lost."""
         if self.lost is None and isinstance(error, DriverError):
-            self.lost = told(self.loss_watchers, error, stream.device)
-        elif self.lost is None or not self.lost.is_told_by(error):
+            self.lost = report_loss(self.loss_watchers, error, stream.device)
+        elif self.lost is None or not self.lost.is_reported_by(error):
             QueueDriver.failed(self, stream, error)
         return 0
 
@@ -247,8 +247,8 @@ cdef class CallersDriver(ReadbackDriver):
 
     cpdef object look(self):
         self.sweep()
-        is_told = self.lost is not None and not (self.closed and self.lost.code == cu.CUDA_ERROR_DEINITIALIZED)
-        return self.lost.again() if is_told else None
+        is_reported = self.lost is not None and not (self.closed and self.lost.code == cu.CUDA_ERROR_DEINITIALIZED)
+        return self.lost.again() if is_reported else None
 
     cdef int sweep(self) except -1:
         """Look at what went back: streams that have ended by now, captures that are over, graphs that are gone."""
@@ -586,13 +586,13 @@ cdef class CallersDriver(ReadbackDriver):
         address = <int64_t><uintptr_t>memory.start
         is_pinned = self.pin(address, nbytes, memory)
         lane.keeps.append((lane.completed + 1, Registered(self, address, nbytes, memory) if is_pinned else memory))
-        self.fresh[address] = memory
+        self.unclaimed[address] = memory
         self.used[0] += nbytes
         self.live_allocations += 1
         return address
 
     cpdef object owner(self, int64_t address):
-        return self.fresh.pop(address, None)
+        return self.unclaimed.pop(address, None)
 
     cdef int free_in_order(self, DeviceStream lane, what) except -1:
         if lane.captured and (<int>what[0] < 0 or not is_capturing(<int64_t><uintptr_t>lane.handle)):

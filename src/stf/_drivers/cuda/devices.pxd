@@ -27,7 +27,7 @@ cdef cu.CUresult begin_body(Body* body, cu.CUcontext context) noexcept
 cdef int end_body(Body* body) noexcept
 cdef int check(cu.CUresult code, str call, str place) except -1
 cdef object error_of(cu.CUresult code, str call, str place)
-cdef object told(object watchers, object error, int device)
+cdef object report_loss(object watchers, object error, int device)
 cdef bint is_sticky(cu.CUresult code)
 cdef int64_t own_function(cu.CUcontext context, bytes source, bytes name, str where) except -1
 cdef int64_t function_on(uintptr_t kernel, Device device) except -1

@@ -218,7 +218,7 @@ cdef object error_of(cu.CUresult code, str call, str place):
     )
 
 
-cdef object told(object watchers, object error, int device):
+cdef object report_loss(object watchers, object error, int device):
     """The error that lost a device, with the tasks that may have caused it."""
     if error.code != cu.CUDA_ERROR_DEINITIALIZED:
         error.accuse([name for watcher in list(watchers) for name in watcher.on(device)])

@@ -104,7 +104,7 @@ cdef class CudaDriver(HardwareDriver):
                 self.spare.append(stream)
                 return 0
             lane = self.streams[stream]
-            lane.completed = lane.done = lane.fresh = lane.oldest = 0
+            lane.completed = lane.done = lane.last_short_copy = lane.oldest = 0
             memset(lane.uncommitted, 0, sizeof(lane.uncommitted))
             lane.uses += 1
             lane.keeps.clear()
@@ -429,7 +429,7 @@ cdef class CudaDriver(HardwareDriver):
                 nbytes = itemsize * <int64_t>shape[0] if shape else itemsize
                 code = copy_run(target, source, nbytes, lane.handle, not internal)
                 if nbytes <= SHORT:
-                    lane.fresh = lane.completed + 1
+                    lane.last_short_copy = lane.completed + 1
             else:
                 code = copy_planned(plan, target, source, lane.handle, not internal)
         finally:

@@ -10,7 +10,7 @@ from cuda.bindings cimport cydriver as cu
 
 from stf._drivers.base cimport MANAGED
 from stf._drivers.cuda.devices cimport HOST, Device, allow, attribute, check, close_device, error_of, function_on, is_sticky
-from stf._drivers.cuda.devices cimport link, load_function, open_device, open_host_pool, open_peer, told
+from stf._drivers.cuda.devices cimport link, load_function, open_device, open_host_pool, open_peer, report_loss
 from stf._drivers.cuda.gil cimport call, host_nodes
 from stf._drivers.queues cimport QueueDriver
 
@@ -131,7 +131,7 @@ cdef class HardwareDriver(QueueDriver):
         if code != cu.CUDA_SUCCESS:
             error = error_of(code, call, self.where(device))
             if is_sticky(code):
-                self.lost = self.lost or told(self.loss_watchers, error, device)
+                self.lost = self.lost or report_loss(self.loss_watchers, error, device)
             raise self.lost.again() if is_sticky(code) else error
         return 0
 
@@ -140,5 +140,5 @@ cdef class HardwareDriver(QueueDriver):
         if code == cu.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED:
             return 0  # whoever ends the capture is told; nothing else is lost
         if code != cu.CUDA_SUCCESS and code != cu.CUDA_ERROR_DEINITIALIZED and self.lost is None:
-            self.lost = told(self.loss_watchers, error_of(code, call, self.where(device)), device)
+            self.lost = report_loss(self.loss_watchers, error_of(code, call, self.where(device)), device)
         return 0

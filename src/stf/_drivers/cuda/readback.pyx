@@ -88,7 +88,7 @@ cdef class ReadbackDriver(WorkerDriver):
         except BaseException:
             self.lanes[landing] = -1
             raise
-        self.sequences[landing] = gpu.fresh = gpu.completed + 1
+        self.sequences[landing] = gpu.last_short_copy = gpu.completed + 1
         return landing
 
     cdef int find_landing(self) noexcept:

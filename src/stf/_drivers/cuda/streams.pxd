@@ -23,7 +23,7 @@ cdef class DeviceStream(Stream):
     cdef int64_t tickets[RING]  # of the submitter, by which CUDA is told to record them
     cdef int64_t done
     cdef int64_t oldest  # the first whose event, once it is done, may be another's; at least the last one's less RING
-    cdef int64_t fresh  # the last that is a short copy: who waits for it does so at once
+    cdef int64_t last_short_copy  # the last that is a short copy: who waits for it does so at once
     cdef int sleepers  # how many threads wait for its events, which must stay until then
     cdef list keeps
     cdef bint lent

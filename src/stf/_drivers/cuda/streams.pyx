@@ -132,7 +132,7 @@ cdef cu.CUresult block_on(DeviceStream lane, int64_t sequence):
     cdef cu.CUevent event = lane.ring[sequence % RING]
     cdef cu.CUresult code = cu.CUDA_ERROR_NOT_READY
     lane.sleepers += 1
-    if sequence != lane.fresh:
+    if sequence != lane.last_short_copy:
         code = call(host_nodes, cu.cuEventQuery, event)
     if code == cu.CUDA_ERROR_NOT_READY:
         with nogil:

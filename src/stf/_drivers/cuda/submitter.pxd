@@ -53,11 +53,11 @@ cdef class Submitter:
     cdef readonly bint running
     cdef void* bell
     cdef void* end
-    cdef char[APART] apart
+    cdef char[APART] padding_1
     cdef atomic[int64_t] shown
-    cdef char[APART] apart_too
+    cdef char[APART] padding_2
     cdef atomic[int64_t] issued
-    cdef char[APART] and_too
+    cdef char[APART] padding_3
     cdef atomic[int] hurry  # how many threads wait for `issued`
     cdef atomic[int] asleep
     cdef atomic[int] stopping

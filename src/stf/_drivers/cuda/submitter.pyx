@@ -187,13 +187,13 @@ cdef class Submitter:
 
     cdef int take_failure(self, int* kind, int* device) noexcept:
         """The first error that CUDA gave a submission, once; 0 if there was none."""
-        cdef int told
+        cdef int failure
         if self.failed.load(memory_order_relaxed) == 0:
             return 0
-        told = self.failed.exchange(0)
-        kind[0] = told & 7
-        device[0] = (told >> 3) & 255
-        return told >> 11
+        failure = self.failed.exchange(0)
+        kind[0] = failure & 7
+        device[0] = (failure >> 3) & 255
+        return failure >> 11
 
     cdef int start(self) except -1:
         self.running = True

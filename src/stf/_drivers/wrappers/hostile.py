@@ -62,7 +62,7 @@ class HostileDriver(WrappingDriver):
         self.allocs = self.copies = 0
         self.violations: list[str] = []
         self.issued: dict[int, int] = {}
-        self.told: dict[int, int] = {}
+        self.reported: dict[int, int] = {}
         self.unrecorded: set[int] = set()
         self.blocks: dict[int, tuple[int, int]] = {}
         self.quarantine: deque[FreedBlock] = deque()
@@ -77,17 +77,17 @@ class HostileDriver(WrappingDriver):
         if not -1 <= device < self.device_count:
             self.refuse(INVALID_VALUE, "stream_create", f"there is no device {device}")
         stream = int(self.inner.stream_create(device))
-        self.issued[stream] = self.told[stream] = 0
+        self.issued[stream] = self.reported[stream] = 0
         return stream
 
     def stream_adopt(self, device: int, pointer: int) -> int:
         stream = int(self.inner.stream_adopt(device, pointer))
-        self.issued[stream] = self.told[stream] = 0
+        self.issued[stream] = self.reported[stream] = 0
         return stream
 
     def stream_create_in(self, device: int, context: int) -> int:
         stream = int(self.inner.stream_create_in(device, context))
-        self.issued[stream] = self.told[stream] = 0
+        self.issued[stream] = self.reported[stream] = 0
         return stream
 
     def stream_destroy(self, stream: int) -> int:
@@ -140,8 +140,8 @@ class HostileDriver(WrappingDriver):
         """What is *known* to have passed may be old news, and never goes back."""
         self.check_stream("completed", stream)
         if self.random.random() < 0.5:
-            self.told[stream] = max(int(self.inner.completed(stream)), self.told[stream])
-        return self.told[stream]
+            self.reported[stream] = max(int(self.inner.completed(stream)), self.reported[stream])
+        return self.reported[stream]
 
     def query(self, stream: int, sequence: int) -> bool:
         """As `completed`: what is told may be old news."""
@@ -151,7 +151,7 @@ class HostileDriver(WrappingDriver):
         self.check_event("synchronize", stream, sequence)
         reached = bool(self.inner.synchronize(stream, sequence, timeout_s))
         if reached:
-            self.told[stream] = max(sequence, self.told[stream])
+            self.reported[stream] = max(sequence, self.reported[stream])
         return reached
 
     # -- work --------------------------------------------------------------------------------------------------
