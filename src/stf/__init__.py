@@ -31,6 +31,7 @@ from stf.errors import (
 from stf.graphs.replay import replay
 from stf.graphs.task_graph import TaskGraph
 from stf.kernels.foreign_kernels import kernel
+from stf.kernels.hierarchy import con, hw_scope, mem, par
 from stf.kernels.index_spaces import box
 from stf.places.foreign import green_places
 from stf.places.namespaces import data_place, exec_place
@@ -75,6 +76,7 @@ __all__ = [
     "access_mode",
     "blocked_partition",
     "box",
+    "con",
     "config",
     "context",
     "cyclic_partition",
@@ -83,8 +85,11 @@ __all__ = [
     "exec_place",
     "graph_ctx",
     "green_places",
+    "hw_scope",
     "kernel",
+    "mem",
     "null_partition",
+    "par",
     "reducer",
     "register_data_interface",
     "replay",

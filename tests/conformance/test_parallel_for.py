@@ -159,7 +159,7 @@ def test_what_is_no_index_space_is_refused(ctx):
             ctx.parallel_for(space, x.rw())
     with pytest.raises(TypeError, match="needs an index space before the accesses"):
         ctx.parallel_for(x.rw())
-    with pytest.raises(TypeError, match=r"takes accesses after the index space, got array"):
+    with pytest.raises(TypeError, match=r"takes accesses last, got array"):
         ctx.parallel_for((3,), np.zeros(3))
 
 

@@ -25,7 +25,7 @@ from stf.graphs import task_graph as graphs
 from stf.graphs.graph_scope import GatheringScope
 from stf.interop.arrays import producer_of
 from stf.interop.libraries import check_library
-from stf.kernels import kernel_task, launching, parallel_for
+from stf.kernels import kernel_task, launch, launching, parallel_for
 from stf.places import places, table
 from stf.tasks import checks, decorators, host_task
 from stf.tasks.grid_task import GridTask
@@ -139,6 +139,7 @@ class Context(ContextCore):
     submit_task = decorators.submit_task
     host_launch = host_task.host_launch
     parallel_for = parallel_for.parallel_for
+    launch = launch.launch
     launch_kernel = launching.launch_kernel
     cuda_kernel = kernel_task.cuda_kernel
 

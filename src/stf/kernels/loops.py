@@ -99,8 +99,7 @@ def compiled(
 ) -> Any:
     """Numba's dispatcher of a loop."""
     jit, pipeline = compiler()
-    scope = dict(fn.__globals__)
-    scope.update({name: jitted(function) for name, function in captured.functions.items()})
+    scope = scope_of(fn, captured)
     scope.update({f"_stf_op{i}": jit(nogil=True)(operator) for i, operator in enumerate(form.operators)})
     scope["_stf_range"] = range
     if coordinates is not None:
@@ -114,6 +113,22 @@ def compiled(
     dispatcher = jit(nogil=True, error_model="numpy", boundscheck=config.validate, pipeline_class=pipeline)(loop)
     keep_on_disk(dispatcher, (text, key))
     return dispatcher
+
+
+def thread_for(fn: types.FunctionType, captured: Captured) -> Loop:
+    """A function of numbers and arrays that is no loop's body, such as a generator, compiled as it is."""
+    key = (fn.__code__, around_key(captured), config.validate)
+    known = loops.get(key)
+    if known is None:
+        copy = types.FunctionType(fn.__code__, scope_of(fn, captured), fn.__name__)
+        known = loops[key] = Loop(compiler()[0](nogil=True, error_model="numpy", boundscheck=config.validate)(copy))
+    return known
+
+
+def scope_of(fn: types.FunctionType, captured: Captured) -> dict[str, Any]:
+    """The global variables of a function, with the functions that it calls compiled."""
+    functions = {name: jitted(function) for name, function in captured.functions.items()}
+    return {**fn.__globals__, **functions, "_stf_numpy": np}
 
 
 def source(form: Form, captured: Captured, has_coordinates: bool) -> str:

@@ -1,0 +1,170 @@
+"""Thread hierarchies of `launch`: groups of threads in groups, and what the threads of a group share."""
+
+from __future__ import annotations
+
+import enum
+import math
+from typing import Any, NamedTuple
+
+__all__ = ["Hierarchy", "Level", "Memory", "con", "hw_scope", "mem", "par"]
+
+MAX_DEPTH = 3
+
+
+class hw_scope(enum.IntFlag):  # the name that users write
+    """Which parts of a machine a level of a hierarchy may be spread over; they combine with ``|``.
+
+    Examples
+    --------
+    >>> import stf
+    >>> stf.par(stf.hw_scope.device | stf.hw_scope.block, stf.par(128, stf.hw_scope.thread)).depth
+    2
+    """
+
+    thread = 1
+    block = 2
+    device = 4
+    machine = 8
+    all = 15
+
+
+class Memory(NamedTuple):
+    """Bytes that the threads of a group share; see `mem`."""
+
+    nbytes: int
+
+
+def mem(nbytes: int) -> Memory:
+    """Give each group of a level memory that its threads share.
+
+    Parameters
+    ----------
+    nbytes : int
+        Bytes for each group; ``th.storage(level, dtype)`` is an array over them.
+
+    Examples
+    --------
+    >>> import stf
+    >>> stf.con(256, stf.mem(64))
+    con(256, mem(64))
+    """
+    if isinstance(nbytes, bool) or not isinstance(nbytes, int) or nbytes < 0:
+        raise ValueError(f"mem takes a number of bytes, got {nbytes!r}")
+    return Memory(nbytes)
+
+
+class Level(NamedTuple):
+    """One level of a hierarchy.
+
+    Attributes
+    ----------
+    is_synchronizable : bool
+        Whether the threads of a group may wait for each other.
+    width : int or None
+        How many groups, or threads, the level has; None: as many as suit the place.
+    is_static : bool
+        Whether the width is compiled in.
+    scope : hw_scope
+        What the level may be spread over.
+    nbytes : int
+        Memory that each group shares.
+    """
+
+    is_synchronizable: bool
+    width: int | None = None
+    is_static: bool = False
+    scope: hw_scope = hw_scope.all
+    nbytes: int = 0
+
+
+class Hierarchy(NamedTuple):
+    """Levels of threads, the outermost first: what `par` and `con` return."""
+
+    levels: tuple[Level, ...]
+
+    @property
+    def depth(self) -> int:
+        """How many levels it has."""
+        return len(self.levels)
+
+    def with_widths(self, widths: tuple[int, ...]) -> Hierarchy:
+        """The same, with a width for each level."""
+        return Hierarchy(tuple(level._replace(width=width) for level, width in zip(self.levels, widths, strict=True)))
+
+    def groups(self, level: int) -> int:
+        """How many groups a level has; its threads are those with the same ranks in the levels before."""
+        return math.prod(int(one.width or 0) for one in self.levels[:level])
+
+    def __repr__(self) -> str:
+        text = ""
+        for level in reversed(self.levels):
+            static = f"[{level.width}]" if level.is_static else ""
+            parts = [str(level.width)] if level.width is not None and not level.is_static else []
+            parts += [str(level.scope)] if level.scope != hw_scope.all else []
+            parts += [f"mem({level.nbytes})"] if level.nbytes else []
+            parts += [text] if text else []
+            text = f"{'con' if level.is_synchronizable else 'par'}{static}({', '.join(parts)})"
+        return text
+
+
+class LevelMaker:
+    """Makes hierarchies: ``par(128)``, ``con(256, mem(64))``; ``con[32]()`` has a width that is compiled in."""
+
+    def __init__(self, name: str, level: Level) -> None:
+        self.name = name
+        self.level = level
+
+    def __getitem__(self, width: int) -> LevelMaker:
+        return LevelMaker(self.name, self.level._replace(width=checked(width, self.name), is_static=True))
+
+    def __call__(self, *parts: Any) -> Hierarchy:
+        """Return a hierarchy with this level outermost.
+
+        Parameters
+        ----------
+        *parts
+            In any order, each at most once: the width (as many groups as suit the place by default), an `hw_scope`,
+            a `mem`, and the hierarchy inside, up to three levels in all.
+
+        Examples
+        --------
+        >>> import stf
+        >>> stf.par(128, stf.con(256, stf.mem(64)))
+        par(128, con(256, mem(64)))
+        """
+        level, inner = self.level, None
+        seen: set[str] = set()
+        for part in parts:
+            if isinstance(part, hw_scope):
+                kind, level = "hw_scope", level._replace(scope=part)
+            elif isinstance(part, Memory):
+                kind, level = "mem", level._replace(nbytes=part.nbytes)
+            elif isinstance(part, Hierarchy):
+                kind, inner = "inner hierarchy", part
+            elif isinstance(part, int) and not isinstance(part, bool):
+                if level.is_static:
+                    raise TypeError(f"{self.name}[{level.width}] has its width, got {part!r} too")
+                kind, level = "width", level._replace(width=checked(part, self.name))
+            else:
+                raise TypeError(f"{self.name} takes a width, an hw_scope, a mem and a hierarchy, got {part!r}")
+            if kind in seen:
+                raise TypeError(f"{self.name} takes one {kind}, got {part!r} too")
+            seen.add(kind)
+        levels = (level, *(inner.levels if inner is not None else ()))
+        if len(levels) > MAX_DEPTH:
+            raise ValueError(f"a hierarchy has up to {MAX_DEPTH} levels, got {len(levels)}: {Hierarchy(levels)!r}")
+        return Hierarchy(levels)
+
+    def __repr__(self) -> str:
+        return f"stf.{self.name}" + (f"[{self.level.width}]" if self.level.is_static else "")
+
+
+def checked(width: Any, name: str) -> int:
+    """A width."""
+    if isinstance(width, bool) or not isinstance(width, int) or width < 1:
+        raise ValueError(f"{name} takes a width of at least 1, got {width!r}")
+    return width
+
+
+par = LevelMaker("par", Level(False))
+con = LevelMaker("con", Level(True))

@@ -1,0 +1,128 @@
+"""Threads of a hierarchy on a CPU.
+
+Threads that never wait for each other are the elements of a loop, cut over the workers. Else each thread is a
+generator, compiled by Numba, that gives the level of each barrier it comes to. One thread of the system runs all of a
+group, in turn, and goes on behind a barrier when each of the group has come to it.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import math
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+from stf.kernels.hierarchy import Hierarchy
+from stf.kernels.thread_code import MEMORY
+from stf.places.partition import Part
+
+__all__ = ["BarrierTask", "MemoryTask", "OnCpu", "widths_on_cpu"]
+
+ALIGNED = 16  # bytes of the memory of a group
+FEW = 4  # threads where any number will do, and they wait for each other
+
+
+class OnCpu:
+    """Barriers and memory of a group in the code of a thread on a CPU."""
+
+    @staticmethod
+    def barrier(level: int) -> ast.stmt:
+        """Give the level of the barrier."""
+        return ast.Expr(ast.Yield(ast.Constant(level)))
+
+    @staticmethod
+    def memory(level: int, group: ast.expr, dtype: np.dtype[Any], count: int) -> ast.expr:
+        """The memory of a group as an array."""
+        row = ast.Subscript(ast.Name(f"{MEMORY}{level}", ast.Load()), group, ast.Load())
+        kind = ast.Attribute(ast.Name("_stf_numpy", ast.Load()), dtype.type.__name__, ast.Load())
+        whole = ast.Call(ast.Attribute(row, "view", ast.Load()), [kind], [])
+        return ast.Subscript(whole, ast.Slice(None, ast.Constant(count)), ast.Load())
+
+
+def widths_on_cpu(hierarchy: Hierarchy, workers: int, waits: bool) -> Hierarchy:
+    """A width for each level that has none: the workers outside, and inside few threads, so that they meet."""
+    others = FEW if waits else 1
+    widths = [level.width or (others if number else workers) for number, level in enumerate(hierarchy.levels)]
+    return hierarchy.with_widths(tuple(widths))
+
+
+class MemoryTask:
+    """A body of a task that gets memory for the groups of a hierarchy.
+
+    Parameters
+    ----------
+    run : callable
+        Gets the arguments, with the memory of each level that has some.
+    hierarchy : Hierarchy
+        With all widths.
+    position : int
+        Before which argument the memory comes.
+    """
+
+    def __init__(self, run: Any, hierarchy: Hierarchy, position: int) -> None:
+        self.run = run
+        self.rooms = [
+            (hierarchy.groups(number), -(-level.nbytes // ALIGNED) * ALIGNED)
+            for number, level in enumerate(hierarchy.levels)
+            if level.nbytes
+        ]
+        self.position = position
+
+    def __call__(self, *values: Any) -> None:
+        """Run on the arrays of a task, and further arguments."""
+        memory = [np.empty(room, np.uint8) for room in self.rooms]
+        self.run(*values[: self.position], *memory, *values[self.position :])
+
+
+class BarrierTask:
+    """Runs the threads of a hierarchy, which wait for each other at barriers.
+
+    Parameters
+    ----------
+    thread : callable
+        Makes the generator of a thread, of its ranks and the arguments.
+    part : Part
+        The ranks in the first level, and in the others.
+    barriers : frozenset of int
+        The levels at which threads wait.
+    numbers : list of int
+        The arguments that are zero-dimensional arrays, of which a thread gets the number.
+    """
+
+    def __init__(self, thread: Any, part: Part, barriers: frozenset[int], numbers: list[int]) -> None:
+        self.thread = thread
+        self.part = part
+        self.is_whole = 0 in barriers
+        self.numbers = numbers
+
+    def __call__(self, *values: Any) -> None:
+        """Run all threads."""
+        given = list(values)
+        for i in self.numbers:
+            given[i] = given[i][()]
+        for box in self.part.boxes():
+            for outer in [box[0]] if self.is_whole else [[rank] for rank in box[0]]:
+                self.run_group(list(itertools.product(outer, *box[1:])), [len(axis) for axis in box], given)
+
+    def run_group(self, ranks: list[tuple[int, ...]], widths: list[int], given: list[Any]) -> None:
+        """Run threads that may meet."""
+        ready = deque((rank, self.thread(*rank, *given)) for rank in ranks)
+        waiting: dict[tuple[int, tuple[int, ...]], list[Any]] = {}
+        while ready:
+            rank, thread = ready.popleft()
+            level = next(thread, None)
+            if level is None:
+                continue
+            group = waiting.setdefault((level, rank[:level]), [])
+            group.append((rank, thread))
+            if len(group) == math.prod(widths[level:]):
+                ready.extend(group)
+                del waiting[level, rank[:level]]
+        for (level, _), group in waiting.items():
+            raise RuntimeError(
+                f"{len(group)} of {math.prod(widths[level:])} threads wait at sync({level}), where the others do not "
+                "come; all threads of a group come to the same barriers"
+            )
