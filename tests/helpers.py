@@ -34,6 +34,13 @@ def is_cuda(ctx: stf.Context) -> bool:
     return not ctx._driver.runs_inline
 
 
+def runs_kernels(ctx: stf.Context) -> bool:
+    """Whether kernels written in Python run at the first device of a context: at a CPU, or a GPU with numba-cuda."""
+    if not is_cuda(ctx):
+        return True
+    return not on_stand_in() and importlib.util.find_spec("numba_cuda") is not None
+
+
 def queued(ctx: stf.Context, index: int = 0) -> Any:
     """A place whose bodies are queued, so that they may block and fail late: that device of a CPU, else the host."""
     return stf.exec_place.host() if is_cuda(ctx) else ctx.devices[index]

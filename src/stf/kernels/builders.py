@@ -11,7 +11,6 @@ import numpy as np
 from stf._engine.access import Access
 from stf._engine.task import make_access_like
 from stf._support.arguments import name_of
-from stf.errors import PlaceError
 from stf.kernels import loops
 from stf.kernels.reductions import Reduction
 from stf.places.partition import Part, blocked_partition, part_of, positions_of
@@ -78,8 +77,6 @@ class KernelBuilder:
             for part in self.on_each_place(self.grid):
                 part(body)
             return body
-        if task.context.engine.places[task.where].enqueues:
-            raise PlaceError(f"{self.what} '{task.symbol}' runs on a CPU; say .on('host'), or write a kernel")
         self.submit(body)
         return body
 

@@ -10,6 +10,7 @@ import numpy as np
 from stf._engine.access import Access
 from stf._support.arguments import name_of, sequence
 from stf._support.call_sites import site_text
+from stf.errors import PlaceError
 from stf.kernels import loops
 from stf.kernels.builders import (
     KernelBuilder,
@@ -129,6 +130,8 @@ class Launch(KernelBuilder):
 
     def submit(self, body: types.FunctionType) -> None:
         task, code = self.task, body.__code__
+        if task.context.engine.places[task.where].enqueues:
+            raise PlaceError(f"launch '{task.symbol}' runs on a CPU; say .on('host'), or write a kernel")
         where = f"the body of launch at {site_text(code, 0)}"
         data = [item for item in self.arguments if not accessed(item).data.core.token]
         must_take(body, 1 + len(data) + len(self.extra), "the hierarchy", where)

@@ -10,7 +10,7 @@ import numpy as np
 from stf._engine.access import Access
 from stf._support.arguments import name_of, sequence
 from stf._support.call_sites import site_text
-from stf.kernels import loops
+from stf.kernels import gpu_tasks, loops
 from stf.kernels.builders import (
     KernelBuilder,
     accessed,
@@ -46,9 +46,10 @@ def parallel_for(
 ) -> ParallelFor:
     """Run a body for each element of an index space; call the result with the body, or use it as a decorator.
 
-    The body is a Python function or a lambda, which Numba compiles. It gets the indices, then an array for each access
-    (of a zero-dimensional one that is only read, the number), then `args`. Numbers that it reads from its closure or
-    from global variables are arguments of the compiled kernel, as they are now: a new value compiles nothing.
+    The body is a Python function or a lambda, which Numba compiles for a CPU, and numba-cuda for a GPU. It gets the
+    indices, then an array for each access (of a zero-dimensional one that is only read, the number), then `args`.
+    Numbers that it reads from its closure or from global variables are arguments of the compiled kernel, as they are
+    now: a new value compiles nothing (of a global variable, on a CPU).
     A zero-dimensional reduction has no parameter: the body returns what it contributes, a tuple for several.
 
     The elements are run in any order, and beside each other.
@@ -74,8 +75,10 @@ def parallel_for(
     ------
     TypeError
         The body takes another number of arguments, or cannot be compiled; the message shows its line.
+    ImportError
+        The compiler is not there; the message says how to install it.
     PlaceError
-        The place is no CPU.
+        A reduction into an array is at a GPU.
 
     Examples
     --------
@@ -131,6 +134,9 @@ class ParallelFor(KernelBuilder):
         parameters = [item for item in data if not is_returned(item)]
         must_take(body, self.space.ndim + len(parameters) + len(self.extra), f"{self.space.ndim} indices", where)
         refuse_undeclared(body, task)
+        if task.context.engine.places[task.where].enqueues:
+            gpu_tasks.submit_loop(task, body, self.space, data, self.extra, where)
+            return
         captured = Captured(body, where)
         targets = [Target(i, item.op, item.accumulates) for i, item in enumerate(data) if isinstance(item, Reduction)]
         returned = [target for target in targets if is_returned(data[target.position])]

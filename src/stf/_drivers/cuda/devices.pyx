@@ -88,7 +88,7 @@ cdef int64_t function_on(uintptr_t kernel, Device device) except -1:
     return <int64_t><uintptr_t>function
 
 
-own_functions = {}  # by the identifier of a context and the name: kernels of ours, which are kept to the end
+own_functions = {}  # by the identifier of a context, the name and the source: kernels of ours, which are kept to the end
 
 
 cdef int64_t own_function(cu.CUcontext context, bytes source, bytes name, str where) except -1:
@@ -100,15 +100,15 @@ cdef int64_t own_function(cu.CUcontext context, bytes source, bytes name, str wh
     cdef cu.CUstreamCaptureMode mode = cu.CU_STREAM_CAPTURE_MODE_RELAXED
     cdef cu.CUresult code
     check(cu.cuCtxGetId(context, &identifier), "cuCtxGetId", where)
-    if (identifier, name) not in own_functions:
+    if (identifier, name, source) not in own_functions:
         cu.cuThreadExchangeStreamCaptureMode(&mode)  # a capture on this thread takes no harm
         with nogil:  # it may wait for the device, which may wait for a body on the host
             code = cu.cuModuleLoadData(&module, image)
         cu.cuThreadExchangeStreamCaptureMode(&mode)
         check(code, "cuModuleLoadData", where)
         check(call(host_nodes, cu.cuModuleGetFunction, &function, module, <char*>name), "cuModuleGetFunction", where)
-        own_functions[identifier, name] = <int64_t><uintptr_t>function
-    return own_functions[identifier, name]
+        own_functions[identifier, name, source] = <int64_t><uintptr_t>function
+    return own_functions[identifier, name, source]
 
 
 cdef int attribute(Device device, cu.CUdevice_attribute which) except? -1:

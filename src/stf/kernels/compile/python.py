@@ -1,0 +1,105 @@
+"""Python functions to machine code of a GPU, by numba-cuda."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+import threading
+import types
+from collections.abc import Iterator
+from typing import Any
+
+from stf.kernels.compile import cache
+
+__all__ = ["compile_python", "intrinsics"]
+
+MISSING = (
+    "a kernel written in Python is compiled by numba-cuda for a GPU, which is not there; "
+    "pip install 'numba-cuda[cu13]', or run it on the host: .on('host')"
+)
+ENTRY = re.compile(r"\.visible\s+\.entry\s+([\w$.]+)\s*\(")
+UNUSED = re.compile(r"(?m)^\.common \.global [^\n]*NumbaEnv[^\n]*\n")
+lock = threading.Lock()  # the compiler changes state of its own
+
+
+@functools.cache
+def intrinsics() -> Any:
+    """The module of numba-cuda, whose names kernels use: ``threadIdx``, ``syncthreads``, ``shared``.
+
+    Raises
+    ------
+    ImportError
+        There is no numba-cuda.
+    """
+    try:
+        from numba import cuda
+    except ImportError:
+        raise ImportError(MISSING) from None
+    return cuda
+
+
+def compile_python(fn: Any, kinds: tuple[Any, ...], capability: tuple[int, int], name: str, key: bytes | None) -> bytes:
+    """Compile a kernel.
+
+    Parameters
+    ----------
+    fn : function
+        In which names such as ``threadIdx`` are those of `intrinsics`.
+    kinds : tuple
+        Numba's types of its arguments. An array becomes 5 + 2 ndim parameters, the data at the fifth.
+    capability : tuple of int
+        The compute capability of the device.
+    name : str
+        What the kernel is called.
+    key : bytes or None
+        What the machine code depends on besides the types and the device; None if another process cannot know it.
+
+    Returns
+    -------
+    bytes
+        PTX.
+
+    Raises
+    ------
+    ImportError
+        There is no numba-cuda.
+    numba.core.errors.NumbaError
+        The function cannot be compiled; the message shows the user's line.
+    """
+    import numba
+    import numba_cuda
+
+    cuda = intrinsics()
+    signature = numba.types.void(*kinds)
+    versions = (numba.__version__, numba_cuda.__version__, capability, name, signature)
+    kept = None if key is None else cache.key_of(("numba-cuda", *versions, key.hex()))
+    found = None if kept is None else cache.load(kept)
+    if found is None:
+        with lock, compiling_for(capability):
+            text, _ = cuda.compile(fn, signature, device=False, abi="numba", cc=capability, output="ptx")
+        found = renamed(text, name).encode()
+        if kept is not None:
+            cache.store(kept, found)
+    return found
+
+
+@contextlib.contextmanager
+def compiling_for(capability: tuple[int, int]) -> Iterator[None]:
+    """Have functions that the kernel calls compiled for a device that need not be there, nor be the current one."""
+    from numba.cuda import dispatcher
+
+    current = dispatcher.get_current_device
+    dispatcher.get_current_device = lambda: types.SimpleNamespace(compute_capability=capability)
+    try:
+        yield
+    finally:
+        dispatcher.get_current_device = current
+
+
+def renamed(text: str, name: str) -> str:
+    """PTX whose kernel has another name, without variables that only the interpreter reads."""
+    entry = ENTRY.search(text)
+    if entry is None:
+        raise RuntimeError("numba-cuda gave no kernel")
+    return re.sub(rf"(?<![\w$]){re.escape(entry[1])}(?=(_param_\d+)?(?![\w$]))", name, UNUSED.sub("", text))

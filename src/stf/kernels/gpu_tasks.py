@@ -1,0 +1,226 @@
+"""Bodies as kernels of a task on a GPU: the launch of one, and those that combine what it contributes."""
+
+from __future__ import annotations
+
+import dis
+import math
+import types
+from typing import Any
+
+import numpy as np
+
+from stf.kernels import gpu_loops
+from stf.kernels.builders import accessed, expected, is_number, is_returned
+from stf.kernels.captured import Captured
+from stf.kernels.foreign_kernels import order_of
+from stf.kernels.gpu_loops import BLOCK, Argument, argument
+from stf.kernels.index_spaces import IndexSpace
+from stf.kernels.kernel_task import KernelTask
+from stf.kernels.launching import Config, launch_alone
+from stf.kernels.loops import ArrayType, Form
+from stf.kernels.reductions import Reduction, accumulator, scalar_operator
+
+__all__ = ["submit_loop"]
+
+MOST_X, MOST_YZ = (1 << 31) - 1, 65535  # blocks along an axis of a grid
+MAX_BLOCKS = 1024  # of a reduction, whose results depend on it and on the shape alone
+KNOWN_STARTS = range(3)  # that kernels are compiled for
+
+
+def submit_loop(
+    task: Any, body: types.FunctionType, space: IndexSpace, data: list[Any], extra: tuple[Any, ...], where: str
+) -> None:
+    """Submit a body that runs for each element of a space at a GPU.
+
+    Parameters
+    ----------
+    task : Task
+        Which has not begun.
+    body : function
+        Takes the indices, what `data` give, and `extra`.
+    space : IndexSpace
+    data : list of Access or Reduction
+    extra : tuple
+        Further arguments.
+    where : str
+        What messages call the body.
+
+    Raises
+    ------
+    TypeError
+        The body cannot be compiled, or takes what kernels cannot have.
+    """
+    if any(instruction.opname == "RAISE_VARARGS" for instruction in dis.get_instructions(body)):
+        raise TypeError(f"{where} has raise or assert, which do nothing on a GPU; store a flag, or say .on('host')")
+    context = task.context
+    captured = Captured(body, where)
+    reductions = [item for item in data if isinstance(item, Reduction)]
+    returned = [item for item in reductions if is_returned(item)]
+    parameters = [item for item in data if not is_returned(item)]
+    kinds = tuple(kind_of(item, where) for item in parameters)
+    operators = tuple(scalar_operator(item.op) for item in returned)
+    held = [context.logical_data(value) for value in captured.values[: captured.free] if type(value) is np.ndarray]
+    accesses = [accessed(item) for item in parameters] + [handle.read() for handle in held]
+    arguments = [argument(f"_stf_x{i}", value, where) for i, value in enumerate(extra)]
+    position = len(parameters)
+    for name, value in zip(captured.names[: captured.free], captured.values[: captured.free], strict=True):
+        if type(value) is np.ndarray:
+            arguments.append(Argument(f"_stf_a{position}", (), ()))
+            position += 1
+        else:
+            arguments.append(argument(name, value, where))
+    if space.coordinates is not None:
+        arguments.append(argument("_stf_parameters", space.parameters, where))
+    partials = [accumulator(item.op, item.access.data.core.layout.dtype) for item in returned]
+    neutral = [np.asarray(item.op.neutral(kind), kind)[()] for item, kind in zip(returned, partials, strict=True)]
+    arguments += [argument(f"_stf_neutral{i}", value, where) for i, value in enumerate(neutral)]
+    boxes = [box for box in space.part.boxes() if all(map(len, box))] or [next(iter(space.part.boxes()))]
+    starts = tuple(axis.start if axis.start in KNOWN_STARTS else None for axis in boxes[0])
+    strided = any(axis.step != 1 for box in boxes for axis in box)
+    if len(boxes) > 1:
+        starts = (None,) * len(starts)
+    form = Form(space.ndim, starts, kinds, len(extra), operators, strided)
+    results = [ArrayType(kind, 1, "C", False) for kind in partials]
+    arrays = [array_of(access) for access in accesses] + results
+    launches = [(*grid_of(box, bool(returned)), bounds_of(form, box)) for box in boxes]
+    is_looped = bool(returned) or any(max([*grid, 1, 1][1:]) == MOST_YZ for grid, _, _ in launches)
+    kernel = gpu_loops.kernel_for(body, captured, form, space.coordinates, arrays, arguments, task.symbol, is_looped)
+    load(kernel, context, task.where, where)
+    numbers = tuple(value for one in arguments for value in one.values)
+    filled = [item for item in reductions if not is_returned(item) and not item.accumulates]
+    if not returned and not filled and len(launches) == 1 and len(task.accesses) == len(parameters) == len(accesses):
+        grid, block, bounds = launches[0]
+        launch_alone(task, kernel, Config(grid, block, 0), (*bounds, *accesses, *numbers))
+        return
+    blocks = sum(math.prod(grid) for grid, _, _ in launches)
+    rooms = [context.logical_data_empty((blocks,), kind) for kind in partials]
+    outs = [room.write() for room in rooms]
+    combine: Any = None
+    if returned:
+        combine = combining(returned, operators, results)
+        load(combine, context, task.where, where)
+    for access in (*accesses[len(parameters) :], *outs):
+        task.add_deps(access)
+    with KernelTask(task) as chain:
+        for item in filled:
+            fill(chain, item, context, where)
+        first = 0
+        for grid, block, bounds in launches:
+            base = [first] if returned else []
+            chain.launch(kernel, grid, block, (*bounds, *base, *accesses, *outs, *numbers))
+            first += math.prod(grid)
+        if returned:
+            targets = [item.access for item in returned]
+            values = tuple(part for i, value in enumerate(neutral) for part in argument(f"n{i}", value, where).values)
+            chain.launch(combine, 1, BLOCK, (blocks, *outs, *targets, *values))
+
+
+def kind_of(item: Any, where: str) -> str:
+    """What a body gets for an argument; see `gpu_loops.kernel_for`."""
+    if not isinstance(item, Reduction):
+        return "value" if is_number(item) else "array"
+    dtype = item.access.data.core.layout.dtype
+    kind = gpu_loops.atomic_kind(item.op, dtype)
+    if kind is None:
+        raise TypeError(
+            f"{where} reduces into an array of {dtype} by {item.op!r}, which a GPU cannot do; it has sum, minval, "
+            "maxval and the bitwise operators, of 4 and 8 bytes; use another dtype, or say .on('host')"
+        )
+    return kind
+
+
+def fill(chain: Any, item: Reduction, context: Any, where: str) -> None:
+    """Launch a kernel that fills an array that is reduced into with the neutral element."""
+    shape = item.access.data.core.layout.shape
+    if len(shape) > len(FILLS):
+        raise TypeError(f"{where} reduces into an array of {len(shape)} axes; a GPU takes up to {len(FILLS)}")
+    body = FILLS[len(shape) - 1]
+    kind = array_of(item.access)
+    value = argument("_stf_x0", kind.dtype.type(item.op.neutral(kind.dtype)), where)
+    form = Form(len(shape), (0,) * len(shape), ("array",), 1)
+    kernel = gpu_loops.kernel_for(body, Captured(body, where), form, None, [kind], [value], "fill", True)
+    load(kernel, context, chain.task.where, where)
+    box = tuple(map(range, shape))
+    chain.launch(kernel, *grid_of(box, False), (*shape, item.access, *value.values))
+
+
+def fill_1(i: int, array: Any, value: Any) -> None:
+    """Overwrite an element."""
+    array[i] = value
+
+
+def fill_2(i: int, j: int, array: Any, value: Any) -> None:
+    """Overwrite an element."""
+    array[i, j] = value
+
+
+def fill_3(i: int, j: int, k: int, array: Any, value: Any) -> None:
+    """Overwrite an element."""
+    array[i, j, k] = value
+
+
+def fill_4(i: int, j: int, k: int, m: int, array: Any, value: Any) -> None:
+    """Overwrite an element."""
+    array[i, j, k, m] = value
+
+
+FILLS: tuple[Any, ...] = (fill_1, fill_2, fill_3, fill_4)
+
+
+def combining(returned: list[Reduction], operators: tuple[Any, ...], results: list[ArrayType]) -> Any:
+    """The kernel that combines the results of blocks into the data of reductions."""
+    targets = [array_of(item.access) for item in returned]
+    return gpu_loops.combining_kernel(operators, tuple(item.accumulates for item in returned), results, targets)
+
+
+def array_of(access: Any) -> ArrayType:
+    """The type of the array that a kernel gets."""
+    kind = expected(access)
+    return kind._replace(order=order_of(access) if kind.ndim else "C")
+
+
+def load(kernel: Any, context: Any, place: int, where: str) -> None:
+    """Compile and load a kernel; TypeError with the user's line where that fails."""
+    try:
+        kernel.function_at(context, place)
+    except NotImplementedError as error:
+        raise TypeError(f"{where} cannot be compiled: {error}") from None
+    except Exception as error:
+        if not type(error).__module__.startswith("numba"):
+            raise
+        raise TypeError(f"{where} cannot be compiled: {error}") from None
+
+
+def bounds_of(form: Form, box: tuple[range, ...]) -> list[int]:
+    """The arguments that say the box; see `gpu_loops.bounds_of`."""
+    found = []
+    for start, axis in zip(form.starts, box, strict=True):
+        found += [axis.start] if start is None else []
+        found += [len(axis)] + ([axis.step] if form.strided else [])
+    return found
+
+
+def grid_of(box: tuple[range, ...], is_reduction: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The grid and the block for the elements of a box, whose last axis is along x."""
+    sizes = [len(axis) for axis in box]
+    along = [max(sizes[-1], 1)]
+    if len(sizes) > 1:
+        along.append(max(sizes[-2], 1))
+    if len(sizes) > 2:
+        along.append(max(math.prod(sizes[:-2]), 1))
+    wide = BLOCK if len(sizes) == 1 else min(32, 1 << (along[0] - 1).bit_length())
+    block = [wide] if len(sizes) == 1 else [wide, BLOCK // wide]
+    if len(sizes) > 1 and not is_reduction:  # fewer threads where the second axis is short
+        block[1] = min(block[1], 1 << (along[1] - 1).bit_length())
+    threads = [*block, 1][: len(along)]
+    grid = [-(-extent // width) for extent, width in zip(along, threads, strict=True)]
+    if grid[0] > MOST_X:
+        raise ValueError(f"the last axis of an index space has at most {MOST_X * threads[0]} elements, got {along[0]}")
+    limits = [MOST_X, MOST_YZ, MOST_YZ]
+    room = MAX_BLOCKS
+    for axis in range(len(grid)):
+        grid[axis] = min(grid[axis], limits[axis])
+        if is_reduction:
+            grid[axis] = min(grid[axis], max(room, 1))
+            room //= grid[axis]
+    return tuple(grid), tuple(threads)
