@@ -7,7 +7,7 @@ import os
 
 import numpy as np
 import pytest
-from helpers import QUICK, is_cuda
+from helpers import QUICK, runs_kernels
 
 import stf
 from stf import con, hw_scope, mem, par
@@ -29,11 +29,11 @@ SHAPES = {
 
 @pytest.fixture
 def threads(ctx):
-    """``ctx.launch`` on a CPU of the context."""
+    """``ctx.launch`` where kernels run."""
 
     def threads(*arguments, **options):
         builder = ctx.launch(*arguments, **options)
-        return builder.on("host") if is_cuda(ctx) else builder
+        return builder if runs_kernels(ctx) else builder.on("host")
 
     return threads
 

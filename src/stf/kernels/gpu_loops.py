@@ -26,7 +26,7 @@ __all__ = ["BLOCK", "Argument", "argument", "atomic_kind", "combining_kernel", "
 
 BLOCK = 256  # threads, a power of two
 NOT_NEGATIVE = (1 << 62) - 1  # so that the compiler leaves out what Python's negative indices need
-ATOMIC: dict[str, tuple[Reducer, str]] = {  # operations of a GPU, and the kinds of dtypes that they are for
+ATOMIC: dict[str, tuple[Any, str]] = {  # operations of a GPU, and the kinds of dtypes that they are for
     "add": (reducer.sum, "iuf"),
     "min": (reducer.minval, "iuf"),
     "max": (reducer.maxval, "iuf"),
@@ -159,12 +159,17 @@ def kernel_for(
     key: Any = (
         *(is_looped, name, fn.__code__, around_key(captured), form._replace(operators=operators)),
         *(None if coordinates is None else code_key(coordinates), tuple(numbers), tuple(arrays)),
-        tuple((one.text, *map(dtype_of, one.values), *[value_key(v) for _, v in one.constants]) for one in arguments),
+        keys_of(arguments),
     )
     found = known.get(key)
     if found is None:
         found = known[key] = made(fn, captured, form, coordinates, arrays, arguments, symbol_of(name), is_looped, key)
     return found
+
+
+def keys_of(arguments: list[Argument]) -> tuple[Any, ...]:
+    """What of arguments is compiled in."""
+    return tuple((one.text, *map(dtype_of, one.values), *[value_key(v) for _, v in one.constants]) for one in arguments)
 
 
 def around(captured: Captured) -> list[tuple[str, Any]]:

@@ -103,7 +103,8 @@ def submit_loop(
         task.add_deps(access)
     with KernelTask(task) as chain:
         for item in filled:
-            fill(chain, item, context, where)
+            access = item.access
+            fill(chain, access, item.op.neutral(access.data.core.layout.dtype), context, where)
         first = 0
         for grid, block, bounds in launches:
             base = [first] if returned else []
@@ -129,19 +130,18 @@ def kind_of(item: Any, where: str) -> str:
     return kind
 
 
-def fill(chain: Any, item: Reduction, context: Any, where: str) -> None:
-    """Launch a kernel that fills an array that is reduced into with the neutral element."""
-    shape = item.access.data.core.layout.shape
+def fill(chain: Any, access: Any, value: Any, context: Any, where: str) -> None:
+    """Launch a kernel that fills an array with a number."""
+    shape = access.data.core.layout.shape
     if len(shape) > len(FILLS):
         raise TypeError(f"{where} reduces into an array of {len(shape)} axes; a GPU takes up to {len(FILLS)}")
-    body = FILLS[len(shape) - 1]
-    kind = array_of(item.access)
-    value = argument("_stf_x0", kind.dtype.type(item.op.neutral(kind.dtype)), where)
+    body, kind = FILLS[len(shape) - 1], array_of(access)._replace(readonly=False)
+    number = argument("_stf_x0", kind.dtype.type(value), where)
     form = Form(len(shape), (0,) * len(shape), ("array",), 1)
-    kernel = gpu_loops.kernel_for(body, Captured(body, where), form, None, [kind], [value], "fill", True)
+    kernel = gpu_loops.kernel_for(body, Captured(body, where), form, None, [kind], [number], "fill", True)
     load(kernel, context, chain.task.where, where)
-    box = tuple(map(range, shape))
-    chain.launch(kernel, *grid_of(box, False), (*shape, item.access, *value.values))
+    grid, block = grid_of(tuple(map(range, shape)), False)
+    chain.launch(kernel, grid, block, (*shape, access, *number.values))
 
 
 def fill_1(i: int, array: Any, value: Any) -> None:

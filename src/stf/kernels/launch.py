@@ -10,7 +10,6 @@ import numpy as np
 from stf._engine.access import Access
 from stf._support.arguments import name_of, sequence
 from stf._support.call_sites import site_text
-from stf.errors import PlaceError
 from stf.kernels import loops
 from stf.kernels.builders import (
     KernelBuilder,
@@ -23,6 +22,7 @@ from stf.kernels.builders import (
     submit_kernel,
 )
 from stf.kernels.captured import Captured
+from stf.kernels.gpu_threads import submit_threads
 from stf.kernels.hierarchy import Hierarchy, con, par
 from stf.kernels.loop_tasks import LoopTask
 from stf.kernels.reductions import Reduction
@@ -46,9 +46,9 @@ def launch(
 ) -> Launch:
     """Run a body for each thread of a hierarchy; call the result with the body, or use it as a decorator.
 
-    The body is a Python function, which Numba compiles. It gets the hierarchy, then an array for each access (of a
-    zero-dimensional one that is only read, the number), then `args`. Numbers that it reads from its closure or from
-    global variables are arguments of the compiled kernel, as they are now.
+    The body is a Python function, which Numba compiles for a CPU, and numba-cuda for a GPU. It gets the hierarchy, then
+    an array for each access (of a zero-dimensional one that is only read, the number), then `args`. Numbers that it
+    reads from its closure or from global variables are arguments of the compiled kernel, as they are now.
 
     The hierarchy ``th`` counts levels from 0, the outermost, and has these methods:
 
@@ -79,8 +79,10 @@ def launch(
     TypeError
         The body takes another number of arguments, waits at a level of `par`, or cannot be compiled; the message shows
         its line.
-    PlaceError
-        The place is no CPU.
+    ImportError
+        The compiler is not there; the message says how to install it.
+    ValueError
+        The device cannot hold such groups.
 
     Examples
     --------
@@ -130,12 +132,13 @@ class Launch(KernelBuilder):
 
     def submit(self, body: types.FunctionType) -> None:
         task, code = self.task, body.__code__
-        if task.context.engine.places[task.where].enqueues:
-            raise PlaceError(f"launch '{task.symbol}' runs on a CPU; say .on('host'), or write a kernel")
         where = f"the body of launch at {site_text(code, 0)}"
         data = [item for item in self.arguments if not accessed(item).data.core.token]
         must_take(body, 1 + len(data) + len(self.extra), "the hierarchy", where)
         refuse_undeclared(body, task)
+        if task.context.engine.places[task.where].enqueues:
+            submit_threads(task, body, self.hierarchy, self.outer, data, self.extra, where)
+            return
         captured = Captured(body, where)
         threads = thread_code(body, self.hierarchy, captured, OnCpu, where)
         hierarchy = widths_on_cpu(self.hierarchy, task.context._driver.max_workers, bool(threads.barriers))

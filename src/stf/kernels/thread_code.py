@@ -20,9 +20,9 @@ import numpy as np
 from stf.kernels.captured import Captured
 from stf.kernels.hierarchy import Hierarchy, hw_scope
 
-__all__ = ["ThreadCode", "thread_code"]
+__all__ = ["BARRIER", "MEMORY", "ThreadCode", "items_of", "name", "row_of", "thread_code"]
 
-RANK, WIDTH, MEMORY = "_stf_rank", "_stf_width", "_stf_mem"  # before the number of a level
+RANK, WIDTH, MEMORY, BARRIER = "_stf_rank", "_stf_width", "_stf_mem", "_stf_barrier"  # before the number of a level
 METHODS = frozenset(
     ("rank", "size", "sync", "inner", "storage", "depth", "get_scope", "get_mem", "is_synchronizable", "static_with")
 )
@@ -36,7 +36,8 @@ class ThreadCode(NamedTuple):
     ----------
     fn : function
         Takes the rank in each level, the arrays, further arguments, then the width of each level, the memory of those
-        that have some (an array of bytes for each group), and what the body reads of variables around it.
+        that have some (a row of words for each group), what their barriers need, if `how` says that they need
+        something, and what the body reads of variables around it.
     barriers : frozenset of int
         The levels at which threads wait for each other.
     constants : tuple of (str, object)
@@ -60,8 +61,8 @@ def thread_code(body: types.FunctionType, hierarchy: Hierarchy, captured: Captur
     captured : Captured
         The variables around the body.
     how : module or class
-        ``barrier(level)`` and ``memory(level, group, dtype, nbytes)`` give the syntax of a barrier, and of the memory
-        of a level.
+        ``barrier(level)`` and ``memory(level, group, dtype, count)`` give the syntax of a barrier, and of the memory
+        of a level; ``has_barriers`` is whether barriers are arguments.
     where : str
         What messages call the body.
 
@@ -141,7 +142,8 @@ class Rewriter(ast.NodeTransformer):
         widths = [f"{WIDTH}{i}" for i in range(len(self.levels))]
         memory = [f"{MEMORY}{i}" for i, level in enumerate(self.levels) if level.nbytes]
         first = [ast.arg(name) for name in ranks]
-        last = [ast.arg(name) for name in (*widths, *memory, *captured)]
+        barriers = [f"{BARRIER}{i}" for i in sorted(self.barriers)] if self.how.has_barriers else []
+        last = [ast.arg(name) for name in (*widths, *memory, *barriers, *captured)]
         tree.args = ast.arguments([], [*first, *given[1:], *last], None, [], [], None, [])
         tree.body = statements
         return tree
@@ -309,6 +311,18 @@ def name(text: str) -> ast.Name:
 def binary(left: ast.expr, operator: ast.operator, right: ast.expr) -> ast.expr:
     """Two numbers combined."""
     return ast.BinOp(left, operator, right)
+
+
+def row_of(level: int, group: ast.expr, dtype: np.dtype[Any], count: int) -> ast.expr:
+    """So many items of a row of the memory of a level, as an array."""
+    return items_of(ast.Subscript(name(f"{MEMORY}{level}"), group, ast.Load()), dtype, count)
+
+
+def items_of(row: ast.expr, dtype: np.dtype[Any], count: int) -> ast.expr:
+    """So many items of memory, as an array."""
+    kind = ast.Attribute(name("_stf_numpy"), dtype.type.__name__, ast.Load())
+    whole = ast.Call(ast.Attribute(row, "view", ast.Load()), [kind], [])
+    return ast.Subscript(whole, ast.Slice(None, ast.Constant(count)), ast.Load())
 
 
 def dotted(node: Any) -> str | None:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from stf.kernels.hierarchy import Hierarchy
-from stf.kernels.thread_code import MEMORY
+from stf.kernels.thread_code import row_of
 from stf.places.partition import Part
 
 __all__ = ["BarrierTask", "MemoryTask", "OnCpu", "widths_on_cpu"]
@@ -28,6 +28,8 @@ FEW = 4  # threads where any number will do, and they wait for each other
 class OnCpu:
     """Barriers and memory of a group in the code of a thread on a CPU."""
 
+    has_barriers = False
+
     @staticmethod
     def barrier(level: int) -> ast.stmt:
         """Give the level of the barrier."""
@@ -36,10 +38,7 @@ class OnCpu:
     @staticmethod
     def memory(level: int, group: ast.expr, dtype: np.dtype[Any], count: int) -> ast.expr:
         """The memory of a group as an array."""
-        row = ast.Subscript(ast.Name(f"{MEMORY}{level}", ast.Load()), group, ast.Load())
-        kind = ast.Attribute(ast.Name("_stf_numpy", ast.Load()), dtype.type.__name__, ast.Load())
-        whole = ast.Call(ast.Attribute(row, "view", ast.Load()), [kind], [])
-        return ast.Subscript(whole, ast.Slice(None, ast.Constant(count)), ast.Load())
+        return row_of(level, group, dtype, count)
 
 
 def widths_on_cpu(hierarchy: Hierarchy, workers: int, waits: bool) -> Hierarchy:

@@ -85,6 +85,10 @@ cdef class HardwareDriver(QueueDriver):
             attribute(self.numbered(ordinal), cu.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
         )
 
+    def multiprocessors(self, int ordinal):
+        """Return how many multiprocessors a device has."""
+        return attribute(self.numbered(ordinal), cu.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
+
     def load_function(self, bytes source, bytes name, int ordinal, uintptr_t pointer):
         """Return the address of a kernel of ours in a context of the caller's; in the primary one of a device if that is 0."""
         cdef cu.CUcontext context = <cu.CUcontext>pointer if pointer else self.opened(ordinal).context

@@ -1,0 +1,339 @@
+"""Threads of a hierarchy on a GPU: which of its threads each is, how groups wait, and where they share memory.
+
+All threads are numbered in the order of their ranks, and blocks have so many of them one after the other. A group that
+is a block waits by the hardware's barrier; one that is a part of a warp, by that of the warp. A group of several blocks
+waits at a counter in the device's memory. That needs all of these blocks on the device at once, which a cooperative
+launch guarantees.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import types
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stf.kernels import gpu_loops
+from stf.kernels.arguments import Kernel
+from stf.kernels.builders import is_number
+from stf.kernels.captured import Captured, around_key
+from stf.kernels.compile.python import intrinsics
+from stf.kernels.gpu_loops import Argument, argument, described, dtype_of, kept_key, scope_of, symbol_of
+from stf.kernels.gpu_tasks import array_of, fill, load
+from stf.kernels.hierarchy import Hierarchy, hw_scope
+from stf.kernels.kernel_task import KernelTask
+from stf.kernels.loops import ArrayType
+from stf.kernels.thread_code import BARRIER, MEMORY, ThreadCode, items_of, name, thread_code
+from stf.places.partition import Part
+
+__all__ = ["submit_threads"]
+
+WARP, MAX_THREADS = 32, 1024
+SHARED_BYTES = 48 << 10  # of a block, without asking for more
+WORD = 8  # bytes, of memory that groups share
+USUAL = 256  # threads of a block
+BLOCKS_EACH = 8  # of a multiprocessor
+known: dict[Any, Kernel] = {}
+
+
+class OnGpu:
+    """Barriers and memory of a group in the code of a thread on a GPU."""
+
+    has_barriers = True
+
+    @staticmethod
+    def barrier(level: int) -> ast.stmt:
+        """Call what waits."""
+        return ast.Expr(ast.Call(name(f"_stf_wait{level}"), [name(f"{BARRIER}{level}")], []))
+
+    @staticmethod
+    def memory(level: int, group: ast.expr, dtype: np.dtype[Any], count: int) -> ast.expr:
+        """The memory of the thread's group as an array, whichever group that is."""
+        return items_of(name(f"{MEMORY}{level}"), dtype, count)
+
+
+class Mapping(NamedTuple):
+    """How a hierarchy lies on a device.
+
+    Attributes
+    ----------
+    threads : int
+        Of a block.
+    sizes : tuple of int
+        Threads of a group of each level.
+    barriers : tuple of str
+        For each level ``"block"``, ``"warp"`` or ``"device"``, or ``""`` if none of its groups wait.
+    shared : tuple of int
+        For each level the words of a group's memory, if that is of a block.
+    device : tuple of int
+        The same, if that is of the device.
+    """
+
+    threads: int
+    sizes: tuple[int, ...]
+    barriers: tuple[str, ...]
+    shared: tuple[int, ...]
+    device: tuple[int, ...]
+
+
+def submit_threads(
+    task: Any,
+    body: types.FunctionType,
+    hierarchy: Hierarchy,
+    outer: Part | None,
+    data: list[Any],
+    extra: tuple[Any, ...],
+    where: str,
+) -> None:
+    """Submit a body that runs for each thread of a hierarchy at a GPU.
+
+    Parameters
+    ----------
+    task : Task
+        Which has not begun.
+    body : function
+        Takes the hierarchy, what `data` give, and `extra`.
+    hierarchy : Hierarchy
+    outer : Part or None
+        The ranks in the outermost level, of a place of a grid.
+    data : list of Access
+    extra : tuple
+        Further arguments.
+    where : str
+        What messages call the body.
+
+    Raises
+    ------
+    TypeError
+        The body cannot be compiled, or takes what kernels cannot have.
+    ValueError
+        The device cannot hold such groups.
+    """
+    context = task.context
+    captured = Captured(body, where)
+    threads = thread_code(body, hierarchy, captured, OnGpu, where)
+    place = context.engine.places[task.where]
+    whole = with_widths(hierarchy, context._driver.multiprocessors(place.ordinal), threads.barriers)
+    widths = [int(level.width or 0) for level in whole.levels]
+    part = Part((range(widths[0]),)) if outer is None else outer
+    if 0 in threads.barriers and part.size < widths[0]:
+        raise TypeError(f"{where} waits at level 0, whose threads are at several places; wait at a level inside")
+    mapping = mapping_of(whole, threads.barriers, where)
+    held = [context.logical_data(value) for value in captured.values if type(value) is np.ndarray]
+    accesses = [*data, *[handle.read() for handle in held]]
+    arguments = [argument(f"_stf_x{i}", value, where) for i, value in enumerate(extra)]
+    arguments += [argument(f"_stf_width{i}", width, where) for i, width in enumerate(widths)]
+    position = len(data)
+    for variable, value in zip(captured.names, captured.values, strict=True):
+        if type(value) is np.ndarray:
+            arguments.append(Argument(f"_stf_a{position}", (), ()))
+            position += 1
+        else:
+            arguments.append(argument(f"_stf_c_{variable}", value, where))
+    levels = range(len(widths))
+    rooms = [(whole.groups(i), mapping.device[i]) for i in levels if mapping.device[i]]
+    counters = [whole.groups(i) for i in levels if mapping.barriers[i] == "device"]
+    memory = [context.logical_data_empty(room, float) for room in rooms]
+    waiting = [context.logical_data_empty((groups,), np.int64) for groups in counters]
+    own = [handle.write() for handle in (*memory, *waiting)]
+    kinds = tuple("value" if is_number(item) else "array" for item in data)
+    arrays = [array_of(access) for access in (*accesses, *own)]
+    kernel = kernel_of(threads, captured, mapping, kinds, arrays, arguments, task.symbol, where)
+    load(kernel, context, task.where, where)
+    numbers = tuple(value for one in arguments for value in one.values)
+    for access in (*accesses[len(data) :], *own):
+        task.add_deps(access)
+    with KernelTask(task) as chain:
+        for handle in waiting:
+            fill(chain, handle.write(), 0, context, where)
+        for (axis,) in part.boxes():
+            count = len(axis) * mapping.sizes[0] // widths[0]
+            if count:
+                grid = -(-count // mapping.threads)
+                chain.launch(kernel, grid, mapping.threads, (axis.start, axis.step, count, *accesses, *own, *numbers))
+
+
+def with_widths(hierarchy: Hierarchy, multiprocessors: int, barriers: frozenset[int]) -> Hierarchy:
+    """A width for each level that has none: what fills the device outside, and a block inside."""
+    widths = [level.width for level in hierarchy.levels]
+    outer = multiprocessors * (1 if 0 in barriers else BLOCKS_EACH)
+    if len(widths) == 1:
+        return hierarchy.with_widths((widths[0] or outer * USUAL,))
+    if widths[-1] is None:
+        fixed = math.prod(width or 1 for width in widths[1:-1])
+        widths[-1] = max(USUAL // fixed, 1)
+    return hierarchy.with_widths(tuple(width or (1 if number else outer) for number, width in enumerate(widths)))
+
+
+def mapping_of(hierarchy: Hierarchy, barriers: frozenset[int], where: str) -> Mapping:
+    """How a hierarchy lies on a device.
+
+    Raises
+    ------
+    ValueError
+        A level of threads of a block has more than a block can have.
+    """
+    levels = range(hierarchy.depth)
+    widths = [int(level.width or 0) for level in hierarchy.levels]
+    sizes = tuple(math.prod(widths[level:]) for level in levels)
+    for number, level in enumerate(hierarchy.levels):
+        if level.scope == hw_scope.thread and sizes[number] > MAX_THREADS:
+            raise ValueError(
+                f"{where}: level {number} has {sizes[number]} threads in a group; hw_scope.thread allows those of a block, "
+                f"which are {MAX_THREADS} at most"
+            )
+    grouped = [sizes[i] for i in levels if i in barriers or hierarchy.levels[i].nbytes]
+    of_blocks = [size for size in grouped if not is_of_warp(size)]
+    fitting = [size for size in of_blocks if size <= MAX_THREADS]
+    if fitting:
+        threads = min(fitting)
+        if any(size % threads for size in of_blocks):
+            threads = largest_divisor(math.gcd(*of_blocks))
+    elif of_blocks:
+        threads = largest_divisor(math.gcd(*of_blocks))
+    else:
+        threads = USUAL
+    kinds = []
+    for i in levels:
+        inside = "warp" if is_of_warp(sizes[i]) else "block" if sizes[i] == threads else "device"
+        kinds.append(inside if i in barriers else "")
+    words = [-(-level.nbytes // (2 * WORD)) * 2 for level in hierarchy.levels]
+    shared = [words[i] if sizes[i] <= threads and threads % sizes[i] == 0 else 0 for i in levels]
+    if sum(words[i] * (threads // sizes[i]) for i in levels if shared[i]) * WORD > SHARED_BYTES:
+        shared = [0] * len(words)
+    return Mapping(
+        threads, sizes, tuple(kinds), tuple(shared), tuple(0 if s else w for s, w in zip(shared, words, strict=True))
+    )
+
+
+def is_of_warp(size: int) -> bool:
+    """Whether groups of so many threads lie in warps."""
+    return size <= WARP and WARP % size == 0
+
+
+def largest_divisor(number: int) -> int:
+    """The largest divisor that is a number of threads of a block."""
+    return max(n for n in range(1, MAX_THREADS + 1) if number % n == 0)
+
+
+def kernel_of(
+    threads: ThreadCode,
+    captured: Captured,
+    mapping: Mapping,
+    kinds: tuple[str, ...],
+    arrays: list[ArrayType],
+    arguments: list[Argument],
+    symbol: str,
+    where: str,
+) -> Kernel:
+    """The kernel of a body: it finds out which thread it is, and calls it."""
+    around = Captured(threads.fn, where)
+    how = (mapping._replace(sizes=()), ratios(mapping), kinds, tuple(arrays), symbol)
+    key: Any = (threads.fn.__code__, around_key(around), gpu_loops.keys_of(arguments), *how)
+    found = known.get(key)
+    if found is not None:
+        return found
+    text = source(mapping, kinds, len(arrays), arguments, len(captured.names))
+    cuda = intrinsics()
+    scope: dict[str, Any] = {"_stf_cuda": cuda, "_stf_numpy": np}
+    scope.update({what: gpu_loops.device_function(value) for one in arguments for what, value in one.constants})
+    waits = {f"_stf_wait{i}": waiting_for(kind, mapping.sizes[i]) for i, kind in enumerate(mapping.barriers) if kind}
+    body = types.FunctionType(
+        threads.fn.__code__, {**scope_of(threads.fn, around), **scope, **waits}, symbol_of(symbol)
+    )
+    scope["_stf_body"] = cuda.jit(device=True)(body)
+    exec(compile(text, f"<kernel of {threads.fn.__name__}>", "exec"), scope)
+    numbers = [dtype_of(value) for one in arguments for value in one.values]
+    found = described(
+        scope["_stf_kernel"], [*[np.dtype(np.int64)] * 3, *arrays, *numbers], symbol_of(symbol), kept_key((text, key))
+    )
+    found.cooperative = "device" in mapping.barriers
+    known[key] = found
+    return found
+
+
+def ratios(mapping: Mapping) -> tuple[int, ...]:
+    """What of the sizes of groups is compiled in: of those that wait, or share memory, in a block."""
+    kept = zip(mapping.sizes, mapping.barriers, mapping.shared, strict=True)
+    return tuple(size if wait == "warp" or words else 0 for size, wait, words in kept)
+
+
+def source(mapping: Mapping, kinds: tuple[str, ...], count: int, arguments: list[Argument], captured: int) -> str:
+    """The text of the kernel."""
+    levels = range(len(mapping.sizes))
+    numbers = [name for one in arguments for name in one.names]
+    arrays = [f"_stf_a{i}" for i in range(count)]
+    parameters = ["_stf_first", "_stf_step", "_stf_count", *arrays, *numbers]
+    lines = [f"def _stf_kernel({', '.join(parameters)}):", "    _stf_t = _stf_cuda.threadIdx.x"]
+    lines.append(f"    _stf_g = (_stf_cuda.blockIdx.x * {mapping.threads} + _stf_t) & {gpu_loops.NOT_NEGATIVE}")
+    own = count - sum(map(bool, mapping.device)) - mapping.barriers.count("device")
+    memory, barriers = [], []
+    for i in levels:
+        if mapping.shared[i]:
+            rows = mapping.threads // mapping.sizes[i]
+            lines.append(f"    {MEMORY}{i} = _stf_cuda.shared.array(({rows}, {mapping.shared[i]}), _stf_numpy.float64)")
+            memory.append(f"{MEMORY}{i}[_stf_t // {mapping.sizes[i]}]")
+        elif mapping.device[i]:
+            memory.append(f"_stf_a{own}[{group_of(i)}]")
+            own += 1
+    lines.append("    if _stf_g < _stf_count:")
+    lines.append("        _stf_left = _stf_g")
+    for i in reversed(levels):
+        if i:
+            lines.append(f"        _stf_rank{i} = _stf_left % _stf_width{i}")
+            lines.append(f"        _stf_left = _stf_left // _stf_width{i}")
+    lines.append("        _stf_rank0 = _stf_first + _stf_step * _stf_left")
+    for i in levels:
+        if mapping.barriers[i] == "device":
+            size = " * ".join(f"_stf_width{inner}" for inner in range(i, len(levels)))
+            barriers.append(f"(_stf_a{own}, {group_of(i)}, ({size}) // {mapping.threads})")
+            own += 1
+        elif mapping.barriers[i]:
+            barriers.append("0")
+    values = [f"_stf_a{i}[()]" if kind == "value" else f"_stf_a{i}" for i, kind in enumerate(kinds)]
+    texts = [one.text for one in arguments]
+    before = texts[: len(texts) - captured]
+    given = [*[f"_stf_rank{i}" for i in levels], *values, *before, *memory, *barriers, *texts[len(texts) - captured :]]
+    lines.append(f"        _stf_body({', '.join(given)})")
+    return "\n".join(lines) + "\n"
+
+
+def group_of(level: int) -> str:
+    """The number of a thread's group of a level, among all."""
+    text = "0"
+    for outer in range(level):
+        text = f"({text} * _stf_width{outer} + _stf_rank{outer})"
+    return text
+
+
+def waiting_for(kind: str, size: int) -> Any:
+    """A function for kernels by which the threads of a group wait for each other."""
+    cuda = intrinsics()
+    if kind == "block":
+
+        def wait(barrier: Any) -> None:
+            cuda.syncthreads()
+
+    elif kind == "warp":
+        lanes = (1 << size) - 1
+
+        def wait(barrier: Any) -> None:
+            first = cuda.threadIdx.x % WARP // size * size
+            cuda.syncwarp(np.uint32(lanes) << np.uint32(first))
+
+    else:
+
+        def wait(barrier: Any) -> None:
+            counters, group, blocks = barrier
+            cuda.syncthreads()
+            if cuda.threadIdx.x == 0:
+                cuda.threadfence()
+                goal = (cuda.atomic.add(counters, group, 1) // blocks + 1) * blocks
+                while cuda.atomic.add(counters, group, 0) < goal:
+                    pass
+                cuda.threadfence()
+            cuda.syncthreads()
+
+    return cuda.jit(device=True)(wait)
