@@ -181,8 +181,8 @@ def mapping_of(hierarchy: Hierarchy, barriers: frozenset[int], where: str) -> Ma
     for number, level in enumerate(hierarchy.levels):
         if level.scope == hw_scope.thread and sizes[number] > MAX_THREADS:
             raise ValueError(
-                f"{where}: level {number} has {sizes[number]} threads in a group; hw_scope.thread allows those of a block, "
-                f"which are {MAX_THREADS} at most"
+                f"{where}: level {number} has {sizes[number]} threads in a group; hw_scope.thread allows those of a "
+                f"block, which are {MAX_THREADS} at most"
             )
     grouped = [sizes[i] for i in levels if i in barriers or hierarchy.levels[i].nbytes]
     of_blocks = [size for size in grouped if not is_of_warp(size)]
