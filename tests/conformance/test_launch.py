@@ -7,7 +7,7 @@ import os
 
 import numpy as np
 import pytest
-from helpers import QUICK, runs_kernels
+from helpers import QUICK, is_cuda, runs_kernels
 
 import stf
 from stf import con, hw_scope, mem, par
