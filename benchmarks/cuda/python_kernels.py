@@ -69,22 +69,23 @@ def time_of(launch: Callable[[], object]) -> float:
 def bandwidths(x: Any, y: Any, size: int, side: int, copy: float) -> Any:
     """(label, share of the copy's bandwidth, budget) of each case."""
     alpha = 2.0
+    u, v = x.reshape(-1, side)[:side], y.reshape(-1, side)[:side]
+
+    def share(launch: Callable[[], object], nbytes: int) -> float:
+        return rate(launch, nbytes) / copy
+
+    def step(i, j, u, v):  # type: ignore[no-untyped-def]
+        v[i, j] = u[i, j] + 0.1 * (u[i - 1, j] + u[i + 1, j] + u[i, j - 1] + u[i, j + 1] - 4 * u[i, j])
+
     stream = cupy.cuda.Stream(non_blocking=True)
     with stream, stf.context(devices="cuda", stream=stream) as ctx:
         lx, ly, ls = ctx.logical_data(x), ctx.logical_data(y), ctx.logical_data_empty((), float)
-        u, v = x.reshape(-1, side)[:side], y.reshape(-1, side)[:side]
-
-        def share(launch: Callable[[], object], nbytes: int) -> float:
-            return rate(launch, nbytes) / copy
 
         def axpy(i, x, y):  # type: ignore[no-untyped-def]
             y[i] += alpha * x[i]
 
         def dot(i, x, y):  # type: ignore[no-untyped-def]
             return x[i] * y[i]
-
-        def step(i, j, u, v):  # type: ignore[no-untyped-def]
-            v[i, j] = u[i, j] + 0.1 * (u[i - 1, j] + u[i + 1, j] + u[i, j - 1] + u[i, j + 1] - 4 * u[i, j])
 
         yield "axpy, stf", share(lambda: ctx.parallel_for(lx.shape, lx.read(), ly.rw())(axpy), 24 * size), 0.92
         by_cupy = cupy.ElementwiseKernel("float64 a, float64 x", "float64 y", "y += a * x", "axpy")
@@ -96,6 +97,7 @@ def bandwidths(x: Any, y: Any, size: int, side: int, copy: float) -> Any:
         yield "sum, CuPy", share(lambda: cupy.sum(x), 8 * size), None
         dotted = share(lambda: ctx.parallel_for(lx.shape, lx.read(), ly.read(), reduced)(dot), 16 * size)
         yield "dot, stf", dotted, 0.92
+    with stream, stf.context(devices="cuda", stream=stream) as ctx:
         lu, lv = ctx.logical_data(u), ctx.logical_data(v)
         inner = stf.box[1 : side - 1, 1 : side - 1]
         yield (

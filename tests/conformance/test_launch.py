@@ -114,39 +114,39 @@ def test_inner_of_the_guide(ctx, threads):
 # -- ranks ---------------------------------------------------------------------------------------------------------------
 
 
+def put(seen, row, column, value):
+    seen[row, column] = value
+
+
 def note_ranks(th, seen):
-    rows = seen.reshape(seen.size // 5, 5)
-    rows[th.rank(), 0] = th.rank()
+    put(seen, th.rank(), 0, th.rank())
     for i in range(th.depth()):
-        rows[th.rank(), 1 + i] = th.rank(i)
-    rows[th.rank(), 4] = th.size()
+        put(seen, th.rank(), 1 + i, th.rank(i))
+    put(seen, th.rank(), 4, th.size())
 
 
 def note_behind_barriers_0(th, seen):
-    rows = seen.reshape(seen.size // 5, 5)
     for i in range(th.depth()):
         th.sync(0)
-        rows[th.rank(), 1 + i] = th.rank(i)
-    rows[th.rank(), 0] = th.rank()
-    rows[th.rank(), 4] = th.size()
+        put(seen, th.rank(), 1 + i, th.rank(i))
+    put(seen, th.rank(), 0, th.rank())
+    put(seen, th.rank(), 4, th.size())
 
 
 def note_behind_barriers_1(th, seen):
-    rows = seen.reshape(seen.size // 5, 5)
     for i in range(th.depth()):
         th.sync(1)
-        rows[th.rank(), 1 + i] = th.rank(i)
-    rows[th.rank(), 0] = th.rank()
-    rows[th.rank(), 4] = th.size()
+        put(seen, th.rank(), 1 + i, th.rank(i))
+    put(seen, th.rank(), 0, th.rank())
+    put(seen, th.rank(), 4, th.size())
 
 
 def note_behind_barriers_2(th, seen):
-    rows = seen.reshape(seen.size // 5, 5)
     for i in range(th.depth()):
         th.sync(2)
-        rows[th.rank(), 1 + i] = th.rank(i)
-    rows[th.rank(), 0] = th.rank()
-    rows[th.rank(), 4] = th.size()
+        put(seen, th.rank(), 1 + i, th.rank(i))
+    put(seen, th.rank(), 0, th.rank())
+    put(seen, th.rank(), 4, th.size())
 
 
 WAITING = [note_behind_barriers_0, note_behind_barriers_1, note_behind_barriers_2]
@@ -159,9 +159,9 @@ def test_each_thread_has_its_ranks(ctx, threads, name, waits):
     level = next((i for i, one in enumerate(hierarchy.levels) if one.is_synchronizable), None)
     if waits and level is None:
         pytest.skip("its threads cannot wait")
-    seen = ctx.logical_data_full((*widths, 5), -1, np.int64)
+    seen = ctx.logical_data_full((math.prod(widths), 5), -1, np.int64)
     threads(hierarchy, seen.write())(WAITING[level] if waits else note_ranks)
-    found = seen.numpy().reshape(-1, 5)
+    found = seen.numpy()
     assert found[:, 0].tolist() == list(range(math.prod(widths)))
     for i in range(len(widths)):
         assert found[:, 1 + i].tolist() == np.indices(widths)[i].ravel().tolist()

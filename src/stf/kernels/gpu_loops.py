@@ -85,7 +85,7 @@ def argument(name: str, value: Any, where: str) -> Argument:
             text = f"({text})"
         names = tuple(one for item in items for one in item.names)
         return Argument(text, names, tuple(one for item in items for one in item.values), constants)
-    if isinstance(value, types.FunctionType | types.ModuleType):
+    if isinstance(value, types.FunctionType | types.ModuleType | type):
         return Argument(f"_stf_kind_{name}", (), (), ((f"_stf_kind_{name}", value),))
     raise TypeError(f"{where}: a kernel takes numbers, tuples of these and functions, got {name} = {value!r}")
 

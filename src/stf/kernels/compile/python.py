@@ -20,6 +20,8 @@ MISSING = (
 )
 ENTRY = re.compile(r"\.visible\s+\.entry\s+([\w$.]+)\s*\(")
 UNUSED = re.compile(r"(?m)^\.common \.global [^\n]*NumbaEnv[^\n]*\n")
+EXTERNAL = re.compile(r"(?m)^\.extern \.func\s+(?:\([^)]*\)\s*)?([\w$]+)")
+OF_DRIVER = ("vprintf", "malloc", "free", "__assertfail")  # functions that are there in every device
 lock = threading.Lock()  # the compiler changes state of its own
 
 
@@ -64,6 +66,8 @@ def compile_python(fn: Any, kinds: tuple[Any, ...], capability: tuple[int, int],
     ------
     ImportError
         There is no numba-cuda.
+    NotImplementedError
+        It has to be linked with something.
     numba.core.errors.NumbaError
         The function cannot be compiled; the message shows the user's line.
     """
@@ -78,6 +82,12 @@ def compile_python(fn: Any, kinds: tuple[Any, ...], capability: tuple[int, int],
     if found is None:
         with lock, compiling_for(capability):
             text, _ = cuda.compile(fn, signature, device=False, abi="numba", cc=capability, output="ptx")
+        missing = [symbol for symbol in EXTERNAL.findall(text) if symbol not in OF_DRIVER]
+        if missing:
+            raise NotImplementedError(
+                f"numba-cuda leaves {', '.join(missing)} to be linked, which stf does not do; float16 arithmetic and "
+                "reshape need that, so write the kernel without"
+            )
         found = renamed(text, name).encode()
         if kept is not None:
             cache.store(kept, found)
