@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import stf
-from stf._support.log_once import told
+from stf._support.log_once import logged
 
 cupy = pytest.importorskip("cupy")
 pytestmark = [pytest.mark.cuda, pytest.mark.usefixtures("cuda_device_count")]
@@ -200,7 +200,7 @@ WAITS = {
 def test_whatever_waits_for_the_device_runs_at_each_launch(ctx, how, caplog):
     """Its task is named, with its line and the reason; what is before and behind it is graphs."""
     caplog.set_level("INFO", logger="stf")
-    told.clear()
+    logged.clear()
     if "torch" in how:
         pytest.importorskip("torch")
 

@@ -20,30 +20,105 @@ from stf.kernels.launching import Config, launch_alone
 from stf.kernels.loops import ArrayType, Form
 from stf.kernels.reductions import Reduction, accumulator, scalar_operator
 
-__all__ = ["submit_loop"]
+__all__ = ["GpuLoop", "plan_loop"]
 
 MOST_X, MOST_YZ = (1 << 31) - 1, 65535  # blocks along an axis of a grid
 MAX_BLOCKS = 1024  # of a reduction, whose results depend on it and on the shape alone
 KNOWN_STARTS = range(3)  # that kernels are compiled for
 
 
-def submit_loop(
-    task: Any, body: types.FunctionType, space: IndexSpace, data: list[Any], extra: tuple[Any, ...], where: str
-) -> None:
-    """Submit a body that runs for each element of a space at a GPU.
+class GpuLoop:
+    """A compiled body, and the launches of a task that runs it.
+
+    Attributes
+    ----------
+    kernel : Kernel
+    launches : list of (tuple, tuple, list)
+        Grid, block, and the integers that say the box.
+    constants : tuple
+        Numbers that the kernel gets last.
+    held : list of LogicalData
+        Arrays of the body's closure.
+    partials : list of dtype
+        Those of the results of blocks.
+    combine, neutral
+        The kernel that combines these, and its numbers.
+    """
+
+    def __init__(self, kernel: Any, launches: list[Any], constants: tuple[Any, ...], held: list[Any]) -> None:
+        self.kernel = kernel
+        self.launches = launches
+        self.configs = [Config(grid, block, 0) for grid, block, _ in launches]
+        self.constants = constants
+        self.held = held
+        self.partials: list[Any] = []
+        self.combine: Any = None
+        self.neutral: tuple[Any, ...] = ()
+        self.blocks = sum(math.prod(grid) for grid, _, _ in launches)
+        self.is_alone = len(launches) == 1 and not held
+
+    def submit(self, task: Any, items: list[Any], numbers: tuple[Any, ...]) -> None:
+        """Submit the task, with these numbers of the body's."""
+        if self.is_alone and len(task.accesses) == len(items):
+            launch_alone(task, self.kernel, self.configs[0], (*self.launches[0][2], *items, *numbers, *self.constants))
+            return
+        self.submit_chain(task, items, (*numbers, *self.constants))
+
+    def submit_chain(self, task: Any, items: list[Any], numbers: tuple[Any, ...]) -> None:
+        """Submit a task of several launches."""
+        context = task.context
+        returned = [item for item in items if is_returned(item)]
+        accesses = [accessed(item) for item in items if not is_returned(item)] + [handle.read() for handle in self.held]
+        rooms = [context.logical_data_empty((self.blocks,), kind) for kind in self.partials]
+        outs = [room.write() for room in rooms]
+        for access in (*accesses[len(items) - len(returned) :], *outs):
+            task.add_deps(access)
+        with KernelTask(task) as chain:
+            for item in items:
+                if isinstance(item, Reduction) and not item.accumulates and not is_returned(item):
+                    dtype = item.access.data.core.layout.dtype
+                    fill(chain, item.access, item.op.neutral(dtype), context, "a reduction")
+            first = 0
+            for grid, block, bounds in self.launches:
+                base = [first] if returned else []
+                chain.launch(self.kernel, grid, block, (*bounds, *base, *accesses, *outs, *numbers))
+                first += math.prod(grid)
+            if returned:
+                targets = [item.access for item in returned]
+                chain.launch(self.combine, 1, BLOCK, (self.blocks, *outs, *targets, *self.neutral))
+
+
+def plan_loop(
+    task: Any,
+    body: types.FunctionType,
+    captured: Captured,
+    space: IndexSpace,
+    items: list[Any],
+    extra: tuple[Any, ...],
+    where: str,
+) -> tuple[GpuLoop, tuple[Any, ...]]:
+    """Compile a body that runs for each element of a space at a GPU.
 
     Parameters
     ----------
     task : Task
         Which has not begun.
     body : function
-        Takes the indices, what `data` give, and `extra`.
+        Takes the indices, what `items` give, and `extra`.
+    captured : Captured
+        The variables around the body.
     space : IndexSpace
-    data : list of Access or Reduction
+    items : list of Access or Reduction
     extra : tuple
         Further arguments.
     where : str
         What messages call the body.
+
+    Returns
+    -------
+    loop : GpuLoop
+    numbers : tuple
+        The numbers of `extra` and of the body's closure.
 
     Raises
     ------
@@ -53,67 +128,46 @@ def submit_loop(
     if any(instruction.opname == "RAISE_VARARGS" for instruction in dis.get_instructions(body)):
         raise TypeError(f"{where} has raise or assert, which do nothing on a GPU; store a flag, or say .on('host')")
     context = task.context
-    captured = Captured(body, where)
-    reductions = [item for item in data if isinstance(item, Reduction)]
-    returned = [item for item in reductions if is_returned(item)]
-    parameters = [item for item in data if not is_returned(item)]
-    kinds = tuple(kind_of(item, where) for item in parameters)
+    returned = [item for item in items if is_returned(item)]
+    parameters = [item for item in items if not is_returned(item)]
     operators = tuple(scalar_operator(item.op) for item in returned)
-    held = [context.logical_data(value) for value in captured.values[: captured.free] if type(value) is np.ndarray]
-    accesses = [accessed(item) for item in parameters] + [handle.read() for handle in held]
-    arguments = [argument(f"_stf_x{i}", value, where) for i, value in enumerate(extra)]
+    free = list(zip(captured.names[: captured.free], captured.values[: captured.free], strict=True))
+    held = [context.logical_data(value) for _, value in free if type(value) is np.ndarray]
+    own = [argument(f"_stf_x{i}", value, where) for i, value in enumerate(extra)]
     position = len(parameters)
-    for name, value in zip(captured.names[: captured.free], captured.values[: captured.free], strict=True):
+    for name, value in free:
         if type(value) is np.ndarray:
-            arguments.append(Argument(f"_stf_a{position}", (), ()))
+            own.append(Argument(f"_stf_a{position}", (), ()))
             position += 1
         else:
-            arguments.append(argument(name, value, where))
-    if space.coordinates is not None:
-        arguments.append(argument("_stf_parameters", space.parameters, where))
+            own.append(argument(name, value, where))
     partials = [accumulator(item.op, item.access.data.core.layout.dtype) for item in returned]
     neutral = [np.asarray(item.op.neutral(kind), kind)[()] for item, kind in zip(returned, partials, strict=True)]
-    arguments += [argument(f"_stf_neutral{i}", value, where) for i, value in enumerate(neutral)]
+    constant = [] if space.coordinates is None else [argument("_stf_parameters", space.parameters, where)]
+    constant += [argument(f"_stf_neutral{i}", value, where) for i, value in enumerate(neutral)]
     boxes = [box for box in space.part.boxes() if all(map(len, box))] or [next(iter(space.part.boxes()))]
-    starts = tuple(axis.start if axis.start in KNOWN_STARTS else None for axis in boxes[0])
+    known = len(boxes) == 1
+    starts = tuple(axis.start if known and axis.start in KNOWN_STARTS else None for axis in boxes[0])
     strided = any(axis.step != 1 for box in boxes for axis in box)
-    if len(boxes) > 1:
-        starts = (None,) * len(starts)
+    kinds = tuple(kind_of(item, where) for item in parameters)
     form = Form(space.ndim, starts, kinds, len(extra), operators, strided)
     results = [ArrayType(kind, 1, "C", False) for kind in partials]
+    accesses = [accessed(item) for item in parameters] + [handle.read() for handle in held]
     arrays = [array_of(access) for access in accesses] + results
     launches = [(*grid_of(box, bool(returned)), bounds_of(form, box)) for box in boxes]
     is_looped = bool(returned) or any(max([*grid, 1, 1][1:]) == MOST_YZ for grid, _, _ in launches)
+    arguments = [*own, *constant]
     kernel = gpu_loops.kernel_for(body, captured, form, space.coordinates, arrays, arguments, task.symbol, is_looped)
     load(kernel, context, task.where, where)
-    numbers = tuple(value for one in arguments for value in one.values)
-    filled = [item for item in reductions if not is_returned(item) and not item.accumulates]
-    if not returned and not filled and len(launches) == 1 and len(task.accesses) == len(parameters) == len(accesses):
-        grid, block, bounds = launches[0]
-        launch_alone(task, kernel, Config(grid, block, 0), (*bounds, *accesses, *numbers))
-        return
-    blocks = sum(math.prod(grid) for grid, _, _ in launches)
-    rooms = [context.logical_data_empty((blocks,), kind) for kind in partials]
-    outs = [room.write() for room in rooms]
-    combine: Any = None
+    loop = GpuLoop(kernel, launches, tuple(value for one in constant for value in one.values), held)
+    loop.partials = partials
+    loop.neutral = tuple(value for one in constant[len(constant) - len(neutral) :] for value in one.values)
+    if any(isinstance(item, Reduction) and (is_returned(item) or not item.accumulates) for item in items):
+        loop.is_alone = False
     if returned:
-        combine = combining(returned, operators, results)
-        load(combine, context, task.where, where)
-    for access in (*accesses[len(parameters) :], *outs):
-        task.add_deps(access)
-    with KernelTask(task) as chain:
-        for item in filled:
-            access = item.access
-            fill(chain, access, item.op.neutral(access.data.core.layout.dtype), context, where)
-        first = 0
-        for grid, block, bounds in launches:
-            base = [first] if returned else []
-            chain.launch(kernel, grid, block, (*bounds, *base, *accesses, *outs, *numbers))
-            first += math.prod(grid)
-        if returned:
-            targets = [item.access for item in returned]
-            values = tuple(part for i, value in enumerate(neutral) for part in argument(f"n{i}", value, where).values)
-            chain.launch(combine, 1, BLOCK, (blocks, *outs, *targets, *values))
+        loop.combine = combining(returned, operators, results)
+        load(loop.combine, context, task.where, where)
+    return loop, tuple(value for one in own for value in one.values)
 
 
 def kind_of(item: Any, where: str) -> str:

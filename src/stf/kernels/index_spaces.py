@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 from stf.places.partition import Part, as_space
@@ -83,6 +84,11 @@ def space_of(shape: Any) -> IndexSpace:
         Extents (a logical data's ``shape``), a box, or a space of the user's own: it has ``ndim``, ``size``, and a
         static ``index_to_coords(index, *parameters)`` for its tuple ``parameters``.
     """
+    if type(shape) is tuple:
+        try:
+            return space_of_shape(shape)
+        except TypeError:  # it has lists in it
+            pass
     coordinates = getattr(shape, "index_to_coords", None)
     if coordinates is None:
         part = checked(shape if isinstance(shape, Part) else Part(as_space(shape)))
@@ -91,6 +97,13 @@ def space_of(shape: Any) -> IndexSpace:
     if missing:
         raise TypeError(f"an index space with index_to_coords has ndim, size and parameters; {shape!r} lacks {missing}")
     return IndexSpace(Part(as_space(int(shape.size))), int(shape.ndim), coordinates, tuple(shape.parameters))
+
+
+@functools.lru_cache(maxsize=1024, typed=True)
+def space_of_shape(shape: tuple[Any, ...]) -> IndexSpace:
+    """The index space of extents."""
+    part = checked(Part(as_space(shape)))
+    return IndexSpace(part, len(part))
 
 
 def checked(part: Part) -> Part:

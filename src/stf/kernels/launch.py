@@ -166,5 +166,5 @@ class Launch(KernelBuilder):
             form = loops.Form(len(widths), (None, *[0] * len(widths[1:])), kinds, len(last), strided=strided)
             loop = loops.loop_for(threads.fn, around, form)
             compile_now(loop, [*[0, 0, 1] * len(widths), *arrays, *last], where)
-            run = LoopTask(loop, part, [], len(data), (), task.context._driver)
+            run = LoopTask(loop, part, [], len(data), ()).with_driver(task.context._driver)
         submit_kernel(task, MemoryTask(run, hierarchy, after) if memory else run, given)

@@ -54,9 +54,7 @@ class LoopTask:
     and the blocks' results are combined in order.
     """
 
-    def __init__(
-        self, loop: Loop, part: Part, targets: list[Target], arrays: int, parameters: tuple[Any, ...], driver: Any
-    ) -> None:
+    def __init__(self, loop: Loop, part: Part, targets: list[Target], arrays: int, parameters: tuple[Any, ...]) -> None:
         self.loop = loop
         self.boxes: list[Box] = [tuple(box) for box in part.boxes() if all(map(len, box))]
         self.size = part.size
@@ -64,7 +62,14 @@ class LoopTask:
         self.targets = targets
         self.arrays = arrays
         self.parameters = parameters
-        self.driver = driver
+        self.driver: Any = None
+
+    def with_driver(self, driver: Any) -> LoopTask:
+        """The same, with the driver whose workers help."""
+        found = LoopTask.__new__(LoopTask)
+        found.__dict__.update(self.__dict__)
+        found.driver = driver
+        return found
 
     def __call__(self, *values: Any) -> None:
         """Run on the arrays of a task, and further arguments."""

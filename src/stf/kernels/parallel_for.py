@@ -26,9 +26,11 @@ from stf.kernels.builders import (
 from stf.kernels.captured import Captured
 from stf.kernels.index_spaces import IndexSpace, space_of
 from stf.kernels.loop_tasks import LoopTask, Target, is_cut_along_first
+from stf.kernels.plans import key_of, plan_of, remember
 from stf.kernels.reductions import Reduction, accumulator, scalar_operator
 from stf.places.partition import Part, check_partition
 from stf.places.places import Grid
+from stf.tasks.bodies import submit_body
 from stf.tasks.task import ContextCore
 from stf.tasks.undeclared import refuse_undeclared
 
@@ -128,36 +130,60 @@ class ParallelFor(KernelBuilder):
         return ParallelFor(self.task.context, self.space._replace(part=part), arguments, self.extra, self.task.symbol)
 
     def submit(self, body: types.FunctionType) -> None:
-        task, code = self.task, body.__code__
-        where = f"the body of parallel_for at {site_text(code, 0)}"
-        data = [item for item in self.arguments if not accessed(item).data.core.token]
-        parameters = [item for item in data if not is_returned(item)]
+        task = self.task
+        is_gpu = task.context.engine.places[task.where].enqueues
+        key = key_of(body, self.arguments, self.extra, self.space, is_gpu, task.symbol if is_gpu else None)
+        plan = plan_of(key)
+        numbers = None if plan is None else plan.numbers(body, self.extra)
+        items = self.arguments
+        if any(accessed(item).data.core.token for item in items):
+            items = [item for item in items if not accessed(item).data.core.token]
+        if plan is not None and numbers is not None:
+            refuse_undeclared(body, task)
+            plan.submit(task, items, numbers)
+            return
+        where = f"the body of parallel_for at {site_text(body.__code__, 0)}"
+        parameters = [item for item in items if not is_returned(item)]
         must_take(body, self.space.ndim + len(parameters) + len(self.extra), f"{self.space.ndim} indices", where)
         refuse_undeclared(body, task)
-        if task.context.engine.places[task.where].enqueues:
-            gpu_tasks.submit_loop(task, body, self.space, data, self.extra, where)
-            return
         captured = Captured(body, where)
-        targets = [Target(i, item.op, item.accumulates) for i, item in enumerate(data) if isinstance(item, Reduction)]
-        returned = [target for target in targets if is_returned(data[target.position])]
+        if is_gpu:
+            loop, numbers = gpu_tasks.plan_loop(task, body, captured, self.space, items, self.extra, where)
+            loop.submit(task, items, numbers)
+            if not loop.held:
+                remember(key, body, captured, loop.submit, False)
+            return
+        run = self.compiled(body, captured, items, parameters, where)
+
+        def submit(task: Any, items: list[Any], numbers: tuple[Any, ...]) -> None:
+            submit_body(task, run.with_driver(task.context._driver), numbers, "numpy")
+
+        submit_kernel(task, run.with_driver(task.context._driver), (*self.extra, *map(loops.jitted, captured.values)))
+        remember(key, body, captured, submit, True)
+
+    def compiled(
+        self, body: types.FunctionType, captured: Captured, items: list[Any], parameters: list[Any], where: str
+    ) -> LoopTask:
+        """The loop on a CPU."""
+        targets = [Target(i, item.op, item.accumulates) for i, item in enumerate(items) if isinstance(item, Reduction)]
+        returned = [target for target in targets if is_returned(items[target.position])]
         kinds = tuple("value" if is_number(item) else "array" for item in parameters)
         operators = tuple(scalar_operator(target.op) for target in returned)
         part = self.space.part
         strided = any(getattr(axis, "axis", axis).step != 1 for axis in part)  # of tiles: the axis that they tile
         form = loops.Form(self.space.ndim, known_starts(part), kinds, len(self.extra), operators, strided)
         loop = loops.loop_for(body, captured, form, self.space.coordinates)
-        values = [loops.jitted(value) for value in captured.values]
         space_arguments = () if self.space.coordinates is None else (self.space.parameters,)
         results: list[Any] = []
         for target in returned:
-            kind = accumulator(target.op, accessed(data[target.position]).data.core.layout.dtype)
+            kind = accumulator(target.op, accessed(items[target.position]).data.core.layout.dtype)
             results += [np.zeros((), kind)[()], loops.ArrayType(kind, 1, "C", False)]
         bounds = [0, 0, 1] * len(part)
         arrays = [expected(item) for item in parameters]
-        given = (*self.extra, *values)
+        given = map(default_of, (*self.extra, *map(loops.jitted, captured.values)))
         last = [*space_arguments, *results, *([0] if results else [])]
-        compile_now(loop, [*bounds, *arrays, *map(default_of, given), *last], where)
-        submit_kernel(task, LoopTask(loop, part, targets, len(data), space_arguments, task.context._driver), given)
+        compile_now(loop, [*bounds, *arrays, *given, *last], where)
+        return LoopTask(loop, part, targets, len(items), space_arguments)
 
 
 def known_starts(part: Part) -> tuple[int | None, ...]:

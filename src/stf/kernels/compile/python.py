@@ -10,8 +10,6 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from stf.kernels.compile import cache
-
 __all__ = ["compile_python", "intrinsics"]
 
 MISSING = (
@@ -73,6 +71,8 @@ def compile_python(fn: Any, kinds: tuple[Any, ...], capability: tuple[int, int],
     """
     import numba
     import numba_cuda
+
+    from stf.kernels.compile import cache
 
     cuda = intrinsics()
     signature = numba.types.void(*kinds)
