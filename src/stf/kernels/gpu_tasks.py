@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 
 from stf.kernels import gpu_loops
-from stf.kernels.builders import accessed, expected, is_number, is_returned
+from stf.kernels.body_arguments import accessed, expected, is_number, is_returned
 from stf.kernels.captured import Captured
 from stf.kernels.foreign_kernels import order_of
 from stf.kernels.gpu_loops import BLOCK, Argument, argument
 from stf.kernels.index_spaces import IndexSpace
 from stf.kernels.kernel_task import KernelTask
-from stf.kernels.launching import Config, launch_alone
+from stf.kernels.launching import Config
 from stf.kernels.loops import ArrayType, Form
+from stf.kernels.plans import Plan
 from stf.kernels.reductions import Reduction, accumulator, scalar_operator
 
 __all__ = ["GpuLoop", "plan_loop"]
@@ -48,7 +49,6 @@ class GpuLoop:
     def __init__(self, kernel: Any, launches: list[Any], constants: tuple[Any, ...], held: list[Any]) -> None:
         self.kernel = kernel
         self.launches = launches
-        self.configs = [Config(grid, block, 0) for grid, block, _ in launches]
         self.constants = constants
         self.held = held
         self.partials: list[Any] = []
@@ -57,16 +57,17 @@ class GpuLoop:
         self.blocks = sum(math.prod(grid) for grid, _, _ in launches)
         self.is_alone = len(launches) == 1 and not held
 
-    def submit(self, task: Any, items: list[Any], numbers: tuple[Any, ...]) -> None:
-        """Submit the task, with these numbers of the body's."""
-        if self.is_alone and len(task.accesses) == len(items):
-            launch_alone(task, self.kernel, self.configs[0], (*self.launches[0][2], *items, *numbers, *self.constants))
-            return
-        self.submit_chain(task, items, (*numbers, *self.constants))
+    def planned(self, plan: Plan, has_no_tokens: bool) -> Plan:
+        """The plan, which says the launch if that is all that the task does."""
+        if not self.is_alone or not has_no_tokens:
+            return plan
+        grid, block, bounds = self.launches[0]
+        return plan.launches(self.kernel, Config(grid, block, 0), tuple(bounds), self.constants)
 
-    def submit_chain(self, task: Any, items: list[Any], numbers: tuple[Any, ...]) -> None:
-        """Submit a task of several launches."""
+    def submit_chain(self, task: Any, items: tuple[Any, ...], numbers: tuple[Any, ...]) -> None:
+        """Submit a task of several launches, with these numbers of the body's."""
         context = task.context
+        numbers = (*numbers, *self.constants)
         returned = [item for item in items if is_returned(item)]
         accesses = [accessed(item) for item in items if not is_returned(item)] + [handle.read() for handle in self.held]
         rooms = [context.logical_data_empty((self.blocks,), kind) for kind in self.partials]
@@ -93,7 +94,7 @@ def plan_loop(
     body: types.FunctionType,
     captured: Captured,
     space: IndexSpace,
-    items: list[Any],
+    items: tuple[Any, ...],
     extra: tuple[Any, ...],
     where: str,
 ) -> tuple[GpuLoop, tuple[Any, ...]]:

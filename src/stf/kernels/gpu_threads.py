@@ -17,19 +17,22 @@ import numpy as np
 
 from stf.kernels import gpu_loops
 from stf.kernels.arguments import Kernel
-from stf.kernels.builders import is_number
+from stf.kernels.body_arguments import is_number
 from stf.kernels.captured import Captured, around_key
 from stf.kernels.compile.python import intrinsics
 from stf.kernels.gpu_loops import Argument, argument, described, dtype_of, kept_key, scope_of, symbol_of
 from stf.kernels.gpu_tasks import array_of, fill, load
 from stf.kernels.hierarchy import Hierarchy, hw_scope
 from stf.kernels.kernel_task import KernelTask
+from stf.kernels.launching import Config
 from stf.kernels.loops import ArrayType
+from stf.kernels.plans import Plan
 from stf.kernels.thread_code import BARRIER, MEMORY, ThreadCode, items_of, name, thread_code
 from stf.places.partition import Part
 
-__all__ = ["submit_threads"]
+__all__ = ["GpuThreads", "plan_threads"]
 
+FLOAT64, INT64 = np.dtype(np.float64), np.dtype(np.int64)
 WARP, MAX_THREADS = 32, 1024
 SHARED_BYTES = 48 << 10  # of a block, without asking for more
 WORD = 8  # bytes, of memory that groups share
@@ -78,31 +81,90 @@ class Mapping(NamedTuple):
     device: tuple[int, ...]
 
 
-def submit_threads(
+class GpuThreads:
+    """A compiled body, and the launches of a task that runs it.
+
+    Attributes
+    ----------
+    kernel : Kernel
+    launches : list of (tuple, tuple, list)
+        Grid, block, and the integers that say which threads.
+    constants : tuple
+        Numbers that the kernel gets last: the widths.
+    held : list of LogicalData
+        Arrays of the body's closure.
+    rooms : list of (tuple, dtype, bool)
+        Shape and type of memory that groups share in the device's, and whether it has to be 0.
+    """
+
+    def __init__(
+        self, kernel: Kernel, launches: list[Any], constants: tuple[int, ...], held: list[Any], rooms: list[Any]
+    ) -> None:
+        self.kernel = kernel
+        self.launches = launches
+        self.constants = constants
+        self.held = held
+        self.rooms = rooms
+
+    def planned(self, plan: Plan, has_no_tokens: bool) -> Plan:
+        """The plan, which says the launch if that is all that the task does."""
+        if len(self.launches) != 1 or self.held or self.rooms or not has_no_tokens:
+            return plan
+        grid, block, numbers = self.launches[0]
+        return plan.launches(self.kernel, Config(grid, block, 0), tuple(numbers), self.constants)
+
+    def submit_chain(self, task: Any, items: tuple[Any, ...], numbers: tuple[Any, ...]) -> None:
+        """Submit a task of several launches, with these numbers of the body's."""
+        context = task.context
+        made = [(context.logical_data_empty(shape, dtype).write(), is_zero) for shape, dtype, is_zero in self.rooms]
+        own = [*[handle.read() for handle in self.held], *[access for access, _ in made]]
+        for access in own:
+            task.add_deps(access)
+        with KernelTask(task) as chain:
+            for access, is_zero in made:
+                if is_zero:
+                    fill(chain, access, 0, context, "a barrier")
+            for grid, block, which in self.launches:
+                chain.launch(self.kernel, grid, block, (*which, *items, *own, *numbers, *self.constants))
+
+
+def plan_threads(
     task: Any,
     body: types.FunctionType,
+    captured: Captured,
     hierarchy: Hierarchy,
     outer: Part | None,
-    data: list[Any],
+    items: tuple[Any, ...],
     extra: tuple[Any, ...],
+    multiprocessors: int,
     where: str,
-) -> None:
-    """Submit a body that runs for each thread of a hierarchy at a GPU.
+) -> tuple[GpuThreads, tuple[Any, ...]]:
+    """Compile a body that runs for each thread of a hierarchy at a GPU.
 
     Parameters
     ----------
     task : Task
         Which has not begun.
     body : function
-        Takes the hierarchy, what `data` give, and `extra`.
+        Takes the hierarchy, what `items` give, and `extra`.
+    captured : Captured
+        The variables around the body.
     hierarchy : Hierarchy
     outer : Part or None
         The ranks in the outermost level, of a place of a grid.
-    data : list of Access
+    items : tuple of Access
     extra : tuple
         Further arguments.
+    multiprocessors : int
+        Of the device.
     where : str
         What messages call the body.
+
+    Returns
+    -------
+    threads : GpuThreads
+    numbers : tuple
+        The numbers of `extra`, and of the variables around the body.
 
     Raises
     ------
@@ -112,47 +174,38 @@ def submit_threads(
         The device cannot hold such groups.
     """
     context = task.context
-    captured = Captured(body, where)
     threads = thread_code(body, hierarchy, captured, OnGpu, where)
-    place = context.engine.places[task.where]
-    whole = with_widths(hierarchy, context._driver.multiprocessors(place.ordinal), threads.barriers)
-    widths = [int(level.width or 0) for level in whole.levels]
+    whole = with_widths(hierarchy, multiprocessors, threads.barriers)
+    widths = tuple(int(level.width or 0) for level in whole.levels)
     part = Part((range(widths[0]),)) if outer is None else outer
     if 0 in threads.barriers and part.size < widths[0]:
         raise TypeError(f"{where} waits at level 0, whose threads are at several places; wait at a level inside")
     mapping = mapping_of(whole, threads.barriers, where)
     held = [context.logical_data(value) for value in captured.values if type(value) is np.ndarray]
-    accesses = [*data, *[handle.read() for handle in held]]
-    arguments = [argument(f"_stf_x{i}", value, where) for i, value in enumerate(extra)]
-    arguments += [argument(f"_stf_width{i}", width, where) for i, width in enumerate(widths)]
-    position = len(data)
+    before = [argument(f"_stf_x{i}", value, where) for i, value in enumerate(extra)]
+    around: list[Argument] = []
+    position = len(items)
     for variable, value in zip(captured.names, captured.values, strict=True):
         if type(value) is np.ndarray:
-            arguments.append(Argument(f"_stf_a{position}", (), ()))
+            around.append(Argument(f"_stf_a{position}", (), ()))
             position += 1
         else:
-            arguments.append(argument(f"_stf_c_{variable}", value, where))
+            around.append(argument(f"_stf_c_{variable}", value, where))
     levels = range(len(widths))
-    rooms = [(whole.groups(i), mapping.device[i]) for i in levels if mapping.device[i]]
-    counters = [whole.groups(i) for i in levels if mapping.barriers[i] == "device"]
-    memory = [context.logical_data_empty(room, float) for room in rooms]
-    waiting = [context.logical_data_empty((groups,), np.int64) for groups in counters]
-    own = [handle.write() for handle in (*memory, *waiting)]
-    kinds = tuple("value" if is_number(item) else "array" for item in data)
-    arrays = [array_of(access) for access in (*accesses, *own)]
-    kernel = kernel_of(threads, captured, mapping, kinds, arrays, arguments, task.symbol, where)
+    rooms: list[Any] = [((whole.groups(i), mapping.device[i]), FLOAT64, False) for i in levels if mapping.device[i]]
+    rooms += [((whole.groups(i),), INT64, True) for i in levels if mapping.barriers[i] == "device"]
+    kinds = tuple("value" if is_number(item) else "array" for item in items)
+    arrays = [array_of(access) for access in (*items, *[handle.read() for handle in held])]
+    arrays += [ArrayType(dtype, len(shape), "C", False) for shape, dtype, _ in rooms]
+    kernel = kernel_of(threads, captured, mapping, kinds, arrays, before, around, task.symbol, where)
     load(kernel, context, task.where, where)
-    numbers = tuple(value for one in arguments for value in one.values)
-    for access in (*accesses[len(data) :], *own):
-        task.add_deps(access)
-    with KernelTask(task) as chain:
-        for handle in waiting:
-            fill(chain, handle.write(), 0, context, where)
-        for (axis,) in part.boxes():
-            count = len(axis) * mapping.sizes[0] // widths[0]
-            if count:
-                grid = -(-count // mapping.threads)
-                chain.launch(kernel, grid, mapping.threads, (axis.start, axis.step, count, *accesses, *own, *numbers))
+    launches = []
+    for (axis,) in part.boxes():
+        count = len(axis) * mapping.sizes[0] // widths[0]
+        if count:
+            launches.append((-(-count // mapping.threads), mapping.threads, [axis.start, axis.step, count]))
+    numbers = tuple(value for one in (*before, *around) for value in one.values)
+    return GpuThreads(kernel, launches, widths, held, rooms), numbers
 
 
 def with_widths(hierarchy: Hierarchy, multiprocessors: int, barriers: frozenset[int]) -> Hierarchy:
@@ -224,18 +277,20 @@ def kernel_of(
     mapping: Mapping,
     kinds: tuple[str, ...],
     arrays: list[ArrayType],
-    arguments: list[Argument],
+    before: list[Argument],
+    captures: list[Argument],
     symbol: str,
     where: str,
 ) -> Kernel:
     """The kernel of a body: it finds out which thread it is, and calls it."""
     around = Captured(threads.fn, where)
+    arguments = [*before, *captures]
     how = (mapping._replace(sizes=()), ratios(mapping), kinds, tuple(arrays), symbol)
     key: Any = (threads.fn.__code__, around_key(around), gpu_loops.keys_of(arguments), *how)
     found = known.get(key)
     if found is not None:
         return found
-    text = source(mapping, kinds, len(arrays), arguments, len(captured.names))
+    text = source(mapping, kinds, len(arrays), before, captures)
     cuda = intrinsics()
     scope: dict[str, Any] = {"_stf_cuda": cuda, "_stf_numpy": np}
     scope.update({what: gpu_loops.device_function(value) for one in arguments for what, value in one.constants})
@@ -245,10 +300,8 @@ def kernel_of(
     )
     scope["_stf_body"] = cuda.jit(device=True)(body)
     exec(compile(text, f"<kernel of {threads.fn.__name__}>", "exec"), scope)
-    numbers = [dtype_of(value) for one in arguments for value in one.values]
-    found = described(
-        scope["_stf_kernel"], [*[np.dtype(np.int64)] * 3, *arrays, *numbers], symbol_of(symbol), kept_key((text, key))
-    )
+    numbers = [*[dtype_of(value) for one in arguments for value in one.values], *[INT64] * len(mapping.sizes)]
+    found = described(scope["_stf_kernel"], [*[INT64] * 3, *arrays, *numbers], symbol_of(symbol), kept_key((text, key)))
     found.cooperative = "device" in mapping.barriers
     known[key] = found
     return found
@@ -260,12 +313,15 @@ def ratios(mapping: Mapping) -> tuple[int, ...]:
     return tuple(size if wait == "warp" or words else 0 for size, wait, words in kept)
 
 
-def source(mapping: Mapping, kinds: tuple[str, ...], count: int, arguments: list[Argument], captured: int) -> str:
+def source(
+    mapping: Mapping, kinds: tuple[str, ...], count: int, before: list[Argument], captures: list[Argument]
+) -> str:
     """The text of the kernel."""
     levels = range(len(mapping.sizes))
-    numbers = [name for one in arguments for name in one.names]
+    numbers = [name for one in (*before, *captures) for name in one.names]
+    widths = [f"_stf_width{i}" for i in levels]
     arrays = [f"_stf_a{i}" for i in range(count)]
-    parameters = ["_stf_first", "_stf_step", "_stf_count", *arrays, *numbers]
+    parameters = ["_stf_first", "_stf_step", "_stf_count", *arrays, *numbers, *widths]
     lines = [f"def _stf_kernel({', '.join(parameters)}):", "    _stf_t = _stf_cuda.threadIdx.x"]
     lines.append(f"    _stf_g = (_stf_cuda.blockIdx.x * {mapping.threads} + _stf_t) & {gpu_loops.NOT_NEGATIVE}")
     own = count - sum(map(bool, mapping.device)) - mapping.barriers.count("device")
@@ -293,9 +349,9 @@ def source(mapping: Mapping, kinds: tuple[str, ...], count: int, arguments: list
         elif mapping.barriers[i]:
             barriers.append("0")
     values = [f"_stf_a{i}[()]" if kind == "value" else f"_stf_a{i}" for i, kind in enumerate(kinds)]
-    texts = [one.text for one in arguments]
-    before = texts[: len(texts) - captured]
-    given = [*[f"_stf_rank{i}" for i in levels], *values, *before, *memory, *barriers, *texts[len(texts) - captured :]]
+    ranks = [f"_stf_rank{i}" for i in levels]
+    first, last = [one.text for one in before], [one.text for one in captures]
+    given = [*ranks, *values, *first, *widths, *memory, *barriers, *last]
     lines.append(f"        _stf_body({', '.join(given)})")
     return "\n".join(lines) + "\n"
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from stf.places.partition import Part, as_space
 
-__all__ = ["IndexSpace", "box", "space_of"]
+__all__ = ["IndexSpace", "box", "space_of", "space_of_shape"]
 
 MAX_NDIM = 4
 
@@ -66,13 +66,16 @@ class IndexSpace(NamedTuple):
     coordinates : callable or None
         A user's function from the number of an element to its indices; `part` has one axis then.
     parameters : tuple
-        Further arguments of that.
+        Further arguments of that,
+    kinds : tuple of type
+        and their types, since 1, 1.0 and True are equal.
     """
 
     part: Part
     ndim: int
     coordinates: Any = None
     parameters: tuple[Any, ...] = ()
+    kinds: tuple[type, ...] = ()
 
 
 def space_of(shape: Any) -> IndexSpace:
@@ -84,11 +87,6 @@ def space_of(shape: Any) -> IndexSpace:
         Extents (a logical data's ``shape``), a box, or a space of the user's own: it has ``ndim``, ``size``, and a
         static ``index_to_coords(index, *parameters)`` for its tuple ``parameters``.
     """
-    if type(shape) is tuple:
-        try:
-            return space_of_shape(shape)
-        except TypeError:  # it has lists in it
-            pass
     coordinates = getattr(shape, "index_to_coords", None)
     if coordinates is None:
         part = checked(shape if isinstance(shape, Part) else Part(as_space(shape)))
@@ -96,7 +94,8 @@ def space_of(shape: Any) -> IndexSpace:
     missing = [name for name in ("ndim", "size", "parameters") if not hasattr(shape, name)]
     if missing:
         raise TypeError(f"an index space with index_to_coords has ndim, size and parameters; {shape!r} lacks {missing}")
-    return IndexSpace(Part(as_space(int(shape.size))), int(shape.ndim), coordinates, tuple(shape.parameters))
+    part, parameters = Part(as_space(int(shape.size))), tuple(shape.parameters)
+    return IndexSpace(part, int(shape.ndim), coordinates, parameters, tuple(map(type, parameters)))
 
 
 @functools.lru_cache(maxsize=1024, typed=True)

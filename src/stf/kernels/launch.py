@@ -3,36 +3,27 @@
 from __future__ import annotations
 
 import types
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from stf._engine.access import Access
-from stf._support.arguments import name_of, sequence
-from stf._support.call_sites import site_text
+from stf._support.arguments import name_of
 from stf.kernels import loops
-from stf.kernels.builders import (
-    KernelBuilder,
-    accessed,
-    compile_now,
-    default_of,
-    expected,
-    is_number,
-    must_take,
-    submit_kernel,
-)
+from stf.kernels.body_arguments import default_of, expected, is_number, must_take
+from stf.kernels.builders import KernelBuilder, make_builder
 from stf.kernels.captured import Captured
-from stf.kernels.gpu_threads import submit_threads
+from stf.kernels.gpu_threads import plan_threads
 from stf.kernels.hierarchy import Hierarchy, con, par
-from stf.kernels.loop_tasks import LoopTask
+from stf.kernels.loop_tasks import LoopTask, compile_now, submit_kernel
+from stf.kernels.plans import Plan
 from stf.kernels.reductions import Reduction
 from stf.kernels.thread_code import thread_code
 from stf.kernels.thread_groups import BarrierTask, MemoryTask, OnCpu, widths_on_cpu
 from stf.places.partition import Part
 from stf.tasks.task import ContextCore
-from stf.tasks.undeclared import refuse_undeclared
 
-__all__ = ["Launch", "launch"]
+__all__ = ["launch"]
 
 DEFAULT = par(con())
 
@@ -43,7 +34,7 @@ def launch(
     args: Any = (),
     name: str | None = None,
     symbol: str | None = None,
-) -> Launch:
+) -> KernelBuilder:
     """Run a body for each thread of a hierarchy; call the result with the body, or use it as a decorator.
 
     The body is a Python function, which Numba compiles for a CPU, and numba-cuda for a GPU. It gets the hierarchy, then
@@ -71,7 +62,7 @@ def launch(
 
     Returns
     -------
-    Launch
+    KernelBuilder
         A builder: call it with the body. ``.on(place)`` and ``.set_symbol(name)`` give it back.
 
     Raises
@@ -106,65 +97,121 @@ def launch(
     rest = list(arguments)
     hierarchy = rest.pop(0) if rest and isinstance(rest[0], Hierarchy) else DEFAULT
     place = rest.pop(0) if rest and not isinstance(rest[0], Access | Reduction) else None
-    builder = Launch(context, hierarchy, None, rest, sequence("args", args), name_of(name, symbol))
+    if any(isinstance(item, Reduction) for item in rest):
+        raise TypeError("launch takes no reductions; add up in memory of the groups, or use parallel_for")
+    builder = make_builder(context, THREADS, Group(hierarchy), tuple(rest), args, name_of(name, symbol))
     return builder if place is None else builder.on(place)
 
 
-class Launch(KernelBuilder):
-    """A builder of a task that runs a body for each thread of a hierarchy: call it with the body."""
+class Group(NamedTuple):
+    """What one place runs.
+
+    Attributes
+    ----------
+    hierarchy : Hierarchy
+    outer : Part or None
+        The ranks in the outermost level, of a place of a grid.
+    """
+
+    hierarchy: Hierarchy
+    outer: Part | None = None
+
+
+class Threads:
+    """What `launch` makes of a body, and a hierarchy, for a `KernelBuilder`."""
 
     what = "launch"
 
-    def __init__(self, context: ContextCore, hierarchy: Hierarchy, outer: Part | None, *arguments: Any) -> None:
-        if any(isinstance(item, Reduction) for item in arguments[0]):
-            raise TypeError("launch takes no reductions; add up in memory of the groups, or use parallel_for")
-        super().__init__(context, *arguments)
-        self.hierarchy = hierarchy
-        self.outer = outer  # the ranks in the outermost level, of a place of a grid
-
-    def whole(self, places: int) -> Part:
-        width = self.hierarchy.levels[0].width or max(places, self.task.context._driver.max_workers)
-        self.hierarchy = Hierarchy((self.hierarchy.levels[0]._replace(width=width), *self.hierarchy.levels[1:]))
+    def whole(self, builder: KernelBuilder, places: int) -> Part:
+        """What is cut into parts for the places of a grid: the outermost level, which has a width from now on."""
+        first, *inner = builder.over.hierarchy.levels
+        width = first.width or max(places, builder.task.context._driver.max_workers)
+        builder.over = Group(Hierarchy((first._replace(width=width), *inner)))
         return Part((range(width),))
 
-    def for_part(self, part: Part, arguments: list[Any]) -> Launch:
-        return Launch(self.task.context, self.hierarchy, part, arguments, self.extra, self.task.symbol)
+    def part(self, group: Group, part: Part) -> Group:
+        """What one place runs."""
+        return group._replace(outer=part)
 
-    def submit(self, body: types.FunctionType) -> None:
-        task, code = self.task, body.__code__
-        where = f"the body of launch at {site_text(code, 0)}"
-        data = [item for item in self.arguments if not accessed(item).data.core.token]
-        must_take(body, 1 + len(data) + len(self.extra), "the hierarchy", where)
-        refuse_undeclared(body, task)
+    def check(self, builder: KernelBuilder, body: types.FunctionType, items: tuple[Any, ...], where: str) -> None:
+        """Raise TypeError unless the body takes what it gets."""
+        must_take(body, 1 + len(items) + len(builder.extra), "the hierarchy", where)
+
+    def plan(
+        self, builder: KernelBuilder, body: types.FunctionType, captured: Captured, items: tuple[Any, ...], where: str
+    ) -> tuple[Plan, tuple[Any, ...], bool]:
+        """The plan, the numbers that the kernel gets now, and whether global variables are among them.
+
+        Raises
+        ------
+        TypeError
+            The body cannot be compiled; the message shows its line.
+        """
+        task, group, extra = builder.task, builder.over, builder.extra
+        room = room_at(task)
         if task.context.engine.places[task.where].enqueues:
-            submit_threads(task, body, self.hierarchy, self.outer, data, self.extra, where)
-            return
-        captured = Captured(body, where)
-        threads = thread_code(body, self.hierarchy, captured, OnCpu, where)
-        hierarchy = widths_on_cpu(self.hierarchy, task.context._driver.max_workers, bool(threads.barriers))
-        widths = [int(level.width or 0) for level in hierarchy.levels]
-        outer = Part((range(widths[0]),)) if self.outer is None else self.outer
-        if 0 in threads.barriers and outer.size < widths[0]:
-            raise TypeError(f"{where} waits at level 0, whose threads are at several places; wait at a level inside")
-        part = Part((*outer, *map(range, widths[1:])))
-        values = [loops.jitted(value) for value in captured.values]
-        memory = [loops.ArrayType(np.dtype(np.uint8), 2, "C", False) for level in hierarchy.levels if level.nbytes]
-        arrays = [expected(item) for item in data]
-        given = (*self.extra, *widths, *values)
-        around = Captured(threads.fn, where)
-        after = len(data) + len(self.extra) + len(widths)
-        last = [*map(default_of, (*self.extra, *widths)), *memory, *map(default_of, values)]
-        if threads.barriers:
-            numbers = [i for i, item in enumerate(data) if is_number(item)]
-            types_of_data = [kind.dtype.type(0) if i in numbers else kind for i, kind in enumerate(arrays)]
-            thread = loops.thread_for(threads.fn, around)
-            compile_now(thread, [*[0] * len(widths), *types_of_data, *last], where)
-            run: Any = BarrierTask(thread.call, part, threads.barriers, numbers)
+            hierarchy, outer = group
+            threads, numbers = plan_threads(task, body, captured, hierarchy, outer, items, extra, room, where)
+            plan = Plan(task, body, group, builder.arguments, extra, threads.submit_chain)
+            threads.planned(plan, len(items) == len(builder.arguments))
         else:
-            kinds = tuple("value" if is_number(item) else "array" for item in data)
-            strided = any(getattr(axis, "axis", axis).step != 1 for axis in outer)
-            form = loops.Form(len(widths), (None, *[0] * len(widths[1:])), kinds, len(last), strided=strided)
-            loop = loops.loop_for(threads.fn, around, form)
-            compile_now(loop, [*[0, 0, 1] * len(widths), *arrays, *last], where)
-            run = LoopTask(loop, part, [], len(data), ()).with_driver(task.context._driver)
-        submit_kernel(task, MemoryTask(run, hierarchy, after) if memory else run, given)
+            run, widths = thread_task(body, captured, group, items, extra, room, where)
+
+            def submit(task: Any, items: tuple[Any, ...], numbers: tuple[Any, ...]) -> None:
+                values = (*numbers[: len(extra)], *widths, *numbers[len(extra) :])
+                submit_kernel(task, run.at(task.context._driver), values)
+
+            plan = Plan(task, body, group, builder.arguments, extra, submit)
+            numbers = (*extra, *map(loops.jitted, captured.values))
+        if None in [level.width for level in group.hierarchy.levels]:
+            plan.is_for = lambda task: room_at(task) == room
+        return plan, numbers, True
+
+
+def room_at(task: Any) -> int:
+    """How many threads, or blocks of threads, run at once where a task runs."""
+    driver, place = task.context._driver, task.context.engine.places[task.where]
+    return int(driver.multiprocessors(place.ordinal) if place.enqueues else driver.max_workers)
+
+
+THREADS = Threads()
+
+
+def thread_task(
+    body: types.FunctionType,
+    captured: Captured,
+    group: Group,
+    items: tuple[Any, ...],
+    extra: tuple[Any, ...],
+    workers: int,
+    where: str,
+) -> tuple[Any, list[int]]:
+    """The body as a task of a CPU, and the widths of the levels."""
+    threads = thread_code(body, group.hierarchy, captured, OnCpu, where)
+    hierarchy = widths_on_cpu(group.hierarchy, workers, bool(threads.barriers))
+    widths = [int(level.width or 0) for level in hierarchy.levels]
+    outer = Part((range(widths[0]),)) if group.outer is None else group.outer
+    if 0 in threads.barriers and outer.size < widths[0]:
+        raise TypeError(f"{where} waits at level 0, whose threads are at several places; wait at a level inside")
+    part = Part((*outer, *map(range, widths[1:])))
+    values = [loops.jitted(value) for value in captured.values]
+    memory = [loops.ArrayType(np.dtype(np.uint8), 2, "C", False) for level in hierarchy.levels if level.nbytes]
+    arrays = [expected(item) for item in items]
+    around = Captured(threads.fn, where)
+    after = len(items) + len(extra) + len(widths)
+    last = [*map(default_of, (*extra, *widths)), *memory, *map(default_of, values)]
+    run: Any
+    if threads.barriers:
+        numbers = [i for i, item in enumerate(items) if is_number(item)]
+        types_of_data = [kind.dtype.type(0) if i in numbers else kind for i, kind in enumerate(arrays)]
+        thread = loops.thread_for(threads.fn, around)
+        compile_now(thread, [*[0] * len(widths), *types_of_data, *last], where)
+        run = BarrierTask(thread.call, part, threads.barriers, numbers)
+    else:
+        kinds = tuple("value" if is_number(item) else "array" for item in items)
+        strided = any(getattr(axis, "axis", axis).step != 1 for axis in outer)
+        form = loops.Form(len(widths), (None, *[0] * len(widths[1:])), kinds, len(last), strided=strided)
+        loop = loops.loop_for(threads.fn, around, form)
+        compile_now(loop, [*[0, 0, 1] * len(widths), *arrays, *last], where)
+        run = LoopTask(loop, part, [], len(items), ())
+    return MemoryTask(run, hierarchy, after) if memory else run, widths

@@ -25,7 +25,7 @@ from stf._recording.device_graphs import Arguments
 from stf._support.arguments import name_of
 from stf.errors import AccessError, DriverError, PlaceError
 from stf.kernels import kernel_handles as foreign
-from stf.kernels.arguments import Kernel, LaunchBlock, Measure, refuse, refuse_argument, refuse_gaps
+from stf.kernels.arguments import ARRAY_FIELDS, Kernel, LaunchBlock, Measure, refuse, refuse_argument, refuse_gaps
 from stf.kernels.launch_attributes import LaunchCapture
 from stf.places.table import place_code
 from stf.tasks import validation
@@ -308,10 +308,14 @@ def put_described(task: Task, kernel: Kernel, args, block: LaunchBlock, pointers
     An array is (meminfo, parent, number of items, item size, data, *shape, *strides), each of 8 bytes (numba-cuda,
     ``_Kernel._prepare_args``).
     """
-    position = 0
-    count = 0
+    position: cython.int = 0
+    count: cython.int = 0
     at: cython.int
-    late = []
+    i: cython.int
+    axis: cython.int
+    size: cython.longlong
+    offsets: list = kernel.offsets
+    late = None
     engine: Engine = task.engine
     for i in range(len(args)):
         argument = args[i]
@@ -323,28 +327,33 @@ def put_described(task: Task, kernel: Kernel, args, block: LaunchBlock, pointers
         if wanted < 0 and type(argument) is Access:
             refuse_argument(kernel, i, argument, "a number")
         if isinstance(argument, Param):
+            late = late or []
             late.append((position, argument))
             argument = recorded_value(task, argument, kernel.sizes[position])
         if type(argument) is Access:
             at = count if alone else declared_at(task, kernel, argument)
             replica: Replica = task.replica_at(at)
             count += 1
-            layout = replica.layout
-            size = 1
-            for n in layout.shape:
-                size *= n
+            layout: Layout = replica.layout
             if pointers is not None:
-                pointers.append((kernel.offsets[position + 4], task.recorded_replica(at)))
+                pointers.append((offsets[position + 4], task.recorded_replica(at)))
             elif engine.scope.records:
-                engine.port.put_pointer(task.slot, kernel.offsets[position + 4], replica)
-            fields = [0, 0, size, layout.itemsize, replica.address, *layout.shape, *layout.strides]
-            for field in fields:
-                block.put_integer(kernel.offsets[position], 8, field)
-                position += 1
+                engine.port.put_pointer(task.slot, offsets[position + 4], replica)
+            size = 1
+            for axis in range(wanted):
+                size *= cython.cast(cython.longlong, layout.shape[axis])
+                block.put_integer(offsets[position + 5 + axis], 8, layout.shape[axis])
+                block.put_integer(offsets[position + 5 + wanted + axis], 8, layout.strides[axis])
+            block.put_integer(offsets[position], 8, 0)
+            block.put_integer(offsets[position + 1], 8, 0)
+            block.put_integer(offsets[position + 2], 8, size)
+            block.put_integer(offsets[position + 3], 8, layout.itemsize)
+            block.put_integer(offsets[position + 4], 8, replica.address)
+            position += ARRAY_FIELDS + 2 * wanted
         else:
             put_described_value(kernel, position, argument, block)
             position += 1
-    return tuple(late)
+    return NO_ARGUMENTS if late is None else tuple(late)
 
 
 # -- kernels and configurations ------------------------------------------------------------------------------------

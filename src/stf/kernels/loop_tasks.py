@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import threading
 import time
@@ -11,12 +12,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stf.kernels.loops import Loop
+from stf.kernels.loops import ArrayType, Loop, kind_of, types_of
 from stf.kernels.reductions import accumulator
 from stf.places.partition import Part
+from stf.tasks.bodies import submit_body
+from stf.values.params import Param
 from stf.values.reducers import Reducer
 
-__all__ = ["LoopTask", "Target", "cut"]
+__all__ = ["LoopTask", "Target", "compile_now", "cut", "submit_kernel"]
 
 Box = tuple[range, ...]
 
@@ -64,10 +67,14 @@ class LoopTask:
         self.parameters = parameters
         self.driver: Any = None
 
-    def with_driver(self, driver: Any) -> LoopTask:
+    def at(self, driver: Any) -> LoopTask:
         """The same, with the driver whose workers help."""
-        found = LoopTask.__new__(LoopTask)
-        found.__dict__.update(self.__dict__)
+        if driver is self.driver:
+            return self
+        if self.driver is None:
+            self.driver = driver
+            return self
+        found = copy.copy(self)
         found.driver = driver
         return found
 
@@ -217,3 +224,27 @@ def combine(target: Target, array: Any, parts: Any) -> None:
     if target.accumulates:
         target.op.combine(total, array.astype(parts.dtype), total)
     array[...] = total.astype(array.dtype)
+
+
+def submit_kernel(task: Any, run: Any, given: tuple[Any, ...]) -> None:
+    """Submit a compiled body with its further arguments."""
+    for value in given:
+        if isinstance(value, Param):
+            value.must_be_recorded()
+    submit_body(task, run, given, "numpy")
+
+
+def compile_now(loop: Loop, arguments: list[Any], where: str) -> None:
+    """Compile a loop for the types of its arguments; TypeError with the user's line where that fails."""
+    key = tuple([a if type(a) is ArrayType else kind_of(a) for a in arguments])
+    if key in loop.known:
+        return
+    try:
+        loop.call.compile(types_of(arguments))
+        loop.known.add(key)
+    except NotImplementedError as error:
+        raise TypeError(f"{where} cannot be compiled: Numba knows no {error} on a CPU; use another dtype") from None
+    except Exception as error:
+        if not type(error).__module__.startswith("numba"):
+            raise
+        raise TypeError(f"{where} cannot be compiled: {error}") from None

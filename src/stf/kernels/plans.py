@@ -2,126 +2,217 @@
 
 A plan holds for calls with the same code, places of the same kind, the same space, arrays that lie alike, and numbers
 of the same types. Numbers may have other values. All else that the code reads must be the same objects as before.
+Compiled, since this runs at each submission.
 """
 
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
 
 import numpy as np
 
+try:
+    import cython
+except ImportError:
+    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+
 from stf import config
-from stf.kernels.captured import Captured, global_names
+from stf._engine.access import Access
+from stf.kernels.captured import global_names
 from stf.kernels.foreign_kernels import order_of
 from stf.kernels.reductions import Reduction
 
-__all__ = ["Plan", "key_of", "plan_of", "remember"]
+if not cython.compiled:
+    from stf.kernels.launching import launch_alone
 
-MOST = 4096
-MISSING = object()
+TWO_63 = 1 << 63
+MOST = 4096  # codes with plans
+MOST_EACH = 64  # plans of a code
+MISSING: object = object()
+FUNCTION: object = types.FunctionType
+REDUCTION: object = Reduction
 NUMBERS = frozenset(
     {
         *(int, float, bool, np.bool_, np.int8, np.int16, np.int32, np.int64),
         *(np.uint8, np.uint16, np.uint32, np.uint64, np.float32, np.float64),
     }
 )
+plans: dict = {}  # lists of plans, by the identities of code
 
 
-class Plan(NamedTuple):
+class Argument:
+    """What a plan knows of an access, or a reduction: how it is used, and how its array lies in memory."""
+
+    def __init__(self, item):
+        reduces: cython.bint = type(item) is REDUCTION
+        access: Access = item.access if reduces else item
+        self.op, self.accumulates = (item.op, item.accumulates) if reduces else (None, False)
+        self.mode = access.mode
+        self.layout = None if access.core.token else access.core.layout
+        self.order = None if self.layout is None or self.layout.packed() is self.layout else order_of(access)
+
+    def suits(self, item):
+        """Whether another one is alike."""
+        if type(item) is REDUCTION:
+            if item.op is not self.op or item.accumulates != self.accumulates:
+                return False
+            item = item.access
+        elif self.op is not None:
+            return False
+        access: Access = item
+        if access.mode != self.mode:
+            return False
+        mine, layout = self.layout, access.core.layout
+        if mine is None or access.core.token:
+            return mine is None and access.core.token
+        if layout is not mine and (
+            layout.shape != mine.shape
+            or layout.strides != mine.strides
+            or layout.dtype != mine.dtype
+            or (layout.interface is None) != (mine.interface is None)
+        ):
+            return False
+        if layout.packed() is layout:
+            return self.order is None
+        return self.order is not None and order_of(access) == self.order
+
+
+class Plan:
     """How a kernel is submitted again.
 
-    Attributes
-    ----------
-    code : code
-        Of the body, kept alive, since it is known by its identity.
-    submit : callable
-        ``submit(task, items, numbers)``, of accesses and reductions, and of the numbers that the kernel gets.
-    names : tuple of (str, type)
-        Global variables whose values are numbers that the kernel gets.
-    watched : list of (dict or cell, str, object)
-        What must be the same.
+    `code` is the body's, `submit` a function of the task, its accesses and reductions without tokens, and the numbers
+    that the kernel gets. A GPU's kernel that is all that the task does has no such function; it is launched with
+    `before`, the accesses, the numbers and `after`. `names` are global variables with numbers that the kernel gets,
+    `watched` what must be the same: (globals, name, value), and (cell, None, value). `is_for`, if any, says whether it
+    holds for a task.
     """
 
-    code: types.CodeType
-    submit: Callable[[Any, list[Any], tuple[Any, ...]], None]
-    names: tuple[tuple[str, type], ...]
-    watched: list[tuple[Any, str, Any]]
+    def __init__(self, task, body, construct, items, extra, submit):
+        closure = body.__closure__ or ()
+        self.code, self.around = body.__code__, body.__globals__
+        self.enqueues = task.engine.places[task.where].enqueues
+        self.symbol = task.symbol if self.enqueues else None
+        self.validate = config.validate
+        self.construct = construct
+        self.items = [Argument(item) for item in items]
+        self.has_tokens = None in [item.layout for item in self.items]
+        self.extras = len(extra)
+        self.kinds = (*map(type, extra), *[type(cell.cell_contents) for cell in closure])
+        self.submit = submit
+        self.kernel = self.config = self.before = self.after = None
+        self.names = self.watched = ()
+        self.is_for = None
 
-    def numbers(self, body: types.FunctionType, extra: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    def launches(self, kernel, shape, before, after):
+        """Say that it is one launch of a kernel. Returns this."""
+        self.kernel, self.config, self.before, self.after = kernel, shape, before, after
+        return self
+
+    def holds(self, task, body, construct, items, extra):
+        """Whether another call is alike, but for the values of numbers."""
+        if body.__globals__ is not self.around or config.validate != self.validate:
+            return False
+        if task.engine.place(task.where).enqueues != self.enqueues or (self.enqueues and task.symbol != self.symbol):
+            return False
+        if len(items) != len(self.items) or len(extra) != self.extras:
+            return False
+        for i in range(len(items)):
+            if not cython.cast(Argument, self.items[i]).suits(items[i]):
+                return False
+        for i in range(self.extras):
+            if type(extra[i]) is not self.kinds[i] or is_wide(extra[i]):
+                return False
+        if construct is not self.construct and construct != self.construct:
+            return False
+        return self.is_for is None or bool(self.is_for(task))
+
+    def numbers(self, body, extra):
         """What the kernel gets now; None if the plan does not hold any more."""
         for around, name, value in self.watched:
-            now = around.get(name, MISSING) if type(around) is dict else around.cell_contents
-            if now is not value:
+            if (around.cell_contents if name is None else around.get(name, MISSING)) is not value:
                 return None
-        found = [*extra, *[cell.cell_contents for cell in body.__closure__ or ()]]
+        found = list(extra)
+        at: cython.Py_ssize_t = self.extras
+        closure = body.__closure__
+        if closure is not None:
+            for cell in closure:
+                value = cell.cell_contents
+                if type(value) is not self.kinds[at] or is_wide(value):
+                    return None
+                found.append(value)
+                at += 1
         for name, kind in self.names:
-            value = body.__globals__.get(name)
-            if type(value) is not kind:
+            value = self.around.get(name)
+            if type(value) is not kind or is_wide(value):
                 return None
             found.append(value)
         return tuple(found)
 
-
-plans: dict[Any, Plan] = {}
-
-
-def key_of(body: types.FunctionType, items: Iterable[Any], extra: tuple[Any, ...], *around: Any) -> Any:
-    """What a plan depends on that is cheap to see; None if there can be none."""
-    try:
-        kinds = [*map(type, extra), *[type(cell.cell_contents) for cell in body.__closure__ or ()]]
-        if not NUMBERS.issuperset(kinds):
-            return None
-        key = (id(body.__code__), config.validate, len(extra), *around, *kinds, *map(signature, items))
-        hash(key)
-    except (TypeError, ValueError):  # a variable without a value, or a space that is no key
-        return None
-    return key
+    def run(self, task, items, numbers):
+        """Submit a task."""
+        if self.kernel is not None:
+            launch_alone(task, self.kernel, self.config, self.before + items + numbers + self.after)
+            return 0
+        if self.has_tokens:
+            items = tuple([item for i, item in enumerate(items) if self.items[i].layout is not None])
+        self.submit(task, items, numbers)
+        return 0
 
 
-def signature(item: Any) -> Any:
-    """How an argument lies in memory, and how it is used."""
-    access = item.access if type(item) is Reduction else item
-    core = access.data.core
-    if core.token:
-        return access.mode
-    layout = core.layout
-    how = (item.op, item.accumulates) if type(item) is Reduction else None
-    order = None if layout.packed() is layout else order_of(access)
-    known = (layout.shape, layout.strides, access.mode, layout.interface is None, order, how)
-    return (layout.dtype, *known)
+def is_wide(value):
+    """Whether an integer has another type in kernels than most."""
+    return type(value) is int and not -TWO_63 <= value < TWO_63
 
 
-def plan_of(key: Any) -> Plan | None:
-    """The plan with a key."""
-    return None if key is None else plans.get(key)
+def submit_planned(task, body, construct, items, extra):
+    """Submit a task by a plan; whether there was one."""
+    found = plans.get(id(body.__code__))
+    if found is None:
+        return False
+    mine: list = found
+    for i in range(len(mine)):
+        plan: Plan = mine[i]
+        if plan.holds(task, body, construct, items, extra):
+            try:
+                numbers = plan.numbers(body, extra)
+            except ValueError:  # a variable has no value
+                return False
+            if numbers is None:
+                continue
+            plan.run(task, items, numbers)
+            return True
+    return False
 
 
-def remember(key: Any, body: types.FunctionType, captured: Captured, submit: Any, gives_globals: bool) -> None:
+def remember(plan, body, captured, gives_globals):
     """Keep a plan, if all that the kernel gets are numbers; `gives_globals` says whether global ones are given."""
     given = dict(zip(captured.names[captured.free :], captured.values[captured.free :], strict=True))
-    if key is None or not NUMBERS.issuperset(map(type, given.values())):
+    if not NUMBERS.issuperset(plan.kinds) or not NUMBERS.issuperset(map(type, given.values())):
         return
-    names = tuple((name, type(value)) for name, value in given.items()) if gives_globals else ()
-    known = dict(names)
-    watched = [item for item in seen_by(body, set()) if item[0] is not body.__globals__ or item[1] not in known]
+    plan.names = tuple((name, type(value)) for name, value in given.items()) if gives_globals else ()
+    known = dict(plan.names)
+    plan.watched = tuple(item for item in seen_by(body, set()) if item[0] is not plan.around or item[1] not in known)
     if len(plans) >= MOST:
         plans.clear()
-    plans[key] = Plan(body.__code__, submit, names, watched)
+    mine = plans.setdefault(id(plan.code), [])
+    if len(mine) >= MOST_EACH:
+        mine.clear()
+    mine.insert(0, plan)
 
 
-def seen_by(fn: types.FunctionType, seen: set[int]) -> Iterator[tuple[Any, str, Any]]:
+def seen_by(fn, seen):
     """The global variables that a function reads, and those of the functions that it calls, and their closures."""
+    found: list = []
     if id(fn) in seen:
-        return
+        return found
     seen.add(id(fn))
     for name in global_names(fn.__code__):
         value = fn.__globals__.get(name, MISSING)
-        yield fn.__globals__, name, value
-        if isinstance(value, types.FunctionType):
-            yield from seen_by(value, seen)
+        found.append((fn.__globals__, name, value))
+        if type(value) is FUNCTION:
+            found += seen_by(value, seen)
             for cell in value.__closure__ or ():
-                yield cell, "", cell.cell_contents
-                if isinstance(cell.cell_contents, types.FunctionType):
-                    yield from seen_by(cell.cell_contents, seen)
+                found.append((cell, None, cell.cell_contents))
+                if type(cell.cell_contents) is FUNCTION:
+                    found += seen_by(cell.cell_contents, seen)
+    return found

@@ -8,6 +8,7 @@ group, in turn, and goes on behind a barrier when each of the group has come to 
 from __future__ import annotations
 
 import ast
+import copy
 import itertools
 import math
 from collections import deque
@@ -70,6 +71,15 @@ class MemoryTask:
         ]
         self.position = position
 
+    def at(self, driver: Any) -> MemoryTask:
+        """The same, with the driver whose workers help."""
+        run = self.run.at(driver)
+        if run is self.run:
+            return self
+        found = copy.copy(self)
+        found.run = run
+        return found
+
     def __call__(self, *values: Any) -> None:
         """Run on the arrays of a task, and further arguments."""
         memory = [np.empty(room, np.uint8) for room in self.rooms]
@@ -96,6 +106,10 @@ class BarrierTask:
         self.part = part
         self.is_whole = 0 in barriers
         self.numbers = numbers
+
+    def at(self, driver: Any) -> BarrierTask:
+        """The same: no other worker helps."""
+        return self
 
     def __call__(self, *values: Any) -> None:
         """Run all threads."""

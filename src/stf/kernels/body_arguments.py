@@ -1,0 +1,68 @@
+"""What the bodies of kernels written in Python get for the arguments of a task."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from typing import Any
+
+import numpy as np
+
+from stf._engine.access import Access
+from stf.kernels.loops import ArrayType
+from stf.kernels.reductions import Reduction
+from stf.values.params import Param
+
+__all__ = ["accessed", "default_of", "expected", "is_number", "is_returned", "must_take"]
+
+READ = 1
+
+
+def accessed(item: Any) -> Any:
+    """The access of an argument."""
+    return item.access if isinstance(item, Reduction) else item
+
+
+def is_returned(item: Any) -> bool:
+    """Whether a body returns what it contributes to an argument."""
+    return isinstance(item, Reduction) and item.access.data.core.layout.shape == ()
+
+
+def is_number(item: Any) -> bool:
+    """Whether a body gets the number that an argument holds."""
+    return isinstance(item, Access) and item.data.core.layout.shape == () and item.mode == READ
+
+
+def default_of(value: Any) -> Any:
+    """The number that a parameter of a graph is by default; else the value."""
+    return value.default if isinstance(value, Param) else value
+
+
+def must_take(body: types.FunctionType, count: int, first: str, where: str) -> None:
+    """Raise TypeError unless a body takes so many arguments."""
+    code = body.__code__
+    if code.co_kwonlyargcount or code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
+        raise TypeError(f"{where} takes *args, **kwargs or keyword-only arguments, which kernels have not; name each")
+    if code.co_argcount != count:
+        raise TypeError(
+            f"{where} takes {code.co_argcount} arguments and gets {count}: {first}, then the arrays of the "
+            "accesses (scalars that are reduced into have none), then args="
+        )
+
+
+def expected(item: Any) -> Any:
+    """The type of the array that a body will get."""
+    access = accessed(item)
+    layout = access.data.core.layout
+    if layout.interface is not None:
+        raise TypeError(f"parallel_for takes arrays, and {access.data.core.describe()} is none; pass its arrays")
+    shape, itemsize = layout.shape, layout.itemsize
+    orders = {"C": reversed(range(len(shape))), "F": iter(range(len(shape)))}
+    for order, axes in orders.items():
+        step, fits = itemsize, True
+        for axis in axes:
+            fits = fits and (layout.strides[axis] == step or shape[axis] == 1)
+            step *= shape[axis]
+        if fits or not layout.nbytes:
+            return ArrayType(np.dtype(layout.dtype), len(shape), order, access.mode == READ)
+    return ArrayType(np.dtype(layout.dtype), len(shape), "A", access.mode == READ)

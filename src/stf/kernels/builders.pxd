@@ -1,0 +1,16 @@
+from stf._engine.access cimport Access
+from stf.kernels.plans cimport Plan, submit_planned
+from stf.tasks.task cimport ContextCore, Task
+
+cdef class KernelBuilder:
+    cdef readonly object construct
+    cdef public object over  # the index space, or the hierarchy
+    cdef readonly tuple arguments  # accesses and reductions
+    cdef readonly tuple extra  # further arguments of the body
+    cdef public object partition
+    cdef readonly object grid  # whose places share it; or None
+    cdef readonly Task task
+    cdef int submit(self, object body) except -1
+    cdef list on_each_place(self)
+
+cpdef KernelBuilder make_builder(ContextCore context, object construct, object over, tuple arguments, object extra, object name)

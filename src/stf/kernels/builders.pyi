@@ -1,0 +1,24 @@
+"""Types of the compiled module."""
+
+from typing import Any, TypeVar
+
+from stf.tasks.task import ContextCore
+
+B = TypeVar("B")
+
+class KernelBuilder:
+    construct: Any
+    over: Any
+    arguments: tuple[Any, ...]
+    extra: tuple[Any, ...]
+    partition: Any
+    grid: Any
+    task: Any
+
+    def on(self, place: Any) -> KernelBuilder: ...
+    def set_symbol(self, symbol: str) -> KernelBuilder: ...
+    def __call__(self, body: B) -> B: ...
+
+def make_builder(
+    context: ContextCore, construct: Any, over: Any, arguments: tuple[Any, ...], extra: Any, name: str | None
+) -> KernelBuilder: ...

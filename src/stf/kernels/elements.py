@@ -1,0 +1,103 @@
+"""What runs for each element of an index space: loops at a CPU, kernels at a GPU."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import numpy as np
+
+from stf.kernels import gpu_tasks, loops
+from stf.kernels.body_arguments import accessed, default_of, expected, is_number, is_returned, must_take
+from stf.kernels.captured import Captured
+from stf.kernels.index_spaces import IndexSpace
+from stf.kernels.loop_tasks import LoopTask, Target, compile_now, is_cut_along_first, submit_kernel
+from stf.kernels.plans import Plan
+from stf.kernels.reductions import Reduction, accumulator, scalar_operator
+from stf.places.partition import Part
+
+__all__ = ["Elements"]
+
+KNOWN_STARTS = range(3)  # that loops are compiled for
+
+
+class Elements:
+    """What `parallel_for` makes of a body, and an index space, for a `KernelBuilder`."""
+
+    what = "parallel_for"
+
+    def whole(self, builder: Any, places: int) -> Part:
+        """What is cut into parts for the places of a grid."""
+        part: Part = builder.over.part
+        return part
+
+    def part(self, space: IndexSpace, part: Part) -> IndexSpace:
+        """What one place runs over."""
+        return space._replace(part=part)
+
+    def check(self, builder: Any, body: types.FunctionType, items: tuple[Any, ...], where: str) -> None:
+        """Raise TypeError unless the body takes what it gets."""
+        ndim = builder.over.ndim
+        parameters = sum(not is_returned(item) for item in items)
+        must_take(body, ndim + parameters + len(builder.extra), f"{ndim} indices", where)
+
+    def plan(
+        self, builder: Any, body: types.FunctionType, captured: Captured, items: tuple[Any, ...], where: str
+    ) -> tuple[Plan, tuple[Any, ...], bool]:
+        """The plan, the numbers that the kernel gets now, and whether global variables are among them.
+
+        Raises
+        ------
+        TypeError
+            The body cannot be compiled; the message shows its line.
+        """
+        task, space, extra = builder.task, builder.over, builder.extra
+        if task.context.engine.places[task.where].enqueues:
+            loop, numbers = gpu_tasks.plan_loop(task, body, captured, space, items, extra, where)
+            plan = Plan(task, body, space, builder.arguments, extra, loop.submit_chain)
+            return loop.planned(plan, len(items) == len(builder.arguments)), numbers, False
+        run = loop_task(body, captured, space, items, extra, where)
+
+        def submit(task: Any, items: tuple[Any, ...], numbers: tuple[Any, ...]) -> None:
+            submit_kernel(task, run.at(task.context._driver), numbers)
+
+        numbers = (*extra, *map(loops.jitted, captured.values))
+        return Plan(task, body, space, builder.arguments, extra, submit), numbers, True
+
+
+def loop_task(
+    body: types.FunctionType,
+    captured: Captured,
+    space: IndexSpace,
+    items: tuple[Any, ...],
+    extra: tuple[Any, ...],
+    where: str,
+) -> LoopTask:
+    """The body as a compiled loop for a CPU."""
+    targets = [Target(i, item.op, item.accumulates) for i, item in enumerate(items) if isinstance(item, Reduction)]
+    returned = [target for target in targets if is_returned(items[target.position])]
+    parameters = [item for item in items if not is_returned(item)]
+    kinds = tuple("value" if is_number(item) else "array" for item in parameters)
+    operators = tuple(scalar_operator(target.op) for target in returned)
+    part = space.part
+    strided = any(getattr(axis, "axis", axis).step != 1 for axis in part)  # of tiles: the axis that they tile
+    form = loops.Form(space.ndim, known_starts(part), kinds, len(extra), operators, strided)
+    loop = loops.loop_for(body, captured, form, space.coordinates)
+    space_arguments = () if space.coordinates is None else (space.parameters,)
+    results: list[Any] = []
+    for target in returned:
+        kind = accumulator(target.op, accessed(items[target.position]).data.core.layout.dtype)
+        results += [np.zeros((), kind)[()], loops.ArrayType(kind, 1, "C", False)]
+    bounds = [0, 0, 1] * len(part)
+    arrays = [expected(item) for item in parameters]
+    given = map(default_of, (*extra, *map(loops.jitted, captured.values)))
+    last = [*space_arguments, *results, *([0] if results else [])]
+    compile_now(loop, [*bounds, *arrays, *given, *last], where)
+    return LoopTask(loop, part, targets, len(items), space_arguments)
+
+
+def known_starts(part: Part) -> tuple[int | None, ...]:
+    """Where the loops over the axes begin that are not cut, if that is compiled in."""
+    if not is_cut_along_first(part):
+        return (None,) * len(part)
+    return (None, *[axis.start if axis.start in KNOWN_STARTS else None for axis in part[1:]])

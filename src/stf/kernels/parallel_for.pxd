@@ -1,0 +1,1 @@
+from stf.kernels.builders cimport KernelBuilder, make_builder

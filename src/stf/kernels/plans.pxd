@@ -1,0 +1,40 @@
+from stf._engine.access cimport Access
+from stf._engine.engine cimport Engine
+from stf._port.replicas cimport Layout
+from stf.kernels.arguments cimport Kernel
+from stf.kernels.launching cimport Config, launch_alone
+from stf.tasks.task cimport Task
+
+cdef class Argument:
+    cdef object op
+    cdef bint accumulates
+    cdef int mode
+    cdef readonly Layout layout
+    cdef object order
+    cdef bint suits(self, object item) except -1
+
+cdef class Plan:
+    cdef readonly object code
+    cdef readonly dict around
+    cdef bint enqueues
+    cdef object symbol
+    cdef object validate
+    cdef object construct
+    cdef list items
+    cdef bint has_tokens
+    cdef Py_ssize_t extras
+    cdef readonly tuple kinds
+    cdef object submit
+    cdef Kernel kernel
+    cdef Config config
+    cdef tuple before
+    cdef tuple after
+    cdef public tuple names
+    cdef public tuple watched
+    cdef public object is_for
+    cdef bint holds(self, Task task, object body, object construct, tuple items, tuple extra) except -1
+    cdef tuple numbers(self, object body, tuple extra)
+    cdef int run(self, Task task, tuple items, tuple numbers) except -1
+
+cdef bint is_wide(object value) except -1
+cdef bint submit_planned(Task task, object body, object construct, tuple items, tuple extra) except -1
