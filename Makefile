@@ -85,6 +85,7 @@ gpu-test: gpu-build
 
 gpu-bench: gpu-optimized
 	PYTHONPATH=src:$$PYTHONPATH $(GPU_PYTHON) benchmarks/cuda/run.py
+	PYTHONPATH=src:$$PYTHONPATH $(GPU_PYTHON) benchmarks/cuda/python_kernels.py
 
 lint: $(VENV)/built
 	$(PYTHON) -m ruff check $(CHECKED)

@@ -321,6 +321,12 @@ void raw_record(int n)
     record(n);
 }
 
+void raw_launch(int n)
+{
+    DO(cuCtxSetCurrent(context));
+    launch(n);
+}
+
 void raw_scalar_wait(int n)
 {
     DO(cuCtxSetCurrent(context));

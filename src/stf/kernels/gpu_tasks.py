@@ -163,7 +163,7 @@ def plan_loop(
     loop = GpuLoop(kernel, launches, tuple(value for one in constant for value in one.values), held)
     loop.partials = partials
     loop.neutral = tuple(value for one in constant[len(constant) - len(neutral) :] for value in one.values)
-    if any(isinstance(item, Reduction) and (is_returned(item) or not item.accumulates) for item in items):
+    if any(isinstance(item, Reduction) for item in items):
         loop.is_alone = False
     if returned:
         loop.combine = combining(returned, operators, results)

@@ -106,12 +106,12 @@ def submit_launch(context, kernel, config, args, where, symbol=None):
         args = expanded(args)
     if len(args) != mine.count:
         raise TypeError(f"kernel '{mine.name}' has {mine.count} parameters, got {len(args)} arguments")
+    task.accesses = accesses_in(args)
     return launch_alone(task, mine, shape, args)
 
 
 def launch_alone(task, mine, shape, args):
-    """Submit a task that has not begun as one launch with these arguments."""
-    task.accesses = accesses_in(args)
+    """Submit a task that has not begun as one launch with these arguments, among them its accesses."""
     engine: Engine = task.engine
     if not outcomes.begins(engine, task):
         return 0

@@ -78,11 +78,7 @@ def parallel_for(context, *arguments, args=(), name=None, symbol=None):
     if symbol is not None:
         name = name_of(name, symbol)
     if len(arguments) > 0 and type(arguments[0]) is tuple:
-        try:
-            space = space_of_shape(arguments[0])
-        except TypeError:  # it has lists in it
-            space = space_of(arguments[0])
-        return make_builder(context, ELEMENTS, space, arguments[1:], args, name)
+        return make_builder(context, ELEMENTS, space_like(arguments[0]), arguments[1:], args, name)
     rest = list(arguments)
     place = partition = None
     if rest and is_place(rest[0], rest[1:]):
@@ -97,6 +93,21 @@ def parallel_for(context, *arguments, args=(), name=None, symbol=None):
     builder = make_builder(context, ELEMENTS, space, tuple(rest), args, name)
     builder.partition = partition
     return builder if place is None else builder.on(place)
+
+
+def space_like(shape):
+    """The index space of extents."""
+    global last
+    known: tuple = last
+    if known[0] is not shape:  # as it is in a loop
+        try:
+            known = last = (shape, space_of_shape(shape))
+        except TypeError:  # it has lists in it
+            return space_of(shape)
+    return known[1]
+
+
+last: tuple = (None, None)
 
 
 def is_place(value, rest):

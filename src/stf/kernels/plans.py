@@ -110,9 +110,9 @@ class Plan:
 
     def holds(self, task, body, construct, items, extra):
         """Whether another call is alike, but for the values of numbers."""
-        if body.__globals__ is not self.around or config.validate != self.validate:
+        if body.__globals__ is not self.around or task.engine.place(task.where).enqueues != self.enqueues:
             return False
-        if task.engine.place(task.where).enqueues != self.enqueues or (self.enqueues and task.symbol != self.symbol):
+        if task.symbol != self.symbol if self.enqueues else config.validate != self.validate:
             return False
         if len(items) != len(self.items) or len(extra) != self.extras:
             return False
