@@ -500,6 +500,19 @@ def test_arrays_that_are_only_read_cannot_be_written_to(ctx, loop):
             x[i] = 1.0
 
 
+@pytest.mark.parametrize("shape", [(2051, 2053), (3, 1201, 1203), (2, 3, 5, 140_000), (1 << 20, 5)])
+def test_each_index_of_a_large_box_once(ctx, loop, shape):
+    x = ctx.logical_data_zeros(shape, np.int64)
+    bodies = {
+        2: lambda i, j, x: add_value(x, (i, j), 1 + i * 3 + j),
+        3: lambda i, j, k, x: add_value(x, (i, j, k), 1 + i * 3 + j + k),
+        4: lambda i, j, k, m, x: add_value(x, (i, j, k, m), 1 + i * 3 + j + k + m),
+    }
+    loop(x.shape, x.rw())(bodies[len(shape)])
+    first, *others = np.indices(shape, sparse=True)
+    assert np.array_equal(x.numpy(), 1 + first * 3 + sum(others))
+
+
 def test_an_operator_of_arrays_alone_is_refused(ctx, loop):
     own = stf.Reducer("own", lambda dtype: 0, lambda a, b, out: np.add(a, b, out=out))
     x, total = ctx.logical_data(np.ones(3)), ctx.logical_data_empty((), float)

@@ -507,6 +507,8 @@ class Engine(EngineState):
                     replica.ready.add(event)
         if task.partials is not None:
             reductions.finish_partials(self, task, event, outcome)
+        if self.observer is not None:
+            self.observer.ended(task.id)
         if not wrote and not self.scope.records:
             note_reader(self.readers, task, event)
         task.state = ENDED

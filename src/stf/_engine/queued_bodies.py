@@ -155,6 +155,8 @@ class QueuedBody:
         host_waits.running_bodies += 1
         try:
             host_waits.RUNNING[thread] = task
+            if engine.observer is not None:
+                engine.observer.began(task.id, task.symbol or task.kind)
             self.prepare()
             fault = engine.root.fault()
             if fault is not None:  # its data may be anything; the context itself tells it
@@ -165,6 +167,8 @@ class QueuedBody:
         finally:
             host_waits.RUNNING.pop(thread, None)
             host_waits.running_bodies -= 1
+            if engine.observer is not None:
+                engine.observer.ended(task.id)
             if self.watched:
                 name = task.symbol or task.kind
                 engine.observer.ran(task.id, name, task.where - 1, thread, start, time.perf_counter_ns(), "task")

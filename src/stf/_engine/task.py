@@ -95,6 +95,11 @@ class TaskCore:
         return self.state == OPEN
 
     @property
+    def runs_later(self):
+        """Whether its body was queued, and has not run yet."""
+        return self.outcome is not None and self.outcome.pending
+
+    @property
     def device(self):
         """Index of the device it runs on; -1 for the host."""
         return self.where - 1

@@ -8,10 +8,13 @@ from typing import Any
 
 from stf import config
 from stf._support import arguments
+from stf._support.log_once import log_once
+from stf._support.profilers import shows_ranges
 from stf.data.composite import CompositeData
 from stf.data.logical_data import LogicalData
 from stf.errors import TaskStateError
 from stf.observe.html import context_html, lines_html, never_raises
+from stf.observe.observer import Observer
 from stf.observe.statistics import Statistics
 from stf.tasks.task import ContextCore, Task
 
@@ -39,8 +42,10 @@ def html_of_task(task: Any) -> str | None:
 def setup_observers(context: ContextCore, observe: str | bool) -> None:
     if observe is not False and observe not in (False, True, "dot", "trace", None):
         raise ValueError(f"observe is 'dot', 'trace', True or False, got {observe!r}")
-    context._dot = context._trace = context._device_times = None
-    if observe is False and not config.dot_file:
+    context._dot = context._trace = context._device_times = ranges = None
+    if shows_ranges():
+        ranges = nvtx_ranges()
+    elif observe is False and not config.dot_file:
         return
     if observe in (True, "dot") or config.dot_file:
         from stf.observe.dot import DotRecorder
@@ -58,11 +63,24 @@ def setup_observers(context: ContextCore, observe: str | bool) -> None:
         from stf.observe.devices import DeviceTimes
 
         context._device_times = DeviceTimes(context.engine.port)
-    active = [o for o in (context._dot, context._trace, context._device_times) if o is not None]
+    active = [o for o in (context._dot, context._trace, context._device_times, ranges) if o is not None]
     if active:
         from stf.observe import Observers
 
         context.engine.observe(active[0] if len(active) == 1 else Observers(*active))
+
+
+def nvtx_ranges() -> Observer | None:
+    """What makes ranges of tasks; None without the package for that, where only the profiler asks for them."""
+    from stf.observe.ranges import NvtxRanges
+
+    try:
+        return NvtxRanges()
+    except ImportError:
+        if config.nvtx:
+            raise ImportError("STF_NVTX=1 needs the package nvtx: pip install nvtx") from None
+        log_once("a profiler", "NVTX", "sees no names of tasks without the package nvtx: pip install nvtx")
+        return None
 
 
 def dot(context: ContextCore, **options: Any) -> DotText:

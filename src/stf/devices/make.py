@@ -11,6 +11,7 @@ from typing import Any
 
 from stf import config
 from stf._drivers.cpu import CpuDriver
+from stf._support.profilers import shows_ranges
 from stf.devices.spec import DeviceSpec, parse_devices
 from stf.errors import DriverError, PlaceError
 
@@ -173,7 +174,9 @@ def make_driver(spec: DeviceSpec) -> Any:
     if spec.driver == "cuda":
         from stf._drivers.cuda.callers import CallersDriver
 
-        thread = config.submit_thread if (cores or 1) >= CORES_FOR_A_THREAD or config.submit_thread else False
+        thread = config.submit_thread
+        if thread is None and ((cores or 1) < CORES_FOR_A_THREAD or shows_ranges()):
+            thread = False  # profilers name a kernel by the range in the thread that launches it
         graphs = config.graph_cache, config.conditional_nodes
         driver = CallersDriver(spec.numbers, workers or 1, spec.capacity, thread, *graphs, config.host_pool)
     else:

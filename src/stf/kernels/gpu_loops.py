@@ -129,7 +129,7 @@ def kernel_for(
     arrays: list[ArrayType],
     arguments: list[Argument],
     name: str,
-    is_looped: bool,
+    rows: int,
 ) -> Kernel:
     """The kernel of a body.
 
@@ -151,19 +151,20 @@ def kernel_for(
         The numbers.
     name : str
         What profilers call the kernel.
-    is_looped : bool
-        A thread has more than one element.
+    rows : int
+        How many elements along the last axis but one a thread has, beside each other; 0 for as many elements as there
+        are, a grid apart along each axis.
     """
     numbers = [(name, value_key(value)) for name, value in around(captured)]
     operators = tuple(map(code_key, form.operators))
     key: Any = (
-        *(is_looped, name, fn.__code__, around_key(captured), form._replace(operators=operators)),
+        *(rows, name, fn.__code__, around_key(captured), form._replace(operators=operators)),
         *(None if coordinates is None else code_key(coordinates), tuple(numbers), tuple(arrays)),
         keys_of(arguments),
     )
     found = known.get(key)
     if found is None:
-        found = known[key] = made(fn, captured, form, coordinates, arrays, arguments, symbol_of(name), is_looped, key)
+        found = known[key] = made(fn, captured, form, coordinates, arrays, arguments, symbol_of(name), rows, key)
     return found
 
 
@@ -190,7 +191,7 @@ def made(
     arrays: list[ArrayType],
     arguments: list[Argument],
     name: str,
-    is_looped: bool,
+    rows: int,
     key: Any,
 ) -> Kernel:
     """Make a kernel."""
@@ -206,7 +207,7 @@ def made(
     scope |= {"_stf_cuda": intrinsics(), "_stf_numpy": np}
     if coordinates is not None:
         scope["_stf_coords"] = device_function(coordinates)
-    text = source(form, captured, coordinates is not None, len(arrays) - len(form.operators), arguments, is_looped)
+    text = source(form, captured, coordinates is not None, len(arrays) - len(form.operators), arguments, rows)
     namespace: dict[str, Any] = {}
     exec(compile(text, f"<kernel of {fn.__name__}>", "exec"), namespace)
     code = namespace["_stf_kernel"].__code__
@@ -294,7 +295,7 @@ def bounds_of(form: Form) -> list[str]:
 
 
 def source(
-    form: Form, captured: Captured, has_coordinates: bool, count: int, arguments: list[Argument], is_looped: bool
+    form: Form, captured: Captured, has_coordinates: bool, count: int, arguments: list[Argument], rows: int
 ) -> str:
     """The text of the kernel of `count` arrays, with a placeholder for the body that reads the same variables."""
     free = captured.names[: captured.free]
@@ -317,15 +318,20 @@ def source(
             how = f"_stf_a{i}[()]" if kind == "value" else f"_stf_reduced{i}(_stf_a{i})"
             lines.append(f"    _stf_v{i} = {how}")
     for what in "xyz"[: min(axes, 3)]:
-        place = f"_stf_cuda.blockIdx.{what} * _stf_cuda.blockDim.{what} + _stf_cuda.threadIdx.{what}"
+        times = f"{rows} * " if what == "y" and rows > 1 else ""
+        place = f"{times}_stf_cuda.blockIdx.{what} * _stf_cuda.blockDim.{what} + _stf_cuda.threadIdx.{what}"
         lines.append(f"    _stf_{what} = ({place}) & {NOT_NEGATIVE}")
         lines.append(f"    _stf_all_{what} = _stf_cuda.gridDim.{what} * _stf_cuda.blockDim.{what}")
     lines += [f"    _stf_r{i} = _stf_neutral{i}" for i in operators]
     indent = "    "
-    word = "while" if is_looped else "if"
     for what, extent in extents(axes):
-        lines.append(f"{indent}_stf_k{what} = _stf_{what}")
-        lines.append(f"{indent}{word} _stf_k{what} < {extent}:")
+        if what == "y" and rows > 1:
+            lines.append(f"{indent}for _stf_row in range({rows}):")
+            indent += "    "
+            lines.append(f"{indent}_stf_ky = _stf_y + _stf_row * _stf_cuda.blockDim.y")
+        else:
+            lines.append(f"{indent}_stf_k{what} = _stf_{what}")
+        lines.append(f"{indent}{'if' if rows else 'while'} _stf_k{what} < {extent}:")
         indent += "    "
     for axis in range(axes):
         step = f" * _stf_step{axis}" if form.strided else ""
@@ -341,7 +347,7 @@ def source(
         part = f"_stf_found[{i}]" if len(form.operators) > 1 else "_stf_found"
         lines.append(f"{indent}_stf_r{i} = _stf_op{i}(_stf_r{i}, {part})")
     for what, _ in reversed(extents(axes)):
-        lines += [f"{indent}_stf_k{what} += _stf_all_{what}"] if is_looped else []
+        lines += [] if rows else [f"{indent}_stf_k{what} += _stf_all_{what}"]
         indent = indent[4:]
     # numba-cuda takes stores to something for dead that is no argument, and that nobody uses later
     lines += [f"    _stf_whole(_stf_v{i})" for i, kind in enumerate(form.kinds) if kind in ATOMIC]

@@ -25,6 +25,7 @@ __all__ = ["GpuLoop", "plan_loop"]
 
 MOST_X, MOST_YZ = (1 << 31) - 1, 65535  # blocks along an axis of a grid
 MAX_BLOCKS = 1024  # of a reduction, whose results depend on it and on the shape alone
+ROWS, LARGE = 4, 1 << 22  # elements of a thread along the last axis but one, in boxes of so many elements
 KNOWN_STARTS = range(3)  # that kernels are compiled for
 
 
@@ -155,10 +156,12 @@ def plan_loop(
     results = [ArrayType(kind, 1, "C", False) for kind in partials]
     accesses = [accessed(item) for item in parameters] + [handle.read() for handle in held]
     arrays = [array_of(access) for access in accesses] + results
-    launches = [(*grid_of(box, bool(returned)), bounds_of(form, box)) for box in boxes]
-    is_looped = bool(returned) or any(max([*grid, 1, 1][1:]) == MOST_YZ for grid, _, _ in launches)
+    rows = 0 if returned else ROWS if min(math.prod(map(len, box)) for box in boxes) >= LARGE and len(starts) > 1 else 1
+    launches = [(*grid_of(box, rows), bounds_of(form, box)) for box in boxes]
+    if any(max([*grid, 1, 1][1:]) == MOST_YZ for grid, _, _ in launches):
+        rows = 0
     arguments = [*own, *constant]
-    kernel = gpu_loops.kernel_for(body, captured, form, space.coordinates, arrays, arguments, task.symbol, is_looped)
+    kernel = gpu_loops.kernel_for(body, captured, form, space.coordinates, arrays, arguments, task.symbol, rows)
     load(kernel, context, task.where, where)
     loop = GpuLoop(kernel, launches, tuple(value for one in constant for value in one.values), held)
     loop.partials = partials
@@ -193,9 +196,9 @@ def fill(chain: Any, access: Any, value: Any, context: Any, where: str) -> None:
     body, kind = FILLS[len(shape) - 1], array_of(access)._replace(readonly=False)
     number = argument("_stf_x0", kind.dtype.type(value), where)
     form = Form(len(shape), (0,) * len(shape), ("array",), 1)
-    kernel = gpu_loops.kernel_for(body, Captured(body, where), form, None, [kind], [number], "fill", True)
+    kernel = gpu_loops.kernel_for(body, Captured(body, where), form, None, [kind], [number], "fill", 0)
     load(kernel, context, chain.task.where, where)
-    grid, block = grid_of(tuple(map(range, shape)), False)
+    grid, block = grid_of(tuple(map(range, shape)), 1)
     chain.launch(kernel, grid, block, (*shape, access, *number.values))
 
 
@@ -255,27 +258,28 @@ def bounds_of(form: Form, box: tuple[range, ...]) -> list[int]:
     return found
 
 
-def grid_of(box: tuple[range, ...], is_reduction: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The grid and the block for the elements of a box, whose last axis is along x."""
+def grid_of(box: tuple[range, ...], rows: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The grid and the block for the elements of a box, whose last axis is along x; see `gpu_loops.kernel_for`."""
     sizes = [len(axis) for axis in box]
     along = [max(sizes[-1], 1)]
     if len(sizes) > 1:
         along.append(max(sizes[-2], 1))
     if len(sizes) > 2:
         along.append(max(math.prod(sizes[:-2]), 1))
-    wide = BLOCK if len(sizes) == 1 else min(32, 1 << (along[0] - 1).bit_length())
+    wide = BLOCK if len(sizes) == 1 else min(BLOCK if rows > 1 else 32, 1 << (along[0] - 1).bit_length())
     block = [wide] if len(sizes) == 1 else [wide, BLOCK // wide]
-    if len(sizes) > 1 and not is_reduction:  # fewer threads where the second axis is short
+    if len(sizes) > 1 and rows:  # fewer threads where the second axis is short
         block[1] = min(block[1], 1 << (along[1] - 1).bit_length())
     threads = [*block, 1][: len(along)]
-    grid = [-(-extent // width) for extent, width in zip(along, threads, strict=True)]
+    each = [1, max(rows, 1), 1]
+    grid = [-(-extent // (width * more)) for extent, width, more in zip(along, threads, each, strict=False)]
     if grid[0] > MOST_X:
         raise ValueError(f"the last axis of an index space has at most {MOST_X * threads[0]} elements, got {along[0]}")
     limits = [MOST_X, MOST_YZ, MOST_YZ]
     room = MAX_BLOCKS
     for axis in range(len(grid)):
         grid[axis] = min(grid[axis], limits[axis])
-        if is_reduction:
+        if rows == 0:
             grid[axis] = min(grid[axis], max(room, 1))
             room //= grid[axis]
     return tuple(grid), tuple(threads)

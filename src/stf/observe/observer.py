@@ -27,13 +27,14 @@ class ObservedTask(Protocol):
     device: int  # -1: the host
     accesses: Sequence[ObservedAccess]
     call_site: str
+    runs_later: bool  # its body was queued, for a worker
 
 
 class Observer:
     """Base of everything that listens to the engine: every method does nothing.
 
-    Override what you need. `ran` and `failed` may come from a worker thread, in any order; all other methods
-    are called one at a time, in program order.
+    Override what you need. `began`, `ended`, `ran` and `failed` may come from a worker thread, in any order; all
+    other methods are called one at a time, in program order.
     """
 
     def task(self, task: ObservedTask) -> None:
@@ -47,6 +48,12 @@ class Observer:
         `source` and `target` are names of data places, such as "host" or "device(1)"; `task_id` is the
         task that needed the operation, or 0.
         """
+
+    def began(self, task_id: int, name: str) -> None:
+        """Note that this thread is about to run the body of a task that was queued."""
+
+    def ended(self, task_id: int) -> None:
+        """Note that the body of a task has returned, or that it was queued: nothing more of it comes in this thread."""
 
     def ran(self, task_id: int, name: str, device: int, worker: int, start_ns: int, end_ns: int, category: str) -> None:
         """Note when and where the body of a task (category "task") or a copy ("copy") really ran."""
@@ -119,6 +126,22 @@ class Observers(Observer):
         for observer in self._hearing["operation"]:
             try:
                 observer.operation(kind, data_id, data_name, source, target, nbytes, task_id)
+            except Exception:
+                self._drop(observer)
+
+    def began(self, task_id: int, name: str) -> None:
+        """Pass it on."""
+        for observer in self._hearing["began"]:
+            try:
+                observer.began(task_id, name)
+            except Exception:
+                self._drop(observer)
+
+    def ended(self, task_id: int) -> None:
+        """Pass it on."""
+        for observer in self._hearing["ended"]:
+            try:
+                observer.ended(task_id)
             except Exception:
                 self._drop(observer)
 

@@ -1,0 +1,14 @@
+"""Whether a profiler listens to this process."""
+
+from __future__ import annotations
+
+import os
+
+from stf import config
+
+TOOLS = ("NVTX_INJECTION64_PATH", "NVTX_INJECTION32_PATH")  # with which a profiler says that it listens to NVTX
+
+
+def shows_ranges() -> bool:
+    """Whether tasks are ranges of NVTX: as the setting says, or else where somebody listens."""
+    return any(map(os.environ.get, TOOLS)) if config.nvtx is None else config.nvtx
