@@ -2,8 +2,8 @@
 
     counts ---written---> mandelbrot --counts--> area ---area---> wait
 
-The two loops are compiled for the CPU, and cut over its cores. `steps` is read at the call: another number compiles
-nothing. `--out FOLDER` writes mandelbrot.png, with Matplotlib.
+The two loops are compiled for the device; on a CPU they are cut over its cores. `steps` is read at the call: another
+number compiles nothing. `--out FOLDER` writes mandelbrot.png, with Matplotlib.
 """
 
 import argparse
@@ -31,8 +31,8 @@ def picture(steps: int) -> tuple[np.ndarray, float]:
                 x, y, n = x * x - y * y + a, 2.0 * x * y + b, n + 1
             counts[i, j] = n
 
-        ctx.parallel_for("host", counts.shape, counts.write())(mandelbrot)
-        inside = ctx.parallel_for("host", counts.shape, counts.read(), area.reduce(stf.reducer.sum))
+        ctx.parallel_for(counts.shape, counts.write())(mandelbrot)
+        inside = ctx.parallel_for(counts.shape, counts.read(), area.reduce(stf.reducer.sum))
         inside(lambda i, j, counts: pixel[0] * pixel[1] if counts[i, j] == steps else 0.0)
         return counts.numpy(), ctx.wait(area)
 

@@ -266,6 +266,31 @@ def test_a_function_that_changed_is_compiled_anew(ctx, loop):
         FACTOR = 3.0
 
 
+def test_functions_of_the_closure_are_those_of_the_call(ctx, loop):
+    x = ctx.logical_data(np.zeros(2))
+    weight = 2.0
+
+    def first(value):
+        return weight * value
+
+    def second(value):
+        return value - 1.0
+
+    helper = first
+
+    def body(i, x):
+        x[i] += helper(10.0) * (i + offset)
+
+    offset = 0
+    for changes in range(6):
+        if changes == 2:
+            weight = 5.0
+        elif changes == 4:
+            helper, offset = second, 1
+        loop(x.shape, x.rw())(body)
+    assert x.numpy().tolist() == [2 * 9.0, 2 * 20.0 + 2 * 50.0 + 2 * 18.0]
+
+
 # -- reductions ----------------------------------------------------------------------------------------------------------
 
 OPERATORS = {

@@ -15,7 +15,10 @@ import pytest
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 NUMBERED = sorted(EXAMPLES.glob("[0-9][0-9]_*.py"))
 ON_GPUS = [path for path in NUMBERED if "needs a CUDA device" in path.read_text(encoding="utf-8").split('"""')[1]]
-COMPILING = ("16_kernels", "17_streams_and_pointers", "18_numba_halo")
+KERNELS = [path.stem for path in NUMBERED if "parallel_for" in path.read_text(encoding="utf-8")]
+COMPILING = ("16_kernels", "17_streams_and_pointers", "18_numba_halo", "24_counting_sort", *KERNELS)
+PICTURES = {"19_mandelbrot": (640, 480), "20_reaction": (192, 192), "23_nbody": (1040, 520), "25_waves": (320, 240)}
+PICTURES["27_weather"] = (1300, 390)
 RECORDED = ("10_cg_loop", "11_heat_replay", "12_fork_join", "13_burgers", "14_training", "15_jacobi")
 LOGGED = """
 import logging, pathlib, runpy, sys
@@ -70,8 +73,15 @@ def test_there_are_examples():
     assert len(NUMBERED) >= 7
 
 
-@pytest.mark.parametrize("devices", ["cpu", "cpu:3"])
-@pytest.mark.parametrize("script", ANYWHERE, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    ("script", "devices"),
+    [
+        pytest.param(path, devices, marks=pytest.mark.thorough if devices == "cpu" and path.stem in KERNELS else ())
+        for path in ANYWHERE
+        for devices in ("cpu", "cpu:3")
+    ],
+    ids=lambda value: getattr(value, "stem", value),
+)
 def test_numbered_example(script, devices):
     assert run(script, devices=devices).strip()
 
@@ -100,10 +110,12 @@ def test_numbered_example_starts_with_a_picture_and_asserts(script):
 
 
 @pytest.mark.thorough
-def test_mandelbrot_writes_its_picture(tmp_path):
-    assert "area 1.51" in run(EXAMPLES / "19_mandelbrot.py", "--out", str(tmp_path), devices="cpu")
-    assert png_size(tmp_path / "mandelbrot.png") == (640, 480)
-    assert is_drawn(tmp_path / "mandelbrot.png")
+@pytest.mark.parametrize("name", PICTURES)
+def test_example_writes_its_picture(tmp_path, name):
+    run(EXAMPLES / f"{name}.py", "--out", str(tmp_path), devices="cpu")
+    picture = tmp_path / f"{name[3:]}.png"
+    assert png_size(picture) == PICTURES[name]
+    assert is_drawn(picture)
 
 
 @pytest.mark.parametrize("devices", [pytest.param("cpu", marks=pytest.mark.thorough), "cpu:3"])

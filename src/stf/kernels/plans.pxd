@@ -30,6 +30,7 @@ cdef class Plan:
     cdef tuple before
     cdef tuple after
     cdef public tuple names
+    cdef tuple functions
     cdef public tuple watched
     cdef public object is_for
     cdef bint holds(self, Task task, object body, object construct, tuple items, tuple extra) except -1
@@ -38,3 +39,4 @@ cdef class Plan:
 
 cdef bint is_wide(object value) except -1
 cdef bint submit_planned(Task task, object body, object construct, tuple items, tuple extra) except -1
+cpdef int remember(Plan plan, object body, object captured, bint gives_globals) except -1

@@ -20,6 +20,7 @@ from stf import config
 from stf._engine.access import Access
 from stf.kernels.captured import global_names
 from stf.kernels.foreign_kernels import order_of
+from stf.kernels.loops import jitted
 from stf.kernels.reductions import Reduction
 
 if not cython.compiled:
@@ -29,6 +30,7 @@ TWO_63 = 1 << 63
 MOST = 4096  # codes with plans
 MOST_EACH = 64  # plans of a code
 MISSING: object = object()
+NOTHING: tuple = ()
 FUNCTION: object = types.FunctionType
 REDUCTION: object = Reduction
 NUMBERS = frozenset(
@@ -82,7 +84,8 @@ class Plan:
 
     `code` is the body's, `submit` a function of the task, its accesses and reductions without tokens, and the numbers
     that the kernel gets. A GPU's kernel that is all that the task does has no such function; it is launched with
-    `before`, the accesses, the numbers and `after`. `names` are global variables with numbers that the kernel gets,
+    `before`, the accesses, the numbers and `after`. `functions` has for each variable of the closure a function that it
+    holds, and what the kernel gets for that; or None. `names` are global variables with numbers that the kernel gets,
     `watched` what must be the same: (globals, name, value), and (cell, None, value). `is_for`, if any, says whether it
     holds for a task.
     """
@@ -100,7 +103,7 @@ class Plan:
         self.kinds = (*map(type, extra), *[type(cell.cell_contents) for cell in closure])
         self.submit = submit
         self.kernel = self.config = self.before = self.after = None
-        self.names = self.watched = ()
+        self.names = self.watched = self.functions = ()
         self.is_for = None
 
     def launches(self, kernel, shape, before, after):
@@ -137,6 +140,13 @@ class Plan:
         if closure is not None:
             for cell in closure:
                 value = cell.cell_contents
+                known = self.functions[at - self.extras]
+                if known is not None:
+                    if value is not known[0]:
+                        return None
+                    found.extend(known[1])
+                    at += 1
+                    continue
                 if type(value) is not self.kinds[at] or is_wide(value):
                     return None
                 found.append(value)
@@ -187,21 +197,34 @@ def submit_planned(task, body, construct, items, extra):
 def remember(plan, body, captured, gives_globals):
     """Keep a plan, if all that the kernel gets are numbers; `gives_globals` says whether global ones are given."""
     given = dict(zip(captured.names[captured.free :], captured.values[captured.free :], strict=True))
-    if not NUMBERS.issuperset(plan.kinds) or not NUMBERS.issuperset(map(type, given.values())):
-        return
-    plan.names = tuple((name, type(value)) for name, value in given.items()) if gives_globals else ()
+    free = captured.values[: captured.free]
+    if not NUMBERS.issuperset([*plan.kinds[: plan.extras], *map(type, given.values())]):
+        return 0
+    if not all([type(value) in NUMBERS or type(value) is FUNCTION for value in free]):
+        return 0
+    plan.functions = tuple([with_given(value, plan.enqueues) if type(value) is FUNCTION else None for value in free])
+    plan.names = tuple([(name, type(value)) for name, value in given.items()]) if gives_globals else ()
     known = dict(plan.names)
-    plan.watched = tuple(item for item in seen_by(body, set()) if item[0] is not plan.around or item[1] not in known)
+    plan.watched = tuple([item for item in seen_by(body, set()) if item[0] is not plan.around or item[1] not in known])
     if len(plans) >= MOST:
         plans.clear()
     mine = plans.setdefault(id(plan.code), [])
     if len(mine) >= MOST_EACH:
         mine.clear()
     mine.insert(0, plan)
+    return 0
 
 
-def seen_by(fn, seen):
-    """The global variables that a function reads, and those of the functions that it calls, and their closures."""
+def with_given(fn, enqueues):
+    """A function of the closure, and what a kernel gets for it: nothing at a GPU, whose kernels have it in them."""
+    return fn, NOTHING if enqueues else (jitted(fn),)
+
+
+def seen_by(fn, seen, is_body=True):
+    """The global variables that a function reads, and those of the functions that it calls, and their closures.
+
+    Of the body's own closure only what its functions see: another body of the same code has other variables.
+    """
     found: list = []
     if id(fn) in seen:
         return found
@@ -210,9 +233,11 @@ def seen_by(fn, seen):
         value = fn.__globals__.get(name, MISSING)
         found.append((fn.__globals__, name, value))
         if type(value) is FUNCTION:
-            found += seen_by(value, seen)
-            for cell in value.__closure__ or ():
-                found.append((cell, None, cell.cell_contents))
-                if type(cell.cell_contents) is FUNCTION:
-                    found += seen_by(cell.cell_contents, seen)
+            found += seen_by(value, seen, False)
+    for cell in fn.__closure__ or ():
+        value = cell.cell_contents
+        if not is_body:
+            found.append((cell, None, value))
+        if type(value) is FUNCTION:
+            found += seen_by(value, seen, False)
     return found
