@@ -107,6 +107,7 @@ def test_compiled_kernels_are_in_ranges(ranges, ctx_factory):
 
 
 def test_without_a_profiler_the_package_is_not_loaded(run_python):
+    pytest.importorskip("nvtx")
     code = "import sys, stf; stf.context(devices='cpu').finalize(); print('nvtx' in sys.modules)"
     assert run_python(code, NVTX_INJECTION64_PATH="").stdout.strip() == "False"
     assert run_python(code, NVTX_INJECTION64_PATH="/a/profiler.so").stdout.strip() == "True"

@@ -11,9 +11,10 @@ import threading
 from typing import Any
 
 from stf._drivers.wrappers.wrapping import WrappingDriver
+from stf.observe.observer import Observer
 
 
-class Recording:
+class Recording(Observer):
     """What a driver was asked, and which tasks were begun in between.
 
     Attributes
@@ -48,27 +49,9 @@ class Recording:
         stream = task.engine.port.lanes[task.slot].stream
         self.note("task", task.id, task.symbol or task.kind, task.kind, stream, task_accesses(task))
 
-    def operation(self, *args: Any) -> None:
-        """An allocation or a copy: its verb says more."""
-
-    def ran(self, *args: Any) -> None:
-        """A body ran: ``body`` says so."""
-
-    def failed(self, task_id: int, description: str) -> None:
-        """A body failed: what it wrote says more."""
-
     def withdrawn(self, task_id: int) -> None:
         """Note that a task did not begin after all; it took a slot, and its verbs are those of that slot."""
         self.note("withdrawn", task_id)
-
-    def section_begin(self, name: str) -> None:
-        """A section of the task graph."""
-
-    def section_end(self) -> None:
-        """The end of a section."""
-
-    def tiled(self, joined: bool, parent_id: int, parent_name: str, tile_id: int, tile_name: str) -> None:
-        """Do nothing: tiles are recognized by the memory that they share."""
 
     def data_removed(self, data_id: int) -> None:
         """Note that a data is gone: its number may come again."""
