@@ -1,6 +1,5 @@
 """Every example runs as a user runs it, with and without several devices."""
 
-import importlib.util
 import os
 import pathlib
 import re
@@ -11,6 +10,7 @@ import sys
 import xml.etree.ElementTree
 
 import pytest
+from helpers import on_stand_in
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 NUMBERED = sorted(EXAMPLES.glob("[0-9][0-9]_*.py"))
@@ -91,7 +91,7 @@ def test_numbered_example_on_gpus(script, cuda_device_count):
     if cuda_device_count < 1:
         pytest.skip("no CUDA device")
     pytest.importorskip("cupy")
-    if script.stem in COMPILING and importlib.util.find_spec("fakecuda") is not None:
+    if script.stem in COMPILING and on_stand_in():
         pytest.skip("the stand-in for CUDA runs no kernels that are compiled")
     done = run_python("-c", LOGGED, str(script), devices="cuda")
     assert done.stdout.strip()

@@ -1,7 +1,10 @@
+cimport cython
 from stf._engine.access cimport Access
 from stf.kernels.plans cimport Plan, submit_planned
 from stf.tasks.task cimport ContextCore, Task
 
+@cython.no_gc
+@cython.freelist(8)
 cdef class KernelBuilder:
     cdef readonly object construct
     cdef public object over  # the index space, or the hierarchy

@@ -32,6 +32,8 @@ REDUCTION: object = Reduction
 NOTHING: tuple = ()
 
 
+@cython.no_gc
+@cython.cclass
 class KernelBuilder:
     """A builder of a task that runs a body for each index, or thread: call it with the body.
 

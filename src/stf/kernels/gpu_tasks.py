@@ -147,7 +147,7 @@ def plan_loop(
     neutral = [np.asarray(item.op.neutral(kind), kind)[()] for item, kind in zip(returned, partials, strict=True)]
     constant = [] if space.coordinates is None else [argument("_stf_parameters", space.parameters, where)]
     constant += [argument(f"_stf_neutral{i}", value, where) for i, value in enumerate(neutral)]
-    boxes = [box for box in space.part.boxes() if all(map(len, box))] or [next(iter(space.part.boxes()))]
+    boxes = [box for box in space.part.boxes() if all(map(len, box))] or [(range(0),) * len(space.part)]
     known = len(boxes) == 1
     starts = tuple(axis.start if known and axis.start in KNOWN_STARTS else None for axis in boxes[0])
     strided = any(axis.step != 1 for box in boxes for axis in box)
