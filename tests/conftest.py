@@ -49,9 +49,18 @@ def cuda_device_count() -> int:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what is marked ``thorough`` where STF_TEST_QUICK is set, as `make test` does."""
     if QUICK:
-        left_out = [item for item in items if item.get_closest_marker("thorough")]
+        left_out = [item for item in items if is_thorough(item)]
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not item.get_closest_marker("thorough")]
+        items[:] = [item for item in items if not is_thorough(item)]
+
+
+def is_thorough(item: pytest.Item) -> bool:
+    """Whether a test, or its row of the matrix, is marked as part of `make test-all` alone."""
+    rows = item.get_closest_marker("thorough_rows")
+    parameters = getattr(getattr(item, "callspec", None), "id", "").split("-")
+    return item.get_closest_marker("thorough") is not None or (
+        rows is not None and "-".join(parameters[:2]) in rows.args
+    )
 
 
 # -- contexts ------------------------------------------------------------------------------------------------------

@@ -58,6 +58,23 @@ def test_a_body_is_in_a_range_of_its_name(ranges, ctx_factory):
     assert len([names for names in ranges.all if names[-1] == "scale"]) == 1
 
 
+def test_the_range_of_a_queued_body_lasts_until_that_has_returned(ranges, ctx_factory):
+    ctx = ctx_factory()
+    x, seen, submitted = ctx.logical_data(np.zeros(3)), [], threading.Event()
+
+    def body(x):
+        submitted.wait(30)
+        with ctx.dot_section("inner"):
+            seen.append(ranges.around())
+        seen.append(ranges.around())
+
+    ctx.host_launch(x.rw(), fn=body, symbol="outer")
+    submitted.set()
+    x.numpy()
+    ctx.finalize()
+    assert [names[-2:] for names in seen] == [["outer", "inner"], ["outer"]]
+
+
 def test_with_blocks_and_sections_are_ranges_that_nest(ranges, ctx_factory):
     ctx = ctx_factory()
     x = ctx.logical_data(np.zeros(3))

@@ -507,7 +507,7 @@ class Engine(EngineState):
                     replica.ready.add(event)
         if task.partials is not None:
             reductions.finish_partials(self, task, event, outcome)
-        if self.observer is not None:
+        if self.observer is not None and not (outcome is not None and outcome.pending):  # else its worker says so
             self.observer.ended(task.id)
         if not wrote and not self.scope.records:
             note_reader(self.readers, task, event)

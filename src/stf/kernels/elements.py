@@ -53,9 +53,9 @@ class Elements:
         """
         task, space, extra = builder.task, builder.over, builder.extra
         if task.context.engine.places[task.where].enqueues:
-            loop, numbers = gpu_tasks.plan_loop(task, body, captured, space, items, extra, where)
-            plan = Plan(task, body, space, builder.arguments, extra, loop.submit_chain)
-            return loop.planned(plan, len(items) == len(builder.arguments)), numbers, False
+            launches, numbers = gpu_tasks.plan_loop(task, body, captured, space, items, extra, where)
+            plan = Plan(task, body, space, builder.arguments, extra, launches.submit_chain)
+            return launches.planned(plan, builder.arguments), numbers, False
         run = loop_task(body, captured, space, items, extra, where)
 
         def submit(task: Any, items: tuple[Any, ...], numbers: tuple[Any, ...]) -> None:

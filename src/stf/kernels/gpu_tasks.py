@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from stf.kernels import gpu_loops
+from stf.kernels.arguments import Kernel
 from stf.kernels.body_arguments import accessed, expected, is_number, is_returned
 from stf.kernels.captured import Captured
 from stf.kernels.foreign_kernels import order_of
@@ -21,7 +22,7 @@ from stf.kernels.loops import ArrayType, Form
 from stf.kernels.plans import Plan
 from stf.kernels.reductions import Reduction, accumulator, scalar_operator
 
-__all__ = ["GpuLoop", "plan_loop"]
+__all__ = ["GpuLaunches", "plan_loop"]
 
 MOST_X, MOST_YZ = (1 << 31) - 1, 65535  # blocks along an axis of a grid
 MAX_BLOCKS = 1024  # of a reduction, whose results depend on it and on the shape alone
@@ -29,65 +30,81 @@ ROWS, LARGE = 4, 1 << 22  # elements of a thread along the last axis but one, in
 KNOWN_STARTS = range(3)  # that kernels are compiled for
 
 
-class GpuLoop:
+class GpuLaunches:
     """A compiled body, and the launches of a task that runs it.
 
     Attributes
     ----------
     kernel : Kernel
     launches : list of (tuple, tuple, list)
-        Grid, block, and the integers that say the box.
+        Grid, block, and the integers that say which part of the elements, or threads.
     constants : tuple
         Numbers that the kernel gets last.
     held : list of LogicalData
         Arrays of the body's closure.
-    partials : list of dtype
-        Those of the results of blocks.
+    scratch : list of (tuple, dtype, bool)
+        Shape and type of memory that the task has for itself, and whether it has to be 0.
     combine, neutral
-        The kernel that combines these, and its numbers.
+        The kernel that combines the results of blocks, which are in `scratch`, and its numbers.
     """
 
-    def __init__(self, kernel: Any, launches: list[Any], constants: tuple[Any, ...], held: list[Any]) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        launches: list[Any],
+        constants: tuple[Any, ...],
+        held: list[Any],
+        scratch: list[Any],
+        combine: Kernel | None = None,
+        neutral: tuple[Any, ...] = (),
+    ) -> None:
         self.kernel = kernel
         self.launches = launches
         self.constants = constants
         self.held = held
-        self.partials: list[Any] = []
-        self.combine: Any = None
-        self.neutral: tuple[Any, ...] = ()
-        self.blocks = sum(math.prod(grid) for grid, _, _ in launches)
-        self.is_alone = len(launches) == 1 and not held
+        self.scratch = scratch
+        self.combine = combine
+        self.neutral = neutral
 
-    def planned(self, plan: Plan, has_no_tokens: bool) -> Plan:
+    def planned(self, plan: Plan, arguments: tuple[Any, ...]) -> Plan:
         """The plan, which says the launch if that is all that the task does."""
-        if not self.is_alone or not has_no_tokens:
+        if len(self.launches) != 1 or self.held or self.scratch:
             return plan
-        grid, block, bounds = self.launches[0]
-        return plan.launches(self.kernel, Config(grid, block, 0), tuple(bounds), self.constants)
+        if any(isinstance(item, Reduction) or item.data.core.token for item in arguments):
+            return plan
+        grid, block, numbers = self.launches[0]
+        return plan.launches(self.kernel, Config(grid, block, 0), tuple(numbers), self.constants)
 
     def submit_chain(self, task: Any, items: tuple[Any, ...], numbers: tuple[Any, ...]) -> None:
         """Submit a task of several launches, with these numbers of the body's."""
         context = task.context
         numbers = (*numbers, *self.constants)
-        returned = [item for item in items if is_returned(item)]
-        accesses = [accessed(item) for item in items if not is_returned(item)] + [handle.read() for handle in self.held]
-        rooms = [context.logical_data_empty((self.blocks,), kind) for kind in self.partials]
-        outs = [room.write() for room in rooms]
-        for access in (*accesses[len(items) - len(returned) :], *outs):
+        returned = [item.access for item in items if is_returned(item)]
+        held = [handle.read() for handle in self.held]
+        accesses = [*[accessed(item) for item in items if not is_returned(item)], *held]
+        scratch = [context.logical_data_empty(shape, dtype).write() for shape, dtype, _ in self.scratch]
+        for access in (*held, *scratch):
             task.add_deps(access)
         with KernelTask(task) as chain:
             for item in items:
                 if isinstance(item, Reduction) and not item.accumulates and not is_returned(item):
                     dtype = item.access.data.core.layout.dtype
                     fill(chain, item.access, item.op.neutral(dtype), context, "a reduction")
+            for access, (_, _, is_zero) in zip(scratch, self.scratch, strict=True):
+                if is_zero:
+                    fill(chain, access, 0, context, "a barrier")
             first = 0
             for grid, block, bounds in self.launches:
                 base = [first] if returned else []
-                chain.launch(self.kernel, grid, block, (*bounds, *base, *accesses, *outs, *numbers))
-                first += math.prod(grid)
+                chain.launch(self.kernel, grid, block, (*bounds, *base, *accesses, *scratch, *numbers))
+                first += blocks_of(grid)
             if returned:
-                targets = [item.access for item in returned]
-                chain.launch(self.combine, 1, BLOCK, (self.blocks, *outs, *targets, *self.neutral))
+                chain.launch(self.combine, 1, BLOCK, (first, *scratch, *returned, *self.neutral))
+
+
+def blocks_of(grid: int | tuple[int, ...]) -> int:
+    """How many blocks a grid has."""
+    return grid if isinstance(grid, int) else math.prod(grid)
 
 
 def plan_loop(
@@ -98,7 +115,7 @@ def plan_loop(
     items: tuple[Any, ...],
     extra: tuple[Any, ...],
     where: str,
-) -> tuple[GpuLoop, tuple[Any, ...]]:
+) -> tuple[GpuLaunches, tuple[Any, ...]]:
     """Compile a body that runs for each element of a space at a GPU.
 
     Parameters
@@ -118,7 +135,7 @@ def plan_loop(
 
     Returns
     -------
-    loop : GpuLoop
+    launches : GpuLaunches
     numbers : tuple
         The numbers of `extra` and of the body's closure.
 
@@ -163,15 +180,15 @@ def plan_loop(
     arguments = [*own, *constant]
     kernel = gpu_loops.kernel_for(body, captured, form, space.coordinates, arrays, arguments, task.symbol, rows)
     load(kernel, context, task.where, where)
-    loop = GpuLoop(kernel, launches, tuple(value for one in constant for value in one.values), held)
-    loop.partials = partials
-    loop.neutral = tuple(value for one in constant[len(constant) - len(neutral) :] for value in one.values)
-    if any(isinstance(item, Reduction) for item in items):
-        loop.is_alone = False
+    constants = tuple(value for one in constant for value in one.values)
+    blocks = sum(blocks_of(grid) for grid, _, _ in launches)
+    scratch = [((blocks,), kind, False) for kind in partials]
+    combine, start = None, tuple(value for one in constant[len(constant) - len(neutral) :] for value in one.values)
     if returned:
-        loop.combine = combining(returned, operators, results)
-        load(loop.combine, context, task.where, where)
-    return loop, tuple(value for one in own for value in one.values)
+        combine = combining(returned, operators, results)
+        load(combine, context, task.where, where)
+    found = GpuLaunches(kernel, launches, constants, held, scratch, combine, start)
+    return found, tuple(value for one in own for value in one.values)
 
 
 def kind_of(item: Any, where: str) -> str:

@@ -21,16 +21,13 @@ from stf.kernels.body_arguments import is_number
 from stf.kernels.captured import Captured, around_key
 from stf.kernels.compile.python import intrinsics
 from stf.kernels.gpu_loops import Argument, argument, described, dtype_of, kept_key, scope_of, symbol_of
-from stf.kernels.gpu_tasks import array_of, fill, load
+from stf.kernels.gpu_tasks import GpuLaunches, array_of, load
 from stf.kernels.hierarchy import Hierarchy, hw_scope
-from stf.kernels.kernel_task import KernelTask
-from stf.kernels.launching import Config
 from stf.kernels.loops import ArrayType
-from stf.kernels.plans import Plan
 from stf.kernels.thread_code import BARRIER, MEMORY, ThreadCode, items_of, name, thread_code
 from stf.places.partition import Part
 
-__all__ = ["GpuThreads", "plan_threads"]
+__all__ = ["plan_threads"]
 
 FLOAT64, INT64 = np.dtype(np.float64), np.dtype(np.int64)
 WARP, MAX_THREADS = 32, 1024
@@ -81,53 +78,6 @@ class Mapping(NamedTuple):
     device: tuple[int, ...]
 
 
-class GpuThreads:
-    """A compiled body, and the launches of a task that runs it.
-
-    Attributes
-    ----------
-    kernel : Kernel
-    launches : list of (tuple, tuple, list)
-        Grid, block, and the integers that say which threads.
-    constants : tuple
-        Numbers that the kernel gets last: the widths.
-    held : list of LogicalData
-        Arrays of the body's closure.
-    rooms : list of (tuple, dtype, bool)
-        Shape and type of memory that groups share in the device's, and whether it has to be 0.
-    """
-
-    def __init__(
-        self, kernel: Kernel, launches: list[Any], constants: tuple[int, ...], held: list[Any], rooms: list[Any]
-    ) -> None:
-        self.kernel = kernel
-        self.launches = launches
-        self.constants = constants
-        self.held = held
-        self.rooms = rooms
-
-    def planned(self, plan: Plan, has_no_tokens: bool) -> Plan:
-        """The plan, which says the launch if that is all that the task does."""
-        if len(self.launches) != 1 or self.held or self.rooms or not has_no_tokens:
-            return plan
-        grid, block, numbers = self.launches[0]
-        return plan.launches(self.kernel, Config(grid, block, 0), tuple(numbers), self.constants)
-
-    def submit_chain(self, task: Any, items: tuple[Any, ...], numbers: tuple[Any, ...]) -> None:
-        """Submit a task of several launches, with these numbers of the body's."""
-        context = task.context
-        made = [(context.logical_data_empty(shape, dtype).write(), is_zero) for shape, dtype, is_zero in self.rooms]
-        own = [*[handle.read() for handle in self.held], *[access for access, _ in made]]
-        for access in own:
-            task.add_deps(access)
-        with KernelTask(task) as chain:
-            for access, is_zero in made:
-                if is_zero:
-                    fill(chain, access, 0, context, "a barrier")
-            for grid, block, which in self.launches:
-                chain.launch(self.kernel, grid, block, (*which, *items, *own, *numbers, *self.constants))
-
-
 def plan_threads(
     task: Any,
     body: types.FunctionType,
@@ -136,9 +86,9 @@ def plan_threads(
     outer: Part | None,
     items: tuple[Any, ...],
     extra: tuple[Any, ...],
-    multiprocessors: int,
+    concurrency: int,
     where: str,
-) -> tuple[GpuThreads, tuple[Any, ...]]:
+) -> tuple[GpuLaunches, tuple[Any, ...]]:
     """Compile a body that runs for each thread of a hierarchy at a GPU.
 
     Parameters
@@ -155,14 +105,14 @@ def plan_threads(
     items : tuple of Access
     extra : tuple
         Further arguments.
-    multiprocessors : int
-        Of the device.
+    concurrency : int
+        How many blocks run at once: the device's multiprocessors.
     where : str
         What messages call the body.
 
     Returns
     -------
-    threads : GpuThreads
+    launches : GpuLaunches
     numbers : tuple
         The numbers of `extra`, and of the variables around the body.
 
@@ -175,7 +125,7 @@ def plan_threads(
     """
     context = task.context
     threads = thread_code(body, hierarchy, captured, OnGpu, where)
-    whole = with_widths(hierarchy, multiprocessors, threads.barriers)
+    whole = with_widths(hierarchy, concurrency, threads.barriers)
     widths = tuple(int(level.width or 0) for level in whole.levels)
     part = Part((range(widths[0]),)) if outer is None else outer
     if 0 in threads.barriers and part.size < widths[0]:
@@ -192,11 +142,11 @@ def plan_threads(
         else:
             around.append(argument(f"_stf_c_{variable}", value, where))
     levels = range(len(widths))
-    rooms: list[Any] = [((whole.groups(i), mapping.device[i]), FLOAT64, False) for i in levels if mapping.device[i]]
-    rooms += [((whole.groups(i),), INT64, True) for i in levels if mapping.barriers[i] == "device"]
+    scratch: list[Any] = [((whole.groups(i), mapping.device[i]), FLOAT64, False) for i in levels if mapping.device[i]]
+    scratch += [((whole.groups(i),), INT64, True) for i in levels if mapping.barriers[i] == "device"]
     kinds = tuple("value" if is_number(item) else "array" for item in items)
     arrays = [array_of(access) for access in (*items, *[handle.read() for handle in held])]
-    arrays += [ArrayType(dtype, len(shape), "C", False) for shape, dtype, _ in rooms]
+    arrays += [ArrayType(dtype, len(shape), "C", False) for shape, dtype, _ in scratch]
     kernel = kernel_of(threads, captured, mapping, kinds, arrays, before, around, task.symbol, where)
     load(kernel, context, task.where, where)
     launches = []
@@ -205,7 +155,7 @@ def plan_threads(
         if count:
             launches.append((-(-count // mapping.threads), mapping.threads, [axis.start, axis.step, count]))
     numbers = tuple(value for one in (*before, *around) for value in one.values)
-    return GpuThreads(kernel, launches, widths, held, rooms), numbers
+    return GpuLaunches(kernel, launches, widths, held, scratch), numbers
 
 
 def with_widths(hierarchy: Hierarchy, multiprocessors: int, barriers: frozenset[int]) -> Hierarchy:

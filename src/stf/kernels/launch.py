@@ -148,14 +148,14 @@ class Threads:
             The body cannot be compiled; the message shows its line.
         """
         task, group, extra = builder.task, builder.over, builder.extra
-        room = room_at(task)
+        concurrency = concurrency_at(task)
         if task.context.engine.places[task.where].enqueues:
             hierarchy, outer = group
-            threads, numbers = plan_threads(task, body, captured, hierarchy, outer, items, extra, room, where)
-            plan = Plan(task, body, group, builder.arguments, extra, threads.submit_chain)
-            threads.planned(plan, len(items) == len(builder.arguments))
+            launches, numbers = plan_threads(task, body, captured, hierarchy, outer, items, extra, concurrency, where)
+            plan = Plan(task, body, group, builder.arguments, extra, launches.submit_chain)
+            plan = launches.planned(plan, builder.arguments)
         else:
-            run, widths = thread_task(body, captured, group, items, extra, room, where)
+            run, widths = thread_task(body, captured, group, items, extra, concurrency, where)
 
             def submit(task: Any, items: tuple[Any, ...], numbers: tuple[Any, ...]) -> None:
                 values = (*numbers[: len(extra)], *widths, *numbers[len(extra) :])
@@ -164,11 +164,11 @@ class Threads:
             plan = Plan(task, body, group, builder.arguments, extra, submit)
             numbers = (*extra, *map(loops.jitted, captured.values))
         if None in [level.width for level in group.hierarchy.levels]:
-            plan.is_for = lambda task: room_at(task) == room
+            plan.is_for = lambda task: concurrency_at(task) == concurrency
         return plan, numbers, True
 
 
-def room_at(task: Any) -> int:
+def concurrency_at(task: Any) -> int:
     """How many threads, or blocks of threads, run at once where a task runs."""
     driver, place = task.context._driver, task.context.engine.places[task.where]
     return int(driver.multiprocessors(place.ordinal) if place.enqueues else driver.max_workers)

@@ -53,7 +53,7 @@ class Observer:
         """Note that this thread is about to run the body of a task that was queued."""
 
     def ended(self, task_id: int) -> None:
-        """Note that the body of a task has returned, or that it was queued: nothing more of it comes in this thread."""
+        """Note that the body of a task has returned, or was queued after all: this thread does nothing more of it."""
 
     def ran(self, task_id: int, name: str, device: int, worker: int, start_ns: int, end_ns: int, category: str) -> None:
         """Note when and where the body of a task (category "task") or a copy ("copy") really ran."""

@@ -277,6 +277,8 @@ def begin_body(task, movable=None):
     if movable is not None and is_held_up(engine, task) and not reaches(movable, task):
         task.runs_in_call = False
         engine.make_queued(task)
+        if engine.observer is not None:
+            engine.observer.ended(task.id)
         return 0
     host_waits.enter(engine.port, task, task.slot, engine.pending() != 0)
     if task.inputs is not None:
