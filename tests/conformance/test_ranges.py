@@ -11,6 +11,7 @@ import pytest
 
 import stf
 from stf._support import profilers
+from stf.observe import Observer
 
 
 class Ranges:
@@ -58,21 +59,35 @@ def test_a_body_is_in_a_range_of_its_name(ranges, ctx_factory):
     assert len([names for names in ranges.all if names[-1] == "scale"]) == 1
 
 
-def test_the_range_of_a_queued_body_lasts_until_that_has_returned(ranges, ctx_factory):
-    ctx = ctx_factory()
-    x, seen, submitted = ctx.logical_data(np.zeros(3)), [], threading.Event()
+def test_the_thread_that_runs_a_queued_body_says_so(ctx):
+    heard, submitted = [], threading.Event()
 
-    def body(x):
+    class Listener(Observer):
+        def task(self, task):
+            heard.append(("task", task.symbol, task.runs_later, threading.get_ident()))
+
+        def began(self, task_id, name):
+            heard.append(("began", name, threading.get_ident()))
+
+        def ended(self, task_id):
+            heard.append(("ended", threading.get_ident()))
+
+    def waits(x):
         submitted.wait(30)
-        with ctx.dot_section("inner"):
-            seen.append(ranges.around())
-        seen.append(ranges.around())
 
-    ctx.host_launch(x.rw(), fn=body, symbol="outer")
+    x = ctx.logical_data(np.zeros(3))
+    ctx.engine.observe(Listener())
+    ctx.host_launch(x.rw(), fn=waits, symbol="waits")
+    here = threading.get_ident()
+    is_queued = heard[0][2]
+    before = [] if is_queued else [("ended", here)]  # as one that was recorded
+    assert [one for one in heard if one[-1] == here] == [("task", "waits", is_queued, here), *before]
     submitted.set()
-    x.numpy()
-    ctx.finalize()
-    assert [names[-2:] for names in seen] == [["outer", "inner"], ["outer"]]
+    ctx.synchronize()
+    ctx.engine.observe(None)
+    there = [one for one in heard if one[-1] != here]
+    assert [one[:-1] for one in there] == ([("began", "waits"), ("ended",)] if there else [])
+    assert there or not is_queued
 
 
 def test_with_blocks_and_sections_are_ranges_that_nest(ranges, ctx_factory):
