@@ -35,9 +35,9 @@ PYTEST := $(PYTHON) -m pytest -q -n auto --maxprocesses 8 --dist worksteal
 LOGS := build/logs
 FAKECUDA := build/fakecuda
 
-# Every driver and both forms of the modules, with less of what repeats itself. The modules are compiled with -O1.
+# Every driver and both forms of the modules, with less of what repeats itself. The modules are compiled with -O0.
 test: export STF_TEST_QUICK := 1
-test: export STF_CFLAGS ?= -O1
+test: export STF_CFLAGS ?= -O0
 test: PURE_TESTS := tests/pure tests/conformance -k "not cpu or cpu3 and stream"
 test: everything
 

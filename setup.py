@@ -7,7 +7,7 @@ The first group is all or nothing: a compiled module can't use the C interface o
 compiler, stf is installed uncompiled; it works and is slower. A ``.pyx`` that can't be built is left out alone.
 
 ``STF_COMPILE=auto`` (default), ``always`` (what fails is an error) or ``never``. ``STF_PROFILE=record``, then ``use``:
-GCC lays the code out by what ran in between (``make optimized``). ``STF_CFLAGS=-O1`` compiles in half the time, for
+GCC lays the code out by what ran in between (``make optimized``). ``STF_CFLAGS=-O0`` compiles in half the time, for
 tests; a later build without it compiles those modules again.
 """
 

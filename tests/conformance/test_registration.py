@@ -10,6 +10,9 @@ from helpers import together
 
 import stf
 
+# with each backend, on one and on several devices
+pytestmark = pytest.mark.thorough_rows("stream-cpu", "graph-cpu3")
+
 ROUNDS = 200
 
 

@@ -13,6 +13,9 @@ from helpers import add, increment, is_cuda
 
 import stf
 
+# with each backend, on one and on several devices
+pytestmark = pytest.mark.thorough_rows("stream-cpu", "graph-cpu3")
+
 WORLD = types.ModuleType("world")
 of_world = functools.partial(getattr, WORLD)  # no attribute that the code names: not looked at
 

@@ -126,7 +126,8 @@ def test_example_writes_its_picture(tmp_path, name):
     assert is_drawn(picture)
 
 
-@pytest.mark.parametrize("devices", [pytest.param("cpu", marks=pytest.mark.thorough), "cpu:3"])
+@pytest.mark.thorough
+@pytest.mark.parametrize("devices", ["cpu", "cpu:3"])
 def test_regression_writes_its_pictures(tmp_path, devices):
     if shutil.which("dot") is None:
         pytest.importorskip("pygraphviz")

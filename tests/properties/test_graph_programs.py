@@ -13,7 +13,7 @@ from graph_programs import run_program
 from helpers import QUICK
 
 
-@pytest.mark.parametrize("first", range(0, 50 if QUICK else 400, 50))
+@pytest.mark.parametrize("first", range(0, 50 if QUICK else 400, 25))
 def test_recorded_programs(first):
-    for seed in range(first, first + 50):
+    for seed in range(first, first + 25):
         run_program(seed)

@@ -40,6 +40,7 @@ def overhead(monkeypatch):
             del sys.modules[name]
 
 
+@pytest.mark.thorough
 def test_overhead(tmp_path):
     out = tmp_path / "rows.json"
     run(OVERHEAD / "run.py", "--tasks", 64, "--repeat", 1, "--only", "raw", "stf", "futures", "--json", out)
