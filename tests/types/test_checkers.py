@@ -36,6 +36,8 @@ def lines_found_by_pyright(folder: Path) -> set[int]:
     return {one["range"]["start"]["line"] + 1 for one in told if one["severity"] == "error"}
 
 
-@pytest.mark.parametrize("checker", [pytest.param(lines_found_by_mypy, marks=pytest.mark.thorough), lines_found_by_pyright])
+@pytest.mark.parametrize(
+    "checker", [pytest.param(lines_found_by_mypy, marks=pytest.mark.thorough), lines_found_by_pyright]
+)
 def test_a_checker_finds_the_mistakes_of_a_program(checker, tmp_path):
     assert checker(tmp_path) == WRONG
