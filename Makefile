@@ -38,7 +38,7 @@ FAKECUDA := build/fakecuda
 # Every driver and both forms of the modules, with less of what repeats itself. The modules are compiled with -O0.
 test: export STF_TEST_QUICK := 1
 test: export STF_CFLAGS ?= -O0
-test: PURE_TESTS := tests/pure tests/conformance -k "not cpu or cpu3 and stream"
+test: PURE_TESTS := tests/pure/test_loader.py tests/conformance -k "not cpu or cpu3 and stream"
 test: everything
 
 # All tests, all rows, all repeats: what a change has to pass before it is called done.
@@ -137,11 +137,11 @@ clean:
 $(VENV)/requirements: pyproject.toml
 	test -x $(PYTHON) || $(SYSTEM_PYTHON) -m venv $(VENV)
 	$(PYTHON) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' > $(VENV)/build-requirements.txt
-	$(PIP) install -r $(VENV)/build-requirements.txt
+	$(PIP) install --no-compile -r $(VENV)/build-requirements.txt
 	touch $@
 
 $(VENV)/installed: $(VENV)/requirements setup.py
-	$(PIP) install --no-build-isolation -e '.[test]'
+	$(PIP) install --no-compile --no-build-isolation -e '.[test]'
 	touch $@
 
 $(VENV)/built: $(VENV)/installed $(SOURCES)

@@ -49,28 +49,20 @@ def cuda_device_count() -> int:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what is marked ``thorough`` where STF_TEST_QUICK is set, as `make test` does."""
     if QUICK:
-        left_out = [item for item in items if is_thorough(item)]
+        left_out = [item for item in items if item.get_closest_marker("thorough")]
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not is_thorough(item)]
-
-
-def is_thorough(item: pytest.Item) -> bool:
-    """Whether a test, or its row of the matrix, is marked as part of `make test-all` alone."""
-    rows = item.get_closest_marker("thorough_rows")
-    parameters = getattr(getattr(item, "callspec", None), "id", "").split("-")
-    return item.get_closest_marker("thorough") is not None or (
-        rows is not None and "-".join(parameters[:2]) in rows.args
-    )
+        items[:] = [item for item in items if not item.get_closest_marker("thorough")]
 
 
 # -- contexts ------------------------------------------------------------------------------------------------------
 
-# Every (backend, driver) that the bodies of tests/conformance and tests/errors run on.
+# Every (backend, driver) that the bodies of tests/conformance and tests/errors run on. `make test` takes two: each backend
+# once, and once a device that shares the host's memory.
 MATRIX = [
-    pytest.param({"devices": "cpu"}, id="stream-cpu"),
+    pytest.param({"devices": "cpu"}, id="stream-cpu", marks=pytest.mark.thorough),
     pytest.param({"devices": "cpu:3"}, id="stream-cpu3"),
     pytest.param({"devices": "cpu", "use_graph": True}, id="graph-cpu"),
-    pytest.param({"devices": "cpu:3", "use_graph": True}, id="graph-cpu3"),
+    pytest.param({"devices": "cpu:3", "use_graph": True}, id="graph-cpu3", marks=pytest.mark.thorough),
 ]
 if os.environ.get("STF_TEST_DEVICES"):  # "cuda": the same tests on GPUs (make gpu-test)
     DEVICES = os.environ["STF_TEST_DEVICES"]

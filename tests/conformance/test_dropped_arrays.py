@@ -17,9 +17,6 @@ from helpers import add, content, increment, is_cuda, put, set_to, together
 import stf
 from stf._drivers import cpu
 
-# with each backend, on one and on several devices
-pytestmark = pytest.mark.thorough_rows("stream-cpu", "graph-cpu3")
-
 
 @stf.task
 def reciprocal(x: stf.ReadWrite):

@@ -17,9 +17,6 @@ from helpers import QUICK, add, increment
 import stf
 from stf.errors import GraphClosedError
 
-# with each backend, on one and on several devices
-pytestmark = pytest.mark.thorough_rows("stream-cpu", "graph-cpu3")
-
 PACKAGE = str(pathlib.Path(stf.__file__).parent)
 
 

@@ -15,8 +15,6 @@ from stf import con, hw_scope, mem, par
 pytest.importorskip("numba")
 if QUICK and (stf.config.pure or os.environ.get("STF_TEST_DEVICES")):
     pytest.skip("it is the same uncompiled, and on the host of a GPU; make test-all shows it", allow_module_level=True)
-# a kernel is the same in each row: `make test` has both backends, and one and several devices
-pytestmark = pytest.mark.thorough_rows("stream-cpu", "graph-cpu3")
 
 FACTOR = 3.0
 SHAPES = {

@@ -11,7 +11,7 @@ import pytest
 
 import stf
 
-DEVICES = ["cpu", "cpu:3"]
+DEVICES = [pytest.param("cpu", marks=pytest.mark.thorough), "cpu:3"]
 
 ADD = """
 @stf.task

@@ -12,9 +12,6 @@ from helpers import increment
 import stf
 from stf._engine import thread_turns
 
-# with each backend, on one and on several devices
-pytestmark = pytest.mark.thorough_rows("stream-cpu", "graph-cpu3")
-
 
 class Box:
     """Data that a body submits tasks for; a closure over them would be refused."""

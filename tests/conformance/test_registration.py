@@ -6,14 +6,11 @@ import sys
 
 import numpy as np
 import pytest
-from helpers import together
+from helpers import QUICK, together
 
 import stf
 
-# with each backend, on one and on several devices
-pytestmark = pytest.mark.thorough_rows("stream-cpu", "graph-cpu3")
-
-ROUNDS = 200
+ROUNDS = 50 if QUICK else 200
 
 
 @stf.task

@@ -15,9 +15,6 @@ import stf
 from stf._engine import thread_turns
 from stf.graphs import replay
 
-# with each backend, on one and on several devices
-pytestmark = pytest.mark.thorough_rows("stream-cpu", "graph-cpu3")
-
 
 def in_threads(count, work):
     errors = []

@@ -22,9 +22,6 @@ from stf._port.events import EventSet
 from stf._port.replicas import Replica
 from stf._support import loader
 
-# with each backend, on one and on several devices
-pytestmark = pytest.mark.thorough_rows("stream-cpu", "graph-cpu3")
-
 try:
     import _testcapi
 except ImportError:  # not every Python has it

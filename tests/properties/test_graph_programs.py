@@ -12,8 +12,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from graph_programs import run_program
 from helpers import QUICK
 
+CHUNK = 20
 
-@pytest.mark.parametrize("first", range(0, 50 if QUICK else 400, 25))
+
+@pytest.mark.parametrize("first", range(0, 40 if QUICK else 400, CHUNK))
 def test_recorded_programs(first):
-    for seed in range(first, first + 25):
+    for seed in range(first, first + CHUNK):
         run_program(seed)

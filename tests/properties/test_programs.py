@@ -9,8 +9,8 @@ from programs import run_program
 
 from stf import config
 
-PROGRAMS = 200 if QUICK else 400 if config.pure or ON_CUDA else 2400
-CHUNK = 100
+PROGRAMS = 150 if QUICK else 400 if config.pure or ON_CUDA else 2400
+CHUNK = 50
 
 
 @pytest.mark.parametrize("first", range(0, PROGRAMS, CHUNK))
