@@ -12,7 +12,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eo pipefail -c
 .DEFAULT_GOAL := test
-.PHONY: test test-all everything fakecuda faults demo stress bench gpu-build gpu-optimized gpu-test gpu-bench optimized lint typecheck pure-test fakecuda-test build clean
+.PHONY: test test-all everything fakecuda faults demo stress bench gpu-build gpu-optimized gpu-test gpu-bench optimized lint typecheck pure-test fakecuda-test build libraries modules clean
 
 SYSTEM_PYTHON ?= python3
 VENV := .venv
@@ -134,15 +134,32 @@ clean:
 	find src \( -name '*.so' -o -name '*.pyd' \) -delete
 
 # The build requirements stay in the environment, so that a rebuild needs no network and no isolated environment.
+define REQUIREMENTS
+import pathlib, tomllib
+project = tomllib.loads(pathlib.Path("pyproject.toml").read_text())
+tests = project["project"]["dependencies"] + project["project"]["optional-dependencies"]["test"]
+for name, found in (("build", project["build-system"]["requires"]), ("test", tests)):
+    pathlib.Path("$(VENV)", name + "-requirements.txt").write_text("\n".join(found))
+endef
+export REQUIREMENTS
+
 $(VENV)/requirements: pyproject.toml
 	test -x $(PYTHON) || $(SYSTEM_PYTHON) -m venv $(VENV)
-	$(PYTHON) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' > $(VENV)/build-requirements.txt
+	$(PYTHON) -c "$$REQUIREMENTS"
 	$(PIP) install --no-compile -r $(VENV)/build-requirements.txt
 	touch $@
 
+# The compiler is at work while pip waits for the network.
 $(VENV)/installed: $(VENV)/requirements setup.py
-	$(PIP) install --no-compile --no-build-isolation -e '.[test]'
+	$(MAKE) --no-print-directory -j 2 libraries modules
+	$(PIP) install --no-compile --no-build-isolation --no-deps -e .
 	touch $@
+
+libraries:
+	$(PIP) install --no-compile -r $(VENV)/test-requirements.txt
+
+modules:
+	$(PYTHON) setup.py -q build_ext --inplace
 
 $(VENV)/built: $(VENV)/installed $(SOURCES)
 	$(PYTHON) setup.py -q build_ext --inplace

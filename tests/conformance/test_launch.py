@@ -184,7 +184,9 @@ def test_the_default_hierarchy_and_automatic_widths(ctx, threads):
 # -- barriers and memory -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.int32, np.complex128])
+@pytest.mark.parametrize(
+    "dtype", [np.float64, *[pytest.param(d, marks=pytest.mark.thorough) for d in (np.int32, np.complex128)]]
+)
 def test_a_sum_in_the_memory_of_groups(ctx, threads, dtype):
     X = np.arange(1000).astype(dtype)
     x, sums = ctx.logical_data(X), ctx.logical_data_zeros(4, dtype)

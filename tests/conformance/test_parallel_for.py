@@ -168,11 +168,13 @@ def test_what_is_no_index_space_is_refused(ctx):
 
 def some(names, thorough):
     """Parameters, of which the `thorough` ones take too long for each run of the tests."""
-    return [*names.split(), *[pytest.param(name, marks=pytest.mark.thorough) for name in thorough.split()]]
+    return [*names, *[pytest.param(name, marks=pytest.mark.thorough) for name in thorough]]
 
 
-@pytest.mark.parametrize("dtype", some("f8 i1", "f4 i2 i4 i8 u1 u2 u4 u8 c8 c16 ?"))
-@pytest.mark.parametrize("layout", some("C reversed", "F strided"))
+@pytest.mark.parametrize(
+    "dtype", some(["f8", "i1"], ["f4", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "c8", "c16", "?"])
+)
+@pytest.mark.parametrize("layout", some(["C", "reversed"], ["F", "strided"]))
 def test_arrays_of_every_type_and_layout(ctx, loop, dtype, layout):
     whole = np.zeros((8, 12), dtype, order="F" if layout == "F" else "C")
     array = {"strided": whole[::2, ::3], "reversed": whole[::-1, ::-1]}.get(layout, whole)
@@ -306,10 +308,8 @@ OPERATORS = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", some("sum minval", " ".join(name for name in OPERATORS if name not in ("sum", "minval")))
-)
-@pytest.mark.parametrize("dtype", some("i4", "i1 u8 f4 f8"))
+@pytest.mark.parametrize("name", some(["sum", "minval"], [name for name in OPERATORS if name not in ("sum", "minval")]))
+@pytest.mark.parametrize("dtype", some(["i4"], ["i1", "u8", "f4", "f8"]))
 def test_reductions_by_every_operator(ctx, loop, name, dtype):
     if name.startswith("bitwise") and dtype.startswith("f"):
         pytest.skip("not defined for floating-point numbers")
@@ -424,13 +424,11 @@ class ByHand:
 
 
 PARTITIONS = [
-    None,
-    stf.cyclic_partition(),
-    *[pytest.param(p, marks=pytest.mark.thorough) for p in (stf.blocked_partition(), stf.tiled_partition(3), ByHand())],
+    *some([None, stf.cyclic_partition()], [stf.blocked_partition(), stf.tiled_partition(3), ByHand()]),
 ]
 
 
-@pytest.fixture(params=["cpu", "cpu:3"])
+@pytest.fixture(params=some(["cpu:3"], ["cpu"]))
 def several(request):
     """A context with several CPU devices, or one, and a grid of its places."""
     with stf.context(devices=request.param) as ctx:
@@ -438,9 +436,7 @@ def several(request):
 
 
 @pytest.mark.parametrize("partition", PARTITIONS, ids=lambda p: type(p).__name__)
-@pytest.mark.parametrize(
-    "shape", [(13,), (7, 5), *[pytest.param(s, marks=pytest.mark.thorough) for s in ((2, 3, 4), (1, 4))]]
-)
+@pytest.mark.parametrize("shape", some([(13,), (7, 5)], [(2, 3, 4), (1, 4)]))
 def test_a_grid_runs_each_element_once(several, partition, shape):
     ctx, grid = several
     x, y = ctx.logical_data_zeros(shape, np.int64), ctx.logical_data_empty(shape, np.int64)
@@ -525,7 +521,7 @@ def test_arrays_that_are_only_read_cannot_be_written_to(ctx, loop):
             x[i] = 1.0
 
 
-@pytest.mark.parametrize("shape", [(2051, 2053), (3, 1201, 1203), (2, 3, 5, 140_000), (1 << 20, 5)])
+@pytest.mark.parametrize("shape", some([(3, 1201, 1203)], [(2051, 2053), (2, 3, 5, 140_000), (1 << 20, 5)]))
 def test_each_index_of_a_large_box_once(ctx, loop, shape):
     x = ctx.logical_data_zeros(shape, np.int64)
     bodies = {

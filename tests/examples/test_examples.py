@@ -27,7 +27,7 @@ sys.argv.pop(0)
 sys.path[0] = str(pathlib.Path(sys.argv[0]).parent)
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
-LONG = ("20_reaction", "23_nbody", "25_waves", "27_weather")  # simulations
+LONG = ("20_reaction", "21_norms", "22_pi", "23_nbody", "25_waves", "26_cg_kernels", "27_weather")
 
 
 def is_left_out(path: pathlib.Path, devices: str) -> bool:
