@@ -50,7 +50,7 @@ PROFILE_FLAGS = {
     "record": [f"-fprofile-generate={PROFILE}", "-fprofile-update=prefer-atomic"],
     "use": [f"-fprofile-use={PROFILE}", "-fprofile-partial-training", "-Wno-missing-profile"],
 }
-C_FLAGS = ["/O2"] if sys.platform == "win32" else ["-O3", "-g0"]
+C_FLAGS = ["/O2"] if sys.platform == "win32" else ["-O3", "-g0", "-w"]  # warnings of C that Cython wrote
 if sys.platform == "linux":
     C_FLAGS += ["-fno-plt", "-falign-functions=64"]  # a few percent of a task
 MORE_FLAGS = os.environ.get("STF_CFLAGS", "").split()

@@ -106,7 +106,7 @@ def nested(ctx, x, s):
 @pytest.mark.skipif(stf.config.pure, reason="uncompiled, the engine itself is interrupted too")
 @pytest.mark.parametrize("program", [repeat, while_loop, branches, scope, graph, replay, nested])
 def test_an_interruption_leaves_the_context_usable(request, ctx_factory, program):
-    step = 331 if QUICK else 60 if "cuda" in request.node.name else 13
+    step = 223 if QUICK else 60 if "cuda" in request.node.name else 13
     n = 1
     while True:
         contents = np.zeros(4), np.zeros(())

@@ -135,7 +135,7 @@ def test_a_call_at_any_depth_of_the_stack(ctx_factory, call):
         finally:
             sys.setrecursionlimit(before)
         must_work(ctx, x)
-        depth -= 9 if QUICK else 1
+        depth -= 5 if QUICK else 1
     assert depth > 0
     ctx.finalize()
     assert home.tolist() == [8.0] * 4
@@ -245,7 +245,7 @@ def test_any_allocation_of_a_call_fails(ctx_factory, call):
         CALLS[call](ctx, x)
         must_work(ctx, x)
     before, kept, succeeded = memory(ctx), taken(2100), 0
-    for number in itertools.count(step=24 if QUICK else 1):
+    for number in itertools.count(step=12 if QUICK else 1):
         kept += taken(20)
         succeeded = 0 if runs_out(CALLS[call], ctx, x, number) else succeeded + 1
         try:
