@@ -15,6 +15,7 @@ from stf._support.arguments import name_of, sequence
 from stf._support.call_sites import site_text
 from stf.kernels.body_arguments import accessed
 from stf.kernels.captured import Captured
+from stf.kernels.cpp_bodies import cpp_text
 from stf.kernels.plans import Plan, remember
 from stf.kernels.reductions import Reduction
 from stf.places.partition import blocked_partition, part_of, positions_of
@@ -64,24 +65,26 @@ class KernelBuilder:
         if task.state != NEW:
             task.must_be_new(self.construct.what)
         task.warns_if_unused = False
+        given = body
         if type(body) is not FUNCTION:
-            raise TypeError(f"{self.construct.what} takes a Python function, got {type(body).__name__}")
+            body = self.construct.function_of(body)
         if task.symbol is None:
             name = body.__name__
             task.symbol = self.construct.what if name == "<lambda>" else name
         if self.grid is None:
             self.submit(body)
-            return body
+            return given
         for part in self.on_each_place():
             part(body)
-        return body
+        return given
 
     def submit(self, body):
         """Submit the task at its place."""
         if submit_planned(self.task, body, self.over, self.arguments, self.extra):
             return 0
         task, code = self.task, body.__code__
-        where = f"the body of {self.construct.what} at {site_text(code, 0)}"
+        site = site_text(code, 0) if cpp_text(body) is None else site_text(task.code, task.lasti)
+        where = f"the body of {self.construct.what} at {site}"
         items = tuple([item for item in self.arguments if not accessed(item).data.core.token])
         self.construct.check(self, body, items, where)
         refuse_undeclared(body, task)

@@ -10,6 +10,7 @@ import numpy as np
 from stf.kernels import gpu_tasks, loops
 from stf.kernels.body_arguments import accessed, default_of, expected, is_number, is_returned, must_take
 from stf.kernels.captured import Captured
+from stf.kernels.cpp_bodies import cpp_text, function_of_lambda
 from stf.kernels.index_spaces import IndexSpace
 from stf.kernels.loop_tasks import LoopTask, Target, compile_now, is_cut_along_first, submit_kernel
 from stf.kernels.plans import Plan
@@ -26,6 +27,12 @@ class Elements:
 
     what = "parallel_for"
 
+    def function_of(self, body: Any) -> types.FunctionType:
+        """The function that a body is, or that stands for a lambda of C++; TypeError if it is neither."""
+        if isinstance(body, str):
+            return function_of_lambda(body)
+        raise TypeError(f"parallel_for takes a Python function, or a C++ lambda as text, got {type(body).__name__}")
+
     def whole(self, builder: Any, places: int) -> Part:
         """What is cut into parts for the places of a grid."""
         part: Part = builder.over.part
@@ -37,8 +44,13 @@ class Elements:
 
     def check(self, builder: Any, body: types.FunctionType, items: tuple[Any, ...], where: str) -> None:
         """Raise TypeError unless the body takes what it gets."""
-        ndim = builder.over.ndim
-        parameters = sum(not is_returned(item) for item in items)
+        space, ndim = builder.over, builder.over.ndim
+        in_cpp = cpp_text(body) is not None
+        if in_cpp and space.coordinates is not None:
+            raise TypeError(
+                f"{where} is C++, and its index space is a class of Python's; write the body in Python, too"
+            )
+        parameters = sum(in_cpp or not is_returned(item) for item in items)
         must_take(body, ndim + parameters + len(builder.extra), f"{ndim} indices", where)
 
     def plan(
@@ -56,6 +68,11 @@ class Elements:
             launches, numbers = gpu_tasks.plan_loop(task, body, captured, space, items, extra, where)
             plan = Plan(task, body, space, builder.arguments, extra, launches.submit_chain)
             return launches.planned(plan, builder.arguments), numbers, False
+        if cpp_text(body) is not None:
+            raise TypeError(
+                f"{where} is C++, which runs on CUDA devices alone, and its place is {task.place_name}; write it in "
+                "Python, which runs on both"
+            )
         run = loop_task(body, captured, space, items, extra, where)
 
         def submit(task: Any, items: tuple[Any, ...], numbers: tuple[Any, ...]) -> None:

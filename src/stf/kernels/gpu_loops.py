@@ -22,7 +22,7 @@ from stf.places.table import cuda_context_at
 from stf.values.params import Param
 from stf.values.reducers import Reducer, reducer
 
-__all__ = ["BLOCK", "Argument", "argument", "atomic_kind", "combining_kernel", "kernel_for"]
+__all__ = ["BLOCK", "Argument", "argument", "atomic_kind", "combining_kernel", "kernel_for", "kernel_of"]
 
 BLOCK = 256  # threads, a power of two
 NOT_NEGATIVE = (1 << 62) - 1  # so that the compiler leaves out what Python's negative indices need
@@ -106,13 +106,9 @@ def dtype_of(value: Any) -> np.dtype[Any]:
 class Source:
     """Where a kernel comes from: it is compiled for each kind of device, and loaded by each CUDA context, once."""
 
-    def __init__(self, fn: Any, kinds: tuple[Any, ...], name: str, key: bytes | None) -> None:
-        self.fn = fn
-        self.kinds = kinds
+    def __init__(self, image: Callable[[tuple[int, int]], bytes], name: str) -> None:
+        self.image = functools.lru_cache(maxsize=None)(image)
         self.name = name
-        self.image = functools.lru_cache(maxsize=None)(
-            lambda capability: compile_python(fn, kinds, capability, name, key)
-        )
 
     def function_at(self, context: Any, where: int) -> int:
         """The address of the CUDA function at an execution place."""
@@ -262,10 +258,15 @@ def kept_key(key: Any) -> bytes | None:
 
 
 def described(fn: Any, parameters: list[Any], name: str, key: bytes | None) -> Kernel:
-    """A kernel of arrays and numbers, and where its parameters lie."""
+    """A kernel of arrays and numbers in Python."""
     from numba.np.numpy_support import from_dtype
 
     kinds = tuple(p.numba_type() if isinstance(p, ArrayType) else from_dtype(p) for p in parameters)
+    return kernel_of(lambda capability: compile_python(fn, kinds, capability, name, key), parameters, name)
+
+
+def kernel_of(image: Callable[[tuple[int, int]], bytes], parameters: list[Any], name: str) -> Kernel:
+    """A kernel of arrays and numbers, whose machine code `image` gives for a device, and where its parameters lie."""
     places: list[tuple[int, int]] = []
     offset = 0
     for parameter in parameters:
@@ -275,7 +276,7 @@ def described(fn: Any, parameters: list[Any], name: str, key: bytes | None) -> K
             offset = -(-offset // size) * size
             places.append((offset, size))
             offset += size
-    kernel = Kernel(Source(fn, kinds, name, key), places, [], name)
+    kernel = Kernel(Source(image, name), places, [], name)
     ndims = [p.ndim if isinstance(p, ArrayType) else -1 for p in parameters]
     kernel.describe_arrays(ndims, [None if isinstance(p, ArrayType) else p for p in parameters])
     return kernel

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from stf.kernels import gpu_loops
+from stf.kernels import cpp_loops, gpu_loops
 from stf.kernels.arguments import Kernel
 from stf.kernels.body_arguments import accessed, expected, is_number, is_returned
 from stf.kernels.captured import Captured
+from stf.kernels.cpp_bodies import cpp_text
 from stf.kernels.foreign_kernels import order_of
 from stf.kernels.gpu_loops import BLOCK, Argument, argument
 from stf.kernels.index_spaces import IndexSpace
@@ -144,6 +145,7 @@ def plan_loop(
     TypeError
         The body cannot be compiled, or takes what kernels cannot have.
     """
+    in_cpp = cpp_text(body)
     if any(instruction.opname == "RAISE_VARARGS" for instruction in dis.get_instructions(body)):
         raise TypeError(f"{where} has raise or assert, which do nothing on a GPU; store a flag, or say .on('host')")
     context = task.context
@@ -178,7 +180,11 @@ def plan_loop(
     if any(max([*grid, 1, 1][1:]) == MOST_YZ for grid, _, _ in launches):
         rows = 0
     arguments = [*own, *constant]
-    kernel = gpu_loops.kernel_for(body, captured, form, space.coordinates, arrays, arguments, task.symbol, rows)
+    if in_cpp is None:
+        kernel = gpu_loops.kernel_for(body, captured, form, space.coordinates, arrays, arguments, task.symbol, rows)
+    else:
+        order, reducers = tuple(map(is_returned, items)), tuple(item.op for item in returned)
+        kernel = cpp_loops.kernel_for(in_cpp, form, order, reducers, arrays, arguments, task.symbol, rows, where)
     load(kernel, context, task.where, where)
     constants = tuple(value for one in constant for value in one.values)
     blocks = sum(blocks_of(grid) for grid, _, _ in launches)
@@ -258,7 +264,7 @@ def load(kernel: Any, context: Any, place: int, where: str) -> None:
     """Compile and load a kernel; TypeError with the user's line where that fails."""
     try:
         kernel.function_at(context, place)
-    except NotImplementedError as error:
+    except (NotImplementedError, SyntaxError) as error:
         raise TypeError(f"{where} cannot be compiled: {error}") from None
     except Exception as error:
         if not type(error).__module__.startswith("numba"):

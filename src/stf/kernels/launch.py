@@ -122,6 +122,10 @@ class Threads:
 
     what = "launch"
 
+    def function_of(self, body: Any) -> types.FunctionType:
+        """TypeError: other bodies than functions have no kernel."""
+        raise TypeError(f"launch takes a Python function, got {type(body).__name__}")
+
     def whole(self, builder: KernelBuilder, places: int) -> Part:
         """What is cut into parts for the places of a grid: the outermost level, which has a width from now on."""
         first, *inner = builder.over.hierarchy.levels

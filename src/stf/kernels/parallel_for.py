@@ -31,6 +31,9 @@ def parallel_for(context, *arguments, args=(), name=None, symbol=None):
     now: a new value compiles nothing (of a global variable, on a CPU).
     A zero-dimensional reduction has no parameter: the body returns what it contributes, a tuple for several.
 
+    For GPUs, a body may be the text of a C++ lambda, such as ``"[](size_t i, auto x, double a) { x(i) *= a; }"``, which
+    NVRTC compiles. It gets numbers by `args` alone, and a reference to a scalar that is reduced into, ``auto& s``.
+
     The elements are run in any order, and beside each other.
 
     Parameters
@@ -56,8 +59,6 @@ def parallel_for(context, *arguments, args=(), name=None, symbol=None):
         The body takes another number of arguments, or cannot be compiled; the message shows its line.
     ImportError
         The compiler is not there; the message says how to install it.
-    PlaceError
-        A reduction into an array is at a GPU.
 
     Examples
     --------
