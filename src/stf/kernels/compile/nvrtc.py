@@ -6,8 +6,6 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from stf.kernels.compile import cache
-
 __all__ = ["compile_cpp"]
 
 COMPILATION = 6  # NVRTC_ERROR_COMPILATION
@@ -42,6 +40,8 @@ def compile_cpp(source: str, capability: tuple[int, int], options: tuple[str, ..
     SyntaxError
         The source cannot be compiled; the message is the compiler's log.
     """
+    from stf.kernels.compile import cache  # which loads what few need
+
     release, known_capabilities, compiled = compiler()
     wanted = capability[0] * 10 + capability[1]
     kind = "sm" if wanted in known_capabilities else "compute"
