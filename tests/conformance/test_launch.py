@@ -431,3 +431,19 @@ def test_threads_that_come_to_different_barriers(ctx, threads):
 
     with pytest.raises(stf.TaskFailedError, match=r"3 of 4 threads wait at sync\(0\)"):
         ctx.wait(x)
+
+
+def test_threads_that_wait_for_each_other_must_run_at_once(ctx, threads):
+    """On a GPU; a CPU runs them in turn."""
+    if not (is_cuda(ctx) and runs_kernels(ctx)):
+        pytest.skip("a CPU has room for any number of threads")
+    x = ctx.logical_data_zeros(4)
+
+    def body(th, x):
+        th.sync()
+        x[0] = 1.0
+
+    with pytest.raises(ValueError, match=r"threads that wait for each other, and .* runs \d+ of them at once"):
+        threads(con(1 << 24), x.rw())(body)
+    threads(con(1 << 12), x.rw())(body)
+    assert x.numpy()[0] == 1.0

@@ -512,6 +512,19 @@ def test_a_type_that_the_compiler_has_not_is_named(ctx, loop):
         loop(x.shape, x.rw())(lambda i, x: add_value(x, i, 1.0))
 
 
+def test_arithmetic_of_float16_on_a_gpu(ctx, loop):
+    """Which numba-cuda has in CUDA C++, to be linked with."""
+    if not (is_cuda(ctx) and runs_kernels(ctx)):
+        pytest.skip("Numba knows no float16 on a CPU")
+    x, y = ctx.logical_data(np.arange(100, dtype=np.float16)), ctx.logical_data_empty(100, np.float16)
+    loop(x.shape, x.read(), y.write())(lambda i, x, y: add_values(y, i, x))
+    assert (y.numpy() == x.numpy() * x.numpy() + x.numpy()).all()
+
+
+def add_values(y, i, x):
+    y[i] = x[i] * x[i] + x[i]
+
+
 def test_arrays_that_are_only_read_cannot_be_written_to(ctx, loop):
     x = ctx.logical_data(np.zeros(3))
     with pytest.raises(TypeError, match="(?i)readonly"):

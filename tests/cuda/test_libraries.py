@@ -253,6 +253,95 @@ def test_numba_kernels_with_signatures(ctx):
     assert (lX.numpy() == 13.0).all()
 
 
+# -- numba-cuda-mlir -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def mlir():
+    return pytest.importorskip("numba_cuda_mlir.cuda")
+
+
+def test_a_kernel_of_numba_cuda_mlir(ctx, mlir):
+    @mlir.jit
+    def blur(x, y, weight):
+        i, j = mlir.grid(2)
+        if 0 < i < x.shape[0] - 1 and j < x.shape[1]:
+            y[i, j] = weight * (x[i - 1, j] + x[i + 1, j])
+
+    X = np.random.default_rng(1).random((40, 50))
+    expected = np.zeros_like(X)
+    expected[1:-1] = 0.5 * (X[:-2] + X[2:])
+    for array in (X, np.asfortranarray(X), np.repeat(X, 2, axis=1)[:, ::2]):
+        lX, lY = ctx.logical_data(array), ctx.logical_data_zeros((40, 50))
+        stf.kernel(blur)[(3, 4), (16, 16)](lX.read(), lY.rw(), 0.5)
+        assert np.allclose(lY.numpy(), expected)
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u2", "i4", "i8", "f4", "f8"])
+def test_a_recorded_kernel_of_numba_cuda_mlir_takes_other_values_and_data(ctx, mlir, dtype):
+    @mlir.jit
+    def add(x, y, a):
+        i = mlir.grid(1)
+        if i < x.shape[0]:
+            y[i] += x[i] * a
+
+    xs = [np.arange(N).astype(dtype) + i for i in range(3)]
+    data, lY = [ctx.logical_data(x) for x in xs], ctx.logical_data_zeros(N, dtype)
+    g = ctx.task_graph()
+    factor = g.param("factor", 1)
+    with g:
+        stf.kernel(add)[(N + 127) // 128, 128](data[0].read(), lY.rw(), factor)
+    expected = np.zeros(N, dtype)
+    for i in (0, 1, 2, 1):
+        g.launch({data[0]: data[i]} if i else {}, factor=i + 1)
+        expected += (xs[i] * (i + 1)).astype(dtype)
+        assert (lY.numpy() == expected).all()
+
+
+# -- cuda.tile, cuda.coop --------------------------------------------------------------------------------------------
+
+
+def test_a_kernel_of_cuda_tile(ctx):
+    tile = pytest.importorskip("cuda.tile")
+    pytest.importorskip("cupy")
+
+    @tile.kernel
+    def add(x, y, size: tile.Constant[int]):
+        i = tile.bid(0)
+        a = tile.load(x, index=(i,), shape=(size,))
+        b = tile.load(y, index=(i,), shape=(size,))
+        tile.store(y, index=(i,), tile=a + b)
+
+    X = np.arange(1024, dtype=np.float32)
+    data, lY = [ctx.logical_data(X), ctx.logical_data(2 * X)], ctx.logical_data(np.ones(1024, np.float32))
+    stf.kernel(add)[(8,)](data[0].read(), lY.rw(), 128)
+    g = ctx.task_graph()
+    with g:
+        stf.kernel(add)[(8,)](data[0].read(), lY.rw(), 128)
+    g.launch()
+    g.launch({data[0]: data[1]})
+    assert (lY.numpy() == 1 + 4 * X).all()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_cuda_coop_in_a_kernel(ctx):
+    """Numba links it with what cuda.coop has compiled."""
+    coop = pytest.importorskip("cuda.coop")
+    from numba import cuda
+
+    total = coop.block.make_sum(np.int32, 128)
+
+    @cuda.jit(link=total.files)
+    def add_up(x, sums):
+        mine = total(x[cuda.threadIdx.x])
+        if cuda.threadIdx.x == 0:
+            sums[0] = mine
+
+    lX, lS = ctx.logical_data(np.arange(128, dtype=np.int32)), ctx.logical_data_zeros(1, np.int32)
+    stf.kernel(add_up)[1, 128](lX.read(), lS.rw())
+    assert lS.numpy()[0] == 127 * 64
+
+
 # -- Triton, cuda.core -----------------------------------------------------------------------------------------------
 
 

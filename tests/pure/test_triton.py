@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import stf
-from stf.kernels.foreign_kernels import TritonLaunch
+from stf.kernels.foreign_kernels import OwnLaunch, launch_triton
 
 
 class Function:
@@ -24,13 +24,13 @@ Function.__module__ = "triton.runtime.jit"
 
 def test_tensors_and_values_go_where_they_were():
     function = Function()
-    TritonLaunch(function, 4, [0, 2, 4], ["out", "BLOCK"])("a", "b", "c", 1.5, 7, 256)
+    OwnLaunch(launch_triton, function, 4, [0, 2, 4], ["out", "BLOCK"])("a", "b", "c", 1.5, 7, 256)
     assert function.launches == [((4,), ("a", 1.5, "b", 7), {"out": "c", "BLOCK": 256})]
 
     def grid(meta):
         return (meta["BLOCK"],)
 
-    TritonLaunch(function, grid, [1], [])("a", 2)
+    OwnLaunch(launch_triton, function, grid, [1], [])("a", 2)
     assert function.launches[1] == (grid, (2, "a"), {})
 
 

@@ -13,6 +13,7 @@ cdef class Kernel:
     cdef readonly int count
     cdef readonly list ndims
     cdef readonly list dtypes
+    cdef readonly int fields  # of an array, before its extents and strides: ARRAY_FIELDS, or MEMREF_FIELDS
     cdef public bint cooperative  # whatever the launch says
 
 cdef class LaunchBlock:

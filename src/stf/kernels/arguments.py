@@ -23,6 +23,7 @@ from stf.kernels import kernel_handles as foreign
 
 POINTER_BYTES = 8
 ARRAY_FIELDS = 5  # of an array of Numba's, before its extents and strides
+MEMREF_FIELDS = 3  # of one of numba-cuda-mlir, whose strides are elements
 BLOCK_BYTES = 32764  # the parameters of a kernel, at most (CUDA C++ Programming Guide, "Function Parameters")
 TWO_63, TWO_64 = 1 << 63, 1 << 64
 FLOAT64, INT64 = np.dtype(np.float64), np.dtype(np.int64)
@@ -47,16 +48,16 @@ class Kernel:
                 "data for what is large"
             )
 
-    def describe_arrays(self, ndims, dtypes):
-        """Say that arrays are passed as Numba does: seven parameters and more.
+    def describe_arrays(self, ndims, dtypes, fields=ARRAY_FIELDS):
+        """Say that arrays are passed as Numba does: several parameters each, of which `fields` come before the extents.
 
         `ndims` is -1 for other arguments; these have `dtypes`, None where NumPy has no such type.
         """
-        self.ndims = ndims
+        self.ndims, self.fields = ndims, fields
         self.count = len(ndims)
         self.dtypes = []
         for ndim, dtype in zip(ndims, dtypes, strict=True):
-            self.dtypes += [dtype] if ndim < 0 else [None] * (ARRAY_FIELDS + 2 * ndim)
+            self.dtypes += [dtype] if ndim < 0 else [None] * (fields + 2 * ndim)
         if len(self.dtypes) != len(self.sizes):
             raise TypeError(
                 f"kernel '{self.name}' has {len(self.sizes)} parameters for CUDA, and its arguments are passed as "

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import operator
-import sys
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from stf._engine.access import Access
 from stf.errors import ContextClosedError, PlaceError
 from stf.kernels import kernel_handles as foreign
-from stf.kernels.arguments import Kernel, is_of_kind
+from stf.kernels.arguments import ARRAY_FIELDS, MEMREF_FIELDS, Kernel, is_of_kind
 from stf.kernels.launching import config_of
-from stf.places.table import current_place_code, place_code, place_of_code
+from stf.places.table import cuda_context_at, current_place_code, place_code, place_of_code
 from stf.tasks.closures import snapshot
 from stf.values.params import Param
 
@@ -26,13 +26,14 @@ def kernel(thing: Any) -> BroughtKernel:
     Parameters
     ----------
     thing : kernel
-        A Numba CUDA function (``@cuda.jit``), a ``cupy.RawKernel``, a ``cuda.core.Kernel``, the address of a
-        CUfunction or a CUkernel as int, or a Triton function (``@triton.jit``).
+        A CUDA function of Numba's (``@cuda.jit`` of numba-cuda or of numba-cuda-mlir), a ``cupy.RawKernel``, a
+        ``cuda.core.Kernel``, the address of a CUfunction or a CUkernel as int, a Triton function (``@triton.jit``), or
+        a kernel of cuda.tile (``@ct.kernel``).
 
     Returns
     -------
     BroughtKernel
-        Index it with ``[grid, block]`` or ``[grid, block, shmem_size]`` (Triton: ``[grid]``) and call that.
+        Index it with ``[grid, block]`` or ``[grid, block, shmem_size]`` (Triton, cuda.tile: ``[grid]``), and call that.
 
     Raises
     ------
@@ -81,15 +82,15 @@ class ConfiguredKernel:
     def __init__(self, brought: BroughtKernel, config: Any, place: Any) -> None:
         self.brought = brought
         self.place = place
-        self.config = config if brought.flavour == "triton" else config_of(config)
+        self.config = config if brought.flavour in LAUNCHED_BY_THEIR_OWN else config_of(config)
 
     def __call__(self, *args: Any, **options: Any) -> None:
         context = context_of(args, self.brought)
-        if self.brought.flavour == "triton":
-            launch_triton(context, self, args, options)
-            return
-        if options:
+        if options and self.brought.flavour != "triton":
             raise TypeError(f"{self.brought!r} takes no keyword arguments, got {', '.join(options)}")
+        if self.brought.flavour in LAUNCHED_BY_THEIR_OWN:
+            let_launch(context, self, args, options)
+            return
         thing = self.brought.thing
         if self.brought.flavour == "numba":
             thing = numba_kernel(context, self.brought, args, self.place)
@@ -98,12 +99,13 @@ class ConfiguredKernel:
 
 def flavour_of(thing: Any) -> str:
     """Which library a kernel is of."""
-    root = type(thing).__module__.partition(".")[0]
-    if root in ("numba", "numba_cuda") and hasattr(thing, "compile") and hasattr(thing, "py_func"):
+    module = type(thing).__module__
+    root = module.partition(".")[0]
+    if root in ("numba", "numba_cuda", "numba_cuda_mlir") and hasattr(thing, "compile") and hasattr(thing, "py_func"):
         return "numba"
     if root == "triton":
         return "triton"
-    return "plain"
+    return "tile" if module.startswith("cuda.tile.") else "plain"
 
 
 def context_of(args: tuple[Any, ...], brought: BroughtKernel) -> Any:
@@ -165,32 +167,85 @@ def order_of(access: Access) -> str:
     return "F" if steps == sorted(steps) else "A"
 
 
+class Generation(NamedTuple):
+    """A generation of Numba for CUDA: numba-cuda, or numba-cuda-mlir, which has types of its own.
+
+    Attributes
+    ----------
+    types : module
+        Numba's types.
+    typeof, from_dtype, as_dtype : callable
+        The type of a value, and of a dtype; the dtype of a type.
+    devices : object
+        Which may be indexed with an ordinal, and entered.
+    fields : int
+        How many parameters of an array come before its extents.
+    function : callable
+        The address of the CUDA function of a compiled form, with a context and an execution place.
+    """
+
+    types: Any
+    typeof: Any
+    from_dtype: Any
+    as_dtype: Any
+    devices: Any
+    fields: int
+    function: Any
+
+
+@functools.cache
+def generation_of(root: str) -> Generation:
+    """The generation, by the package that its functions are of."""
+    if root == "numba_cuda_mlir":
+        from numba_cuda_mlir.numba_cuda import types
+        from numba_cuda_mlir.numba_cuda.cudadrv.devices import gpus
+        from numba_cuda_mlir.numba_cuda.np.numpy_support import as_dtype, from_dtype
+        from numba_cuda_mlir.numba_cuda.typing.typeof import typeof
+
+        return Generation(types, typeof, from_dtype, as_dtype, gpus, MEMREF_FIELDS, function_of_image)
+    import numba
+    from numba.np.numpy_support import as_dtype, from_dtype
+
+    return Generation(
+        numba.types, numba.typeof, from_dtype, as_dtype, numba.cuda.gpus, ARRAY_FIELDS, function_of_library
+    )
+
+
+def function_of_library(overload: Any, context: Any, where: int) -> int:
+    """The CUDA function of numba-cuda, which has loaded it."""
+    return foreign.function_of_kernel(int(overload._codelibrary.get_cufunc().handle), context, where)
+
+
+def function_of_image(overload: Any, context: Any, where: int) -> int:
+    """The CUDA function of numba-cuda-mlir, which gives machine code."""
+    image, name = bytes(overload.metadata["cubin"]), overload.metadata["func_name"]
+    ordinal = context.engine.places[where].ordinal
+    return int(context._driver.load_function(image, name.encode(), ordinal, cuda_context_at(context, where)))
+
+
 def compile_numba(context: Any, dispatcher: Any, args: tuple[Any, ...], where: int) -> Kernel:
     """Compile a Numba function; its arrays become several parameters each."""
-    from numba import typeof, types
-    from numba.np.numpy_support import from_dtype
-
+    numba = generation_of(type(dispatcher).__module__.partition(".")[0])
+    types = numba.types
     kinds = []
     for argument in args:
         if isinstance(argument, Access):
             layout = argument.data.core.layout
-            kinds.append(types.Array(from_dtype(layout.dtype), len(layout.shape), order_of(argument)))
+            kinds.append(types.Array(numba.from_dtype(layout.dtype), len(layout.shape), order_of(argument)))
         else:
-            kinds.append(typeof(argument.value_in(None) if isinstance(argument, Param) else argument))
-    numba_cuda = sys.modules["numba"].cuda
-    with numba_cuda.gpus[context.engine.places[where].ordinal]:
-        taken, overload = overload_of(dispatcher, tuple(kinds))
-        handle = int(overload._codelibrary.get_cufunc().handle)
-    function = foreign.function_of_kernel(handle, context, where)
+            kinds.append(numba.typeof(argument.value_in(None) if isinstance(argument, Param) else argument))
+    with numba.devices[context.engine.places[where].ordinal]:
+        taken, overload = overload_of(numba, dispatcher, tuple(kinds))
+        function = numba.function(overload, context, where)
     made = Kernel(dispatcher, context._driver.parameters_of(function), [], dispatcher.py_func.__name__)
     made.remember(context.engine.places[where].functions, function)
     made.cooperative = getattr(overload, "cooperative", False) is True
     ndims = [kind.ndim if isinstance(kind, types.Array) else -1 for kind in taken]
-    made.describe_arrays(ndims, [dtype_of(kind) for kind in taken])
+    made.describe_arrays(ndims, [dtype_of(numba, kind) for kind in taken], numba.fields)
     return made
 
 
-def overload_of(dispatcher: Any, kinds: tuple[Any, ...]) -> tuple[tuple[Any, ...], Any]:
+def overload_of(numba: Generation, dispatcher: Any, kinds: tuple[Any, ...]) -> tuple[tuple[Any, ...], Any]:
     """The compiled form for arguments of these types, and those that it takes: other ones, if it is given signatures.
 
     Raises
@@ -200,7 +255,7 @@ def overload_of(dispatcher: Any, kinds: tuple[Any, ...]) -> tuple[tuple[Any, ...
     """
     if not getattr(dispatcher, "specialized", False) and getattr(dispatcher, "_can_compile", True):
         return kinds, dispatcher.compile(kinds)
-    fitting = [known for known in dispatcher.overloads if fits(kinds, known)]
+    fitting = [known for known in dispatcher.overloads if fits(numba, kinds, known)]
     if not fitting:
         name = dispatcher.py_func.__name__
         known = ", ".join(f"({', '.join(map(str, taken))})" for taken in dispatcher.overloads)
@@ -212,10 +267,9 @@ def overload_of(dispatcher: Any, kinds: tuple[Any, ...]) -> tuple[tuple[Any, ...
     return best, dispatcher.overloads[best]
 
 
-def fits(kinds: tuple[Any, ...], taken: tuple[Any, ...]) -> bool:
+def fits(numba: Generation, kinds: tuple[Any, ...], taken: tuple[Any, ...]) -> bool:
     """Whether arguments can be passed where others were declared: numbers of the same kind, arrays that lie so."""
-    from numba import types
-
+    types = numba.types
     if len(kinds) != len(taken):
         return False
     for kind, known in zip(kinds, taken, strict=True):
@@ -225,39 +279,54 @@ def fits(kinds: tuple[Any, ...], taken: tuple[Any, ...]) -> bool:
             if (kind.dtype, kind.ndim) != (known.dtype, known.ndim) or known.layout not in ("A", kind.layout):
                 return False
         elif kind != known:
-            one, other = dtype_of(kind), dtype_of(known)
+            one, other = dtype_of(numba, kind), dtype_of(numba, known)
             if one is None or other is None or not is_of_kind(one, other):
                 return False
     return True
 
 
-def dtype_of(kind: Any) -> Any:
+def dtype_of(numba: Generation, kind: Any) -> Any:
     """The dtype of numbers of a type of Numba's; None if it is no such type."""
-    from numba import types
-    from numba.np.numpy_support import as_dtype
-
-    return as_dtype(kind) if isinstance(kind, (types.Number, types.Boolean)) else None
+    return numba.as_dtype(kind) if isinstance(kind, (numba.types.Number, numba.types.Boolean)) else None
 
 
-# -- Triton --------------------------------------------------------------------------------------------------------
+# -- kernels that their libraries launch -----------------------------------------------------------------------------
 
 
-class TritonLaunch:
-    """A launch of a Triton function as the body of a task: `names` are those of the last values, given by keyword."""
+class OwnLaunch:
+    """A launch by the kernel's own library as the body of a task: `names` are those of the last values, by keyword."""
 
-    def __init__(self, function: Any, grid: Any, arrays: list[int], names: list[str]) -> None:
+    def __init__(self, launch: Any, function: Any, grid: Any, arrays: list[int], names: list[str]) -> None:
+        self.launch = launch
         self.function = function
         self.grid = grid if isinstance(grid, tuple) or callable(grid) else (grid,)
         self.arrays = arrays
         self.names = names
 
     def __call__(self, *given: Any) -> None:
-        """Launch it on torch's current stream, which is the task's: tensors come first, and go where they were."""
-        tensors, values = given[: len(self.arrays)], list(given[len(self.arrays) :])
-        for position, tensor in zip(self.arrays, tensors, strict=True):
-            values.insert(position, tensor)
+        """Launch it on the current stream, which is the task's: arrays come first, and go where they were."""
+        arrays, values = given[: len(self.arrays)], list(given[len(self.arrays) :])
+        for position, array in zip(self.arrays, arrays, strict=True):
+            values.insert(position, array)
         positional = len(values) - len(self.names)
-        self.function[self.grid](*values[:positional], **dict(zip(self.names, values[positional:], strict=True)))
+        named = dict(zip(self.names, values[positional:], strict=True))
+        self.launch(self.function, self.grid, values[:positional], named)
+
+
+def launch_triton(function: Any, grid: Any, values: list[Any], named: dict[str, Any]) -> None:
+    """Launch a Triton function on torch's current stream."""
+    function[grid](*values, **named)
+
+
+def launch_tile(function: Any, grid: Any, values: list[Any], named: dict[str, Any]) -> None:
+    """Launch a kernel of cuda.tile on CuPy's current stream; none of its arguments has a name."""
+    import cupy
+    from cuda import tile
+
+    tile.launch(cupy.cuda.get_current_stream().ptr, grid, function, tuple(values))
+
+
+LAUNCHED_BY_THEIR_OWN = {"triton": (launch_triton, "torch"), "tile": (launch_tile, "cupy")}  # and whose arrays they get
 
 
 def is_token(value: Any) -> bool:
@@ -265,8 +334,9 @@ def is_token(value: Any) -> bool:
     return isinstance(value, Access) and bool(value.data.core.token)
 
 
-def launch_triton(context: Any, configured: ConfiguredKernel, args: tuple[Any, ...], options: dict[str, Any]) -> None:
-    """A Triton function launches itself, compiled for the values that it gets; recorded, it is captured for these."""
+def let_launch(context: Any, configured: ConfiguredKernel, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+    """Have a library launch its kernel, compiled for the values that it gets; recorded, it is captured for these."""
+    launch, library = LAUNCHED_BY_THEIR_OWN[configured.brought.flavour]
     where_of(context, configured.brought, configured.place)
     grid = configured.config
     for extent in grid if isinstance(grid, tuple) else (grid,):
@@ -282,5 +352,5 @@ def launch_triton(context: Any, configured: ConfiguredKernel, args: tuple[Any, .
     task.find_site_outside()
     if callable(grid):
         grid = snapshot(grid, task)
-    body = TritonLaunch(configured.brought.thing, grid, arrays, list(options))
-    task.run_queued(body, tuple(value for value in given if not isinstance(value, Access)), "torch")
+    body = OwnLaunch(launch, configured.brought.thing, grid, arrays, list(options))
+    task.run_queued(body, tuple(value for value in given if not isinstance(value, Access)), library)

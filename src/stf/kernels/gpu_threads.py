@@ -26,6 +26,7 @@ from stf.kernels.hierarchy import Hierarchy, hw_scope
 from stf.kernels.loops import ArrayType
 from stf.kernels.thread_code import BARRIER, MEMORY, ThreadCode, items_of, name, thread_code
 from stf.places.partition import Part
+from stf.places.table import cuda_context_at
 
 __all__ = ["plan_threads"]
 
@@ -152,10 +153,25 @@ def plan_threads(
     launches = []
     for (axis,) in part.boxes():
         count = len(axis) * mapping.sizes[0] // widths[0]
+        if kernel.cooperative:
+            must_fit(kernel, task, -(-count // mapping.threads), mapping.threads, where)
         if count:
             launches.append((-(-count // mapping.threads), mapping.threads, [axis.start, axis.step, count]))
     numbers = tuple(value for one in (*before, *around) for value in one.values)
     return GpuLaunches(kernel, launches, widths, held, scratch), numbers
+
+
+def must_fit(kernel: Kernel, task: Any, blocks: int, threads: int, where: str) -> None:
+    """Raise ValueError unless blocks that wait for each other run at once."""
+    context = task.context
+    place, function = context.engine.places[task.where], kernel.function_at(context, task.where)
+    cuda_context = cuda_context_at(context, task.where)
+    most = context._driver.blocks_at_once(function, threads, place.ordinal, cuda_context)
+    if blocks > most:
+        raise ValueError(
+            f"{where} has {blocks * threads} threads that wait for each other, and {place.name} runs {most * threads} "
+            "of them at once; give the level that waits a smaller width, or none"
+        )
 
 
 def with_widths(hierarchy: Hierarchy, multiprocessors: int, barriers: frozenset[int]) -> Hierarchy:

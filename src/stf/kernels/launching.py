@@ -25,7 +25,7 @@ from stf._recording.device_graphs import Arguments
 from stf._support.arguments import name_of
 from stf.errors import AccessError, DriverError, PlaceError
 from stf.kernels import kernel_handles as foreign
-from stf.kernels.arguments import ARRAY_FIELDS, Kernel, LaunchBlock, Measure, refuse, refuse_argument, refuse_gaps
+from stf.kernels.arguments import MEMREF_FIELDS, Kernel, LaunchBlock, Measure, refuse, refuse_argument, refuse_gaps
 from stf.kernels.launch_attributes import LaunchCapture
 from stf.places.table import place_code
 from stf.tasks import validation
@@ -306,8 +306,13 @@ def put_described(task: Task, kernel: Kernel, args, block: LaunchBlock, pointers
     """Pack arguments as Numba's calling convention has them.
 
     An array is (meminfo, parent, number of items, item size, data, *shape, *strides), each of 8 bytes (numba-cuda,
-    ``_Kernel._prepare_args``).
+    ``_Kernel._prepare_args``). With numba-cuda-mlir it is (allocated, data, offset, *shape, *strides), a memref of
+    MLIR's, whose strides are elements.
     """
+    memref: cython.bint = kernel.fields == MEMREF_FIELDS
+    fields: cython.int = kernel.fields
+    data: cython.int = 1 if memref else 4
+    unit: cython.longlong = 1
     position: cython.int = 0
     count: cython.int = 0
     at: cython.int
@@ -336,20 +341,28 @@ def put_described(task: Task, kernel: Kernel, args, block: LaunchBlock, pointers
             count += 1
             layout: Layout = replica.layout
             if pointers is not None:
-                pointers.append((offsets[position + 4], task.recorded_replica(at)))
+                pointers.append((offsets[position + data], task.recorded_replica(at)))
             elif engine.scope.records:
-                engine.port.put_pointer(task.slot, offsets[position + 4], replica)
+                engine.port.put_pointer(task.slot, offsets[position + data], replica)
+            if memref:
+                unit = layout.itemsize
             size = 1
             for axis in range(wanted):
                 size *= cython.cast(cython.longlong, layout.shape[axis])
-                block.put_integer(offsets[position + 5 + axis], 8, layout.shape[axis])
-                block.put_integer(offsets[position + 5 + wanted + axis], 8, layout.strides[axis])
+                stride: cython.longlong = layout.strides[axis]
+                if stride % unit:
+                    refuse_argument(kernel, i, argument, "an array whose strides are whole elements")
+                block.put_integer(offsets[position + fields + axis], 8, layout.shape[axis])
+                block.put_integer(offsets[position + fields + wanted + axis], 8, stride // unit)
             block.put_integer(offsets[position], 8, 0)
-            block.put_integer(offsets[position + 1], 8, 0)
-            block.put_integer(offsets[position + 2], 8, size)
-            block.put_integer(offsets[position + 3], 8, layout.itemsize)
-            block.put_integer(offsets[position + 4], 8, replica.address)
-            position += ARRAY_FIELDS + 2 * wanted
+            if memref:
+                block.put_integer(offsets[position + 2], 8, 0)
+            else:
+                block.put_integer(offsets[position + 1], 8, 0)
+                block.put_integer(offsets[position + 2], 8, size)
+                block.put_integer(offsets[position + 3], 8, layout.itemsize)
+            block.put_integer(offsets[position + data], 8, replica.address)
+            position += fields + 2 * wanted
         else:
             put_described_value(kernel, position, argument, block)
             position += 1

@@ -10,7 +10,7 @@ from cuda.bindings cimport cydriver as cu
 
 from stf._drivers.base cimport MANAGED
 from stf._drivers.cuda.devices cimport HOST, Device, allow, attribute, check, close_device, error_of, function_on, is_sticky
-from stf._drivers.cuda.devices cimport link, load_function, open_device, open_host_pool, open_peer, report_loss
+from stf._drivers.cuda.devices cimport link, load_function, open_device, open_host_pool, open_peer, pop, push, report_loss
 from stf._drivers.cuda.gil cimport call, host_nodes
 from stf._drivers.queues cimport QueueDriver
 
@@ -88,6 +88,18 @@ cdef class HardwareDriver(QueueDriver):
     def multiprocessors(self, int ordinal):
         """Return how many multiprocessors a device has."""
         return attribute(self.numbered(ordinal), cu.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
+
+    def blocks_at_once(self, uintptr_t function, int threads, int ordinal, uintptr_t pointer):
+        """Return how many blocks of so many threads of a function run at once; `pointer` is as in `load_function`."""
+        cdef cu.CUcontext context = <cu.CUcontext>pointer if pointer else self.opened(ordinal).context
+        cdef int each = 0
+        before = push(context)
+        try:
+            code = cu.cuOccupancyMaxActiveBlocksPerMultiprocessor(&each, <cu.CUfunction>function, threads, 0)
+        finally:
+            pop(before)
+        check(code, "cuOccupancyMaxActiveBlocksPerMultiprocessor", f"cuda:{ordinal}")
+        return each * self.multiprocessors(ordinal)
 
     def load_function(self, bytes source, bytes name, int ordinal, uintptr_t pointer):
         """Return the address of a kernel of ours in a context of the caller's; in the primary one of a device if that is 0."""

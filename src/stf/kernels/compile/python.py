@@ -58,14 +58,14 @@ def compile_python(fn: Any, kinds: tuple[Any, ...], capability: tuple[int, int],
     Returns
     -------
     bytes
-        PTX.
+        PTX, or a cubin where it had to be linked with something: float16 arithmetic, functions of cuda.coop.
 
     Raises
     ------
     ImportError
         There is no numba-cuda.
     NotImplementedError
-        It has to be linked with something.
+        It has to be linked with something that is not there.
     numba.core.errors.NumbaError
         The function cannot be compiled; the message shows the user's line.
     """
@@ -81,17 +81,30 @@ def compile_python(fn: Any, kinds: tuple[Any, ...], capability: tuple[int, int],
     found = None if kept is None else cache.load(kept)
     if found is None:
         with lock, compiling_for(capability):
-            text, _ = cuda.compile(fn, signature, device=False, abi="numba", cc=capability, output="ptx")
+            (text, *others), _ = cuda.compile_all(fn, signature, device=False, abi="numba", cc=capability, output="ptx")
         missing = [symbol for symbol in EXTERNAL.findall(text) if symbol not in OF_DRIVER]
-        if missing:
-            raise NotImplementedError(
-                f"numba-cuda leaves {', '.join(missing)} to be linked, which stf does not do; float16 arithmetic and "
-                "reshape need that, so write the kernel without"
-            )
         found = renamed(text, name).encode()
+        if missing and not others:
+            raise NotImplementedError(f"numba-cuda does not say where {', '.join(missing)} is")
+        if missing:
+            found = linked(found, others, capability)
         if kept is not None:
             cache.store(kept, found)
     return found
+
+
+def linked(text: bytes, others: list[Any], capability: tuple[int, int]) -> bytes:
+    """PTX with the code that it calls, which is compiled already."""
+    from cuda.core import Linker, LinkerOptions, ObjectCode
+
+    objects = [ObjectCode.from_ptx(text)]
+    for other in others:
+        if not isinstance(other, ObjectCode):
+            other = getattr(ObjectCode, f"from_{other.kind}")(other.data)
+        objects.append(other)
+    lto = any(item.code_type == "ltoir" for item in objects) or None
+    options = LinkerOptions(arch="sm_{}{}".format(*capability), link_time_optimization=lto)
+    return bytes(Linker(*objects, options=options).link("cubin").code)
 
 
 @contextlib.contextmanager
