@@ -236,6 +236,22 @@ def test_a_new_value_of_a_captured_number_compiles_nothing(ctx, loop):
     assert (len(loops.loops), sum(len(known.call.signatures) for known in loops.loops.values())) == before
 
 
+ZERO, TEN = 0.0, 10.0  # read in another order than that of their names
+
+
+def test_several_variables_around_a_body(ctx, loop):
+    global TEN
+    x, y, a = ctx.logical_data_zeros(3), 100.0, 1000.0
+    loop(x.shape, x.rw())(lambda i, x: add_value(x, i, ZERO + TEN * FACTOR - y / a + sum([FACTOR for _ in range(2)])))
+    assert x.numpy().tolist() == [30.0 - 0.1 + 6.0] * 3
+    try:
+        TEN = 20.0
+        loop(x.shape, x.rw())(lambda i, x: add_value(x, i, ZERO + TEN * FACTOR - y / a))
+    finally:
+        TEN = 10.0
+    assert np.allclose(x.numpy(), 35.9 + 59.9)
+
+
 def test_numbers_are_those_of_the_call(ctx, loop):
     x = ctx.logical_data(np.zeros(1))
     for value in range(5):

@@ -301,16 +301,11 @@ def test_a_recorded_kernel_of_numba_cuda_mlir_takes_other_values_and_data(ctx, m
 # -- cuda.tile, cuda.coop --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:Failed to detect")
 def test_a_kernel_of_cuda_tile(ctx):
-    tile = pytest.importorskip("cuda.tile")
+    pytest.importorskip("cuda.tile")
     pytest.importorskip("cupy")
-
-    @tile.kernel
-    def add(x, y, size: tile.Constant[int]):
-        i = tile.bid(0)
-        a = tile.load(x, index=(i,), shape=(size,))
-        b = tile.load(y, index=(i,), shape=(size,))
-        tile.store(y, index=(i,), tile=a + b)
+    from tile_kernels_of_tests import add
 
     X = np.arange(1024, dtype=np.float32)
     data, lY = [ctx.logical_data(X), ctx.logical_data(2 * X)], ctx.logical_data(np.ones(1024, np.float32))

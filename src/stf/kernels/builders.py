@@ -91,9 +91,8 @@ class KernelBuilder:
         captured = Captured(body, where)
         found = self.construct.plan(self, body, captured, items, where)
         plan: Plan = found[0]
-        numbers, gives_globals = found[1], found[2]
-        plan.run(task, self.arguments, numbers)
-        remember(plan, body, captured, gives_globals)
+        plan.run(task, self.arguments, found[1])
+        remember(plan, body, captured)
         return 0
 
     def on_each_place(self):

@@ -14,8 +14,9 @@ import numpy as np
 from stf._engine.access import DataHandle
 from stf.values.params import Param
 
-__all__ = ["Captured", "NotKeptError", "around_key", "code_key", "text_of"]
+__all__ = ["Captured", "NotKeptError", "around_key", "closed_over", "code_key", "text_of"]
 
+GLOBAL = "\U00020000"  # before the names of global variables in kernels: a letter that sorts after those of the closure
 MAX_BYTES = 1 << 20  # of an array that a kernel gets a copy of
 CONSTANTS = (int, float, complex, str, bytes, type(None), np.number, np.bool_)
 LIBRARIES = ("builtins", "cmath", "math", "numba", "numpy", "operator")
@@ -29,9 +30,12 @@ class Captured:
     ----------
     names, values : list
         The variables of its closure, in the code's order, then its global variables that hold numbers or arrays. These
-        are arguments of the compiled kernel, so that a new value compiles nothing again.
+        are arguments of the compiled kernel, so that a new value compiles nothing again. Those that code inside it
+        reads, such as a comprehension, are among the constants.
     free : int
         How many of these are the closure's.
+    variables : tuple of str
+        The names as kernels have them.
     functions : dict
         Its global variables that hold functions, which are compiled with it.
     constants : dict
@@ -49,17 +53,19 @@ class Captured:
                 self.values.append(checked(name, cell.cell_contents, where))
             except ValueError:
                 raise TypeError(f"{where}: the variable '{name}' has no value yet") from None
+        inside = {name for code in codes_in(fn.__code__) if code is not fn.__code__ for name in global_names(code)}
         for name in global_names(fn.__code__):
             value = fn.__globals__.get(name, fn)
             if isinstance(value, types.FunctionType) and value is not fn:
                 self.functions[name] = value
-            elif isinstance(value, NUMBERS) or type(value) is np.ndarray:
+            elif (isinstance(value, NUMBERS) or type(value) is np.ndarray) and name not in inside:
                 self.names.append(name)
                 self.values.append(checked(name, value, where))
             elif isinstance(value, DataHandle):
                 checked(name, value, where)
             elif value is not fn:
                 self.constants[name] = value
+        self.variables = (*self.names[: self.free], *[f"{GLOBAL}{name}" for name in self.names[self.free :]])
 
 
 def checked(name: str, value: Any, where: str) -> Any:
@@ -83,6 +89,30 @@ def global_names(code: types.CodeType) -> tuple[str, ...]:
     for one in codes_in(code):
         found |= {i.argval: None for i in dis.get_instructions(one) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
     return tuple(found)
+
+
+@functools.lru_cache(maxsize=1024)
+def closed_over(code: types.CodeType, variables: tuple[str, ...]) -> types.CodeType:
+    """Code with these variables of its closure, which it reads in place of global ones.
+
+    It is for compilers, which follow its bytes; nobody runs it.
+    """
+    free = tuple(sorted(variables))  # as Python has them
+    places = {name.removeprefix(GLOBAL): place for place, name in enumerate(free) if name.startswith(GLOBAL)}
+    first = len(code.co_varnames) + len(set(code.co_cellvars) - set(code.co_varnames))
+    load, longer, nothing = (dis.opmap[name] for name in ("LOAD_DEREF", "EXTENDED_ARG", "NOP"))
+    instructions, raw = list(dis.get_instructions(code)), bytearray(code.co_code)
+    begins = 0
+    for at, instruction in enumerate(instructions):
+        if instruction.opname == "EXTENDED_ARG":
+            continue  # it belongs to the next one
+        ends = instructions[at + 1].offset if at + 1 < len(instructions) else len(raw)
+        if instruction.opname == "LOAD_GLOBAL" and instruction.argval in places:
+            place = first + places[instruction.argval]
+            read = [longer, place >> 8, load, place & 255] if place > 255 else [load, place]
+            raw[begins:ends] = bytes([*read, *[nothing, 0] * ((ends - begins - len(read)) // 2)])
+        begins = ends
+    return code.replace(co_code=bytes(raw), co_freevars=free)
 
 
 def codes_in(code: types.CodeType) -> Iterator[types.CodeType]:

@@ -55,8 +55,8 @@ class Elements:
 
     def plan(
         self, builder: Any, body: types.FunctionType, captured: Captured, items: tuple[Any, ...], where: str
-    ) -> tuple[Plan, tuple[Any, ...], bool]:
-        """The plan, the numbers that the kernel gets now, and whether global variables are among them.
+    ) -> tuple[Plan, tuple[Any, ...]]:
+        """The plan, and the numbers that the kernel gets now.
 
         Raises
         ------
@@ -67,7 +67,7 @@ class Elements:
         if task.context.engine.places[task.where].enqueues:
             launches, numbers = gpu_tasks.plan_loop(task, body, captured, space, items, extra, where)
             plan = Plan(task, body, space, builder.arguments, extra, launches.submit_chain)
-            return launches.planned(plan, builder.arguments), numbers, False
+            return launches.planned(plan, builder.arguments), numbers
         if cpp_text(body) is not None:
             raise TypeError(
                 f"{where} is C++, which runs on CUDA devices alone, and its place is {task.place_name}; write it in "
@@ -79,7 +79,7 @@ class Elements:
             submit_kernel(task, run.at(task.context._driver), numbers)
 
         numbers = (*extra, *map(loops.jitted, captured.values))
-        return Plan(task, body, space, builder.arguments, extra, submit), numbers, True
+        return Plan(task, body, space, builder.arguments, extra, submit), numbers
 
 
 def loop_task(

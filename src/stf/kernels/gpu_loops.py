@@ -1,7 +1,7 @@
 """Bodies as kernels for a GPU: a thread for each element of a box, compiled by numba-cuda.
 
 The text of the kernel is generated, with a placeholder for the body, as for a CPU (see `loops`). Numbers of the body's
-closure are parameters of the kernel. Its global numbers are compiled in, so that another value is another kernel.
+closure, and global ones, are parameters of the kernel.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stf.kernels.arguments import ARRAY_FIELDS, Kernel
-from stf.kernels.captured import Captured, NotKeptError, around_key, code_key, text_of, value_key
+from stf.kernels.captured import Captured, NotKeptError, around_key, closed_over, code_key, text_of, value_key
 from stf.kernels.compile.python import compile_python, intrinsics
 from stf.kernels.loops import ArrayType, Form, Key
 from stf.places.table import cuda_context_at
@@ -137,7 +137,7 @@ def kernel_for(
         The variables around it.
     form : Form
         With a known start or None for each axis. Kinds of `ATOMIC` are arrays that are reduced into. Its `extra`
-        arguments come first among `arguments`, then the variables of the closure, the parameters of `coordinates`, and
+        arguments come first among `arguments`, then the variables around the body, the parameters of `coordinates`, and
         what is neutral for each operator.
     coordinates : callable or None
         A user's function from the number of an element to its indices.
@@ -151,11 +151,10 @@ def kernel_for(
         How many elements along the last axis but one a thread has, beside each other; 0 for as many elements as there
         are, a grid apart along each axis.
     """
-    numbers = [(name, value_key(value)) for name, value in around(captured)]
     operators = tuple(map(code_key, form.operators))
     key: Any = (
         *(rows, name, fn.__code__, around_key(captured), form._replace(operators=operators)),
-        *(None if coordinates is None else code_key(coordinates), tuple(numbers), tuple(arrays)),
+        *(None if coordinates is None else code_key(coordinates), tuple(arrays)),
         keys_of(arguments),
     )
     found = known.get(key)
@@ -167,11 +166,6 @@ def kernel_for(
 def keys_of(arguments: list[Argument]) -> tuple[Any, ...]:
     """What of arguments is compiled in."""
     return tuple((one.text, *map(dtype_of, one.values), *[value_key(v) for _, v in one.constants]) for one in arguments)
-
-
-def around(captured: Captured) -> list[tuple[str, Any]]:
-    """The global numbers and arrays of a body, which are compiled in."""
-    return list(zip(captured.names[captured.free :], captured.values[captured.free :], strict=True))
 
 
 def symbol_of(name: str) -> str:
@@ -192,7 +186,6 @@ def made(
 ) -> Kernel:
     """Make a kernel."""
     scope = scope_of(fn, captured)
-    scope.update(around(captured))
     scope.update({f"_stf_op{i}": device_function(operator) for i, operator in enumerate(form.operators)})
     for i, kind in enumerate(form.kinds):
         if kind in ATOMIC:
@@ -207,7 +200,8 @@ def made(
     namespace: dict[str, Any] = {}
     exec(compile(text, f"<kernel of {fn.__name__}>", "exec"), namespace)
     code = namespace["_stf_kernel"].__code__
-    constants = tuple(fn.__code__ if isinstance(item, types.CodeType) else item for item in code.co_consts)
+    body = closed_over(fn.__code__, captured.variables)
+    constants = tuple(body if isinstance(item, types.CodeType) else item for item in code.co_consts)
     kernel = types.FunctionType(code.replace(co_consts=constants), scope, "_stf_kernel")
     bounds = [np.dtype(np.int64)] * len(bounds_of(form))
     numbers = [dtype_of(value) for one in arguments for value in one.values]
@@ -299,7 +293,7 @@ def source(
     form: Form, captured: Captured, has_coordinates: bool, count: int, arguments: list[Argument], rows: int
 ) -> str:
     """The text of the kernel of `count` arrays, with a placeholder for the body that reads the same variables."""
-    free = captured.names[: captured.free]
+    free = captured.variables
     axes = len(form.starts)
     arrays = [f"_stf_a{i}" for i in range(count)]
     extra = [f"_stf_x{i}" for i in range(form.extra)]

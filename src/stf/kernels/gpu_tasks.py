@@ -138,7 +138,7 @@ def plan_loop(
     -------
     launches : GpuLaunches
     numbers : tuple
-        The numbers of `extra` and of the body's closure.
+        The numbers of `extra` and of the variables around the body.
 
     Raises
     ------
@@ -152,7 +152,7 @@ def plan_loop(
     returned = [item for item in items if is_returned(item)]
     parameters = [item for item in items if not is_returned(item)]
     operators = tuple(scalar_operator(item.op) for item in returned)
-    free = list(zip(captured.names[: captured.free], captured.values[: captured.free], strict=True))
+    free = list(zip(captured.variables, captured.values, strict=True))
     held = [context.logical_data(value) for _, value in free if type(value) is np.ndarray]
     own = [argument(f"_stf_x{i}", value, where) for i, value in enumerate(extra)]
     position = len(parameters)

@@ -78,5 +78,6 @@ def is_cooperative(thing: Any) -> bool:
 
 def name_of(thing: Any) -> str:
     """What pictures and messages call a kernel."""
-    name = getattr(thing, "name", None) or getattr(thing, "__name__", None)
+    function = getattr(thing, "_pyfunc", thing)  # of a kernel of cuda.tile
+    name = getattr(thing, "name", None) or getattr(function, "__name__", None)
     return str(name) if isinstance(name, str) else "kernel"

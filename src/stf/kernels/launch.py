@@ -143,8 +143,8 @@ class Threads:
 
     def plan(
         self, builder: KernelBuilder, body: types.FunctionType, captured: Captured, items: tuple[Any, ...], where: str
-    ) -> tuple[Plan, tuple[Any, ...], bool]:
-        """The plan, the numbers that the kernel gets now, and whether global variables are among them.
+    ) -> tuple[Plan, tuple[Any, ...]]:
+        """The plan, and the numbers that the kernel gets now.
 
         Raises
         ------
@@ -169,7 +169,7 @@ class Threads:
             numbers = (*extra, *map(loops.jitted, captured.values))
         if None in [level.width for level in group.hierarchy.levels]:
             plan.is_for = lambda task: concurrency_at(task) == concurrency
-        return plan, numbers, True
+        return plan, numbers
 
 
 def concurrency_at(task: Any) -> int:

@@ -2,8 +2,8 @@
 
 The source of the loop is generated, with a placeholder for the body. The user's code takes the placeholder's place
 among the constants of the loop's code. So the compiler sees one function: it inlines the body, and errors name the
-user's line. Variables of the body's closure are arguments of the loop. Global numbers become arguments in Numba's
-intermediate code. So a new value of a captured number compiles nothing.
+user's line. Variables of the body's closure are arguments of the loop, and so are global numbers, which its code reads
+as if they were of its closure. So a new value of a captured number compiles nothing.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stf import config
-from stf.kernels.captured import Captured, NotKeptError, around_key, code_key, text_of
+from stf.kernels.captured import Captured, NotKeptError, around_key, closed_over, code_key, text_of
 
 __all__ = ["Form", "Loop", "loop_for"]
 
 MISSING = "a kernel written in Python is compiled by Numba for a CPU, which is not there; pip install numba"
-GLOBAL = "_stf_g_"  # before the name of an argument that stands for a global number
 LANES = 4  # results that a loop combines side by side, since each waits for the one before
 loops: dict[Any, Loop] = {}  # by code and form
 
@@ -98,7 +97,7 @@ def compiled(
     fn: types.FunctionType, captured: Captured, form: Form, coordinates: Callable[..., Any] | None, key: Any
 ) -> Any:
     """Numba's dispatcher of a loop."""
-    jit, pipeline = compiler()
+    jit = compiler()
     scope = scope_of(fn, captured)
     scope.update({f"_stf_op{i}": jit(nogil=True)(operator) for i, operator in enumerate(form.operators)})
     scope["_stf_range"] = range
@@ -108,9 +107,10 @@ def compiled(
     text = source(form, captured, coordinates is not None)
     exec(compile(text, f"<loop over {fn.__name__}>", "exec"), namespace)
     code = namespace["_stf_loop"].__code__
-    constants = tuple(fn.__code__ if isinstance(item, types.CodeType) else item for item in code.co_consts)
+    body = closed_over(fn.__code__, captured.variables)
+    constants = tuple(body if isinstance(item, types.CodeType) else item for item in code.co_consts)
     loop = types.FunctionType(code.replace(co_consts=constants), scope, "_stf_loop")
-    dispatcher = jit(nogil=True, error_model="numpy", boundscheck=config.validate, pipeline_class=pipeline)(loop)
+    dispatcher = jit(nogil=True, error_model="numpy", boundscheck=config.validate)(loop)
     keep_on_disk(dispatcher, (text, key))
     return dispatcher
 
@@ -121,7 +121,7 @@ def thread_for(fn: types.FunctionType, captured: Captured) -> Loop:
     known = loops.get(key)
     if known is None:
         copy = types.FunctionType(fn.__code__, scope_of(fn, captured), fn.__name__)
-        known = loops[key] = Loop(compiler()[0](nogil=True, error_model="numpy", boundscheck=config.validate)(copy))
+        known = loops[key] = Loop(compiler()(nogil=True, error_model="numpy", boundscheck=config.validate)(copy))
     return known
 
 
@@ -132,15 +132,15 @@ def scope_of(fn: types.FunctionType, captured: Captured) -> dict[str, Any]:
 
 
 def source(form: Form, captured: Captured, has_coordinates: bool) -> str:
-    """The text of the loop, with a placeholder for the body that reads the same variables of its closure."""
-    free, others = captured.names[: captured.free], captured.names[captured.free :]
+    """The text of the loop, with a placeholder for the body that reads the same variables around it."""
+    free = captured.variables
     bounds = [f"_stf_{what}{axis}" for axis in range(len(form.starts)) for what in ("start", "stop", "step")]
     arrays = [f"_stf_a{i}" for i in range(len(form.kinds))]
     extra = [f"_stf_x{i}" for i in range(form.extra)]
     results = [f"_stf_{what}{i}" for i in range(len(form.operators)) for what in ("neutral", "out")]
     results += ["_stf_block"] if results else []
     space = ["_stf_parameters"] if has_coordinates else []
-    arguments = [*bounds, *arrays, *extra, *free, *[f"{GLOBAL}{name}" for name in others], *space, *results]
+    arguments = [*bounds, *arrays, *extra, *free, *space, *results]
     indices = [f"_stf_i{axis}" for axis in range(len(form.starts))]
     values = [f"_stf_v{i}" if kind == "value" else f"_stf_a{i}" for i, kind in enumerate(form.kinds)]
     given = [f"_stf_c{i}" for i in range(form.ndim)] if has_coordinates else indices
@@ -224,54 +224,16 @@ def jitted_for(key: Key, boundscheck: bool) -> Any:
     scope.update({name: jitted(function) for name, function in captured.functions.items()})
     cells = tuple(types.CellType(jitted(value)) for value in captured.values[: captured.free])
     copy = types.FunctionType(fn.__code__, scope, fn.__name__, fn.__defaults__, cells or None)
-    return compiler()[0](nogil=True, error_model="numpy", boundscheck=boundscheck)(copy)
+    return compiler()(nogil=True, error_model="numpy", boundscheck=boundscheck)(copy)
 
 
-@functools.cache
-def compiler() -> tuple[Any, Any]:
-    """Numba's `njit`, and a pipeline that turns global numbers into arguments."""
+def compiler() -> Any:
+    """Numba's `njit`."""
     try:
         import numba
-        from numba.core import ir
-        from numba.core.compiler import CompilerBase, DefaultPassBuilder
-        from numba.core.compiler_machinery import FunctionPass, register_pass
-        from numba.core.untyped_passes import InlineClosureLikes
     except ImportError:
         raise ImportError(MISSING) from None
-
-    @register_pass(mutates_CFG=False, analysis_only=False)
-    class GlobalsToArguments(FunctionPass):  # type: ignore[misc]
-        """Read a global number from the argument that stands for it."""
-
-        _name = "stf_globals_to_arguments"
-
-        def __init__(self) -> None:
-            FunctionPass.__init__(self)
-
-        def run_pass(self, state: Any) -> bool:
-            blocks = state.func_ir.blocks
-            first = blocks[min(blocks)]
-            stands_for = {}
-            for index, name in enumerate(state.func_ir.arg_names):  # those that the loop itself reads nowhere are gone
-                if name.startswith(GLOBAL):
-                    variable = first.scope.redefine(name, first.loc)
-                    first.prepend(ir.Assign(ir.Arg(name, index, first.loc), variable, first.loc))
-                    stands_for[name.removeprefix(GLOBAL)] = variable
-            for statement in [statement for block in blocks.values() for statement in block.body]:
-                if isinstance(statement, ir.Assign) and isinstance(statement.value, ir.Global):
-                    statement.value = stands_for.get(statement.value.name, statement.value)
-            return bool(stands_for)
-
-    class Pipeline(CompilerBase):  # type: ignore[misc]
-        """Numba's own, with that pass."""
-
-        def define_pipelines(self) -> list[Any]:
-            passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
-            passes.add_pass_after(GlobalsToArguments, InlineClosureLikes)
-            passes.finalize()
-            return [passes]
-
-    return numba.njit, Pipeline
+    return numba.njit
 
 
 def keep_on_disk(dispatcher: Any, key: Any) -> None:

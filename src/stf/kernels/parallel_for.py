@@ -28,7 +28,7 @@ def parallel_for(context, *arguments, args=(), name=None, symbol=None):
     The body is a Python function or a lambda, which Numba compiles for a CPU, and numba-cuda for a GPU. It gets the
     indices, then an array for each access (of a zero-dimensional one that is only read, the number), then `args`.
     Numbers that it reads from its closure or from global variables are arguments of the compiled kernel, as they are
-    now: a new value compiles nothing (of a global variable, on a CPU).
+    now: a new value compiles nothing.
     A zero-dimensional reduction has no parameter: the body returns what it contributes, a tuple for several.
 
     For GPUs, a body may be the text of a C++ lambda, such as ``"[](size_t i, auto x, double a) { x(i) *= a; }"``, which

@@ -39,4 +39,4 @@ cdef class Plan:
 
 cdef bint is_wide(object value) except -1
 cdef bint submit_planned(Task task, object body, object construct, tuple items, tuple extra) except -1
-cpdef int remember(Plan plan, object body, object captured, bint gives_globals) except -1
+cpdef int remember(Plan plan, object body, object captured) except -1

@@ -194,8 +194,8 @@ def submit_planned(task, body, construct, items, extra):
     return False
 
 
-def remember(plan, body, captured, gives_globals):
-    """Keep a plan, if all that the kernel gets are numbers; `gives_globals` says whether global ones are given."""
+def remember(plan, body, captured):
+    """Keep a plan, if all that the kernel gets are numbers."""
     given = dict(zip(captured.names[captured.free :], captured.values[captured.free :], strict=True))
     free = captured.values[: captured.free]
     if not NUMBERS.issuperset([*plan.kinds[: plan.extras], *map(type, given.values())]):
@@ -203,7 +203,7 @@ def remember(plan, body, captured, gives_globals):
     if not all([type(value) in NUMBERS or type(value) is FUNCTION for value in free]):
         return 0
     plan.functions = tuple([with_given(value, plan.enqueues) if type(value) is FUNCTION else None for value in free])
-    plan.names = tuple([(name, type(value)) for name, value in given.items()]) if gives_globals else ()
+    plan.names = tuple([(name, type(value)) for name, value in given.items()])
     known = dict(plan.names)
     plan.watched = tuple([item for item in seen_by(body, set()) if item[0] is not plan.around or item[1] not in known])
     if len(plans) >= MOST:
