@@ -98,7 +98,8 @@ def loop_task(
     operators = tuple(scalar_operator(target.op) for target in returned)
     part = space.part
     strided = any(getattr(axis, "axis", axis).step != 1 for axis in part)  # of tiles: the axis that they tile
-    form = loops.Form(space.ndim, known_starts(part), kinds, len(extra), operators, strided)
+    least = None if strided or not is_cut_along_first(part) or part[0].start < 0 else min(part[0].start, 2)
+    form = loops.Form(space.ndim, known_starts(part), kinds, len(extra), operators, strided, least)
     loop = loops.loop_for(body, captured, form, space.coordinates)
     space_arguments = () if space.coordinates is None else (space.parameters,)
     results: list[Any] = []

@@ -46,6 +46,8 @@ class Form(NamedTuple):
         How each contribution that the body returns is combined.
     strided : bool
         Whether axes may have other steps than 1, which compilers do not turn into vector instructions.
+    least : int or None
+        Where the first loop begins at least, of which pieces are run: the same for it as a known start.
     """
 
     ndim: int
@@ -54,6 +56,7 @@ class Form(NamedTuple):
     extra: int = 0
     operators: tuple[Any, ...] = ()
     strided: bool = False
+    least: int | None = None
 
 
 class Loop:
@@ -152,20 +155,23 @@ def source(form: Form, captured: Captured, has_coordinates: bool) -> str:
     lanes = LANES if operators and not form.strided else 1
     lines += [f"    _stf_r{i}_{lane} = _stf_neutral{i}" for i in operators for lane in range(lanes)]
     indent = "    "
-    for axis in range(len(indices)):
-        step = f", _stf_step{axis}" if form.strided else ""
-        known = form.starts[axis]
-        start = f"_stf_start{axis}" if known is None else known
-        if axis == len(indices) - 1:
-            lines.append(f"{indent}_stf_first = {start}")
-            start = "_stf_first"
-            if lanes > 1:
-                lines.append(f"{indent}_stf_rest = _stf_first + (_stf_stop{axis} - _stf_first) // {lanes} * {lanes}")
-                lines.append(f"{indent}for _stf_i in _stf_range(_stf_first, _stf_rest, {lanes}):")
-                for lane in range(lanes):
-                    lines += element(form, f"_stf_i + {lane}", given, values, extra, lane, indent + "    ")
-                lines.append(f"{indent}_stf_first = _stf_rest")
-        lines.append(f"{indent}for _stf_i{axis} in _stf_range({start}, _stf_stop{axis}{step}):")
+    for axis, index in enumerate(indices):
+        first, stop, known = f"_stf_first{axis}", f"_stf_stop{axis}", form.starts[axis]
+        lines.append(f"{indent}{first} = {f'_stf_start{axis}' if known is None else known}")
+        if axis == 0 and form.least is not None:
+            lines.append(f"{indent}{first} = {first} if {first} > {form.least} else {form.least}")
+        if lanes > 1 and index == indices[-1]:
+            lines.append(f"{indent}for _stf_k in _stf_range(({stop} - {first}) // {lanes}):")
+            for lane in range(lanes):
+                lines += element(
+                    form, f"{first} + {lanes} * _stf_k + {lane}", given, values, extra, lane, indent + "    "
+                )
+            lines.append(f"{indent}{first} += ({stop} - {first}) // {lanes} * {lanes} if {stop} > {first} else 0")
+        if form.strided:
+            lines.append(f"{indent}for {index} in _stf_range({first}, {stop}, _stf_step{axis}):")
+        else:  # compilers make vector instructions of numbers that are counted from 0 alone
+            lines.append(f"{indent}for _stf_k{axis} in _stf_range({stop} - {first}):")
+            lines.append(f"{indent}    {index} = {first} + _stf_k{axis}")
         indent += "    "
     lines += element(form, indices[-1], given, values, extra, 0, indent)
     for i in operators:
