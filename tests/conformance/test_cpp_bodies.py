@@ -129,7 +129,7 @@ def test_histogram_by_atomics(gpu):
 def test_over_a_grid(gpu):
     Y = np.zeros(1000)
     y = gpu.logical_data(Y)
-    gpu.parallel_for(stf.exec_place.all_devices(), y.shape, y.rw())("[](size_t i, auto y) { y(i) += i; }")
+    gpu.parallel_for(stf.exec_place.grid(gpu.devices), y.shape, y.rw())("[](size_t i, auto y) { y(i) += i; }")
     gpu.finalize()
     np.testing.assert_array_equal(Y, np.arange(1000))
 

@@ -242,14 +242,27 @@ ZERO, TEN = 0.0, 10.0  # read in another order than that of their names
 def test_several_variables_around_a_body(ctx, loop):
     global TEN
     x, y, a = ctx.logical_data_zeros(3), 100.0, 1000.0
-    loop(x.shape, x.rw())(lambda i, x: add_value(x, i, ZERO + TEN * FACTOR - y / a + sum([FACTOR for _ in range(2)])))
-    assert x.numpy().tolist() == [30.0 - 0.1 + 6.0] * 3
+    loop(x.shape, x.rw())(lambda i, x: add_value(x, i, ZERO + TEN * FACTOR - y / a))
+    assert x.numpy().tolist() == [30.0 - 0.1] * 3
     try:
         TEN = 20.0
         loop(x.shape, x.rw())(lambda i, x: add_value(x, i, ZERO + TEN * FACTOR - y / a))
     finally:
         TEN = 10.0
-    assert np.allclose(x.numpy(), 35.9 + 59.9)
+    assert np.allclose(x.numpy(), 29.9 + 59.9)
+
+
+def test_a_comprehension_reads_a_global_variable(ctx, loop):
+    global TEN
+    if is_cuda(ctx) and runs_kernels(ctx):
+        pytest.skip("numba-cuda has no lists")
+    x = ctx.logical_data_zeros(3)
+    try:
+        for TEN in (10.0, 20.0):
+            loop(x.shape, x.rw())(lambda i, x: add_value(x, i, sum([TEN * k for k in range(3)])))
+    finally:
+        TEN = 10.0
+    assert x.numpy().tolist() == [90.0] * 3
 
 
 def test_numbers_are_those_of_the_call(ctx, loop):
