@@ -63,7 +63,7 @@ bench: build $(VENV)/bench
 	$(PYTHON) benchmarks/overhead/run.py --plot build/bench/overhead.png
 	$(PYTHON) benchmarks/overhead/grain.py --plot build/bench/grain.png
 	$(PYTHON) benchmarks/overhead/flat.py --plot build/bench/flat.png --check
-	$(PYTHON) benchmarks/overhead/kernels.py
+	$(PYTHON) benchmarks/overhead/python_loops.py
 	$(PYTHON) benchmarks/workloads/cholesky/run.py
 
 # On a machine with GPUs whose Python has what is needed (see docs): builds in place, without network.

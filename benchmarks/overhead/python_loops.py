@@ -1,6 +1,6 @@
 """Kernels written in Python on a CPU: axpy, a stencil and a sum, beside Numba's `prange` and NumPy.
 
-    python benchmarks/overhead/kernels.py --check
+    python benchmarks/overhead/python_loops.py --check
 
 Each round runs the three of them in turn, ``parallel_for`` with its wait; what is shown is the quickest round of each, and
 the median of the rounds' ratios to `prange`. In the last row two threads submit at once, in contexts of their own, an axpy
