@@ -8,7 +8,7 @@ import threading
 
 from arithmetic import ACCUMULATE, READ, REDUCERS, RW, WRITE, apply, effect, flat, is_in_order
 from drivers import ON_CUDA
-from helpers import QUICK, library
+from helpers import QUICK, library, runs_kernels
 from machine import Machine
 from model import Boom
 
@@ -248,8 +248,8 @@ class TaskSteps(Machine):
         return not QUICK and suits and hasattr(item.handle, "reduce") and self.rng.random() < 0.5
 
     def loop_over(self, item, *accesses, **options):
-        """A loop over an item's elements, on the host or a device of a CPU."""
-        places = [stf.exec_place.host(), *([] if ON_CUDA else self.ctx.devices)]
+        """A loop over an item's elements, on the host or a device."""
+        places = [stf.exec_place.host(), *(self.ctx.devices if runs_kernels(self.ctx) else [])]
         return self.ctx.parallel_for(self.rng.choice(places), item.value.shape, *accesses, **options)
 
 
