@@ -5,9 +5,11 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import re
 import subprocess
 import sys
 import textwrap
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -49,9 +51,19 @@ def cuda_device_count() -> int:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what is marked ``thorough`` where STF_TEST_QUICK is set, as `make test` does."""
     if QUICK:
-        left_out = [item for item in items if item.get_closest_marker("thorough")]
+        left_out = [item for item in items if is_left_out(item)]
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not item.get_closest_marker("thorough")]
+        items[:] = [item for item in items if not is_left_out(item)]
+
+
+def is_left_out(item: pytest.Item) -> bool:
+    """Whether `make test` leaves a test out; of the rows on CUDA each test has one, on streams or as a graph."""
+    row = re.search(r"(stream|graph)-cuda", item.name)
+    if row is None or item.get_closest_marker("thorough"):
+        return item.get_closest_marker("thorough") is not None
+    of_streams = any(map(item.get_closest_marker, ("at_once", "not_captured", "uncapturable")))
+    has_graph = not of_streams and zlib.crc32(item.originalname.encode()) % 2 == 1
+    return (row[1] == "graph") != has_graph
 
 
 # -- contexts ------------------------------------------------------------------------------------------------------
