@@ -57,8 +57,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def is_left_out(item: pytest.Item) -> bool:
-    """Whether `make test` leaves a test out; of the rows on CUDA each test has one, on streams or as a graph."""
-    row = re.search(r"(stream|graph)-cuda", item.name)
+    """Whether `make test` leaves a test out. Of the rows each test has one, on streams or as a graph; uncompiled all."""
+    row = None if stf.config.pure else re.search(r"(stream|graph)-c", item.name)
     if row is None or item.get_closest_marker("thorough"):
         return item.get_closest_marker("thorough") is not None
     of_streams = any(map(item.get_closest_marker, ("at_once", "not_captured", "uncapturable")))
@@ -69,7 +69,7 @@ def is_left_out(item: pytest.Item) -> bool:
 # -- contexts ------------------------------------------------------------------------------------------------------
 
 # Every (backend, driver) that the bodies of tests/conformance and tests/errors run on. `make test` takes two: each backend
-# once, and once a device that shares the host's memory.
+# once, and once a device that shares the host's memory; compiled, one of them for each test.
 MATRIX = [
     pytest.param({"devices": "cpu"}, id="stream-cpu", marks=pytest.mark.thorough),
     pytest.param({"devices": "cpu:3"}, id="stream-cpu3"),
