@@ -6,6 +6,7 @@ from helpers import is_cuda, on_stand_in
 
 import stf
 from stf.kernels import cpp_loops
+from stf.kernels.compile.nvrtc import compiler
 from stf.kernels.cpp_bodies import function_of_lambda
 from stf.kernels.gpu_loops import argument
 from stf.kernels.loops import ArrayType, Form
@@ -15,10 +16,18 @@ CAPABILITIES = [(8, 0), (9, 0), (10, 0)]
 
 
 @pytest.fixture
-def gpu(ctx):
+def nvrtc():
+    """NVIDIA's compiler, without which there is nothing to test."""
+    try:
+        return compiler()
+    except ImportError:
+        pytest.skip("there is no NVRTC")
+
+
+@pytest.fixture
+def gpu(ctx, nvrtc):
     if not is_cuda(ctx) or on_stand_in():
         pytest.skip("C++ runs on GPUs alone")
-    pytest.importorskip("cuda.bindings.nvrtc")
     return ctx
 
 
@@ -210,10 +219,7 @@ def test_what_is_no_lambda(text):
 
 @pytest.mark.parametrize("capability", CAPABILITIES, ids=str)
 @pytest.mark.parametrize("op", list(cpp_loops.OPERATORS), ids=lambda op: op.name)
-def test_reductions_compile_without_a_gpu(op, capability):
-    pytest.importorskip("cuda.bindings.nvrtc")
-    if not has_nvrtc():
-        pytest.skip("there is no NVRTC")
+def test_reductions_compile_without_a_gpu(nvrtc, op, capability):
     dtype = np.dtype("i4")
     form = Form(2, (0, None), ("array",), 1, (op.of_scalars,), True)
     arrays = [ArrayType(dtype, 2, "A", True), ArrayType(dtype, 1, "C", False)]
@@ -221,13 +227,3 @@ def test_reductions_compile_without_a_gpu(op, capability):
     body = "[](size_t i, size_t j, auto x, auto& s, double a) { s = s + x(i, j) * a; }"
     kernel = cpp_loops.kernel_for(body, form, (False, True), (op,), arrays, numbers, "add up", 0, "the body")
     assert len(kernel.user_object.image(capability)) > 1000
-
-
-def has_nvrtc():
-    from stf.kernels.compile.nvrtc import compiler
-
-    try:
-        compiler()
-    except ImportError:
-        return False
-    return True

@@ -24,7 +24,6 @@ SMS = 132
 @pytest.fixture
 def images(monkeypatch):
     """The names of the kernels that were compiled for GPUs: all those that a program on a CPU submits."""
-    pytest.importorskip("numba.cuda")
     pytest.importorskip("numba_cuda")
     found = []
 

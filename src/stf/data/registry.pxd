@@ -13,8 +13,8 @@ from stf.tasks.task cimport ContextCore
 cdef extern from *:
     """
     /* What __new__ of a type makes, without looking for it. */
-    static PyObject *stf_new(PyObject *type, PyObject *nothing) {
-        return ((PyTypeObject *)type)->tp_new((PyTypeObject *)type, nothing, NULL);
+    static PyObject *stf_new(PyTypeObject *type, PyObject *nothing) {
+        return type->tp_new(type, nothing, NULL);
     }
     """
     object stf_new(type kind, tuple nothing)

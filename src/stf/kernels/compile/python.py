@@ -85,7 +85,9 @@ def compile_python(fn: Any, kinds: tuple[Any, ...], capability: tuple[int, int],
         missing = [symbol for symbol in EXTERNAL.findall(text) if symbol not in OF_DRIVER]
         found = renamed(text, name).encode()
         if missing and not others:
-            raise NotImplementedError(f"numba-cuda does not say where {', '.join(missing)} is")
+            raise NotImplementedError(
+                f"it calls {', '.join(missing)}, and numba-cuda does not say where that is; write the kernel without"
+            )
         if missing:
             found = linked(found, others, capability)
         if kept is not None:
