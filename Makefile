@@ -27,37 +27,34 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/build/pycache
 CC ?= cc
 export STF_COMPILE ?= $(if $(shell command -v $(firstword $(CC))),always,auto)
 
-COMPILED := $(shell find src/stf -name '*.pxd' -o -name '*.pyx')
-SOURCES := $(COMPILED) $(wildcard $(COMPILED:.pxd=.py))
+DECLARED := $(shell find src/stf -name '*.pxd' -o -name '*.pyx')
+SOURCES := $(DECLARED) $(wildcard $(DECLARED:.pxd=.py))
 CHECKED := $(wildcard src tests examples benchmarks docs setup.py)
-PURE_TESTS := $(wildcard tests/pure tests/conformance tests/properties)
-PYTEST := $(PYTHON) -m pytest -q -n auto --maxprocesses 8 --dist worksteal
+PYTEST := $(PYTHON) -m pytest -q
 LOGS := build/logs
 FAKECUDA := build/fakecuda
+
+include tests/parts.mk
 
 # Every driver and both forms of the modules, with less of what repeats itself. The modules are compiled with -O0.
 test: export STF_TEST_QUICK := 1
 test: export STF_CFLAGS ?= -O0
-test: PURE_TESTS := tests/pure/test_loader.py tests/conformance -k "not cpu or cpu3 and stream"
+test: UNCOMPILED := $(UNCOMPILED_QUICK)
 test: everything
 
 # All tests, all rows, all repeats: what a change has to pass before it is called done.
 test-all: everything
 
 everything: $(VENV)/built
-	$(MAKE) --no-print-directory -j 2 lint fakecuda # mypy is one process, and so is the C++ compiler
-	@mkdir -p $(LOGS)
-	FAKECUDA_FOLDER=$(CURDIR)/$(FAKECUDA) $(PYTEST) | tee $(LOGS)/compiled.log
-	STF_PURE=1 $(PYTEST) $(PURE_TESTS) | tee $(LOGS)/pure.log
-	$(MAKE) --no-print-directory fakecuda-test
-	@echo "$(MAKECMDGOALS): lint and types clean; $$(tail -n 1 $(LOGS)/compiled.log);" \
-	  "STF_PURE=1: $$(tail -n 1 $(LOGS)/pure.log); stand-in for CUDA: $$(tail -n 1 $(LOGS)/fakecuda.log)"
+	@rm -rf $(LOGS)
+	@$(POOL) fakecuda lint $(COMPILED) $(STAND_IN) $(UNCOMPILED)
+	@echo "$(MAKECMDGOALS): lint and types clean; $$($(SUMMARY))"
 
 demo: $(VENV)/built $(VENV)/examples
 	$(PYTHON) examples/gp_cholesky.py --out demo
 
 stress: $(VENV)/built
-	$(PYTEST) tests/stress
+	$(PYTEST) -n auto --maxprocesses 8 --dist worksteal tests/stress
 
 bench: build $(VENV)/bench
 	$(PYTHON) benchmarks/overhead/run.py --plot build/bench/overhead.png
@@ -97,7 +94,7 @@ typecheck: $(VENV)/built
 	$(PYTHON) -m mypy
 
 pure-test: $(VENV)/built
-	STF_PURE=1 $(PYTEST) $(PURE_TESTS)
+	@$(POOL) $(UNCOMPILED)
 
 # The stand-in for CUDA's driver library, and what notes the calls that it gets, where there is what they are built from.
 fakecuda: $(VENV)/built
@@ -108,15 +105,8 @@ fakecuda: $(VENV)/built
 faults: $(VENV)/built
 	$(PYTHON) tests/faults/run.py
 
-# The same tests on the CUDA driver, over stand-ins for CUDA's driver library and for CuPy.
 fakecuda-test: fakecuda
-	@mkdir -p $(LOGS)
-	@missing=$$($(PYTHON) tests/fakecuda/build.py --missing); \
-	if [ -n "$$missing" ]; then echo "skipped, not there: $$missing" | tee $(LOGS)/fakecuda.log; exit; fi; \
-	LD_LIBRARY_PATH=$(CURDIR)/$(FAKECUDA) PYTHONPATH=$(CURDIR)/tests/fakecuda STF_SUBMIT_THREAD=1 STF_TEST_DEVICES=cuda:0,1 \
-	  $(PYTEST) --ignore tests/conformance/test_processes.py tests/conformance tests/errors tests/properties/test_programs.py tests/properties/test_graph_programs.py \
-	    tests/multigpu/test_places.py tests/multigpu/test_current.py tests/multigpu/test_grids.py \
-	    tests/examples/test_examples.py::test_numbered_example_on_gpus | tee $(LOGS)/fakecuda.log
+	@$(POOL) $(STAND_IN)
 
 build: $(VENV)/built
 	$(PYTHON) setup.py -q build_ext --inplace # with all optimizations, where `make test` has built it without
