@@ -100,7 +100,7 @@ class KernelBuilder:
         grid = self.grid
         partition = self.partition or grid.partition or blocked_partition()
         positions = zip(positions_of(grid.dims), grid.places, strict=True)
-        whole = self.construct.whole(self, len(grid))
+        whole = self.construct.whole(self)
         parts = [(part_of(partition, whole, where, grid.dims), place) for where, place in positions]
         found: list = []
         for number, (part, place) in enumerate([item for item in parts if item[0].size] or parts[:1]):

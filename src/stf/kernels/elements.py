@@ -33,7 +33,7 @@ class Elements:
             return function_of_lambda(body)
         raise TypeError(f"parallel_for takes a Python function, or a C++ lambda as text, got {type(body).__name__}")
 
-    def whole(self, builder: Any, places: int) -> Part:
+    def whole(self, builder: Any) -> Part:
         """What is cut into parts for the places of a grid."""
         part: Part = builder.over.part
         return part

@@ -28,14 +28,14 @@ from stf.kernels.thread_code import BARRIER, MEMORY, ThreadCode, items_of, name,
 from stf.places.partition import Part
 from stf.places.table import cuda_context_at
 
-__all__ = ["plan_threads"]
+__all__ = ["BLOCKS_EACH", "USUAL", "plan_threads", "with_widths"]
 
 FLOAT64, INT64 = np.dtype(np.float64), np.dtype(np.int64)
 WARP, MAX_THREADS = 32, 1024
 SHARED_BYTES = 48 << 10  # of a block, without asking for more
 WORD = 8  # bytes, of memory that groups share
 USUAL = 256  # threads of a block
-BLOCKS_EACH = 8  # of a multiprocessor
+BLOCKS_EACH = 8  # of a multiprocessor, where no kernel says yet how many it runs
 known: dict[Any, Kernel] = {}
 
 
@@ -87,7 +87,7 @@ def plan_threads(
     outer: Part | None,
     items: tuple[Any, ...],
     extra: tuple[Any, ...],
-    concurrency: int,
+    multiprocessors: int,
     where: str,
 ) -> tuple[GpuLaunches, tuple[Any, ...]]:
     """Compile a body that runs for each thread of a hierarchy at a GPU.
@@ -106,8 +106,8 @@ def plan_threads(
     items : tuple of Access
     extra : tuple
         Further arguments.
-    concurrency : int
-        How many blocks run at once: the device's multiprocessors.
+    multiprocessors : int
+        Of the device.
     where : str
         What messages call the body.
 
@@ -126,12 +126,9 @@ def plan_threads(
     """
     context = task.context
     threads = thread_code(body, hierarchy, captured, OnGpu, where)
-    whole = with_widths(hierarchy, concurrency, threads.barriers)
-    widths = tuple(int(level.width or 0) for level in whole.levels)
-    part = Part((range(widths[0]),)) if outer is None else outer
-    if 0 in threads.barriers and part.size < widths[0]:
-        raise TypeError(f"{where} waits at level 0, whose threads are at several places; wait at a level inside")
-    mapping = mapping_of(whole, threads.barriers, where)
+    is_automatic = hierarchy.levels[0].width is None
+    whole = with_widths(hierarchy, multiprocessors * BLOCKS_EACH, USUAL)
+    mapping = mapping_of(whole, threads.barriers, is_automatic, where)
     held = [context.logical_data(value) for value in captured.values if type(value) is np.ndarray]
     before = [argument(f"_stf_x{i}", value, where) for i, value in enumerate(extra)]
     around: list[Argument] = []
@@ -142,52 +139,69 @@ def plan_threads(
             position += 1
         else:
             around.append(argument(f"_stf_c_{variable}", value, where))
-    levels = range(len(widths))
-    scratch: list[Any] = [((whole.groups(i), mapping.device[i]), FLOAT64, False) for i in levels if mapping.device[i]]
-    scratch += [((whole.groups(i),), INT64, True) for i in levels if mapping.barriers[i] == "device"]
     kinds = tuple("value" if is_number(item) else "array" for item in items)
     arrays = [array_of(access) for access in (*items, *[handle.read() for handle in held])]
-    arrays += [ArrayType(dtype, len(shape), "C", False) for shape, dtype, _ in scratch]
+    arrays += [ArrayType(dtype, len(shape), "C", False) for shape, dtype, _ in scratch_of(whole, mapping)]
     kernel = kernel_of(threads, captured, mapping, kinds, arrays, before, around, task.symbol, where)
     load(kernel, context, task.where, where)
+    at_once = blocks_at_once(kernel, task, mapping.threads)
+    if at_once == 0:
+        raise ValueError(f"{where} needs more registers or shared memory than a block of {mapping.threads} threads has")
+    if is_automatic:  # as many threads as the device runs of this kernel
+        whole = with_widths(hierarchy, at_once, mapping.threads)
+        mapping = mapping_of(whole, threads.barriers, is_automatic, where)
+    widths = tuple(int(level.width or 0) for level in whole.levels)
+    part = Part((range(widths[0]),)) if outer is None else outer
+    if 0 in threads.barriers and part.size < widths[0]:
+        raise TypeError(f"{where} waits at level 0, whose threads are at several places; wait at a level inside")
     launches = []
     for (axis,) in part.boxes():
         count = len(axis) * mapping.sizes[0] // widths[0]
-        if kernel.cooperative:
-            must_fit(kernel, task, -(-count // mapping.threads), mapping.threads, where)
+        blocks = -(-count // mapping.threads)
+        if kernel.cooperative and blocks > at_once:
+            place = context.engine.places[task.where]
+            raise ValueError(
+                f"{where} has {count} threads that wait for each other, and {place.name} runs "
+                f"{at_once * mapping.threads} of them at once; give the level that waits a smaller width, or none"
+            )
         if count:
-            launches.append((-(-count // mapping.threads), mapping.threads, [axis.start, axis.step, count]))
+            launches.append((blocks, mapping.threads, [axis.start, axis.step, count]))
     numbers = tuple(value for one in (*before, *around) for value in one.values)
-    return GpuLaunches(kernel, launches, widths, held, scratch), numbers
+    return GpuLaunches(kernel, launches, widths, held, scratch_of(whole, mapping)), numbers
 
 
-def must_fit(kernel: Kernel, task: Any, blocks: int, threads: int, where: str) -> None:
-    """Raise ValueError unless blocks that wait for each other run at once."""
+def scratch_of(hierarchy: Hierarchy, mapping: Mapping) -> list[Any]:
+    """Memory of groups, and the counters at which they wait, in the device's memory; see `GpuLaunches`."""
+    levels = range(hierarchy.depth)
+    found: list[Any] = [((hierarchy.groups(i), mapping.device[i]), FLOAT64, False) for i in levels if mapping.device[i]]
+    return found + [((hierarchy.groups(i),), INT64, True) for i in levels if mapping.barriers[i] == "device"]
+
+
+def blocks_at_once(kernel: Kernel, task: Any, threads: int) -> int:
+    """How many blocks of so many threads run at once where a task runs."""
     context = task.context
-    place, function = context.engine.places[task.where], kernel.function_at(context, task.where)
-    cuda_context = cuda_context_at(context, task.where)
-    most = context._driver.blocks_at_once(function, threads, place.ordinal, cuda_context)
-    if blocks > most:
-        raise ValueError(
-            f"{where} has {blocks * threads} threads that wait for each other, and {place.name} runs {most * threads} "
-            "of them at once; give the level that waits a smaller width, or none"
-        )
+    ordinal, function = context.engine.places[task.where].ordinal, kernel.function_at(context, task.where)
+    return int(context._driver.blocks_at_once(function, threads, ordinal, cuda_context_at(context, task.where)))
 
 
-def with_widths(hierarchy: Hierarchy, multiprocessors: int, barriers: frozenset[int]) -> Hierarchy:
-    """A width for each level that has none: what fills the device outside, and a block inside."""
-    widths = [level.width for level in hierarchy.levels]
-    outer = multiprocessors * (1 if 0 in barriers else BLOCKS_EACH)
-    if len(widths) == 1:
-        return hierarchy.with_widths((widths[0] or outer * USUAL,))
-    if widths[-1] is None:
-        fixed = math.prod(width or 1 for width in widths[1:-1])
-        widths[-1] = max(USUAL // fixed, 1)
-    return hierarchy.with_widths(tuple(width or (1 if number else outer) for number, width in enumerate(widths)))
+def with_widths(hierarchy: Hierarchy, blocks: int, threads: int) -> Hierarchy:
+    """A width for each level that has none: of a block inside, and outside of so many blocks of so many threads.
+
+    Outside it is all of these blocks, or one of them for `hw_scope.thread`.
+    """
+    first, *inner = [level.width for level in hierarchy.levels]
+    if inner and inner[-1] is None:
+        inner[-1] = max(USUAL // math.prod(width or 1 for width in inner[:-1]), 1)
+    inner = [width or 1 for width in inner]
+    each = math.prod(inner)
+    if hierarchy.levels[0].scope == hw_scope.thread:
+        blocks = 1
+    step = threads // math.gcd(threads, each)  # so that the last block is full
+    return hierarchy.with_widths((first or max(blocks * threads // each // step, 1) * step, *inner))
 
 
-def mapping_of(hierarchy: Hierarchy, barriers: frozenset[int], where: str) -> Mapping:
-    """How a hierarchy lies on a device.
+def mapping_of(hierarchy: Hierarchy, barriers: frozenset[int], is_automatic: bool, where: str) -> Mapping:
+    """How a hierarchy lies on a device; with `is_automatic` its outermost level is several blocks, however many.
 
     Raises
     ------
@@ -203,7 +217,8 @@ def mapping_of(hierarchy: Hierarchy, barriers: frozenset[int], where: str) -> Ma
                 f"{where}: level {number} has {sizes[number]} threads in a group; hw_scope.thread allows those of a "
                 f"block, which are {MAX_THREADS} at most"
             )
-    grouped = [sizes[i] for i in levels if i in barriers or hierarchy.levels[i].nbytes]
+    of_device = 0 if is_automatic and hierarchy.levels[0].scope != hw_scope.thread else -1
+    grouped = [sizes[i] for i in levels if i != of_device and (i in barriers or hierarchy.levels[i].nbytes)]
     of_blocks = [size for size in grouped if not is_of_warp(size)]
     fitting = [size for size in of_blocks if size <= MAX_THREADS]
     if fitting:
@@ -217,9 +232,9 @@ def mapping_of(hierarchy: Hierarchy, barriers: frozenset[int], where: str) -> Ma
     kinds = []
     for i in levels:
         inside = "warp" if is_of_warp(sizes[i]) else "block" if sizes[i] == threads else "device"
-        kinds.append(inside if i in barriers else "")
+        kinds.append(("device" if i == of_device else inside) if i in barriers else "")
     words = [-(-level.nbytes // (2 * WORD)) * 2 for level in hierarchy.levels]
-    shared = [words[i] if sizes[i] <= threads and threads % sizes[i] == 0 else 0 for i in levels]
+    shared = [words[i] if i != of_device and sizes[i] <= threads and threads % sizes[i] == 0 else 0 for i in levels]
     if sum(words[i] * (threads // sizes[i]) for i in levels if shared[i]) * WORD > SHARED_BYTES:
         shared = [0] * len(words)
     return Mapping(

@@ -13,7 +13,7 @@ from stf.kernels import loops
 from stf.kernels.body_arguments import default_of, expected, is_number, must_take
 from stf.kernels.builders import KernelBuilder, make_builder
 from stf.kernels.captured import Captured
-from stf.kernels.gpu_threads import plan_threads
+from stf.kernels.gpu_threads import BLOCKS_EACH, USUAL, plan_threads, with_widths
 from stf.kernels.hierarchy import Hierarchy, con, par
 from stf.kernels.loop_tasks import LoopTask, compile_now, submit_kernel
 from stf.kernels.plans import Plan
@@ -21,6 +21,7 @@ from stf.kernels.reductions import Reduction
 from stf.kernels.thread_code import thread_code
 from stf.kernels.thread_groups import BarrierTask, MemoryTask, OnCpu, widths_on_cpu
 from stf.places.partition import Part
+from stf.places.table import place_code_of_task
 from stf.tasks.task import ContextCore
 
 __all__ = ["launch"]
@@ -126,12 +127,20 @@ class Threads:
         """TypeError: other bodies than functions have no kernel."""
         raise TypeError(f"launch takes a Python function, got {type(body).__name__}")
 
-    def whole(self, builder: KernelBuilder, places: int) -> Part:
+    def whole(self, builder: KernelBuilder) -> Part:
         """What is cut into parts for the places of a grid: the outermost level, which has a width from now on."""
-        first, *inner = builder.over.hierarchy.levels
-        width = first.width or max(places, builder.task.context._driver.max_workers)
-        builder.over = Group(Hierarchy((first._replace(width=width), *inner)))
-        return Part((range(width),))
+        context, hierarchy = builder.task.context, builder.over.hierarchy
+        if hierarchy.levels[0].width is None:
+            places = [context.engine.place(place_code_of_task(context, place)) for place in builder.grid.places]
+            gpus = [context._driver.multiprocessors(place.ordinal) for place in places if place.enqueues]
+            if gpus:
+                hierarchy = with_widths(hierarchy, sum(gpus) * BLOCKS_EACH, USUAL)
+            else:
+                first, *inner = hierarchy.levels
+                width = max(len(places), context._driver.max_workers)
+                hierarchy = Hierarchy((first._replace(width=width), *inner))
+            builder.over = Group(hierarchy)
+        return Part((range(hierarchy.levels[0].width or 0),))
 
     def part(self, group: Group, part: Part) -> Group:
         """What one place runs."""
@@ -173,7 +182,7 @@ class Threads:
 
 
 def concurrency_at(task: Any) -> int:
-    """How many threads, or blocks of threads, run at once where a task runs."""
+    """A CPU's workers, or a GPU's multiprocessors, where a task runs."""
     driver, place = task.context._driver, task.context.engine.places[task.where]
     return int(driver.multiprocessors(place.ordinal) if place.enqueues else driver.max_workers)
 
