@@ -3,7 +3,7 @@
 POOL = $(MAKE) --no-print-directory -k -j $(CORES) $(if $(filter output-sync,$(.FEATURES)),-O)
 CORES := $(shell getconf _NPROCESSORS_ONLN)
 
-CONFORMANCE := a-f g-o p-q r-z
+CONFORMANCE := r-z p-q a-f g-o
 part-a-f := $(wildcard tests/conformance/test_[a-f]*.py)
 part-g-o := $(wildcard tests/conformance/test_[g-o]*.py)
 part-p-q := $(wildcard tests/conformance/test_[p-q]*.py)
@@ -24,7 +24,7 @@ part-devices := $(addprefix tests/multigpu/,test_places.py test_current.py test_
 COMPILED := $(addprefix compiled-,examples pure fakecuda-g-z fakecuda-a-f properties rest $(CONFORMANCE))
 UNCOMPILED := $(addprefix uncompiled-,properties pure $(CONFORMANCE))
 UNCOMPILED_QUICK := $(addprefix uncompiled-,$(CONFORMANCE) loader)
-STAND_IN := $(addprefix stand-in-,programs $(CONFORMANCE) errors devices)
+STAND_IN := $(addprefix stand-in-,$(CONFORMANCE) programs devices errors)
 .PHONY: $(COMPILED) $(UNCOMPILED) uncompiled-loader $(STAND_IN)
 
 $(filter compiled-fakecuda%,$(COMPILED)): fakecuda # they use what it built

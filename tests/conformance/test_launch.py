@@ -27,17 +27,6 @@ SHAPES = {
 }
 
 
-@pytest.fixture
-def threads(ctx):
-    """``ctx.launch`` where kernels run."""
-
-    def threads(*arguments, **options):
-        builder = ctx.launch(*arguments, **options)
-        return builder if runs_kernels(ctx) else builder.on("host")
-
-    return threads
-
-
 @pytest.fixture(params=["cpu", "cpu:3"])
 def several(request):
     """A context and a grid of three of its places."""
@@ -380,7 +369,7 @@ def no_memory(th, x):
 
 
 def no_method(th, x):
-    x[0] = th.thread_id()
+    x[0] = th.thread()
 
 
 def no_name(th, x):
@@ -395,7 +384,7 @@ def no_name(th, x):
         (given_away, "by its methods alone"),
         (level_2, "levels 0 to 0"),
         (no_memory, r"say mem\(8\)"),
-        (no_method, "no 'thread_id'"),
+        (no_method, "no 'thread'"),
         (no_name, "undefined_name"),
         (lambda th, x: None, "written with def"),
         (eval("lambda th, x: None"), "source is not there"),
@@ -403,7 +392,7 @@ def no_name(th, x):
 )
 def test_mistakes_in_a_body_name_its_line(ctx, threads, body, message):
     x = ctx.logical_data(np.zeros(4))
-    with pytest.raises(TypeError, match=message) as caught:
+    with pytest.raises((TypeError, NameError), match=message) as caught:
         threads(par(4), x.rw())(body)
     if "source" not in message:
         assert os.path.basename(__file__) in str(caught.value)

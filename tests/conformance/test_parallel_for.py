@@ -35,17 +35,6 @@ def scaled(value):
     return FACTOR * doubled(value)
 
 
-@pytest.fixture
-def loop(ctx):
-    """``ctx.parallel_for`` on a CPU of the context."""
-
-    def loop(*arguments, **options):
-        builder = ctx.parallel_for(*arguments, **options)
-        return builder if runs_kernels(ctx) else builder.on("host")
-
-    return loop
-
-
 # -- index spaces --------------------------------------------------------------------------------------------------------
 
 

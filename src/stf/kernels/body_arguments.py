@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from stf._engine.access import Access
-from stf.kernels.loops import ArrayType
+from stf.kernels.captured import Captured
+from stf.kernels.loops import ArrayType, compiler
 from stf.kernels.reductions import Reduction
 from stf.values.params import Param
 
-__all__ = ["accessed", "default_of", "expected", "is_number", "is_returned", "must_take"]
+__all__ = ["accessed", "default_of", "expected", "is_number", "is_returned", "must_suit", "must_take"]
 
 READ = 1
 
@@ -48,6 +49,38 @@ def must_take(body: types.FunctionType, count: int, first: str, where: str) -> N
             f"{where} takes {code.co_argcount} arguments and gets {count}: {first}, then the arrays of the "
             "accesses (scalars that are reduced into have none), then args="
         )
+
+
+def must_suit(captured: Captured, extra: tuple[Any, ...], where: str) -> None:
+    """Raise TypeError if a kernel for a CPU cannot have a variable around a body, or one of `args`."""
+    compiler()  # which may not be there
+    for name, value in zip(captured.names, captured.values, strict=True):
+        if not is_known(value):
+            raise TypeError(
+                f"{where} reads '{name}', which kernels cannot have: {value!r}; they have numbers, arrays, tuples of "
+                "these and functions; read what you need of it into a variable before, and import modules globally"
+            )
+    for value in extra:
+        if isinstance(value, np.ndarray) or not is_known(value):
+            raise TypeError(
+                f"{where} gets {value!r} by args=, which takes numbers, tuples of these, and a graph's parameters by "
+                "themselves; register an array with ctx.logical_data and pass an access"
+            )
+
+
+def is_known(value: Any) -> bool:
+    """Whether kernels for a CPU have such values."""
+    import numba
+
+    if isinstance(value, Param | types.FunctionType):
+        return True
+    if isinstance(value, tuple):
+        return all(not isinstance(item, Param) and is_known(item) for item in value)
+    try:
+        numba.typeof(value)
+    except (ValueError, TypeError):
+        return False
+    return not isinstance(value, dict | list | set)
 
 
 def expected(item: Any) -> Any:

@@ -129,11 +129,22 @@ def make_builder(context: ContextCore, construct, over, arguments, extra, name):
             plain = False
             if type(item) is not REDUCTION:
                 raise TypeError(f"{construct.what} takes accesses last, got {item!r}; say lX.read() or such")
+            must_be_alone(item, arguments)
     task = context.make_task(arguments if plain else tuple(map(accessed, arguments)), name)
     task.find_site_outside()
     task.warns_if_unused = True
     builder.task = task
     return builder
+
+
+def must_be_alone(item, arguments):
+    """Raise ValueError if the data of a reduction are used otherwise, too."""
+    for other in arguments:
+        if other is not item and accessed(other).data.core is item.access.data.core:
+            raise ValueError(
+                f"{item.access.data.core.describe()} is reduced into, and is another argument, too; use other data"
+            )
+    return 0
 
 
 def continued(item):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import builtins
+import contextvars
 import dis
 import functools
+import linecache
 import marshal
 import types
 from collections.abc import Callable, Iterator
@@ -14,12 +17,24 @@ import numpy as np
 from stf._engine.access import DataHandle
 from stf.values.params import Param
 
-__all__ = ["Captured", "NotKeptError", "around_key", "closed_over", "code_key", "text_of"]
+__all__ = [
+    "Captured",
+    "NotKeptError",
+    "around_key",
+    "attribute_names",
+    "closed_over",
+    "code_key",
+    "codes_in",
+    "is_users",
+    "read_of",
+    "text_of",
+]
 
 GLOBAL = "\U00020000"  # before the names of global variables in kernels: a letter that sorts after those of the closure
 MAX_BYTES = 1 << 20  # of an array that a kernel gets a copy of
 CONSTANTS = (int, float, complex, str, bytes, type(None), np.number, np.bool_)
 LIBRARIES = ("builtins", "cmath", "math", "numba", "numpy", "operator")
+MISSING: Any = object()
 NUMBERS = (int, float, complex, np.number, np.bool_, Param)
 
 
@@ -40,6 +55,8 @@ class Captured:
         Its global variables that hold functions, which are compiled with it.
     constants : dict
         Its other global variables, such as modules and tuples, whose values are compiled in.
+    attributes : frozenset of str
+        Names of attributes that the code reads, of its modules too.
     """
 
     def __init__(self, fn: types.FunctionType, where: str) -> None:
@@ -53,17 +70,20 @@ class Captured:
                 self.values.append(checked(name, cell.cell_contents, where))
             except ValueError:
                 raise TypeError(f"{where}: the variable '{name}' has no value yet") from None
+        self.attributes = attribute_names(fn.__code__)
         inside = {name for code in codes_in(fn.__code__) if code is not fn.__code__ for name in global_names(code)}
         for name in global_names(fn.__code__):
-            value = fn.__globals__.get(name, fn)
-            if isinstance(value, types.FunctionType) and value is not fn:
+            value = fn.__globals__.get(name, MISSING)
+            if value is MISSING:
+                must_be_builtin(fn.__code__, name, where)
+            elif isinstance(value, types.FunctionType):
                 self.functions[name] = value
             elif (isinstance(value, NUMBERS) or type(value) is np.ndarray) and name not in inside:
                 self.names.append(name)
                 self.values.append(checked(name, value, where))
             elif isinstance(value, DataHandle):
                 checked(name, value, where)
-            elif value is not fn:
+            else:
                 self.constants[name] = value
         self.variables = (*self.names[: self.free], *[f"{GLOBAL}{name}" for name in self.names[self.free :]])
 
@@ -78,8 +98,20 @@ def checked(name: str, value: Any, where: str) -> Any:
                 f"{where} reads the array '{name}' of {value.nbytes} bytes, more than the {MAX_BYTES} that are copied "
                 "for it; register it with ctx.logical_data and pass an access"
             )
-        return value.copy()
+        copy = value.copy()
+        copy.flags.writeable = False  # what a body writes to it would be lost
+        return copy
     return value
+
+
+def must_be_builtin(code: types.CodeType, name: str, where: str) -> None:
+    """Raise NameError, with the line, if a global variable that is not there is no builtin either."""
+    if hasattr(builtins, name) or name.startswith("_stf_"):
+        return
+    lines = [(one, i) for one in codes_in(code) for i in dis.get_instructions(one) if i.argval == name]
+    line = next((i.positions.lineno for _, i in lines if i.positions is not None), code.co_firstlineno)
+    text = linecache.getline(code.co_filename, line or 0).strip()
+    raise NameError(f"{where} reads '{name}', which is not defined, in line {line}: {text}")
 
 
 @functools.lru_cache(maxsize=1024)
@@ -89,6 +121,17 @@ def global_names(code: types.CodeType) -> tuple[str, ...]:
     for one in codes_in(code):
         found |= {i.argval: None for i in dis.get_instructions(one) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
     return tuple(found)
+
+
+@functools.lru_cache(maxsize=1024)
+def attribute_names(code: types.CodeType) -> frozenset[str]:
+    """The attributes that code reads, and code in it, of whatever object."""
+    return frozenset(
+        i.argval
+        for one in codes_in(code)
+        for i in dis.get_instructions(one)
+        if i.opname in ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM")
+    )
 
 
 @functools.lru_cache(maxsize=1024)
@@ -124,17 +167,57 @@ def codes_in(code: types.CodeType) -> Iterator[types.CodeType]:
 
 
 def code_key(fn: Callable[..., Any]) -> tuple[Any, ...]:
-    """What a function that is compiled with a kernel depends on: its code, and the values around it."""
+    """What a function that is compiled with a kernel depends on: its code, and the values around it.
+
+    Raises
+    ------
+    TypeError
+        It calls itself.
+    """
     if not isinstance(fn, types.FunctionType):
         return (fn,)
-    captured = Captured(fn, f"the function '{fn.__name__}'")
-    return (fn.__code__, *map(value_key, captured.values), *around_key(captured))
+    where = f"the function '{fn.__name__}'"
+    if fn in (outer := being_keyed.get()):
+        raise TypeError(f"{where} calls itself, which functions of kernels cannot; write a loop")
+    token = being_keyed.set((*outer, fn))
+    try:
+        captured = Captured(fn, where)
+        return (fn.__code__, value_key(fn.__defaults__ or ()), *map(value_key, captured.values), *around_key(captured))
+    finally:
+        being_keyed.reset(token)
+
+
+being_keyed: contextvars.ContextVar[tuple[Any, ...]] = contextvars.ContextVar("being_keyed", default=())
 
 
 def around_key(captured: Captured) -> tuple[Any, ...]:
     """What of the variables around a function is compiled in."""
     functions = [(name, code_key(function)) for name, function in captured.functions.items()]
-    return (tuple(captured.names), *functions, *[(name, value_key(v)) for name, v in captured.constants.items()])
+    constants = [
+        (name, module_key(v, captured.attributes) if is_users(v) else value_key(v))
+        for name, v in captured.constants.items()
+    ]
+    return (tuple(captured.names), *functions, *constants)
+
+
+def is_users(value: Any) -> bool:
+    """Whether a value is a module whose attributes may change: none of a library that kernels know."""
+    return isinstance(value, types.ModuleType) and value.__name__.partition(".")[0] not in LIBRARIES
+
+
+def module_key(module: types.ModuleType, attributes: frozenset[str]) -> tuple[Any, ...]:
+    """What of a user's module is compiled in."""
+    found = [(name, value) for _, name, value in read_of(module, attributes)]
+    return ("module", module.__name__, *[(name, value_key(v)) for name, v in found if not is_users(v)])
+
+
+def read_of(module: types.ModuleType, attributes: frozenset[str]) -> Iterator[tuple[dict[str, Any], str, Any]]:
+    """Each variable of a module, and of modules in it, that code with such attributes may read: where, name, value."""
+    for name in sorted(attributes & vars(module).keys()):
+        value = vars(module)[name]
+        yield vars(module), name, value
+        if is_users(value) and value is not module:
+            yield from read_of(value, attributes - {name})
 
 
 def value_key(value: Any) -> Any:

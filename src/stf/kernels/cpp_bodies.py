@@ -37,8 +37,7 @@ def function_of_lambda(text: str) -> types.FunctionType:
         raise TypeError(f"a body in C++ has no variables around it to capture, got [{head[1]}]; pass numbers by args=")
     parameters = ", ".join(f"p{i}" for i in range(count_of(plain[head.end() :], text)))
     namespace: dict[str, types.FunctionType] = {}
-    cut = text.index("(")
-    given = OF_NVCC.sub(lambda found: " " * len(found[0]), text[:cut]) + text[cut:]
+    given = OF_NVCC.sub(lambda found: " " * len(found[0]), text)
     exec(f"def stand_in({parameters}): {given!r}", namespace)
     return types.FunctionType(namespace["stand_in"].__code__.replace(co_name=NAME), {}, "<lambda>")
 

@@ -17,7 +17,7 @@ from stf.values.reducers import Reducer, reducer
 
 __all__ = ["kernel_for"]
 
-OPTIONS = ("-std=c++17", "-default-device", "-diag-suppress=177")
+OPTIONS = ("-std=c++17", "-default-device")
 NAMES = "bool, signed char, unsigned char, short, unsigned short, int, unsigned, long, unsigned long, long long"
 TYPES = dict(zip("?bBhHiIlLqQfd", [*NAMES.split(", "), "unsigned long long", "float", "double"], strict=True))
 OPERATORS: dict[Any, str] = {
@@ -172,7 +172,8 @@ def source(
         lines.append(
             f"  const long long {what} = {times}(long long)blockIdx.{what} * blockDim.{what} + threadIdx.{what};"
         )
-        lines.append(f"  const long long all_{what} = (long long)gridDim.{what} * blockDim.{what};")
+        if rows == 0:
+            lines.append(f"  const long long all_{what} = (long long)gridDim.{what} * blockDim.{what};")
     for what, extent in extents(axes):
         if what == "y" and rows > 1:
             lines.append(f"  for (int row = 0; row < {rows}; ++row)")

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from stf.kernels import gpu_tasks, loops
-from stf.kernels.body_arguments import accessed, default_of, expected, is_number, is_returned, must_take
+from stf.kernels.body_arguments import accessed, default_of, expected, is_number, is_returned, must_suit, must_take
+from stf.kernels.body_checks import must_contribute
 from stf.kernels.captured import Captured
 from stf.kernels.cpp_bodies import cpp_text, function_of_lambda
 from stf.kernels.index_spaces import IndexSpace
 from stf.kernels.loop_tasks import LoopTask, Target, compile_now, is_cut_along_first, submit_kernel
 from stf.kernels.plans import Plan
-from stf.kernels.reductions import Reduction, accumulator, scalar_operator
+from stf.kernels.reductions import Reduction, accumulator, kind_of_contribution, scalar_operator
 from stf.places.partition import Part
 
 __all__ = ["Elements"]
@@ -52,6 +53,8 @@ class Elements:
             )
         parameters = sum(in_cpp or not is_returned(item) for item in items)
         must_take(body, ndim + parameters + len(builder.extra), f"{ndim} indices", where)
+        if not in_cpp:
+            must_contribute(body, sum(map(is_returned, items)), where)
 
     def plan(
         self, builder: Any, body: types.FunctionType, captured: Captured, items: tuple[Any, ...], where: str
@@ -73,6 +76,7 @@ class Elements:
                 f"{where} is C++, which runs on CUDA devices alone, and its place is {task.place_name}; write it in "
                 "Python, which runs on both"
             )
+        must_suit(captured, extra, where)
         run = loop_task(body, captured, space, items, extra, where)
 
         def submit(task: Any, items: tuple[Any, ...], numbers: tuple[Any, ...]) -> None:
@@ -99,7 +103,8 @@ def loop_task(
     part = space.part
     strided = any(getattr(axis, "axis", axis).step != 1 for axis in part)  # of tiles: the axis that they tile
     least = None if strided or not is_cut_along_first(part) or part[0].start < 0 else min(part[0].start, 2)
-    form = loops.Form(space.ndim, known_starts(part), kinds, len(extra), operators, strided, least)
+    contributed = tuple(kind_of_contribution(item) for item in items if is_returned(item))
+    form = loops.Form(space.ndim, known_starts(part), kinds, len(extra), operators, contributed, strided, least)
     loop = loops.loop_for(body, captured, form, space.coordinates)
     space_arguments = () if space.coordinates is None else (space.parameters,)
     results: list[Any] = []

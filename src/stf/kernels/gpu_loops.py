@@ -16,6 +16,7 @@ import numpy as np
 
 from stf.kernels.arguments import ARRAY_FIELDS, Kernel
 from stf.kernels.captured import Captured, NotKeptError, around_key, closed_over, code_key, text_of, value_key
+from stf.kernels.compile.contributions import taker_of
 from stf.kernels.compile.python import compile_python, intrinsics
 from stf.kernels.loops import ArrayType, Form, Key
 from stf.places.table import cuda_context_at
@@ -187,6 +188,7 @@ def made(
     """Make a kernel."""
     scope = scope_of(fn, captured)
     scope.update({f"_stf_op{i}": device_function(operator) for i, operator in enumerate(form.operators)})
+    scope.update({f"_stf_take{i}": taker_of(True, kind) for i, kind in enumerate(form.contributed)})
     for i, kind in enumerate(form.kinds):
         if kind in ATOMIC:
             scope[f"_stf_reduced{i}"], scope["_stf_whole"] = reduced_array(kind, arrays[i].dtype)
@@ -337,10 +339,9 @@ def source(
         lines.append(f"{indent}_stf_c = _stf_coords({indices[-1]}, *_stf_parameters)")
         lines += [f"{indent}_stf_c{i} = _stf_c{f'[{i}]' if form.ndim > 1 else ''}" for i in range(form.ndim)]
     call = f"_stf_body({', '.join([*given, *values, *extra])})"
-    lines.append(f"{indent}{'_stf_found = ' if form.operators else ''}{call}")
-    for i in operators:
-        part = f"_stf_found[{i}]" if len(form.operators) > 1 else "_stf_found"
-        lines.append(f"{indent}_stf_r{i} = _stf_op{i}(_stf_r{i}, {part})")
+    contributed = ", ".join(f"_stf_found{i}" for i in operators)
+    lines.append(f"{indent}{f'{contributed} = ' if contributed else ''}{call}")
+    lines += [f"{indent}_stf_r{i} = _stf_op{i}(_stf_r{i}, _stf_take{i}(_stf_found{i}))" for i in operators]
     for what, _ in reversed(extents(axes)):
         lines += [] if rows else [f"{indent}_stf_k{what} += _stf_all_{what}"]
         indent = indent[4:]

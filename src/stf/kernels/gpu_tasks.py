@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dis
 import math
 import types
 from typing import Any
@@ -12,7 +11,9 @@ import numpy as np
 from stf.kernels import cpp_loops, gpu_loops
 from stf.kernels.arguments import Kernel
 from stf.kernels.body_arguments import accessed, expected, is_number, is_returned
+from stf.kernels.body_checks import must_not_fail
 from stf.kernels.captured import Captured
+from stf.kernels.compile.contributions import reason_in
 from stf.kernels.cpp_bodies import cpp_text
 from stf.kernels.foreign_kernels import order_of
 from stf.kernels.gpu_loops import BLOCK, Argument, argument
@@ -21,7 +22,7 @@ from stf.kernels.kernel_task import KernelTask
 from stf.kernels.launching import Config
 from stf.kernels.loops import ArrayType, Form
 from stf.kernels.plans import Plan
-from stf.kernels.reductions import Reduction, accumulator, scalar_operator
+from stf.kernels.reductions import Reduction, accumulator, kind_of_contribution, scalar_operator
 
 __all__ = ["GpuLaunches", "plan_loop"]
 
@@ -146,8 +147,7 @@ def plan_loop(
         The body cannot be compiled, or takes what kernels cannot have.
     """
     in_cpp = cpp_text(body)
-    if any(instruction.opname == "RAISE_VARARGS" for instruction in dis.get_instructions(body)):
-        raise TypeError(f"{where} has raise or assert, which do nothing on a GPU; store a flag, or say .on('host')")
+    must_not_fail(body, where)
     context = task.context
     returned = [item for item in items if is_returned(item)]
     parameters = [item for item in items if not is_returned(item)]
@@ -171,7 +171,7 @@ def plan_loop(
     starts = tuple(axis.start if known and axis.start in KNOWN_STARTS else None for axis in boxes[0])
     strided = any(axis.step != 1 for box in boxes for axis in box)
     kinds = tuple(kind_of(item, where) for item in parameters)
-    form = Form(space.ndim, starts, kinds, len(extra), operators, strided)
+    form = Form(space.ndim, starts, kinds, len(extra), operators, tuple(map(kind_of_contribution, returned)), strided)
     results = [ArrayType(kind, 1, "C", False) for kind in partials]
     accesses = [accessed(item) for item in parameters] + [handle.read() for handle in held]
     arrays = [array_of(access) for access in accesses] + results
@@ -267,9 +267,10 @@ def load(kernel: Any, context: Any, place: int, where: str) -> None:
     except (NotImplementedError, SyntaxError) as error:
         raise TypeError(f"{where} cannot be compiled: {error}") from None
     except Exception as error:
-        if not type(error).__module__.startswith("numba"):
+        reason = reason_in(str(error))
+        if reason is None and not type(error).__module__.startswith("numba"):
             raise
-        raise TypeError(f"{where} cannot be compiled: {error}") from None
+        raise TypeError(f"{where} cannot be compiled: {reason or error}") from None
 
 
 def bounds_of(form: Form, box: tuple[range, ...]) -> list[int]:

@@ -192,12 +192,12 @@ def with_widths(hierarchy: Hierarchy, blocks: int, threads: int) -> Hierarchy:
     first, *inner = [level.width for level in hierarchy.levels]
     if inner and inner[-1] is None:
         inner[-1] = max(USUAL // math.prod(width or 1 for width in inner[:-1]), 1)
-    inner = [width or 1 for width in inner]
-    each = math.prod(inner)
+    inside = [width or 1 for width in inner]
+    each = math.prod(inside)
     if hierarchy.levels[0].scope == hw_scope.thread:
         blocks = 1
     step = threads // math.gcd(threads, each)  # so that the last block is full
-    return hierarchy.with_widths((first or max(blocks * threads // each // step, 1) * step, *inner))
+    return hierarchy.with_widths((first or max(blocks * threads // each // step, 1) * step, *inside))
 
 
 def mapping_of(hierarchy: Hierarchy, barriers: frozenset[int], is_automatic: bool, where: str) -> Mapping:

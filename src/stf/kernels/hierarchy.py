@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
+import operator
 from typing import Any, NamedTuple
 
 __all__ = ["Hierarchy", "Level", "Memory", "con", "hw_scope", "mem", "par"]
@@ -48,9 +49,9 @@ def mem(nbytes: int) -> Memory:
     >>> stf.con(256, stf.mem(64))
     con(256, mem(64))
     """
-    if isinstance(nbytes, bool) or not isinstance(nbytes, int) or nbytes < 0:
+    if isinstance(nbytes, bool) or not hasattr(nbytes, "__index__") or nbytes < 0:
         raise ValueError(f"mem takes a number of bytes, got {nbytes!r}")
-    return Memory(nbytes)
+    return Memory(operator.index(nbytes))
 
 
 class Level(NamedTuple):
@@ -141,7 +142,7 @@ class LevelMaker:
                 kind, level = "mem", level._replace(nbytes=part.nbytes)
             elif isinstance(part, Hierarchy):
                 kind, inner = "inner hierarchy", part
-            elif isinstance(part, int) and not isinstance(part, bool):
+            elif hasattr(part, "__index__") and not isinstance(part, bool):
                 if level.is_static:
                     raise TypeError(f"{self.name}[{level.width}] has its width, got {part!r} too")
                 kind, level = "width", level._replace(width=checked(part, self.name))
@@ -161,9 +162,9 @@ class LevelMaker:
 
 def checked(width: Any, name: str) -> int:
     """A width."""
-    if isinstance(width, bool) or not isinstance(width, int) or width < 1:
+    if isinstance(width, bool) or not hasattr(width, "__index__") or width < 1:
         raise ValueError(f"{name} takes a width of at least 1, got {width!r}")
-    return width
+    return operator.index(width)
 
 
 par = LevelMaker("par", Level(False))

@@ -10,7 +10,8 @@ import numpy as np
 from stf._engine.access import Access
 from stf._support.arguments import name_of
 from stf.kernels import loops
-from stf.kernels.body_arguments import default_of, expected, is_number, must_take
+from stf.kernels.body_arguments import default_of, expected, is_number, must_suit, must_take
+from stf.kernels.body_checks import must_contribute, must_not_fail
 from stf.kernels.builders import KernelBuilder, make_builder
 from stf.kernels.captured import Captured
 from stf.kernels.gpu_threads import BLOCKS_EACH, USUAL, plan_threads, with_widths
@@ -20,7 +21,8 @@ from stf.kernels.plans import Plan
 from stf.kernels.reductions import Reduction
 from stf.kernels.thread_code import thread_code
 from stf.kernels.thread_groups import BarrierTask, MemoryTask, OnCpu, widths_on_cpu
-from stf.places.partition import Part
+from stf.places.partition import Part, is_partition
+from stf.places.places import partition_on
 from stf.places.table import place_code_of_task
 from stf.tasks.task import ContextCore
 
@@ -100,7 +102,9 @@ def launch(
     place = rest.pop(0) if rest and not isinstance(rest[0], Access | Reduction) else None
     if any(isinstance(item, Reduction) for item in rest):
         raise TypeError("launch takes no reductions; add up in memory of the groups, or use parallel_for")
+    partition = partition_on(place, rest.pop(0)) if place is not None and rest and is_partition(rest[0]) else None
     builder = make_builder(context, THREADS, Group(hierarchy), tuple(rest), args, name_of(name, symbol))
+    builder.partition = partition
     return builder if place is None else builder.on(place)
 
 
@@ -149,6 +153,7 @@ class Threads:
     def check(self, builder: KernelBuilder, body: types.FunctionType, items: tuple[Any, ...], where: str) -> None:
         """Raise TypeError unless the body takes what it gets."""
         must_take(body, 1 + len(items) + len(builder.extra), "the hierarchy", where)
+        must_contribute(body, 0, where)
 
     def plan(
         self, builder: KernelBuilder, body: types.FunctionType, captured: Captured, items: tuple[Any, ...], where: str
@@ -163,11 +168,13 @@ class Threads:
         task, group, extra = builder.task, builder.over, builder.extra
         concurrency = concurrency_at(task)
         if task.context.engine.places[task.where].enqueues:
+            must_not_fail(body, where)
             hierarchy, outer = group
             launches, numbers = plan_threads(task, body, captured, hierarchy, outer, items, extra, concurrency, where)
             plan = Plan(task, body, group, builder.arguments, extra, launches.submit_chain)
             plan = launches.planned(plan, builder.arguments)
         else:
+            must_suit(captured, extra, where)
             run, widths = thread_task(body, captured, group, items, extra, concurrency, where)
 
             def submit(task: Any, items: tuple[Any, ...], numbers: tuple[Any, ...]) -> None:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stf.kernels.compile.contributions import reason_in
 from stf.kernels.loops import ArrayType, Loop, kind_of, types_of
 from stf.kernels.reductions import accumulator
 from stf.places.partition import Part
@@ -245,6 +246,7 @@ def compile_now(loop: Loop, arguments: list[Any], where: str) -> None:
     except NotImplementedError as error:
         raise TypeError(f"{where} cannot be compiled: Numba knows no {error} on a CPU; use another dtype") from None
     except Exception as error:
-        if not type(error).__module__.startswith("numba"):
+        reason = reason_in(str(error))
+        if reason is None and not type(error).__module__.startswith("numba"):
             raise
-        raise TypeError(f"{where} cannot be compiled: {error}") from None
+        raise TypeError(f"{where} cannot be compiled: {reason or error}") from None

@@ -19,6 +19,7 @@ import numpy as np
 
 from stf import config
 from stf.kernels.captured import Captured, NotKeptError, around_key, closed_over, code_key, text_of
+from stf.kernels.compile.contributions import taker_of
 
 __all__ = ["Form", "Loop", "loop_for"]
 
@@ -44,6 +45,8 @@ class Form(NamedTuple):
         How many further arguments the body gets.
     operators : tuple of callable
         How each contribution that the body returns is combined.
+    contributed : tuple of str
+        The kind of the dtype that each goes into.
     strided : bool
         Whether axes may have other steps than 1, which compilers do not turn into vector instructions.
     least : int or None
@@ -55,6 +58,7 @@ class Form(NamedTuple):
     kinds: tuple[str, ...]
     extra: int = 0
     operators: tuple[Any, ...] = ()
+    contributed: tuple[str, ...] = ()
     strided: bool = False
     least: int | None = None
 
@@ -103,6 +107,7 @@ def compiled(
     jit = compiler()
     scope = scope_of(fn, captured)
     scope.update({f"_stf_op{i}": jit(nogil=True)(operator) for i, operator in enumerate(form.operators)})
+    scope.update({f"_stf_take{i}": taker_of(False, kind) for i, kind in enumerate(form.contributed)})
     scope["_stf_range"] = range
     if coordinates is not None:
         scope["_stf_coords"] = jitted(coordinates)
@@ -124,7 +129,9 @@ def thread_for(fn: types.FunctionType, captured: Captured) -> Loop:
     known = loops.get(key)
     if known is None:
         copy = types.FunctionType(fn.__code__, scope_of(fn, captured), fn.__name__)
-        known = loops[key] = Loop(compiler()(nogil=True, error_model="numpy", boundscheck=config.validate)(copy))
+        dispatcher = compiler()(nogil=True, error_model="numpy", boundscheck=config.validate)(copy)
+        keep_on_disk(dispatcher, ("thread", key))
+        known = loops[key] = Loop(dispatcher)
     return known
 
 
@@ -193,10 +200,10 @@ def element(
     else:
         where = [*given[:-1], index]
     call = f"_stf_body({', '.join([*where, *values, *extra])})"
-    lines.append(f"{indent}{'_stf_found = ' if form.operators else ''}{call}")
+    found = ", ".join(f"_stf_found{i}" for i in range(len(form.operators)))
+    lines.append(f"{indent}{f'{found} = ' if found else ''}{call}")
     for i in range(len(form.operators)):
-        part = f"_stf_found[{i}]" if len(form.operators) > 1 else "_stf_found"
-        lines.append(f"{indent}_stf_r{i}_{lane} = _stf_op{i}(_stf_r{i}_{lane}, {part})")
+        lines.append(f"{indent}_stf_r{i}_{lane} = _stf_op{i}(_stf_r{i}_{lane}, _stf_take{i}(_stf_found{i}))")
     return lines
 
 
@@ -265,8 +272,9 @@ def keep_on_disk(dispatcher: Any, key: Any) -> None:
         def name_for(self, signature: Any, codegen: Any) -> str | None:
             if any(isinstance(kind, numba.types.Dispatcher) for kind in signature):
                 return None
-            parts = (numba.__version__, np.__version__, sys.version, signature, codegen.magic_tuple(), text.hex())
-            return cache.key_of(("numba", *parts))
+            fields = [fields_of(kind) for kind in signature]  # which the signature's text does not have
+            versions = (numba.__version__, np.__version__, sys.version)
+            return cache.key_of(("numba", *versions, signature, fields, codegen.magic_tuple(), text.hex()))
 
         def load_overload(self, signature: Any, context: Any) -> Any:
             context.refresh()
@@ -280,6 +288,15 @@ def keep_on_disk(dispatcher: Any, key: Any) -> None:
                 cache.store(name, serialize.dumps(result._reduce()))
 
     dispatcher._cache = OnDisk()
+
+
+def fields_of(kind: Any) -> Any:
+    """The names of fields of a type of named tuples, in its order, and of those in it; None for most types."""
+    import numba
+
+    if not isinstance(kind, numba.types.BaseTuple):
+        return None
+    return (getattr(kind, "fields", None), *map(fields_of, kind.types))
 
 
 def types_of(arguments: list[Any]) -> tuple[Any, ...]:

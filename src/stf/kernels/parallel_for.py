@@ -12,8 +12,8 @@ from stf._support.arguments import name_of
 from stf.kernels.elements import Elements
 from stf.kernels.index_spaces import space_of, space_of_shape
 from stf.kernels.reductions import Reduction
-from stf.places.partition import Part, check_partition
-from stf.places.places import ExecPlace, Grid
+from stf.places.partition import Part, is_partition
+from stf.places.places import ExecPlace, partition_on
 
 if not cython.compiled:
     from stf.kernels.builders import make_builder
@@ -84,10 +84,8 @@ def parallel_for(context, *arguments, args=(), name=None, symbol=None):
     place = partition = None
     if rest and is_place(rest[0], rest[1:]):
         place = rest.pop(0)
-    if rest and hasattr(rest[0], "apply"):
-        partition = check_partition(rest.pop(0))
-        if not isinstance(place, Grid):
-            raise TypeError(f"a partition is for a grid of places, got {place!r}; say stf.exec_place.all_devices()")
+    if place is not None and rest and is_partition(rest[0]):
+        partition = partition_on(place, rest.pop(0))
     if not rest or isinstance(rest[0], (Access, Reduction)):
         raise TypeError("parallel_for needs an index space before the accesses: lX.shape, or stf.box(...)")
     space = space_of(rest.pop(0))
@@ -117,4 +115,4 @@ def is_place(value, rest):
         return True
     if isinstance(value, (Access, Reduction, Part, tuple, list)) or hasattr(value, "index_to_coords"):
         return False
-    return not isinstance(value, int) or (bool(rest) and not isinstance(rest[0], (Access, Reduction)))
+    return not hasattr(value, "__index__") or (bool(rest) and not isinstance(rest[0], (Access, Reduction)))

@@ -18,7 +18,7 @@ except ImportError:
 
 from stf import config
 from stf._engine.access import Access
-from stf.kernels.captured import global_names
+from stf.kernels.captured import attribute_names, global_names, is_users, read_of
 from stf.kernels.foreign_kernels import order_of
 from stf.kernels.loops import jitted
 from stf.kernels.reductions import Reduction
@@ -204,8 +204,19 @@ def remember(plan, body, captured):
         return 0
     plan.functions = tuple([with_given(value, plan.enqueues) if type(value) is FUNCTION else None for value in free])
     plan.names = tuple([(name, type(value)) for name, value in given.items()])
-    known = dict(plan.names)
-    plan.watched = tuple([item for item in seen_by(body, set()) if item[0] is not plan.around or item[1] not in known])
+    seen: set = set()
+    watched = seen_by(body, seen, given)
+    others = [getattr(plan.construct, "coordinates", None)]
+    for item in plan.items:
+        op = cython.cast(Argument, item).op
+        others.append(None if op is None else op.of_scalars)
+    for other in others:
+        if type(other) is FUNCTION:
+            watched += seen_by(other, seen, None)
+    for _, _, value in watched:
+        if not is_steady(value):
+            return 0
+    plan.watched = tuple(watched)
     if len(plans) >= MOST:
         plans.clear()
     mine = plans.setdefault(id(plan.code), [])
@@ -220,24 +231,40 @@ def with_given(fn, enqueues):
     return fn, NOTHING if enqueues else (jitted(fn),)
 
 
-def seen_by(fn, seen, is_body=True):
+def seen_by(fn, seen, given):
     """The global variables that a function reads, and those of the functions that it calls, and their closures.
 
-    Of the body's own closure only what its functions see: another body of the same code has other variables.
+    `given` are those that the kernel gets, of a body, and None for other functions. Of a body's own closure only what
+    its functions see: another body of the same code has other variables.
     """
     found: list = []
     if id(fn) in seen:
         return found
     seen.add(id(fn))
     for name in global_names(fn.__code__):
+        if given is not None and name in given:
+            continue
         value = fn.__globals__.get(name, MISSING)
         found.append((fn.__globals__, name, value))
         if type(value) is FUNCTION:
-            found += seen_by(value, seen, False)
+            found += seen_by(value, seen, None)
+        elif is_users(value):
+            for item in read_of(value, attribute_names(fn.__code__)):
+                found.append(item)
     for cell in fn.__closure__ or ():
         value = cell.cell_contents
-        if not is_body:
+        if given is None:
             found.append((cell, None, value))
         if type(value) is FUNCTION:
-            found += seen_by(value, seen, False)
+            found += seen_by(value, seen, None)
+    for value in fn.__defaults__ or ():
+        if type(value) is FUNCTION:
+            found += seen_by(value, seen, None)
     return found
+
+
+def is_steady(value):
+    """Whether a value that is compiled in stays as it is while it is the same object."""
+    if isinstance(value, tuple):
+        return all([is_steady(item) for item in value])
+    return not isinstance(value, np.ndarray)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from stf._engine.access import DataHandle
+from stf.kernels.body_checks import returns_of
 from stf.values.reducers import Reducer, as_reducer, reducer
 
-__all__ = ["Reduction", "accumulator", "reduction", "scalar_operator"]
+__all__ = ["Reduction", "accumulator", "kind_of_contribution", "reduction", "scalar_operator"]
 
+LOGICAL: tuple[Any, ...] = (reducer.logical_and, reducer.logical_or)
 WIDENED: tuple[Any, ...] = (reducer.sum, reducer.product)
 
 
@@ -51,8 +54,25 @@ def accumulator(op: Reducer, dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(widest.get(dtype.kind, dtype))
 
 
+def kind_of_contribution(item: Reduction) -> str:
+    """The kind of dtype that what a body returns must convert to: the data's, or any for what is true or not."""
+    return "b" if item.op in LOGICAL else str(item.access.data.core.layout.dtype.kind)
+
+
 def scalar_operator(op: Reducer) -> Callable[[Any, Any], Any]:
     """The operator on two numbers, to be compiled."""
     if op.of_scalars is None:
         raise TypeError(f"{op!r} combines arrays alone; give it of_scalars=, or use stf.reducer.define")
+    must_combine(op)
     return op.of_scalars
+
+
+def must_combine(op: Reducer) -> None:
+    """Raise TypeError unless an operator of numbers can be compiled, and returns the result."""
+    fn = op.of_scalars
+    if not callable(fn) or isinstance(fn, np.ufunc | types.BuiltinFunctionType | type):
+        raise TypeError(f"{op!r} is compiled for kernels: it takes a Python function of two numbers, got {fn!r}")
+    if isinstance(fn, types.FunctionType):
+        for line, what, _ in returns_of(fn.__code__):
+            if what == "none":
+                raise TypeError(f"{op!r} returns nothing in line {line}; it returns the combination of two numbers")

@@ -11,7 +11,6 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
-import textwrap
 import types
 from typing import Any, NamedTuple
 
@@ -26,6 +25,7 @@ RANK, WIDTH, MEMORY, BARRIER = "_stf_rank", "_stf_width", "_stf_mem", "_stf_barr
 METHODS = frozenset(
     ("rank", "size", "sync", "inner", "storage", "depth", "get_scope", "get_mem", "is_synchronizable", "static_with")
 )
+ALIASES = {"thread_id": "rank", "get_num_threads": "size"}
 known: dict[Any, ThreadCode] = {}  # by the body's code and the hierarchy without its widths
 
 
@@ -94,13 +94,15 @@ def thread_code(body: types.FunctionType, hierarchy: Hierarchy, captured: Captur
 def tree_of(code: types.CodeType, where: str) -> ast.FunctionDef:
     """The syntax tree of a function, with the lines of its file."""
     try:
-        text = textwrap.dedent(inspect.getsource(code))
-        tree = ast.parse(text).body[0]
+        text = inspect.getsource(code)
+        is_inside = text[:1].isspace()  # a text of several lines in it may begin at the margin
+        tree: Any = ast.parse(f"if 1:\n{text}" if is_inside else text).body[0]
+        tree = tree.body[0] if is_inside else tree
     except (OSError, SyntaxError):
         raise TypeError(f"{where}: its source is not there, which launch reads; write it in a file or a cell") from None
     if not isinstance(tree, ast.FunctionDef):
         raise TypeError(f"{where}: launch takes a function written with def")
-    ast.increment_lineno(tree, code.co_firstlineno - 1)
+    ast.increment_lineno(tree, code.co_firstlineno - 1 - is_inside)
     tree.decorator_list = []
     return tree
 
@@ -214,7 +216,7 @@ class Rewriter(ast.NodeTransformer):
         above = self.depth_of(node.func.value) if isinstance(node.func, ast.Attribute) else None
         if above is None:
             return self.generic_visit(node)
-        method = node.func.attr  # type: ignore[attr-defined]
+        method = ALIASES.get(node.func.attr, node.func.attr)  # type: ignore[attr-defined]
         if method not in METHODS:
             raise self.fail(node, f"a thread hierarchy has no '{method}'; it has {', '.join(sorted(METHODS))}")
         if method in ("inner", "sync"):

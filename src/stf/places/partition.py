@@ -339,8 +339,14 @@ null_partition = NullPartition()
 # -- using any partition -------------------------------------------------------------------------------------------
 
 
+def is_partition(value: Any) -> bool:
+    """Whether a user means a partition: an object or a class with ``apply``, or one of ours that was not called."""
+    ours = (blocked_partition, cyclic_partition, tiled_partition)
+    return hasattr(value, "apply") or any(value is function for function in ours)
+
+
 def check_partition(partition: Any) -> Any:
-    """Return `partition`, or raise a TypeError that says what it lacks."""
+    """Return `partition`, of a class an object of it; or raise a TypeError that says what it lacks."""
     missing = [name for name in ("apply", "get_executor") if not callable(getattr(partition, name, None))]
     if missing:
         hint = f"; call it: {partition.__name__}()" if inspect.isfunction(partition) else ""
@@ -348,14 +354,7 @@ def check_partition(partition: Any) -> Any:
             "a partition has apply(shape, position, grid_dims) and get_executor(coords, dims, grid_dims); "
             f"{partition!r} lacks {' and '.join(missing)}{hint}"
         )
-    if isinstance(partition, type) and not all(
-        isinstance(inspect.getattr_static(partition, name), (staticmethod, classmethod))
-        for name in ("apply", "get_executor")
-    ):
-        raise TypeError(
-            f"a partition is an object, got the class {partition.__name__}; call it: {partition.__name__}()"
-        )
-    return partition
+    return partition() if isinstance(partition, type) else partition
 
 
 def part_of(partition: Any, shape: Any, position: Any, grid_dims: Any) -> Part:

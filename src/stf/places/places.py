@@ -288,6 +288,13 @@ def must_be_data_place(thing: Any) -> None:
         raise TypeError(f"a data place is needed, got {thing!r}; use data_place.host() or data_place.device(i)")
 
 
+def partition_on(place: Any, partition: Any) -> Any:
+    """The partition that a user gives beside a place, which must be a grid."""
+    if not isinstance(place, Grid):
+        raise TypeError(f"a partition is for a grid of places, got {place!r}; say stf.exec_place.all_devices()")
+    return check_partition(partition)
+
+
 def as_exec_place(thing: Any) -> ExecPlace:
     """Turn what users call a place into one: an int, ``"host"``, and devices of torch, CuPy and cuda.core."""
     if isinstance(thing, ExecPlace):

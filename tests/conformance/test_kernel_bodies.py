@@ -1,0 +1,362 @@
+"""Bodies of kernels: what they read of variables around them stays true, and their mistakes have clear errors."""
+
+from __future__ import annotations
+
+import os
+import types
+
+import numpy as np
+import pytest
+from helpers import QUICK, is_cuda
+
+import stf
+from stf.kernels.body_checks import must_not_fail
+
+pytest.importorskip("numba")
+if QUICK and (stf.config.pure or os.environ.get("STF_TEST_DEVICES")):
+    pytest.skip("it is the same uncompiled, and on the host of a GPU; make test-all shows it", allow_module_level=True)
+
+SCALE, COLUMN = 1.0, 0
+WEIGHTS = np.ones(2)
+settings = types.ModuleType("settings")  # a module of the user's
+settings.inner = types.ModuleType("settings.inner")
+
+
+def fill(x, i, value):
+    x[i] = value
+
+
+# -- what is read around a body ------------------------------------------------------------------------------------------
+
+
+def with_default(value):
+    def helper(a, factor=value, shift=value):
+        return a * factor + shift
+
+    return helper
+
+
+def test_default_values_of_functions_are_those_of_the_call(ctx, loop):
+    x = ctx.logical_data(np.zeros(2))
+    for value in (1.0, 2.0):
+        helper = with_default(value)
+        loop(x.shape, x.rw())(lambda i, x: fill(x, i, helper(10.0)))
+        assert x.numpy().tolist() == [11.0 * value] * 2
+
+
+class Column:
+    """A space whose function reads a global variable."""
+
+    ndim, size, parameters = 2, 3, ()
+
+    @staticmethod
+    def index_to_coords(index):
+        return index, COLUMN
+
+
+def test_a_space_reads_what_is_there_now(ctx, loop):
+    global COLUMN
+    x, space = ctx.logical_data(np.zeros((3, 2))), Column()
+    for column in (0, 1):
+        COLUMN = column
+        loop(space, x.rw())(lambda i, j, x: fill(x, (i, j), 1.0))
+    assert x.numpy().tolist() == [[1.0, 1.0]] * 3
+
+
+def scaled_sum(a, b):
+    return a + SCALE * b
+
+
+def test_an_operator_reads_what_is_there_now(ctx, loop):
+    global SCALE
+    x, total = ctx.logical_data(np.ones(1)), ctx.logical_data_empty((), float)
+    own = stf.reducer.define(0.0, scaled_sum)
+    found = []
+    for scale in (1.0, 4.0):
+        SCALE = scale
+        loop(x.shape, x.read(), total.reduce(own))(lambda i, x: x[i])
+        found.append(ctx.wait(total))
+    assert found[0] == 1.0 and found[1] >= 4.0
+
+
+def first_weight():
+    return WEIGHTS[0]
+
+
+@pytest.mark.at_once("an array of a helper is read when the task is given")
+def test_an_array_of_a_function_that_was_changed_in_place(ctx, loop):
+    x = ctx.logical_data(np.zeros(1))
+    try:
+        for value in (1.0, 2.0):
+            WEIGHTS[0] = value
+            loop(x.shape, x.rw())(lambda i, x: fill(x, i, first_weight()))
+            assert x.numpy().tolist() == [value]
+    finally:
+        WEIGHTS[0] = 1.0
+
+
+def test_numbers_of_a_module_of_the_users(ctx, loop):
+    x, y = ctx.logical_data(np.zeros(1)), ctx.logical_data(np.zeros(1))
+    for value in (1.0, 2.0, 3.0):
+        settings.alpha = settings.inner.beta = value
+        loop(x.shape, x.rw())(lambda i, x: fill(x, i, settings.alpha))
+        loop(y.shape, y.rw())(lambda i, y: fill(y, i, settings.inner.beta))
+        assert x.numpy().tolist() == y.numpy().tolist() == [value]
+
+
+def test_what_a_body_and_its_function_both_read(ctx, loop):
+    global SCALE
+    x = ctx.logical_data(np.zeros(1))
+    for SCALE in (1.0, 2.0):
+        loop(x.shape, x.rw())(lambda i, x: fill(x, i, SCALE + scaled_sum(0.0, 1.0)))
+        assert x.numpy().tolist() == [2 * SCALE]
+
+
+def test_named_tuples_with_fields_in_another_order_are_other_kernels(run_python, tmp_path):
+    program = """
+import collections, numpy as np, stf
+Grid = collections.namedtuple("Grid", {fields!r})
+with stf.context(devices="cpu") as ctx:
+    x = ctx.logical_data(np.zeros(1))
+    def body(i, x, grid):
+        x[i] = grid.dx
+    ctx.parallel_for(x.shape, x.rw(), args=(Grid(dx=1.0, dt=100.0),))(body)
+    print(x.numpy()[0])
+"""
+    for fields in ("dx dt", "dt dx"):
+        done = run_python(program.format(fields=fields), STF_CACHE_DIR=str(tmp_path / "cache"))
+        assert done.stdout.split() == ["1.0"], done.stderr
+
+
+def test_threads_that_wait_are_compiled_once_for_all_processes(run_python, tmp_path):
+    program = """
+import numpy as np, stf
+from numba.core import event
+compiled = []
+class Listener(event.Listener):
+    def on_start(self, found): compiled.append(found.data["dispatcher"].py_func.__name__)
+    def on_end(self, found): pass
+event.register("numba:compile", Listener())
+with stf.context(devices="cpu") as ctx:
+    x = ctx.logical_data(np.zeros(4))
+    @ctx.launch(stf.con(4), x.rw())
+    def body(th, x):
+        th.sync()
+        x[th.rank()] = 1
+    print(x.numpy().sum(), len(compiled))
+"""
+    found = [run_python(program, STF_CACHE_DIR=str(tmp_path / "cache")).stdout.split() for _ in range(2)]
+    assert found[0][0] == found[1][0] == "4.0"
+    assert int(found[0][1]) > 0 and found[1][1] == "0"
+
+
+# -- what a body returns -------------------------------------------------------------------------------------------------
+
+
+def some(i, x):
+    if x[i] > 3:
+        return x[i]
+
+
+def large(value):
+    if value > 3:
+        return value
+
+
+RETURNS = [
+    (some, 1, "returns nothing in line"),
+    (lambda i, x: large(x[i]), 1, "returns nothing on one path"),
+    (lambda i, x: None, 1, "returns nothing in line"),
+    (lambda i, x: (x[i], x[i], 1.0), 2, "returns 3 values in line .* for 2 scalars"),
+    (lambda i, x: x[i] * 2, 0, "returns a value in line .* which nothing takes"),
+]
+
+
+@pytest.mark.parametrize(("body", "count", "message"), RETURNS)
+def test_a_body_returns_what_its_reductions_take(ctx, loop, body, count, message):
+    x = ctx.logical_data(np.arange(6.0))
+    sums = [ctx.logical_data_empty((), float) for _ in range(count)]
+    with pytest.raises(TypeError, match=message):
+        loop(x.shape, x.read(), *[s.reduce(stf.reducer.sum) for s in sums])(body)
+    assert x.numpy().sum() == 15.0
+
+
+def test_floats_are_not_reduced_into_integers(ctx, loop):
+    x, total = ctx.logical_data(np.full(6, 0.6)), ctx.logical_data_empty((), np.int64)
+    with pytest.raises(TypeError, match="returns float64, which data of a dtype of kind 'i' cannot take"):
+        loop(x.shape, x.read(), total.reduce(stf.reducer.sum))(lambda i, x: x[i])
+    loop(x.shape, x.read(), total.reduce(stf.reducer.sum))(lambda i, x: int(10 * x[i]))
+    assert ctx.wait(total) == 36
+    loop(x.shape, x.read(), total.reduce(stf.reducer.logical_or))(lambda i, x: x[i])
+    assert ctx.wait(total) == 1
+
+
+def test_data_are_reduced_into_once(ctx):
+    x, total = ctx.logical_data(np.ones(3)), ctx.logical_data_empty((), float)
+    for other in (total.reduce(stf.reducer.maxval), total.read()):
+        with pytest.raises(ValueError, match="is reduced into, and is another argument"):
+            ctx.parallel_for(x.shape, x.read(), total.reduce(stf.reducer.sum), other)
+
+
+def nothing_of(a, b):
+    a += b
+
+
+@pytest.mark.parametrize(("fn", "message"), [(np.maximum, "got <ufunc"), (nothing_of, "returns nothing in line")])
+def test_an_operator_is_a_function_that_returns(ctx, loop, fn, message):
+    x, total = ctx.logical_data(np.ones(3)), ctx.logical_data_empty((), float)
+    with pytest.raises(TypeError, match=message):
+        loop(x.shape, x.read(), total.reduce(stf.reducer.define(0.0, fn)))(lambda i, x: x[i])
+
+
+# -- what kernels cannot have --------------------------------------------------------------------------------------------
+
+
+class Model:
+    def __init__(self):
+        self.g = 9.81
+
+
+def test_what_kernels_cannot_have_is_named(ctx):
+    x, model, table, array = ctx.logical_data(np.ones(3)), Model(), {"a": 1.0}, np.ones(3)
+    for body in (lambda i, x: fill(x, i, model.g), lambda i, x: fill(x, i, table["a"])):
+        with pytest.raises(TypeError, match="reads '(model|table)', which kernels cannot have"):
+            ctx.parallel_for(x.shape, x.rw()).on("host")(body)
+    for value in (array, x.read(), 1 << 70):
+        with pytest.raises(TypeError, match="by args=, which takes numbers"):
+            ctx.parallel_for(x.shape, x.rw(), args=(value,)).on("host")(lambda i, x, value: fill(x, i, 1.0))
+
+
+def test_a_captured_array_is_not_written_to(ctx, loop):
+    x, array = ctx.logical_data(np.ones(3)), np.zeros(3)
+
+    def body(i, x):
+        array[i] = x[i]
+
+    with pytest.raises(TypeError, match="cannot be compiled"):
+        loop(x.shape, x.read())(body)
+    assert array.sum() == 0
+
+
+def is_even(n):
+    return True if n == 0 else is_odd(n - 1)
+
+
+def is_odd(n):
+    return False if n == 0 else is_even(n - 1)
+
+
+def test_functions_that_call_themselves_are_refused(ctx, loop):
+    x = ctx.logical_data(np.ones(3))
+    with pytest.raises(TypeError, match="'is_even' calls itself"):
+        loop(x.shape, x.rw())(lambda i, x: fill(x, i, is_even(i)))
+
+
+def test_a_name_that_is_not_defined_is_shown_with_its_line(ctx, loop):
+    x = ctx.logical_data(np.ones(3))
+
+    def body(i, x):
+        x[i] = no_such_name + 1  # noqa: F821
+
+    with pytest.raises(NameError, match=r"reads 'no_such_name', which is not defined, in line \d+: x\[i\] = no_such"):
+        loop(x.shape, x.rw())(body)
+
+
+def test_a_parameter_of_a_graph_comes_by_itself(ctx):
+    x = ctx.logical_data(np.ones(3))
+    with pytest.raises(TypeError, match="a graph's parameters by themselves"), ctx.task_graph() as graph:
+        pair = (graph.param("shift", 1.0), 2.0)
+        ctx.parallel_for(x.shape, x.rw(), args=(pair,)).on("host")(lambda i, x, pair: fill(x, i, pair[0]))
+
+
+def raising(value):
+    if value < 0:
+        raise ValueError(value)
+    return value
+
+
+def catching(value):
+    try:
+        return 1 / value
+    except ZeroDivisionError:
+        return 0.0
+
+
+@pytest.mark.parametrize("helper", [raising, catching])
+def test_gpus_neither_raise_nor_catch(ctx, helper):
+    what = "raise or assert" if helper is raising else "try or with"
+    x = ctx.logical_data(np.ones(4))
+
+    def of_threads(th, x):
+        x[th.rank()] = helper(x[th.rank()])
+
+    for body in (lambda i, x: fill(x, i, helper(x[i])), of_threads):
+        with pytest.raises(TypeError, match=f"calls '{helper.__name__}', which has {what}"):
+            must_not_fail(body, "the body")
+    if is_cuda(ctx):
+        with pytest.raises(TypeError, match=what):
+            ctx.parallel_for(x.shape, x.rw())(lambda i, x: fill(x, i, helper(x[i])))
+        with pytest.raises(TypeError, match=what):
+            ctx.launch(stf.par(4), x.rw())(of_threads)
+        assert x.numpy().tolist() == [1.0] * 4
+
+
+# -- how things are said -------------------------------------------------------------------------------------------------
+
+
+def test_integers_of_numpy(ctx, loop, threads):
+    x = ctx.logical_data(np.zeros(8))
+    loop(np.int64(8), x.rw())(lambda i, x: fill(x, i, i))
+
+    def of_threads(th, x):
+        x[th.thread_id()] += th.get_num_threads()  # the other spelling of rank and size
+
+    threads(stf.par(np.int64(4), stf.con(np.int32(2), stf.mem(np.int64(8)))), x.rw())(of_threads)
+    assert x.numpy().tolist() == [8.0 + i for i in range(8)]
+
+
+class Everything:
+    """A partition that gives the first place all."""
+
+    def apply(self, shape, position, grid_dims):
+        return shape if position == (0,) else stf.box(0)
+
+    def get_executor(self, coords, dims, grid_dims):
+        return (0,)
+
+
+def test_partitions_are_objects_or_classes(ctx):
+    x, grid = ctx.logical_data(np.zeros(8)), stf.exec_place.grid([stf.exec_place.host()] * 2)
+    for partition in (Everything, Everything(), stf.cyclic_partition()):
+        ctx.parallel_for(grid, partition, x.shape, x.rw())(lambda i, x: fill(x, i, x[i] + 1))
+
+        def of_threads(th, x):
+            x[th.rank()] += 1
+
+        ctx.launch(stf.par(8), grid, partition, x.rw())(of_threads)
+    assert x.numpy().tolist() == [6.0] * 8
+    with pytest.raises(TypeError, match=r"call it: blocked_partition\(\)"):
+        ctx.parallel_for(grid, stf.blocked_partition, x.shape, x.rw())
+    with pytest.raises(TypeError, match="a partition is for a grid"):
+        ctx.launch(stf.par(8), "host", stf.cyclic_partition(), x.rw())
+
+
+def test_a_body_with_a_text_at_the_margin(ctx, threads):
+    x = ctx.logical_data(np.zeros(4))
+
+    def body(th, x):
+        """A text whose second line
+is at the margin."""  # fmt: skip
+        x[th.rank()] = 1
+
+    threads(stf.par(4), x.rw())(body)
+    assert x.numpy().tolist() == [1.0] * 4
+
+
+def test_indices_past_what_32_bits_hold(ctx, loop):
+    x, first = ctx.logical_data(np.zeros(5)), 1 << 33
+    loop(stf.box[first : first + 5], x.rw())(lambda i, x: fill(x, i - (1 << 33), i / (1 << 33)))
+    assert (x.numpy() >= 1.0).all()
+    total = ctx.logical_data_empty((), np.int64)
+    loop(stf.box[first : first + 5], total.reduce(stf.reducer.sum))(lambda i: i)
+    assert ctx.wait(total) == sum(range(first, first + 5))
