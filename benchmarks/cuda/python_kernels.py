@@ -1,4 +1,4 @@
-"""Kernels written in Python on a GPU: bandwidth, cost at the host, and compile times, beside CuPy and numba-cuda.
+"""Kernels written in Python on a GPU: bandwidth, cost at the host, and compile times, beside CuPy, numba-cuda and cuda.compute.
 
 ``python benchmarks/cuda/python_kernels.py`` prints a table. Bandwidth is bytes that a kernel has to move, divided by the
 time of a launch, of the quickest of several series of launches between two waits for the device; it is shown as a share
@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 import cupy
+import numpy as np
 from measuring import costs_of, host
 from numba import cuda
 
@@ -96,6 +97,9 @@ def bandwidths(x: Any, y: Any, size: int, side: int, copy: float) -> Any:
         summed = shared(lambda: ctx.parallel_for(lx.shape, lx.read(), reduced)(lambda i, x: x[i]), 8 * size)
         yield "sum, stf", summed, 0.92
         yield "sum, CuPy", share(lambda: cupy.sum(x), 8 * size), None
+        by_compute = sum_by_compute(x, size)
+        if by_compute is not None:
+            yield "sum, cuda.compute", share(by_compute, 8 * size), None
         dotted = shared(lambda: ctx.parallel_for(lx.shape, lx.read(), ly.read(), reduced)(dot), 16 * size)
         yield "dot, stf", dotted, 0.92
     with stf.context(devices="cuda:0") as ctx:
@@ -134,6 +138,19 @@ def numba_axpy(alpha: float, x: Any, y: Any, size: int) -> Callable[[], object]:
     stream = cuda.external_stream(cupy.cuda.get_current_stream().ptr)
     blocks = -(-size // 256)
     return lambda: axpy[blocks, 256, stream](alpha, x, y)
+
+
+def sum_by_compute(x: Any, size: int) -> Callable[[], object] | None:
+    """The sum by cuda.compute (package ``cuda-cccl``), with its scratch memory kept; None if it is not there."""
+    try:
+        from cuda import compute
+    except ImportError:
+        return None
+    out, start = cupy.empty(1), np.zeros(1)
+    reduce = compute.make_reduce_into(d_in=x, d_out=out, op=compute.OpKind.PLUS, h_init=start)
+    given = {"d_in": x, "d_out": out, "op": compute.OpKind.PLUS, "num_items": size, "h_init": start}
+    room = cupy.empty(reduce(temp_storage=None, **given), cupy.uint8)
+    return lambda: reduce(temp_storage=room, **given)
 
 
 def host_costs() -> Any:
