@@ -3,6 +3,10 @@ from libc.string cimport memcpy
 from stf._engine.access cimport Access, DataHandle
 from stf._port.replicas cimport Layout
 
+cdef enum:
+    AS_DOUBLE = 1
+    AS_INTEGER = 2
+
 cdef class Kernel:
     cdef readonly object user_object
     cdef readonly list functions
@@ -13,8 +17,12 @@ cdef class Kernel:
     cdef readonly int count
     cdef readonly list ndims
     cdef readonly list dtypes
+    cdef readonly bytes codes  # for each parameter AS_DOUBLE, AS_INTEGER, or 0 for other types
+    cdef readonly list layouts  # of each argument, when it was passed last, if it was an array
+    cdef readonly list images  # what was passed for it, but for its address
     cdef readonly int fields  # of an array, before its extents and strides: ARRAY_FIELDS, or MEMREF_FIELDS
     cdef public bint cooperative  # whatever the launch says
+    cdef bytes image_of(self, int index, int position, object access, Layout layout)
 
 cdef class LaunchBlock:
     cdef unsigned char data[32764]

@@ -7,6 +7,7 @@ memory is read past an argument.
 from __future__ import annotations
 
 import ctypes
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +28,8 @@ MEMREF_FIELDS = 3  # of one of numba-cuda-mlir, whose strides are elements
 BLOCK_BYTES = 32764  # the parameters of a kernel, at most (CUDA C++ Programming Guide, "Function Parameters")
 TWO_63, TWO_64 = 1 << 63, 1 << 64
 FLOAT64, INT64 = np.dtype(np.float64), np.dtype(np.int64)
+if not cython.compiled:
+    AS_DOUBLE, AS_INTEGER = 1, 2
 
 
 class Kernel:
@@ -39,7 +42,7 @@ class Kernel:
         self.offsets = [offset for offset, _ in parameters]
         self.sizes = [size for _, size in parameters]
         self.count = len(parameters)
-        self.ndims = self.dtypes = None
+        self.ndims = self.dtypes = self.codes = self.layouts = self.images = None
         self.cooperative = False
         self.nbytes = max([offset + size for offset, size in parameters], default=0)
         if self.nbytes > BLOCK_BYTES:
@@ -58,11 +61,32 @@ class Kernel:
         self.dtypes = []
         for ndim, dtype in zip(ndims, dtypes, strict=True):
             self.dtypes += [dtype] if ndim < 0 else [None] * (fields + 2 * ndim)
+        codes = {FLOAT64: AS_DOUBLE, INT64: AS_INTEGER}
+        self.codes = bytes([0 if dtype is None else codes.get(dtype, 0) for dtype in self.dtypes])
+        self.layouts, self.images = [None] * self.count, [None] * self.count
         if len(self.dtypes) != len(self.sizes):
             raise TypeError(
                 f"kernel '{self.name}' has {len(self.sizes)} parameters for CUDA, and its arguments are passed as "
                 f"{len(self.dtypes)}"
             )
+
+    def image_of(self, index, position, access, layout):
+        """The parameters of an array that lies so, but for its address.
+
+        They are (meminfo, parent, number of items, item size, data, *shape, *strides), each of 8 bytes (numba-cuda,
+        ``_Kernel._prepare_args``). With numba-cuda-mlir they are (allocated, data, offset, *shape, *strides), a memref
+        of MLIR's, whose strides are elements.
+        """
+        unit = layout.itemsize if self.fields == MEMREF_FIELDS else 1
+        if [stride for stride in layout.strides if stride % unit]:
+            refuse_argument(self, index, access, "an array whose strides are whole elements")
+        first = [0, 0, math.prod(layout.shape), layout.itemsize, 0]
+        if self.fields == MEMREF_FIELDS:
+            first = [0] * MEMREF_FIELDS
+        words = [*first, *layout.shape, *[stride // unit for stride in layout.strides]]
+        image = b"".join([word.to_bytes(8, "little", signed=True) for word in words])
+        self.layouts[index], self.images[index] = layout, image
+        return image
 
     def function_at(self, context, where):
         """The CUDA function for the device, or the user's CUDA context, at an execution place."""
@@ -168,11 +192,15 @@ def refuse_argument(kernel: Kernel, index, value, wanted):
 
 def put_described_value(kernel: Kernel, position, value, block: LaunchBlock):
     """Pack a number as the type that the kernel was compiled for: as Numba does, a float becomes no integer."""
-    dtype = kernel.dtypes[position]
-    if type(value) is float and dtype is FLOAT64:
+    code: cython.int = kernel.codes[position]
+    if code == AS_DOUBLE and type(value) is float:
         return block.put_double(kernel.offsets[position], value)
-    if type(value) is int and dtype is INT64 and -TWO_63 <= value < TWO_63:
-        return put_number(kernel, position, value, block)
+    if code == AS_INTEGER and type(value) is int:
+        try:
+            return block.put_integer(kernel.offsets[position], 8, value)
+        except OverflowError:  # which the rest says with the parameter's name
+            pass
+    dtype = kernel.dtypes[position]
     if dtype is None:
         raw = described_value(value)
     else:

@@ -25,7 +25,7 @@ from stf._recording.device_graphs import Arguments
 from stf._support.arguments import name_of
 from stf.errors import AccessError, DriverError, PlaceError
 from stf.kernels import kernel_handles as foreign
-from stf.kernels.arguments import MEMREF_FIELDS, Kernel, LaunchBlock, Measure, refuse, refuse_argument, refuse_gaps
+from stf.kernels.arguments import MEMREF_FIELDS, Kernel, Measure, refuse, refuse_argument, refuse_gaps
 from stf.kernels.launch_attributes import LaunchCapture
 from stf.places.table import place_code
 from stf.tasks import validation
@@ -302,71 +302,49 @@ def declared_at(task: Task, kernel: Kernel, access: Access):
     )
 
 
-def put_described(task: Task, kernel: Kernel, args, block: LaunchBlock, pointers, alone):
-    """Pack arguments as Numba's calling convention has them.
-
-    An array is (meminfo, parent, number of items, item size, data, *shape, *strides), each of 8 bytes (numba-cuda,
-    ``_Kernel._prepare_args``). With numba-cuda-mlir it is (allocated, data, offset, *shape, *strides), a memref of
-    MLIR's, whose strides are elements.
-    """
-    memref: cython.bint = kernel.fields == MEMREF_FIELDS
+def put_described(task, kernel, args, block, pointers, alone):
+    """Pack arguments as Numba's calling convention has them; see `Kernel.image_of`."""
     fields: cython.int = kernel.fields
-    data: cython.int = 1 if memref else 4
-    unit: cython.longlong = 1
+    data: cython.int = 1 if fields == MEMREF_FIELDS else 4
     position: cython.int = 0
     count: cython.int = 0
     at: cython.int
     i: cython.int
-    axis: cython.int
-    size: cython.longlong
-    offsets: list = kernel.offsets
-    late = None
+    offset: cython.int
+    late: tuple = NO_ARGUMENTS
     engine: Engine = task.engine
     for i in range(len(args)):
         argument = args[i]
         wanted: cython.int = kernel.ndims[i]
-        if wanted >= 0 and (
-            type(argument) is not Access or len(cython.cast(Access, argument).core.layout.shape) != wanted
-        ):
-            refuse_argument(kernel, i, argument, f"an access to data of {wanted} axes")
-        if wanted < 0 and type(argument) is Access:
-            refuse_argument(kernel, i, argument, "a number")
-        if isinstance(argument, Param):
-            late = late or []
-            late.append((position, argument))
-            argument = recorded_value(task, argument, kernel.sizes[position])
         if type(argument) is Access:
-            at = count if alone else declared_at(task, kernel, argument)
+            access: Access = argument
+            if wanted < 0:
+                refuse_argument(kernel, i, argument, "a number")
+            if len(access.core.layout.shape) != wanted:
+                refuse_argument(kernel, i, argument, f"an access to data of {wanted} axes")
+            at = count if alone else declared_at(task, kernel, access)
             replica: Replica = task.replica_at(at)
             count += 1
-            layout: Layout = replica.layout
+            offset = kernel.offsets[position + data]
             if pointers is not None:
-                pointers.append((offsets[position + data], task.recorded_replica(at)))
+                pointers.append((offset, task.recorded_replica(at)))
             elif engine.scope.records:
-                engine.port.put_pointer(task.slot, offsets[position + data], replica)
-            if memref:
-                unit = layout.itemsize
-            size = 1
-            for axis in range(wanted):
-                size *= cython.cast(cython.longlong, layout.shape[axis])
-                stride: cython.longlong = layout.strides[axis]
-                if stride % unit:
-                    refuse_argument(kernel, i, argument, "an array whose strides are whole elements")
-                block.put_integer(offsets[position + fields + axis], 8, layout.shape[axis])
-                block.put_integer(offsets[position + fields + wanted + axis], 8, stride // unit)
-            block.put_integer(offsets[position], 8, 0)
-            if memref:
-                block.put_integer(offsets[position + 2], 8, 0)
-            else:
-                block.put_integer(offsets[position + 1], 8, 0)
-                block.put_integer(offsets[position + 2], 8, size)
-                block.put_integer(offsets[position + 3], 8, layout.itemsize)
-            block.put_integer(offsets[position + data], 8, replica.address)
+                engine.port.put_pointer(task.slot, offset, replica)
+            image: bytes = kernel.images[i]
+            if kernel.layouts[i] is not replica.layout:
+                image = kernel.image_of(i, position, access, replica.layout)
+            block.put_bytes(kernel.offsets[position], image)
+            block.put_integer(offset, 8, replica.address)
             position += fields + 2 * wanted
-        else:
-            put_described_value(kernel, position, argument, block)
-            position += 1
-    return NO_ARGUMENTS if late is None else tuple(late)
+            continue
+        if wanted >= 0:
+            refuse_argument(kernel, i, argument, f"an access to data of {wanted} axes")
+        if isinstance(argument, Param):
+            late = (*late, (position, argument))
+            argument = recorded_value(task, argument, kernel.sizes[position])
+        put_described_value(kernel, position, argument, block)
+        position += 1
+    return late
 
 
 # -- kernels and configurations ------------------------------------------------------------------------------------

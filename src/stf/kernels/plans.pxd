@@ -37,6 +37,7 @@ cdef class Plan:
     cdef tuple numbers(self, object body, tuple extra)
     cdef int run(self, Task task, tuple items, tuple numbers) except -1
 
+cdef dict plans
 cdef bint is_wide(object value) except -1
 cdef bint submit_planned(Task task, object body, object construct, tuple items, tuple extra) except -1
 cpdef int remember(Plan plan, object body, object captured) except -1

@@ -39,7 +39,7 @@ NUMBERS = frozenset(
         *(np.uint8, np.uint16, np.uint32, np.uint64, np.float32, np.float64),
     }
 )
-plans: dict = {}  # lists of plans, by the identities of code
+plans = {}  # lists of plans, by the identities of code
 
 
 class Argument:
@@ -140,16 +140,16 @@ class Plan:
         if closure is not None:
             for cell in closure:
                 value = cell.cell_contents
-                known = self.functions[at - self.extras]
-                if known is not None:
+                kind = self.kinds[at]
+                if kind is FUNCTION:
+                    known: tuple = self.functions[at - self.extras]
                     if value is not known[0]:
                         return None
                     found.extend(known[1])
-                    at += 1
-                    continue
-                if type(value) is not self.kinds[at] or is_wide(value):
+                elif type(value) is not kind or is_wide(value):
                     return None
-                found.append(value)
+                else:
+                    found.append(value)
                 at += 1
         for name, kind in self.names:
             value = self.around.get(name)
@@ -161,7 +161,10 @@ class Plan:
     def run(self, task, items, numbers):
         """Submit a task."""
         if self.kernel is not None:
-            launch_alone(task, self.kernel, self.config, self.before + items + numbers + self.after)
+            given: tuple = self.before + items
+            if numbers:
+                given += numbers
+            launch_alone(task, self.kernel, self.config, given + self.after if self.after else given)
             return 0
         if self.has_tokens:
             items = tuple([item for i, item in enumerate(items) if self.items[i].layout is not None])
