@@ -52,7 +52,7 @@ def learn(devices: str, array: Any, bodies: Callable[[Any, Any], list[Loop]]) ->
     with stf.context(devices=devices) as ctx:
         data, scalar = ctx.logical_data(array), ctx.logical_data_zeros(())
         of_arrays = bodies(ctx, data)
-        known = [*empty(ctx, data), *of_arrays]
+        known = [*empty(ctx, data), *of_arrays, *in_python(ctx, data)]
         recorded = of_arrays[:1] if devices == "cpu" else known  # with-blocks run where they stand there
         for _ in range(ROUNDS):
             for loop in known:
@@ -80,6 +80,24 @@ def empty(ctx: Any, data: Any) -> list[Loop]:
     """Empty tasks in chains and in a stencil."""
     rows = [[ctx.token() for _ in range(WIDTH)] for _ in range(2)]
     return [chain(ctx, ctx.token()), chain(ctx, data), stencil(ctx, list(stencil_steps(rows, BURST)))]
+
+
+def in_python(ctx: Any, data: Any) -> list[Loop]:
+    """Kernels written in Python, where there is a compiler, and what it compiles can be run."""
+    factor = 1.0
+
+    def scale(i, x):  # type: ignore[no-untyped-def]
+        x[i] *= factor
+
+    def loop(n: int) -> None:
+        for _ in range(n):
+            ctx.parallel_for(data.shape, data.rw())(scale)
+
+    try:
+        loop(1)
+    except (ImportError, stf.DriverError):  # the stand-in for CUDA runs no such kernels
+        return []
+    return [loop]
 
 
 def with_arrays(ctx: Any, data: Any) -> list[Loop]:
