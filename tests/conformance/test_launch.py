@@ -348,6 +348,26 @@ def test_hierarchies_that_are_none():
         mem(-1)
 
 
+@pytest.mark.parametrize("spec", ["con()", "con(con(3))", "con(con())", "con(par(2, con(5)))", "con(hw_scope.thread)"])
+def test_all_threads_of_an_automatic_width_meet(ctx, threads, spec):
+    x, found = ctx.logical_data_zeros(1 << 20, np.int32), ctx.logical_data_zeros(2, np.int64)
+
+    @threads(eval(spec, vars(stf)), x.rw(), found.write())
+    def count(th, x, found):
+        x[th.rank()] = 1
+        th.sync()
+        if th.rank() == 0:
+            found[0] = th.size()
+            found[1] = 0
+            for i in range(th.size()):
+                found[1] += x[i]
+
+    size, met = found.numpy()
+    assert size == met > 0
+    if is_cuda(ctx) and runs_kernels(ctx):
+        assert size <= 1024 if "thread" in spec else size > 10_000
+
+
 def sync_of_par(th, x):
     th.sync()
 

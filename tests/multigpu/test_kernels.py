@@ -76,6 +76,20 @@ def test_groups_are_shared(ctx, partition):
     assert found.min() >= 64 * (10_000 // (37 * 64))
 
 
+def test_an_automatic_width_is_for_both(ctx):
+    x, size = ctx.logical_data(np.zeros(1 << 20)), ctx.logical_data_zeros((), np.int64)
+
+    @ctx.launch(par(con(32)), stf.exec_place.all_devices(), stf.cyclic_partition(), x.rw(), size.rw())
+    def count(th, x, size):
+        for i in range(th.rank(), x.size, th.size()):
+            x[i] += 1
+        if th.rank() == 0:
+            size[()] = th.size()
+
+    assert (x.numpy() == 1).all()
+    assert ctx.wait(size) > 2 * 32 * 100
+
+
 def test_a_stencil_by_turns_and_over_both(ctx):
     n = 200
     start = np.random.default_rng(1).random((n, n))
