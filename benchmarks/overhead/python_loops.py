@@ -2,9 +2,10 @@
 
     python benchmarks/overhead/python_loops.py --check
 
-Each round runs the three of them in turn, ``parallel_for`` with its wait; what is shown is the quickest round of each, and
-the median of the rounds' ratios to `prange`. In the last row two threads submit at once, in contexts of their own, an axpy
-of half of the elements each; Numba's default threads abort a process that does so, and are given one axpy of all.
+Each round runs the three of them on the same arrays, in another order each time, with a pause before each, and
+``parallel_for`` with its wait. What is shown is the quickest round of each, and the median of the rounds' ratios to `prange`.
+In the last row two threads submit at once, in contexts of their own, an axpy of half of the elements each; Numba's default
+threads abort a process that does so, and are given one axpy of all.
 
 Budget: 1.1 times `prange`, and quicker than NumPy.
 """
@@ -26,6 +27,7 @@ from report import print_table, show_machine
 import stf
 
 BUDGET = 1.1
+PAUSE = 0.02  # seconds: the threads of `prange` go on spinning for a while, on cores that the next one needs
 alpha = 2.0
 
 
@@ -92,10 +94,9 @@ def main() -> int:
 
 def programs(ctx: stf.Context, size: int, side: int) -> dict[str, tuple[Callable[[], Any], ...]]:
     """For each row: by `parallel_for`, by `prange`, by NumPy."""
-    X, Y = np.random.default_rng(1).random(size), np.zeros(size)
-    U, V = X[: side * side].reshape(side, side), Y[: side * side].reshape(side, side)
-    x, y = ctx.logical_data(X.copy()), ctx.logical_data(Y.copy())
-    u, v = ctx.logical_data(U.copy()), ctx.logical_data(V.copy())
+    X, Y = np.random.default_rng(1).random(size), np.ones(size)
+    U, V = X[: side * side].reshape(side, side).copy(), np.ones((side, side))
+    x, y, u, v = map(ctx.logical_data, (X, Y, U, V))
     s = ctx.logical_data_empty((), float)
 
     def run(space: Any, body: Any, *accesses: Any) -> None:
@@ -132,7 +133,7 @@ def from_two_threads(X: np.ndarray, Y: np.ndarray) -> Callable[[], None]:
     pool, half = concurrent.futures.ThreadPoolExecutor(2), X.size // 2
     contexts = [stf.context(devices="cpu") for _ in range(2)]
     halves = (slice(None, half), slice(half, None))
-    data = [[c.logical_data(a[h].copy()) for a in (X, Y)] for c, h in zip(contexts, halves, strict=True)]
+    data = [[c.logical_data(a[h]) for a in (X, Y)] for c, h in zip(contexts, halves, strict=True)]
 
     def submit(ctx: stf.Context, x: Any, y: Any) -> None:
         ctx.parallel_for(x.shape, x.read(), y.rw())(axpy)
@@ -150,12 +151,14 @@ def measured(ways: tuple[Callable[[], Any], ...], rounds: int) -> tuple[float, f
     for way in ways * 2:
         way()
     times = []
-    for _ in range(rounds):
-        row = []
-        for way in ways:
+    for number in range(rounds):
+        row = [0.0] * len(ways)
+        for position in range(len(ways)):
+            which = (position + number) % len(ways)
+            time.sleep(PAUSE)
             start = time.perf_counter()
-            way()
-            row.append(time.perf_counter() - start)
+            ways[which]()
+            row[which] = time.perf_counter() - start
         times.append(row)
     ours, prange, numpy = (min(column) for column in zip(*times, strict=True))
     return ours, prange, numpy, statistics.median(row[0] / row[1] for row in times)

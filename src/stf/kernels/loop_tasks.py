@@ -27,8 +27,8 @@ Box = tuple[range, ...]
 PIECE_NS = 20_000  # what a piece takes at least: a worker that wakes up for it takes half of that
 PIECES_EACH = 4  # pieces for each worker, so that none waits long for the last
 UNKNOWN_NS = 2.0  # what an element takes, before it was measured
-BLOCK = 1 << 16  # elements whose contributions are added up one after the other
-MAX_BLOCKS = 128
+BLOCK, LARGE_BLOCK = 1 << 16, 1 << 20  # elements whose contributions are added up one after the other, at least
+MAX_BLOCKS, MAX_LARGE_BLOCKS = 16, 128
 LONG = 64  # elements of a first axis, along which alone a box is cut
 MAX_COPIES = 8  # of an array that is reduced into
 
@@ -101,7 +101,8 @@ class LoopTask:
 
     def reduce(self, arrays: list[Any], extra: Iterable[Any], scalars: list[Target], copied: list[Target]) -> None:
         """Run blocks, each with results of its own, and combine these."""
-        count = min(max(self.size // BLOCK, 1), MAX_BLOCKS)
+        small, large = min(self.size // BLOCK, MAX_BLOCKS), min(self.size // LARGE_BLOCK, MAX_LARGE_BLOCKS)
+        count = max(small, large, 1)
         for target in copied:
             least = max(BLOCK, 4 * arrays[target.position].size)
             count = min(count, MAX_COPIES, max(self.size // least, 1))
