@@ -112,6 +112,7 @@ def test_what_a_body_and_its_function_both_read(ctx, loop):
         assert x.numpy().tolist() == [2 * SCALE]
 
 
+@pytest.mark.thorough
 def test_named_tuples_with_fields_in_another_order_are_other_kernels(run_python, tmp_path):
     program = """
 import collections, numpy as np, stf
@@ -128,6 +129,7 @@ with stf.context(devices="cpu") as ctx:
         assert done.stdout.split() == ["1.0"], done.stderr
 
 
+@pytest.mark.thorough
 def test_threads_that_wait_are_compiled_once_for_all_processes(run_python, tmp_path):
     program = """
 import numpy as np, stf
