@@ -86,7 +86,7 @@ def in_python(ctx: Any, data: Any) -> list[Loop]:
     """Kernels written in Python, where there is a compiler, and what it compiles can be run."""
     factor = 1.0
 
-    def scale(i, x):  # type: ignore[no-untyped-def]
+    def scale(i: int, x: Any) -> None:
         x[i] *= factor
 
     def loop(n: int) -> None:

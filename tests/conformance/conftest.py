@@ -21,23 +21,23 @@ def lY(ctx: stf.Context) -> Any:
     return ctx.logical_data(np.arange(4.0), name="Y")
 
 
+def where_kernels_run(ctx: stf.Context, construct: Any) -> Any:
+    """A construct, at the host of a device that runs no kernels."""
+
+    def build(*arguments: Any, **options: Any) -> Any:
+        builder = construct(*arguments, **options)
+        return builder if runs_kernels(ctx) else builder.on("host")
+
+    return build
+
+
 @pytest.fixture
 def loop(ctx: stf.Context) -> Any:
     """``ctx.parallel_for`` where kernels run."""
-
-    def loop(*arguments: Any, **options: Any) -> Any:
-        builder = ctx.parallel_for(*arguments, **options)
-        return builder if runs_kernels(ctx) else builder.on("host")
-
-    return loop
+    return where_kernels_run(ctx, ctx.parallel_for)
 
 
 @pytest.fixture
 def threads(ctx: stf.Context) -> Any:
     """``ctx.launch`` where kernels run."""
-
-    def threads(*arguments: Any, **options: Any) -> Any:
-        builder = ctx.launch(*arguments, **options)
-        return builder if runs_kernels(ctx) else builder.on("host")
-
-    return threads
+    return where_kernels_run(ctx, ctx.launch)

@@ -43,7 +43,8 @@ def images(monkeypatch):
 
     monkeypatch.setattr(gpu_tasks, "load", load)
     monkeypatch.setattr(gpu_threads, "load", load)
-    monkeypatch.setattr(gpu_threads, "blocks_at_once", lambda kernel, task, threads: SMS * (2048 // threads))
+    for module in (gpu_tasks, gpu_threads):
+        monkeypatch.setattr(module, "blocks_at_once", lambda kernel, task, threads: SMS * (2048 // threads))
     planned_for_gpus(
         Elements,
         lambda builder, body, captured, items, where: gpu_tasks.plan_loop(

@@ -70,7 +70,7 @@ class Kernel:
                 f"{len(self.dtypes)}"
             )
 
-    def image_of(self, index, position, access, layout):
+    def image_of(self, index, access, layout):
         """The parameters of an array that lies so, but for its address.
 
         They are (meminfo, parent, number of items, item size, data, *shape, *strides), each of 8 bytes (numba-cuda,

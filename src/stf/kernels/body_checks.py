@@ -11,8 +11,8 @@ from stf.kernels.captured import codes_in, global_names
 
 __all__ = ["must_contribute", "must_not_fail", "returns_of"]
 
-# instructions after which there is one, for sure
-VALUES = tuple("BINARY BUILD COMPARE_OP CONTAINS_OP FORMAT IS_OP LOAD_CONST LOAD_DEREF LOAD_FAST UNARY".split())  # noqa: SIM905
+# what instructions begin with after which there is a value for sure
+VALUES = ("BINARY", "BUILD", "COMPARE", "CONTAINS", "FORMAT", "IS_OP", "LOAD_CONST", "LOAD_DEREF", "LOAD_FAST", "UNARY")
 
 
 @functools.lru_cache(maxsize=1024)

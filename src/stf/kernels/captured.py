@@ -25,9 +25,9 @@ __all__ = [
     "closed_over",
     "code_key",
     "codes_in",
-    "is_users",
-    "read_of",
+    "is_users_module",
     "text_of",
+    "variables_read",
 ]
 
 GLOBAL = "\U00020000"  # before the names of global variables in kernels: a letter that sorts after those of the closure
@@ -108,8 +108,8 @@ def must_be_builtin(code: types.CodeType, name: str, where: str) -> None:
     """Raise NameError, with the line, if a global variable that is not there is no builtin either."""
     if hasattr(builtins, name) or name.startswith("_stf_"):
         return
-    lines = [(one, i) for one in codes_in(code) for i in dis.get_instructions(one) if i.argval == name]
-    line = next((i.positions.lineno for _, i in lines if i.positions is not None), code.co_firstlineno)
+    reads = [i.positions for one in codes_in(code) for i in dis.get_instructions(one) if i.argval == name]
+    line = next((position.lineno for position in reads if position is not None), code.co_firstlineno)
     text = linecache.getline(code.co_filename, line or 0).strip()
     raise NameError(f"{where} reads '{name}', which is not defined, in line {line}: {text}")
 
@@ -194,30 +194,30 @@ def around_key(captured: Captured) -> tuple[Any, ...]:
     """What of the variables around a function is compiled in."""
     functions = [(name, code_key(function)) for name, function in captured.functions.items()]
     constants = [
-        (name, module_key(v, captured.attributes) if is_users(v) else value_key(v))
+        (name, module_key(v, captured.attributes) if is_users_module(v) else value_key(v))
         for name, v in captured.constants.items()
     ]
     return (tuple(captured.names), *functions, *constants)
 
 
-def is_users(value: Any) -> bool:
+def is_users_module(value: Any) -> bool:
     """Whether a value is a module whose attributes may change: none of a library that kernels know."""
     return isinstance(value, types.ModuleType) and value.__name__.partition(".")[0] not in LIBRARIES
 
 
 def module_key(module: types.ModuleType, attributes: frozenset[str]) -> tuple[Any, ...]:
     """What of a user's module is compiled in."""
-    found = [(name, value) for _, name, value in read_of(module, attributes)]
-    return ("module", module.__name__, *[(name, value_key(v)) for name, v in found if not is_users(v)])
+    found = [(name, value) for _, name, value in variables_read(module, attributes)]
+    return ("module", module.__name__, *[(name, value_key(v)) for name, v in found if not is_users_module(v)])
 
 
-def read_of(module: types.ModuleType, attributes: frozenset[str]) -> Iterator[tuple[dict[str, Any], str, Any]]:
+def variables_read(module: types.ModuleType, attributes: frozenset[str]) -> Iterator[tuple[dict[str, Any], str, Any]]:
     """Each variable of a module, and of modules in it, that code with such attributes may read: where, name, value."""
     for name in sorted(attributes & vars(module).keys()):
         value = vars(module)[name]
         yield vars(module), name, value
-        if is_users(value) and value is not module:
-            yield from read_of(value, attributes - {name})
+        if is_users_module(value) and value is not module:
+            yield from variables_read(value, attributes - {name})
 
 
 def value_key(value: Any) -> Any:

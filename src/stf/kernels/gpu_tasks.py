@@ -23,11 +23,13 @@ from stf.kernels.launching import Config
 from stf.kernels.loops import ArrayType, Form
 from stf.kernels.plans import Plan
 from stf.kernels.reductions import Reduction, accumulator, kind_of_contribution, scalar_operator
+from stf.places.table import cuda_context_at
 
-__all__ = ["GpuLaunches", "plan_loop"]
+__all__ = ["GpuLaunches", "blocks_at_once", "plan_loop"]
 
 MOST_X, MOST_YZ = (1 << 31) - 1, 65535  # blocks along an axis of a grid
 MAX_BLOCKS = 1024  # of a reduction, whose results depend on it and on the shape alone
+HALF = BLOCK // 2  # threads, where more of them run at once: of kernels with many registers
 ROWS, LARGE = 4, 1 << 22  # elements of a thread along the last axis but one, in boxes of so many elements
 KNOWN_STARTS = range(3)  # that kernels are compiled for
 
@@ -177,7 +179,7 @@ def plan_loop(
     arrays = [array_of(access) for access in accesses] + results
     rows = 0 if returned else ROWS if min(math.prod(map(len, box)) for box in boxes) >= LARGE and len(starts) > 1 else 1
     launches = [(*grid_of(box, rows), bounds_of(form, box)) for box in boxes]
-    if any(max([*grid, 1, 1][1:]) == MOST_YZ for grid, _, _ in launches):
+    if is_at_limit(launches):
         rows = 0
     arguments = [*own, *constant]
     if in_cpp is None:
@@ -186,6 +188,10 @@ def plan_loop(
         order, reducers = tuple(map(is_returned, items)), tuple(item.op for item in returned)
         kernel = cpp_loops.kernel_for(in_cpp, form, order, reducers, arrays, arguments, task.symbol, rows, where)
     load(kernel, context, task.where, where)
+    if not returned:  # where the code has another number of threads in it
+        smaller = [(*grid_of(box, rows, HALF), bounds_of(form, box)) for box in boxes]
+        if threads_at_once(kernel, task, HALF) > threads_at_once(kernel, task, BLOCK) and not is_at_limit(smaller):
+            launches = smaller
     constants = tuple(value for one in constant for value in one.values)
     blocks = sum(blocks_of(grid) for grid, _, _ in launches)
     scratch = [((blocks,), kind, False) for kind in partials]
@@ -273,6 +279,23 @@ def load(kernel: Any, context: Any, place: int, where: str) -> None:
         raise TypeError(f"{where} cannot be compiled: {reason or error}") from None
 
 
+def blocks_at_once(kernel: Kernel, task: Any, threads: int) -> int:
+    """How many blocks of so many threads run at once where a task runs."""
+    context = task.context
+    ordinal, function = context.engine.places[task.where].ordinal, kernel.function_at(context, task.where)
+    return int(context._driver.blocks_at_once(function, threads, ordinal, cuda_context_at(context, task.where)))
+
+
+def threads_at_once(kernel: Kernel, task: Any, threads: int) -> int:
+    """The occupancy: how many threads of such blocks run at once. Blocks of more than `BLOCK` have no more."""
+    return threads * blocks_at_once(kernel, task, threads)
+
+
+def is_at_limit(launches: list[Any]) -> bool:
+    """Whether a grid is as large along y or z as any may be, so that it may not have all elements."""
+    return any(max([*grid, 1, 1][1:]) == MOST_YZ for grid, _, _ in launches)
+
+
 def bounds_of(form: Form, box: tuple[range, ...]) -> list[int]:
     """The arguments that say the box; see `gpu_loops.bounds_of`."""
     found = []
@@ -282,7 +305,7 @@ def bounds_of(form: Form, box: tuple[range, ...]) -> list[int]:
     return found
 
 
-def grid_of(box: tuple[range, ...], rows: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def grid_of(box: tuple[range, ...], rows: int, size: int = BLOCK) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The grid and the block for the elements of a box, whose last axis is along x; see `gpu_loops.kernel_for`."""
     sizes = [len(axis) for axis in box]
     along = [max(sizes[-1], 1)]
@@ -290,8 +313,8 @@ def grid_of(box: tuple[range, ...], rows: int) -> tuple[tuple[int, ...], tuple[i
         along.append(max(sizes[-2], 1))
     if len(sizes) > 2:
         along.append(max(math.prod(sizes[:-2]), 1))
-    wide = BLOCK if len(sizes) == 1 else min(BLOCK if rows > 1 else 32, 1 << (along[0] - 1).bit_length())
-    block = [wide] if len(sizes) == 1 else [wide, BLOCK // wide]
+    wide = size if len(sizes) == 1 else min(size if rows > 1 else 32, 1 << (along[0] - 1).bit_length())
+    block = [wide] if len(sizes) == 1 else [wide, size // wide]
     if len(sizes) > 1 and rows:  # fewer threads where the second axis is short
         block[1] = min(block[1], 1 << (along[1] - 1).bit_length())
     threads = [*block, 1][: len(along)]

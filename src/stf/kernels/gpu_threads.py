@@ -21,12 +21,11 @@ from stf.kernels.body_arguments import is_number
 from stf.kernels.captured import Captured, around_key
 from stf.kernels.compile.python import intrinsics
 from stf.kernels.gpu_loops import Argument, argument, described, dtype_of, kept_key, scope_of, symbol_of
-from stf.kernels.gpu_tasks import GpuLaunches, array_of, load
+from stf.kernels.gpu_tasks import GpuLaunches, array_of, blocks_at_once, load
 from stf.kernels.hierarchy import Hierarchy, hw_scope
 from stf.kernels.loops import ArrayType
 from stf.kernels.thread_code import BARRIER, MEMORY, ThreadCode, items_of, name, thread_code
 from stf.places.partition import Part
-from stf.places.table import cuda_context_at
 
 __all__ = ["BLOCKS_EACH", "USUAL", "plan_threads", "with_widths"]
 
@@ -175,13 +174,6 @@ def scratch_of(hierarchy: Hierarchy, mapping: Mapping) -> list[Any]:
     levels = range(hierarchy.depth)
     found: list[Any] = [((hierarchy.groups(i), mapping.device[i]), FLOAT64, False) for i in levels if mapping.device[i]]
     return found + [((hierarchy.groups(i),), INT64, True) for i in levels if mapping.barriers[i] == "device"]
-
-
-def blocks_at_once(kernel: Kernel, task: Any, threads: int) -> int:
-    """How many blocks of so many threads run at once where a task runs."""
-    context = task.context
-    ordinal, function = context.engine.places[task.where].ordinal, kernel.function_at(context, task.where)
-    return int(context._driver.blocks_at_once(function, threads, ordinal, cuda_context_at(context, task.where)))
 
 
 def with_widths(hierarchy: Hierarchy, blocks: int, threads: int) -> Hierarchy:

@@ -332,7 +332,7 @@ def put_described(task, kernel, args, block, pointers, alone):
                 engine.port.put_pointer(task.slot, offset, replica)
             image: bytes = kernel.images[i]
             if kernel.layouts[i] is not replica.layout:
-                image = kernel.image_of(i, position, access, replica.layout)
+                image = kernel.image_of(i, access, replica.layout)
             block.put_bytes(kernel.offsets[position], image)
             block.put_integer(offset, 8, replica.address)
             position += fields + 2 * wanted

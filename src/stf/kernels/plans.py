@@ -18,7 +18,7 @@ except ImportError:
 
 from stf import config
 from stf._engine.access import Access
-from stf.kernels.captured import attribute_names, global_names, is_users, read_of
+from stf.kernels.captured import attribute_names, global_names, is_users_module, variables_read
 from stf.kernels.foreign_kernels import order_of
 from stf.kernels.loops import jitted
 from stf.kernels.reductions import Reduction
@@ -251,8 +251,8 @@ def seen_by(fn, seen, given):
         found.append((fn.__globals__, name, value))
         if type(value) is FUNCTION:
             found += seen_by(value, seen, None)
-        elif is_users(value):
-            for item in read_of(value, attribute_names(fn.__code__)):
+        elif is_users_module(value):
+            for item in variables_read(value, attribute_names(fn.__code__)):
                 found.append(item)
     for cell in fn.__closure__ or ():
         value = cell.cell_contents

@@ -22,7 +22,7 @@ from stf import config
 
 __all__ = ["clear", "files", "folder", "key_of", "load", "store"]
 
-MADE_BY = 2  # what makes the content of keys: a change of it that no key shows has another number
+VERSION = 2  # to be raised when the same key stands for other machine code
 DIGEST = 32  # bytes before the content that tell whether it is whole
 OURS = re.compile(r"[0-9a-f]{64}(\.\w+)?")  # a key, or a file that becomes one
 log = logging.getLogger("stf")
@@ -43,7 +43,7 @@ def folder() -> Path:
 
 def key_of(parts: Iterable[object]) -> str:
     """A name for what is made of `parts`, by their texts."""
-    return hashlib.sha256("\0".join(map(str, (MADE_BY, *parts))).encode()).hexdigest()
+    return hashlib.sha256("\0".join(map(str, (VERSION, *parts))).encode()).hexdigest()
 
 
 def load(key: str) -> bytes | None:
