@@ -62,6 +62,7 @@ bench: build $(VENV)/bench
 	$(PYTHON) benchmarks/overhead/flat.py --plot build/bench/flat.png --check
 	$(PYTHON) benchmarks/overhead/python_loops.py
 	$(PYTHON) benchmarks/workloads/cholesky/run.py
+	$(PYTHON) benchmarks/workloads/tiled_product/run.py
 
 # On a machine with GPUs whose Python has what is needed (see docs): builds in place, without network.
 GPU_PYTHON ?= python3

@@ -23,6 +23,7 @@ pure: bool
 blocking: bool
 validate: bool
 cpu_workers: int | None
+limit_blas: bool
 memory_limit: int | None
 max_pending: int | None
 graph_cache: int
@@ -102,6 +103,12 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("blocking", "flag", False, "run each task inside the call that submits it"),
     Setting("validate", "flag", False, "check the engine after each step, and what the bodies do to their data"),
     Setting("cpu_workers", "count", None, "threads of the CPU driver; unset: the usable cores"),
+    Setting(
+        "limit_blas",
+        "flag",
+        True,
+        "share the cores among the workers in BLAS and OpenMP; 0: in each body these have all cores",
+    ),
     Setting("memory_limit", "bytes", None, "bytes per device beyond which replicas are evicted, such as 2GiB"),
     Setting("max_pending", "count", None, "tasks in flight before submission waits"),
     Setting(

@@ -34,6 +34,7 @@ cdef class Waiter:
 cdef class Worker:
     cdef object baton
     cdef unsigned long ident
+    cdef Py_ssize_t modules  # how many were loaded when it last limited the threads of libraries
     cdef Worker next_worker
     cdef Worker next_idle
 
@@ -64,6 +65,8 @@ cdef class QueueDriver(Driver):
     cdef Worker staff  # all workers
     cdef readonly int max_workers
     cdef readonly int workers
+    cdef int running  # workers that are not idle
+    cdef public int library_threads  # that a library may have while workers run; 0: as many as it likes
     cdef bint closing
     cdef public object chooser
     cdef public object errors
@@ -91,6 +94,7 @@ cdef class QueueDriver(Driver):
     cdef int offer(self, Stream stream) except -1
     cdef bint hire(self)
     cdef int dismiss(self, Worker worker) except -1
+    cdef int limit_libraries(self, Worker worker, int turn) except -1
     cdef Stream take(self)
     cdef int execute(self, Stream stream, Op op) except -1
     cdef int perform(self, Stream stream, Op op) except -1

@@ -13,6 +13,7 @@ So no work is lost, and no worker dies, where memory runs out.
 from __future__ import annotations
 
 import _thread
+import sys
 import time
 
 try:
@@ -21,6 +22,7 @@ except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 from stf._drivers.base import Driver
+from stf._support.library_threads import library_threads
 from stf._support.sync import Gate, make_baton
 
 if not cython.compiled:
@@ -70,7 +72,7 @@ class Worker:
 
     def __init__(self):
         self.baton = make_baton()
-        self.ident = 0
+        self.ident = self.modules = 0
         self.next_worker = self.next_idle = None
 
 
@@ -115,7 +117,8 @@ class QueueDriver(Driver):
         self.idle = None
         self.worklist = None
         self.max_workers = max(workers, 1)
-        self.workers = 0
+        self.workers = self.running = 0
+        self.library_threads = 0
         self.staff = None
         self.closing = False
         self.chooser = None
@@ -495,7 +498,9 @@ class QueueDriver(Driver):
         stream: Stream = None
         worker: Worker = me
         worker.ident = PyThread_get_thread_ident()
+        runs: cython.bint = False
         while True:
+            turn: cython.int = 0  # 1: the first worker that runs, -1: the last one stops
             self.gate.enter()
             try:
                 if stream is not None:
@@ -505,19 +510,39 @@ class QueueDriver(Driver):
                     self.advance(stream)
                     self.settle()
                 stream = self.take()
+                if runs != (stream is not None):
+                    runs = not runs
+                    self.running += 1 if runs else -1
+                    turn = 1 if runs and self.running == 1 else -1 if not self.running else 0
                 if stream is None:
-                    if self.closing or self.workers > self.max_workers:
+                    goes = self.closing or self.workers > self.max_workers
+                    if goes:
                         self.dismiss(worker)
-                        return
-                    worker.next_idle = self.idle
-                    self.idle = worker
+                    else:
+                        worker.next_idle = self.idle
+                        self.idle = worker
             finally:
                 self.gate.leave()
             op = None
-            if stream is None:
-                worker.baton.acquire()
-            else:
+            if self.library_threads and (turn or (runs and worker.modules != len(sys.modules))):
+                self.limit_libraries(worker, turn)
+            if stream is not None:
                 self.execute(stream, stream.head)
+            elif goes:
+                return
+            else:
+                worker.baton.acquire()
+
+    def limit_libraries(self, worker: Worker, turn: cython.int):
+        """Share the cores among the workers, in libraries that start threads of their own."""
+        if turn > 0:
+            library_threads.hold(self.library_threads)
+        elif turn < 0:
+            library_threads.release(self.library_threads)
+        if turn >= 0 and worker.modules != len(sys.modules):
+            worker.modules = len(sys.modules)
+            library_threads.limit_this_thread(self.library_threads)
+        return 0
 
     def execute(self, stream, op):
         """Do one operation; nothing that it raises may end the worker."""
