@@ -273,6 +273,8 @@ def test_such_bodies_in_replays_loops_and_scopes(ctx, lX):
     for k in (1.0, 2.0, 1.0, 1.0):
         step(lX, k)
         model = (model + 1) * (1 + 4 * k)
+    said = "task 'add_sum' (test_graphs.py" in step.explain()
+    assert said == ctx.on_cuda and ("does not capture" in step.explain()) == ctx.on_cuda
     with ctx.repeat(2):
         increment(lX)
         add_sum(lX)

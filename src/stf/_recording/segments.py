@@ -107,6 +107,18 @@ def in_pieces(recording: Any, where: int, memory: int, call_site: str) -> Progra
     return outline
 
 
+def reasons(routine: Any) -> dict[str, str]:
+    """Why the host does parts of a routine, as launches have found: what the log says, by the bare reason."""
+    found: dict[str, str] = {}
+    for part in routine.parts:
+        found |= reasons(part)
+    is_body = routine.graph is None
+    reason = getattr(routine, "reason", None) if is_body else routine.graph.refusal
+    if reason is not None and reason not in found:  # else a part of it is why
+        found[reason] = reason if is_body else f"{routine.description} is driven from the host: {reason}"
+    return found
+
+
 def _of_hosts(routines: list[Any], where: int, memory: int) -> set[int]:
     """The nodes that the host does, by the nested programs of each."""
     return {

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 from stf import config
 from stf._engine import claims, recording_caches
 from stf._engine.thread_turns import OutsideError, TurnError, must_not_end
+from stf._recording import segments
 from stf._support import arguments
 from stf.errors import CaptureError, ContextClosedError, GraphClosedError, OutOfMemoryError, TaskStateError
 from stf.graphs import recording_diff, returned_data
@@ -627,6 +628,8 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
             if entry.graph is None and not entry.is_plain and time.monotonic() < self._rests_until:
                 reason = f"{reason}, but not within a second of one that was given up, or had no room or turn"
             lines.append(f"  {given}{where}: {entry.calls} calls, {reason}, launched {launched} times")
+            if entry.graph is not None and entry.graph._recording is not None:
+                lines += [f"    {text}" for text in segments.reasons(entry.graph._recording).values()]
         return "\n".join(lines)
 
     def close(self) -> None:
