@@ -97,6 +97,28 @@ def test_autograd_is_off_in_bodies(ctx):
     assert torch.is_grad_enabled() and lX.numpy().tolist() == [3.0] * N
 
 
+def test_registered_tensors_arrive_as_tensors(ctx):
+    cupy, torch = pytest.importorskip("cupy"), pytest.importorskip("torch")
+    lX, lY = ctx.logical_data(torch.ones(N, device="cuda:0")), ctx.logical_data(torch.ones(N))
+    lZ, lC = lX.empty_like(), ctx.logical_data(cupy.ones(N))
+
+    @stf.task
+    def add(x: stf.Read, y: stf.Read, z: stf.Write, c: stf.ReadWrite):
+        assert all(each.is_cuda for each in (x, y, z)) and isinstance(c, cupy.ndarray)
+        c += 1
+        return x + y
+
+    add(lX, lY, lZ, lC)
+    g = ctx.task_graph()
+    with g:
+        add(lX, lY, lZ, lC)
+    g.launch()
+    g.launch()
+    with ctx.task(stf.exec_place.host(), lZ.read()) as t:
+        assert t.arrays()[0].device.type == "cpu" and t.arrays()[0].tolist() == [2.0] * N
+    assert lC.numpy().tolist() == [4.0] * N
+
+
 @pytest.mark.filterwarnings("ignore")  # of the compiler
 def test_a_compiled_body(ctx):
     torch = pytest.importorskip("torch")

@@ -66,6 +66,72 @@ def test_dtypes_of_torch_name_logical_data(ctx):
         ctx.logical_data_empty(2, torch.complex32)
 
 
+def test_registered_tensors_arrive_as_tensors(ctx):
+    """Where nothing else is said: also their tiles, and data that are made like them; arrays arrive as arrays."""
+    x, y = torch.ones(4), torch.zeros(4)
+    lX, lY, lA = ctx.logical_data(x), ctx.logical_data(y), ctx.logical_data(np.zeros(4))
+    lZ, seen = lY.empty_like(), []
+
+    @stf.task
+    def add(x: stf.Read, y: stf.ReadWrite):
+        seen.append((type(x), type(y), torch.is_grad_enabled()))
+        y.add_(x)
+
+    @stf.task
+    def sigmoid(x: stf.Read, z: stf.Write):
+        return torch.sigmoid(x)
+
+    @stf.task
+    def keep(x: stf.Read, a: stf.ReadWrite):
+        seen.append((type(x), type(a)))
+        a += x.numpy()
+
+    @stf.task
+    def as_numpy(x: stf.Read[np.ndarray], y: stf.ReadWrite[np.ndarray]):
+        seen.append((type(x), type(y)))
+        y += x
+
+    for place in (0, ctx.devices[-1]):
+        add.on(place)(lX, lY)
+    sigmoid(lX, lZ)
+    keep(lX, lA)
+    as_numpy(lX, lY)
+    with ctx.task(lX.read(), lZ.rw(), lA.read()) as t:
+        views = t.arrays()
+        seen.append(tuple(map(type, views)))
+        assert not torch.is_grad_enabled()
+        views[1].sub_(views[0])
+    tiles = lX.tiles(2)
+    add(tiles[0], tiles[1])
+    del tiles
+    ctx.host_launch(lX.read(), fn=lambda x: seen.append(type(x)))
+    ctx.synchronize()
+    tensor, array = torch.Tensor, np.ndarray
+    assert sorted(map(str, seen)) == sorted(
+        map(
+            str,
+            [
+                *[(tensor, tensor, False)] * 3,
+                (tensor, array),
+                (array, array),
+                (tensor, tensor, array),
+                tensor,
+            ],
+        )
+    )
+    assert lX.numpy().tolist() == [1, 1, 2, 2] and lY.numpy().tolist() == [3] * 4 and lA.numpy().tolist() == [1] * 4
+    assert np.allclose(lZ.numpy(), 1 / (1 + np.exp(-1)) - 1) and type(ctx.wait(lX)) is np.ndarray
+
+
+def test_arrays_of_the_context_come_first(ctx_factory):
+    seen = []
+    with ctx_factory(arrays="numpy") as ctx:
+        lX = ctx.logical_data(torch.ones(4))
+        with ctx.task(lX.rw()) as t:
+            seen.append(type(t.arrays()[0]))
+    assert seen == [np.ndarray]
+
+
 def test_views_are_made_once(ctx):
     lX, seen = ctx.logical_data(torch.zeros(3)), set()
     for _ in range(4):
@@ -78,8 +144,8 @@ def test_views_are_made_once(ctx):
 
 def test_autograd_is_off_in_bodies(ctx):
     """Or the graph would grow through what tasks change in place."""
-    w = torch.ones(3, requires_grad=True)
-    lX, lW = ctx.logical_data(torch.ones(3)), ctx.logical_data(w, readonly=True, name="w")
+    w, other = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
+    lX, lW = ctx.logical_data(torch.ones(3)), ctx.logical_data(other, readonly=True, name="w")
     seen = []
 
     @stf.task(arrays="torch")

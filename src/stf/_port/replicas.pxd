@@ -13,6 +13,7 @@ cdef class Layout:
     cdef readonly Py_ssize_t itemsize
     cdef readonly Py_ssize_t nbytes
     cdef readonly object interface
+    cdef public object library  # whose arrays bodies get where nothing else is said; None: by the place
     cdef bint is_packed
     cdef Layout packed_form
     cpdef Layout packed(self)

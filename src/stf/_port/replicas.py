@@ -28,19 +28,21 @@ if not cython.compiled:
 class Layout:
     """How an array lies in memory: shape, strides in bytes, item size. Never changes.
 
-    `interface`, where given, allocates and copies instances that are no plain memory.
+    `interface`, where given, allocates and copies instances that are no plain memory. `library` is that of the array
+    which was registered, if bodies are to get such arrays.
     """
 
     if not cython.compiled:
-        interface = packed_form = None
+        interface = packed_form = library = None
         is_packed = False
 
-    def __init__(self, shape, strides, dtype, itemsize, interface=None, nbytes=None):
+    def __init__(self, shape, strides, dtype, itemsize, interface=None, nbytes=None, library=None):
         self.shape = tuple(shape)
         self.strides = tuple(strides)
         self.dtype = dtype
         self.itemsize = itemsize
         self.interface = interface
+        self.library = library
         if nbytes is None:
             nbytes = itemsize
             for n in self.shape:
@@ -56,7 +58,7 @@ class Layout:
             if strides == self.strides or self.interface is not None:
                 self.is_packed = True  # no reference to itself, which only the garbage collector would find
                 return self
-            self.packed_form = Layout(self.shape, strides, self.dtype, self.itemsize)
+            self.packed_form = Layout(self.shape, strides, self.dtype, self.itemsize, library=self.library)
         return self.packed_form
 
     def __repr__(self):

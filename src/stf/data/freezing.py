@@ -107,9 +107,10 @@ def frozen_view(context: ContextCore, frozen: Frozen, data_place: DataPlace | No
         handover.signal_stream(context.engine, code or context.default_code, events, pointer, None)
         frozen.users[pointer] = stream
     retiring.raise_if_poisoned(frozen.data.core)
+    library = context.arrays or replica.layout.library
     if context.engine.places[code].enqueues and context.engine.places[code].ordinal >= 0:
-        return adapters.device_view(replica, context.arrays, context.engine.places[code].ordinal)
-    return adapters.view(replica, frozen.mode != access_mode.read, context.arrays)
+        return adapters.device_view(replica, library, context.engine.places[code].ordinal)
+    return adapters.view(replica, frozen.mode != access_mode.read, library)
 
 
 def pointer_on_device(context: ContextCore, stream: Any) -> int:

@@ -58,6 +58,7 @@ cdef enum:
     ON_DEVICE = 6
     STREAM = 7
     ORDINAL = 8
+    LIBRARY = 9
 
 cdef object register(ContextCore context, object obj, object data_place, object label, bint write_back, bint readonly)
 cdef Entry entry_of(tuple memory)

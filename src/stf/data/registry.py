@@ -41,7 +41,7 @@ if not cython.compiled:
     from stf.interop.known_arrays import cupy_memory, numpy_memory
 
     # of what `describe` returns
-    ADDRESS, SHAPE, STRIDES, DTYPE, READONLY, OWNER, ON_DEVICE, STREAM, ORDINAL = range(9)
+    ADDRESS, SHAPE, STRIDES, DTYPE, READONLY, OWNER, ON_DEVICE, STREAM, ORDINAL, LIBRARY = range(10)
 
 FOLDER = os.path.dirname(os.path.dirname(__file__)) + os.sep  # code there registers nothing of its own
 MAX_WORK = 100_000  # of NumPy's search for a byte that two arrays share
@@ -362,6 +362,8 @@ def register(context: ContextCore, obj, data_place, label, write_back, readonly)
         engine.enter()  # what the user dropped is released, before memory is compared
         engine.gate.leave()
         entry: Entry = entry_of(memory)
+        if len(memory) > LIBRARY:
+            entry.layout.library = memory[LIBRARY]
         seen: cython.longlong = registry.added
         before = NOTHING
         if not registry.is_free(entry):

@@ -70,7 +70,7 @@ def layouts_of_tiles(
             n - (k - 1) * b if code >> axis & 1 else b
             for axis, (n, k, b) in enumerate(zip(shape, counts, extents, strict=True))
         )
-        known[code] = Layout(size, whole.strides, whole.dtype, whole.itemsize)
+        known[code] = Layout(size, whole.strides, whole.dtype, whole.itemsize, library=whole.library)
     return [known[code] for code in codes]
 
 

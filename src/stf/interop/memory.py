@@ -16,7 +16,7 @@ class Memory(NamedTuple):
 
     `stream` is where its content is being made: the address of a CUDA stream (1 and 2 are the default ones), or a
     function that makes the stream at an address wait for it; None where it is there. `ordinal` is that of the CUDA
-    device, -1 where only the driver knows.
+    device, -1 where only the driver knows. `library` is that of the arrays that bodies get where nothing else is said.
     """
 
     address: int
@@ -28,6 +28,7 @@ class Memory(NamedTuple):
     address_of_device: bool = False
     stream: int | Callable[[int], None] | None = None
     ordinal: int = -1
+    library: str | None = None
 
     @property
     def is_capsule(self) -> bool:

@@ -32,14 +32,14 @@ def describe_tensor(obj: Any, on_cuda: bool) -> Memory:
     kind = obj.device.type
     if kind == "cpu":
         array = view_at(obj.data_ptr(), shape, strides, dtype, obj, True)
-        return Memory(array.__array_interface__["data"][0], shape, strides, dtype, False, array)
+        return Memory(array.__array_interface__["data"][0], shape, strides, dtype, False, array, library="torch")
     if kind != "cuda" or not on_cuda:
         raise PlaceError(
             f"this tensor is on {obj.device}, which is not in the context; copy it with .cpu(), or use "
             'stf.context(devices="cuda")'
         )
     stream = int(torch.cuda.current_stream(obj.device).cuda_stream) or 1
-    return Memory(obj.data_ptr(), shape, strides, dtype, False, obj, True, stream)
+    return Memory(obj.data_ptr(), shape, strides, dtype, False, obj, True, stream, library="torch")
 
 
 def refuse_views_in_name_only(obj: Any, torch: Any) -> None:

@@ -187,6 +187,7 @@ class GridTask:
             return None
         is_written = self.task.joined_mode(index) != READ_ONLY
         number = engine.places[replica.place].ordinal
+        lib = lib or replica.layout.library
         if engine.places[replica.place].enqueues and number >= 0:
             return adapters.device_view(replica, lib, number), is_written
         if engine.places[self.task.where].enqueues:

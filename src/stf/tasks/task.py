@@ -430,6 +430,8 @@ class Task(TaskCore):
         if lib is None and self.context is not None:  # a queued body's task has ended and knows its arrays
             engine = cython.cast(Engine, self.engine)
             lib = engine.arrays
+            if lib is None and adapters.tensors_made[0] and adapters.uses_tensors(values):
+                lib = "torch"
         return self.adapt(values, lib) if lib == "jax" or lib == "torch" else values
 
     def views_in(self, lib):

@@ -64,6 +64,8 @@ def view_at(task, replica, writeable, lib):
     engine = cython.cast("Engine", task.engine)
     if lib is None and task.context is not None:
         lib = engine.arrays
+        if lib is None:
+            lib = replica.layout.library
     on_device: cython.bint = replica.place != 0 and engine.place(replica.place).enqueues
     if on_device and replica.views is not None and not task.remote:
         view = replica.views.get("cupy" if lib is None else lib)
