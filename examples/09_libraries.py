@@ -17,6 +17,7 @@ import importlib.util
 import os
 
 import numpy as np
+from _needs import needs_gpu
 
 import stf
 
@@ -69,6 +70,7 @@ def has_jax_on_gpus() -> bool:
 
 
 def main() -> None:
+    needs_gpu("cupy")
     X = np.random.default_rng(0).gamma(2.0, 3.0, N).astype(np.float32)
     expected = (X - X.mean()) / X.std()
     reference = {

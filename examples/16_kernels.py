@@ -13,10 +13,12 @@ and is launched on the task's stream. The five tasks may run at the same time. W
 import importlib.util
 import warnings
 
-import cupy
 import numpy as np
+from _needs import needs_gpu
 
 import stf
+
+cupy = needs_gpu("cupy")
 
 N, BLOCK = 1 << 20, 256
 GRID = N // BLOCK

@@ -14,10 +14,12 @@ import ctypes
 import importlib.util
 import warnings
 
-import cupy
 import numpy as np
+from _needs import needs_gpu
 
 import stf
+
+cupy = needs_gpu("cupy")
 
 N = 256
 

@@ -12,6 +12,7 @@ import importlib.util
 import warnings
 
 import numpy as np
+from _needs import needs_gpu
 
 import stf
 
@@ -52,6 +53,7 @@ def heat(U: np.ndarray) -> np.ndarray:
 
 
 def main() -> None:
+    needs_gpu()
     if importlib.util.find_spec("numba") is None:
         print("nothing done: Numba is not installed")
         return

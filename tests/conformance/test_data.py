@@ -646,3 +646,20 @@ def test_arrays_that_overlap_themselves(ctx, shape, strides, overlaps):
         lZ = ctx.logical_data(array)
         increment(lZ)
     assert lZ.numpy().tolist() == array.tolist() == np.full(shape, 0 if overlaps else 1).tolist()
+
+
+def test_tiles_are_a_with_block(ctx):
+    """At its end they are released and the data are whole, also where the block raises."""
+    lX = ctx.logical_data(np.zeros((4, 4)))
+    with lX.tiles((2, 2)) as tiles:
+        increment(tiles[0, 1])
+        increment(tiles[1, 0])
+        row, tile = tiles[0], tiles[1, 1]
+        tiles[0, 0].release()
+    increment(lX)
+    with pytest.raises(stf.AccessError, match="was released"):
+        increment(tile)
+    with pytest.raises(ZeroDivisionError), lX.tiles((2, 2)):
+        raise ZeroDivisionError
+    increment(lX)
+    assert lX.numpy().tolist() == [[2, 2, 3, 3]] * 2 + [[3, 3, 2, 2]] * 2 and len(row) == 2

@@ -70,8 +70,49 @@ add(data[0]), broken(data[1]), broken(data[2]), add(data[3])
         "-Werror::ResourceWarning",
     )
     assert done.stdout.splitlines() == ["[1.0, 1.0] [1.0, 1.0]"]
-    assert "at the very end" in done.stderr
+    assert "at the very end" in done.stderr and done.returncode == 1
     assert "was open at exit; finalize it" in done.stderr
+
+
+@pytest.mark.parametrize("dropped", [False, True])
+def test_a_program_that_never_hears_of_a_failure_exits_with_1(run, dropped):
+    """After all that is done at exit, with what was printed."""
+    done = run(
+        f"""
+import atexit
+atexit.register(lambda: print("at exit", flush=False))
+@stf.task
+def broken(x: stf.ReadWrite):
+    raise RuntimeError("nobody waits")
+def main():
+    context = stf.context()
+    broken(context.logical_data(np.zeros(2)))
+    return context
+kept = main()
+if {dropped}:
+    del kept
+print("over")
+"""
+    )
+    assert done.stdout.splitlines() == ["over", "at exit"] and "nobody waits" in done.stderr
+    assert done.returncode == 1
+
+
+def test_a_program_that_has_heard_of_a_failure_exits_with_0(run):
+    done = run(
+        """
+@stf.task
+def broken(x: stf.ReadWrite):
+    raise RuntimeError("somebody waits")
+context = stf.context()
+broken(context.logical_data(np.zeros(2)))
+try:
+    context.synchronize()
+except stf.TaskFailedError as error:
+    print(error.__cause__)
+"""
+    )
+    assert done.stdout == "somebody waits\n" and done.returncode == 0
 
 
 def test_resource_warning_at_exit(run):
@@ -101,7 +142,7 @@ atexit.unregister(stf._engine.lifetime._at_exit)
 atexit.register(stf._engine.lifetime._at_exit)
 """
     )
-    assert output(done) == ["[1.0, 1.0]"]
+    assert done.stdout.splitlines() == ["[1.0, 1.0]"] and done.returncode == 1
     assert "was never ended; what it was to write is poisoned: 'X'" in done.stderr
 
 

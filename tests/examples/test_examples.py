@@ -30,6 +30,16 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 LONG = ("20_reaction", "21_norms", "22_pi", "23_nbody", "25_waves", "26_cg_kernels", "27_weather")
 
 
+@pytest.mark.parametrize("path", ON_GPUS, ids=lambda path: path.stem)
+def test_examples_of_gpus_say_what_they_need(path):
+    """In one line, where there is no GPU."""
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+    environment.pop("STF_DEVICES", None)
+    done = subprocess.run([sys.executable, str(path)], env=environment, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 1 and done.stdout == ""
+    assert re.fullmatch(r"\S+ needs a machine with an NVIDIA GPU( and pip install cupy-cuda13x)?\n", done.stderr)
+
+
 def is_left_out(path: pathlib.Path, devices: str) -> bool:
     """Whether `make test` has enough in another example of kernels in Python, or in the same on other devices."""
     return path.stem in LONG or devices == "cpu"

@@ -67,6 +67,7 @@ cdef class QueueDriver(Driver):
     cdef readonly int workers
     cdef int running  # workers that are not idle
     cdef public int library_threads  # that a library may have while workers run; 0: as many as it likes
+    cdef int held  # how often that was said and not taken back
     cdef bint closing
     cdef public object chooser
     cdef public object errors

@@ -118,7 +118,7 @@ class QueueDriver(Driver):
         self.worklist = None
         self.max_workers = max(workers, 1)
         self.workers = self.running = 0
-        self.library_threads = 0
+        self.library_threads = self.held = 0
         self.staff = None
         self.closing = False
         self.chooser = None
@@ -535,13 +535,18 @@ class QueueDriver(Driver):
 
     def limit_libraries(self, worker: Worker, turn: cython.int):
         """Share the cores among the workers, in libraries that start threads of their own."""
-        if turn > 0:
-            library_threads.hold(self.library_threads)
-        elif turn < 0:
-            library_threads.release(self.library_threads)
-        if turn >= 0 and worker.modules != len(sys.modules):
-            worker.modules = len(sys.modules)
-            library_threads.limit_this_thread(self.library_threads)
+        try:
+            if turn > 0:
+                library_threads.hold(self.library_threads)
+                self.held += 1
+            elif turn < 0 and self.held:
+                library_threads.release(self.library_threads)
+                self.held -= 1
+            if turn >= 0 and worker.modules != len(sys.modules):
+                worker.modules = len(sys.modules)
+                library_threads.limit_this_thread(self.library_threads)
+        except BaseException:
+            return 0  # there was no memory for it: the worker works on, with more threads than it should have
         return 0
 
     def execute(self, stream, op):

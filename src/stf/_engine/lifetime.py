@@ -6,6 +6,7 @@ import atexit
 import gc
 import logging
 import os
+import sys
 import threading
 import warnings
 import weakref
@@ -19,6 +20,7 @@ _live: dict[int, weakref.ref[Any]] = {}  # by id: what is finalized takes itself
 _resources: weakref.WeakSet[Any] = weakref.WeakSet()
 _orphans: list[Any] = []
 _unclosed: list[Any] = []
+_unheard: list[Exception] = []  # the last failure that could only be logged
 _phases: dict[str, Any] = {}  # of the cyclic collector, the last one last
 
 
@@ -89,6 +91,7 @@ def _end(context: Any) -> None:
         context.check_errors()
     except Exception as error:
         logging.getLogger("stf").error("%r: %s", context, error)
+        _unheard[:] = [error]
 
 
 def _is_collecting() -> bool:
@@ -105,6 +108,26 @@ def _at_exit() -> None:
         _end(context)
     for resources in {*_unclosed, *_resources}:
         resources.stop()
+    if _unheard and sys.orig_argv and not hasattr(sys, "ps1"):  # no session, and no program that embeds Python
+        sys._stf_status = _Failed()  # type: ignore[attr-defined] # what `sys` holds goes last
+
+
+class _Failed:
+    """The end of a program whose tasks failed and which never waited for them: it exits with 1.
+
+    Its status is settled before the functions that are called at exit, so this is left for the very last.
+    """
+
+    def __init__(self) -> None:
+        self.streams = sys.stdout, sys.stderr
+
+    def __del__(self, leave: Any = os._exit) -> None:
+        try:
+            for stream in self.streams:
+                if stream is not None:
+                    stream.flush()
+        finally:
+            leave(1)
 
 
 def user_of(resources: Any) -> Any:

@@ -27,7 +27,7 @@ _log = logging.getLogger("stf")
 class LibraryThreads:
     """The limit of this process.
 
-    `hold` and `release` come in pairs, from whatever thread; none of the methods raises.
+    `hold` and `release` come in pairs, from whatever thread. They raise where there is no memory.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,11 @@ class LibraryThreads:
         """Let each library have at most `count` threads, until `release`."""
         with self._lock:
             self._limits.append(count)
-            self._apply()
+            try:
+                self._apply()
+            except BaseException:
+                self._limits.remove(count)
+                raise
 
     def release(self, count: int) -> None:
         """Take back one `hold`."""

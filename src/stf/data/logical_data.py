@@ -241,7 +241,20 @@ class LogicalData(Scalar, DataHandle):
         Returns
         -------
         numpy.ndarray
-            Object array of logical data, one per tile.
+            Object array of logical data, one per tile; also a with-block, which releases them at its end.
+
+        Examples
+        --------
+        >>> import numpy as np, stf
+        >>> @stf.task
+        ... def add_one(x: stf.ReadWrite):
+        ...     x += 1
+        >>> with stf.context(devices="cpu") as ctx:
+        ...     x = ctx.logical_data(np.zeros((4, 4)))
+        ...     with x.tiles((2, 2)) as tiles:
+        ...         add_one(tiles[0, 1])
+        ...     print(x.numpy().sum())
+        4.0
         """
         from stf.data.tiles import split
 

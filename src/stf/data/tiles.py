@@ -27,16 +27,28 @@ def split(parent: Any, shape: int | Sequence[int]) -> Any:
     extents = tile_extents(parent, shape)
     counts = [-(-n // b) for n, b in zip(parent.shape, extents, strict=True)]
     home = begin_split(parent.context, parent)
-    tiles = np.empty(counts, object)
+    tiles = np.empty(counts, object).view(Tiles)
     with without_collections(tiles.size):
         names = names_of_tiles(parent.name or f"data{parent.core.id}", counts)
         steps = [b * step for b, step in zip(extents, home.layout.strides, strict=True)]
         offsets = outer_sum([np.arange(n) * step for n, step in zip(counts, steps, strict=True)])
         layouts = layouts_of_tiles(parent.shape, extents, counts, home.layout)
-        flat = tiles.reshape(-1)
+        flat = tiles.view(np.ndarray).reshape(-1)
         for i, tile in enumerate(make_tiles(parent.context, parent, home, names, layouts, offsets)):
             flat[i] = tile
     return tiles
+
+
+class Tiles(np.ndarray):
+    """An array of tiles; also a with-block, at whose end they are released, so that the data are whole again."""
+
+    def __enter__(self) -> Tiles:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for tile in self.view(np.ndarray).ravel():
+            if tile is not None:
+                tile.release()
 
 
 @contextlib.contextmanager
