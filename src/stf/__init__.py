@@ -9,6 +9,7 @@ from stf import config  # isort: split
 from stf._support import loader  # noqa: F401  # isort: split
 from stf.contexts.context import Context, context, graph_ctx, stream_ctx
 from stf.contexts.observing import why
+from stf.contexts.progress import progress
 from stf.contexts.resources import Resources
 from stf.data.composite import CompositeData, register_data_interface
 from stf.data.freezing import Frozen
@@ -90,6 +91,7 @@ __all__ = [
     "mem",
     "null_partition",
     "par",
+    "progress",
     "reducer",
     "register_data_interface",
     "replay",

@@ -15,16 +15,16 @@ CONTEXT = """
     arrays cancel check_errors check_state copy cuda_kernel devices dot dot_section fence fill finalize freeze
     graph_scope host_launch if_ launch launch_kernel logical_data logical_data_empty logical_data_full logical_data_ones
     logical_data_zeros logical_token name parallel_for prefetch repeat report statistics submit submit_task
-    synchronize task task_fence task_graph token trace wait while_loop why
+    synchronize task task_fence task_graph token trace wait wait_async while_loop why
 """
 DATA = """
     accept accumulate assign context dtype empty_like history is_token last_writer name nbytes ndim numpy read readonly
-    reduce relaxed release rw set_symbol set_write_back shape size strides symbol tiles write write_back
+    ready reduce relaxed release rw set_symbol set_write_back shape size strides symbol tiles write write_back
 """
 TASK = """
-    add_dep add_deps args_cai arrays call_site cupy device end exec_place get get_arg get_arg_cai get_graph get_stream
-    graph id label numba numpy on place place_name set_exec_place set_symbol start stream stream_ptr stream_ptrs streams
-    symbol torch values
+    add_dep add_deps add_done_callback args_cai arrays call_site cancel cancelled cupy device done end exception
+    exec_place get get_arg get_arg_cai get_graph get_stream graph id label numba numpy on place place_name result running
+    set_exec_place set_symbol start stream stream_ptr stream_ptrs streams symbol torch values
 """
 
 

@@ -10,9 +10,13 @@ from stf._port.replicas cimport INVALID, MODIFIED, SHARED, Layout, Replica, Free
 from stf._port.place cimport Place
 from stf._port.port cimport COMPUTE, COPY_IN, COPY_OUT, HOST, Port
 from stf._engine.versions cimport Outcome, Version
-from stf._engine.task cimport ENDED, NEW, OPEN, KindCounts, TaskCore, note_reader
+from stf._engine.task cimport ENDED, GATHERED, NEW, OPEN, RECORDED, KindCounts, TaskCore, note_reader
 
 cdef class Engine(EngineState):
+    cpdef bint is_done(self, int64_t event) except -1
+    cpdef bint is_ready(self, Data data) except -1
+    cpdef EventSet tails(self)
+    cpdef int call_after(self, EventSet events, object fn) except -1
     cpdef bint is_quiet(self) except -1
     cdef Gathering to_ask(self, TaskCore task)
     cdef int end(self, TaskCore task) except -1

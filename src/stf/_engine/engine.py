@@ -18,7 +18,7 @@ from stf._engine.failures import raise_failures
 from stf._engine.scope import Gathering
 from stf._engine.state import EngineState
 from stf._engine.task import TaskCore
-from stf._engine.versions import Outcome
+from stf._engine.versions import Outcome, is_open
 from stf._port.events import EventSet
 from stf._port.replicas import Replica
 from stf.errors import CaptureError, ContextClosedError, ContextMismatchError, OutOfMemoryError
@@ -31,6 +31,7 @@ if not cython.compiled:
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
     COMPUTE, COPY_IN, COPY_OUT, HOST = 0, 1, 2, 3
     NEW, OPEN, ENDED = 0, 1, 2
+    RECORDED, GATHERED = -1, -2
 
 
 class Engine(EngineState):
@@ -191,6 +192,51 @@ class Engine(EngineState):
         host_waits.settles(self.root, self.backlog if self.max_pending > 1 else tails)
         self.backlog = tails
         self.since_look = 1  # the one that is about to begin
+        return 0
+
+    # -- handles -----------------------------------------------------------------------------------------------
+
+    def is_done(self, event):
+        """Whether the task that ends with an event has run."""
+        return self.closed is not None or self.root.done(event)
+
+    def is_ready(self, data):
+        """Whether the content of a data is there, or known to be spoilt: nobody who reads it where it is would wait."""
+        version = data.version
+        if version.valid == 0 and not data.token and version.outcome is None:
+            return False
+        if version.accumulators != 0 or version.partials is not None or version.claims < 0:
+            return False
+        if version.outcome is not None and version.outcome.failed() is None and is_open(version.outcome):
+            return False
+        return all([self.is_done(event) for event in version.writers.tolist()])
+
+    def tails(self):
+        """The events of all that was submitted so far."""
+        events = EventSet()
+        self.enter()
+        try:
+            self.root.flush()
+            self.root.tails(events)
+        finally:
+            self.gate.leave()
+        return events
+
+    def call_after(self, events, fn):
+        """Let a worker call ``fn()``, which must not raise, after `events`."""
+        self.enter()
+        try:
+            self.root.flush()
+            slot: cython.int = self.root.begin(0, events, COMPUTE)
+            try:
+                self.root.call(slot, fn)
+            except BaseException:
+                self.root.abort(slot)
+                raise
+            self.root.writes = 0
+            self.root.end(slot)
+        finally:
+            self.gate.leave()
         return 0
 
     # -- waiting -----------------------------------------------------------------------------------------------
@@ -511,6 +557,7 @@ class Engine(EngineState):
             self.observer.ended(task.id)
         if not wrote and not self.scope.records:
             note_reader(self.readers, task, event)
+        task.event = event if not self.scope.records else GATHERED if self.scope.runs_once else RECORDED
         task.state = ENDED
         task.context = None  # a task that was submitted keeps no context alive
         self.unlist_open(task)

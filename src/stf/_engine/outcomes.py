@@ -188,6 +188,14 @@ def take_failures(engine: EngineState):
     return taken
 
 
+def take_failure(engine: EngineState, failure):
+    """A failure is told to who asked for it."""
+    failure.deliver()
+    if failure in engine.failures:
+        engine.failures.remove(failure)
+    return 0
+
+
 def derive(engine: EngineState, task: TaskCore):
     """The outcome of what a task computes from inputs that may still fail."""
     return derived_outcome(task.inputs)

@@ -2,7 +2,7 @@ cimport cython
 from stf._engine.versions cimport Outcome
 from stf._engine cimport host_waits
 from stf._engine.state cimport EngineState
-from stf._engine.task cimport TaskCore
+from stf._engine.task cimport BEGUN, CALLED_OFF, TaskCore
 from stf._support.sync cimport PyThread_get_thread_ident
 
 @cython.no_gc

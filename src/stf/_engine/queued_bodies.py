@@ -16,6 +16,8 @@ from stf.errors import TaskStateError
 if not cython.compiled:
     from stf._support.sync import PyThread_get_thread_ident
 
+    BEGUN, CALLED_OFF = 1, 2
+
 NO_MEMORY = Failure("#?", "", MemoryError("there was no memory to say which task failed, and how"))
 
 
@@ -104,11 +106,13 @@ class QueuedBody:
 
     def attempt(self):
         """Run the body, unless its context cancels what has not begun; return its failure, or None."""
-        if self.engine.cancelled is None:
+        task: TaskCore = self.task
+        if self.engine.cancelled is None and task.fate != CALLED_OFF:
+            task.fate = BEGUN
             return self.run()
-        task = self.task
         failure = Cancellation(task.label(), task.call_site, task.written())
-        self.engine.cancelled.append(failure)
+        if self.engine.cancelled is not None:
+            self.engine.cancelled.append(failure)
         self.prepare()
         return failure
 

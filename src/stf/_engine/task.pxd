@@ -51,6 +51,15 @@ cdef enum:
     OPEN = 1
     ENDED = 2
 
+cdef enum:
+    WAITS = 0
+    BEGUN = 1
+    CALLED_OFF = 2
+
+cdef enum:
+    RECORDED = -1  # it runs in every launch
+    GATHERED = -2  # it runs once, when what was gathered is launched
+
 @cython.no_gc
 cdef class TaskCore:
     cdef readonly object engine  # whose it is
@@ -63,6 +72,10 @@ cdef class TaskCore:
     cdef int64_t written_mask  # which of these it writes
     cdef list partials  # what it adds, with the operators
     cdef readonly int slot  # of the port, while it is open
+    cdef readonly int64_t event  # its end, once it has ended; RECORDED or GATHERED if it was recorded
+    cdef public object later  # the events after which a gathered task is done, once somebody has asked
+    cdef public list waiters  # those of concurrent.futures who wait for it
+    cdef public int fate  # of its queued body: WAITS, BEGUN or CALLED_OFF
     cdef public int begin_retries  # how often its begin was paused
     cdef readonly int state  # NEW, OPEN or ENDED
     cdef public object symbol  # its name; or None
@@ -91,7 +104,7 @@ cdef class TaskCore:
     cdef object borrowed  # the streams that were current before; or None
     cdef object pools  # of a body that is recorded
     cdef public list views  # its arrays, for a body that asks it
-    cdef public int running  # bodies that may ask for these
+    cdef public int bodies  # how many run that may ask for these
     cdef int find_site(self) except -1
     cdef int position_of(self, int index) except -2
     cdef Replica replica_at(self, int index)

@@ -33,7 +33,7 @@ class TaskCore:
         self.lasti = 0
         self.slot = -1
         self.blocks_caller = self.is_single_launch = self.outside_recordings = False
-        self.begin_retries = self.running = 0
+        self.begin_retries = self.bodies = 0
         self.state = NEW
         self.kind = "task"
 
@@ -176,7 +176,7 @@ class TaskCore:
 
     def state_in_body(self):
         """Its state for who uses it: a queued body runs when it has ended for the engine."""
-        is_in_body = self.views is not None and (self.running > 0 or self.outcome_pending())
+        is_in_body = self.views is not None and (self.bodies > 0 or self.outcome_pending())
         return OPEN if self.state == ENDED and is_in_body else self.state
 
     def writes_core(self, index):
@@ -206,10 +206,13 @@ if not cython.compiled:
         "code",
         "outcome",
         "inputs",
+        "later",
+        "waiters",
     ):
         setattr(TaskCore, _name, None)
     TaskCore.runs_in_call = TaskCore.remote = TaskCore.in_graphs = False
     TaskCore.begin_retries = TaskCore.id = TaskCore.opened_ns = TaskCore.where = TaskCore.thread = TaskCore.claimed = 0
+    TaskCore.event = TaskCore.fate = 0
     TaskCore.__cinit__(TaskCore)
 
 

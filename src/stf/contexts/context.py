@@ -152,6 +152,8 @@ class Context(ContextCore):
 
     # waiting
     wait = reading.wait
+    wait_async = waiting.wait_async
+    _are_ready = waiting.ready
     synchronize = waiting.synchronize
     fence = task_fence = waiting.fence
     submit = waiting.submit

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -195,6 +195,13 @@ class CompositeData:
     def numpy(self) -> Any:
         """Wait and return an object made of copies; see `Context.wait`."""
         return self.context.wait(self)
+
+    def ready(self) -> bool:
+        """Return whether the content of every part is there; see `LogicalData.ready`."""
+        return bool(self.context._are_ready(self.parts))
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return self.context.wait_async(self).__await__()
 
     def write_back(self) -> None:
         """Refresh your object, when the tasks so far have written the data. See `LogicalData.write_back`."""

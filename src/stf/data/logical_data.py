@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import numpy as np
@@ -174,6 +174,22 @@ class LogicalData(Scalar, DataHandle):
         result = self.context.wait(self)
         return np.asarray(result, self.dtype) if self.shape == () and self.core.layout.interface is None else result
 
+    def ready(self) -> bool:
+        """Return whether the content is there, or known to be poisoned; nothing is waited for.
+
+        Examples
+        --------
+        >>> import numpy as np, stf
+        >>> with stf.context(devices="cpu") as ctx:
+        ...     x = ctx.logical_data(np.zeros(3))
+        ...     print(x.ready(), ctx.logical_data_empty(3).ready())
+        True False
+        """
+        return bool(self.context._are_ready([self]))
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return self.context.wait_async(self).__await__()
+
     def __float__(self) -> float:
         return float(self.context.wait(self))
 
@@ -314,6 +330,7 @@ class LogicalData(Scalar, DataHandle):
             "numpy",
             "read",
             "readonly",
+            "ready",
             "reduce",
             "relaxed",
             "release",

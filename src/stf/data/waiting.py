@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from typing import Any
 
@@ -68,6 +69,75 @@ def copy_on_device(context: ContextCore, data: LogicalData, data_place: DataPlac
         context.engine.port.wait_on_external(task.slot, pointer)
     check_errors(context)
     return result
+
+
+def ready(context: ContextCore, parts: list[Any]) -> bool:
+    """Whether the content of all these data is there; see `LogicalData.ready`."""
+    must_be_open(context)
+    if context.engine.gathering is not None:
+        context.engine.gathering.step_out()
+    if context.engine.scope.records:
+        raise TaskStateError("ready() inside of what is recorded: nothing runs there; ask after a launch")
+    return all(part.core.engine.is_ready(part.core) for part in parts)
+
+
+async def wait_async(context: ContextCore, data: Any, *, arrays: str | None = None) -> Any:
+    """Wait for data in a coroutine, and return their content; other coroutines go on meanwhile.
+
+    Parameters
+    ----------
+    data : LogicalData or CompositeData
+        What to wait for; nothing else is waited for. ``await lX`` is the same.
+    arrays : str, optional
+        ``"numpy"``, or another library that has arrays in the memory of the host.
+
+    Returns
+    -------
+    numpy.ndarray, scalar or None
+        As `wait` returns it: the content that the tasks submitted before this call have written.
+
+    Raises
+    ------
+    TaskFailedError
+        A task failed that was to write it.
+
+    Examples
+    --------
+    >>> import asyncio
+    >>> import numpy as np, stf
+    >>> @stf.task
+    ... def square(x: stf.ReadWrite):
+    ...     x *= x
+    >>> async def main():
+    ...     with stf.context(devices="cpu") as ctx:
+    ...         a, b = (ctx.logical_data(np.full(2, value)) for value in (2.0, 3.0))
+    ...         square(a), square(b)
+    ...         print(await ctx.wait_async(a), await b)
+    >>> asyncio.run(main())
+    [4. 4.] [9. 9.]
+    """
+    if not isinstance(data, (LogicalData, CompositeData)):
+        raise TypeError(f"wait_async takes logical data, got {type(data).__name__}")
+    parts = data.parts if isinstance(data, CompositeData) else [data]
+    for part in parts:
+        check_mine(context.engine, part)
+        if part.core.layout is not None and part.core.layout.interface is not None:
+            return await asyncio.to_thread(context.wait, data, arrays=arrays)
+    place = DataPlace("host")
+    accesses = [part.read() if part.core.token else part.read(place) for part in parts]
+    task = task_of_kind(context, "wait", accesses, "wait_async", None, "host")
+    whole, library, found = isinstance(data, CompositeData), None if arrays == "numpy" else arrays, []
+
+    def copy(*views: Any) -> None:
+        for view in views:
+            is_scalar = library is None and not whole and view.shape == () and view.dtype.kind in "biufc"
+            found.append(view.item() if is_scalar else view.clone() if hasattr(view, "clone") else view.copy())
+
+    task.run_queued(copy, (), arrays or "numpy")
+    await task
+    if isinstance(data, CompositeData):
+        return data.rebuild(found)
+    return found[0] if found else None
 
 
 def synchronize(context: ContextCore, timeout: float | None = None) -> None:

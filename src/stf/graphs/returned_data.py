@@ -8,6 +8,7 @@ from weakref import ref
 
 from stf._engine.access import DataHandle
 from stf.data.registry import handle_of
+from stf.tasks.task import Task
 from stf.values.containers import Container, join, split
 
 
@@ -27,6 +28,8 @@ def kept(value: Any, held: Collection[Any], around: tuple[int, ...] = ()) -> Any
     What contains itself is kept as it is.
     """
     kind = type(value)
+    if kind is Task:
+        return None  # the handle of a recorded task, which runs in every launch
     if isinstance(value, DataHandle):
         return KeptData(value) if value.core in held else value
     is_named = issubclass(kind, tuple) and hasattr(kind, "_make")

@@ -60,7 +60,7 @@ def render_with_library(dot_text: str, path: Path, kind: str) -> None:
         import pygraphviz
     except ImportError as error:
         raise ImportError(
-            "a task graph is drawn by Graphviz: pip install 'stf[draw]', or install Graphviz (https://graphviz.org)"
+            "a task graph is drawn by Graphviz: pip install pygraphviz, or install Graphviz (https://graphviz.org)"
         ) from error
     try:
         graph = pygraphviz.AGraph(string=dot_text)

@@ -95,11 +95,11 @@ class Body(QueuedBody):
         task: TaskCore = self.task
         if task is None or task.views is None:
             return self.work_alone()
-        task.running += 1
+        task.bodies += 1
         try:
             return self.work_alone()
         finally:
-            task.running -= 1
+            task.bodies -= 1
 
     def work_alone(self):
         """The same for a body that does not ask for its task."""
@@ -776,7 +776,7 @@ def written_values(task: TaskCore, values):
 
 def store_results(result, written, fn):
     """Store what a body returned into the data that it writes."""
-    if result is None:
+    if result is None or isinstance(result, TaskCore):  # the handle of a task that the body has submitted
         return
     name = getattr(fn, "__name__", "body")
     if written is None:

@@ -176,6 +176,7 @@ class TaskFunction:
         task: Task = Task.__new__(Task)
         task.find_site()
         self.call(None, task, list(args), kwargs)
+        return task
 
     def call(self, context, task, values, kwargs):
         """Submit one task; the list of its arguments becomes that of the body's."""
@@ -586,7 +587,7 @@ def vectorcall(function, given, count, names):
     task: Task = Task.__new__(Task)
     task.find_site()
     function.call(None, task, values, kwargs)
-    return None
+    return task
 
 
 def use_vectorcall():

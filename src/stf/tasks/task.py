@@ -26,7 +26,7 @@ from stf.interop.current import Borrowed, without_grad
 from stf.interop.streams import handed_out
 from stf.places import places
 from stf.places.table import current_place_code, exec_place_of, place_code, place_code_of_task
-from stf.tasks import validation
+from stf.tasks import handles, validation
 from stf.values.parts import add_group, built
 
 if not cython.compiled:
@@ -47,6 +47,7 @@ if not cython.compiled:
 
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
     NEW, OPEN, ENDED = 0, 1, 2
+    CALLED_OFF = 2
 
 FOLDER = os.path.dirname(os.path.dirname(__file__)) + os.sep  # code there submits no tasks of its own
 TOKEN: object = adapters.TOKEN
@@ -636,12 +637,17 @@ class Task(TaskCore):
         return [
             "add_dep",
             "add_deps",
+            "add_done_callback",
             "args_cai",
             "arrays",
             "call_site",
+            "cancel",
+            "cancelled",
             "cupy",
             "device",
+            "done",
             "end",
+            "exception",
             "exec_place",
             "get",
             "get_arg",
@@ -656,6 +662,8 @@ class Task(TaskCore):
             "on",
             "place",
             "place_name",
+            "result",
+            "running",
             "set_exec_place",
             "set_symbol",
             "start",
@@ -667,6 +675,86 @@ class Task(TaskCore):
             "torch",
             "values",
         ]
+
+    # -- as a handle -------------------------------------------------------------------------------------------
+
+    def done(self):
+        """Return whether the task has run, failed, or was cancelled or skipped; nothing is waited for."""
+        return handles.is_done(self)
+
+    def running(self):
+        """Return whether the body of the task has begun, and has not ended."""
+        return handles.state(self) == "RUNNING"
+
+    def cancelled(self):
+        """Return whether the task was cancelled before its body began."""
+        return self.fate == CALLED_OFF
+
+    def cancel(self):
+        """Keep the task's body from running; return whether that was in time.
+
+        Bodies that wait on a worker can be cancelled until they begin. What they were to write is poisoned, as by
+        ``ctx.cancel()``. Kernels and functions for a GPU were given to it by the call, and cannot.
+        """
+        return handles.cancel(self)
+
+    def exception(self, timeout=None):
+        """Wait for the task and return its error; None if it went well.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds.
+
+        Returns
+        -------
+        TaskFailedError or None
+            Later waits do not raise it again.
+
+        Raises
+        ------
+        TimeoutError
+            It took longer.
+        TaskStateError
+            The task is part of a recorded graph, or was not submitted.
+        """
+        return handles.exception(self, timeout)
+
+    def result(self, timeout=None):
+        """Wait for the task and raise its error, if it failed. Its results are in its data.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds.
+
+        Raises
+        ------
+        TaskFailedError
+            The task failed, was skipped, or was cancelled.
+        TimeoutError
+            It took longer.
+        """
+        return handles.result(self, timeout)
+
+    def add_done_callback(self, fn):
+        """Call ``fn(task)`` when the task is done: at once if it is, else by a worker. What it raises is logged."""
+        return handles.add_done_callback(self, fn)
+
+    def __await__(self):
+        return handles.awaitable(self)
+
+    @property
+    def _state(self):
+        return handles.state(self)
+
+    @property
+    def _condition(self):
+        return handles.condition
+
+    @property
+    def _waiters(self):
+        return handles.waiters_of(self)
 
     def _repr_html_(self):
         context = cython.cast(Engine, self.engine).context()
