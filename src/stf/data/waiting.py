@@ -122,7 +122,7 @@ async def wait_async(context: ContextCore, data: Any, *, arrays: str | None = No
     for part in parts:
         check_mine(context.engine, part)
         if part.core.layout is not None and part.core.layout.interface is not None:
-            return await asyncio.to_thread(context.wait, data, arrays=arrays)
+            return await asyncio.to_thread(wait_in_general, context, data, None, arrays)
     place = DataPlace("host")
     accesses = [part.read() if part.core.token else part.read(place) for part in parts]
     task = task_of_kind(context, "wait", accesses, "wait_async", None, "host")

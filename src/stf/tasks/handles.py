@@ -163,9 +163,13 @@ async def awaited(task: Any) -> None:
     loop = asyncio.get_running_loop()
     done = loop.create_future()
 
+    def finish() -> None:
+        if not done.done():  # it may have been cancelled
+            done.set_result(None)
+
     def tell(_: Any) -> None:
         if not loop.is_closed():
-            loop.call_soon_threadsafe(lambda: done.done() or done.set_result(None))
+            loop.call_soon_threadsafe(finish)
 
     add_done_callback(task, tell)
     await done
