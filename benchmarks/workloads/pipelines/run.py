@@ -1,4 +1,4 @@
-"""Eight pipelines of upload, product and download: how results go home, beside streams, events and buffers by hand.
+"""Eight pipelines of upload, product and download: beside CuPy and torch as one writes them, and streams by hand.
 
     python benchmarks/workloads/pipelines/run.py [--check]
 
@@ -17,6 +17,11 @@ import cupy as cp
 import numpy as np
 
 import stf
+
+try:
+    import torch
+except ImportError:
+    torch = None
 
 PIPELINES, ROUNDS, SIDE = 8, 20, 1448  # float64: 16 MiB
 RESOURCES = stf.Resources()  # so that streams, and CuPy's memory for each, are there after the first time
@@ -58,6 +63,37 @@ def by_hand(inputs, outputs):
         stream.synchronize()
 
 
+def plain_torch(inputs, outputs):
+    for _ in range(ROUNDS):
+        for x, y in zip(inputs, outputs, strict=True):
+            a = torch.from_numpy(x).cuda()
+            torch.from_numpy(y).copy_(torch.tanh(a) @ a)
+
+
+def torch_by_hand(inputs, outputs):
+    """A stream per pipeline; tensors that torch's allocator keeps for each stream."""
+    streams = [torch.cuda.Stream() for _ in inputs]
+    for _ in range(ROUNDS):
+        for x, y, stream in zip(inputs, outputs, streams, strict=True):
+            with torch.cuda.stream(stream):
+                a = torch.from_numpy(x).to("cuda", non_blocking=True)
+                torch.from_numpy(y).copy_(torch.tanh(a) @ a, non_blocking=True)
+    for stream in streams:
+        stream.synchronize()
+
+
+@stf.task(arrays="torch")
+def work_in_torch(x: stf.Read, y: stf.Write):
+    torch.matmul(torch.tanh(x), x, out=y)
+
+
+def with_stf_and_torch(inputs, outputs):
+    with stf.context(devices="cuda:0", resources=RESOURCES) as ctx:
+        for _ in range(ROUNDS):
+            for x, y in zip(inputs, outputs, strict=True):
+                work_in_torch(ctx.logical_data(x, readonly=True), ctx.logical_data(y))
+
+
 def with_stf(home):
     def run(inputs, outputs):
         with stf.context(devices="cuda:0", resources=RESOURCES) as ctx:
@@ -90,6 +126,12 @@ WAYS = {
     "stf, write_back()": with_stf("write_back"),
     "stf, prefetch": with_stf("prefetch"),
 }
+if torch is not None:
+    WAYS |= {
+        "torch, plainly": plain_torch,
+        "torch, by hand": torch_by_hand,
+        "stf, with torch": with_stf_and_torch,
+    }
 
 
 def measure(ways, inputs, outputs, repeat):
