@@ -6,7 +6,7 @@ the data. The first page: `context`, `logical_data`, `task`, ``.on``, `wait`.
 
 from stf import config  # isort: split
 
-from stf._support import loader  # noqa: F401  # isort: split
+from stf._support import loader, tracebacks  # noqa: F401  # isort: split
 from stf.contexts.context import Context, context, graph_ctx, stream_ctx
 from stf.contexts.observing import why
 from stf.contexts.progress import progress
@@ -101,6 +101,10 @@ __all__ = [
     "view",
     "why",
 ]
+
+
+tracebacks.install()
+tracebacks.install_in_notebook()
 
 
 def __getattr__(name: str) -> object:

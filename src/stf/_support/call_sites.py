@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 from types import CodeType
 
 
+def file_text(name: str) -> str:
+    """What messages call a file: its name without the folder; a cell of a notebook is ``In[3]``, as IPython says it."""
+    if "ipython" in name or "ipykernel" in name:
+        ipython = sys.modules.get("IPython")
+        shell = None if ipython is None else ipython.get_ipython()
+        cell = None if shell is None else shell.compile.format_code_name(name)
+        if cell is not None:
+            return str(cell[1])
+    return name.replace("\\", "/").rsplit("/", 1)[-1]
+
+
 def site_text(code: CodeType | None, lasti: int) -> str:
-    """``file.py:12`` from a code object and an instruction offset; "" if there is none."""
+    """``file.py:12`` (``In[3]:2`` in a notebook), from code and the offset of an instruction; "" if there is none."""
     if code is None:
         return ""
     line = code.co_firstlineno
@@ -14,4 +26,4 @@ def site_text(code: CodeType | None, lasti: int) -> str:
         if start <= lasti < end and number is not None:
             line = number
             break
-    return f"{code.co_filename.rsplit('/', 1)[-1]}:{line}"
+    return f"{file_text(code.co_filename)}:{line}"

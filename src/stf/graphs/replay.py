@@ -33,6 +33,7 @@ from stf.graphs.call_signature import (
 from stf.graphs.closure_variables import Variable, is_function, variables_of
 from stf.graphs.names_read import Reached
 from stf.graphs.task_graph import TaskGraph
+from stf.observe.html import lines_html, never_raises
 from stf.places.table import current_place_code, place_of_code
 from stf.tasks.checks import must_be_open
 from stf.tasks.task import ContextCore
@@ -644,6 +645,10 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
 
     def __dir__(self) -> list[str]:
         return ["close", "explain"]
+
+    @never_raises
+    def _repr_html_(self) -> str | None:
+        return lines_html(self.explain())
 
     def __repr__(self) -> str:
         return f"<stf.replay {self._name}>"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from stf._engine import claims
 from stf._engine.access import check_mine, drop
-from stf._recording import playback
+from stf._recording import playback, segments
 from stf._recording.rebinding import Rebinding
 from stf._support import arguments
 from stf.data.composite import in_arrays
@@ -18,6 +18,7 @@ from stf.graphs.blocks import BranchBlock, Loop, RepeatBlock, count_of, must_be_
 from stf.graphs.graph_scope import GraphScope
 from stf.graphs.launchable import GraphCore
 from stf.graphs.recorder import RecordingBuilder
+from stf.observe import html
 from stf.tasks.checks import must_be_open
 from stf.tasks.task import ContextCore
 from stf.values.conditions import Condition
@@ -337,6 +338,17 @@ class TaskGraph(GraphCore):
     def __repr__(self) -> str:
         state = "closed" if self._closed else "empty" if self._recording is None else f"{self.nodes} nodes"
         return f"<stf.TaskGraph '{self.name}', {state}, launched {self.launches} times>"
+
+    @html.never_raises
+    def _repr_html_(self) -> str | None:
+        rows: list[tuple[str, object]] = [
+            ("launches", self.launches),
+            ("nodes", 0 if self._recording is None else self.nodes),
+        ]
+        rows += [(f"parameter {name}", param.default) for name, param in self._params.items()]
+        recording = self._recording
+        rows += [("on the host", text) for text in (segments.reasons(recording) if recording else {}).values()]
+        return f"<p><b>{html.text(repr(self).strip('<>'))}</b></p>{html.table(('', ''), rows)}"
 
 
 def close_graphs(graphs: dict[int, weakref.ref[TaskGraph]]) -> None:

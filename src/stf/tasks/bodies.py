@@ -16,6 +16,7 @@ from stf._engine import host_waits, outcomes
 from stf._engine.access import Access
 from stf._engine.failures import Failure
 from stf._engine.queued_bodies import QueuedBody
+from stf._engine.task import TaskCore
 from stf._port.events import EventSet
 from stf._port.late_values import are_same
 from stf._recording.recordings import Routine

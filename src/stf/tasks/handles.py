@@ -119,6 +119,20 @@ def state(task: Any) -> str:
     return "CANCELLED_AND_NOTIFIED" if task.fate == CALLED_OFF else "FINISHED"
 
 
+def description(task: Any) -> str:
+    """How a task is, in a word, as far as is known without asking anybody."""
+    failure = failure_of(task)
+    if failure is not None:
+        return "cancelled" if task.fate == CALLED_OFF else "skipped" if task.outcome.skipped else "failed"
+    if task.state != ENDED:
+        return "new" if task.state == NEW else "open"
+    if task.event == RECORDED or task.event == GATHERED:
+        return "recorded"
+    if task.outcome is not None and task.outcome.pending:
+        return "running" if task.fate == BEGUN else "submitted"
+    return "done" if task.engine.is_done(task.event) else "submitted"
+
+
 def add_done_callback(task: Any, fn: Callable[[Any], Any]) -> None:
     """Call ``fn(task)`` when a task is done: now, if it is, else by a worker."""
     if not callable(fn):

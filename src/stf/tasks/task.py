@@ -761,7 +761,8 @@ class Task(TaskCore):
         return None if context is None else context._html_of_task(self)
 
     def __repr__(self):
-        return f"<task {self.label()} at {self.place_name}, {('new', 'open', 'ended')[self.state_in_body()]}>"
+        state = "open" if self.state_in_body() == OPEN else handles.description(self)
+        return f"<task {self.label()} at {self.place_name}, {state}>"
 
 
 if not cython.compiled:
