@@ -4,6 +4,7 @@
 #   make test-all   all tests, before a change is called done                 make demo       the Cholesky example
 #   make stress     long random programs                                      make bench      overhead per task, grain, workloads
 #   make gpu-test   the tests on this machine's GPUs                 make gpu-bench  cost per task on a GPU
+#   make wheel      source distribution and wheels, each tried in a clean environment
 #   make lint       ruff and mypy       make typecheck       mypy             make pure-test  tests, uncompiled
 #   make fakecuda-test                  tests on the stand-in for CUDA
 #   make optimized                      build again, by a profile of what runs (GCC): tasks cost up to a fifth less
@@ -12,7 +13,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eo pipefail -c
 .DEFAULT_GOAL := test
-.PHONY: test test-all everything fakecuda faults demo stress bench gpu-build gpu-optimized gpu-test gpu-bench optimized lint typecheck pure-test fakecuda-test build libraries modules clean
+.PHONY: test test-all everything fakecuda faults demo stress bench gpu-build gpu-optimized gpu-test gpu-bench optimized wheel lint typecheck pure-test fakecuda-test build libraries modules clean
 
 SYSTEM_PYTHON ?= python3
 VENV := .venv
@@ -119,6 +120,10 @@ optimized: fakecuda
 	rm -f $(VENV)/built # if it is interrupted, what is there is a build that records
 	$(call optimize,$(PYTHON))
 	touch $(VENV)/built
+
+PYTHONS ?= $(SYSTEM_PYTHON)
+wheel:
+	PYTHONS="$(PYTHONS)" bash tests/install/run.sh
 
 clean:
 	rm -rf $(VENV) build dist demo .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
