@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 from stf import config
 from stf._support import arguments
@@ -17,6 +17,9 @@ from stf.observe.html import context_html, lines_html, never_raises
 from stf.observe.observer import Observer
 from stf.observe.statistics import Statistics
 from stf.tasks.task import ContextCore, Task
+
+if TYPE_CHECKING:
+    from stf.observe.report import Report
 
 log = logging.getLogger("stf")
 
@@ -118,25 +121,32 @@ def trace(context: ContextCore) -> dict[str, Any]:
     if context._trace is None:
         raise TaskStateError("no trace was recorded; open the context with observe='trace'")
     read_device_times(context)
-    return context._trace.to_perfetto()
+    return context._trace.to_chrome()
 
 
-def report(context: ContextCore, path: str | Path) -> Path:
+@overload
+def report(context: ContextCore, path: None = None) -> Report: ...
+
+
+@overload
+def report(context: ContextCore, path: str | Path) -> Path: ...
+
+
+def report(context: ContextCore, path: str | Path | None = None) -> Path | Report:
     """Write a page that tells what the run did so far; call it when the work is done.
 
-    One HTML file that needs nothing beside it: what failed, the timeline, where the time went and which lines asked
-    for it, the task graph, and counts of tasks, copies and memory. The pictures need
-    Matplotlib, and Graphviz for the graph (``pip install 'stf[draw]'``); without them the page says so in their place.
+    One HTML file that needs no network: what failed, the timeline, the task graph, where the time went and which lines
+    asked for it, why workers were idle, the critical path, what if there were more workers, memory and copies.
 
     Parameters
     ----------
-    path : str or Path
-        Where to write.
+    path : str or Path, optional
+        Where to write. Without it, the page is returned, and a notebook shows it.
 
     Returns
     -------
-    Path
-        `path`.
+    Path or Report
+        `path`; or the page, with a method ``write(path)``.
 
     Raises
     ------
@@ -151,12 +161,13 @@ def report(context: ContextCore, path: str | Path) -> Path:
         raise TaskStateError(
             f"no {missing}{verb} recorded, and a report needs both; open the context with observe=True"
         )
-    from stf.observe import report
+    from stf.observe import report, run
 
     read_device_times(context)
     title = f"stf: {context.name}" if context.name else "stf report"
     subtitle = report.subtitle(str(context._spec), bool(context._finished))
-    return report.write(report.Run(title, subtitle, statistics(context), context._dot, context._trace), path)
+    page = report.Report(title, subtitle, statistics(context), run.collect(context._dot, context._trace))
+    return page if path is None else page.write(path)
 
 
 def why_in(context: ContextCore, what: Any) -> str:

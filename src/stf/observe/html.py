@@ -1,4 +1,4 @@
-"""Pieces of HTML: tables of what a context did, and pictures that need no file beside them."""
+"""What notebooks show of contexts, data and tasks: tables, and pictures that need no file beside them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _Owner = TypeVar("_Owner")
 _NOTEBOOK_NODES = 120  # a picture of more takes seconds to draw, and nobody reads it in a cell
 _NOTEBOOK_ROW = "display: flex; flex-wrap: wrap; gap: 24px; align-items: flex-start"
 _NOTEBOOK_GRAPH = "overflow: auto; max-height: 640px"
-_NUMBER = ' class="number" style="text-align: right"'
+_NUMBER = ' style="text-align: right"'
 _MIME_TYPES = {".svg": "image/svg+xml", ".png": "image/png"}
 
 
@@ -47,8 +47,8 @@ def text(value: object) -> str:
     return html.escape(str(value))
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[object]], css_class: str = "") -> str:
-    """Return a table; cells that are `Markup` are taken as they are."""
+def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table."""
     rows = list(rows)
     numbers = [_is_number(cell) for cell in rows[0]] if rows else []
     head = "".join(
@@ -56,19 +56,11 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]], css_class: st
         for column, cell in enumerate(header)
     )
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
-    chosen = f' class="{css_class}"' if css_class else ""
-    return f"<table{chosen}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-
-
-class Markup(str):
-    """Text that is HTML already."""
-
-    __slots__ = ()
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _cell(value: object) -> str:
-    content = value if isinstance(value, Markup) else text(value)
-    return f"<td{_NUMBER * _is_number(value)}>{content}</td>"
+    return f"<td{_NUMBER * _is_number(value)}>{text(value)}</td>"
 
 
 def _is_number(value: object) -> bool:
