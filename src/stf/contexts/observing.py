@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -107,21 +108,54 @@ def dot(context: ContextCore, **options: Any) -> DotText:
     return DotText(context._dot.to_dot(**{name: getattr(config, f"dot_{name}") for name in DOT_OPTIONS} | options))
 
 
-def trace(context: ContextCore) -> dict[str, Any]:
-    """Return when and where bodies ran, as a Perfetto (Chrome trace) dictionary.
+@overload
+def trace(context: ContextCore, path: None = None) -> dict[str, Any]: ...
+
+
+@overload
+def trace(context: ContextCore, path: str | Path) -> Path: ...
+
+
+def trace(context: ContextCore, path: str | Path | None = None) -> dict[str, Any] | Path:
+    """Write when and where bodies and copies ran, for https://ui.perfetto.dev; or return it as a dictionary.
 
     On a CUDA device, where bodies only enqueue, it is when their work was on the device: from the moment when its
     stream got there and what it waits for was done, to its end. What has not ended yet is missing.
+
+    Parameters
+    ----------
+    path : str or Path, optional
+        Where to write. With the suffix ``.pftrace`` it is Perfetto's own format: each slice says its function, line,
+        data, bytes moved, and what it waited for; flows are dependencies, counters are memory and tasks in flight. This
+        takes the package perfetto (``pip install 'stf[trace]'``), and a context with ``observe=True`` for all but names
+        and times. With ``.json`` it is Chrome's format, which has names and times.
+
+    Returns
+    -------
+    dict or Path
+        The trace in Chrome's format; or `path`.
 
     Raises
     ------
     TaskStateError
         The context was opened without ``observe="trace"``.
+    ValueError
+        The path has another suffix.
     """
     if context._trace is None:
         raise TaskStateError("no trace was recorded; open the context with observe='trace'")
+    suffix = None if path is None else Path(path).suffix
+    if suffix not in (None, ".json", ".pftrace"):
+        raise ValueError(f"cannot write a trace as {suffix!r}; pass a path that ends in .pftrace, or in .json")
     read_device_times(context)
-    return context._trace.to_chrome()
+    if path is None:
+        return context._trace.to_chrome()
+    if suffix == ".json":
+        Path(path).write_text(json.dumps(context._trace.to_chrome()), encoding="utf-8")
+        return Path(path)
+    from stf.observe import perfetto_trace, run
+
+    return perfetto_trace.write(run.collect(context._dot, context._trace), path)
 
 
 @overload

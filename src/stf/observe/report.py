@@ -52,7 +52,7 @@ class Report:
     def write(self, path: str | Path) -> Path:
         """Write the page; return its path."""
         path = Path(path)
-        path.write_text(self.html, encoding="utf-8")
+        path.write_text(self.html, encoding="utf-8", errors="replace")
         return path
 
     def _repr_html_(self) -> str:

@@ -19,7 +19,7 @@ from .dot import DataLayout, DotOptions, DotRecorder
 from .replay import ACCUMULATE, READ, WRITE, Replay, TaskRecord
 from .taskgraph import Section
 from .trace import Span, TimedOperation, TraceRecorder
-from .units import format_bytes, format_duration
+from .units import format_bytes
 
 MODE_NAMES = {READ: "read", WRITE: "write", READ | WRITE: "rw", ACCUMULATE: "accumulate"}
 _AROUND = 2  # lines of source before and after a line
@@ -90,7 +90,7 @@ class Waiting(NamedTuple):
     @property
     def ready_ns(self) -> int:
         """Return when all of it was there."""
-        return max(self)
+        return max(self.submitted_ns, self.inputs_ns, self.copies_ns)
 
 
 @dataclass
@@ -182,16 +182,15 @@ class Run:
         shape = ", ".join(map(str, layout.shape))
         return f"{self.data_names[data]}: {layout.dtype}[{shape}], {format_bytes(layout.nbytes)}"
 
-    def why_it_waited(self, waiting: Waiting | None, start_ns: int) -> str:
-        """Return what a task that started then waited for last."""
-        if waiting is None:
-            return ""
-        delay = format_duration(max(start_ns - waiting.ready_ns, 0))
+    def why_it_waited(self, waiting: Waiting | None) -> tuple[str, int]:
+        """Return what a task waited for last, and when that was there."""
+        if waiting is None or waiting.ready_ns <= self.origin_ns:
+            return "nothing", self.origin_ns
         if waiting.ready_ns == waiting.copies_ns:
-            return f"for a copy of its data; started {delay} after that"
+            return "a copy of its data", waiting.copies_ns
         if waiting.ready_ns == waiting.inputs_ns:
-            return f"for task {self.label(waiting.last_input)}; started {delay} after that"
-        return f"for its submission; started {delay} after that"
+            return f"task {self.label(waiting.last_input)}", waiting.inputs_ns
+        return "its submission", waiting.submitted_ns
 
     def label(self, task: int) -> str:
         """Return a task's name and the line that submitted it."""
