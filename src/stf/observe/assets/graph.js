@@ -84,6 +84,7 @@ stf.Graph = class {
   /** Lay the graph out, when it is shown for the first time. */
   open() {
     if (!this.shown) this.show();
+    else if (this.unseen) this.showBeginning();
   }
 
   /** Show other tasks; the trail leads back. */
@@ -322,6 +323,8 @@ stf.Graph = class {
 
   /** Show the whole graph, or as much of its beginning as can be read. */
   showBeginning() {
+    this.unseen = !this.frame.clientWidth; // another section is shown meanwhile
+    if (this.unseen) return;
     this.fit();
     const [first] = this.nodes;
     if (this.view.scale >= READABLE || !first) return;
