@@ -106,6 +106,11 @@ def texts(page: Any, selector: str) -> list[str]:
     return [text.strip() for text in page.locator(selector).all_inner_texts()]
 
 
+def wait_for_frame(page: Any) -> None:
+    """Wait until what was asked for is drawn."""
+    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(null))))")
+
+
 def point_of(page: Any, task: int) -> dict[str, float]:
     """Where the middle of a task's bar is on the canvas."""
     return page.evaluate(
@@ -121,7 +126,9 @@ def point_of(page: Any, task: int) -> dict[str, float]:
 def test_a_click_on_a_bar_says_which_line_asked_for_it(open_page: Callable[..., Any], real_page: Path) -> None:
     page = open_page(real_page)
     page.click("#tab-timeline")
-    page.wait_for_timeout(50)  # a frame is drawn
+    wait_for_frame(page)
+    page.evaluate("stf.page.timeline.reveal(2)")  # it may be narrower than a pixel
+    wait_for_frame(page)
     page.locator("#panel-timeline canvas").click(position=point_of(page, 2))
     assert page.locator("#detail h2").inner_text().startswith("double")
     assert page.locator("#detail .source .here").inner_text().strip().endswith("double.on(1)(y)")
