@@ -223,7 +223,7 @@ def test_report_is_one_page_with_everything(ctx_factory, tmp_path):
     assert page["data"]["shape"] == [[1024]] * 3 and page["data"]["nbytes"] == [8192] * 3
     assert page["data"]["dtype"] == ["float64"] * 3
     spans = page["spans"]
-    ran = {names[tasks["name"][task]] for task, copy in zip(spans["task"], spans["copy"], strict=True) if not copy}
+    ran = {names[tasks["name"][task]] for task, kind in zip(spans["task"], spans["kind"], strict=True) if not kind}
     assert {"add", "combine", "look"} <= ran
     assert (page["failures"][0]["name"], page["failures"][0]["why"]) == ("fail", "ValueError: <no> & never")
     assert page["failures"][1]["why"].startswith("did not run: task 'fail' (test_seeing.py:")
@@ -247,12 +247,12 @@ def test_report_knows_when_tasks_were_submitted_and_what_was_copied_for_them(ctx
     submitted = np.cumsum(page["tasks"]["submitted"])
     starts = np.cumsum(spans["start"])
     assert (np.diff(submitted) > 0).all() and submitted[0] >= 0 and min(starts) >= 0
-    copies = [index for index, copy in enumerate(spans["copy"]) if copy]
+    copies = [index for index, kind in enumerate(spans["kind"]) if kind == 1]
     assert len(copies) == operations["kind"].count("copy") == sum(ctx.statistics().copies.values())
     assert sorted(spans["operation"][i] for i in copies) == [i for i, k in enumerate(operations["kind"]) if k == "copy"]
     first_start = {}
-    for start, task, copy in zip(starts, spans["task"], spans["copy"], strict=True):
-        if not copy:
+    for start, task, kind in zip(starts, spans["task"], spans["kind"], strict=True):
+        if not kind:
             first_start.setdefault(task, start)
             assert is_cuda(ctx) or start >= submitted[task]
     for index in copies:

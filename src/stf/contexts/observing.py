@@ -44,18 +44,20 @@ def html_of_task(task: Any) -> str | None:
 
 
 def setup_observers(context: ContextCore, observe: str | bool) -> None:
-    if observe is not False and observe not in (False, True, "dot", "trace", None):
-        raise ValueError(f"observe is 'dot', 'trace', True or False, got {observe!r}")
-    context._dot = context._trace = context._device_times = ranges = None
+    if observe is not False and observe not in (False, True, "dot", "trace", "cupti", None):
+        raise ValueError(f"observe is 'dot', 'trace', 'cupti', True or False, got {observe!r}")
+    if observe == "cupti" and context._driver.stamps is None:
+        raise ValueError("observe='cupti' is for CUDA devices, and this context has none; pass observe=True")
+    context._dot = context._trace = context._device_times = device_times = kernels = ranges = None
     if shows_ranges():
         ranges = nvtx_ranges()
     elif observe is False and not config.dot_file:
         return
-    if observe in (True, "dot") or config.dot_file:
+    if observe in (True, "dot", "cupti") or config.dot_file:
         from stf.observe.dot import DotRecorder
 
         context._dot = DotRecorder(context.name or "stf")
-    if observe in (True, "trace"):
+    if observe in (True, "trace", "cupti"):
         from stf.observe.trace import TraceRecorder
 
         context._trace = recorder = TraceRecorder()
@@ -66,8 +68,12 @@ def setup_observers(context: ContextCore, observe: str | bool) -> None:
     if context._driver.stamps is not None and observes_times(observe):
         from stf.observe.devices import DeviceTimes
 
-        context._device_times = DeviceTimes(context.engine.port)
-    active = [o for o in (context._dot, context._trace, context._device_times, ranges) if o is not None]
+        context._device_times = device_times = DeviceTimes(context.engine.port)
+        if observe == "cupti":
+            from stf.observe.kernels import KernelTimes
+
+            context._device_times = kernels = KernelTimes(device_times)
+    active = [o for o in (context._dot, context._trace, device_times, kernels, ranges) if o is not None]
     if active:
         from stf.observe import Observers
 
@@ -300,7 +306,7 @@ def next_file(asked: str) -> str:
 
 def observes_times(observe: str | bool) -> bool:
     """Whether a context that observes so records when bodies ran."""
-    return observe in (True, "trace") or bool(config.dot_file and config.dot_timing)
+    return observe in (True, "trace", "cupti") or bool(config.dot_file and config.dot_timing)
 
 
 class Section:

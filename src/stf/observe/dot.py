@@ -161,7 +161,7 @@ class DotRecorder(Observer):
 
     def ran(self, task_id: int, name: str, device: int, worker: int, start_ns: int, end_ns: int, category: str) -> None:
         """Record how long a body ran; may be called from any thread."""
-        if category != "copy":
+        if category == "task":
             self._spans.append((task_id, start_ns, end_ns))
 
     def failed(self, task_id: int, description: str) -> None:

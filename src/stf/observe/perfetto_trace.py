@@ -70,7 +70,7 @@ class _Trace:
         self._waiting: list[Waiting | None] = run.waiting()
         self._copies_of: dict[int, list[int]] = {}
         for index, span in enumerate(run.spans):
-            if span.is_copy and span.task >= 0:
+            if span.category == "copy" and span.task >= 0:
                 self._copies_of.setdefault(span.task, []).append(index)
         self._find_flows()
 
@@ -170,7 +170,7 @@ class _Trace:
         changes = []
         last_end = dict.fromkeys(range(len(self._run.tasks)), -1)
         for span in self._run.spans:
-            if span.task >= 0 and not span.is_copy:
+            if span.task >= 0 and span.category == "task":
                 last_end[span.task] = max(last_end[span.task], span.end_ns)
         for index, task in enumerate(self._run.tasks):
             if task.submitted_ns is not None and last_end[index] >= 0:
@@ -190,12 +190,14 @@ class _Trace:
         """Say what a span was."""
         span = self._run.spans[index]
         event.name_iid = self._intern(packet, "event_names", span.name)
-        event.category_iids.append(self._intern(packet, "event_categories", "copy" if span.is_copy else "task"))
+        event.category_iids.append(self._intern(packet, "event_categories", span.category))
         event.flow_ids.extend(self._flows_from.get(index, ()))
         event.terminating_flow_ids.extend(self._flows_to.get(index, ()))
-        if span.is_copy:
+        if span.category == "copy":
             self._describe_copy(packet, event, span)
-        elif span.task >= 0:
+        elif span.category == "kernel" and span.task >= 0:
+            self._annotate(packet, event, "task", self._run.label(span.task))
+        elif span.category == "task" and span.task >= 0:
             self._describe_task(packet, event, span, self._first_span[span.task] == index)
 
     def _describe_task(self, packet: Any, event: Any, span: RunSpan, is_first: bool) -> None:

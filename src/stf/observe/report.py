@@ -24,6 +24,7 @@ from .timeline import family
 from .why import cause_of
 
 _SCRIPTS = ("model", "analysis", "elements", "timeline", "graph", "views", "detail", "page")
+_SPAN_KINDS = {"task": 0, "copy": 1, "kernel": 2}  # as in `model.js`
 _COMPRESSION = 5  # of gzip: a level more saves a few percent, and takes half as long again
 _NOTEBOOK_HEIGHT = 720
 
@@ -139,7 +140,7 @@ def _span_columns(run: Run, names: _Numbers) -> dict[str, Any]:
         "operation": [span.operation for span in spans],
         "name": [names[span.name] for span in spans],
         "row": [rows[span.device, span.row] for span in spans],
-        "copy": [int(span.is_copy) for span in spans],
+        "kind": [_SPAN_KINDS[span.category] for span in spans],
         "start": _differences(span.start_ns - run.origin_ns for span in spans),
         "duration": [span.end_ns - span.start_ns for span in spans],
     }

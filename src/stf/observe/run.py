@@ -46,7 +46,7 @@ class RunTask(NamedTuple):
 
 
 class RunSpan(NamedTuple):
-    """A body or a copy that ran; `task` and `operation` are indices, or -1 where that is not known."""
+    """A body ("task"), a "copy" or a "kernel" that ran; `task` and `operation` are indices, or -1 where unknown."""
 
     task: int
     operation: int
@@ -55,7 +55,7 @@ class RunSpan(NamedTuple):
     row: int
     start_ns: int
     end_ns: int
-    is_copy: bool
+    category: str
 
 
 class RunOperation(NamedTuple):
@@ -126,7 +126,7 @@ class Run:
         """Return for each task the indices of its spans, by start."""
         found: list[list[int]] = [[] for _ in self.tasks]
         for index, span in enumerate(self.spans):
-            if span.task >= 0 and not span.is_copy:
+            if span.task >= 0 and span.category == "task":
                 found[span.task].append(index)
         return found
 
@@ -146,11 +146,11 @@ class Run:
         ends = [0] * len(self.tasks)
         copies = [0] * len(self.tasks)
         for span in self.spans:
-            if span.is_copy:
+            if span.category == "copy":
                 if span.operation >= 0 and self.operations[span.operation].task >= 0:
                     task = self.operations[span.operation].task
                     copies[task] = max(copies[task], span.end_ns)
-            elif span.task >= 0:
+            elif span.category == "task" and span.task >= 0:
                 if starts[span.task] is None:
                     starts[span.task] = span.start_ns
                 ends[span.task] = max(ends[span.task], span.end_ns)
@@ -262,14 +262,13 @@ def _joined(spans: Sequence[Span], run: Run, index_of: dict[int, int]) -> Iterat
     """Yield the spans with their tasks and operations."""
     matching = _Matching(run, spans, index_of)
     for span in spans:
-        is_copy = span.category == "copy"
-        operation = matching.take(span) if is_copy else -1
+        operation = matching.take(span) if span.category == "copy" else -1
         task = run.operations[operation].task if operation >= 0 else index_of.get(span.task_id, -1)
         name = span.name or f"{span.category} {span.task_id}"
         if name == "copy" and operation >= 0 and run.operations[operation].data >= 0:
             name = f"copy {run.data_names[run.operations[operation].data]}"
         end_ns = max(span.end_ns, span.start_ns)
-        yield RunSpan(task, operation, name, span.device, span.worker, span.start_ns, end_ns, is_copy)
+        yield RunSpan(task, operation, name, span.device, span.worker, span.start_ns, end_ns, span.category)
 
 
 class _Matching:
@@ -286,7 +285,7 @@ class _Matching:
         starts: dict[int, int] = {}
         ends: dict[int, int] = {}
         for span in spans:
-            if span.category != "copy":
+            if span.category == "task":
                 task = index_of.get(span.task_id, -1)
                 starts.setdefault(task, span.start_ns)
                 ends[task] = max(ends.get(task, 0), span.end_ns)

@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from .devices import COMPUTE, COPY_IN, COPY_OUT
+from .devices import COMPUTE, COPY_IN, COPY_OUT, STREAMS
 from .observer import ObservedTask, Observer
 
 _MAX_INDEX = 1 << 16
@@ -137,12 +137,16 @@ def _with_device_rows(spans: list[Span]) -> tuple[list[Span], dict[tuple[int, in
         first_row[device, kind] = first
         count = len(busy_until[device, kind])
         for lane in range(count):
-            names[device, first + lane] = _ROW_NAMES[kind] + (f" {lane}" if count > 1 else "")
+            names[device, first + lane] = _row_name(kind) + (f" {lane}" if count > 1 else "")
     placed = [
         span._replace(worker=first_row[span.device, span.worker] + lane) if span.worker < 0 else span
         for span, lane in zip(spans, lanes, strict=True)
     ]
     return placed, names
+
+
+def _row_name(kind: int) -> str:
+    return _ROW_NAMES[kind] if kind > STREAMS else f"kernels of stream {STREAMS - kind}"
 
 
 def _free_lane(busy_until: list[int], span: Span) -> int:

@@ -78,7 +78,7 @@ function idleOf(model, unit) {
   let busy = 0;
   let until = model.begin;
   for (let i = 0; i < model.numSpans; i++) {
-    if (!unit.rows.has(span.row[i]) || (span.copy[i] && !unit.withCopies)) continue;
+    if (!unit.rows.has(span.row[i]) || (span.kind[i] !== stf.TASK && !unit.withCopies)) continue;
     if (span.start[i] > until) {
       const parts = partsOfGap(model, i, until);
       parts.forEach((part, cause) => (idle[cause] += part));
@@ -95,8 +95,8 @@ function partsOfGap(model, index, from) {
   const { span, operation } = model;
   const start = span.start[index];
   const task = span.task[index];
-  if (!span.copy[index] && task >= 0 && model.task.span[task] === index) return model.partsOfWait(task, from);
-  const asked = span.copy[index] && span.operation[index] >= 0 ? operation.time[span.operation[index]] : from;
+  if (span.kind[index] === stf.TASK && task >= 0 && model.task.span[task] === index) return model.partsOfWait(task, from);
+  const asked = span.operation[index] >= 0 ? operation.time[span.operation[index]] : from;
   const host = Math.min(Math.max(asked - from, 0), start - from);
   return [0, host, 0, start - from - host];
 }

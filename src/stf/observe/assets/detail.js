@@ -44,7 +44,7 @@ stf.Detail = class {
 
   showSpan(span) {
     const { model } = this;
-    const { start, end, operation } = model.span;
+    const { start, end, operation, kind } = model.span;
     const index = operation[span];
     const pairs = [
       ["place", model.rows[model.span.row[span]].place],
@@ -60,7 +60,7 @@ stf.Detail = class {
       );
     }
     const task = model.span.task[span];
-    this.fill(model.spanName(span), model.spanFamily(span), this.pairs(pairs), task >= 0 ? this.links("Made for", [task]) : null);
+    this.fill(model.spanName(span), model.spanFamily(span), this.pairs(pairs), task >= 0 ? this.links(kind[span] === stf.COPY ? "Made for" : "Submitted by", [task]) : null);
   }
 
   showGroup(node) {
@@ -117,7 +117,7 @@ stf.Detail = class {
 
   times(task) {
     const { model } = this;
-    const { submitted, inputs, copied, start, end, work, runs, lastInput } = model.task;
+    const { submitted, inputs, copied, start, end, work, runs, lastInput, kernels, kernelTime } = model.task;
     if (!runs[task]) return this.pairs([["submitted", submitted[task] < 0 ? "" : stf.duration(submitted[task])], ["ran", "no time was recorded"]]);
     const from = Math.min(model.begin, start[task]);
     const ready = Math.max(inputs[task], submitted[task], copied[task], from);
@@ -137,6 +137,7 @@ stf.Detail = class {
       ["started", stf.duration(start[task])],
       ["ended", stf.duration(end[task])],
       ["ran for", stf.duration(work[task]) + (runs[task] > 1 ? `, in ${stf.count(runs[task])} parts or launches` : "")],
+      ["on the GPU", kernels[task] ? `${stf.count(kernels[task])} kernels and copies, ${stf.duration(kernelTime[task])}` : ""],
       ["waited last for", `${waited}; then ${stf.duration(delay)} until it started`],
     ]);
   }

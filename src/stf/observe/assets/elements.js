@@ -83,7 +83,7 @@ stf.bar = (share, text) =>
     "span",
     { class: "share" },
     stf.element("i", { class: "track" }, stf.element("i", { style: `width: ${(100 * Math.min(share, 1)).toFixed(1)}%` })),
-    text ?? stf.percent(share),
+    stf.element("span", {}, text ?? stf.percent(share)),
   );
 
 /** The colours of the theme, as canvases need them. */

@@ -4,6 +4,9 @@
 
 const stf = {};
 
+stf.TASK = 0; // kinds of spans: a body, a copy that the engine made, what CUPTI saw on a GPU
+stf.COPY = 1;
+stf.KERNEL = 2;
 stf.MODES = { 1: "read", 2: "write", 3: "rw", 4: "accumulate" };
 
 /** Unpack a block of the page: base64 of gzip. */
@@ -70,7 +73,7 @@ stf.Model = class {
       operation: Int32Array.from(columns.operation),
       name: Int32Array.from(columns.name),
       row: Int32Array.from(columns.row),
-      copy: Uint8Array.from(columns.copy),
+      kind: Uint8Array.from(columns.kind),
       start,
       end,
     };
@@ -95,6 +98,8 @@ stf.Model = class {
     task.work = column(0);
     task.copied = column(-1);
     task.copyTime = column(0);
+    task.kernelTime = column(0);
+    task.kernels = new Uint32Array(numTasks);
     task.runs = new Uint32Array(numTasks);
     task.span = new Int32Array(numTasks).fill(-1);
     this.begin = 0;
@@ -103,7 +108,12 @@ stf.Model = class {
       this.finish = Math.max(this.finish, span.end[i]);
       const index = span.task[i];
       if (index < 0) continue;
-      if (span.copy[i]) {
+      if (span.kind[i] === stf.KERNEL) {
+        task.kernels[index]++;
+        task.kernelTime[index] += span.end[i] - span.start[i];
+        continue;
+      }
+      if (span.kind[i] === stf.COPY) {
         task.copied[index] = Math.max(task.copied[index], span.end[i]);
         task.copyTime[index] += span.end[i] - span.start[i];
         continue;
@@ -169,9 +179,11 @@ stf.Model = class {
     return this.names[this.span.name[span]];
   }
 
-  /** The family of a span's function; that of copies comes after all others. */
+  /** The family of a span's function, for a kernel that of its task; that of copies comes after all others. */
   spanFamily(span) {
-    return this.span.copy[span] ? this.families.length : this.familyOfName[this.span.name[span]];
+    const { kind, task, name } = this.span;
+    if (kind[span] === stf.TASK) return this.familyOfName[name[span]];
+    return kind[span] === stf.KERNEL && task[span] >= 0 ? this.familyOf(task[span]) : this.families.length;
   }
 
   describeData(data) {

@@ -85,7 +85,7 @@ stf.Page = class {
     document.body.classList.toggle("has-detail", task >= 0 || span >= 0);
     this.timeline?.setSelected(task, span);
     this.graph?.setSelected(task);
-    if (span >= 0 && this.model.span.copy[span]) this.detail.showSpan(span);
+    if (span >= 0 && this.model.span.kind[span] !== stf.TASK) this.detail.showSpan(span);
     else if (task >= 0) this.detail.showTask(task);
     else if (span >= 0) this.detail.showSpan(span);
     else this.detail.clear();
@@ -144,7 +144,7 @@ function cardsOf(model) {
     cards.push(
       card("work of all tasks", stf.duration(critical.work), "T₁", "", "The sum of all tasks' durations"),
       card("critical path", stf.duration(critical.length), "T∞", "", "The longest chain of dependent tasks"),
-      card("parallelism", (critical.work / run).toFixed(1), `of ${(critical.work / critical.length).toFixed(1)} possible`, "", "Work by run time; possible is work by critical path"),
+      card("parallelism", (critical.work / run).toFixed(critical.work < run ? 2 : 1), `of ${(critical.work / critical.length).toFixed(1)} possible`, "", "Work by run time; possible is work by critical path"),
     );
   }
   cards.push(card("copies", stf.count(statistics.copies), stf.bytes(statistics.copiedBytes)));
@@ -159,14 +159,14 @@ stf.complete = (model) => {
   model.failedTasks = new Map(model.failures.filter(({ task }) => task >= 0).map(({ task, why }) => [task, why]));
   model.timeOfFamily = new Float64Array(model.families.length);
   for (let i = 0; i < model.numSpans; i++) {
-    if (!model.span.copy[i]) model.timeOfFamily[model.spanFamily(i)] += model.span.end[i] - model.span.start[i];
+    if (model.span.kind[i] === stf.TASK) model.timeOfFamily[model.spanFamily(i)] += model.span.end[i] - model.span.start[i];
   }
   model.familiesByTime = model.families.map((_, family) => family).filter((family) => model.timeOfFamily[family] > 0);
   model.familiesByTime.sort((a, b) => model.timeOfFamily[b] - model.timeOfFamily[a]);
   model.rankOfFamily = new Uint32Array(model.families.length).fill(-1);
   model.familiesByTime.forEach((family, rank) => (model.rankOfFamily[family] = rank));
   const changes = [];
-  for (let i = 0; i < model.numSpans; i++) if (!model.span.copy[i]) changes.push([model.span.start[i], 1], [model.span.end[i], -1]);
+  for (let i = 0; i < model.numSpans; i++) if (model.span.kind[i] === stf.TASK) changes.push([model.span.start[i], 1], [model.span.end[i], -1]);
   changes.sort((a, b) => a[0] - b[0] || a[1] - b[1]);
   let now = 0;
   model.mostAtOnce = changes.reduce((most, [, change]) => Math.max(most, (now += change)), 0);

@@ -181,7 +181,7 @@ stf.Timeline = class {
     });
     const plain = (color, text) => stf.element("span", { class: "chip" }, stf.element("i", { style: `background: ${color}` }), text);
     if (others > 0) chips.push(plain(OTHER_COLOR, others > 1 ? `${others} other functions` : "1 other function"));
-    if (model.span.copy.includes(1)) chips.push(plain(COPY_COLOR, "copies"));
+    if (model.span.kind.includes(stf.COPY)) chips.push(plain(COPY_COLOR, "copies"));
     this.legend.replaceChildren(...chips);
   }
 
@@ -292,7 +292,7 @@ stf.Timeline = class {
 
   tipOf(span) {
     const { model } = this;
-    const { start, end, task, copy } = model.span;
+    const { start, end, task, kind } = model.span;
     const lines = [model.spanName(span), `${stf.duration(end[span] - start[span])}, from ${stf.duration(start[span])} on`];
     const operation = model.span.operation[span];
     if (operation >= 0) {
@@ -301,8 +301,8 @@ stf.Timeline = class {
       lines.push(`${model.places[source[operation]]} → ${model.places[target[operation]]}, ${stf.bytes(bytes[operation])}, ${rate.toFixed(2)} GB/s`);
     }
     if (task[span] >= 0) {
-      lines.push(copy[span] ? `for ${model.nameOf(task[span])}, ${model.siteOf(task[span])}` : model.siteOf(task[span]));
-      if (!copy[span]) {
+      lines.push(kind[span] !== stf.TASK ? `for ${model.nameOf(task[span])}, ${model.siteOf(task[span])}` : model.siteOf(task[span]));
+      if (kind[span] === stf.TASK) {
         const data = model.accessesOf(task[span]).map((a) => `${model.data.name[a.data]} (${stf.MODES[a.mode] ?? "rw"})`);
         if (data.length) lines.push(data.slice(0, 6).join(", ") + (data.length > 6 ? ` and ${data.length - 6} more` : ""));
       }
@@ -459,7 +459,7 @@ stf.Timeline = class {
     context.globalAlpha = dimmed ? 0.22 : 1;
     context.fillStyle = stf.familyColor(model, family);
     context.fillRect(x + gap, top, width - 2 * gap, height);
-    if (model.failedTasks.has(model.span.task[span]) && !model.span.copy[span]) {
+    if (model.failedTasks.has(model.span.task[span]) && model.span.kind[span] === stf.TASK) {
       context.fillStyle = colors.bad;
       context.fillRect(x + gap, top + height - 4, width - 2 * gap, 4);
     }
@@ -469,7 +469,7 @@ stf.Timeline = class {
       if (name.length > 1) context.fillText(name, x + 4, top + height / 2 + 0.5);
     }
     context.globalAlpha = 1;
-    if (this.critical && this.critical.has(model.span.task[span]) && !model.span.copy[span]) this.outline(context, colors.bad, x, top, width, height, 2);
+    if (this.critical && this.critical.has(model.span.task[span]) && model.span.kind[span] === stf.TASK) this.outline(context, colors.bad, x, top, width, height, 2);
     if (this.isSpecial(span)) this.outline(context, colors.text, x, top, width, height, 2);
   }
 
@@ -480,15 +480,15 @@ stf.Timeline = class {
   }
 
   isSpecial(span) {
-    const { task, copy } = this.model.span;
-    return span === this.hovered || span === this.selectedSpan || (this.selected >= 0 && task[span] === this.selected && !copy[span]);
+    const { task, kind } = this.model.span;
+    return span === this.hovered || span === this.selectedSpan || (this.selected >= 0 && task[span] === this.selected && kind[span] !== stf.COPY);
   }
 
   isDimmed(span, family) {
     if (this.isSpecial(span)) return false;
-    const { task, copy } = this.model.span;
+    const { task, kind } = this.model.span;
     if (this.family >= 0 && family !== this.family) return true;
-    if (this.critical && (copy[span] || !this.critical.has(task[span]))) return true;
+    if (this.critical && (kind[span] === stf.COPY || !this.critical.has(task[span]))) return true;
     return this.found !== null && !this.found.has(task[span]);
   }
 
@@ -597,7 +597,7 @@ function runningAt(model, parts) {
   const found = new Float64Array(parts);
   const scale = parts / (model.finish - model.begin);
   for (let i = 0; i < model.numSpans; i++) {
-    if (model.span.copy[i]) continue;
+    if (model.span.kind[i] !== stf.TASK) continue;
     const start = (model.span.start[i] - model.begin) * scale;
     const end = (model.span.end[i] - model.begin) * scale;
     for (let part = Math.floor(start); part < Math.min(end, parts); part++) {

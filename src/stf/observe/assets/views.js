@@ -32,7 +32,7 @@ stf.views.time = (model, panel, { showFound }) => {
       { title: "mean", value: (row) => row.total / row.runs, show: (row) => stf.duration(row.total / row.runs), number: true },
       { title: "longest", value: (row) => row.longest, show: (row) => stf.duration(row.longest), number: true },
       { title: "on critical path", value: (row) => row.critical, show: (row) => (row.critical ? stf.duration(row.critical) : ""), number: true },
-      { title: "waited for copies", value: (row) => row.copies, show: (row) => (row.copies ? stf.duration(row.copies) : ""), number: true, what: "The time of all copies that were made for these tasks" },
+      { title: "copies for them", value: (row) => row.copies, show: (row) => (row.copies ? stf.duration(row.copies) : ""), number: true, what: "The time of all copies that were made for these tasks" },
       { title: "places", value: (row) => listed([...row.places].map((place) => model.places[place])) },
     ];
     box.replaceChildren(
@@ -237,7 +237,7 @@ stf.views.copies = (model, panel) => {
   const timeOf = new Map();
   let unknown = 0;
   for (let i = 0; i < model.numSpans; i++) {
-    if (!span.copy[i]) continue;
+    if (span.kind[i] !== stf.COPY) continue;
     if (span.operation[i] >= 0) timeOf.set(span.operation[i], span.end[i] - span.start[i]);
     else unknown++;
   }
