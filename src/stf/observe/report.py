@@ -168,7 +168,7 @@ def _rows(run: Run) -> list[dict[str, Any]]:
         {
             "place": "host" if device < 0 else f"device({device})",
             "name": run.row_name(device, row),
-            "isThread": (device, row) not in run.row_names or run.row_names[device, row] == "main thread",
+            "isThread": run.is_thread(device, row),
         }
         for device, row in _row_keys(run)
     ]

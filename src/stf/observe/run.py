@@ -17,14 +17,15 @@ from typing import NamedTuple
 
 from .dot import DataLayout, DotOptions, DotRecorder
 from .replay import ACCUMULATE, READ, WRITE, Replay, TaskRecord
-from .taskgraph import Section
-from .trace import Span, TimedOperation, TraceRecorder
+from .taskgraph import Node, Section
+from .trace import MAIN_THREAD, Span, TimedOperation, TraceRecorder
 from .units import format_bytes
 
 MODE_NAMES = {READ: "read", WRITE: "write", READ | WRITE: "rw", ACCUMULATE: "accumulate"}
 _AROUND = 2  # lines of source before and after a line
 _LONGEST_LINE = 160
 _NEVER = 1 << 62
+_CLOCKS_NS = 50_000  # the times of devices and the host's are not known better than that, one by the other
 
 
 class RunTask(NamedTuple):
@@ -121,6 +122,10 @@ class Run:
     def row_name(self, device: int, row: int) -> str:
         """Return the name of a row of a place."""
         return self.row_names.get((device, row), f"worker {row}")
+
+    def is_thread(self, device: int, row: int) -> bool:
+        """Return whether a row is a thread; else it is a part of a CUDA device, which has a clock of its own."""
+        return self.row_names.get((device, row), MAIN_THREAD) == MAIN_THREAD
 
     def spans_of_tasks(self) -> list[list[int]]:
         """Return for each task the indices of its spans, by start."""
@@ -234,7 +239,7 @@ def _collect(recorder: DotRecorder | None, trace: TraceRecorder) -> Run:
 
 def _tasks(recorder: DotRecorder, submissions: dict[int, int]) -> list[RunTask]:
     records, hidden = recorder.tasks, DotOptions().hidden_kinds
-    replay = Replay(recorder.data_names, hidden)
+    replay = _Order(recorder.data_names, hidden)
     replay.run(records, [], {})
     shown: Iterable[TaskRecord] = (record for record in records if record[2] not in hidden)
     return [
@@ -243,6 +248,15 @@ def _tasks(recorder: DotRecorder, submissions: dict[int, int]) -> list[RunTask]:
             shown, replay.predecessors, strict=True
         )
     ]
+
+
+class _Order(Replay):
+    """Finds predecessors alone."""
+
+    _any_node = Node("", "", "")
+
+    def _task_node(self, record: TaskRecord, duration_ns: int | None) -> Node:
+        return self._any_node
 
 
 def _operations(
@@ -274,16 +288,19 @@ def _joined(spans: Sequence[Span], run: Run, index_of: dict[int, int]) -> Iterat
 class _Matching:
     """Which operation each copy that ran was: of those that could begin, the one that is needed first.
 
-    A copy can begin when it was asked for and the last task that wrote the data has ended; it is needed when the task
-    that it is made for starts.
+    A copy can begin when it is asked for and the last task that wrote the data has ended; it is needed when the task
+    that it is made for starts. CUDA devices tell the data's name too.
     """
 
     def __init__(self, run: Run, spans: Sequence[Span], index_of: dict[int, int]) -> None:
-        self._coming: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)  # by device: the next one last
-        self._able: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)  # by device: a heap, by when needed
+        self._run = run
+        # By device and name, "" for any: copies that can't begin yet, the next one last; a heap by when they are needed
+        self._coming: defaultdict[tuple[int, str], list[tuple[int, int, int]]] = defaultdict(list)
+        self._able: defaultdict[tuple[int, str], list[tuple[int, int]]] = defaultdict(list)
         self._taken: set[int] = set()
         starts: dict[int, int] = {}
         ends: dict[int, int] = {}
+        asked_for = {_key(span) for span in spans if span.category == "copy"}
         for span in spans:
             if span.category == "task":
                 task = index_of.get(span.task_id, -1)
@@ -294,21 +311,24 @@ class _Matching:
             needed_ns = starts.get(operation.task, _NEVER) if operation.task >= 0 else _NEVER
             target = _device(operation.target)
             for device in {_device(operation.source), -1} if target < 0 else {target}:
-                self._coming[device].append((able_ns, needed_ns, index))
+                for name in ("", run.data_names[operation.data]) if operation.data >= 0 else ("",):
+                    if (device, name) in asked_for:
+                        self._coming[device, name].append((able_ns, needed_ns, index))
         for coming in self._coming.values():
             coming.sort(reverse=True)
 
     def take(self, span: Span) -> int:
         """Return the index of a copy's operation, or -1; spans come by start."""
-        coming, able = self._coming[span.device], self._able[span.device]
-        while coming and coming[-1][0] <= span.start_ns:
+        slack_ns = 0 if self._run.is_thread(span.device, span.worker) else _CLOCKS_NS
+        coming, able = self._coming[_key(span)], self._able[_key(span)]
+        while coming and coming[-1][0] <= span.start_ns + slack_ns:
             heappush(able, coming.pop()[1:])
         found, passed = -1, []
         while able and found < 0:
             needed_ns, index = candidate = heappop(able)
-            if needed_ns >= span.end_ns and index not in self._taken:
+            if needed_ns >= span.end_ns - slack_ns and index not in self._taken:
                 found = index
-            elif needed_ns >= span.start_ns:  # it may be one that begins later, and is shorter
+            elif needed_ns >= span.start_ns - slack_ns:  # it may be one that begins later, and is shorter
                 passed.append(candidate)
         for candidate in passed:
             heappush(able, candidate)
@@ -316,8 +336,17 @@ class _Matching:
         return found
 
 
+def _key(span: Span) -> tuple[int, str]:
+    """Return the device that a copy was on, and the name of its data if that was told."""
+    return span.device, span.name.removeprefix("copy").removeprefix(" ")
+
+
 def _earliest_starts(run: Run, ends: dict[int, int]) -> Iterator[tuple[int, int]]:
-    """Yield each copy's index, and when it could begin."""
+    """Yield each copy's index, and when it could begin.
+
+    It is told of when it has been asked for, and may have begun before that; but not before what was told of last.
+    """
+    asked_ns = [0, *(operation.time_ns for operation in run.operations)]
     copies_of: defaultdict[int, list[int]] = defaultdict(list)
     for index, operation in enumerate(run.operations):
         if operation.kind == "copy":
@@ -326,12 +355,12 @@ def _earliest_starts(run: Run, ends: dict[int, int]) -> Iterator[tuple[int, int]
     for number, task in enumerate(run.tasks):
         for index in copies_of.get(number, ()):
             operation = run.operations[index]
-            yield index, max(operation.time_ns, ends.get(writers.get(operation.data, -1), 0))
+            yield index, max(asked_ns[index], ends.get(writers.get(operation.data, -1), 0))
         for access in task.accesses:
             if access & 7 != READ:
                 writers[access >> 3] = number
     for index in copies_of.get(-1, ()):  # for no task: at a launch, or to write back
-        yield index, run.operations[index].time_ns
+        yield index, asked_ns[index]
 
 
 def _device(place: str) -> int:

@@ -12,6 +12,7 @@ from .devices import COMPUTE, COPY_IN, COPY_OUT, STREAMS
 from .observer import ObservedTask, Observer
 
 _MAX_INDEX = 1 << 16
+MAIN_THREAD = "main thread"
 _ROW_NAMES = {COMPUTE: "compute", COPY_IN: "copies in", COPY_OUT: "copies out"}
 
 
@@ -120,8 +121,8 @@ def _with_worker_indices(spans: list[Span]) -> tuple[list[Span], dict[tuple[int,
         if span.worker >= _MAX_INDEX:  # the identity of a thread
             index = numbers.setdefault(span.worker, len(numbers))
             if span.worker == main:
-                names[span.device, index] = "main thread"
-            span = span._replace(worker=index)
+                names[span.device, index] = MAIN_THREAD
+            span = _on_row(span, index)
         renamed.append(span)
     return renamed, names
 
@@ -139,10 +140,15 @@ def _with_device_rows(spans: list[Span]) -> tuple[list[Span], dict[tuple[int, in
         for lane in range(count):
             names[device, first + lane] = _row_name(kind) + (f" {lane}" if count > 1 else "")
     placed = [
-        span._replace(worker=first_row[span.device, span.worker] + lane) if span.worker < 0 else span
+        _on_row(span, first_row[span.device, span.worker] + lane) if span.worker < 0 else span
         for span, lane in zip(spans, lanes, strict=True)
     ]
     return placed, names
+
+
+def _on_row(span: Span, row: int) -> Span:
+    task_id, name, device, _, start_ns, end_ns, category = span
+    return Span(task_id, name, device, row, start_ns, end_ns, category)  # in a third of the time of `_replace`
 
 
 def _row_name(kind: int) -> str:
