@@ -13,7 +13,7 @@ import pytest
 
 import stf
 from stf.observe import DotRecorder, Statistics, TraceRecorder
-from stf.observe.devices import COMPUTE, COPY_IN
+from stf.observe.devices import COMPUTE, COPY_IN, STREAMS
 from stf.observe.report import Report
 from stf.observe.run import collect
 
@@ -222,6 +222,24 @@ def test_the_critical_path_is_listed_and_marked(open_page: Callable[..., Any], t
     page.locator(".node").first.wait_for()
     assert page.locator(".node.critical .name").all_text_contents() == ["short", "last"]
     assert page.locator(".edge.critical").count() == 1 and page.locator(".edge").count() == 2
+
+
+def test_kernels_of_a_task_lead_to_it(open_page: Callable[..., Any], program: Program, tmp_path: Path) -> None:
+    first = program.task(0, "first", (1, 3))
+    program.ran(first, "first", 1_000, 9_000)
+    for start in (1_000, 5_000):
+        program.tell(0, "ran", first, "axpy_kernel", 0, STREAMS - 7, start, start + 3_000, "kernel")
+    page = open_page(program.page(tmp_path / "kernels.html"))
+    wait_for_frame(page)
+    at = point_of(page, 0)
+    assert page.evaluate("stf.model.rows.map((row) => row.name)") == ["compute", "stream 7"]
+    page.locator("#panel-timeline canvas").click(position={"x": at["x"] - 150, "y": at["y"] + 22})
+    assert page.locator("#detail h2").inner_text().startswith("axpy_kernel")
+    page.locator("#detail .links button").click()
+    assert page.locator("#detail h2").inner_text().startswith("first")
+    assert "2 kernels and copies, 6.00 µs" in page.locator("#detail").inner_text()
+    page.click("#tab-idle")
+    assert "8.00 µs" in page.locator("#panel-idle tbody tr").inner_text()  # kernels are no second work
 
 
 def test_what_if_plays_the_graph_again(open_page: Callable[..., Any], timed_page: Path) -> None:

@@ -125,10 +125,10 @@ def test_kernels_are_of_the_task_that_submitted_them(cupti: Cupti) -> None:
     spans, rows = trace.rows()
     told = [(s.name, s.task_id, s.device, rows[s.device, s.worker], s.category, s.end_ns - s.start_ns) for s in spans]
     assert sorted(told, key=lambda one: one[0]) == [
-        ("axpy", 1, 0, "kernels of stream 7", "kernel", 100),
-        ("memcpy HTOD, 4096 bytes", 0, 0, "kernels of stream 9", "kernel", 50),
-        ("memcpy PTOP, 8 bytes", 2, 1, "kernels of stream 7", "kernel", 100),
-        ("memset, 64 bytes", 1, 0, "kernels of stream 7", "kernel", 50),
+        ("axpy", 1, 0, "stream 7", "kernel", 100),
+        ("memcpy HTOD, 4096 bytes", 0, 0, "stream 9", "kernel", 50),
+        ("memcpy PTOP, 8 bytes", 2, 1, "stream 7", "kernel", 100),
+        ("memset, 64 bytes", 1, 0, "stream 7", "kernel", 50),
         ("one", 1, 0, "compute", "task", 160),
     ]
     (kernel,) = (span for span in spans if span.name == "axpy")

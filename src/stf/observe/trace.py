@@ -138,7 +138,7 @@ def _with_device_rows(spans: list[Span]) -> tuple[list[Span], dict[tuple[int, in
         first_row[device, kind] = first
         count = len(busy_until[device, kind])
         for lane in range(count):
-            names[device, first + lane] = _row_name(kind) + (f" {lane}" if count > 1 else "")
+            names[device, first + lane] = _row_name(kind, lane if count > 1 else None)
     placed = [
         _on_row(span, first_row[span.device, span.worker] + lane) if span.worker < 0 else span
         for span, lane in zip(spans, lanes, strict=True)
@@ -151,8 +151,11 @@ def _on_row(span: Span, row: int) -> Span:
     return Span(task_id, name, device, row, start_ns, end_ns, category)  # in a third of the time of `_replace`
 
 
-def _row_name(kind: int) -> str:
-    return _ROW_NAMES[kind] if kind > STREAMS else f"kernels of stream {STREAMS - kind}"
+def _row_name(kind: int, lane: int | None) -> str:
+    """Return the name of a row of a device, or of the lanes that it takes."""
+    if kind <= STREAMS:
+        return f"stream {STREAMS - kind}" + (f", {lane}" if lane is not None else "")
+    return _ROW_NAMES[kind] + (f" {lane}" if lane is not None else "")
 
 
 def _free_lane(busy_until: list[int], span: Span) -> int:

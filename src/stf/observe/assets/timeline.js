@@ -513,7 +513,8 @@ stf.Timeline = class {
       context.strokeStyle = color;
       context.beginPath();
       context.moveTo(x1, y1);
-      context.bezierCurveTo(x1 + bend, y1, x2 - bend, y2, x2, y2);
+      if (y1 === y2) context.quadraticCurveTo((x1 + x2) / 2, y1 - LANE, x2, y2); // not over the names between them
+      else context.bezierCurveTo(x1 + bend, y1, x2 - bend, y2, x2, y2);
       context.stroke();
     };
     model.beforeOf(selected).slice(-200).forEach((before) => connect(before, selected, colors.accent));

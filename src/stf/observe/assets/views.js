@@ -304,7 +304,8 @@ stf.views.critical = (model, panel, { select }) => {
     const from = before < 0 ? model.begin : Math.min(model.task.end[before], model.task.start[task]);
     return { task, number: index + 1, delay: model.task.start[task] - from, parts: model.partsOfWait(task, from) };
   });
-  const causeOf = ({ parts, delay }) => (delay > 0 ? stf.CAUSES[parts.indexOf(Math.max(...parts))].name : "");
+  const reasons = ["other inputs", "the host", "a copy", "start-up"]; // in the order of the parts
+  const causeOf = ({ parts, delay }) => (delay > 0 ? reasons[parts.indexOf(Math.max(...parts))] : "");
   const columns = [
     { title: "#", value: (row) => row.number, number: true },
     { title: "task", value: (row) => model.nameOf(row.task), show: (row) => nameWithDot(model, { family: model.familyOf(row.task), name: model.nameOf(row.task) }) },
@@ -313,7 +314,7 @@ stf.views.critical = (model, panel, { select }) => {
     { title: "started", value: (row) => model.task.start[row.task], show: (row) => stf.duration(model.task.start[row.task]), number: true },
     { title: "ran for", value: (row) => model.task.work[row.task], show: (row) => stf.duration(model.task.work[row.task]), number: true },
     { title: "after the one before", value: (row) => row.delay, show: (row) => stf.duration(row.delay), number: true, what: "From the end of the task before it on the path" },
-    { title: "mostly because of", value: causeOf, what: stf.CAUSES.map(({ name, what }) => `${name}: ${what}`).join("\n") },
+    { title: "mostly because of", value: causeOf, what: "What took the longest part of that: other tasks that it waited for; the program, which had not submitted it; a copy of its data; or starting it" },
   ];
   panel.append(
     stf.element("h3", {}, "By function"), stf.table(functions, [...byFamily.values()], { sort: [2, true] }),
