@@ -126,7 +126,7 @@ class DotRecorder(Observer):
         self._loans = 0
         self._data_names: list[str] = []
         self._layouts: dict[int, DataLayout] = {}  # by index
-        self._described: set[int] = set()  # ids of data whose layout was logged
+        self._described: set[int] = set()  # accesses, as tasks tell them, to data whose layout was logged
         self._files: dict[str, str] = {}  # line as text → the file's path; "" where two files look the same
         self._data: dict[int, int] = {}  # data id → index in _data_names
         self._removed: dict[int, int] = {}
@@ -140,9 +140,8 @@ class DotRecorder(Observer):
             entry = _record_of(task, self._section)
         else:
             entry = record(self._section)
-        for access in entry[8::2]:
-            if access >> 3 not in self._described:
-                self._describe(task)
+        if not self._described.issuperset(entry[8::2]):
+            self._describe(task, entry[8::2])
         self._log.append(entry)
 
     def loan(self, kind: str, data_id: int, data_name: str, mode: int) -> None:
@@ -189,15 +188,16 @@ class DotRecorder(Observer):
 
     def data_removed(self, data_id: int) -> None:
         """Take the next use of this id as another data."""
-        self._described.discard(data_id)
+        self._described.difference_update(range(data_id << 3, (data_id + 1) << 3))
         self._log.append(("removed", data_id))
 
-    def _describe(self, task: ObservedTask) -> None:
-        """Record the layouts of a task's data that nobody has seen yet."""
+    def _describe(self, task: ObservedTask, seen: tuple[int, ...]) -> None:
+        """Record the layouts of a task's data, of which some is new, or used in a new way."""
+        described = {access >> 3 for access in self._described.intersection(seen)}
+        self._described.update(seen)
         for access in task.accesses:
             data_id = access.data_id
-            if data_id not in self._described:
-                self._described.add(data_id)
+            if data_id not in described:
                 layout = getattr(getattr(getattr(access, "data", None), "core", None), "layout", None)
                 if layout is not None:
                     self._log.append(("layout", data_id, layout.shape, layout.dtype, layout.nbytes))
