@@ -6,12 +6,17 @@ they only enqueue work, and get CuPy arrays, which refuse to be taken for NumPy'
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import gzip
 import importlib.util
+import json
 import os
+import re
 import shutil
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -219,3 +224,10 @@ def needs_graphviz() -> None:
     """Skip a test that draws a task graph where nothing can."""
     if shutil.which("dot") is None:
         pytest.importorskip("pygraphviz")
+
+
+def report_content(path: Path) -> dict[str, Any]:
+    """What a page of `ctx.report` shows: its packed columns."""
+    packed = re.search('id="run">([^<]*)<', path.read_text(encoding="utf-8"))
+    assert packed is not None
+    return json.loads(gzip.decompress(base64.b64decode(packed[1])))

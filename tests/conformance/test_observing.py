@@ -109,8 +109,12 @@ def test_not_observed_is_said():
         with pytest.raises(stf.TaskStateError, match="no trace was recorded; open the context with observe='trace'"):
             ctx.trace()
         ctx.dot_section("ignored").end()
-    with pytest.raises(ValueError, match="observe is 'dot', 'trace', True or False, got 'all'"):
+    with pytest.raises(ValueError, match="observe is 'dot', 'trace', 'cupti', True or False, got 'all'"):
         stf.context(devices="cpu", observe="all")
+    with pytest.raises(
+        ValueError, match="observe='cupti' is for CUDA devices, and this context has none; pass observe"
+    ):
+        stf.context(devices="cpu", observe="cupti")
 
 
 def test_trace_has_every_body(ctx_factory):
@@ -121,6 +125,18 @@ def test_trace_has_every_body(ctx_factory):
     ctx.synchronize()
     text = json.dumps(ctx.trace())
     assert all(f"body{k}" in text for k in range(3))
+
+
+def test_trace_is_written_in_the_format_that_the_suffix_says(ctx_factory, tmp_path):
+    ctx = ctx_factory(observe=True)
+    ctx.task(queued(ctx), ctx.logical_data(np.zeros(2)).rw(), name="written")(lambda x: None)
+    ctx.synchronize()
+    path = ctx.trace(tmp_path / "run.json")
+    assert path == tmp_path / "run.json" and json.loads(path.read_text()) == ctx.trace()
+    with pytest.raises(ValueError, match=r"cannot write a trace as '.html'; pass a path that ends in .pftrace, or"):
+        ctx.trace(tmp_path / "run.html")
+    pytest.importorskip("perfetto")
+    assert b"written" in ctx.trace(str(tmp_path / "run.pftrace")).read_bytes()
 
 
 def test_statistics_count_tasks_copies_and_memory(ctx_factory):

@@ -127,3 +127,22 @@ def test_many_tasks_need_few_events():
         ctx.synchronize()
         assert len(spans_of(ctx)) == 20_000
     assert ctx._driver.leaks() == (0, 0, 0, 0)
+
+
+def test_cupti_tells_which_kernels_a_task_submitted(spin):
+    pytest.importorskip("cupti", reason="no cupti-python")
+    with stf.context(devices="cuda:0", observe="cupti") as ctx:
+        x = ctx.logical_data(np.zeros(1 << 20), name="x")
+        with ctx.task(x.rw(), name="two spins") as t:
+            t.arrays()
+            spin(3_000)
+            spin(5_000)
+        ctx.synchronize()
+        (task,) = (e for e in spans_of(ctx) if e["name"] == "two spins")
+        kernels = spans_of(ctx, "kernel")
+    spins = sorted((e for e in kernels if e["name"] == "spin"), key=lambda e: e["ts"])
+    assert [e["args"]["task"] for e in spins] == [task["args"]["task"]] * 2
+    assert all(length <= e["dur"] < length + 500 for e, length in zip(spins, (3_000, 5_000), strict=True)), spins
+    assert task["ts"] - 200 <= spins[0]["ts"] and spins[1]["ts"] + spins[1]["dur"] <= task["ts"] + task["dur"] + 200
+    copies = [e for e in kernels if e["name"].startswith("memcpy HTOD, 8388608 bytes")]
+    assert len(copies) == 1 and copies[0]["args"]["task"] == 0  # the engine's own copy

@@ -42,7 +42,7 @@ def test_tasks_and_copies_of_devices_are_in_the_trace(run):
         assert len(ordered) > 10 and spans["late"]["dur"] > 0
         rows = {(e["pid"], e["args"]["name"]) for e in trace if e["name"] == "thread_name"}
         assert {(0, "worker 0"), (1, "compute"), (1, "copies in"), (2, "compute"), (2, "copies in")} <= rows
-        assert "longest" in pathlib.Path("report.html").read_text()
+        assert "<title>stf report</title>" in pathlib.Path("report.html").read_text("utf-8")
         nothing_left()
 
     run(body)
@@ -214,6 +214,63 @@ def test_places_of_the_users_have_times_on_their_device(run):
         assert {e["pid"] for e in spans} <= {0, 1, 2}
         assert not cuda.cuCtxDestroy(own)[0]
         del stream, places, place
+        nothing_left()
+
+    run(body)
+
+
+def test_cupti_is_told_which_task_submits(run):
+    def body():
+        import enum
+        import sys
+        import types
+
+        class Kinds(enum.IntEnum):
+            CONCURRENT_KERNEL, MEMCPY, MEMCPY2, MEMSET, EXTERNAL_CORRELATION = 10, 1, 22, 2, 39
+
+        stacks, seen, buffers = {}, [], []
+
+        def mine():
+            return stacks.setdefault(threading.get_ident(), [])
+
+        def named():
+            return [external & (1 << 40) - 1 for external in mine()]
+
+        cupti = types.SimpleNamespace(
+            ActivityKind=Kinds,
+            ExternalCorrelationKind=types.SimpleNamespace(CUSTOM0=3),
+            activity_register_callbacks=lambda requested, completed: buffers.append(completed),
+            activity_enable=lambda kind: None,
+            activity_disable=lambda kind: None,
+            activity_flush_all=lambda flag: None,
+            activity_push_external_correlation_id=lambda kind, external: mine().append(external),
+            activity_pop_external_correlation_id=lambda kind: mine().pop(),
+            get_timestamp=lambda: 0,
+        )
+        sys.modules["cupti"] = types.SimpleNamespace(cupti=cupti)
+
+        @stf.task
+        def look(x: stf.ReadWrite):
+            seen.append(named())
+
+        with stf.context(observe="cupti") as ctx:
+            x = ctx.logical_data(np.zeros(8), name="x")
+            look.on(0)(x)
+            look.on(1)(x)
+            with ctx.task(stf.exec_place.device(0), x.rw(), name="block"):
+                seen.append(named())
+            ctx.host_launch(x.rw(), fn=lambda x: seen.append(named()), name="on host")
+            ctx.synchronize()
+            assert named() == []
+            correlated = types.SimpleNamespace(kind=39, correlation_id=5, external_id=1 << 40 | 2)
+            kernel = types.SimpleNamespace(
+                kind=10, correlation_id=5, device_id=1, stream_id=3, start=1, end=9, name="kernel"
+            )
+            buffers[0]([kernel, correlated])
+            kernels = [e for e in ctx.trace()["traceEvents"] if e.get("cat") == "kernel"]
+            assert [(e["name"], e["pid"], e["args"]["task"]) for e in kernels] == [("kernel", 2, 2)]
+            ctx.report("report.html")
+        assert seen == [[1], [2], [3], [4]] and not any(stacks.values())
         nothing_left()
 
     run(body)

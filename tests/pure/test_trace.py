@@ -120,7 +120,7 @@ def test_events_are_relative_and_in_microseconds() -> None:
     recorder = TraceRecorder()
     recorder.ran(2, "copy X", 1, 3, 1_002_500, 1_004_000, "copy")
     recorder.ran(1, "axpy", -1, 0, 1_000_000, 1_002_000, "task")
-    trace = recorder.to_perfetto()
+    trace = recorder.to_chrome()
     assert spans(trace) == [
         {
             "name": "axpy",
@@ -151,7 +151,7 @@ def test_processes_are_places_and_threads_are_workers() -> None:
     recorder.ran(1, "a", 1, 0, 0, 1, "task")
     recorder.ran(2, "b", -1, 140_000_000_000, 5, 6, "task")
     recorder.ran(3, "c", -1, 139_000_000_000, 2, 3, "task")
-    trace = recorder.to_perfetto()
+    trace = recorder.to_chrome()
     named = {
         (event["name"], event["pid"], event["tid"]): event["args"]["name"]
         for event in trace["traceEvents"]
@@ -176,7 +176,7 @@ def test_a_device_has_as_few_rows_as_what_ran_at_once() -> None:
     recorder.ran(0, "copy", 0, COPY_IN, 1, 3, "copy")
     recorder.ran(0, "copy", 1, COPY_IN, 1, 3, "copy")
     recorder.ran(4, "d", -1, 0, 2, 3, "task")
-    trace = recorder.to_perfetto()
+    trace = recorder.to_chrome()
     assert [(e["name"], e["pid"], e["tid"]) for e in spans(trace)] == [
         ("a", 1, 0), ("copy", 1, 2), ("copy", 2, 0), ("d", 0, 0), ("b", 1, 1), ("copy", 1, 3), ("c", 1, 0)
     ]  # fmt: skip
@@ -197,18 +197,18 @@ def test_many_rows_of_a_device_are_drawn_as_one() -> None:
         recorder.ran(index, "a", 0, COMPUTE, 0, 10, "task")
     recorder.ran(0, "copy", 0, COPY_IN, 0, 10, "copy")
     recorder.ran(0, "copy", 0, COPY_IN, 5, 10, "copy")
-    labels, bars = timeline_module._bars(recorder.to_perfetto()["traceEvents"])
+    labels, bars = timeline_module._bars(recorder.to_chrome()["traceEvents"])
     assert labels == ["device 0, compute", "device 0, copies in"]
     assert sorted(bar.lane for bar in bars if bar.row == 0) == list(range(50))
 
 
 def test_an_empty_and_a_cleared_trace_are_valid() -> None:
     recorder = TraceRecorder()
-    assert recorder.to_perfetto() == {"traceEvents": [], "displayTimeUnit": "ms"}
+    assert recorder.to_chrome() == {"traceEvents": [], "displayTimeUnit": "ms"}
     recorder.ran(1, "", 0, 0, 5, 4, "task")
-    assert [(event["name"], event["dur"]) for event in spans(recorder.to_perfetto())] == [("task 1", 0.0)]
+    assert [(event["name"], event["dur"]) for event in spans(recorder.to_chrome())] == [("task 1", 0.0)]
     recorder.clear()
-    assert spans(recorder.to_perfetto()) == []
+    assert spans(recorder.to_chrome()) == []
 
 
 def test_workers_record_at_the_same_time() -> None:
@@ -221,10 +221,10 @@ def test_workers_record_at_the_same_time() -> None:
     threads = [threading.Thread(target=work, args=(worker,)) for worker in range(4)]
     for thread in threads:
         thread.start()
-    recorder.to_perfetto()
+    recorder.to_chrome()
     for thread in threads:
         thread.join()
-    assert len(spans(recorder.to_perfetto())) == 2000
+    assert len(spans(recorder.to_chrome())) == 2000
 
 
 # The timeline
@@ -239,7 +239,7 @@ def run(num_events: int, num_workers: int = 2) -> dict[str, Any]:
         is_copy = rng.random() < 0.2
         name = "copy X" if is_copy else rng.choice(("gemm(1, 2)", "syrk(3)", "$trsm$", "potrf"))
         recorder.ran(index, name, *track, start, clock[track], "copy" if is_copy else "task")
-    return recorder.to_perfetto()
+    return recorder.to_chrome()
 
 
 @pytest.mark.parametrize("num_events", [0, 1, 50, 20_000])
@@ -254,7 +254,7 @@ def test_timeline_of_many_names_and_overlapping_events(tmp_path: Path) -> None:
     recorder = TraceRecorder()
     for index in range(30):
         recorder.ran(index, chr(ord("a") + index % 26) * 30, 0, 0, index * 10, index * 10 + 25, "task")
-    trace = recorder.to_perfetto()
+    trace = recorder.to_chrome()
     _, bars = timeline_module._bars(trace["traceEvents"])
     assert {bar.lane for bar in bars} == {0, 1, 2}
     assert timeline(trace, str(tmp_path / "timeline.svg")).exists()
@@ -264,7 +264,7 @@ def test_one_after_the_other_is_one_lane() -> None:
     recorder = TraceRecorder()
     for index in range(1000):
         recorder.ran(index, "t", 0, 0, index * 33_333, (index + 1) * 33_333, "task")
-    _, bars = timeline_module._bars(recorder.to_perfetto()["traceEvents"])
+    _, bars = timeline_module._bars(recorder.to_chrome()["traceEvents"])
     assert {bar.lane for bar in bars} == {0}
 
 

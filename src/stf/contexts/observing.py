@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 from stf import config
 from stf._support import arguments
@@ -17,6 +18,9 @@ from stf.observe.html import context_html, lines_html, never_raises
 from stf.observe.observer import Observer
 from stf.observe.statistics import Statistics
 from stf.tasks.task import ContextCore, Task
+
+if TYPE_CHECKING:
+    from stf.observe.report import Report
 
 log = logging.getLogger("stf")
 
@@ -40,18 +44,20 @@ def html_of_task(task: Any) -> str | None:
 
 
 def setup_observers(context: ContextCore, observe: str | bool) -> None:
-    if observe is not False and observe not in (False, True, "dot", "trace", None):
-        raise ValueError(f"observe is 'dot', 'trace', True or False, got {observe!r}")
-    context._dot = context._trace = context._device_times = ranges = None
+    if observe is not False and observe not in (False, True, "dot", "trace", "cupti", None):
+        raise ValueError(f"observe is 'dot', 'trace', 'cupti', True or False, got {observe!r}")
+    if observe == "cupti" and context._driver.stamps is None:
+        raise ValueError("observe='cupti' is for CUDA devices, and this context has none; pass observe=True")
+    context._dot = context._trace = context._device_times = device_times = kernels = ranges = None
     if shows_ranges():
         ranges = nvtx_ranges()
     elif observe is False and not config.dot_file:
         return
-    if observe in (True, "dot") or config.dot_file:
+    if observe in (True, "dot", "cupti") or config.dot_file:
         from stf.observe.dot import DotRecorder
 
         context._dot = DotRecorder(context.name or "stf")
-    if observe in (True, "trace"):
+    if observe in (True, "trace", "cupti"):
         from stf.observe.trace import TraceRecorder
 
         context._trace = recorder = TraceRecorder()
@@ -62,8 +68,12 @@ def setup_observers(context: ContextCore, observe: str | bool) -> None:
     if context._driver.stamps is not None and observes_times(observe):
         from stf.observe.devices import DeviceTimes
 
-        context._device_times = DeviceTimes(context.engine.port)
-    active = [o for o in (context._dot, context._trace, context._device_times, ranges) if o is not None]
+        context._device_times = device_times = DeviceTimes(context.engine.port)
+        if observe == "cupti":
+            from stf.observe.kernels import KernelTimes
+
+            context._device_times = kernels = KernelTimes(device_times)
+    active = [o for o in (context._dot, context._trace, device_times, kernels, ranges) if o is not None]
     if active:
         from stf.observe import Observers
 
@@ -104,39 +114,79 @@ def dot(context: ContextCore, **options: Any) -> DotText:
     return DotText(context._dot.to_dot(**{name: getattr(config, f"dot_{name}") for name in DOT_OPTIONS} | options))
 
 
-def trace(context: ContextCore) -> dict[str, Any]:
-    """Return when and where bodies ran, as a Perfetto (Chrome trace) dictionary.
+@overload
+def trace(context: ContextCore, path: None = None) -> dict[str, Any]: ...
+
+
+@overload
+def trace(context: ContextCore, path: str | Path) -> Path: ...
+
+
+def trace(context: ContextCore, path: str | Path | None = None) -> dict[str, Any] | Path:
+    """Write when and where bodies and copies ran, for https://ui.perfetto.dev; or return it as a dictionary.
 
     On a CUDA device, where bodies only enqueue, it is when their work was on the device: from the moment when its
     stream got there and what it waits for was done, to its end. What has not ended yet is missing.
+
+    Parameters
+    ----------
+    path : str or Path, optional
+        Where to write. With the suffix ``.pftrace`` it is Perfetto's own format: each slice says its function, line,
+        data, bytes moved, and what it waited for; flows are dependencies, counters are memory and tasks in flight. This
+        takes the package perfetto (``pip install 'stf[trace]'``), and a context with ``observe=True`` for all but names
+        and times. With ``.json`` it is Chrome's format, which has names and times.
+
+    Returns
+    -------
+    dict or Path
+        The trace in Chrome's format; or `path`.
 
     Raises
     ------
     TaskStateError
         The context was opened without ``observe="trace"``.
+    ValueError
+        The path has another suffix.
     """
     if context._trace is None:
         raise TaskStateError("no trace was recorded; open the context with observe='trace'")
+    suffix = None if path is None else Path(path).suffix
+    if suffix not in (None, ".json", ".pftrace"):
+        raise ValueError(f"cannot write a trace as {suffix!r}; pass a path that ends in .pftrace, or in .json")
     read_device_times(context)
-    return context._trace.to_perfetto()
+    if path is None:
+        return context._trace.to_chrome()
+    if suffix == ".json":
+        Path(path).write_text(json.dumps(context._trace.to_chrome()), encoding="utf-8")
+        return Path(path)
+    from stf.observe import perfetto_trace, run
+
+    return perfetto_trace.write(run.collect(context._dot, context._trace), path)
 
 
-def report(context: ContextCore, path: str | Path) -> Path:
+@overload
+def report(context: ContextCore, path: None = None) -> Report: ...
+
+
+@overload
+def report(context: ContextCore, path: str | Path) -> Path: ...
+
+
+def report(context: ContextCore, path: str | Path | None = None) -> Path | Report:
     """Write a page that tells what the run did so far; call it when the work is done.
 
-    One HTML file that needs nothing beside it: what failed, the timeline, where the time went and which lines asked
-    for it, the task graph, and counts of tasks, copies and memory. The pictures need
-    Matplotlib, and Graphviz for the graph (``pip install 'stf[draw]'``); without them the page says so in their place.
+    One HTML file that needs no network: what failed, the timeline, the task graph, where the time went and which lines
+    asked for it, why workers were idle, the critical path, what if there were more workers, memory and copies.
 
     Parameters
     ----------
-    path : str or Path
-        Where to write.
+    path : str or Path, optional
+        Where to write. Without it, the page is returned, and a notebook shows it.
 
     Returns
     -------
-    Path
-        `path`.
+    Path or Report
+        `path`; or the page, with a method ``write(path)``.
 
     Raises
     ------
@@ -151,12 +201,13 @@ def report(context: ContextCore, path: str | Path) -> Path:
         raise TaskStateError(
             f"no {missing}{verb} recorded, and a report needs both; open the context with observe=True"
         )
-    from stf.observe import report
+    from stf.observe import report, run
 
     read_device_times(context)
     title = f"stf: {context.name}" if context.name else "stf report"
     subtitle = report.subtitle(str(context._spec), bool(context._finished))
-    return report.write(report.Run(title, subtitle, statistics(context), context._dot, context._trace), path)
+    page = report.Report(title, subtitle, statistics(context), run.collect(context._dot, context._trace))
+    return page if path is None else page.write(path)
 
 
 def why_in(context: ContextCore, what: Any) -> str:
@@ -255,7 +306,7 @@ def next_file(asked: str) -> str:
 
 def observes_times(observe: str | bool) -> bool:
     """Whether a context that observes so records when bodies ran."""
-    return observe in (True, "trace") or bool(config.dot_file and config.dot_timing)
+    return observe in (True, "trace", "cupti") or bool(config.dot_file and config.dot_timing)
 
 
 class Section:

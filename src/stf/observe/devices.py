@@ -7,6 +7,7 @@ from typing import Any
 from .observer import ObservedTask, Observer
 
 COMPUTE, COPY_IN, COPY_OUT = -1, -2, -3  # in place of a worker: which of a device's rows
+STREAMS = -16  # less a stream's number: the row of what CUPTI says of that stream
 _ROWS = (COMPUTE, COPY_IN, COPY_OUT)  # by the port's kind of lane
 
 

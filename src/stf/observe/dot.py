@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 from stf._support.call_sites import site_text
 
@@ -92,6 +92,14 @@ class DotOptions:
         return _ALWAYS_HIDDEN - shown - ({"freeze", "unfreeze"} if self.keep_freeze else set())
 
 
+class DataLayout(NamedTuple):
+    """What the content of a data looks like."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    nbytes: int
+
+
 class DotRecorder(Observer):
     """Record tasks, and build their graph when asked.
 
@@ -117,6 +125,9 @@ class DotRecorder(Observer):
         self._section = TOP
         self._loans = 0
         self._data_names: list[str] = []
+        self._layouts: dict[int, DataLayout] = {}  # by index
+        self._described: set[int] = set()  # accesses, as tasks tell them, to data whose layout was logged
+        self._files: dict[str, str] = {}  # line as text → the file's path; "" where two files look the same
         self._data: dict[int, int] = {}  # data id → index in _data_names
         self._removed: dict[int, int] = {}
         self._strings: dict[str, str] = {}
@@ -126,9 +137,12 @@ class DotRecorder(Observer):
         try:
             record = task.record  # type: ignore[attr-defined]
         except AttributeError:
-            self._log.append(_record_of(task, self._section))
+            entry = _record_of(task, self._section)
         else:
-            self._log.append(record(self._section))
+            entry = record(self._section)
+        if not self._described.issuperset(entry[8::2]):
+            self._describe(task, entry[8::2])
+        self._log.append(entry)
 
     def loan(self, kind: str, data_id: int, data_name: str, mode: int) -> None:
         """Record that data are frozen, or are so no more."""
@@ -146,7 +160,7 @@ class DotRecorder(Observer):
 
     def ran(self, task_id: int, name: str, device: int, worker: int, start_ns: int, end_ns: int, category: str) -> None:
         """Record how long a body ran; may be called from any thread."""
-        if category != "copy":
+        if category == "task":
             self._spans.append((task_id, start_ns, end_ns))
 
     def failed(self, task_id: int, description: str) -> None:
@@ -174,7 +188,19 @@ class DotRecorder(Observer):
 
     def data_removed(self, data_id: int) -> None:
         """Take the next use of this id as another data."""
+        self._described.difference_update(range(data_id << 3, (data_id + 1) << 3))
         self._log.append(("removed", data_id))
+
+    def _describe(self, task: ObservedTask, seen: tuple[int, ...]) -> None:
+        """Record the layouts of a task's data, of which some is new, or used in a new way."""
+        described = {access >> 3 for access in self._described.intersection(seen)}
+        self._described.update(seen)
+        for access in task.accesses:
+            data_id = access.data_id
+            if data_id not in described:
+                layout = getattr(getattr(getattr(access, "data", None), "core", None), "layout", None)
+                if layout is not None:
+                    self._log.append(("layout", data_id, layout.shape, layout.dtype, layout.nbytes))
 
     # -- reading what was recorded ---------------------------------------------------------------------------------
 
@@ -201,6 +227,9 @@ class DotRecorder(Observer):
             call_site = sites.get((id(code), offset), "")
             if not call_site:
                 call_site = sites[id(code), offset] = self._shared(site_text(code, offset))
+                file = getattr(code, "co_filename", "")
+                if self._files.setdefault(call_site, file) != file:
+                    self._files[call_site] = ""
         accesses = []
         for access, name in zip(entry[8::2], entry[9::2], strict=True):
             index = self._index(access >> 3, name or f"data{access >> 3}")  # it may get its symbol after its first use
@@ -235,6 +264,12 @@ class DotRecorder(Observer):
         modes = (tile << 3 | 3, parent << 3 | 3) if joined else (parent << 3 | 1, tile << 3 | 2)
         self._tasks.append((-1, None, "tiles", "host", -1, modes, "", section))
 
+    def _read_layout(self, data_id: int, shape: Any, dtype: Any, nbytes: int) -> None:
+        index = self._data.get(data_id)
+        if index is None:
+            index = self._new_data(data_id)
+        self._layouts[index] = DataLayout(tuple(shape or ()), str(dtype or ""), nbytes or 0)
+
     def _read_removed(self, data_id: int) -> None:
         if data_id in self._data:
             self._removed[data_id] = self._data.pop(data_id)
@@ -268,6 +303,23 @@ class DotRecorder(Observer):
         """The names of the data that records call by number."""
         self._read()
         return self._data_names
+
+    @property
+    def layouts(self) -> Mapping[int, DataLayout]:
+        """The layouts of the data that records call by number; tokens have none."""
+        self._read()
+        return self._layouts
+
+    @property
+    def files(self) -> Mapping[str, str]:
+        """The path of the file of each line that submitted tasks; "" where two files have the same name."""
+        self._read()
+        return self._files
+
+    @property
+    def sections(self) -> Sequence[Section]:
+        """The sections that were opened."""
+        return self._sections
 
     def durations(self) -> dict[int, int]:
         """Return how long each task that has run did so, in nanoseconds, by its id."""

@@ -1,4 +1,4 @@
-"""Pieces of HTML: tables of what a context did, and pictures that need no file beside them."""
+"""What notebooks show of contexts, data and tasks: tables, and pictures that need no file beside them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ _Owner = TypeVar("_Owner")
 _NOTEBOOK_NODES = 120  # a picture of more takes seconds to draw, and nobody reads it in a cell
 _NOTEBOOK_ROW = "display: flex; flex-wrap: wrap; gap: 24px; align-items: flex-start"
 _NOTEBOOK_GRAPH = "overflow: auto; max-height: 640px"
-_NUMBER = ' class="number" style="text-align: right"'
-_MIME_TYPES = {".svg": "image/svg+xml", ".png": "image/png"}
+_NUMBER = ' style="text-align: right"'
 
 
 def never_raises(show: Callable[[_Owner], str | None]) -> Callable[[_Owner], str | None]:
@@ -47,8 +46,8 @@ def text(value: object) -> str:
     return html.escape(str(value))
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[object]], css_class: str = "") -> str:
-    """Return a table; cells that are `Markup` are taken as they are."""
+def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table."""
     rows = list(rows)
     numbers = [_is_number(cell) for cell in rows[0]] if rows else []
     head = "".join(
@@ -56,47 +55,37 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]], css_class: st
         for column, cell in enumerate(header)
     )
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
-    chosen = f' class="{css_class}"' if css_class else ""
-    return f"<table{chosen}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-
-
-class Markup(str):
-    """Text that is HTML already."""
-
-    __slots__ = ()
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _cell(value: object) -> str:
-    content = value if isinstance(value, Markup) else text(value)
-    return f"<td{_NUMBER * _is_number(value)}>{content}</td>"
+    return f"<td{_NUMBER * _is_number(value)}>{text(value)}</td>"
 
 
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) or (isinstance(value, str) and value[:1].isdigit())
 
 
-def picture(draw: Callable[[Path], object], file_format: str, description: str) -> str:
+def picture(draw: Callable[[Path], object], description: str) -> str:
     """Return an image in the page itself; or, if it cannot be drawn, the reason.
 
     Parameters
     ----------
     draw
-        Draws into the file whose path it is given.
-    file_format
-        ``"svg"`` or ``"png"``.
+        Draws into the SVG file whose path it is given.
     description
         What the image shows.
     """
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, f"picture.{file_format}")
+        path = Path(folder, "picture.svg")
         try:
             draw(path)
         except (ImportError, ValueError, RuntimeError) as error:
             return f'<p class="note">No picture: {text(error)}</p>'
         data = base64.b64encode(path.read_bytes()).decode()
-    return f'<img alt="{text(description)}" src="data:{_MIME_TYPES[path.suffix]};base64,{data}">'
+    return f'<img alt="{text(description)}" src="data:image/svg+xml;base64,{data}">'
 
 
 # -- statistics ----------------------------------------------------------------------------------------------------
@@ -176,7 +165,7 @@ def graph_picture(recorder: DotRecorder, max_nodes: int, **options: Any) -> str:
             f"These are the first {max_nodes} of {num_nodes} nodes; group tasks with ctx.dot_section(name) to see all."
         )
     dot_text = recorder.to_dot(max_depth=depth, max_nodes=max_nodes, **options)
-    shown = picture(lambda path: draw.render(dot_text, path), "svg", "task graph")
+    shown = picture(lambda path: draw.render(dot_text, path), "task graph")
     note = f'<p class="note">{text(" ".join(notes))}</p>' if notes else ""
     return f'{note}<div class="picture">{shown}</div>'
 

@@ -56,7 +56,10 @@ class Observer:
         """Note that the body of a task has returned, or was queued after all: this thread does nothing more of it."""
 
     def ran(self, task_id: int, name: str, device: int, worker: int, start_ns: int, end_ns: int, category: str) -> None:
-        """Note when and where the body of a task (category "task") or a copy ("copy") really ran."""
+        """Note when and where the body of a task (category "task") or a copy ("copy") really ran.
+
+        With CUPTI, kernels and copies on a GPU are told too ("kernel"), with the task that submitted them, or 0.
+        """
 
     def failed(self, task_id: int, description: str) -> None:
         """Note that a task failed, or did not run because another one had failed, as `description` says."""

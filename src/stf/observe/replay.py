@@ -99,7 +99,7 @@ class Replay:
             self._operation(record, record[7])
 
     def _task(self, record: TaskRecord, duration_ns: int | None, operations: Iterable[int]) -> None:
-        task_id, symbol, kind, place, device, accesses, call_site, section = record
+        _, _, kind, place, _, accesses, _, _ = record
         if kind in self._hidden_kinds and kind == "fence" and not accesses:
             return
         index = len(self.nodes)
@@ -112,10 +112,13 @@ class Replay:
         if index < 0:
             self._hidden[-index - 1] = before
             return
+        self._add(self._task_node(record, duration_ns), before)
+
+    def _task_node(self, record: TaskRecord, duration_ns: int | None) -> Node:
+        task_id, symbol, kind, place, device, accesses, call_site, section = record
         names = tuple((self._names[access >> 3], access & 7) for access in accesses)
         title = symbol or f"{kind} {task_id}"
-        node = Node(f"t{task_id}", kind, title, section, place, device, names, str(call_site), "", duration_ns)
-        self._add(node, before)
+        return Node(f"t{task_id}", kind, title, section, place, device, names, str(call_site), "", duration_ns)
 
     def _accesses(self, index: int, accesses: Iterable[int], place: str) -> set[int]:
         before: set[int] = set()

@@ -1,218 +1,262 @@
-"""One page that tells what a run did: counts, pictures, where the time went, what failed."""
+"""One page that tells what a run did: an HTML file with its data, its scripts, and no need of a network.
+
+The page is made by the plain JavaScript of `assets`; here the run becomes columns of numbers, which are packed into it.
+"""
 
 from __future__ import annotations
 
+import base64
+import gzip
+import html
+import json
+import re
 import sys
 import time
-from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
-from . import html
-from .dot import DotRecorder
-from .html import Markup, table, text
-from .replay import TaskRecord
+from .run import Run, many_objects
 from .statistics import Statistics
-from .taskgraph import TaskGraph
-from .timeline import family, timeline
-from .trace import TraceRecorder
-from .units import format_bytes, format_duration
-from .why import cause_of, label_of
+from .timeline import family
+from .why import cause_of
 
-_MAX_NODES = 500
-_READABLE_NODES = 100  # a picture of more is shown in its own size, to be scrolled
-_MAX_ROWS = 20
-_SHARP_BARS = 2000  # with more spans than this the timeline is pixels: as lines it would be megabytes
+_SCRIPTS = ("model", "analysis", "elements", "timeline", "graph", "views", "detail", "page")
+_SPAN_KINDS = {"task": 0, "copy": 1, "kernel": 2}  # as in `model.js`
+_COMPRESSION = 5  # of gzip: a level more saves a few percent, and takes half as long again
+_NOTEBOOK_HEIGHT = 720
 
 
-@dataclass
-class Run:
-    """What a page is made of.
+class Report:
+    """A page that can be written to a file; a notebook shows it.
 
-    Attributes
+    Parameters
     ----------
     title, subtitle
         What ran, and where.
-    tasks, trace
-        What was recorded.
     """
 
-    title: str
-    subtitle: str
-    statistics: Statistics
-    tasks: DotRecorder
-    trace: TraceRecorder
+    def __init__(self, title: str, subtitle: str, statistics: Statistics, run: Run) -> None:
+        parts = {
+            "title": html.escape(title),
+            "subtitle": html.escape(subtitle),
+            "style": _asset("report.css"),
+            "warning": _warning(statistics.pending),
+            "run": packed(json.dumps(content(statistics, run), separators=(",", ":"))),
+            "graphviz": _packed_asset("viz-global.js"),
+            "scripts": "\n".join(f"<script>\n{_asset(f'{name}.js')}</script>" for name in _SCRIPTS),
+        }
+        self.html = re.sub("@([a-z]+)@", lambda match: parts[match[1]], _asset("report.html"))
+
+    def write(self, path: str | Path) -> Path:
+        """Write the page; return its path."""
+        path = Path(path)
+        path.write_text(self.html, encoding="utf-8", errors="replace")
+        return path
+
+    def _repr_html_(self) -> str:
+        style = f"width: 100%; height: {_NOTEBOOK_HEIGHT}px; border: 1px solid #8884; border-radius: 8px"
+        return f'<iframe title="stf report" style="{style}" srcdoc="{html.escape(self.html)}"></iframe>'
 
 
-@dataclass
-class _Group:
-    """The tasks of one name that one line submitted."""
-
-    name: str
-    call_site: str
-    durations_ns: list[int] = field(default_factory=list)
-    critical_ns: int = 0
-    places: set[str] = field(default_factory=set)
-
-    @property
-    def total_ns(self) -> int:
-        return sum(self.durations_ns)
+def packed(text: str) -> str:
+    """Return text as base64 of gzip."""
+    return base64.b64encode(gzip.compress(text.encode(), _COMPRESSION, mtime=0)).decode()
 
 
-def write(run: Run, path: str | Path) -> Path:
-    """Write the page; return its path."""
-    path = Path(path)
-    path.write_text("".join(_Page(run).parts()), encoding="utf-8")
-    return path
+def content(statistics: Statistics, run: Run) -> dict[str, Any]:
+    """Return what the page shows, as `model.js` reads it: columns of numbers, and lists of the strings they mean."""
+    with many_objects():
+        return _content(statistics, run)
 
 
-class _Page:
-    """One page."""
+def _content(statistics: Statistics, run: Run) -> dict[str, Any]:
+    names, places, sources = _Numbers(), _Numbers(), _Numbers()
+    shown = {
+        "tasks": _task_columns(run, names, places, sources),
+        "spans": _span_columns(run, names),
+        "operations": _operation_columns(run, places),
+        "rows": _rows(run),
+        "data": _data_columns(run),
+        "sections": [{"name": s.name, "parent": s.parent, "depth": s.depth} for s in run.sections],
+        "failures": _failures(run),
+        "statistics": _counts(statistics),
+    }
+    families = _Numbers()
+    of_name = [families[family(name)] for name in names]
+    texts = {source.call_site: source for source in run.sources()}
+    lines = [_source(texts[site]) if site in texts else _source(None) for site in sources]
+    return shown | {
+        "names": list(names),
+        "familyOfName": of_name,
+        "families": list(families),
+        "places": list(places),
+        "sources": lines,
+    }
 
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._statistics = run.statistics
-        self._durations = run.tasks.durations()
-        self._graph: TaskGraph = run.tasks.graph(keep_redundant=True)
-        self._trace = run.trace.to_perfetto()
-        self._spans = [event for event in self._trace["traceEvents"] if event["ph"] == "X"]
 
-    def parts(self) -> Iterator[str]:
-        """Yield the page from top to bottom."""
-        title = text(self._run.title)
-        yield f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-        yield f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head><body>'
-        yield f"<h1>{title}</h1><p class='note'>{text(self._run.subtitle)}</p>"
-        yield from self._pending()
-        yield f'<div class="cards">{"".join(self._cards())}</div>'
-        for heading, content in self._sections():
-            yield f"<section><h2>{heading}</h2>{content}</section>"
-        yield "</body></html>\n"
+class _Numbers(dict[str, int]):
+    """Numbers for strings, in the order in which they are asked for first."""
 
-    def _sections(self) -> Iterator[tuple[str, str]]:
-        if self._run.tasks.failures:
-            yield "What failed", self._failures()
-        yield "Timeline", self._timeline()
-        yield "Where the time went", self._time_by_name()
-        yield "The longest tasks", self._longest()
-        yield "Task graph", self._task_graph()
-        yield "Tasks", f'<div class="side">{html.tasks_tables(self._statistics)}</div>'
-        yield "Copies", html.copies_table(self._statistics)
-        yield "Memory", html.memory_table(self._statistics)
+    def __missing__(self, text: str) -> int:
+        number = self[text] = len(self)
+        return number
 
-    def _pending(self) -> Iterator[str]:
-        if self._statistics.pending:
-            yield (
-                f"<p class='warning'>{self._statistics.pending} tasks had not run when this was written: their times "
-                "are missing. Call ctx.synchronize() or ctx.finalize() before ctx.report().</p>"
-            )
 
-    # -- numbers -----------------------------------------------------------------------------------------------
+def _differences(times: Iterable[int]) -> list[int]:
+    """Return the first time, and how much later each other one is than the one before: few digits."""
+    previous, found = 0, []
+    for now in times:
+        found.append(now - previous)
+        previous = now
+    return found
 
-    def _cards(self) -> Iterator[str]:
-        statistics, graph = self._statistics, self._graph
-        yield _card("tasks", str(statistics.total_tasks))
-        yield _card("from first to last", format_duration(self._wall_ns()))
-        if graph.critical_ns:
-            yield _card("work of all tasks (T1)", format_duration(graph.work_ns))
-            yield _card("critical path (T∞)", format_duration(graph.critical_ns))
-            possible = f"of {graph.work_ns / graph.critical_ns:.1f} possible"
-            yield _card("parallelism", f"{graph.work_ns / max(self._wall_ns(), 1):.1f}", possible)
-        yield _card("copies", f"{statistics.total_copies}", format_bytes(statistics.total_copied_bytes))
-        if statistics.peak_bytes:
-            place = max(statistics.peak_bytes, key=lambda name: statistics.peak_bytes[name])
-            yield _card("memory peak", format_bytes(statistics.peak_bytes[place]), place)
-        failures = len(self._run.tasks.failures)
-        yield _card("failures", str(failures), "" if failures else "none", "bad" if failures else "")
 
-    def _wall_ns(self) -> float:
-        """The time from the first start of a body or a copy to the last end."""
-        return max((span["ts"] + span["dur"] for span in self._spans), default=0.0) * 1000
+def _task_columns(run: Run, names: _Numbers, places: _Numbers, sources: _Numbers) -> dict[str, Any]:
+    tasks, origin_ns = run.tasks, run.origin_ns
+    submitted = (-1 if task.submitted_ns is None else task.submitted_ns - origin_ns for task in tasks)
+    return {
+        "id": [task.id for task in tasks],
+        "name": [names[task.name] for task in tasks],
+        "kind": [task.kind for task in tasks],
+        "place": [places[task.place] for task in tasks],
+        "section": [task.section for task in tasks],
+        "source": [sources[task.call_site] for task in tasks],
+        "submitted": _differences(submitted),
+        "numAccesses": [len(task.accesses) for task in tasks],
+        "accesses": [access for task in tasks for access in task.accesses],
+        "numBefore": [len(task.before) for task in tasks],
+        "before": [index - before for index, task in enumerate(tasks) for before in task.before],
+    }
 
-    def _failures(self) -> str:
-        records = {record[0]: record for record in self._run.tasks.tasks}
-        rows = []
-        for task_id, description in sorted(self._run.tasks.failures):
-            record = records.get(task_id)
-            if record is None:
-                rows.append((f"#{task_id}", "", "", description))
-            else:
-                rows.append((_name(record), record[6], record[3], cause_of(record, description)))
-        return table(("task", "submitted at", "place", "why"), rows[:_MAX_ROWS]) + _more(len(rows), "failures")
 
-    # -- time --------------------------------------------------------------------------------------------------
+def _span_columns(run: Run, names: _Numbers) -> dict[str, Any]:
+    spans = run.spans
+    rows = {key: number for number, key in enumerate(_row_keys(run))}
+    return {
+        "task": [span.task for span in spans],
+        "operation": [span.operation for span in spans],
+        "name": [names[span.name] for span in spans],
+        "row": [rows[span.device, span.row] for span in spans],
+        "kind": [_SPAN_KINDS[span.category] for span in spans],
+        "start": _differences(span.start_ns - run.origin_ns for span in spans),
+        "duration": [span.end_ns - span.start_ns for span in spans],
+    }
 
-    def _timeline(self) -> str:
-        if not self._spans:
-            return "<p>Nothing has run.</p>"
-        file_format = "svg" if len(self._spans) <= _SHARP_BARS else "png"
-        shown = html.picture(lambda path: timeline(self._trace, path), file_format, "timeline")
-        return f'<div class="picture wide">{shown}</div>'
 
-    def _time_by_name(self) -> str:
-        groups = sorted(self._groups(), key=lambda group: -group.total_ns)
-        if not groups:
-            return "<p>No task has run.</p>"
-        work_ns = max(sum(group.total_ns for group in groups), 1)
-        rows = [self._row(group, work_ns) for group in groups[:_MAX_ROWS]]
-        header = ("task", "submitted at", "runs", "total", "share", "mean", "longest", "on the critical path", "places")
-        return table(header, rows) + _more(len(groups), "kinds of tasks")
+def _operation_columns(run: Run, places: _Numbers) -> dict[str, Any]:
+    operations = run.operations
+    return {
+        "time": _differences(operation.time_ns - run.origin_ns for operation in operations),
+        "kind": [operation.kind for operation in operations],
+        "data": [operation.data for operation in operations],
+        "source": [places[operation.source] for operation in operations],
+        "target": [places[operation.target] for operation in operations],
+        "bytes": [operation.nbytes for operation in operations],
+        "task": [operation.task for operation in operations],
+    }
 
-    def _groups(self) -> list[_Group]:
-        groups: dict[tuple[str, str], _Group] = {}
-        critical = {self._graph.nodes[index].name for index in self._graph.critical_nodes}
-        for record in self._run.tasks.tasks:
-            duration_ns = self._durations.get(record[0])
-            if duration_ns is not None:
-                name = family(record[1] or record[2])
-                group = groups.setdefault((name, record[6]), _Group(name, record[6]))
-                group.durations_ns.append(duration_ns)
-                group.places.add(record[3])
-                group.critical_ns += duration_ns if f"t{record[0]}" in critical else 0
-        return list(groups.values())
 
-    def _row(self, group: _Group, work_ns: int) -> tuple[object, ...]:
-        durations = group.durations_ns
-        return (
-            group.name,
-            group.call_site,
-            len(durations),
-            format_duration(group.total_ns),
-            _bar(group.total_ns / work_ns),
-            format_duration(group.total_ns / len(durations)),
-            format_duration(max(durations)),
-            format_duration(group.critical_ns) if group.critical_ns else "",
-            _places(group.places),
-        )
+def _row_keys(run: Run) -> list[tuple[int, int]]:
+    return sorted({(span.device, span.row) for span in run.spans})
 
-    def _longest(self) -> str:
-        ran = [record for record in self._run.tasks.tasks if record[0] in self._durations]
-        ran.sort(key=lambda record: -self._durations[record[0]])
-        starts: defaultdict[int, float] = defaultdict(float)
-        for span in reversed(self._spans):
-            if span["cat"] != "copy":
-                starts[span["args"]["task"]] = span["ts"] * 1000
-        rows = [
-            (
-                _name(record),
-                record[6],
-                record[3],
-                format_duration(starts[record[0]]),
-                format_duration(self._durations[record[0]]),
-            )
-            for record in ran[: _MAX_ROWS // 2]
-        ]
-        header = ("task", "submitted at", "place", "started after", "ran for")
-        return table(header, rows) if rows else "<p>No task has run.</p>"
 
-    def _task_graph(self) -> str:
-        if not self._graph.nodes:
-            return "<p>No tasks.</p>"
-        places = {node.place for node in self._graph.nodes}
-        shown = html.graph_picture(self._run.tasks, _MAX_NODES, timing=True, color_by_device=len(places) > 1)
-        fits = "" if len(self._graph.nodes) > _READABLE_NODES else " checked"
-        return (_LEGEND if self._graph.work_ns else "") + _FIT.format(checked=fits) + shown
+def _rows(run: Run) -> list[dict[str, Any]]:
+    return [
+        {
+            "place": "host" if device < 0 else f"device({device})",
+            "name": run.row_name(device, row),
+            "isThread": run.is_thread(device, row),
+        }
+        for device, row in _row_keys(run)
+    ]
+
+
+def _data_columns(run: Run) -> dict[str, Any]:
+    layouts = [run.layouts.get(data) for data in range(len(run.data_names))]
+    return {
+        "name": list(run.data_names),
+        "dtype": ["" if layout is None else layout.dtype for layout in layouts],
+        "shape": [[] if layout is None else layout.shape for layout in layouts],
+        "nbytes": [-1 if layout is None else layout.nbytes for layout in layouts],
+    }
+
+
+def _source(source: Any) -> dict[str, Any]:
+    if source is None:
+        return {"site": "", "path": "", "first": 0, "lines": [], "line": 0}
+    number = int(source.call_site.rpartition(":")[2] or 0)
+    return {
+        "site": source.call_site,
+        "path": source.path,
+        "first": source.first,
+        "lines": source.lines,
+        "line": number - source.first,  # among `lines`
+    }
+
+
+def _failures(run: Run) -> list[dict[str, Any]]:
+    index_of = {task.id: index for index, task in enumerate(run.tasks)}
+    found = []
+    for task_id, description in run.failures:
+        index = index_of.get(task_id, -1)
+        if index < 0:
+            found.append({"task": -1, "name": f"#{task_id}", "site": "", "place": "", "why": description})
+            continue
+        task = run.tasks[index]
+        symbol = None if task.name == f"{task.kind} {task.id}" else task.name
+        why = cause_of(task_id, symbol, task.call_site, description)
+        found.append({"task": index, "name": task.name, "site": task.call_site, "place": task.place, "why": why})
+    return found
+
+
+def _counts(statistics: Statistics) -> dict[str, Any]:
+    peak = max(statistics.peak_bytes.items(), key=lambda item: item[1], default=("", 0))
+    memory = (
+        statistics.peak_bytes,
+        statistics.allocations,
+        statistics.allocated_bytes,
+        statistics.frees,
+        statistics.evictions,
+        statistics.write_backs,
+    )
+    return {
+        "total": statistics.total_tasks,
+        "tasks": sorted(([kind, n] for kind, n in statistics.tasks.items() if n), key=lambda pair: -pair[1]),
+        "places": [[place, count] for place, count in statistics.tasks_by_place.items()],
+        "copies": statistics.total_copies,
+        "copiedBytes": statistics.total_copied_bytes,
+        "peak": list(peak) if peak[1] else None,
+        "memory": [[place, *(column.get(place, 0) for column in memory)] for place in statistics.allocations],
+        "graphs": _graphs(statistics),
+    }
+
+
+def _graphs(statistics: Statistics) -> str:
+    if not statistics.graphs_made:
+        return ""
+    return f"{statistics.graphs_made} made, {statistics.graphs_updated} updated, {statistics.graphs_kept} kept"
+
+
+def _warning(pending: int) -> str:
+    if not pending:
+        return ""
+    return (
+        f'<p class="warning">{pending} tasks had not run when this was written: their times are missing. '
+        "Call ctx.synchronize() or ctx.finalize() before ctx.report().</p>"
+    )
+
+
+@cache
+def _asset(name: str) -> str:
+    return files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
+
+
+@cache
+def _packed_asset(name: str) -> str:
+    return packed(_asset(name))
 
 
 def subtitle(devices: str, finished: bool) -> str:
@@ -226,54 +270,3 @@ def subtitle(devices: str, finished: bool) -> str:
     state = "finalized" if finished else "not finalized yet"
     python = ".".join(map(str, sys.version_info[:3]))
     return f"devices {devices!r}, {state}; {release}, Python {python}; {time.strftime('%Y-%m-%d %H:%M:%S')}"
-
-
-def _name(record: TaskRecord) -> str:
-    return record[1] or f"{record[2]} {label_of(None, record[0])}"
-
-
-def _places(places: set[str]) -> str:
-    listed = sorted(places)
-    return ", ".join(listed) if len(listed) <= 3 else f"{', '.join(listed[:2])} and {len(listed) - 2} more"
-
-
-def _more(count: int, what: str) -> str:
-    return f"<p class='note'>… of {count} {what} in all.</p>" if count > _MAX_ROWS else ""
-
-
-def _bar(share: float) -> Markup:
-    return Markup(f'<span class="bar"><i style="width:{100 * share:.1f}%"></i></span> {100 * share:.1f} %')
-
-
-def _card(label: str, value: str, detail: str = "", css_class: str = "") -> str:
-    small = f"<small>{text(detail)}</small>" if detail else ""
-    return f'<div class="card {css_class}"><span>{text(label)}</span><b>{text(value)}</b>{small}</div>'
-
-
-_FIT = '<input type="checkbox" id="fit"{checked}><label for="fit"> as wide as the page</label>'
-_LEGEND = (
-    "<p class='note'>The darker a task, the longer it ran; red edges are the critical path. "
-    "With several places, a task's border has the colour of its place.</p>"
-)
-_STYLE = """
-:root { --line: #d9dde3; --soft: #5b6472; --accent: #4e79a7; --bad: #b3261e; }
-body { font: 14px/1.5 system-ui, sans-serif; color: #14181f; background: #fff; max-width: 1240px;
-       margin: 0 auto; padding: 24px; }
-h1 { font-size: 24px; margin: 0; } h2 { font-size: 17px; margin: 32px 0 8px; }
-.note { color: var(--soft); margin: 2px 0 10px; }
-.warning { border-left: 4px solid #e0a100; background: #fff8e1; padding: 8px 12px; }
-.cards { display: flex; flex-wrap: wrap; gap: 10px; margin-top: 18px; }
-.card { border: 1px solid var(--line); border-radius: 8px; padding: 8px 14px; min-width: 104px; }
-.card span, .card small { display: block; color: var(--soft); font-size: 12px; }
-.card b { font-size: 19px; font-weight: 600; } .bad b { color: var(--bad); }
-table { border-collapse: collapse; margin: 4px 0 8px; font-variant-numeric: tabular-nums; }
-.side { display: flex; gap: 48px; align-items: flex-start; }
-th { text-align: left; white-space: nowrap; font-weight: 600; color: var(--soft); font-size: 12px; }
-th, td { border-bottom: 1px solid var(--line); padding: 4px 18px 4px 0; vertical-align: top; }
-td.number { text-align: right; white-space: nowrap; }
-.bar { display: inline-block; width: 90px; height: 9px; background: #eef0f3; border-radius: 2px; }
-.bar i { display: block; height: 100%; background: var(--accent); border-radius: 2px; }
-.picture { overflow: auto; max-height: 860px; border: 1px solid var(--line); border-radius: 8px; padding: 8px; }
-.picture img { display: block; margin: auto; } .wide img { width: 100%; }
-#fit:checked ~ .picture img { max-width: 100%; }
-"""

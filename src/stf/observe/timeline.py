@@ -43,7 +43,7 @@ def timeline(trace: dict[str, Any], path: str | Path, title: str | None = None) 
     Parameters
     ----------
     trace
-        What `TraceRecorder.to_perfetto` returned.
+        What `TraceRecorder.to_chrome` returned.
     path
         Where to write; the suffix .png, .svg or .pdf chooses the format.
     title

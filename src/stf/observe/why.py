@@ -83,9 +83,8 @@ def label_of(symbol: str | None, task_id: int) -> str:
     return f"'{symbol}'" if symbol else f"#{task_id}"
 
 
-def cause_of(record: TaskRecord, description: str) -> str:
+def cause_of(task_id: int, symbol: str | None, site: str, description: str) -> str:
     """Return a failure's description without what says that it is this task's own."""
-    task_id, symbol, _, _, _, _, site, _ = record
     where = f" ({site})" if site else ""
     own = f"task {label_of(symbol, task_id)}{where} failed with "
     return description.removeprefix(own) if description.startswith(own) else f"did not run: {description}"
@@ -144,5 +143,5 @@ def _how_it_went(recorder: DotRecorder, record: TaskRecord) -> Iterator[str]:
         yield f"ran for {format_duration(duration_ns)}"
     for task_id, description in list(recorder.failures):
         if task_id == record[0]:
-            cause = cause_of(record, description)
+            cause = cause_of(task_id, record[1], record[6], description)
             yield cause if cause.startswith("did not run") else f"failed with {cause}"

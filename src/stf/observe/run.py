@@ -1,0 +1,369 @@
+"""What a run did: the recorded tasks, joined with when they ran, what they waited for, and their copies.
+
+A driver tells when a copy ran, the engine which data it was asked to copy. `_Matching` brings the two together: a copy
+begins after it was asked for, and ends before the task that needs it starts.
+"""
+
+from __future__ import annotations
+
+import gc
+import linecache
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from .dot import DataLayout, DotOptions, DotRecorder
+from .replay import ACCUMULATE, READ, WRITE, Replay, TaskRecord
+from .taskgraph import Node, Section
+from .trace import MAIN_THREAD, Span, TimedOperation, TraceRecorder
+from .units import format_bytes
+
+MODE_NAMES = {READ: "read", WRITE: "write", READ | WRITE: "rw", ACCUMULATE: "accumulate"}
+_AROUND = 2  # lines of source before and after a line
+_LONGEST_LINE = 160
+_NEVER = 1 << 62
+_CLOCKS_NS = 50_000  # the times of devices and the host's are not known better than that, one by the other
+
+
+class RunTask(NamedTuple):
+    """A task; `before` are the indices of the tasks that it waits for, `copies` those of operations made for it.
+
+    `accesses` are ``data << 3 | mode``. Times are None where nothing was recorded.
+    """
+
+    id: int
+    name: str
+    kind: str
+    place: str
+    device: int
+    section: int
+    call_site: str
+    accesses: tuple[int, ...]
+    before: list[int]
+    submitted_ns: int | None
+
+
+class RunSpan(NamedTuple):
+    """A body ("task"), a "copy" or a "kernel" that ran; `task` and `operation` are indices, or -1 where unknown."""
+
+    task: int
+    operation: int
+    name: str
+    device: int
+    row: int
+    start_ns: int
+    end_ns: int
+    category: str
+
+
+class RunOperation(NamedTuple):
+    """An allocation, copy, free, eviction or write-back; `data` and `task` are indices, or -1."""
+
+    time_ns: int
+    kind: str
+    data: int
+    source: str
+    target: str
+    nbytes: int
+    task: int
+
+
+class SourceLine(NamedTuple):
+    """A line that submitted tasks, and the text around it; `first` is the number of the first of `lines`."""
+
+    call_site: str
+    path: str
+    first: int
+    lines: list[str]
+
+
+class Waiting(NamedTuple):
+    """When what a task needs was there, in nanoseconds: it was submitted, its inputs written, its copies done."""
+
+    submitted_ns: int
+    inputs_ns: int
+    copies_ns: int
+    last_input: int  # the task that wrote the last of the inputs, or -1
+
+    @property
+    def ready_ns(self) -> int:
+        """Return when all of it was there."""
+        return max(self.submitted_ns, self.inputs_ns, self.copies_ns)
+
+
+@dataclass
+class Run:
+    """Everything that was recorded.
+
+    Attributes
+    ----------
+    origin_ns
+        The time that the page and the trace call zero: of the first submission, body or copy.
+    row_names
+        The names of rows by (device, row).
+    memory
+        The bytes that were allocated at each place, as (time, bytes) at each change.
+    """
+
+    origin_ns: int = 0
+    tasks: list[RunTask] = field(default_factory=list)
+    spans: list[RunSpan] = field(default_factory=list)
+    operations: list[RunOperation] = field(default_factory=list)
+    row_names: dict[tuple[int, int], str] = field(default_factory=dict)
+    data_names: Sequence[str] = ()
+    layouts: Mapping[int, DataLayout] = field(default_factory=dict)
+    sections: Sequence[Section] = ()
+    failures: list[tuple[int, str]] = field(default_factory=list)  # task id, description
+    files: Mapping[str, str] = field(default_factory=dict)
+
+    def row_name(self, device: int, row: int) -> str:
+        """Return the name of a row of a place."""
+        return self.row_names.get((device, row), f"worker {row}")
+
+    def is_thread(self, device: int, row: int) -> bool:
+        """Return whether a row is a thread; else it is a part of a CUDA device, which has a clock of its own."""
+        return self.row_names.get((device, row), MAIN_THREAD) == MAIN_THREAD
+
+    def spans_of_tasks(self) -> list[list[int]]:
+        """Return for each task the indices of its spans, by start."""
+        found: list[list[int]] = [[] for _ in self.tasks]
+        for index, span in enumerate(self.spans):
+            if span.task >= 0 and span.category == "task":
+                found[span.task].append(index)
+        return found
+
+    def memory(self) -> dict[str, list[tuple[int, int]]]:
+        """Return the bytes that were allocated at each place, as (time, bytes) at each change."""
+        series: dict[str, list[tuple[int, int]]] = {}
+        for operation in self.operations:
+            change = {"alloc": operation.nbytes, "free": -operation.nbytes}.get(operation.kind, 0)
+            if change:
+                changes = series.setdefault(operation.target or operation.source, [])
+                changes.append((operation.time_ns, (changes[-1][1] if changes else 0) + change))
+        return series
+
+    def waiting(self) -> list[Waiting | None]:
+        """Return for each task when what it needs was there; None for those that have not run."""
+        starts: list[int | None] = [None] * len(self.tasks)
+        ends = [0] * len(self.tasks)
+        copies = [0] * len(self.tasks)
+        for span in self.spans:
+            if span.category == "copy":
+                if span.operation >= 0 and self.operations[span.operation].task >= 0:
+                    task = self.operations[span.operation].task
+                    copies[task] = max(copies[task], span.end_ns)
+            elif span.category == "task" and span.task >= 0:
+                if starts[span.task] is None:
+                    starts[span.task] = span.start_ns
+                ends[span.task] = max(ends[span.task], span.end_ns)
+        found: list[Waiting | None] = []
+        for index, waiter in enumerate(self.tasks):
+            if starts[index] is None:
+                found.append(None)
+                continue
+            last = max(waiter.before, key=ends.__getitem__, default=-1)
+            submitted = self.origin_ns if waiter.submitted_ns is None else waiter.submitted_ns
+            found.append(Waiting(submitted, ends[last] if last >= 0 else 0, copies[index], last))
+        return found
+
+    def sources(self) -> Iterator[SourceLine]:
+        """Yield each line that submitted tasks, with the lines around it as they are in the file now."""
+        for call_site in dict.fromkeys(task.call_site for task in self.tasks):
+            path = self.files.get(call_site, "")
+            number = int(call_site.rpartition(":")[2] or 0)
+            lines = linecache.getlines(path) if path else []
+            first = max(number - _AROUND, 1)
+            shown = [line.rstrip("\r\n")[:_LONGEST_LINE] for line in lines[first - 1 : number + _AROUND]]
+            yield SourceLine(call_site, path, first, shown)
+
+    def describe_data(self, data: int) -> str:
+        """Return a data's name, type, shape and size."""
+        layout = self.layouts.get(data)
+        if layout is None:
+            return self.data_names[data]
+        shape = ", ".join(map(str, layout.shape))
+        return f"{self.data_names[data]}: {layout.dtype}[{shape}], {format_bytes(layout.nbytes)}"
+
+    def why_it_waited(self, waiting: Waiting | None) -> tuple[str, int]:
+        """Return what a task waited for last, and when that was there."""
+        if waiting is None or waiting.ready_ns <= self.origin_ns:
+            return "nothing", self.origin_ns
+        if waiting.ready_ns == waiting.copies_ns:
+            return "a copy of its data", waiting.copies_ns
+        if waiting.ready_ns == waiting.inputs_ns:
+            return f"task {self.label(waiting.last_input)}", waiting.inputs_ns
+        return "its submission", waiting.submitted_ns
+
+    def label(self, task: int) -> str:
+        """Return a task's name and the line that submitted it."""
+        site = self.tasks[task].call_site
+        return f"{self.tasks[task].name} ({site})" if site else self.tasks[task].name
+
+
+@contextmanager
+def many_objects() -> Iterator[None]:
+    """Don't look for cycles meanwhile: of a hundred thousand tasks that takes longer than all else, and finds none."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def collect(recorder: DotRecorder | None, trace: TraceRecorder) -> Run:
+    """Join what two recorders of one context know."""
+    with many_objects():
+        return _collect(recorder, trace)
+
+
+def _collect(recorder: DotRecorder | None, trace: TraceRecorder) -> Run:
+    spans, row_names = trace.rows()
+    submissions = trace.submissions()
+    run = Run(row_names=row_names)
+    if recorder is not None:
+        run.data_names, run.layouts, run.files = recorder.data_names, recorder.layouts, recorder.files
+        run.sections, run.failures = recorder.sections, sorted(recorder.failures)
+        run.tasks = _tasks(recorder, submissions)
+    index_of = {task.id: index for index, task in enumerate(run.tasks)}
+    run.operations = _operations(recorder, trace.operations, index_of)
+    run.spans = list(_joined(spans, run, index_of))
+    times = [*(span.start_ns for span in run.spans[:1]), *list(submissions.values())[:1]]
+    run.origin_ns = min([*times, *(operation.time_ns for operation in run.operations[:1])], default=0)
+    return run
+
+
+def _tasks(recorder: DotRecorder, submissions: dict[int, int]) -> list[RunTask]:
+    records, hidden = recorder.tasks, DotOptions().hidden_kinds
+    replay = _Order(recorder.data_names, hidden)
+    replay.run(records, [], {})
+    shown: Iterable[TaskRecord] = (record for record in records if record[2] not in hidden)
+    return [
+        RunTask(id, symbol or f"{kind} {id}", kind, place, device, section, site, accesses, before, submissions.get(id))
+        for (id, symbol, kind, place, device, accesses, site, section), before in zip(
+            shown, replay.predecessors, strict=True
+        )
+    ]
+
+
+class _Order(Replay):
+    """Finds predecessors alone."""
+
+    _any_node = Node("", "", "")
+
+    def _task_node(self, record: TaskRecord, duration_ns: int | None) -> Node:
+        return self._any_node
+
+
+def _operations(
+    recorder: DotRecorder | None, timed: Sequence[TimedOperation], index_of: dict[int, int]
+) -> list[RunOperation]:
+    """Join times with data and tasks; both recorders heard of the same operations, unless one joined late."""
+    records = [] if recorder is None else recorder.operations[: len(timed)]
+    if len(records) == len(timed):
+        return [
+            RunOperation(t.time_ns, t.kind, record[2], t.source, t.target, t.nbytes, index_of.get(record[6], -1))
+            for t, record in zip(timed, records, strict=True)
+        ]
+    return [RunOperation(t.time_ns, t.kind, -1, t.source, t.target, t.nbytes, -1) for t in timed]
+
+
+def _joined(spans: Sequence[Span], run: Run, index_of: dict[int, int]) -> Iterator[RunSpan]:
+    """Yield the spans with their tasks and operations."""
+    matching = _Matching(run, spans, index_of)
+    for span in spans:
+        operation = matching.take(span) if span.category == "copy" else -1
+        task = run.operations[operation].task if operation >= 0 else index_of.get(span.task_id, -1)
+        name = span.name or f"{span.category} {span.task_id}"
+        if name == "copy" and operation >= 0 and run.operations[operation].data >= 0:
+            name = f"copy {run.data_names[run.operations[operation].data]}"
+        end_ns = max(span.end_ns, span.start_ns)
+        yield RunSpan(task, operation, name, span.device, span.worker, span.start_ns, end_ns, span.category)
+
+
+class _Matching:
+    """Which operation each copy that ran was: of those that could begin, the one that is needed first.
+
+    A copy can begin when it is asked for and the last task that wrote the data has ended; it is needed when the task
+    that it is made for starts. CUDA devices tell the data's name too.
+    """
+
+    def __init__(self, run: Run, spans: Sequence[Span], index_of: dict[int, int]) -> None:
+        self._run = run
+        # By device and name, "" for any: copies that can't begin yet, the next one last; a heap by when they are needed
+        self._coming: defaultdict[tuple[int, str], list[tuple[int, int, int]]] = defaultdict(list)
+        self._able: defaultdict[tuple[int, str], list[tuple[int, int]]] = defaultdict(list)
+        self._taken: set[int] = set()
+        starts: dict[int, int] = {}
+        ends: dict[int, int] = {}
+        asked_for = {_key(span) for span in spans if span.category == "copy"}
+        for span in spans:
+            if span.category == "task":
+                task = index_of.get(span.task_id, -1)
+                starts.setdefault(task, span.start_ns)
+                ends[task] = max(ends.get(task, 0), span.end_ns)
+        for index, able_ns in _earliest_starts(run, ends):
+            operation = run.operations[index]
+            needed_ns = starts.get(operation.task, _NEVER) if operation.task >= 0 else _NEVER
+            target = _device(operation.target)
+            for device in {_device(operation.source), -1} if target < 0 else {target}:
+                for name in ("", run.data_names[operation.data]) if operation.data >= 0 else ("",):
+                    if (device, name) in asked_for:
+                        self._coming[device, name].append((able_ns, needed_ns, index))
+        for coming in self._coming.values():
+            coming.sort(reverse=True)
+
+    def take(self, span: Span) -> int:
+        """Return the index of a copy's operation, or -1; spans come by start."""
+        slack_ns = 0 if self._run.is_thread(span.device, span.worker) else _CLOCKS_NS
+        coming, able = self._coming[_key(span)], self._able[_key(span)]
+        while coming and coming[-1][0] <= span.start_ns + slack_ns:
+            heappush(able, coming.pop()[1:])
+        found, passed = -1, []
+        while able and found < 0:
+            needed_ns, index = candidate = heappop(able)
+            if needed_ns >= span.end_ns - slack_ns and index not in self._taken:
+                found = index
+            elif needed_ns >= span.start_ns - slack_ns:  # it may be one that begins later, and is shorter
+                passed.append(candidate)
+        for candidate in passed:
+            heappush(able, candidate)
+        self._taken.add(found)
+        return found
+
+
+def _key(span: Span) -> tuple[int, str]:
+    """Return the device that a copy was on, and the name of its data if that was told."""
+    return span.device, span.name.removeprefix("copy").removeprefix(" ")
+
+
+def _earliest_starts(run: Run, ends: dict[int, int]) -> Iterator[tuple[int, int]]:
+    """Yield each copy's index, and when it could begin.
+
+    It is told of when it has been asked for, and may have begun before that; but not before what was told of last.
+    """
+    asked_ns = [0, *(operation.time_ns for operation in run.operations)]
+    copies_of: defaultdict[int, list[int]] = defaultdict(list)
+    for index, operation in enumerate(run.operations):
+        if operation.kind == "copy":
+            copies_of[operation.task].append(index)
+    writers: dict[int, int] = {}
+    for number, task in enumerate(run.tasks):
+        for index in copies_of.get(number, ()):
+            operation = run.operations[index]
+            yield index, max(asked_ns[index], ends.get(writers.get(operation.data, -1), 0))
+        for access in task.accesses:
+            if access & 7 != READ:
+                writers[access >> 3] = number
+    for index in copies_of.get(-1, ()):  # for no task: at a launch, or to write back
+        yield index, asked_ns[index]
+
+
+def _device(place: str) -> int:
+    """Return the number of the device that a place is; -1 for the host and other places."""
+    number = place.removeprefix("device(").removesuffix(")")
+    return int(number) if number.isdigit() else -1

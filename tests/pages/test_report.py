@@ -1,0 +1,363 @@
+"""The page of a run in a browser: what a click, a search and a switch do, and that the numbers are right."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stf
+from stf.observe import DotRecorder, Statistics, TraceRecorder
+from stf.observe.devices import COMPUTE, COPY_IN, STREAMS
+from stf.observe.report import Report
+from stf.observe.run import collect
+
+HOSTILE = '<img src=x onerror=alert(1)></script><script>alert(2)</script>"'
+
+
+@stf.task
+def double(x: stf.ReadWrite) -> None:
+    x *= 2
+
+
+@pytest.fixture(scope="module")
+def real_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on two emulated devices, with a failure and a name that is no name."""
+    with stf.context(devices="cpu:2", observe=True, name=HOSTILE) as ctx:
+        x = ctx.logical_data(np.ones(1000), name=HOSTILE)
+        y = ctx.logical_data(np.ones(1000), name="y")
+        with ctx.dot_section(HOSTILE):
+            double.on(0)(x)
+            double.on(1).named(HOSTILE)(x)
+            double.on(1)(y)
+        fail = ctx.task(y.rw(), name="fail")
+        fail(raising)
+        with pytest.raises(stf.TaskFailedError, match="on purpose"):
+            ctx.synchronize()
+        y.accept()
+        return ctx.report(tmp_path_factory.mktemp("real") / "run.html")
+
+
+def raising(y: Any) -> None:
+    raise ValueError(f"on purpose {HOSTILE}")
+
+
+class Program:
+    """Recorders that are told a program, with the times that the tests want."""
+
+    def __init__(self) -> None:
+        self.dot, self.trace = DotRecorder(), TraceRecorder()
+        self.now = 0
+        self.count = 0
+
+    def tell(self, now: int, what: str, *arguments: Any) -> None:
+        self.now = now
+        for recorder in (self.dot, self.trace):
+            getattr(recorder, what)(*arguments)
+
+    def task(self, now: int, name: str, *uses: tuple[int, int], device: int = 0) -> int:
+        self.count += 1
+        accesses = [SimpleNamespace(data_id=i, data_name=f"data{i}", mode=mode) for i, mode in uses]
+        place = {"place_name": f"device({device})", "device": device, "call_site": f"program.py:{self.count}"}
+        common = SimpleNamespace(id=self.count, symbol=name, kind="task", accesses=accesses, **place)
+        self.tell(now, "task", common)
+        return self.count
+
+    def ran(self, task: int, name: str, start: int, end: int, device: int = 0) -> None:
+        self.tell(self.now, "ran", task, name, device, COMPUTE, start, end, "task")
+
+    def page(self, path: Path) -> Path:
+        return Report(
+            "a <run>", "somewhere", Statistics(tasks={"task": self.count}), collect(self.dot, self.trace)
+        ).write(path)
+
+
+@pytest.fixture
+def program(monkeypatch: pytest.MonkeyPatch) -> Program:
+    told = Program()
+    monkeypatch.setattr("stf.observe.trace.time", SimpleNamespace(perf_counter_ns=lambda: told.now))
+    return told
+
+
+@pytest.fixture
+def timed_page(program: Program, tmp_path: Path) -> Path:
+    """Two functions on two devices, µs apart, with a gap for each of the causes.
+
+    device 0: [idle 1, host][long 1..7][idle 7..10, after `short` at 8: no work 1, copy 1, start 1][last 10..12]
+    """
+    long = program.task(1_000, "long", (1, 3))
+    short = program.task(1_500, "short", (2, 3), device=1)
+    program.tell(1_600, "operation", "alloc", 2, "data2", "device(0)", "device(0)", 800, 3)
+    program.tell(1_700, "operation", "copy", 2, "data2", "device(1)", "device(0)", 800, 3)
+    last = program.task(1_800, "last", (1, 3), (2, 1))
+    program.ran(long, "long", 2_000, 8_000)
+    program.ran(short, "short", 2_000, 9_000, device=1)
+    program.tell(1_800, "ran", 0, "copy data2", 0, COPY_IN, 9_100, 10_000, "copy")
+    program.ran(last, "last", 11_000, 13_000)
+    return program.page(tmp_path / "timed.html")
+
+
+def texts(page: Any, selector: str) -> list[str]:
+    return [text.strip() for text in page.locator(selector).all_inner_texts()]
+
+
+def wait_for_frame(page: Any) -> None:
+    """Wait until what was asked for is drawn."""
+    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(null))))")
+
+
+def point_of(page: Any, task: int) -> dict[str, float]:
+    """Where the middle of a task's bar is on the canvas."""
+    return page.evaluate(
+        """(task) => {
+          const { timeline: t } = stf.page, span = t.model.task.span[task], row = t.rowOfIndex.get(t.model.span.row[span]);
+          const x = (t.x(t.model.span.start[span]) + t.x(t.model.span.end[span])) / 2;
+          return { x, y: OVERVIEW + RULER + row.top - t.scroll + 8 };
+        }""",
+        task,
+    )
+
+
+def test_a_click_on_a_bar_says_which_line_asked_for_it(open_page: Callable[..., Any], real_page: Path) -> None:
+    page = open_page(real_page)
+    page.click("#tab-timeline")
+    wait_for_frame(page)
+    page.evaluate("stf.page.timeline.reveal(2)")  # it may be narrower than a pixel
+    wait_for_frame(page)
+    page.locator("#panel-timeline canvas").click(position=point_of(page, 2))
+    assert page.locator("#detail h2").inner_text().startswith("double")
+    assert page.locator("#detail .source .here").inner_text().strip().endswith("double.on(1)(y)")
+    detail = page.locator("#detail").inner_text()
+    assert "rw y: float64[1000], 7.81 KiB" in detail and "copy y host → device(1), 7.81 KiB" in detail
+    assert "test_report.py:" in detail and "device(1)" in detail
+    page.locator("#panel-timeline canvas").press("Escape")
+    assert not page.locator("#detail").is_visible()
+
+
+def test_hostile_names_are_only_text(open_page: Callable[..., Any], real_page: Path) -> None:
+    page = open_page(real_page)
+    assert page.title() == f"stf: {HOSTILE}"
+    for tab in page.locator("#tabs button").all():
+        tab.click()
+    page.click("#tab-graph")
+    page.locator("#panel-graph .node").first.wait_for()
+    page.locator("#panel-graph .node", has_text="<img").first.click(force=True)
+    assert HOSTILE in page.locator("#detail").inner_text()
+    assert page.locator("#stage img, #stage script, #detail img, #detail script").count() == 0
+    assert page.locator("script").count() == 10  # two blocks of data, eight files
+
+
+def test_failures_come_first(open_page: Callable[..., Any], real_page: Path) -> None:
+    page = open_page(real_page)
+    assert texts(page, "#tabs button")[0] == "Failures (1)"
+    assert page.locator("#panel-failures tbody tr").inner_text().startswith("fail\ttest_report.py:")
+    assert f"ValueError: on purpose {HOSTILE}" in page.locator("#panel-failures").inner_text()
+    page.click("#panel-failures tbody tr")
+    assert "on purpose" in page.locator("#detail .failure").inner_text()
+
+
+def test_the_timeline_zooms_pans_and_comes_back(open_page: Callable[..., Any], timed_page: Path) -> None:
+    page = open_page(timed_page)
+    canvas = page.locator("#panel-timeline canvas")
+    shown = "(() => { const { from, to } = stf.page.timeline; return [from, to]; })()"
+    whole = page.evaluate(shown)
+    at = point_of(page, 0)
+    time = page.evaluate("(x) => stf.page.timeline.timeAt(x)", at["x"])
+    canvas.hover(position=at)
+    page.mouse.wheel(0, -400)
+    zoomed = page.evaluate(shown)
+    assert zoomed[1] - zoomed[0] < (whole[1] - whole[0]) * 0.6
+    assert page.evaluate("(x) => stf.page.timeline.timeAt(x)", at["x"]) == pytest.approx(time, abs=1)
+    box = canvas.bounding_box()
+    x, y = box["x"] + at["x"], box["y"] + at["y"]
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x + 100, y, steps=3)
+    page.mouse.up()
+    panned = page.evaluate(shown)
+    assert panned[0] < zoomed[0] and panned[1] - panned[0] == pytest.approx(zoomed[1] - zoomed[0])
+    assert not page.locator("#detail").is_visible()  # a drag selects nothing
+    canvas.press("d")
+    assert page.evaluate(shown)[0] > panned[0]
+    page.get_by_role("button", name="Whole run").click()
+    assert page.evaluate(shown) == whole
+    canvas.dblclick(position=at)
+    assert page.evaluate(shown)[1] - page.evaluate(shown)[0] < (whole[1] - whole[0])
+    canvas.press("0")
+    assert page.evaluate(shown) == whole
+    canvas.hover(position=at)
+    assert texts(page, "#tip b") == ["long"]
+
+
+def test_idle_time_is_told_by_cause_and_adds_up(open_page: Callable[..., Any], timed_page: Path) -> None:
+    page = open_page(timed_page)
+    page.click("#tab-idle")
+    rows = [row.split("\t") for row in page.locator("#panel-idle tbody tr").all_inner_texts()]
+    assert [[cell.strip() for cell in row if cell.strip()] for row in rows] == [
+        ["device(0)", "8.00 µs", "4.00 µs", "1.00 µs", "0 ns", "1.00 µs", "2.00 µs"],
+        ["device(1)", "7.00 µs", "5.00 µs", "4.00 µs", "500 ns", "0 ns", "500 ns"],
+    ]
+    for unit in page.evaluate("stf.idleTimes(stf.model)"):
+        assert unit["busy"] + sum(unit["idle"]) == page.evaluate("stf.model.finish - stf.model.begin") == 12_000
+    assert "its inputs" not in page.locator("#panel-idle").inner_text()
+    assert "had not submitted it yet" in page.locator("#panel-idle .explained", has_text="the host").get_attribute(
+        "title"
+    )
+
+
+def test_the_critical_path_is_listed_and_marked(open_page: Callable[..., Any], timed_page: Path) -> None:
+    page = open_page(timed_page)
+    page.click("#tab-critical")
+    steps = page.locator("#panel-critical .table").nth(1).locator("tbody tr")
+    assert [row.split("\t")[1].strip() for row in steps.all_inner_texts()] == ["short", "last"]
+    assert "2 tasks, 9.00 µs, 75 % of the run" in page.locator("#panel-critical").inner_text()
+    steps.nth(1).click()
+    assert "a copy of its data; then 1.00 µs until it started" in page.locator("#detail").inner_text()
+    page.click("#tab-graph")
+    page.locator(".node").first.wait_for()
+    assert page.locator(".node.critical .name").all_text_contents() == ["short", "last"]
+    assert page.locator(".edge.critical").count() == 1 and page.locator(".edge").count() == 2
+
+
+def test_kernels_of_a_task_lead_to_it(open_page: Callable[..., Any], program: Program, tmp_path: Path) -> None:
+    first = program.task(0, "first", (1, 3))
+    program.ran(first, "first", 1_000, 9_000)
+    for start in (1_000, 5_000):
+        program.tell(0, "ran", first, "axpy_kernel", 0, STREAMS - 7, start, start + 3_000, "kernel")
+    page = open_page(program.page(tmp_path / "kernels.html"))
+    wait_for_frame(page)
+    at = point_of(page, 0)
+    assert page.evaluate("stf.model.rows.map((row) => row.name)") == ["compute", "stream 7"]
+    page.locator("#panel-timeline canvas").click(position={"x": at["x"] - 150, "y": at["y"] + 22})
+    assert page.locator("#detail h2").inner_text().startswith("axpy_kernel")
+    page.locator("#detail .links button").click()
+    assert page.locator("#detail h2").inner_text().startswith("first")
+    assert "2 kernels and copies, 6.00 µs" in page.locator("#detail").inner_text()
+    page.click("#tab-idle")
+    assert "8.00 µs" in page.locator("#panel-idle tbody tr").inner_text()  # kernels are no second work
+
+
+def test_what_if_plays_the_graph_again(open_page: Callable[..., Any], timed_page: Path) -> None:
+    page = open_page(timed_page)
+    page.click("#tab-whatIf")
+
+    def times() -> list[str]:
+        return [row.split("\t")[1].strip() for row in page.locator("#panel-whatIf tbody tr").all_inner_texts()]
+
+    assert times()[:2] == ["15.9 µs", "9.90 µs"] and times()[-1] == "9.90 µs"  # 6 + 7 + 2 and 0.9 of a copy
+    page.get_by_label("copies take no time").check()
+    assert times()[:2] == ["15.0 µs", "9.00 µs"]
+    page.get_by_label("Function", exact=True).select_option(label="short")
+    page.get_by_label("Times faster").fill("7")
+    assert times()[:2] == ["9.00 µs", "8.00 µs"]
+    page.get_by_label("tasks are submitted when they were").check()
+    assert times()[:2] == ["9.00 µs", "8.00 µs"]  # all were submitted in the first 0.8 µs
+
+
+def test_the_graph_is_searched_by_name_data_and_line(open_page: Callable[..., Any], timed_page: Path) -> None:
+    page = open_page(timed_page)
+    assert page.evaluate("stf.page.graph === undefined")  # laid out when it is opened
+    page.click("#tab-graph")
+    page.locator(".node").first.wait_for()
+    search = page.get_by_label("Find tasks in the graph")
+    for text, left in (("short", 1), ("data2", 2), ("program.py:3", 1), ("data1 last", 1), ("nothing", 0), ("", 3)):
+        search.fill(text)
+        assert page.locator(".node:not(.dimmed)").count() == left, text
+    search.fill("data2")
+    search.press("Enter")
+    assert page.locator("#detail h2").inner_text().startswith("short")
+    page.locator(".node", has_text="last").click(force=True)
+    assert page.locator("#detail h2").inner_text().startswith("last")
+    page.locator("#detail .links button", has_text="long").click()
+    assert page.locator("#detail h2").inner_text().startswith("long")
+    page.get_by_role("button", name="In the timeline").click()
+    assert page.locator("#panel-timeline").is_visible()
+
+
+def test_light_and_dark(open_page: Callable[..., Any], timed_page: Path) -> None:
+    back = "getComputedStyle(document.body).backgroundColor"
+    light, dark = "rgb(255, 255, 255)", "rgb(21, 24, 29)"
+    page = open_page(timed_page, color_scheme="light")
+    assert page.evaluate(back) == light
+    page.click("#theme")
+    assert page.evaluate(back) == dark and page.evaluate("stf.color('page')") == dark
+    page.click("#theme")
+    assert page.evaluate(back) == light
+    page = open_page(timed_page, color_scheme="dark")
+    assert page.evaluate(back) == dark
+    page.click("#theme")
+    assert page.evaluate(back) == light
+
+
+def test_tables_are_sorted_by_their_heads(open_page: Callable[..., Any], timed_page: Path) -> None:
+    page = open_page(timed_page)
+    page.click("#tab-time")
+
+    def column(number: int) -> list[str]:
+        return [row.split("\t")[number].strip() for row in page.locator("#panel-time tbody tr").all_inner_texts()]
+
+    assert column(0) == ["short", "long", "last"]  # by total time
+    page.get_by_role("button", name="function", exact=True).click()
+    assert column(0) == ["last", "long", "short"]
+    page.get_by_label("by line").check()
+    assert sorted(column(0)) == ["program.py:1", "program.py:2", "program.py:3"]
+    page.locator("#panel-time tbody tr", has_text="program.py:2").click()
+    assert page.locator("#panel-timeline").is_visible() and "1 found" in page.locator("#panel-timeline").inner_text()
+
+
+def test_many_tasks_are_grouped_and_opened(open_page: Callable[..., Any], program: Program, tmp_path: Path) -> None:
+    for step in range(12):
+        program.tell(0, "section_begin", f"step {step}")
+        for number in range(50):
+            task = program.task(step * 1_000 + number, f"work({number})", (number, 3))
+            program.ran(
+                task, f"work({number})", step * 10_000 + number * 100, step * 10_000 + number * 100 + 90, number % 2
+            )
+        program.tell(0, "section_end")
+    page = open_page(program.page(tmp_path / "many.html"))
+    page.click("#tab-graph")
+    page.locator(".node").first.wait_for()
+    assert page.locator(".node").count() == 12 and page.locator(".edge").count() == 11
+    assert (
+        "600 tasks are too many to read: each section is one node."
+        in page.locator("#panel-graph .note").all_inner_texts()[1]
+    )
+    page.locator(".node", has_text="step 3").first.click(force=True)
+    page.get_by_role("button", name="Show its tasks").click()
+    page.locator(".node", has_text="work(7)").wait_for()
+    assert page.locator(".node").count() == 50 and texts(page, ".trail b") == ["step 3"]
+    page.locator(".trail button").click()
+    page.locator(".node", has_text="step 11").wait_for()
+    page.get_by_label("What is one node").select_option(label="a node is a function and level")
+    page.locator(".node", has_text="work").first.wait_for()
+    assert page.locator(".node").count() == 12 and "50 tasks" in page.locator(".node").first.text_content()
+    page.evaluate("stf.page.showInGraph(599)")
+    page.locator(".node.selected").wait_for()
+    assert "work(49)" in page.locator(".node.selected").text_content()
+
+
+def test_an_empty_run(open_page: Callable[..., Any], program: Program, tmp_path: Path) -> None:
+    page = open_page(program.page(tmp_path / "empty.html"))
+    for tab in page.locator("#tabs button").all():
+        tab.click()
+    shown = page.locator("#stage").evaluate("(stage) => stage.textContent")
+    for text in ("No task has run.", "Nothing has run.", "No tasks.", "No copies.", "Nothing was allocated."):
+        assert text in shown
+
+
+def test_a_notebook_shows_the_page_in_a_frame(open_page: Callable[..., Any], tmp_path: Path) -> None:
+    gate = threading.Event()
+    with stf.context(devices="cpu", observe=True) as ctx:
+        ctx.task(ctx.logical_data(np.zeros(2)).rw(), name="in a notebook")(lambda x: gate.set())
+        ctx.synchronize()
+        cell = tmp_path / "cell.html"
+        cell.write_text(f"<!DOCTYPE html><title>cell</title><body>{ctx.report()._repr_html_()}", encoding="utf-8")
+    frame = open_page(cell).frame_locator("iframe")
+    frame.locator("body:not(.loading)").wait_for()
+    frame.locator("#tab-time").click()
+    assert "in a notebook" in frame.locator("#panel-time").inner_text()
