@@ -54,7 +54,7 @@ class KernelTimes(Observer):
         try:
             from cupti import cupti
         except ImportError as error:
-            raise ImportError("observe='cupti' needs the package cupti-python: pip install 'stf[cupti]'") from error
+            raise ImportError("observe='cupti' needs the package cupti-python: pip install cupti-python") from error
         self._device_times = device_times
         self._cupti: Any = cupti
         self._number = next(_numbers)

@@ -44,7 +44,7 @@ def write(run: Run, path: str | Path) -> Path:
         from perfetto.trace_builder.proto_builder import TraceProtoBuilder
     except ImportError as error:
         raise ImportError(
-            "a trace in Perfetto's format needs the package perfetto: pip install 'stf[trace]'; a path that ends in "
+            "a trace in Perfetto's format needs the package perfetto: pip install perfetto; a path that ends in "
             ".json needs nothing"
         ) from error
     path = Path(path)
