@@ -97,6 +97,15 @@ def context(
         `devices` names devices that are not there.
     TypeError, ValueError
         Another option, or an ``STF_…`` variable, is malformed.
+
+    Examples
+    --------
+    >>> Y = np.zeros(3)
+    >>> with stf.context(devices="cpu:2", name="demo") as ctx:
+    ...     y = ctx.logical_data(Y, name="y")
+    ...     ctx.fill(y, 2.0)
+    >>> Y
+    array([2., 2., 2.])
     """
     config.check()
     arguments.check_graphs(use_graph, graph, stream)
@@ -116,7 +125,18 @@ def context(
 
 
 class Context(ContextCore):
-    """Data, tasks and what orders them. Made by `stf.context`."""
+    """Data, tasks and what orders them. Made by `stf.context`.
+
+    Examples
+    --------
+    >>> with stf.context(devices="cpu:2", name="demo") as ctx:
+    ...     print(ctx.name, len(ctx.devices))
+    ...     x = ctx.logical_data_zeros(3, name="x")
+    ...     ctx.fill(x, 1.0)
+    ...     print(x.numpy())
+    demo 2
+    [1. 1. 1.]
+    """
 
     __slots__ = ()  # with a dict, Python 3.12 would look every method up twice
 
@@ -285,7 +305,14 @@ class Context(ContextCore):
             lifetime.collected(self)
 
     def check_state(self) -> None:
-        """Verify every cross-link of the engine; raise an AssertionError that names one that is broken."""
+        """Verify every cross-link of the engine; raise an AssertionError that names one that is broken.
+
+        Examples
+        --------
+        >>> with stf.context(devices="cpu") as ctx:
+        ...     ctx.fill(ctx.logical_data_empty(3), 1.0)
+        ...     ctx.check_state()
+        """
         invariants.check_state(self.engine)
 
     def __dir__(self) -> list[str]:
@@ -299,10 +326,26 @@ class Context(ContextCore):
 
 
 def stream_ctx(**options: Any) -> Context:
-    """Return ``stf.context(use_graph=False, ...)``."""
+    """Return ``stf.context(use_graph=False, ...)``.
+
+    Examples
+    --------
+    >>> with stf.stream_ctx(devices="cpu") as ctx:
+    ...     print(ctx.logical_data_ones(3).numpy())
+    [1. 1. 1.]
+    """
     return context(False, **options)
 
 
 def graph_ctx(**options: Any) -> Context:
-    """Return ``stf.context(use_graph=True, ...)``."""
+    """Return ``stf.context(use_graph=True, ...)``.
+
+    Examples
+    --------
+    >>> with stf.graph_ctx(devices="cpu") as ctx:
+    ...     x = ctx.logical_data_ones(3)
+    ...     ctx.fill(x, 2.0)  # gathered, and launched as one graph when something waits
+    ...     print(x.numpy())
+    [2. 2. 2.]
+    """
     return context(True, **options)

@@ -105,6 +105,24 @@ def replay(fn: Any = None, *, static: Iterable[str] = ()) -> Any:
     ------
     TypeError
         `fn` is no function, or has no parameter of that name.
+
+    Examples
+    --------
+    >>> @stf.task
+    ... def step(rate, x: stf.ReadWrite):
+    ...     x += rate
+    >>> @stf.replay
+    ... def steps(x, rate):
+    ...     for _ in range(3):
+    ...         step(rate, x)
+    >>> with stf.context(devices="cpu") as ctx:
+    ...     x = ctx.logical_data_zeros(2)
+    ...     for k in range(4):
+    ...         steps(x, float(k))
+    ...     print(x.numpy())
+    ...     print(steps.explain().splitlines()[0])
+    [18. 18.]
+    steps: 1 recordings, 1 signatures known
     """
     names = (static,) if isinstance(static, str) else static if isinstance(static, Iterable) else (static,)
     if not all(isinstance(name, str) for name in names):

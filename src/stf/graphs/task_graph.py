@@ -37,6 +37,16 @@ def graph_scope(context: ContextCore) -> GraphScope:
     a body that raises takes back its own part alone. What waits (``wait``, ``synchronize``, ``fence``) is refused
     inside. What cannot be recorded and is done where it stands (with-blocks on a CPU, ``freeze``, ``release``,
     splitting) launches what came before it, and so does want of memory: that has run then, whatever raises later.
+
+    Examples
+    --------
+    >>> with stf.context(devices="cpu") as ctx:
+    ...     x = ctx.logical_data_empty(3)
+    ...     with ctx.graph_scope():
+    ...         ctx.fill(x, 1.0)
+    ...         ctx.fill(x, 2.0)
+    ...     print(x.numpy())
+    [2. 2. 2.]
     """
     return GraphScope(context)
 
@@ -50,6 +60,18 @@ def task_graph(context: ContextCore, name: str | None = None, *, symbol: str | N
     ----------
     name, symbol : str, optional
         What pictures and messages call its launches.
+
+    Examples
+    --------
+    >>> with stf.context(devices="cpu") as ctx:
+    ...     x = ctx.logical_data_zeros(3)
+    ...     g = ctx.task_graph("steps")
+    ...     a = g.param("a", 1.0)
+    ...     with g:
+    ...         ctx.fill(x, a)
+    ...     g.launch(a=4.0)
+    ...     print(x.numpy(), g.launches)
+    [4. 4. 4.] 1
     """
     must_be_open(context)
     return TaskGraph(context, arguments.name_of(name, symbol) or "graph")
@@ -62,6 +84,15 @@ def repeat(context: ContextCore, count: int) -> RepeatBlock:
     ------
     TypeError, ValueError
         `count` is no integer, or negative.
+
+    Examples
+    --------
+    >>> with stf.context(devices="cpu") as ctx:
+    ...     s = ctx.logical_data(np.array(1.0))
+    ...     with ctx.repeat(5):
+    ...         s.assign(2 * s)
+    ...     print(ctx.wait(s))
+    32.0
     """
     must_be_open(context)
     return RepeatBlock(context, count_of(count))
@@ -77,6 +108,15 @@ def while_loop(context: ContextCore, condition: Condition | None = None, *, max_
         then as long as what it passes to ``loop.continue_while`` holds.
     max_iterations : int, optional
         Stop after so many.
+
+    Examples
+    --------
+    >>> with stf.context(devices="cpu") as ctx:
+    ...     s = ctx.logical_data(np.array(1.0))
+    ...     with ctx.while_loop(s < 100) as loop:
+    ...         s.assign(2 * s)
+    ...     print(ctx.wait(s), loop.iterations)
+    128.0 7
     """
     must_be_open(context)
     limit = None if max_iterations is None else count_of(max_iterations)
@@ -88,6 +128,17 @@ def if_(context: ContextCore, condition: Condition) -> BranchBlock:
     """Return a with-block whose tasks are recorded, and run if a condition holds when they are reached.
 
     ``with ctx.if_(c) as br:``, and behind it, perhaps, ``with br.else_():``, which goes by what was found there.
+
+    Examples
+    --------
+    >>> with stf.context(devices="cpu") as ctx:
+    ...     s, x = ctx.logical_data(np.array(2.0)), ctx.logical_data_empty(())
+    ...     with ctx.if_(s > 1) as branch:
+    ...         ctx.fill(x, 10.0)
+    ...     with branch.else_():
+    ...         ctx.fill(x, 20.0)
+    ...     print(ctx.wait(x))
+    10.0
     """
     must_be_open(context)
     return BranchBlock(context, must_be_condition(condition, "if_"))
@@ -108,6 +159,18 @@ class TaskGraph(GraphCore):
         What its launches are called.
     launches : int
         How often it was launched.
+
+    Examples
+    --------
+    >>> with stf.context(devices="cpu") as ctx:
+    ...     x = ctx.logical_data_zeros(3)
+    ...     g = ctx.task_graph("steps")
+    ...     with g:
+    ...         ctx.task(x.rw(), name="step")(lambda x: x + 1)
+    ...     for _ in range(3):
+    ...         g.launch()
+    ...     print(x.numpy(), g.name, g.launches)
+    [3. 3. 3.] steps 3
     """
 
     def __init__(self, context: ContextCore, name: str) -> None:
@@ -126,6 +189,18 @@ class TaskGraph(GraphCore):
             There is one of that name.
         TaskStateError
             The graph was recorded already.
+
+        Examples
+        --------
+        >>> with stf.context(devices="cpu") as ctx:
+        ...     x = ctx.logical_data_zeros(3)
+        ...     g = ctx.task_graph()
+        ...     a = g.param("a", 1.0)
+        ...     with g:
+        ...         ctx.fill(x, 2 * a + 1)
+        ...     g.launch(a=4.0)
+        ...     print(x.numpy())
+        [9. 9. 9.]
         """
         if self._recording is not None:
             raise TaskStateError(f"graph '{self.name}' is recorded; its parameters are made before, or while, it is")
@@ -221,7 +296,19 @@ class TaskGraph(GraphCore):
 
     @property
     def nodes(self) -> int:
-        """How many nodes it has."""
+        """How many nodes it has.
+
+        Examples
+        --------
+        >>> with stf.context(devices="cpu") as ctx:
+        ...     x = ctx.logical_data_zeros(3)
+        ...     g = ctx.task_graph()
+        ...     with g:
+        ...         ctx.fill(x, 1.0)
+        ...         ctx.fill(x, 2.0)
+        ...     print(g.nodes > 0)
+        True
+        """
         return 0 if self._recording is None else int(self._recording.program.count)
 
     def _rebinding(self, data: Mapping[LogicalData, LogicalData]) -> Rebinding:
@@ -285,6 +372,15 @@ class TaskGraph(GraphCore):
             Nothing was recorded, or the graph is closed.
         CaptureError
             It is not one CUDA graph; the message says why.
+
+        Examples
+        --------
+        >>> with stf.context(devices="cuda:0") as ctx:  # needs a GPU
+        ...     x = ctx.logical_data_zeros(3)
+        ...     g = ctx.task_graph()
+        ...     with g:
+        ...         ctx.fill(x, 1.0)
+        ...     print(g.handle != 0)
         """
         self._must_be_recorded()
         context, graph = self._context, self._recording.graph
@@ -308,7 +404,20 @@ class TaskGraph(GraphCore):
             raise GraphClosedError(f"graph '{self.name}' is closed; record a new one with ctx.task_graph()")
 
     def close(self) -> None:
-        """Give its memory up; launches that were submitted go on. Closing it again does nothing."""
+        """Give its memory up; launches that were submitted go on. Closing it again does nothing.
+
+        Examples
+        --------
+        >>> with stf.context(devices="cpu") as ctx:
+        ...     x = ctx.logical_data_zeros(3)
+        ...     g = ctx.task_graph()
+        ...     with g:
+        ...         ctx.fill(x, 1.0)
+        ...     g.launch()
+        ...     g.close()
+        ...     print(x.numpy())
+        [1. 1. 1.]
+        """
         if self._recorder is not None:
             raise TaskStateError(f"graph '{self.name}' is being recorded; close it afterwards")
         self._closed = True

@@ -102,6 +102,16 @@ def submit_task(
         Where it runs.
     name, symbol : str, optional
         What pictures and messages call the task.
+
+    Examples
+    --------
+    >>> def add(a, x: stf.Read, y: stf.ReadWrite):
+    ...     y += a * x
+    >>> with stf.context(devices="cpu:2") as ctx:
+    ...     x, y = ctx.logical_data_ones(3), ctx.logical_data_zeros(3)
+    ...     ctx.submit_task(add, 2.0, x, y, place=1)
+    ...     print(y.numpy())
+    [2. 2. 2.]
     """
     function = fn if isinstance(fn, TaskFunction) else TaskFunction(fn)
     chosen = name_of(name, symbol)

@@ -40,6 +40,14 @@ def host_launch(
     uses_cuda : bool, optional
         Whether the function may call CUDA, or a library that does. A graph can have a function that does not as a
         node of its own, so that it is launched as one; for others the host steps in between two graphs.
+
+    Examples
+    --------
+    >>> with stf.context(devices="cpu:2") as ctx:
+    ...     x = ctx.logical_data_ones(3)
+    ...     ctx.host_launch(x.read(), args=("sum",))(lambda x, what: print(what, x.sum()))
+    ...     ctx.synchronize()
+    sum 3.0
     """
     extra = sequence("args", others.pop("args", ()))
     if others:
