@@ -75,17 +75,6 @@ class ContextCore:
         ------
         TypeError
             An argument is neither an access nor a place, or there are two places.
-
-        Examples
-        --------
-        >>> with stf.context(devices="cpu:2") as ctx:
-        ...     x, y = ctx.logical_data_ones(3), ctx.logical_data_zeros(3)
-        ...     with ctx.task(1, x.read(), y.rw(), name="add") as t:  # a with-block, on device 1
-        ...         a, b = t.numpy()
-        ...         b += a
-        ...     ctx.task(x.read(), y.rw())(lambda a, b: a + b)  # a builder, given its body
-        ...     print(y.numpy())
-        [2. 2. 2.]
         """
         task: Task = self.make_task(args, name if symbol is None else symbol)
         if task.where < 0:
@@ -96,14 +85,7 @@ class ContextCore:
 
     @property
     def arrays(self):
-        """The library of bodies' arrays that the user chose; None for NumPy's on a CPU and CuPy's on a device.
-
-        Examples
-        --------
-        >>> with stf.context(devices="cpu", arrays="numpy") as ctx:
-        ...     print(ctx.arrays)
-        numpy
-        """
+        """The library of bodies' arrays that the user chose; None for NumPy's on a CPU and CuPy's on a device."""
         return self.engine.arrays
 
     def attach(self, engine, default_code, codes=None, ordinal_of_current=None):
@@ -210,13 +192,19 @@ class Task(TaskCore):
     Examples
     --------
     >>> with stf.context(devices="cpu:2") as ctx:
-    ...     x = ctx.logical_data_ones(3, name="x")
-    ...     with ctx.task(1, x.rw(), name="add") as t:
-    ...         (array,) = t.numpy()
-    ...         array += 1
-    ...         print(t.symbol, t.place, t.device, t.place_name)
-    ...     print(x.numpy(), t.id > 0)
-    add exec_place.device(1) 1 device(1)
+    ...     x, y = ctx.logical_data_ones(3), ctx.logical_data_zeros(3)
+    ...     with ctx.task(1, x.read(), y.rw(), name="add") as t:  # a with-block
+    ...         a, b = t.numpy()  # or t.arrays(), t.torch(), t.cupy(), t.numba()
+    ...         b += a
+    ...         print(t.symbol, t.place, t.device, len(t.streams))
+    ...     u = ctx.task().add_deps(x.read(), y.rw()).set_symbol("add again").on(1)  # by hand
+    ...     u = u.start()
+    ...     u[1][:] += u[0]  # u[0] is u.get(0), and u.values()[0]
+    ...     print(u.label(), u.get_arg(0) == u[0].ctypes.data)
+    ...     u.end()
+    ...     print(y.numpy(), u.id > t.id)
+    add exec_place.device(1) 1 1
+    'add again' True
     [2. 2. 2.] True
     """
 
@@ -225,19 +213,7 @@ class Task(TaskCore):
     # -- before it starts --------------------------------------------------------------------------------------
 
     def add_deps(self, *accesses):
-        """Add accesses; before the task starts. Returns the task.
-
-        Examples
-        --------
-        >>> with stf.context(devices="cpu") as ctx:
-        ...     x, y = ctx.logical_data_ones(3), ctx.logical_data_zeros(3)
-        ...     t = ctx.task().add_deps(x.read(), y.rw())
-        ...     t.start()
-        ...     t[1][:] += t[0]
-        ...     t.end()
-        ...     print(y.numpy())
-        [1. 1. 1.]
-        """
+        """Add accesses; before the task starts. Returns the task."""
         self.must_be_new("add_deps")
         joined = list(self.accesses)
         try:
@@ -258,16 +234,7 @@ class Task(TaskCore):
     add_dep = add_deps
 
     def set_exec_place(self, place):
-        """Say where the task runs; before it starts. Returns the task.
-
-        Examples
-        --------
-        >>> with stf.context(devices="cpu:2") as ctx:
-        ...     x = ctx.logical_data_ones(3)
-        ...     with ctx.task(x.rw()).on(1) as t:
-        ...         print(t.place)
-        exec_place.device(1)
-        """
+        """Say where the task runs; before it starts. Returns the task."""
         self.must_be_new("set_exec_place")
         self.where = place_code(self.context, place)
         return self
@@ -275,15 +242,7 @@ class Task(TaskCore):
     on = set_exec_place
 
     def set_symbol(self, symbol):
-        """Name the task. Returns the task.
-
-        Examples
-        --------
-        >>> with stf.context(devices="cpu") as ctx:
-        ...     with ctx.task(ctx.logical_data_ones(3).read()).set_symbol("sum") as t:
-        ...         print(t.symbol)
-        sum
-        """
+        """Name the task. Returns the task."""
         self.symbol = name_of(symbol)
         return self
 
@@ -351,15 +310,6 @@ class Task(TaskCore):
         ------
         TaskStateError
             It was started before, or needs data that this thread holds in another open task.
-
-        Examples
-        --------
-        >>> with stf.context(devices="cpu") as ctx:
-        ...     x = ctx.logical_data_ones(3)
-        ...     t = ctx.task(x.read()).start()
-        ...     print(t[0].sum())
-        ...     t.end()
-        3.0
         """
         self.open()
         if self.restore is not None:
@@ -370,17 +320,6 @@ class Task(TaskCore):
         """End the task, in any thread; what it wrote is now what later tasks see.
 
         What was current in the thread that started it is so again when that one submits or waits next.
-
-        Examples
-        --------
-        >>> with stf.context(devices="cpu") as ctx:
-        ...     x = ctx.logical_data_ones(3)
-        ...     t = ctx.task(x.rw())
-        ...     t.start()
-        ...     t[0][:] = 5.0
-        ...     t.end()
-        ...     print(x.numpy())
-        [5. 5. 5.]
         """
         if self.state != OPEN:
             state = "was not started" if self.state == NEW else "has ended"
@@ -500,14 +439,6 @@ class Task(TaskCore):
         -------
         tuple
             One array per access, in order; a read's NumPy array is not writeable.
-
-        Examples
-        --------
-        >>> with stf.context(devices="cpu") as ctx:
-        ...     x, order, y = ctx.logical_data_ones(3), ctx.token(), ctx.logical_data_zeros(3)
-        ...     with ctx.task(x.read(), order.rw(), y.rw()) as t:
-        ...         a, b = t.arrays("numpy")  # the token is skipped
-        ...         b += a
         """
         return self.arrays_in(lib)
 
@@ -579,71 +510,23 @@ class Task(TaskCore):
         return 0
 
     def numpy(self):
-        """Return the task's data as NumPy arrays; see `arrays`.
-
-        Examples
-        --------
-        >>> with stf.context(devices="cpu") as ctx:
-        ...     x = ctx.logical_data_ones(3)
-        ...     with ctx.task(x.rw()) as t:
-        ...         (array,) = t.numpy()
-        ...         array *= 3
-        ...     print(x.numpy())
-        [3. 3. 3.]
-        """
+        """Return the task's data as NumPy arrays; see `arrays`."""
         return self.arrays_in("numpy")
 
     def cupy(self):
-        """Return the task's data as CuPy arrays; see `arrays`.
-
-        Examples
-        --------
-        >>> with stf.context(devices="cuda:0") as ctx:  # needs a GPU
-        ...     x = ctx.logical_data(np.ones(4))
-        ...     with ctx.task(x.rw()) as t:
-        ...         (array,) = t.cupy()
-        ...         array *= 2
-        ...     print(x.numpy())
-        """
+        """Return the task's data as CuPy arrays; see `arrays`."""
         return self.views_in("cupy")
 
     def torch(self):
-        """Return the task's data as tensors; see `arrays`.
-
-        Examples
-        --------
-        >>> import torch  # needs torch
-        >>> with stf.context(devices="cpu") as ctx:
-        ...     x = ctx.logical_data_ones(3)
-        ...     with ctx.task(x.rw()) as t:
-        ...         (tensor,) = t.torch()
-        ...         tensor += 1
-        ...     print(x.numpy())
-        """
+        """Return the task's data as tensors; see `arrays`."""
         return self.arrays_in("torch")
 
     def numba(self):
-        """Return the task's data as Numba arrays; see `arrays`.
-
-        Examples
-        --------
-        >>> with stf.context(devices="cuda:0") as ctx:  # needs a GPU
-        ...     x = ctx.logical_data(np.ones(4))
-        ...     with ctx.task(x.read()) as t:
-        ...         print(t.numba()[0].shape)
-        """
+        """Return the task's data as Numba arrays; see `arrays`."""
         return self.arrays_in("numba")
 
     def values(self, lib=None):
-        """Return the arrays of all accesses, tokens included.
-
-        Examples
-        --------
-        >>> with stf.context(devices="cpu") as ctx:
-        ...     with ctx.task(ctx.logical_data_ones(3).read(), ctx.token().rw()) as t:
-        ...         print(len(t.values()))
-        2
-        """
+        """Return the arrays of all accesses, tokens included."""
         return values_of(self, lib) if self.views is None else built(self.views)
 
     def keep_views(self):
@@ -651,28 +534,12 @@ class Task(TaskCore):
         self.views = values_of(self, None)
 
     def get_arg(self, index):
-        """Return the address of access `index` (tokens counted) as an int.
-
-        Examples
-        --------
-        >>> with stf.context(devices="cpu") as ctx:
-        ...     with ctx.task(ctx.logical_data_ones(3).read()) as t:
-        ...         print(t.get_arg(0) == t[0].ctypes.data)
-        True
-        """
+        """Return the address of access `index` (tokens counted) as an int."""
         self.must_be_open("get_arg")
         return address_of(self, self.check_index(index))
 
     def get_arg_cai(self, index):
-        """Return access `index` (tokens counted) as an object with ``__cuda_array_interface__`` and DLPack.
-
-        Examples
-        --------
-        >>> with stf.context(devices="cuda:0") as ctx:  # needs a GPU
-        ...     x = ctx.logical_data(np.ones(4))
-        ...     with ctx.task(x.read()) as t:
-        ...         print(t.get_arg_cai(0).__cuda_array_interface__["typestr"])
-        """
+        """Return access `index` (tokens counted) as an object with ``__cuda_array_interface__`` and DLPack."""
         self.must_be_open("get_arg_cai")
         memory = memory_of(self, position_of(self, self.check_index(index)))
         if memory is None:
@@ -680,15 +547,7 @@ class Task(TaskCore):
         return memory
 
     def args_cai(self):
-        """Return the task's arrays as a tuple of objects with ``__cuda_array_interface__``, tokens skipped.
-
-        Examples
-        --------
-        >>> with stf.context(devices="cuda:0") as ctx:  # needs a GPU
-        ...     x = ctx.logical_data(np.ones(4))
-        ...     with ctx.task(x.read()) as t:
-        ...         print(t.args_cai()[0].__cuda_array_interface__["shape"])
-        """
+        """Return the task's arrays as a tuple of objects with ``__cuda_array_interface__``, tokens skipped."""
         self.must_be_open("args_cai")
         found = [memory_of(self, i) for i in range(len(self.accesses or self.views or ()))]
         return tuple([memory for memory in found if memory is not None])
@@ -730,130 +589,54 @@ class Task(TaskCore):
 
     @property
     def stream(self):
-        """The stream that the task's work goes to.
-
-        Examples
-        --------
-        >>> with stf.context(devices="cpu") as ctx:
-        ...     with ctx.task(ctx.logical_data_ones(3).read()) as t:
-        ...         print(t.stream)
-        <stream of a task at device(0)>
-        """
+        """The stream that the task's work goes to."""
         self.must_be_open("stream")
         known = {} if self.context is None else cython.cast(ContextCore, self.context).streams
         return stream_of(known, self.place_name, self.cuda_stream())
 
     def get_stream(self):
-        """Return `stream`.
-
-        Examples
-        --------
-        >>> with stf.context(devices="cpu") as ctx:
-        ...     with ctx.task(ctx.logical_data_ones(3).read()) as t:
-        ...         print(type(t.get_stream()).__name__)
-        Stream
-        """
+        """Return `stream`."""
         return self.stream
 
     @property
     def streams(self):
-        """The stream, alone: that of each place, as tasks on several have them.
-
-        Examples
-        --------
-        >>> with stf.context(devices="cpu:2") as ctx:
-        ...     with ctx.task(ctx.logical_data_ones(3).read()) as t:
-        ...         print(len(t.streams))
-        1
-        """
+        """The stream, alone: that of each place, as tasks on several have them."""
         return [self.stream]
 
     def stream_ptrs(self):
-        """Return the address of the CUDA stream, alone; None at a place that has none.
-
-        Examples
-        --------
-        >>> with stf.context(devices="cuda:0") as ctx:  # needs a GPU
-        ...     with ctx.task(ctx.logical_data(np.ones(4)).rw()) as t:
-        ...         print(len(t.stream_ptrs()))
-        """
+        """Return the address of the CUDA stream, alone; None at a place that has none."""
         self.must_be_open("stream_ptrs")
         return [handed_out(self.cuda_stream())]
 
     @property
     def graph(self):
-        """A CUDA graph of the task's own, to be filled: see `OwnGraph`.
-
-        Examples
-        --------
-        >>> with stf.context(devices="cuda:0", use_graph=True) as ctx:  # needs a GPU
-        ...     with ctx.task(ctx.logical_data(np.ones(4)).rw()) as t:
-        ...         print(int(t.graph) != 0)
-        """
+        """A CUDA graph of the task's own, to be filled: see `OwnGraph`."""
         from stf.tasks.body_graph import graph_of
 
         return graph_of(self)
 
     def get_graph(self):
-        """Return `graph`.
-
-        Examples
-        --------
-        >>> with stf.context(devices="cuda:0", use_graph=True) as ctx:  # needs a GPU
-        ...     with ctx.task(ctx.logical_data(np.ones(4)).rw()) as t:
-        ...         print(t.get_graph() is not None)
-        """
+        """Return `graph`."""
         return self.graph
 
     def get(self, index):
-        """Return access `index`, as ``t[index]``.
-
-        Examples
-        --------
-        >>> with stf.context(devices="cpu") as ctx:
-        ...     with ctx.task(ctx.logical_data_ones(3).read()) as t:
-        ...         print(t.get(0))
-        [1. 1. 1.]
-        """
+        """Return access `index`, as ``t[index]``."""
         return self[index]
 
     def stream_ptr(self):
-        """Return the address of the task's CUDA stream, as an int that has ``__cuda_stream__``.
-
-        Examples
-        --------
-        >>> with stf.context(devices="cuda:0") as ctx:  # needs a GPU
-        ...     with ctx.task(ctx.logical_data(np.ones(4)).rw()) as t:
-        ...         print(t.stream_ptr() != 0)
-        """
+        """Return the address of the task's CUDA stream, as an int that has ``__cuda_stream__``."""
         self.must_be_open("stream_ptr")
         return pointer_of_stream(self)
 
     @property
     def place(self):
-        """Where the task runs.
-
-        Examples
-        --------
-        >>> with stf.context(devices="cpu:2") as ctx:
-        ...     with ctx.task("host", ctx.logical_data_ones(3).read()) as t:
-        ...         print(t.place)
-        exec_place.host()
-        """
+        """Where the task runs."""
         engine = cython.cast(Engine, self.engine)
         return exec_place_of(engine, self.where)
 
     @property
     def exec_place(self):
-        """Where the task runs: another name of `place`.
-
-        Examples
-        --------
-        >>> with stf.context(devices="cpu:2") as ctx:
-        ...     with ctx.task(1, ctx.logical_data_ones(3).read()) as t:
-        ...         print(t.exec_place)
-        exec_place.device(1)
-        """
+        """Where the task runs: another name of `place`."""
         return self.place
 
     def __dealloc__(self):
