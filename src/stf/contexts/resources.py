@@ -73,8 +73,8 @@ class Resources:
         >>> import stf
         >>> shared = stf.Resources()
         >>> with stf.context(devices="cpu:2", resources=shared) as ctx:
-        ...     ctx.logical_data_zeros(4).numpy()
-        array([0., 0., 0., 0.])
+        ...     print(ctx.logical_data_zeros(4).numpy())
+        [0. 0. 0. 0.]
         >>> print(shared.statistics())  # doctest: +ELLIPSIS
         cpu:2: 0 streams in use and ... spare, ... workers, 0 allocations
         >>> shared.close()

@@ -271,7 +271,7 @@ class Grid(ExecPlace):
 
         Examples
         --------
-        >>> grid = exec_place.n_devices(2).with_partition(blocked_partition())
+        >>> grid = stf.exec_place.n_devices(2).with_partition(stf.blocked_partition())
         >>> grid.parts(5)
         [(exec_place.device(0), Part(range(0, 3))), (exec_place.device(1), Part(range(3, 5)))]
         """

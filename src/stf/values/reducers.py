@@ -184,7 +184,7 @@ if TYPE_CHECKING:
 
 
 class reducer:
-    """The operators: `sum`, `product`, `minval`, `maxval`, `logical_and`, … and `define` for your own.
+    """The operators: ``sum``, ``product``, ``minval``, ``maxval``, ``logical_and``, …; `define` makes your own.
 
     Examples
     --------
