@@ -64,11 +64,21 @@ def functions() -> dict[str, Callable[[], Work]]:
         a = np.random.default_rng(0).random((n, n))
         return a @ a.T + n * np.eye(n)
 
+    def sparse() -> tuple[object, np.ndarray]:
+        return scipy.sparse.random_array((20_000, 20_000), density=5e-4, format="csr", rng=0), np.ones(20_000)
+
+    def on(make: Callable[[], tuple[object, ...]], call: Callable[..., object]) -> Callable[[], Work]:
+        def work() -> Work:
+            given = make()
+            return lambda: call(*given)
+
+        return work
+
     def of_arrays(call: Callable[..., object]) -> Callable[[], Work]:
-        return lambda: lambda pair=arrays(): call(*pair)
+        return on(arrays, call)
 
     def of_matrix(call: Callable[..., object]) -> Callable[[], Work]:
-        return lambda: lambda a=matrix(), out=np.empty((n, n)): call(a, out)
+        return on(lambda: (matrix(), np.empty((n, n))), call)
 
     return {
         "numpy: sin(x, out=y)": of_arrays(lambda x, y: np.sin(x, out=y)),
@@ -87,14 +97,10 @@ def functions() -> dict[str, Callable[[], Work]]:
         "scipy: linalg.blas.dgemm": of_matrix(lambda a, out: scipy.linalg.blas.dgemm(1.0, a, a)),
         "scipy: special.erf": of_arrays(lambda x, y: scipy.special.erf(x, out=y)),
         "scipy: fft.rfft": of_arrays(lambda x, y: scipy.fft.rfft(x)),
-        "scipy: sparse @ vector": lambda: (
-            lambda a=scipy.sparse.random_array((20_000, 20_000), density=5e-4, format="csr", rng=0), v=np.ones(20_000): (
-                a @ v
-            )
-        ),
+        "scipy: sparse @ vector": on(sparse, lambda a, v: a @ v),
         "numba: @njit": of_arrays(compiled),
         "numba: @njit(nogil=True)": of_arrays(released),
-        "python: a loop": lambda: lambda numbers=[0.5] * 200_000: python_loop(numbers),
+        "python: a loop": on(lambda: ([0.5] * 200_000,), python_loop),
     }
 
 
