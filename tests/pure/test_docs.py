@@ -198,14 +198,17 @@ def test_example_of_the_docstring_runs(name: str) -> None:
 
 def run_examples(name: str, text: str) -> None:
     """Run the examples of a docstring, as a notebook does: what a with-block's lines return is not shown."""
+    examples = doctest.DocTestParser().get_examples(text)
     need = NEEDS.search(text)
     if need is not None:
-        lacks = list(pages.missing(("a GPU", "CuPy") if need[1] == "a GPU" else ("PyTorch",)))
+        assert need[1] == "torch" or examples[-1].want, f"{name}: an example for GPUs shows nothing"
+        needs = ("a GPU", "CuPy") if need[1] == "a GPU" else ("PyTorch",)
+        lacks = list(pages.missing((*needs, "Numba") if "numba.cuda" in text else needs))
         if lacks:
             pytest.skip(f"needs {', '.join(lacks)}")
     namespace = {"__name__": "__main__", "np": np, "stf": stf}
     checker = doctest.OutputChecker()
-    for example in doctest.DocTestParser().get_examples(text):
+    for example in examples:
         file = f"<example of {name}, line {example.lineno + 1}>"
         linecache.cache[file] = len(example.source), None, example.source.splitlines(keepends=True), file
         mode = "single" if isinstance(ast.parse(example.source).body[0], ast.Expr) else "exec"

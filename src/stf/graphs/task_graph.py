@@ -381,6 +381,7 @@ class TaskGraph(GraphCore):
         ...     with g:
         ...         ctx.fill(x, 1.0)
         ...     print(g.handle != 0)
+        True
         """
         self._must_be_recorded()
         context, graph = self._context, self._recording.graph

@@ -99,6 +99,7 @@ def launch_kernel(context, kernel, config, *args, place=None, name=None, symbol=
     ...     x = ctx.logical_data(np.ones(4))
     ...     ctx.launch_kernel(scale, (1, 4), x.rw(), 3.0)
     ...     print(x.numpy())
+    [3. 3. 3. 3.]
     """
     submit_launch(context, kernel, config, args, place, None if name is symbol else name_of(name, symbol))
 

@@ -145,6 +145,7 @@ def green_places(sms_per_place: int, n_places: int | None = None, device: int = 
     ...     for place, data in zip(places, (x, y)):  # side by side, on 8 multiprocessors each
     ...         ctx.task(place, data.rw())(lambda a: a + 1)
     ...     print(x.numpy(), y.numpy())
+    [2. 2. 2. 2.] [2. 2. 2. 2.]
     """
     for name, value in (("sms_per_place", sms_per_place), ("n_places", 1 if n_places is None else n_places)):
         if not is_integer(value) or value < 1:

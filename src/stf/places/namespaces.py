@@ -87,6 +87,7 @@ class exec_place:
         ...     x = ctx.logical_data(np.ones(4))
         ...     ctx.task(stf.exec_place.cuda_stream(stream), x.rw())(lambda x: x + 1)
         ...     print(x.numpy())
+        [2. 2. 2. 2.]
         """
         return stream_place(stream)
 
@@ -118,6 +119,7 @@ class exec_place:
         ...     x = ctx.logical_data(np.ones(4))
         ...     ctx.task(place, x.rw())(lambda x: x + 1)
         ...     print(x.numpy())
+        [2. 2. 2. 2.]
         """
         return context_place(context)
 
@@ -139,6 +141,7 @@ class exec_place:
         ...     x = ctx.logical_data(np.ones(4))
         ...     ctx.task(place, x.rw())(lambda x: x + 1)
         ...     print(x.numpy())
+        [2. 2. 2. 2.]
         """
         return green_place(context)
 
