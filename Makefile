@@ -65,7 +65,8 @@ bench: build $(VENV)/bench
 
 # The site; warnings are errors, and so is a link within it that leads nowhere.
 docs: $(VENV)/docs
-	STF_PURE=1 $(PYTHON) -m sphinx -q -j auto -n -W --keep-going -d build/doctrees docs build/docs
+	rm -rf build/docs # so that no page of before is left
+	STF_PURE=1 $(PYTHON) -m sphinx -q -E -j auto -n -W --keep-going -d build/doctrees docs build/docs
 	$(PYTHON) docs/links.py build/docs
 
 # On a machine with GPUs whose Python has what is needed (see docs): builds in place, without network.

@@ -83,7 +83,9 @@ def first() -> None:
         dot = ctx.dot(ignore_prereqs=False)
     allocations = re.findall(r'"(o\d+)" \[label="alloc', dot)
     lines = [line for line in dot.split("\n") if not any(f'"{name}"' in line for name in allocations)]
-    draw_graph("\n".join(lines).replace('fontsize="8"', 'fontsize="10"'), "first.svg", {"copy": WHITE})
+    text = re.sub(r", \d+ B", "", "\n".join(lines)).replace('fontsize="8"', 'fontsize="10"')
+    text = text.replace('shape="ellipse", style="filled"', 'shape="box", style="filled"')
+    draw_graph(text, "first.svg", {"copy": WHITE}, "TB")
 
 
 def four() -> None:
@@ -95,7 +97,7 @@ def four() -> None:
         ctx.task(x.read(), b.write(), name="right")(lambda x, b: x + 2)
         ctx.task(a.read(), b.read(), c.write(), name="join")(lambda a, b, c: a + b)
         ctx.synchronize()
-        draw_graph(ctx.dot(), "four.svg", {"left": GREEN, "right": GREEN})
+        draw_graph(ctx.dot(), "four.svg", {"left": GREEN, "right": GREEN}, "TB")
 
 
 def failure() -> None:
@@ -134,8 +136,8 @@ def timeline() -> None:
         time.sleep(0.004)
 
     with stf.context(devices="cpu:2", observe="trace") as ctx:
-        halves = [ctx.logical_data(np.ones(1 << 20), name=name) for name in ("left", "right")]
-        border = ctx.logical_data(np.ones(1 << 18), name="border")
+        halves = [ctx.logical_data(np.ones(1 << 17), name=name) for name in ("left", "right")]
+        border = ctx.logical_data(np.ones(1 << 16), name="border")
         for step in range(3):
             for device, half in enumerate(halves):
                 ctx.task(device, half.rw(), border.read(), name=f"step {step}")(work)
@@ -144,20 +146,20 @@ def timeline() -> None:
         events = [event for event in ctx.trace()["traceEvents"] if event["ph"] == "X"]
     begin = min(event["ts"] for event in events)
     end = max(event["ts"] + event["dur"] for event in events)
-    picture = Svg(720, 150, "A timeline of two devices")
-    scale = 620 / (end - begin)
+    picture = Svg(560, 150, "A timeline of two devices")
+    scale = 480 / (end - begin)
     for device in (1, 2):
         picture.text(0, 12 + 58 * (device - 1) + 24, f"device({device - 1})")
     for event in events:
-        x, width = 90 + (event["ts"] - begin) * scale, max(event["dur"] * scale, 1)
+        x, width = 70 + (event["ts"] - begin) * scale, max(event["dur"] * scale, 1)
         y = 12 + 58 * (event["pid"] - 1)
         is_copy = event["cat"] == "copy"
         fill = WHITE if is_copy else AMBER if event["name"] == "border" else BLUE
-        label = event["name"] if not is_copy and width > 40 else ""
+        label = event["name"] if not is_copy and width > 36 else ""
         picture.box(x, y + (10 if is_copy else 0), width, 18 if is_copy else 38, fill, label)
-    picture.line(90, 128, 710, 128)
-    for tick in range(0, int((end - begin) / 1e3) + 1, 4):
-        picture.text(90 + tick * 1e3 * scale, 144, f"{tick} ms", anchor="middle", size=11)
+    picture.line(70, 128, 550, 128)
+    for tick in range(0, int((end - begin) / 1e3) + 1, 8):
+        picture.text(70 + tick * 1e3 * scale, 144, f"{tick} ms", anchor="middle", size=11)
     picture.save("timeline.svg")
 
 
@@ -177,14 +179,14 @@ def data() -> None:
         ctx.task(0, x.read())(lambda x: None)
         note("read at device(0)", x)
         ctx.task(1, x.rw())(lambda x: x + 1)
-        note("read and written at device(1)", x)
+        note("read, written at device(1)", x)
         ctx.task(0, x.read())(lambda x: None)
         note("read at device(0)", x)
         x.numpy()
         note("x.numpy()", x)
-    picture = Svg(640, 42 + 34 * len(steps), "Where x is valid")
+    picture = Svg(470, 42 + 34 * len(steps), "Where x is valid")
     for index, column in enumerate(columns):
-        picture.text(290 + 120 * index, 20, column, anchor="middle")
+        picture.text(225 + 92 * index, 20, column, anchor="middle")
     for row, (what, states) in enumerate(steps):
         picture.text(0, 54 + 34 * row, what)
         for index, state in enumerate(states):
@@ -192,7 +194,7 @@ def data() -> None:
             fill, text = (GREEN, "valid") if valid else (WHITE, "-")
             if valid and state.startswith("modified"):
                 fill, text = AMBER, "only copy"
-            picture.box(235 + 120 * index, 36 + 34 * row, 110, 27, fill, text)
+            picture.box(183 + 92 * index, 36 + 34 * row, 84, 27, fill, text)
     picture.save("data.svg")
 
 
@@ -213,16 +215,16 @@ def replay() -> None:
             times.append(1e6 * (time.perf_counter() - start))
             ctx.synchronize()
         steps.close()
-    picture = Svg(640, 44 + 26 * len(times), "Time of each call of a replayed function")
+    picture = Svg(460, 44 + 26 * len(times), "Time of each call of a replayed function")
     picture.text(0, 16, "call")
-    picture.text(150, 16, "time until the call returns")
+    picture.text(110, 16, "time until the call returns")
     kinds = ["runs", "is recorded"] + ["launches"] * (len(times) - 2)
     for row, (kind, spent) in enumerate(zip(kinds, times, strict=True)):
         y = 28 + 26 * row
         picture.text(0, y + 15, f"{row + 1}  {kind}")
-        width = 380 * spent / max(times)
-        picture.box(150, y, width, 20, {"runs": BLUE, "is recorded": AMBER}.get(kind, GREEN))
-        picture.text(156 + width, y + 15, f"{spent:.0f} µs")
+        width = 270 * spent / max(times)
+        picture.box(110, y, width, 20, {"runs": BLUE, "is recorded": AMBER}.get(kind, GREEN))
+        picture.text(116 + width, y + 15, f"{spent:.0f} µs")
     picture.save("replay.svg")
 
 
