@@ -68,3 +68,14 @@ html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#2f5d8a", "color-brand-content": "#2f5d8a"},
     "dark_css_variables": {"color-brand-primary": "#7fb2e5", "color-brand-content": "#7fb2e5"},
 }
+
+
+def with_figures(app, page: str, text: list[str]) -> None:
+    """Put the page of figures among the others, if there is one."""
+    if page == "index" and (DOCS / "figures.md").exists():
+        text[0] = text[0].replace("\nperformance\n", "\nperformance\nfigures\n", 1)
+
+
+def setup(app) -> None:
+    """Called by Sphinx."""
+    app.connect("source-read", with_figures)

@@ -81,7 +81,7 @@ def test_first_program_of_the_readme_runs_as_pasted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_of_the_page_lead_somewhere(page: Path) -> None:
-    for target in LINK.findall(re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)):
+    for target in LINK.findall(re.sub(r"```.*?```|`[^`\n]*`\S*", "", page.read_text(), flags=re.DOTALL)):
         assert (page.parent / target).exists(), target
 
 
@@ -93,6 +93,23 @@ def test_what_a_page_says_is_compared(tmp_path: Path) -> None:
     page.write_text("```py\nimport cupy\n```\n")
     with pytest.raises(ValueError, match="needs a GPU"):
         pages.blocks(page)
+
+
+def test_gallery_has_every_example() -> None:
+    text = (DOCS / "gallery.md").read_text()
+    examples = sorted(path.name for path in (ROOT / "examples").glob("[0-9g]*.py"))
+    assert [name for name in examples if f"examples/{name}" not in text] == [] and len(examples) > 20
+
+
+def test_links_of_the_site_are_followed(tmp_path: Path) -> None:
+    (tmp_path / "index.html").write_text(
+        '<a href="a.html#there">1</a><a href="a.html#gone">2</a><a href="b.html">3</a>'
+    )
+    (tmp_path / "a.html").write_text('<p id="there"><a href="https://example.org/x">4</a><a href="#top">5</a></p>')
+    program = DOCS / "links.py"
+    done = subprocess.run([sys.executable, program, tmp_path], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert re.findall(r": (\S+)$", done.stderr, re.MULTILINE) == ["a.html#gone", "b.html"]
 
 
 # -- names ---------------------------------------------------------------------------------------------------------
@@ -136,12 +153,43 @@ def found(name: str) -> Any:
     return thing
 
 
+def docstrings_of_the_sources() -> dict[tuple[str, str], str]:
+    """The docstrings by module and qualified name: of what is compiled, too, built or not yet."""
+    known: dict[tuple[str, str], str] = {}
+
+    def note(module: str, prefix: str, node: ast.AST) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, (ast.FunctionDef, ast.ClassDef)):
+                text = ast.get_docstring(child)
+                if text is not None:
+                    known[module, prefix + child.name] = text
+                if isinstance(child, ast.ClassDef):
+                    note(module, f"{prefix}{child.name}.", child)
+            elif isinstance(child, (ast.If, ast.Try)):
+                note(module, prefix, child)
+
+    source = Path(stf.__file__).parent
+    for path in source.rglob("*.py"):
+        module = ".".join(["stf", *path.relative_to(source).with_suffix("").parts])
+        note(module, "", ast.parse(path.read_text(encoding="utf-8")))
+    return known
+
+
+SOURCES = docstrings_of_the_sources()
+
+
 def docstring(name: str) -> str:
     """The docstring of a public name; of a value that has none of its own, nothing."""
     thing = found(name)
     if "." in name and not (callable(thing) or isinstance(thing, property) or inspect.isdatadescriptor(thing)):
         return ""
-    return inspect.getdoc(thing) or ""
+    maker = thing.fget if isinstance(thing, property) else thing
+    owner = getattr(maker, "__objclass__", None)
+    if owner is not None:
+        key = owner.__module__, f"{owner.__qualname__}.{maker.__name__}"
+    else:
+        key = getattr(maker, "__module__", ""), getattr(maker, "__qualname__", "")
+    return SOURCES.get(key) or inspect.getdoc(thing) or ""
 
 
 def code_of_the_reference() -> str:
