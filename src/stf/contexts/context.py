@@ -64,14 +64,14 @@ def context(
         ``"cpu"`` (one device that works in host memory), ``"cpu:4"`` (four emulated devices with memories of their
         own); by default that of `stream`, else ``STF_DEVICES``, else all of CUDA's, else this CPU.
     stream : int or object with ``__cuda_stream__``, optional
-        A caller's CUDA stream: work starts after what is on it now, and what comes there after `Context.finalize` comes
-        after all the work; the host waits for neither. May be one that is being captured; tasks on the host are host
-        nodes of the graph then, as with `graph`.
+        A CUDA stream of yours. The work starts after everything that is on it now. Everything that you put there after
+        `Context.finalize` comes after the work. The host waits for neither. The stream may be one that is being
+        captured; tasks on the host are host nodes of the graph then, as with `graph`.
     graph : int or object with ``handle``, optional
-        A caller's CUDA graph (CUgraph): the tasks become nodes of it, after none that it has, until
-        `Context.finalize`. Nothing runs before its owner launches it; what the tasks need lives as long as it. Bodies
-        on the host are called by CUDA in each launch, and may use no CUDA; what they raise goes to
-        ``sys.unraisablehook`` once the context is finalized.
+        A CUDA graph (CUgraph) of yours. Until `Context.finalize`, the tasks become nodes of it, after the nodes that
+        are there already. Nothing runs before you launch it, and everything that the tasks need lives as long as the
+        graph. CUDA calls bodies on the host in each launch; they may not use CUDA.
+        Once the context is finalized, their errors go to ``sys.unraisablehook``.
     resources : Resources, optional
         Workers and memory shared with other contexts.
     arrays : str, optional

@@ -24,7 +24,7 @@ def finalize(context: ContextCore) -> None:
     Raises
     ------
     TaskFailedError, ExceptionGroup
-        What failed and was not told yet; the context is finalized all the same.
+        Something failed that was not told yet; the context is finalized all the same.
 
     Examples
     --------

@@ -117,7 +117,7 @@ def trace(context: ContextCore) -> dict[str, Any]:
     """Return when and where bodies ran, as a Perfetto (Chrome trace) dictionary.
 
     On a CUDA device, where bodies only enqueue, it is when their work was on the device: from the moment when its
-    stream got there and what it waits for was done, to its end. What has not ended yet is missing.
+    stream got there and what it waits for was done, to its end. Work that has not ended yet is missing.
 
     Raises
     ------
@@ -358,7 +358,7 @@ class DotText(str):
 
 
 def why(what: Any) -> str:
-    """Say what a task waited for and because of which data, or what became of a data.
+    """Say what a task waited for and because of which data, or what became of its data.
 
     Parameters
     ----------

@@ -175,7 +175,7 @@ class CompositeData:
 
     @property
     def name(self) -> str | None:
-        """What messages call it; its parts are called after it, ``'A.0'`` and so on."""
+        """Its name in messages; its parts are called after it, ``'A.0'`` and so on."""
         return self._name
 
     symbol = name

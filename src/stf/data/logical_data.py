@@ -37,7 +37,7 @@ class LogicalData(Scalar, DataHandle):
     shape, dtype, ndim, size, nbytes, strides
         As of a NumPy array; None for a token.
     name : str or None
-        What pictures and messages call it.
+        Its name in pictures and messages.
 
     Examples
     --------
@@ -65,7 +65,7 @@ class LogicalData(Scalar, DataHandle):
 
     @property
     def name(self) -> str | None:
-        """What pictures and messages call it.
+        """Its name in pictures and messages.
 
         Examples
         --------

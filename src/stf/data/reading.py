@@ -43,7 +43,7 @@ def wait(context, data, *, data_place=None, arrays=None):
     Parameters
     ----------
     data : LogicalData or CompositeData
-        What to wait for; nothing else is waited for.
+        The data to wait for; nothing else is waited for.
     data_place : DataPlace, optional
         Where to read it; host memory by default.
     arrays : str, optional

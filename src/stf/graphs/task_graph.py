@@ -32,11 +32,13 @@ __all__ = ["TaskGraph"]
 def graph_scope(context: ContextCore) -> GraphScope:
     """Return a with-block whose tasks become one graph, launched once, at its end.
 
-    It may stand in any context. If its body raises, nothing of it is run, and no data are poisoned. Inside of a
-    loop, a branch, a graph that is recorded, or another graph_scope, it is a part of that, and runs if that does;
-    a body that raises takes back its own part alone. What waits (``wait``, ``synchronize``, ``fence``) is refused
-    inside. What cannot be recorded and is done where it stands (with-blocks on a CPU, ``freeze``, ``release``,
-    splitting) launches what came before it, and so does want of memory: that has run then, whatever raises later.
+    It may stand in any context. If its body raises, none of its tasks runs, and no data are poisoned. Inside of a loop,
+    a branch, a graph that is recorded, or another graph_scope, it is a part of that, and runs if that does. If its body
+    raises there, only its own tasks are taken back.
+
+    Calls that wait (``wait``, ``synchronize``, ``fence``) are refused inside. With-blocks on a CPU, ``freeze``,
+    ``release`` and splitting are done where they stand: the tasks before them are launched then, and stay done if the
+    body raises later. The same happens when memory is short.
 
     Examples
     --------
@@ -59,7 +61,7 @@ def task_graph(context: ContextCore, name: str | None = None, *, symbol: str | N
     Parameters
     ----------
     name, symbol : str, optional
-        What pictures and messages call its launches.
+        The name of its launches in pictures and messages.
 
     Examples
     --------
@@ -156,7 +158,7 @@ class TaskGraph(GraphCore):
     Attributes
     ----------
     name : str
-        What its launches are called.
+        The name of its launches.
     launches : int
         How often it was launched.
 
@@ -357,14 +359,14 @@ class TaskGraph(GraphCore):
     def handle(self) -> int:
         """The address of a CUDA graph (CUgraph) that does what a launch does with default values, while this lives.
 
-        To look at (``cuGraphDebugDotPrint``), to instantiate, or to make a child of a graph of yours. stf knows nothing
-        of launches that are not its own: nothing else may use the data meanwhile, and each must be where the first task
-        that uses it is, since only a launch of stf's brings it there. So where tasks at several places use the same
-        data, launch the graph with `launch`.
+        Use it to look at the graph (``cuGraphDebugDotPrint``), to instantiate it, or to make it a child of a graph of
+        yours. stf does not see launches of your own. So nothing else may use the data meanwhile, and all data must be
+        where the first task that uses them runs, since only `launch` brings them there. If tasks at several places
+        use the same data, launch the graph with `launch`.
 
         Tasks on the host are host nodes of it. Their bodies may use Python and NumPy but no CUDA, which refuses its
-        calls there; those that `launch` runs may. What they raise is told by the context, as ever, or given to
-        ``sys.unraisablehook`` once it is finalized; the rest of such a launch cannot be skipped.
+        calls there; bodies that `launch` runs may. The context raises their errors, or ``sys.unraisablehook`` gets them
+        once it is finalized. The rest of such a launch cannot be skipped.
 
         Raises
         ------

@@ -28,7 +28,7 @@ def cuda_kernel(context, *args, name=None, symbol=None):
     *args : Access or place
         As for `task`.
     name, symbol : str, optional
-        What pictures and messages call the task.
+        The task's name in pictures and messages.
 
     Examples
     --------

@@ -83,7 +83,7 @@ def launch_kernel(context, kernel, config, *args, place=None, name=None, symbol=
     place : place, optional
         The device; by default as for any task.
     name, symbol : str, optional
-        What pictures and messages call the task; by default what the kernel is called.
+        The task's name in pictures and messages; by default what the kernel is called.
 
     Raises
     ------

@@ -17,7 +17,7 @@ UNSIZED = (np.flexible, np.datetime64, np.timedelta64)  # each of which is many 
 
 
 class access_mode(enum.IntFlag):
-    """How a task uses a data.
+    """How a task uses its data.
 
     Examples
     --------

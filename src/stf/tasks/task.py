@@ -64,7 +64,7 @@ class ContextCore:
         *args : Access or place
             ``lX.read()`` and the like; an execution place anywhere among them.
         name : str, optional
-            What pictures and messages call the task.
+            The task's name in pictures and messages.
 
         Returns
         -------
@@ -319,7 +319,8 @@ class Task(TaskCore):
     def end(self):
         """End the task, in any thread; what it wrote is now what later tasks see.
 
-        What was current in the thread that started it is so again when that one submits or waits next.
+        The device and the streams that were current in the thread that started it are current again when that thread
+        submits or waits next.
         """
         if self.state != OPEN:
             state = "was not started" if self.state == NEW else "has ended"
