@@ -47,6 +47,8 @@ def blocks(page: Path) -> list[Block]:
         needs: tuple[str, ...] = ()
         if language == "py":
             match = NEEDS.match(code)
+            if match is None and page.name == "README.md":
+                continue  # a sketch
             if match is None:
                 raise ValueError(f"{page}: a py block begins with '# needs a GPU, CuPy' or its like, got:\n{code}")
             needs = tuple(name.strip() for name in match[1].split(","))
