@@ -60,7 +60,6 @@ bench: build $(VENV)/bench
 	$(PYTHON) benchmarks/overhead/run.py --plot build/bench/overhead.png
 	$(PYTHON) benchmarks/overhead/grain.py --plot build/bench/grain.png
 	$(PYTHON) benchmarks/overhead/gil.py
-	$(PYTHON) benchmarks/overhead/blas_threads.py
 	$(PYTHON) benchmarks/overhead/flat.py --plot build/bench/flat.png --check
 	$(PYTHON) benchmarks/overhead/python_loops.py
 	$(PYTHON) benchmarks/workloads/cholesky/run.py

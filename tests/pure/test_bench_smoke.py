@@ -87,10 +87,6 @@ def test_gil(tmp_path):
     assert all(row["call_us"] > 0 and row["overlap"] > 0 for row in found.values())
 
 
-def test_blas_threads():
-    assert "BLAS with 1 thread: " in run(OVERHEAD / "blas_threads.py", "--size", 64, "--tile", 32, "--repeat", 1)
-
-
 def test_predecessors_are_those_of_sequential_task_flow(overhead):
     cases = {case.id: case for case in overhead("cases").CASES}
     assert cases["chain_data"].predecessors(4) == [[], [0], [1], [2]]
