@@ -8,12 +8,12 @@
 #   make lint       ruff and mypy       make typecheck       mypy             make pure-test  tests, uncompiled
 #   make fakecuda-test                  tests on the stand-in for CUDA
 #   make optimized                      build again, by a profile of what runs (GCC): tasks cost up to a fifth less
-#   make clean      remove what was built
+#   make docs       the documentation as a site, in build/docs           make clean      remove what was built
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eo pipefail -c
 .DEFAULT_GOAL := test
-.PHONY: test test-all everything fakecuda faults demo stress bench gpu-build gpu-optimized gpu-test gpu-bench optimized wheel lint typecheck pure-test fakecuda-test build libraries modules clean
+.PHONY: test test-all everything fakecuda faults demo stress bench gpu-build gpu-optimized gpu-test gpu-bench optimized wheel docs lint typecheck pure-test fakecuda-test build libraries modules clean
 
 SYSTEM_PYTHON ?= python3
 VENV := .venv
@@ -60,10 +60,17 @@ stress: $(VENV)/built
 bench: build $(VENV)/bench
 	$(PYTHON) benchmarks/overhead/run.py --plot build/bench/overhead.png
 	$(PYTHON) benchmarks/overhead/grain.py --plot build/bench/grain.png
+	$(PYTHON) benchmarks/overhead/gil.py
 	$(PYTHON) benchmarks/overhead/flat.py --plot build/bench/flat.png --check
 	$(PYTHON) benchmarks/overhead/python_loops.py
 	$(PYTHON) benchmarks/workloads/cholesky/run.py
 	$(PYTHON) benchmarks/workloads/tiled_product/run.py
+
+# The site; warnings are errors, and so is a link within it that leads nowhere.
+docs: $(VENV)/docs
+	rm -rf build/docs # so that no page of before is left
+	STF_PURE=1 $(PYTHON) -m sphinx -q -E -j auto -n -W --keep-going -d build/doctrees docs build/docs
+	$(PYTHON) docs/links.py build/docs
 
 # On a machine with GPUs whose Python has what is needed (see docs): builds in place, without network.
 GPU_PYTHON ?= python3
@@ -162,6 +169,6 @@ $(VENV)/built: $(VENV)/installed $(SOURCES)
 	$(PYTHON) setup.py -q build_ext --inplace
 	touch $@
 
-$(VENV)/examples $(VENV)/bench: $(VENV)/installed
+$(VENV)/examples $(VENV)/bench $(VENV)/docs: $(VENV)/installed
 	$(PIP) install --no-build-isolation -e '.[$(notdir $@)]'
 	touch $@

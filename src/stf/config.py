@@ -178,7 +178,12 @@ def reload(environment: Mapping[str, str] | None = None) -> None:
 
 
 def check() -> None:
-    """Raise ValueError if a variable was malformed when stf was imported; it has its default value since."""
+    """Raise ValueError if a variable was malformed when stf was imported; it has its default value since.
+
+    Examples
+    --------
+    >>> stf.config.check()  # every STF_… variable was well formed
+    """
     if _malformed:
         raise ValueError(_malformed[0])
 

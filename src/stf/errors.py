@@ -38,19 +38,63 @@ __all__ = [
 
 
 class Error(Exception):
-    """Base class of what stf raises on its own account."""
+    """Base class of what stf raises on its own account.
+
+    Examples
+    --------
+    >>> with stf.context(devices="cpu") as ctx:
+    ...     x = ctx.logical_data_empty(3, name="x")
+    ...     try:
+    ...         x.numpy()
+    ...     except stf.Error as error:
+    ...         print(type(error).__name__)
+    UninitializedDataError
+    """
 
 
 class UninitializedDataError(Error):
-    """Logical data is read before anything wrote it."""
+    """Logical data is read before anything wrote it.
+
+    Examples
+    --------
+    >>> with stf.context(devices="cpu") as ctx:
+    ...     x = ctx.logical_data_empty(3, name="x")
+    ...     try:
+    ...         x.numpy()
+    ...     except stf.UninitializedDataError as error:
+    ...         print("'x'" in str(error))
+    True
+    """
 
 
 class ContextMismatchError(Error, ValueError):
-    """Logical data of one context is used with another."""
+    """Logical data of one context is used with another.
+
+    Examples
+    --------
+    >>> with stf.context(devices="cpu") as one, stf.context(devices="cpu") as other:
+    ...     x, y = one.logical_data_ones(3), other.logical_data_ones(3)
+    ...     try:
+    ...         one.copy(x, y)
+    ...     except stf.ContextMismatchError:
+    ...         print("data of two contexts")
+    data of two contexts
+    """
 
 
 class ContextClosedError(Error, RuntimeError):
-    """The context was finalized, lost, or inherited through a fork."""
+    """The context was finalized, lost, or inherited through a fork.
+
+    Examples
+    --------
+    >>> with stf.context(devices="cpu") as ctx:
+    ...     x = ctx.logical_data_ones(3)
+    >>> try:
+    ...     x.numpy()
+    ... except stf.ContextClosedError:
+    ...     print("too late")
+    too late
+    """
 
 
 class TaskFailedError(Error):
@@ -62,6 +106,19 @@ class TaskFailedError(Error):
         Name of the task that failed first.
     call_site : str
         The line that submitted it, as ``file.py:12``.
+
+    Examples
+    --------
+    >>> def invert(x):
+    ...     raise ZeroDivisionError("a zero in x")
+    >>> with stf.context(devices="cpu") as ctx:
+    ...     x = ctx.logical_data_zeros(3, name="x")
+    ...     ctx.task(x.rw(), name="invert")(invert)
+    ...     try:
+    ...         x.numpy()
+    ...     except stf.TaskFailedError as error:
+    ...         print(error.task, repr(error.__cause__))
+    'invert' ZeroDivisionError('a zero in x')
     """
 
     def __init__(self, message: str, *, task: str = "", call_site: str = "") -> None:
@@ -71,25 +128,86 @@ class TaskFailedError(Error):
 
 
 class TaskCancelledError(TaskFailedError):
-    """A task was cancelled before its body began, or a task needs data that it was to write."""
+    """A task was cancelled before its body began, or a task needs data that it was to write.
+
+    Examples
+    --------
+    >>> import time
+    >>> with stf.context(devices="cpu") as ctx:
+    ...     x, y = ctx.logical_data_zeros(1), ctx.logical_data_zeros(1)
+    ...     for _ in range(50):
+    ...         ctx.host_launch(x.rw())(lambda x: time.sleep(0.005))
+    ...     ctx.host_launch(x.read(), y.rw())(lambda x, y: None)  # it waits for the others
+    ...     _ = ctx.cancel()
+    ...     try:
+    ...         y.numpy()
+    ...     except stf.TaskCancelledError:
+    ...         print("y was never written")
+    y was never written
+    """
 
 
 class AccessError(Error, ValueError):
-    """An access that the data does not allow now."""
+    """An access that the data does not allow now.
+
+    Examples
+    --------
+    >>> with stf.context(devices="cpu") as ctx:
+    ...     x = ctx.logical_data(np.zeros(3), name="x", readonly=True)
+    ...     try:
+    ...         x.write()
+    ...     except stf.AccessError:
+    ...         print("x may only be read")
+    x may only be read
+    """
 
 
 class TaskStateError(Error, RuntimeError):
-    """A task or a context is asked for something that its state forbids."""
+    """A task or a context is asked for something that its state forbids.
+
+    Examples
+    --------
+    >>> with stf.context(devices="cpu") as ctx:
+    ...     t = ctx.task(ctx.logical_data_ones(3).read())
+    ...     t.start()
+    ...     try:
+    ...         t.start()
+    ...     except stf.TaskStateError:
+    ...         print("started twice")
+    ...     t.end()
+    started twice
+    """
 
 
 class OutOfMemoryError(Error, MemoryError):
-    """A data place has no room left, and nothing there can be evicted."""
+    """A data place has no room left, and nothing there can be evicted.
+
+    Examples
+    --------
+    >>> with stf.context(devices="cpu:1", memory_limit=1000) as ctx:
+    ...     try:
+    ...         with ctx.task(ctx.logical_data_zeros(1000, name="x").rw()):
+    ...             pass
+    ...     except stf.OutOfMemoryError:
+    ...         print("8,000 bytes do not fit into 1,000")
+    8,000 bytes do not fit into 1,000
+    """
 
     is_crowded = False  # tasks of other threads had memory there, which end
 
 
 class PlaceError(Error, ValueError):
-    """A place that does not exist here, or of the wrong kind."""
+    """A place that does not exist here, or of the wrong kind.
+
+    Examples
+    --------
+    >>> with stf.context(devices="cpu:2") as ctx:
+    ...     try:
+    ...         ctx.task(5, ctx.logical_data_ones(3).read())(lambda x: None)
+    ...     except stf.PlaceError:
+    ...         print("there is no device 5")
+    there is no device 5
+    """
 
 
 class GraphClosedError(TaskStateError):
@@ -97,7 +215,21 @@ class GraphClosedError(TaskStateError):
 
 
 class CaptureError(Error, RuntimeError):
-    """A body did what a recorded graph cannot hold."""
+    """A body did what a recorded graph cannot hold.
+
+    Examples
+    --------
+    >>> with stf.context(devices="cpu") as ctx:
+    ...     x = ctx.logical_data_ones(3)
+    ...     g = ctx.task_graph()
+    ...     try:
+    ...         with g:
+    ...             with ctx.task(x.rw()):
+    ...                 pass
+    ...     except stf.CaptureError:
+    ...         print("a with-block on a CPU cannot be recorded")
+    a with-block on a CPU cannot be recorded
+    """
 
 
 def not_copied(what: str, advice: str) -> TypeError:
@@ -126,6 +258,14 @@ class DriverError(Error, RuntimeError):
     tasks : list of str
         Of an error that lost the device: the tasks that may have caused it, as far as the engine knows: those that
         are open, the last one that wrote each data, and the last ones that wrote nothing.
+
+    Examples
+    --------
+    >>> error = stf.DriverError("CUDA_ERROR_ILLEGAL_ADDRESS", 700, "cuEventQuery", "device(0)")
+    >>> print(error)
+    cuEventQuery failed on device(0) with CUDA_ERROR_ILLEGAL_ADDRESS (700)
+    >>> error.name, error.code, error.call, error.place, error.tasks
+    ('CUDA_ERROR_ILLEGAL_ADDRESS', 700, 'cuEventQuery', 'device(0)', [])
     """
 
     tasks: list[str]

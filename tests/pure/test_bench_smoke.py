@@ -79,6 +79,14 @@ def test_cholesky(tmp_path):
     assert result["difference"] < 1e-12
 
 
+def test_gil(tmp_path):
+    out = tmp_path / "gil.json"
+    run(OVERHEAD / "gil.py", "--rounds", 1, "--body-s", 0.001, "--json", out)
+    found = json.loads(out.read_text())
+    assert {"numpy: a @ b", "numba: @njit", "numba: @njit(nogil=True)", "scipy: linalg.cholesky"} <= set(found)
+    assert all(row["call_us"] > 0 and row["overlap"] > 0 for row in found.values())
+
+
 def test_predecessors_are_those_of_sequential_task_flow(overhead):
     cases = {case.id: case for case in overhead("cases").CASES}
     assert cases["chain_data"].predecessors(4) == [[], [0], [1], [2]]

@@ -113,6 +113,15 @@ class DataHandle:
         ----------
         data_place : data_place, optional
             Where the data must be; by default in the memory of the place where the task runs.
+
+        Examples
+        --------
+        >>> with stf.context(devices="cpu:2") as ctx:
+        ...     x = ctx.logical_data_ones(3)
+        ...     ctx.task(1, x.read())(lambda x: print(x.sum()))
+        ...     ctx.task(1, x.read(stf.data_place.host()))(lambda x: print(x.sum()))
+        3.0
+        3.0
         """
         return make_access(self, READ, data_place)
 
@@ -123,11 +132,30 @@ class DataHandle:
         ------
         AccessError
             The data is read-only.
+
+        Examples
+        --------
+        >>> with stf.context(devices="cpu") as ctx:
+        ...     x = ctx.logical_data_empty(3)
+        ...     with ctx.task(x.write()) as t:
+        ...         t[0][:] = 4.0
+        ...     print(x.numpy())
+        [4. 4. 4.]
         """
         return make_access(self, WRITE, data_place)
 
     def rw(self, data_place=None):
-        """Return an access that reads and writes; see `read` and `write`."""
+        """Return an access that reads and writes; see `read` and `write`.
+
+        Examples
+        --------
+        >>> with stf.context(devices="cpu") as ctx:
+        ...     x = ctx.logical_data_ones(3)
+        ...     with ctx.task(x.rw()) as t:
+        ...         t[0][:] += 1
+        ...     print(x.numpy())
+        [2. 2. 2.]
+        """
         return make_access(self, RW, data_place)
 
     def place_code(self, data_place):

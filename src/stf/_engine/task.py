@@ -67,12 +67,28 @@ class TaskCore:
         return False
 
     def label(self):
-        """What messages call it."""
+        """What messages call it.
+
+        Examples
+        --------
+        >>> with stf.context(devices="cpu") as ctx:
+        ...     with ctx.task(ctx.logical_data_ones(3).read(), name="sum") as t:
+        ...         print(t.label())
+        'sum'
+        """
         return f"'{self.symbol}'" if self.symbol else f"#{self.id}"
 
     @property
     def call_site(self):
-        """The line that submitted the task, as ``file.py:12``."""
+        """The line that submitted the task, as ``file.py:12``.
+
+        Examples
+        --------
+        >>> with stf.context(devices="cpu") as ctx:
+        ...     with ctx.task(ctx.logical_data_ones(3).rw()) as t:
+        ...         print(t.call_site.count(":"))
+        1
+        """
         return site_text(self.code, self.lasti)
 
     def record(self, section):
@@ -101,7 +117,15 @@ class TaskCore:
 
     @property
     def device(self):
-        """Index of the device it runs on; -1 for the host."""
+        """Index of the device it runs on; -1 for the host.
+
+        Examples
+        --------
+        >>> with stf.context(devices="cpu:2") as ctx:
+        ...     with ctx.task(1, ctx.logical_data_ones(3).read()) as t:
+        ...         print(t.device)
+        1
+        """
         return self.where - 1
 
     @property

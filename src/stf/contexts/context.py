@@ -64,14 +64,14 @@ def context(
         ``"cpu"`` (one device that works in host memory), ``"cpu:4"`` (four emulated devices with memories of their
         own); by default that of `stream`, else ``STF_DEVICES``, else all of CUDA's, else this CPU.
     stream : int or object with ``__cuda_stream__``, optional
-        A caller's CUDA stream: work starts after what is on it now, and what comes there after `Context.finalize` comes
-        after all the work; the host waits for neither. May be one that is being captured; tasks on the host are host
-        nodes of the graph then, as with `graph`.
+        A CUDA stream of yours. The work starts after everything that is on it now. Everything that you put there after
+        `Context.finalize` comes after the work. The host waits for neither. The stream may be one that is being
+        captured; tasks on the host are host nodes of the graph then, as with `graph`.
     graph : int or object with ``handle``, optional
-        A caller's CUDA graph (CUgraph): the tasks become nodes of it, after none that it has, until
-        `Context.finalize`. Nothing runs before its owner launches it; what the tasks need lives as long as it. Bodies
-        on the host are called by CUDA in each launch, and may use no CUDA; what they raise goes to
-        ``sys.unraisablehook`` once the context is finalized.
+        A CUDA graph (CUgraph) of yours. Until `Context.finalize`, the tasks become nodes of it, after the nodes that
+        are there already. Nothing runs before you launch it, and everything that the tasks need lives as long as the
+        graph. CUDA calls bodies on the host in each launch; they may not use CUDA.
+        Once the context is finalized, their errors go to ``sys.unraisablehook``.
     resources : Resources, optional
         Workers and memory shared with other contexts.
     arrays : str, optional
@@ -99,6 +99,15 @@ def context(
         `devices` names devices that are not there.
     TypeError, ValueError
         Another option, or an ``STF_…`` variable, is malformed.
+
+    Examples
+    --------
+    >>> Y = np.zeros(3)
+    >>> with stf.context(devices="cpu:2", name="demo") as ctx:
+    ...     y = ctx.logical_data(Y, name="y")
+    ...     ctx.fill(y, 2.0)
+    >>> Y
+    array([2., 2., 2.])
     """
     config.check()
     arguments.check_graphs(use_graph, graph, stream)
@@ -118,7 +127,18 @@ def context(
 
 
 class Context(ContextCore):
-    """Data, tasks and what orders them. Made by `stf.context`."""
+    """Data, tasks and what orders them. Made by `stf.context`.
+
+    Examples
+    --------
+    >>> with stf.context(devices="cpu:2", name="demo") as ctx:
+    ...     print(ctx.name, len(ctx.devices))
+    ...     x = ctx.logical_data_zeros(3, name="x")
+    ...     ctx.fill(x, 1.0)
+    ...     print(x.numpy())
+    demo 2
+    [1. 1. 1.]
+    """
 
     __slots__ = ()  # with a dict, Python 3.12 would look every method up twice
 
@@ -289,7 +309,14 @@ class Context(ContextCore):
             lifetime.collected(self)
 
     def check_state(self) -> None:
-        """Verify every cross-link of the engine; raise an AssertionError that names one that is broken."""
+        """Verify every cross-link of the engine; raise an AssertionError that names one that is broken.
+
+        Examples
+        --------
+        >>> with stf.context(devices="cpu") as ctx:
+        ...     ctx.fill(ctx.logical_data_empty(3), 1.0)
+        ...     ctx.check_state()
+        """
         invariants.check_state(self.engine)
 
     def __dir__(self) -> list[str]:
@@ -303,10 +330,26 @@ class Context(ContextCore):
 
 
 def stream_ctx(**options: Any) -> Context:
-    """Return ``stf.context(use_graph=False, ...)``."""
+    """Return ``stf.context(use_graph=False, ...)``.
+
+    Examples
+    --------
+    >>> with stf.stream_ctx(devices="cpu") as ctx:
+    ...     print(ctx.logical_data_ones(3).numpy())
+    [1. 1. 1.]
+    """
     return context(False, **options)
 
 
 def graph_ctx(**options: Any) -> Context:
-    """Return ``stf.context(use_graph=True, ...)``."""
+    """Return ``stf.context(use_graph=True, ...)``.
+
+    Examples
+    --------
+    >>> with stf.graph_ctx(devices="cpu") as ctx:
+    ...     x = ctx.logical_data_ones(3)
+    ...     ctx.fill(x, 2.0)  # gathered, and launched as one graph when something waits
+    ...     print(x.numpy())
+    [2. 2. 2.]
+    """
     return context(True, **options)

@@ -24,7 +24,16 @@ def finalize(context: ContextCore) -> None:
     Raises
     ------
     TaskFailedError, ExceptionGroup
-        What failed and was not told yet; the context is finalized all the same.
+        Something failed that was not told yet; the context is finalized all the same.
+
+    Examples
+    --------
+    >>> X = np.zeros(3)
+    >>> ctx = stf.context(devices="cpu")
+    >>> ctx.fill(ctx.logical_data(X), 1.0)
+    >>> ctx.finalize()
+    >>> X
+    array([1., 1., 1.])
     """
     if context._finished:
         return

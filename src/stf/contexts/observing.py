@@ -107,6 +107,15 @@ def dot(context: ContextCore, **options: Any) -> DotText:
     ------
     TaskStateError
         The context was opened without ``observe="dot"`` and without ``STF_DOT_FILE``.
+
+    Examples
+    --------
+    >>> with stf.context(devices="cpu", observe="dot") as ctx:
+    ...     x = ctx.logical_data_empty(3, name="x")
+    ...     ctx.fill(x, 1.0)
+    ...     text = ctx.dot()
+    >>> text.startswith("digraph")
+    True
     """
     if context._dot is None:
         raise TaskStateError("no task graph was recorded; open the context with observe='dot', or set STF_DOT_FILE")
@@ -126,7 +135,7 @@ def trace(context: ContextCore, path: str | Path | None = None) -> dict[str, Any
     """Write when and where bodies and copies ran, for https://ui.perfetto.dev; or return it as a dictionary.
 
     On a CUDA device, where bodies only enqueue, it is when their work was on the device: from the moment when its
-    stream got there and what it waits for was done, to its end. What has not ended yet is missing.
+    stream got there and what it waits for was done, to its end. Work that has not ended yet is missing.
 
     Parameters
     ----------
@@ -147,6 +156,15 @@ def trace(context: ContextCore, path: str | Path | None = None) -> dict[str, Any
         The context was opened without ``observe="trace"``.
     ValueError
         The path has another suffix.
+
+    Examples
+    --------
+    >>> with stf.context(devices="cpu", observe="trace") as ctx:
+    ...     ctx.task(ctx.logical_data_zeros(3).rw(), name="step")(lambda x: x + 1)
+    ...     ctx.synchronize()
+    ...     trace = ctx.trace()
+    >>> any(event["name"].startswith("step") for event in trace["traceEvents"])
+    True
     """
     if context._trace is None:
         raise TaskStateError("no trace was recorded; open the context with observe='trace'")
@@ -192,6 +210,16 @@ def report(context: ContextCore, path: str | Path | None = None) -> Path | Repor
     ------
     TaskStateError
         The context was opened without ``observe=True``.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> with stf.context(devices="cpu", observe=True) as ctx:
+    ...     ctx.fill(ctx.logical_data_empty(3, name="x"), 1.0)
+    ...     with tempfile.TemporaryDirectory() as folder:
+    ...         path = ctx.report(pathlib.Path(folder) / "run.html")
+    ...         print(path.name, path.stat().st_size > 1000)
+    run.html True
     """
     if context._dot is None or context._trace is None:
         missing = (
@@ -217,6 +245,16 @@ def why_in(context: ContextCore, what: Any) -> str:
     ----------
     what : Task, LogicalData, str or int
         A name means the last task that had it; a number is the one that messages have after ``#``.
+
+    Examples
+    --------
+    >>> with stf.context(devices="cpu", observe="dot") as ctx:
+    ...     x = ctx.logical_data_ones(3, name="x")
+    ...     ctx.task(x.rw(), name="first")(lambda x: x + 1)
+    ...     ctx.task(x.rw(), name="second")(lambda x: x * 2)
+    ...     text = ctx.why("second")
+    >>> "after task 'first'" in text
+    True
     """
     read_device_times(context)
     if not isinstance(what, (str, int)):
@@ -241,14 +279,35 @@ def html_of_context(context: ContextCore) -> str | None:
 
 
 def dot_section(context: ContextCore, name: str) -> Section:
-    """Open a section of the task graph: a with-block, or end it with ``end()``."""
+    """Open a section of the task graph: a with-block, or end it with ``end()``.
+
+    Examples
+    --------
+    >>> with stf.context(devices="cpu", observe="dot") as ctx:
+    ...     x = ctx.logical_data_empty(3, name="x")
+    ...     with ctx.dot_section("set-up"):
+    ...         ctx.fill(x, 1.0)
+    ...     print("set-up" in ctx.dot())
+    True
+    """
     if not isinstance(name, str):
         arguments.refuse_name(name)
     return Section(context, name)
 
 
 def statistics(context: ContextCore) -> Statistics:
-    """Return what was done so far: tasks, copies and bytes by place, allocations, evictions."""
+    """Return what was done so far: tasks, copies and bytes by place, allocations, evictions.
+
+    Examples
+    --------
+    >>> with stf.context(devices="cpu:2") as ctx:
+    ...     x = ctx.logical_data(np.ones(3))
+    ...     ctx.prefetch(x, stf.data_place.device(0))
+    ...     ctx.synchronize()
+    ...     counts = ctx.statistics()
+    ...     print(counts.total_copies, counts.total_copied_bytes)
+    1 24
+    """
     engine = context.engine
     names = [place.name for place in engine.places]
     kinds = {kind: n for kind, n in engine.kinds.items() if n}
@@ -350,7 +409,7 @@ class DotText(str):
 
 
 def why(what: Any) -> str:
-    """Say what a task waited for and because of which data, or what became of a data.
+    """Say what a task waited for and because of which data, or what became of its data.
 
     Parameters
     ----------

@@ -18,6 +18,17 @@ class Resources:
     """Workers and streams that several contexts share; give it to ``stf.context(resources=...)``.
 
     It may outlive the contexts; `close` it, or let it be collected, after the last of them.
+
+    Examples
+    --------
+    >>> shared = stf.Resources()
+    >>> for n in range(3):
+    ...     with stf.context(devices="cpu:2", resources=shared) as ctx:
+    ...         print(ctx.logical_data_full(2, n).numpy())
+    [0 0]
+    [1 1]
+    [2 2]
+    >>> shared.close()
     """
 
     def __init__(self) -> None:
@@ -62,8 +73,8 @@ class Resources:
         >>> import stf
         >>> shared = stf.Resources()
         >>> with stf.context(devices="cpu:2", resources=shared) as ctx:
-        ...     ctx.logical_data_zeros(4).numpy()
-        array([0., 0., 0., 0.])
+        ...     print(ctx.logical_data_zeros(4).numpy())
+        [0. 0. 0. 0.]
         >>> print(shared.statistics())  # doctest: +ELLIPSIS
         cpu:2: 0 streams in use and ... spare, ... workers, 0 allocations
         >>> shared.close()
@@ -78,6 +89,13 @@ class Resources:
         ------
         TaskStateError
             A context uses them that was not finalized.
+
+        Examples
+        --------
+        >>> shared = stf.Resources()
+        >>> with stf.context(devices="cpu", resources=shared) as ctx:
+        ...     pass
+        >>> shared.close()
         """
         context = lifetime.user_of(self)
         if context is not None:

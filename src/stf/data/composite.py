@@ -109,7 +109,34 @@ class CompositeAccess:
 
 
 class CompositeData:
-    """Logical data made of several arrays, given to tasks as one object."""
+    """Logical data made of several arrays, given to tasks as one object.
+
+    Examples
+    --------
+    >>> class Pair:
+    ...     def __init__(self, real, imag):
+    ...         self.real, self.imag = real, imag
+    >>> stf.register_data_interface(Pair, flatten=lambda p: (p.real, p.imag), unflatten=lambda p, parts: Pair(*parts))
+    >>> pair = Pair(np.ones(2), np.zeros(2))
+    >>> with stf.context(devices="cpu:2") as ctx:
+    ...     a = ctx.logical_data(pair).set_symbol("A").set_write_back(True)
+    ...     print(a.name, a.nbytes, a.readonly, a.context is ctx)
+    ...     with ctx.task(1, a.rw()) as t:
+    ...         t[0].imag += 4.0
+    ...     ctx.task(a.read())(lambda p: print(p.imag))
+    ...     a.write_back()  # refreshes `pair`
+    ...     print(a.numpy().imag)
+    ...     b = a.empty_like(name="B")
+    ...     with ctx.task(a.read(), b.write()) as t:
+    ...         t[1].real[:], t[1].imag[:] = t[0].imag, t[0].real
+    ...     print(b.numpy().real, "B.0" in b.history())
+    ...     b.accept()  # as of LogicalData: says that poisoned content is good
+    ...     b.release()
+    A 32 False True
+    [4. 4.]
+    [4. 4.]
+    [4. 4.] True
+    """
 
     def __init__(
         self, obj: Any, parts: list[LogicalData], unflatten: Callable[[Any, Any], Any], name: str | None
@@ -148,7 +175,7 @@ class CompositeData:
 
     @property
     def name(self) -> str | None:
-        """What messages call it; its parts are called after it, ``'A.0'`` and so on."""
+        """Its name in messages; its parts are called after it, ``'A.0'`` and so on."""
         return self._name
 
     symbol = name

@@ -90,6 +90,15 @@ def logical_data_empty(
         NumPy's, torch's or JAX's, or a name such as ``"bfloat16"``; float64 by default.
     name : str, optional
         For messages and pictures.
+
+    Examples
+    --------
+    >>> with stf.context(devices="cpu") as ctx:
+    ...     x = ctx.logical_data_empty((2, 3), np.int32, name="x")
+    ...     ctx.fill(x, 7)
+    ...     print(x.numpy())
+    [[7 7 7]
+     [7 7 7]]
     """
     must_be_open(context)
     extents = check_shape(shape)
@@ -132,6 +141,12 @@ def logical_data_full(
         Where a task fills them, now.
     name : str, optional
         For messages and pictures.
+
+    Examples
+    --------
+    >>> with stf.context(devices="cpu") as ctx:
+    ...     print(ctx.logical_data_full(3, 2.5).numpy())
+    [2.5 2.5 2.5]
     """
     kind = np.asarray(fill_value).dtype if dtype is None else dtype_of(dtype)
     data = logical_data_empty(context, shape, kind, name=name_of(name, symbol))
@@ -143,19 +158,45 @@ def logical_data_full(
 
 
 def logical_data_zeros(context: ContextCore, shape: Any, dtype: Any = None, **options: Any) -> LogicalData:
-    """Return data filled with 0; see `logical_data_full`."""
+    """Return data filled with 0; see `logical_data_full`.
+
+    Examples
+    --------
+    >>> with stf.context(devices="cpu") as ctx:
+    ...     print(ctx.logical_data_zeros(3, np.int64).numpy())
+    [0 0 0]
+    """
     kind = dtype_of(np.float64 if dtype is None else dtype)
     return logical_data_full(context, shape, np.zeros((), kind), kind, **options)
 
 
 def logical_data_ones(context: ContextCore, shape: Any, dtype: Any = None, **options: Any) -> LogicalData:
-    """Return data filled with 1; see `logical_data_full`."""
+    """Return data filled with 1; see `logical_data_full`.
+
+    Examples
+    --------
+    >>> with stf.context(devices="cpu") as ctx:
+    ...     print(ctx.logical_data_ones((2, 2)).numpy())
+    [[1. 1.]
+     [1. 1.]]
+    """
     kind = dtype_of(np.float64 if dtype is None else dtype)
     return logical_data_full(context, shape, np.ones((), kind), kind, **options)
 
 
 def token(context: ContextCore, *, name: str | None = None, symbol: str | None = None) -> LogicalData:
-    """Return data without content, which only orders tasks; it may be read at once."""
+    """Return data without content, which only orders tasks; it may be read at once.
+
+    Examples
+    --------
+    >>> log = []
+    >>> with stf.context(devices="cpu") as ctx:
+    ...     order = ctx.token(name="order")
+    ...     ctx.host_launch(order.rw())(lambda: log.append("first"))
+    ...     ctx.host_launch(order.rw())(lambda: log.append("second"))
+    >>> log
+    ['first', 'second']
+    """
     must_be_open(context)
     return new_handle(context.engine, None, name_of(name, symbol), True)
 

@@ -27,6 +27,14 @@ def copy(context: ContextCore, src: Any, dst: Any) -> None:
     """Submit a task that copies the content of one data to another of the same shape.
 
     Data made of several arrays are copied to others with parts of the same shapes and dtypes.
+
+    Examples
+    --------
+    >>> with stf.context(devices="cpu") as ctx:
+    ...     x, y = ctx.logical_data_full(3, 7.0), ctx.logical_data_empty(3)
+    ...     ctx.copy(x, y)
+    ...     print(y.numpy())
+    [7. 7. 7.]
     """
     sources, targets = parts_of(context, src), parts_of(context, dst)
     if isinstance(src, CompositeData) or isinstance(dst, CompositeData):
@@ -54,7 +62,17 @@ def parts_of(context: ContextCore, data: Any) -> list[LogicalData]:
 
 
 def fill(context: ContextCore, data: LogicalData, value: Any) -> None:
-    """Submit a task that fills the data with `value`: a number, a parameter of a graph, or what broadcasts."""
+    """Submit a task that fills the data with `value`: a number, a parameter of a graph, or what broadcasts.
+
+    Examples
+    --------
+    >>> with stf.context(devices="cpu") as ctx:
+    ...     x = ctx.logical_data_empty((2, 3))
+    ...     ctx.fill(x, [1.0, 2.0, 3.0])
+    ...     print(x.numpy())
+    [[1. 2. 3.]
+     [1. 2. 3.]]
+    """
     if isinstance(data, CompositeData):
         raise TypeError(
             f"fill takes data of one array, got {data!r}; fill a part of it, as in ctx.fill(lC.parts[0], value), "
@@ -109,7 +127,17 @@ def is_native(context: ContextCore, task: Any, data: list[LogicalData]) -> bool:
 
 
 def prefetch(context: ContextCore, data: LogicalData | CompositeData, data_place: DataPlace) -> None:
-    """Submit a copy of the data to a place, so that a later task finds it there."""
+    """Submit a copy of the data to a place, so that a later task finds it there.
+
+    Examples
+    --------
+    >>> with stf.context(devices="cpu:2") as ctx:
+    ...     x = ctx.logical_data(np.ones(3))
+    ...     ctx.prefetch(x, stf.data_place.device(1))
+    ...     ctx.synchronize()
+    ...     print(sum(ctx.statistics().copies.values()))
+    1
+    """
     code = data_place_code(context, data_place)
     parts = data.parts if isinstance(data, CompositeData) else [data]
     for part in parts:

@@ -43,6 +43,14 @@ def freeze(
     ------
     AccessError
         It is frozen already, or split into tiles.
+
+    Examples
+    --------
+    >>> with stf.context(devices="cpu:1") as ctx:
+    ...     x = ctx.logical_data(np.arange(3.0), name="x")
+    ...     with ctx.freeze(x) as lent:
+    ...         print(lent.get().sum())
+    3.0
     """
     if isinstance(data, CompositeData):
         return freeze_parts(context, data, mode, data_place)
@@ -159,7 +167,19 @@ class Loan:
 
 
 class Frozen:
-    """Logical data lent outside tasks, until `unfreeze`. Made by ``ctx.freeze``; also a with-block."""
+    """Logical data lent outside tasks, until `unfreeze`. Made by ``ctx.freeze``; also a with-block.
+
+    Examples
+    --------
+    >>> with stf.context(devices="cpu:1") as ctx:
+    ...     x = ctx.logical_data(np.ones(3), name="x")
+    ...     lent = ctx.freeze(x)
+    ...     print(lent.get(), lent.mode, lent.active, lent.data is x)
+    ...     lent.unfreeze()
+    ...     print(lent.active)
+    [1. 1. 1.] 1 True True
+    False
+    """
 
     def __init__(self, context: ContextCore, data: Any, mode: int, place: Any) -> None:
         self.context = context
@@ -204,15 +224,41 @@ class Frozen:
         ------
         PlaceError
             `stream` is given on a CPU.
+
+        Examples
+        --------
+        >>> with stf.context(devices="cpu:2") as ctx:
+        ...     with ctx.freeze(ctx.logical_data(np.ones(3))) as lent:
+        ...         print(lent.get(), lent.get(stf.data_place.device(1)))
+        [1. 1. 1.] [1. 1. 1.]
         """
         return frozen_view(self.context, self, data_place, stream)
 
     def unfreeze(self, stream: Any = None) -> None:
-        """End the loan; later writers come after what is on `stream` now, and on the streams that `get` was given."""
+        """End the loan; later writers come after what is on `stream` now, and on the streams that `get` was given.
+
+        Examples
+        --------
+        >>> with stf.context(devices="cpu:1") as ctx:
+        ...     x = ctx.logical_data(np.ones(3))
+        ...     lent = ctx.freeze(x, "rw")
+        ...     lent.get()[:] = 2.0
+        ...     lent.unfreeze()
+        ...     print(x.numpy())
+        [2. 2. 2.]
+        """
         unfreeze(self.context, self, stream)
 
     def get_access_mode(self) -> access_mode:
-        """Return ``access_mode.read`` or ``access_mode.rw``."""
+        """Return ``access_mode.read`` or ``access_mode.rw``.
+
+        Examples
+        --------
+        >>> with stf.context(devices="cpu") as ctx:
+        ...     with ctx.freeze(ctx.logical_data(np.ones(3)), "rw") as lent:
+        ...         print(lent.get_access_mode().name)
+        rw
+        """
         return access_mode(self.mode)
 
     def __enter__(self) -> Frozen:

@@ -37,7 +37,18 @@ class LogicalData(Scalar, DataHandle):
     shape, dtype, ndim, size, nbytes, strides
         As of a NumPy array; None for a token.
     name : str or None
-        What pictures and messages call it.
+        Its name in pictures and messages.
+
+    Examples
+    --------
+    >>> with stf.context(devices="cpu:2") as ctx:
+    ...     x = ctx.logical_data(np.ones((2, 3)), name="x")
+    ...     print(x.name, x.shape, x.dtype, x.ndim, x.size, x.nbytes, x.strides)
+    ...     print(x.is_token, x.readonly, x.context is ctx)
+    ...     print(x.numpy().sum())
+    x (2, 3) float64 2 6 48 (24, 8)
+    False False True
+    6.0
     """
 
     __slots__ = ()
@@ -54,13 +65,27 @@ class LogicalData(Scalar, DataHandle):
 
     @property
     def name(self) -> str | None:
-        """What pictures and messages call it."""
+        """Its name in pictures and messages.
+
+        Examples
+        --------
+        >>> with stf.context(devices="cpu") as ctx:
+        ...     print(ctx.logical_data_ones(3, name="x").name)
+        x
+        """
         return self.core.name
 
     symbol = name
 
     def set_symbol(self, name: str) -> LogicalData:
-        """Name the data; return it."""
+        """Name the data; return it.
+
+        Examples
+        --------
+        >>> with stf.context(devices="cpu") as ctx:
+        ...     print(ctx.logical_data_ones(3).set_symbol("x").name)
+        x
+        """
         self.core.name = name_of(name)
         return self
 
@@ -112,6 +137,15 @@ class LogicalData(Scalar, DataHandle):
         ValueError
             The data has no array of the user's to refresh, or is a tile and shall not be refreshed: it is what it was
             cut from that is.
+
+        Examples
+        --------
+        >>> X = np.zeros(3)
+        >>> with stf.context(devices="cpu:1") as ctx:
+        ...     x = ctx.logical_data(X).set_write_back(False)
+        ...     ctx.task(x.rw())(lambda x: x + 1)
+        >>> X
+        array([0., 0., 0.])
         """
         flag = truth("set_write_back's flag", flag)
         if not flag and self.core.parent is not None:
@@ -145,6 +179,19 @@ class LogicalData(Scalar, DataHandle):
             ``stf.reducer.sum`` and the like.
         data_place : DataPlace, optional
             As for `read`.
+
+        Examples
+        --------
+        >>> @stf.task
+        ... def count(values: stf.Read, total: stf.Accumulate[stf.reducer.sum]):
+        ...     total += values.sum()
+        >>> with stf.context(devices="cpu:2") as ctx:
+        ...     values, total = ctx.logical_data_ones(10), ctx.logical_data_zeros(())
+        ...     for device in range(2):
+        ...         count.on(device)(values, total)
+        ...     ctx.task(values.read(), total.accumulate(stf.reducer.sum))(lambda v, t: t + v.max())
+        ...     print(ctx.wait(total))
+        21.0
         """
         return accumulate_access(self, as_reducer(op), data_place)
 
@@ -164,13 +211,30 @@ class LogicalData(Scalar, DataHandle):
             As for `read`.
         accumulate : bool, optional
             Combine with the content from before, too; else that is overwritten.
+
+        Examples
+        --------
+        >>> with stf.context(devices="cpu") as ctx:
+        ...     x, s = ctx.logical_data(np.arange(5.0)), ctx.logical_data_empty(())
+        ...     ctx.parallel_for(x.shape, x.read(), s.reduce(stf.reducer.maxval))(lambda i, x: x[i])
+        ...     print(ctx.wait(s))
+        4.0
         """
         return reduction(self, op, data_place, accumulate)
 
     # -- content -----------------------------------------------------------------------------------------------
 
     def numpy(self) -> np.ndarray[Any, Any]:
-        """Wait for the data and return a copy as a NumPy array; see `Context.wait`."""
+        """Wait for the data and return a copy as a NumPy array; see `Context.wait`.
+
+        Examples
+        --------
+        >>> with stf.context(devices="cpu:2") as ctx:
+        ...     x = ctx.logical_data_ones(3)
+        ...     ctx.task(x.rw())(lambda x: x + 1)
+        ...     print(x.numpy())
+        [2. 2. 2.]
+        """
         result = self.context.wait(self)
         return np.asarray(result, self.dtype) if self.shape == () and self.core.layout.interface is None else result
 
@@ -229,16 +293,53 @@ class LogicalData(Scalar, DataHandle):
         write_back(self.context, self)
 
     def release(self) -> None:
-        """Give the data up: written back and freed after its last use. Later accesses are errors."""
+        """Give the data up: written back and freed after its last use. Later accesses are errors.
+
+        Examples
+        --------
+        >>> X = np.zeros(3)
+        >>> with stf.context(devices="cpu:1") as ctx:
+        ...     x = ctx.logical_data(X)
+        ...     ctx.fill(x, 1.0)
+        ...     x.release()
+        ...     ctx.synchronize()
+        ...     print(X)
+        [1. 1. 1.]
+        """
         release(self.context, self)
 
     def accept(self) -> LogicalData:
-        """Declare poisoned content good: a failed task's partial writes are kept. Returns the data."""
+        """Declare poisoned content good: a failed task's partial writes are kept. Returns the data.
+
+        Examples
+        --------
+        >>> def half_done(x):
+        ...     x[0] = 1.0
+        ...     raise ValueError("stopped half-way")
+        >>> with stf.context(devices="cpu") as ctx:
+        ...     x = ctx.logical_data_zeros(2, name="x")
+        ...     ctx.task(x.rw(), name="half_done")(half_done)
+        ...     try:
+        ...         x.numpy()
+        ...     except stf.TaskFailedError:
+        ...         print(x.accept().numpy())
+        [1. 0.]
+        """
         accept(self.context, self)
         return self
 
     def empty_like(self, *, name: str | None = None, symbol: str | None = None) -> LogicalData:
-        """Return new data of the same shape, dtype and order, with no content; of a token, a token."""
+        """Return new data of the same shape, dtype and order, with no content; of a token, a token.
+
+        Examples
+        --------
+        >>> with stf.context(devices="cpu") as ctx:
+        ...     x = ctx.logical_data_ones((2, 3), np.float32)
+        ...     y = x.empty_like(name="y")
+        ...     print(y.name, y.shape, y.dtype)
+        ...     ctx.copy(x, y)
+        y (2, 3) float32
+        """
         chosen = name_of(name, symbol)
         if self.is_token:
             return self.context.token(name=chosen)
@@ -279,7 +380,17 @@ class LogicalData(Scalar, DataHandle):
     # -- description -------------------------------------------------------------------------------------------------
 
     def last_writer(self) -> str:
-        """Who wrote the present content, for messages; not who failed to, or was skipped."""
+        """Who wrote the present content, for messages; not who failed to, or was skipped.
+
+        Examples
+        --------
+        >>> with stf.context(devices="cpu") as ctx:
+        ...     x = ctx.logical_data_ones(3, name="x")
+        ...     ctx.task(x.rw(), name="step")(lambda x: x + 1)
+        ...     ctx.synchronize()
+        ...     print("step" in x.last_writer())
+        True
+        """
         return self.core.version.last_writers()[0][0]
 
     def _failure(self) -> Any:
@@ -291,6 +402,15 @@ class LogicalData(Scalar, DataHandle):
         """Return who wrote the data, where it is valid, and which copies it caused and who asked for them.
 
         Tasks that were to write it since, and failed or were skipped, are named after the one that did.
+
+        Examples
+        --------
+        >>> with stf.context(devices="cpu:2") as ctx:
+        ...     x = ctx.logical_data_ones(3, name="x")
+        ...     ctx.task(1, x.rw(), name="step")(lambda x: x + 1)
+        ...     ctx.synchronize()
+        ...     print("step" in x.history())
+        True
         """
         core = self.core
         names = [place.name for place in core.engine.places]
@@ -399,6 +519,15 @@ class LogicalData(Scalar, DataHandle):
             `value`, or this data, is no scalar, or a complex number is assigned to real data.
         OverflowError, ValueError
             A number that is too large, or no number, is assigned to integers.
+
+        Examples
+        --------
+        >>> with stf.context(devices="cpu") as ctx:
+        ...     a, b = ctx.logical_data(np.array(3.0)), ctx.logical_data(np.array(4.0))
+        ...     length = ctx.logical_data_empty(())
+        ...     length.assign(np.sqrt(a * a + b * b))
+        ...     print(ctx.wait(length))
+        5.0
         """
         if not is_operand(self):
             raise TypeError(f"assign computes one number, which {self.core.describe()} does not hold; write a task")

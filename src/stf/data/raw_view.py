@@ -57,6 +57,15 @@ def view(
     ------
     TypeError
         `ptr` is not an integer.
+
+    Examples
+    --------
+    >>> X = np.arange(6.0)
+    >>> same = stf.view(X.ctypes.data, (2, 3), np.float64, owner=X)
+    >>> with stf.context(devices="cpu") as ctx:
+    ...     print(ctx.logical_data(same).numpy())
+    [[0. 1. 2.]
+     [3. 4. 5.]]
     """
     if isinstance(ptr, (bool, np.ndarray)) or not hasattr(ptr, "__index__"):
         raise TypeError(f"an address is an integer, got {type(ptr).__name__}; pass the pointer as int")

@@ -43,7 +43,7 @@ def wait(context, data, *, data_place=None, arrays=None):
     Parameters
     ----------
     data : LogicalData or CompositeData
-        What to wait for; nothing else is waited for.
+        The data to wait for; nothing else is waited for.
     data_place : DataPlace, optional
         Where to read it; host memory by default.
     arrays : str, optional
@@ -59,6 +59,14 @@ def wait(context, data, *, data_place=None, arrays=None):
     ------
     TaskFailedError
         A task failed that was to write it, or another one whose failure was not told yet.
+
+    Examples
+    --------
+    >>> with stf.context(devices="cpu:2") as ctx:
+    ...     print(ctx.wait(ctx.logical_data_ones(3)))
+    ...     print(ctx.wait(ctx.logical_data(np.array(2.5))))
+    [1. 1. 1.]
+    2.5
     """
     if data_place is not None or arrays is not None:
         return wait_in_general(context, data, data_place, arrays)

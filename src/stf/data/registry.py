@@ -326,6 +326,17 @@ def logical_data(
         Its memory overlaps that of another live data.
     OverflowError
         By its shape it has more bytes than any memory.
+
+    Examples
+    --------
+    >>> X = np.arange(4.0)
+    >>> with stf.context(devices="cpu") as ctx:
+    ...     x = ctx.logical_data(X, name="x")
+    ...     print(x.shape, x.dtype, x.nbytes)
+    ...     ctx.fill(x, 5.0)
+    (4,) float64 32
+    >>> X  # written back at the end
+    array([5., 5., 5., 5.])
     """
     if context.engine.closed is not None:
         must_be_open(context)

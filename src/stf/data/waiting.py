@@ -154,6 +154,13 @@ def synchronize(context: ContextCore, timeout: float | None = None) -> None:
         It took longer; nothing is lost.
     TypeError, ValueError
         `timeout` is no number of seconds.
+
+    Examples
+    --------
+    >>> with stf.context(devices="cpu:2") as ctx:
+    ...     for i in range(2):
+    ...         ctx.fill(ctx.logical_data_empty(3), 1.0)
+    ...     ctx.synchronize(timeout=60.0)
     """
     must_be_open(context)
     must_be_outside(context, "synchronize")
@@ -196,7 +203,7 @@ def cancel(context: ContextCore) -> int:
     ...         work(x)
     ...     cancelled = ctx.cancel()
     ...     finished = x.accept().numpy()[0]
-    >>> cancelled + finished == 100
+    >>> cancelled + int(finished) == 100
     True
     """
     must_be_open(context)
@@ -221,6 +228,15 @@ def submit(context: ContextCore) -> None:
     ------
     TaskStateError
         It is called inside of what is recorded, which is launched at its end.
+
+    Examples
+    --------
+    >>> with stf.context(use_graph=True, devices="cpu") as ctx:
+    ...     x = ctx.logical_data_empty(3)
+    ...     ctx.fill(x, 1.0)
+    ...     ctx.submit()  # launched now; another context can be submitted meanwhile
+    ...     print(x.numpy())
+    [1. 1. 1.]
     """
     must_be_open(context)
     description = claims.recorded_description(context.engine, threading.get_ident())
@@ -237,6 +253,15 @@ def fence(context: ContextCore) -> Fence:
 
     On CUDA it has ``__cuda_stream__`` and ``ptr``: other libraries may wait for it, record events on it or go on
     there, until the context is finalized.
+
+    Examples
+    --------
+    >>> with stf.context(devices="cpu:2") as ctx:
+    ...     ctx.fill(ctx.logical_data_empty(3), 1.0)
+    ...     fence = ctx.fence()
+    ...     fence.synchronize()
+    ...     print(fence.done)
+    True
     """
     must_be_open(context)
     must_be_outside(context, "fence")

@@ -57,6 +57,19 @@ class GraphCore:
             A task of the graph cannot be done with other data, or the launch is itself recorded.
         TaskStateError
             Nothing was recorded, or the graph is closed.
+
+        Examples
+        --------
+        >>> with stf.context(devices="cpu") as ctx:
+        ...     x, y = ctx.logical_data_zeros(3), ctx.logical_data_zeros(3)
+        ...     g = ctx.task_graph()
+        ...     a = g.param("a", 1.0)
+        ...     with g:
+        ...         ctx.fill(x, a)
+        ...     g.launch(a=5.0)
+        ...     g.launch({x: y}, a=7.0)
+        ...     print(x.numpy(), y.numpy())
+        [5. 5. 5.] [7. 7. 7.]
         """
         if self._recording is None:
             self._must_be_recorded()

@@ -65,31 +65,33 @@ def replay(fn: None = None, *, static: Iterable[str] = ()) -> Callable[[Callable
 def replay(fn: Any = None, *, static: Iterable[str] = ()) -> Any:
     """Decorate a function of logical data whose calls are to be replayed.
 
-    The first call with certain arguments runs as it is. The second is recorded, and launched; from the third on there
-    is nothing but a launch. Other arguments, another default place or other values in the function's closure are
+    The first call with certain arguments runs. The second is recorded, and launched. From the third on, each call is a
+    launch. Other arguments, another default place or other values in the function's closure are
     recorded anew.
 
-    A number (not bool) of which three values were seen becomes a parameter: one recording serves all values, and each
-    launch gives its own. Numbers that the function itself needs, as in ``range(n)`` or ``if n > 2``, stay part of the
-    signature; so do those named in `static`. A call with numbers from which something cannot be computed (``1 / k`` of
-    0) runs as it is.
+    **Numbers.** A number (not bool) of which three values were seen becomes a parameter: one recording serves all
+    values, and each launch gives its own. A number whose value the function needs, as in ``range(n)`` or ``if n > 2``,
+    stays part of the signature; so do those named in `static`. If something cannot be computed from a number, as
+    ``1 / k`` of 0, the call runs without recording.
 
-    Lists, dicts, sets and the like, namespaces and dataclasses are compared by what they contain; a NumPy array must be
-    the same one, with the same content (up to 1 MiB); other objects that can't be hashed must be the same. That holds
-    for the closure of the function, of those that it decorates or was bound to (``functools.partial``), and of the
-    functions among its variables and arguments. A container there that they change (``log.append(x)``) is not compared.
-    Global variables and attributes of objects that the code names are compared too (``o.rate``, properties are called),
-    as are those that functions which it calls and bodies of its tasks name. A function that reads the time, the
-    environment or NumPy's or Python's random state runs as it is, which is logged once.
-    Names that are looked up by other means, and ``type(k) is float`` of a parameter, are not seen; ``STF_VALIDATE=1``
-    runs the function at each call and compares what it submits; of a body that was recorded on a device, also how much
-    it puts on its stream.
+    **What is compared.** Lists, dicts, sets, namespaces and dataclasses are compared by what they contain. A NumPy
+    array must be the same one, with the same content (up to 1 MiB). Other objects that cannot be hashed must be the
+    same. This holds for arguments, and for variables in the closures of the function, of those that it decorates or was
+    bound to (``functools.partial``), and of the functions among its variables. Global variables and attributes that
+    the code names (``o.rate``; properties are called) are compared too, also in functions that it calls and in bodies
+    of its tasks.
 
-    What the recorded call returned, all calls return: data that the function makes are the same in each of them, and
-    hold what the last one computed.
+    **What is not compared.** A container in a closure that the functions change, as in ``log.append(x)``. Names that
+    are looked up by other means, and ``type(k) is float`` of a parameter, are not seen. ``STF_VALIDATE=1`` runs the
+    function at each call and compares what it submits; of a body that was recorded on a device, also how much it puts
+    on its stream.
 
-    Python in the function that is no task runs only when it is recorded. A call that raises while it is recorded runs
-    none of its tasks; one that runs as it is runs those before.
+    **Results.** Every call returns the same objects as the recorded call. Data that the function makes hold what the
+    last call computed.
+
+    A function that reads the time, the environment, or the random state of NumPy or Python runs without recording,
+    which is logged once. Python code of the function that is no task runs only when it is recorded. A call that raises
+    while it is recorded runs none of its tasks; a call without recording runs those before the error.
 
     Parameters
     ----------
@@ -107,6 +109,24 @@ def replay(fn: Any = None, *, static: Iterable[str] = ()) -> Any:
     ------
     TypeError
         `fn` is no function, or has no parameter of that name.
+
+    Examples
+    --------
+    >>> @stf.task
+    ... def step(rate, x: stf.ReadWrite):
+    ...     x += rate
+    >>> @stf.replay
+    ... def steps(x, rate):
+    ...     for _ in range(3):
+    ...         step(rate, x)
+    >>> with stf.context(devices="cpu") as ctx:
+    ...     x = ctx.logical_data_zeros(2)
+    ...     for k in range(4):
+    ...         steps(x, float(k))
+    ...     print(x.numpy())
+    ...     print(steps.explain().splitlines()[0])
+    [18. 18.]
+    steps: 1 recordings, 1 signatures known
     """
     names = (static,) if isinstance(static, str) else static if isinstance(static, Iterable) else (static,)
     if not all(isinstance(name, str) for name in names):

@@ -33,11 +33,23 @@ __all__ = ["TaskGraph"]
 def graph_scope(context: ContextCore) -> GraphScope:
     """Return a with-block whose tasks become one graph, launched once, at its end.
 
-    It may stand in any context. If its body raises, nothing of it is run, and no data are poisoned. Inside of a
-    loop, a branch, a graph that is recorded, or another graph_scope, it is a part of that, and runs if that does;
-    a body that raises takes back its own part alone. What waits (``wait``, ``synchronize``, ``fence``) is refused
-    inside. What cannot be recorded and is done where it stands (with-blocks on a CPU, ``freeze``, ``release``,
-    splitting) launches what came before it, and so does want of memory: that has run then, whatever raises later.
+    It may stand in any context. If its body raises, none of its tasks runs, and no data are poisoned. Inside of a loop,
+    a branch, a graph that is recorded, or another graph_scope, it is a part of that, and runs if that does. If its body
+    raises there, only its own tasks are taken back.
+
+    Calls that wait (``wait``, ``synchronize``, ``fence``) are refused inside. With-blocks on a CPU, ``freeze``,
+    ``release`` and splitting are done where they stand: the tasks before them are launched then, and stay done if the
+    body raises later. The same happens when memory is short.
+
+    Examples
+    --------
+    >>> with stf.context(devices="cpu") as ctx:
+    ...     x = ctx.logical_data_empty(3)
+    ...     with ctx.graph_scope():
+    ...         ctx.fill(x, 1.0)
+    ...         ctx.fill(x, 2.0)
+    ...     print(x.numpy())
+    [2. 2. 2.]
     """
     return GraphScope(context)
 
@@ -50,7 +62,19 @@ def task_graph(context: ContextCore, name: str | None = None, *, symbol: str | N
     Parameters
     ----------
     name, symbol : str, optional
-        What pictures and messages call its launches.
+        The name of its launches in pictures and messages.
+
+    Examples
+    --------
+    >>> with stf.context(devices="cpu") as ctx:
+    ...     x = ctx.logical_data_zeros(3)
+    ...     g = ctx.task_graph("steps")
+    ...     a = g.param("a", 1.0)
+    ...     with g:
+    ...         ctx.fill(x, a)
+    ...     g.launch(a=4.0)
+    ...     print(x.numpy(), g.launches)
+    [4. 4. 4.] 1
     """
     must_be_open(context)
     return TaskGraph(context, arguments.name_of(name, symbol) or "graph")
@@ -63,6 +87,15 @@ def repeat(context: ContextCore, count: int) -> RepeatBlock:
     ------
     TypeError, ValueError
         `count` is no integer, or negative.
+
+    Examples
+    --------
+    >>> with stf.context(devices="cpu") as ctx:
+    ...     s = ctx.logical_data(np.array(1.0))
+    ...     with ctx.repeat(5):
+    ...         s.assign(2 * s)
+    ...     print(ctx.wait(s))
+    32.0
     """
     must_be_open(context)
     return RepeatBlock(context, count_of(count))
@@ -78,6 +111,15 @@ def while_loop(context: ContextCore, condition: Condition | None = None, *, max_
         then as long as what it passes to ``loop.continue_while`` holds.
     max_iterations : int, optional
         Stop after so many.
+
+    Examples
+    --------
+    >>> with stf.context(devices="cpu") as ctx:
+    ...     s = ctx.logical_data(np.array(1.0))
+    ...     with ctx.while_loop(s < 100) as loop:
+    ...         s.assign(2 * s)
+    ...     print(ctx.wait(s), loop.iterations)
+    128.0 7
     """
     must_be_open(context)
     limit = None if max_iterations is None else count_of(max_iterations)
@@ -89,6 +131,17 @@ def if_(context: ContextCore, condition: Condition) -> BranchBlock:
     """Return a with-block whose tasks are recorded, and run if a condition holds when they are reached.
 
     ``with ctx.if_(c) as br:``, and behind it, perhaps, ``with br.else_():``, which goes by what was found there.
+
+    Examples
+    --------
+    >>> with stf.context(devices="cpu") as ctx:
+    ...     s, x = ctx.logical_data(np.array(2.0)), ctx.logical_data_empty(())
+    ...     with ctx.if_(s > 1) as branch:
+    ...         ctx.fill(x, 10.0)
+    ...     with branch.else_():
+    ...         ctx.fill(x, 20.0)
+    ...     print(ctx.wait(x))
+    10.0
     """
     must_be_open(context)
     return BranchBlock(context, must_be_condition(condition, "if_"))
@@ -106,9 +159,21 @@ class TaskGraph(GraphCore):
     Attributes
     ----------
     name : str
-        What its launches are called.
+        The name of its launches.
     launches : int
         How often it was launched.
+
+    Examples
+    --------
+    >>> with stf.context(devices="cpu") as ctx:
+    ...     x = ctx.logical_data_zeros(3)
+    ...     g = ctx.task_graph("steps")
+    ...     with g:
+    ...         ctx.task(x.rw(), name="step")(lambda x: x + 1)
+    ...     for _ in range(3):
+    ...         g.launch()
+    ...     print(x.numpy(), g.name, g.launches)
+    [3. 3. 3.] steps 3
     """
 
     def __init__(self, context: ContextCore, name: str) -> None:
@@ -127,6 +192,18 @@ class TaskGraph(GraphCore):
             There is one of that name.
         TaskStateError
             The graph was recorded already.
+
+        Examples
+        --------
+        >>> with stf.context(devices="cpu") as ctx:
+        ...     x = ctx.logical_data_zeros(3)
+        ...     g = ctx.task_graph()
+        ...     a = g.param("a", 1.0)
+        ...     with g:
+        ...         ctx.fill(x, 2 * a + 1)
+        ...     g.launch(a=4.0)
+        ...     print(x.numpy())
+        [9. 9. 9.]
         """
         if self._recording is not None:
             raise TaskStateError(f"graph '{self.name}' is recorded; its parameters are made before, or while, it is")
@@ -222,7 +299,19 @@ class TaskGraph(GraphCore):
 
     @property
     def nodes(self) -> int:
-        """How many nodes it has."""
+        """How many nodes it has.
+
+        Examples
+        --------
+        >>> with stf.context(devices="cpu") as ctx:
+        ...     x = ctx.logical_data_zeros(3)
+        ...     g = ctx.task_graph()
+        ...     with g:
+        ...         ctx.fill(x, 1.0)
+        ...         ctx.fill(x, 2.0)
+        ...     print(g.nodes > 0)
+        True
+        """
         return 0 if self._recording is None else int(self._recording.program.count)
 
     def _rebinding(self, data: Mapping[LogicalData, LogicalData]) -> Rebinding:
@@ -271,14 +360,14 @@ class TaskGraph(GraphCore):
     def handle(self) -> int:
         """The address of a CUDA graph (CUgraph) that does what a launch does with default values, while this lives.
 
-        To look at (``cuGraphDebugDotPrint``), to instantiate, or to make a child of a graph of yours. stf knows nothing
-        of launches that are not its own: nothing else may use the data meanwhile, and each must be where the first task
-        that uses it is, since only a launch of stf's brings it there. So where tasks at several places use the same
-        data, launch the graph with `launch`.
+        Use it to look at the graph (``cuGraphDebugDotPrint``), to instantiate it, or to make it a child of a graph of
+        yours. stf does not see launches of your own. So nothing else may use the data meanwhile, and all data must be
+        where the first task that uses them runs, since only `launch` brings them there. If tasks at several places
+        use the same data, launch the graph with `launch`.
 
         Tasks on the host are host nodes of it. Their bodies may use Python and NumPy but no CUDA, which refuses its
-        calls there; those that `launch` runs may. What they raise is told by the context, as ever, or given to
-        ``sys.unraisablehook`` once it is finalized; the rest of such a launch cannot be skipped.
+        calls there; bodies that `launch` runs may. The context raises their errors, or ``sys.unraisablehook`` gets them
+        once it is finalized. The rest of such a launch cannot be skipped.
 
         Raises
         ------
@@ -286,6 +375,16 @@ class TaskGraph(GraphCore):
             Nothing was recorded, or the graph is closed.
         CaptureError
             It is not one CUDA graph; the message says why.
+
+        Examples
+        --------
+        >>> with stf.context(devices="cuda:0") as ctx:  # needs a GPU
+        ...     x = ctx.logical_data_zeros(3)
+        ...     g = ctx.task_graph()
+        ...     with g:
+        ...         ctx.fill(x, 1.0)
+        ...     print(g.handle != 0)
+        True
         """
         self._must_be_recorded()
         context, graph = self._context, self._recording.graph
@@ -309,7 +408,20 @@ class TaskGraph(GraphCore):
             raise GraphClosedError(f"graph '{self.name}' is closed; record a new one with ctx.task_graph()")
 
     def close(self) -> None:
-        """Give its memory up; launches that were submitted go on. Closing it again does nothing."""
+        """Give its memory up; launches that were submitted go on. Closing it again does nothing.
+
+        Examples
+        --------
+        >>> with stf.context(devices="cpu") as ctx:
+        ...     x = ctx.logical_data_zeros(3)
+        ...     g = ctx.task_graph()
+        ...     with g:
+        ...         ctx.fill(x, 1.0)
+        ...     g.launch()
+        ...     g.close()
+        ...     print(x.numpy())
+        [1. 1. 1.]
+        """
         if self._recorder is not None:
             raise TaskStateError(f"graph '{self.name}' is being recorded; close it afterwards")
         self._closed = True

@@ -39,6 +39,20 @@ def kernel(thing: Any) -> BroughtKernel:
     ------
     TypeError
         It is none of these.
+
+    Examples
+    --------
+    >>> import numba.cuda  # needs a GPU
+    >>> @numba.cuda.jit
+    ... def add(x, y, a):
+    ...     i = numba.cuda.grid(1)
+    ...     if i < x.size:
+    ...         y[i] += a * x[i]
+    >>> with stf.context(devices="cuda:0") as ctx:
+    ...     x, y = ctx.logical_data(np.ones(4)), ctx.logical_data(np.zeros(4))
+    ...     stf.kernel(add)[1, 32](x.read(), y.rw(), 2.0)
+    ...     print(y.numpy())
+    [2. 2. 2. 2.]
     """
     return BroughtKernel(thing)
 

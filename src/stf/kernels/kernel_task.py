@@ -21,14 +21,27 @@ if not cython.compiled:
 
 @cython.binding(True)
 def cuda_kernel(context, *args, name=None, symbol=None):
-    """Return a task of kernel launches, as a with-block whose ``launch`` calls form a chain.
+    r"""Return a task of kernel launches, as a with-block whose ``launch`` calls form a chain.
 
     Parameters
     ----------
     *args : Access or place
         As for `task`.
     name, symbol : str, optional
-        What pictures and messages call the task.
+        The task's name in pictures and messages.
+
+    Examples
+    --------
+    >>> import cupy as cp  # needs a GPU
+    >>> source = "extern \"C\" __global__ void twice(double *x) { x[threadIdx.x] *= 2; }"
+    >>> twice = cp.RawKernel(source, "twice")
+    >>> with stf.context(devices="cuda:0") as ctx:
+    ...     x = ctx.logical_data(np.ones(4))
+    ...     with ctx.cuda_kernel(x.rw(), name="four times") as k:
+    ...         k.launch(twice, 1, 4, (k.get_arg(0),))
+    ...         k.launch(twice, 1, 4, (k.get_arg(0),))
+    ...     print(x.numpy())
+    [4. 4. 4. 4.]
     """
     task = context.make_task_at(args, name_of(name, symbol))
     if task.where < 0:

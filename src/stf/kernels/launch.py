@@ -61,7 +61,7 @@ def launch(
     args : sequence, optional
         Further arguments of the body: numbers, tuples of numbers, parameters of a graph.
     name, symbol : str, optional
-        What pictures and messages call the task; the body's name by default.
+        The task's name in pictures and messages; the body's name by default.
 
     Returns
     -------

@@ -68,7 +68,7 @@ known_kernels: dict = foreign.known  # by the identity of what users call their 
 
 @cython.binding(True)
 def launch_kernel(context, kernel, config, *args, place=None, name=None, symbol=None):
-    """Submit one kernel launch as a task.
+    r"""Submit one kernel launch as a task.
 
     Parameters
     ----------
@@ -83,12 +83,23 @@ def launch_kernel(context, kernel, config, *args, place=None, name=None, symbol=
     place : place, optional
         The device; by default as for any task.
     name, symbol : str, optional
-        What pictures and messages call the task; by default what the kernel is called.
+        The task's name in pictures and messages; by default what the kernel is called.
 
     Raises
     ------
     TypeError
         The number or the size of the arguments is not that of the kernel's parameters.
+
+    Examples
+    --------
+    >>> import cupy as cp  # needs a GPU
+    >>> source = "extern \"C\" __global__ void scale(double *x, double a) { x[threadIdx.x] *= a; }"
+    >>> scale = cp.RawKernel(source, "scale")
+    >>> with stf.context(devices="cuda:0") as ctx:
+    ...     x = ctx.logical_data(np.ones(4))
+    ...     ctx.launch_kernel(scale, (1, 4), x.rw(), 3.0)
+    ...     print(x.numpy())
+    [3. 3. 3. 3.]
     """
     submit_launch(context, kernel, config, args, place, None if name is symbol else name_of(name, symbol))
 

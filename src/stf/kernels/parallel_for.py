@@ -46,7 +46,7 @@ def parallel_for(context, *arguments, args=(), name=None, symbol=None):
     args : sequence, optional
         Further arguments of the body: numbers, tuples of numbers, parameters of a graph.
     name, symbol : str, optional
-        What pictures and messages call the task; the body's name by default.
+        The task's name in pictures and messages; the body's name by default.
 
     Returns
     -------

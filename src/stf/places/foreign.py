@@ -136,6 +136,16 @@ def green_places(sms_per_place: int, n_places: int | None = None, device: int = 
         So many do not fit, or CUDA refuses to split the device.
     ImportError
         cuda.core is missing.
+
+    Examples
+    --------
+    >>> places = stf.green_places(8, 2)  # needs a GPU
+    >>> with stf.context(devices="cuda:0") as ctx:
+    ...     x, y = ctx.logical_data(np.ones(4)), ctx.logical_data(np.ones(4))
+    ...     for place, data in zip(places, (x, y)):  # side by side, on 8 multiprocessors each
+    ...         ctx.task(place, data.rw())(lambda a: a + 1)
+    ...     print(x.numpy(), y.numpy())
+    [2. 2. 2. 2.] [2. 2. 2. 2.]
     """
     for name, value in (("sms_per_place", sms_per_place), ("n_places", 1 if n_places is None else n_places)):
         if not is_integer(value) or value < 1:

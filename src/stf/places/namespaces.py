@@ -15,21 +15,50 @@ __all__ = ["data_place", "exec_place"]
 
 
 class exec_place:
-    """Makes execution places."""
+    """Makes execution places.
+
+    Examples
+    --------
+    >>> stf.exec_place.device(1), stf.exec_place.host()
+    (exec_place.device(1), exec_place.host())
+    >>> with stf.context(devices="cpu:2") as ctx:
+    ...     x = ctx.logical_data_ones(3)
+    ...     ctx.task(stf.exec_place.device(1), x.rw())(lambda x: x + 1)
+    ...     print(x.numpy())
+    [2. 2. 2.]
+    """
 
     @staticmethod
     def host() -> ExecPlace:
-        """Return the host."""
+        """Return the host.
+
+        Examples
+        --------
+        >>> stf.exec_place.host()
+        exec_place.host()
+        """
         return ExecPlace("host")
 
     @staticmethod
     def device(index: int) -> ExecPlace:
-        """Return device `index`: the CUDA ordinal, or the number of an emulated device."""
+        """Return device `index`: the CUDA ordinal, or the number of an emulated device.
+
+        Examples
+        --------
+        >>> stf.exec_place.device(1)
+        exec_place.device(1)
+        """
         return ExecPlace("device", check_index(index))
 
     @staticmethod
     def current_device() -> ExecPlace:
-        """Return the device that is current when a task is submitted there."""
+        """Return the device that is current when a task is submitted there.
+
+        Examples
+        --------
+        >>> stf.exec_place.current_device()
+        exec_place.current_device()
+        """
         return ExecPlace("current_device")
 
     @staticmethod
@@ -49,6 +78,16 @@ class exec_place:
             It is one of CUDA's default streams.
         PlaceError
             CUDA does not know it.
+
+        Examples
+        --------
+        >>> import cupy as cp  # needs a GPU
+        >>> stream = cp.cuda.Stream(non_blocking=True)
+        >>> with stf.context(devices="cuda:0") as ctx:
+        ...     x = ctx.logical_data(np.ones(4))
+        ...     ctx.task(stf.exec_place.cuda_stream(stream), x.rw())(lambda x: x + 1)
+        ...     print(x.numpy())
+        [2. 2. 2. 2.]
         """
         return stream_place(stream)
 
@@ -70,6 +109,17 @@ class exec_place:
             It is null, or closed.
         PlaceError
             CUDA does not know it.
+
+        Examples
+        --------
+        >>> from cuda.core import Device  # needs a GPU
+        >>> Device(0).set_current()
+        >>> place = stf.exec_place.from_context(Device(0).context)
+        >>> with stf.context(devices="cuda:0") as ctx:
+        ...     x = ctx.logical_data(np.ones(4))
+        ...     ctx.task(place, x.rw())(lambda x: x + 1)
+        ...     print(x.numpy())
+        [2. 2. 2. 2.]
         """
         return context_place(context)
 
@@ -83,6 +133,15 @@ class exec_place:
         ------
         TypeError
             It is no green context.
+
+        Examples
+        --------
+        >>> (place,) = stf.green_places(8, 1)  # needs a GPU
+        >>> with stf.context(devices="cuda:0") as ctx:
+        ...     x = ctx.logical_data(np.ones(4))
+        ...     ctx.task(place, x.rw())(lambda x: x + 1)
+        ...     print(x.numpy())
+        [2. 2. 2. 2.]
         """
         return green_place(context)
 
@@ -94,6 +153,12 @@ class exec_place:
         ----------
         partition : partition, optional
             As for `grid`.
+
+        Examples
+        --------
+        >>> with stf.context(devices="cpu:3"):
+        ...     print(len(stf.exec_place.all_devices()))
+        3
         """
         if contexts():
             return Grid(list(contexts()[-1].devices), None, partition)
@@ -101,7 +166,13 @@ class exec_place:
 
     @staticmethod
     def n_devices(n: int, partition: Any = None) -> Grid:
-        """Return the first `n` devices; `partition` as for `grid`."""
+        """Return the first `n` devices; `partition` as for `grid`.
+
+        Examples
+        --------
+        >>> stf.exec_place.n_devices(3).size
+        3
+        """
         if check_index(n) > MOST_DEVICES:
             raise PlaceError(f"no context has more than {MOST_DEVICES} devices, got n_devices({n})")
         return Grid([ExecPlace("device", i) for i in range(n)], None, partition)
@@ -126,6 +197,12 @@ class exec_place:
             The shape does not fit the number of places, or a member is itself a grid of several.
         TypeError
             `partition` lacks ``apply`` or ``get_executor``.
+
+        Examples
+        --------
+        >>> places = [stf.exec_place.device(i) for i in range(4)]
+        >>> stf.exec_place.grid(places, (2, 2)).dims
+        (2, 2)
         """
         if not hasattr(places, "__iter__") or isinstance(places, (str, bytes, DataPlace)):
             raise TypeError(f"a grid is made of a list of execution places, got {places!r}")
@@ -137,29 +214,71 @@ class exec_place:
 
 
 class data_place:
-    """Makes data places."""
+    """Makes data places.
+
+    Examples
+    --------
+    >>> with stf.context(devices="cpu:2") as ctx:
+    ...     x = ctx.logical_data_ones(3)
+    ...     ctx.task(1, x.read(stf.data_place.device(0)))(lambda x: print(x.sum()))  # read where it lies
+    3.0
+    """
 
     @staticmethod
     def host() -> DataPlace:
-        """Return host memory."""
+        """Return host memory.
+
+        Examples
+        --------
+        >>> with stf.context(devices="cpu:2") as ctx:
+        ...     x = ctx.logical_data_ones(3)
+        ...     ctx.prefetch(x, stf.data_place.host())
+        """
         return DataPlace("host")
 
     @staticmethod
     def device(index: int) -> DataPlace:
-        """Return the memory of device `index`."""
+        """Return the memory of device `index`.
+
+        Examples
+        --------
+        >>> stf.data_place.device(1)
+        data_place.device(1)
+        """
         return DataPlace("device", check_index(index))
 
     @staticmethod
     def managed() -> DataPlace:
-        """Return memory that host and devices share; host memory on a CPU."""
+        """Return memory that host and devices share; host memory on a CPU.
+
+        Examples
+        --------
+        >>> with stf.context(devices="cpu:2") as ctx:
+        ...     x = ctx.logical_data_ones(3)
+        ...     ctx.task(1, x.rw(stf.data_place.managed()))(lambda x: x + 1)
+        ...     print(x.numpy())
+        [2. 2. 2.]
+        """
         return DataPlace("managed")
 
     @staticmethod
     def affine() -> DataPlace:
-        """Return the memory that is natural for the task's place: the default."""
+        """Return the memory that is natural for the task's place: the default.
+
+        Examples
+        --------
+        >>> stf.data_place.affine()
+        data_place.affine()
+        """
         return DataPlace("affine")
 
     @staticmethod
     def current_device() -> DataPlace:
-        """Return the memory of the device that is current when a task is submitted."""
+        """Return the memory of the device that is current when a task is submitted.
+
+        Examples
+        --------
+        >>> stf.data_place.current_device()
+        data_place.current_device()
+        """
         return DataPlace("current_device")

@@ -154,7 +154,7 @@ def blocked_partition(axis: int = 0) -> BlockedPartition:
 
     Examples
     --------
-    >>> [list(blocked_partition().apply(10, place, 4)[0]) for place in range(4)]
+    >>> [list(stf.blocked_partition().apply(10, place, 4)[0]) for place in range(4)]
     [[0, 1, 2], [3, 4, 5], [6, 7], [8, 9]]
     """
     return BlockedPartition(axis)
@@ -174,7 +174,7 @@ def tiled_partition(tile: int, axis: int = 0) -> TiledPartition:
 
     Examples
     --------
-    >>> [list(tiled_partition(2).apply(10, place, 3)[0]) for place in range(3)]
+    >>> [list(stf.tiled_partition(2).apply(10, place, 3)[0]) for place in range(3)]
     [[0, 1, 6, 7], [2, 3, 8, 9], [4, 5]]
     """
     return TiledPartition(tile, axis)
@@ -188,7 +188,7 @@ def cyclic_partition() -> CyclicPartition:
 
     Examples
     --------
-    >>> cyclic_partition().apply((5, 6), (1, 0), (2, 2))
+    >>> stf.cyclic_partition().apply((5, 6), (1, 0), (2, 2))
     Part(range(1, 5, 2), range(0, 6, 2))
     """
     return CyclicPartition()

@@ -28,6 +28,11 @@ class DataPlace:
         ``"host"``, ``"device"``, ``"managed"``, ``"affine"`` or ``"current_device"``.
     index : int
         Device number; -1 where there is none.
+
+    Examples
+    --------
+    >>> stf.data_place.device(1).device_id, stf.data_place.host().device_id
+    (1, -1)
     """
 
     __slots__ = ("index", "kind")
@@ -38,7 +43,13 @@ class DataPlace:
 
     @property
     def device_id(self) -> int:
-        """The device number; -1 for memory that is not a device's."""
+        """The device number; -1 for memory that is not a device's.
+
+        Examples
+        --------
+        >>> stf.data_place.device(2).device_id
+        2
+        """
         return self.index
 
     def __eq__(self, other: object) -> bool:
@@ -55,6 +66,18 @@ class ExecPlace:
     """Where a task runs: the host or a device. Get one from `exec_place`.
 
     Usable in a with-block: tasks without a place of their own run there.
+
+    Examples
+    --------
+    >>> place = stf.exec_place.device(1)
+    >>> place == stf.exec_place.device(1), place.size, place.affine_data_place
+    (True, 1, data_place.device(1))
+    >>> with stf.context(devices="cpu:2") as ctx:
+    ...     x = ctx.logical_data_ones(3)
+    ...     with place:  # tasks inside run there, if they do not say otherwise
+    ...         ctx.task(x.rw())(lambda x: x + 1)
+    ...     print(x.numpy())
+    [2. 2. 2.]
     """
 
     __slots__ = ("affine", "index", "kind")
@@ -68,11 +91,23 @@ class ExecPlace:
     dims: tuple[int, ...] = (1,)
 
     def get_dims(self) -> tuple[int, ...]:
-        """Return the shape of the grid of places; ``(1,)`` for one place."""
+        """Return the shape of the grid of places; ``(1,)`` for one place.
+
+        Examples
+        --------
+        >>> stf.exec_place.n_devices(4).reshape(2, 2).get_dims()
+        (2, 2)
+        """
         return self.dims
 
     def get_dim(self, axis: int) -> int:
-        """Return the number of places along `axis`."""
+        """Return the number of places along `axis`.
+
+        Examples
+        --------
+        >>> stf.exec_place.n_devices(4).reshape(2, 2).get_dim(0)
+        2
+        """
         if not -len(self.dims) <= axis < len(self.dims):
             raise IndexError(f"axis {axis} of {self!r}, which has {len(self.dims)}; its shape is {self.dims}")
         return self.dims[axis]
@@ -89,12 +124,24 @@ class ExecPlace:
         yield self
 
     def reshape(self, *dims: Any) -> Grid:
-        """Return the same places as a grid of another shape."""
+        """Return the same places as a grid of another shape.
+
+        Examples
+        --------
+        >>> stf.exec_place.host().reshape(1, 1).dims
+        (1, 1)
+        """
         return Grid([self]).reshape(*dims)
 
     @property
     def affine_data_place(self) -> DataPlace:
-        """The memory that is natural for this place."""
+        """The memory that is natural for this place.
+
+        Examples
+        --------
+        >>> stf.exec_place.host().affine_data_place
+        data_place.host()
+        """
         if self.affine is not None:
             return self.affine
         return DataPlace("host") if self.kind == "host" else DataPlace(self.kind, self.index)
@@ -132,6 +179,12 @@ class Grid(ExecPlace):
     partition : partition, optional
         How index spaces and data are divided among the places: `blocked_partition` and the like, or an object with
         ``apply(shape, position, grid_dims)`` and ``get_executor(coords, dims, grid_dims)``.
+
+    Examples
+    --------
+    >>> grid = stf.exec_place.n_devices(4).reshape(2, 2)
+    >>> grid.size, grid.dims, grid[1, 0], len(grid)
+    (4, (2, 2), exec_place.device(2), 4)
     """
 
     __slots__ = ("dims", "partition", "places")
@@ -180,6 +233,11 @@ class Grid(ExecPlace):
             That shape has another number of places.
         TypeError, ValueError
             An extent is no int, or is negative.
+
+        Examples
+        --------
+        >>> stf.exec_place.n_devices(6).reshape(2, -1).dims
+        (2, 3)
         """
         shape = extents_of(dims)
         rest = -math.prod(shape)
@@ -194,6 +252,12 @@ class Grid(ExecPlace):
         ------
         TypeError
             `partition` lacks ``apply`` or ``get_executor``.
+
+        Examples
+        --------
+        >>> grid = stf.exec_place.n_devices(2).with_partition(stf.cyclic_partition())
+        >>> [len(part[0]) for place, part in grid.parts(5)]
+        [3, 2]
         """
         return Grid(self.places, self.dims, partition)
 
@@ -207,7 +271,7 @@ class Grid(ExecPlace):
 
         Examples
         --------
-        >>> grid = exec_place.n_devices(2).with_partition(blocked_partition())
+        >>> grid = stf.exec_place.n_devices(2).with_partition(stf.blocked_partition())
         >>> grid.parts(5)
         [(exec_place.device(0), Part(range(0, 3))), (exec_place.device(1), Part(range(3, 5)))]
         """
@@ -215,7 +279,14 @@ class Grid(ExecPlace):
         return [(self[at], part_of(partition, shape, at, self.dims)) for at in positions_of(self.dims)]
 
     def owner(self, coords: Any, shape: Any) -> ExecPlace:
-        """Return the place that an element of a space of extents `shape` belongs to."""
+        """Return the place that an element of a space of extents `shape` belongs to.
+
+        Examples
+        --------
+        >>> grid = stf.exec_place.n_devices(2).with_partition(stf.blocked_partition())
+        >>> grid.owner(3, 5)
+        exec_place.device(1)
+        """
         return self[executor_of(self._must_have_partition(), coords, shape, self.dims)]
 
     def _must_have_partition(self) -> Any:
@@ -225,7 +296,13 @@ class Grid(ExecPlace):
 
     @property
     def affine_data_place(self) -> DataPlace:
-        """The memory of the only member; several members have several, and no data place of this version spans them."""
+        """The memory of the only member; several members have several, and no data place of this version spans them.
+
+        Examples
+        --------
+        >>> stf.exec_place.n_devices(1).affine_data_place
+        data_place.device(0)
+        """
         if len(self.places) == 1:
             return self.places[0].affine_data_place
         raise PlaceError(f"{self!r} has several memories; ask one of its places, or give a data place per access")

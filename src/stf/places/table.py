@@ -42,7 +42,16 @@ def place_of_code(context: Placed, code: int) -> Any:
 
 
 def devices(context: Placed) -> Grid:
-    """The devices of this context: ``len``, iteration, ``[i]``, ``.reshape``."""
+    """The devices of this context: ``len``, iteration, ``[i]``, ``.reshape``.
+
+    Examples
+    --------
+    >>> with stf.context(devices="cpu:4") as ctx:
+    ...     print(len(ctx.devices), ctx.devices[-1])
+    ...     print(ctx.devices.reshape(2, 2).dims)
+    4 exec_place.device(3)
+    (2, 2)
+    """
     return Grid([ExecPlace("device", i) for i in context._spec.numbers])
 
 

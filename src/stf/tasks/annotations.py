@@ -17,7 +17,13 @@ UNSIZED = (np.flexible, np.datetime64, np.timedelta64)  # each of which is many 
 
 
 class access_mode(enum.IntFlag):
-    """How a task uses a data."""
+    """How a task uses its data.
+
+    Examples
+    --------
+    >>> stf.access_mode.read | stf.access_mode.write == stf.access_mode.rw
+    True
+    """
 
     none = 0
     read = 1
@@ -133,6 +139,15 @@ class Stream:
     """The stream that a task's work goes to; what `t.stream` and an annotated parameter give.
 
     On a CPU there is no stream to enqueue on: the body itself is the work.
+
+    Examples
+    --------
+    >>> @stf.task
+    ... def where(x: stf.Read, stream: stf.Stream | None = None):
+    ...     print(type(stream).__name__)
+    >>> with stf.context(devices="cpu") as ctx:
+    ...     where(ctx.logical_data_ones(3))
+    Stream
     """
 
     __slots__ = ("__weakref__", "handle", "place")

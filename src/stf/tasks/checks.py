@@ -49,6 +49,20 @@ def check_errors(context: ContextCore) -> None:
     """Raise what failed since it was last asked: one error, or an ExceptionGroup; DriverError if a device is lost.
 
     On a caller's stream, also what was still to run when the context was finalized.
+
+    Examples
+    --------
+    >>> def broken(x):
+    ...     raise ValueError("no")
+    >>> with stf.context(devices="cpu") as ctx:
+    ...     x = ctx.logical_data_zeros(3, name="x")
+    ...     ctx.task(x.rw(), name="broken")(broken)
+    ...     try:
+    ...         ctx.synchronize()
+    ...     except stf.TaskFailedError as error:
+    ...         print(repr(error.__cause__))
+    ...     ctx.check_errors()  # it was told: nothing is left to raise
+    ValueError('no')
     """
     raise_failures(outcomes.take_failures(context.engine))
     driver = context._driver

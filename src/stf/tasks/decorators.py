@@ -58,7 +58,7 @@ def task(
     arrays : str, optional
         Library of the arrays that the function gets.
     name, symbol : str, optional
-        What pictures and messages call the tasks; the function's name by default.
+        The tasks' name in pictures and messages; the function's name by default.
     uses_cuda : bool, optional
         Whether the function, on the host, may call CUDA, or a library that does; see `Context.host_launch`.
 
@@ -101,7 +101,17 @@ def submit_task(
     place : place, optional
         Where it runs.
     name, symbol : str, optional
-        What pictures and messages call the task.
+        The task's name in pictures and messages.
+
+    Examples
+    --------
+    >>> def add(a, x: stf.Read, y: stf.ReadWrite):
+    ...     y += a * x
+    >>> with stf.context(devices="cpu:2") as ctx:
+    ...     x, y = ctx.logical_data_ones(3), ctx.logical_data_zeros(3)
+    ...     ctx.submit_task(add, 2.0, x, y, place=1)
+    ...     print(y.numpy())
+    [2. 2. 2.]
     """
     function = fn if isinstance(fn, TaskFunction) else TaskFunction(fn)
     chosen = name_of(name, symbol)

@@ -30,16 +30,24 @@ def host_launch(
     Parameters
     ----------
     *args : Access
-        What the function uses; it gets NumPy arrays, tokens skipped.
+        The data that the function uses; it gets NumPy arrays, tokens skipped.
     fn : callable, optional
         The function; without it, call the result with it, or use it as a decorator.
     args : sequence, optional
         Further arguments for `fn`, as keyword ``args=``.
     name : str, optional
-        What pictures and messages call the task.
+        The task's name in pictures and messages.
     uses_cuda : bool, optional
         Whether the function may call CUDA, or a library that does. A graph can have a function that does not as a
         node of its own, so that it is launched as one; for others the host steps in between two graphs.
+
+    Examples
+    --------
+    >>> with stf.context(devices="cpu:2") as ctx:
+    ...     x = ctx.logical_data_ones(3)
+    ...     ctx.host_launch(x.read(), args=("sum",))(lambda x, what: print(what, x.sum()))
+    ...     ctx.synchronize()
+    sum 3.0
     """
     extra = sequence("args", others.pop("args", ()))
     if others:

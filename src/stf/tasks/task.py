@@ -65,7 +65,7 @@ class ContextCore:
         *args : Access or place
             ``lX.read()`` and the like; an execution place anywhere among them.
         name : str, optional
-            What pictures and messages call the task.
+            The task's name in pictures and messages.
 
         Returns
         -------
@@ -189,6 +189,24 @@ class Task(TaskCore):
     """A task, as ``ctx.task(...)`` returns it.
 
     Use it as a with-block, call it with a body (or decorate one), or drive it with `start` and `end`.
+
+    Examples
+    --------
+    >>> with stf.context(devices="cpu:2") as ctx:
+    ...     x, y = ctx.logical_data_ones(3), ctx.logical_data_zeros(3)
+    ...     with ctx.task(1, x.read(), y.rw(), name="add") as t:  # a with-block
+    ...         a, b = t.numpy()  # or t.arrays(), t.torch(), t.cupy(), t.numba()
+    ...         b += a
+    ...         print(t.symbol, t.place, t.device, len(t.streams))
+    ...     u = ctx.task().add_deps(x.read(), y.rw()).set_symbol("add again").on(1)  # by hand
+    ...     u = u.start()
+    ...     u[1][:] += u[0]  # u[0] is u.get(0), and u.values()[0]
+    ...     print(u.label(), u.get_arg(0) == u[0].ctypes.data)
+    ...     u.end()
+    ...     print(y.numpy(), u.id > t.id)
+    add exec_place.device(1) 1 1
+    'add again' True
+    [2. 2. 2.] True
     """
 
     _stf_injected = "task"
@@ -302,7 +320,8 @@ class Task(TaskCore):
     def end(self):
         """End the task, in any thread; what it wrote is now what later tasks see.
 
-        What was current in the thread that started it is so again when that one submits or waits next.
+        The device and the streams that were current in the thread that started it are current again when that thread
+        submits or waits next.
         """
         if self.state != OPEN:
             state = "was not started" if self.state == NEW else "has ended"

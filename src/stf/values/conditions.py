@@ -150,7 +150,17 @@ class Value(Expression, Scalar):
 
 
 class Condition(Expression, Scalar):
-    """A comparison of scalars, or several joined by ``&``, ``|``, ``^`` and ``~``."""
+    """A comparison of scalars, or several joined by ``&``, ``|``, ``^`` and ``~``.
+
+    Examples
+    --------
+    >>> with stf.context(devices="cpu") as ctx:
+    ...     s, done = ctx.logical_data(np.array(5.0)), ctx.logical_data(np.array(False))
+    ...     with ctx.while_loop((s > 1) & ~done) as loop:
+    ...         s.assign(s - 1)
+    ...     print(loop.iterations)
+    4
+    """
 
 
 def equal(a: Any, b: Any) -> Condition:
@@ -160,6 +170,15 @@ def equal(a: Any, b: Any) -> Condition:
     ----------
     a, b : LogicalData, expression or number
         One of them logical data, or made of such.
+
+    Examples
+    --------
+    >>> with stf.context(devices="cpu") as ctx:
+    ...     s = ctx.logical_data(np.array(3))
+    ...     with ctx.if_(stf.equal(s, 3)):
+    ...         s.assign(s + 1)
+    ...     print(ctx.wait(s))
+    4
     """
     if not any(isinstance(x, (DataHandle, Expression)) for x in (a, b)):
         raise TypeError("equal compares logical data; both of these are plain values")

@@ -31,6 +31,18 @@ class Reducer:
         ``combine(a, b, out)`` stores the combination of two arrays.
     of_scalars : callable, optional
         ``of_scalars(a, b)`` is the combination of two numbers, for kernels that are compiled.
+
+    Examples
+    --------
+    >>> stf.reducer.sum
+    stf.reducer.sum
+    >>> larger = stf.reducer.define(0.0, np.hypot, name="hypot")
+    >>> with stf.context(devices="cpu:2") as ctx:
+    ...     length = ctx.logical_data_zeros(())
+    ...     for value in 3.0, 4.0:
+    ...         ctx.task(length.accumulate(larger))(lambda total, value=value: np.hypot(total, value))
+    ...     print(ctx.wait(length))
+    5.0
     """
 
     def __init__(
@@ -172,7 +184,20 @@ if TYPE_CHECKING:
 
 
 class reducer:
-    """The operators: `sum`, `product`, `minval`, `maxval`, `logical_and`, … and `define` for your own."""
+    """The operators: ``sum``, ``product``, ``minval``, ``maxval``, ``logical_and``, …; `define` makes your own.
+
+    Examples
+    --------
+    >>> with stf.context(devices="cpu") as ctx:
+    ...     x, s = ctx.logical_data(np.arange(1.0, 5.0)), ctx.logical_data_empty(())
+    ...     for op in stf.reducer.sum, stf.reducer.product, stf.reducer.minval, stf.reducer.maxval:
+    ...         ctx.parallel_for(x.shape, x.read(), s.reduce(op))(lambda i, x: x[i])
+    ...         print(op.name, ctx.wait(s))
+    sum 10.0
+    product 24.0
+    minval 1.0
+    maxval 4.0
+    """
 
     if TYPE_CHECKING:  # so that they are types: x: stf.Accumulate[stf.reducer.sum]
 
@@ -242,6 +267,16 @@ class reducer:
         Returns
         -------
         Reducer
+
+        Examples
+        --------
+        >>> gcd = stf.reducer.define(0, np.gcd, name="gcd")
+        >>> with stf.context(devices="cpu:2") as ctx:
+        ...     g = ctx.logical_data_zeros((), np.int64)
+        ...     for value in 12, 18, 30:
+        ...         ctx.task(g.accumulate(gcd))(lambda g, value=value: np.gcd(g, value))
+        ...     print(ctx.wait(g))
+        6
         """
         if not callable(combine):
             raise TypeError(f"combine= is a function of two arrays, got {combine!r}")
