@@ -136,10 +136,11 @@ def progress(context: ContextCore, total: int | None = None, *, interval: float 
     ...     x += 1
     >>> with stf.context(devices="cpu") as ctx:
     ...     x = ctx.logical_data(np.zeros(10))
-    ...     with stf.progress(ctx, total=100) as bar:  # doctest: +SKIP
+    ...     with stf.progress(ctx, total=100) as bar:
     ...         for _ in range(100):
     ...             work(x)
     ...         ctx.synchronize()
+    tasks ... 100 of 100 tasks, ...
     """
     if not isinstance(context, ContextCore):
         raise TypeError(f"progress watches a context, got {type(context).__name__}")

@@ -224,7 +224,19 @@ class CompositeData:
         return self.context.wait(self)
 
     def ready(self) -> bool:
-        """Return whether the content of every part is there; see `LogicalData.ready`."""
+        """Return whether the content of every part is there; see `LogicalData.ready`.
+
+        Examples
+        --------
+        >>> class Pair:
+        ...     def __init__(self, a, b):
+        ...         self.a, self.b = a, b
+        >>> stf.register_data_interface(Pair, flatten=lambda p: [p.a, p.b], unflatten=lambda p, parts: Pair(*parts))
+        >>> with stf.context(devices="cpu") as ctx:
+        ...     pair = ctx.logical_data(Pair(np.zeros(2), np.ones(3)))
+        ...     print(pair.ready())
+        True
+        """
         return bool(self.context._are_ready(self.parts))
 
     def __await__(self) -> Generator[Any, None, Any]:

@@ -186,7 +186,7 @@ class ContextCore:
 @cython.no_gc
 @cython.cclass
 class Task(TaskCore):
-    """A task, as ``ctx.task(...)`` returns it.
+    """A task, as ``ctx.task(...)`` returns it, or a call of a task function.
 
     Use it as a with-block, call it with a body (or decorate one), or drive it with `start` and `end`.
 
@@ -204,9 +204,13 @@ class Task(TaskCore):
     ...     print(u.label(), u.get_arg(0) == u[0].ctypes.data)
     ...     u.end()
     ...     print(y.numpy(), u.id > t.id)
+    ...     u.add_done_callback(lambda task: print("done"))  # as a handle
+    ...     print(u.result(), u.exception(), u.done(), u.running(), u.cancel(), u.cancelled())
     add exec_place.device(1) 1 1
     'add again' True
     [2. 2. 2.] True
+    done
+    None None True False False False
     """
 
     _stf_injected = "task"
