@@ -249,7 +249,7 @@ def test_what_if_plays_the_graph_again(open_page: Callable[..., Any], timed_page
     def times() -> list[str]:
         return [row.split("\t")[1].strip() for row in page.locator("#panel-whatIf tbody tr").all_inner_texts()]
 
-    assert times()[:2] == ["15.9 µs", "9.90 µs"] and times()[-1] == "9.90 µs"  # 6 + 7 + 2 and 0.9 of a copy
+    assert times()[:2] == ["16.0 µs", "10.0 µs"] and times()[-1] == "10.0 µs"  # 6 + 7 + 2, and 1 for a copy
     page.get_by_label("copies take no time").check()
     assert times()[:2] == ["15.0 µs", "9.00 µs"]
     page.get_by_label("Function", exact=True).select_option(label="short")

@@ -25,7 +25,7 @@ from .why import cause_of
 
 _SCRIPTS = ("model", "analysis", "elements", "timeline", "graph", "views", "detail", "page")
 _SPAN_KINDS = {"task": 0, "copy": 1, "kernel": 2}  # as in `model.js`
-_COMPRESSION = 5  # of gzip: a level more saves a few percent, and takes half as long again
+_QUICK, _SMALL = 1, 9  # levels of gzip: for the run, which is packed each time; for what is packed once a process
 _NOTEBOOK_HEIGHT = 720
 
 
@@ -44,7 +44,7 @@ class Report:
             "subtitle": html.escape(subtitle),
             "style": _asset("report.css"),
             "warning": _warning(statistics.pending),
-            "run": packed(json.dumps(content(statistics, run), separators=(",", ":"))),
+            "run": packed(json.dumps(content(statistics, run), separators=(",", ":")), _QUICK),
             "graphviz": _packed_asset("viz-global.js"),
             "scripts": "\n".join(f"<script>\n{_asset(f'{name}.js')}</script>" for name in _SCRIPTS),
         }
@@ -61,9 +61,9 @@ class Report:
         return f'<iframe title="stf report" style="{style}" srcdoc="{html.escape(self.html)}"></iframe>'
 
 
-def packed(text: str) -> str:
+def packed(text: str, level: int) -> str:
     """Return text as base64 of gzip."""
-    return base64.b64encode(gzip.compress(text.encode(), _COMPRESSION, mtime=0)).decode()
+    return base64.b64encode(gzip.compress(text.encode(), level, mtime=0)).decode()
 
 
 def content(statistics: Statistics, run: Run) -> dict[str, Any]:
@@ -256,7 +256,7 @@ def _asset(name: str) -> str:
 
 @cache
 def _packed_asset(name: str) -> str:
-    return packed(_asset(name))
+    return packed(_asset(name), _SMALL)
 
 
 def subtitle(devices: str, finished: bool) -> str:

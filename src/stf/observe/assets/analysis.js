@@ -105,14 +105,14 @@ function partsOfGap(model, index, from) {
  * Play the recorded graph on so many workers, and return how long it takes.
  *
  * A worker runs one task at a time, at any place. Of the tasks that are ready, the one with the longest path to the end
- * runs first. A task takes as long as it was measured to, after the copies that were made for it.
+ * runs first. A task takes as long as it was measured to, after the time for which it waited for copies alone.
  */
 stf.simulate = (model, workers, { freeCopies = false, hostAsRecorded = false, family = -1, faster = 1 } = {}) => {
   const { numTasks, task } = model;
   const cost = new Float64Array(numTasks);
   for (let index = 0; index < numTasks; index++) {
     const work = model.familyOf(index) === family ? task.work[index] / faster : task.work[index];
-    cost[index] = work + (freeCopies ? 0 : task.copyTime[index]);
+    cost[index] = work + (freeCopies ? 0 : task.copyDelay[index]);
   }
   const toEnd = new Float64Array(numTasks);
   for (let index = numTasks - 1; index >= 0; index--) {

@@ -98,6 +98,7 @@ stf.Model = class {
     task.work = column(0);
     task.copied = column(-1);
     task.copyTime = column(0);
+    task.copyDelay = column(0); // how long its copies alone were waited for
     task.kernelTime = column(0);
     task.kernels = new Uint32Array(numTasks);
     task.runs = new Uint32Array(numTasks);
@@ -137,6 +138,8 @@ stf.Model = class {
           task.lastInput[index] = before;
         }
       }
+      const others = Math.max(task.inputs[index], task.submitted[index], this.begin);
+      task.copyDelay[index] = Math.max(0, Math.min(task.copied[index], task.start[index]) - others);
     }
   }
 

@@ -323,10 +323,10 @@ stf.views.critical = (model, panel, { select }) => {
 };
 
 const ASSUMPTIONS =
-  "The recorded tasks and dependencies are played again with their measured durations. A worker runs one task at a time, at " +
-  "any place; of the tasks that are ready, the one with the longest path to the end goes first. A task's copies are made " +
-  "before it, on its worker. Tasks take as long as they did, so that memory bandwidth and caches are shared as in this run. " +
-  "The program submits all tasks at once, unless you choose otherwise.";
+  "The recorded tasks and dependencies are played again with their measured durations. A worker runs one task at a time, " +
+  "at any place. Of the tasks that are ready, the one with the longest path to the end goes first. A task waits for its " +
+  "copies as long as it waited for them alone in this run. More workers share memory bandwidth and caches, which is not " +
+  "counted. The program submits all tasks at once, unless you choose otherwise.";
 
 stf.views.whatIf = (model, panel) => {
   panel.append(stf.element("h2", {}, "What if"), stf.note(ASSUMPTIONS));
