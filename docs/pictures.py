@@ -163,6 +163,47 @@ def timeline() -> None:
     picture.save("timeline.svg")
 
 
+def both() -> None:
+    """A task graph beside the timeline of its run on two devices, for the README."""
+    fills = {"load": WHITE, "blur": BLUE, "edges": GREEN, "compare": AMBER}
+    spent = {"load": 0.006, "blur": 0.012, "edges": 0.009, "compare": 0.006}
+
+    def body(name: str) -> Callable[..., None]:
+        return lambda *arrays: time.sleep(spent[name])
+
+    with stf.context(devices="cpu:2", observe=True) as ctx:
+        images = [ctx.logical_data_empty(1 << 16, name=name) for name in ("left", "right")]
+        masks = [image.empty_like(name=f"{image.name} edges") for image in images]
+        for device, (image, mask) in enumerate(zip(images, masks, strict=True)):
+            ctx.task(device, image.write(), name="load")(body("load"))
+            ctx.task(device, image.rw(), name="blur")(body("blur"))
+            ctx.task(device, image.read(), mask.write(), name="edges")(body("edges"))
+        ctx.task(0, *[mask.read() for mask in masks], ctx.token().write(), name="compare")(body("compare"))
+        ctx.synchronize()
+        events = [event for event in ctx.trace()["traceEvents"] if event["ph"] == "X"]
+        dot = ctx.dot(remove_data_deps=True)
+    draw_graph(dot, "readme.svg", fills, "TB")
+    drawn = (FOLDER / "readme.svg").read_text()
+    width, height = (float(n) for n in re.search(r'width="([\d.]+)pt" height="([\d.]+)pt"', drawn).groups())
+    picture = Svg(int(width * 1.33) + 580, int(height * 1.33), "A task graph, and when its tasks ran on two devices")
+    inner = re.sub(r'<svg width="[^"]*" height="[^"]*"', f'<svg width="{width * 1.33}" height="{height * 1.33}"', drawn)
+    picture.parts.append(inner[inner.index("<svg") :].strip())
+    begin = min(event["ts"] for event in events)
+    scale = 470 / (max(event["ts"] + event["dur"] for event in events) - begin)
+    left, top = width * 1.33 + 100, height * 1.33 / 2 - 70
+    for device in (0, 1):
+        picture.text(left - 10, top + 62 * device + 24, f"device({device})", anchor="end")
+    for event in events:
+        name, is_copy = event["name"], event["cat"] == "copy"
+        x, y, length = left + (event["ts"] - begin) * scale, top + 62 * (event["pid"] - 1), event["dur"] * scale
+        fill = WHITE if is_copy else fills[name]
+        picture.box(x, y + 10 * is_copy, max(length, 2), 18 if is_copy else 38, fill, name if length > 36 else "")
+    picture.line(left, top + 116, left + 470, top + 116)
+    for tick in range(0, int(470 / scale / 1e3) + 1, 10):
+        picture.text(left + tick * 1e3 * scale, top + 132, f"{tick} ms", anchor="middle", size=11)
+    picture.save("readme.svg")
+
+
 def data() -> None:
     """Where a logical data object is valid, after each task."""
     columns = ["host", "device(0)", "device(1)"]
@@ -230,7 +271,7 @@ def replay() -> None:
 
 def main() -> None:
     FOLDER.mkdir(exist_ok=True)
-    for draw in (first, four, failure, timeline, data, replay):
+    for draw in (first, four, failure, timeline, both, data, replay):
         draw()
 
 

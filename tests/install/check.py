@@ -34,7 +34,10 @@ def check_kernels() -> None:
     with stf.context(devices="cpu:2") as ctx:
         lX, lS = ctx.logical_data(x), ctx.logical_data_zeros(())
         scale = 2.0
-        ctx.parallel_for(lX.shape, lX.rw())(lambda i, x: x.__setitem__(i, scale * x[i]))
+
+        @ctx.parallel_for(lX.shape, lX.rw())
+        def double(i, x):
+            x[i] *= scale
 
         @ctx.parallel_for(lX.shape, lX.read(), lS.reduce(stf.reducer.sum))
         def total(i, x):
