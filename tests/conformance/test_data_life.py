@@ -341,6 +341,28 @@ def test_freeze_for_reading(ctx):
     assert lX.numpy().tolist() == [2, 2]
 
 
+@pytest.mark.parametrize("mode", ["read", "rw"])
+def test_writers_of_other_threads_wait_until_unfreeze(ctx, mode):
+    """The thread that froze the data would wait for itself."""
+    lX, done = ctx.logical_data(np.zeros(2), name="X"), []
+
+    def write():
+        add(lX)
+        done.append(lX.numpy().tolist())
+
+    frozen = ctx.freeze(lX, mode)
+    array = frozen.get()
+    writer = threading.Thread(target=write)
+    writer.start()
+    writer.join(0.05)
+    assert writer.is_alive() and done == [] and array.tolist() == [0, 0]
+    with pytest.raises(stf.AccessError, match="is frozen"):
+        add(lX)
+    frozen.unfreeze()
+    writer.join(30)
+    assert not writer.is_alive() and done == [[1, 1]]
+
+
 @pytest.mark.parametrize("mode", ["rw", stf.access_mode.rw])
 def test_freeze_for_writing(ctx, mode):
     X = np.zeros(2)

@@ -31,7 +31,10 @@ NOTHING_RAN = (
 
 
 def check_guards(engine: EngineState, task: TaskCore, use: Access, version: Version):
-    """The rare states of a data: released, split, frozen, or with partial results of a reduction."""
+    """The rare states of a data: released, split, frozen, or with partial results of a reduction.
+
+    Whether the task has to wait until the data are unfrozen by the thread that has lent them.
+    """
     data = use.core
     if data.released:
         raise AccessError(f"{data.describe()} was released; task {task.label()} cannot use it")
@@ -46,6 +49,10 @@ def check_guards(engine: EngineState, task: TaskCore, use: Access, version: Vers
             f"{remedy}"
         )
     if version.frozen & WRITE or (version.frozen and use.mode != READ):
+        thread = PyThread_get_thread_ident()
+        holds_nothing = version.frozen_by != thread and not host_waits.is_waited_for(thread)
+        if holds_nothing and (not engine.scope.records or engine.scope.runs_once):
+            return True
         raise AccessError(
             f"{data.describe()} is frozen for {MODE_NAMES[version.frozen]}; task {task.label()} cannot open it for "
             f"{MODE_NAMES[use.mode]} before unfreeze"
@@ -55,6 +62,7 @@ def check_guards(engine: EngineState, task: TaskCore, use: Access, version: Vers
         if mode & READ or (mode == ACCUMULATE and use.op != version.op):
             wanted = engine.place(task.where).memory if use.place == AFFINE else use.place
             reductions.combine(engine, data, wanted)  # a pure write forgets them, once it has come to its end
+    return False
 
 
 def await_claim(engine: EngineState, task: TaskCore, version: Version):

@@ -355,7 +355,8 @@ class Engine(EngineState):
         if version.scope is not self.scope:
             version = self.scope.version_for(data)
         if version.frozen or data.tiles or data.released or version.partials is not None:
-            claims.check_guards(self, task, use, version)
+            if claims.check_guards(self, task, use, version):
+                return version
             version = data.version
         mode = use.mode
         if mode & WRITE:

@@ -10,7 +10,7 @@ try:
 except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
-from stf._engine import host_waits, retiring
+from stf._engine import claims, host_waits, retiring
 from stf._engine.access import Data
 from stf._engine.host_waits import Pause
 from stf._port.events import EventSet
@@ -142,3 +142,5 @@ def unfreeze(engine: Engine, data: Data, place, pointers):
         else:
             version.readers.add(event)
     version.frozen = 0
+    if engine.claim_queue:
+        claims.wake_claimants(engine)  # the writers of other threads

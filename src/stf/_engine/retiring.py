@@ -23,6 +23,8 @@ from stf._support.sync import Gate
 from stf.errors import AccessError, CaptureError, TaskStateError, UninitializedDataError
 
 if not cython.compiled:
+    from stf._support.sync import PyThread_get_thread_ident
+
     INVALID, SHARED, MODIFIED = 0, 1, 2
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
     COMPUTE, COPY_IN, COPY_OUT, HOST = 0, 1, 2, 3
@@ -397,7 +399,7 @@ def freeze(engine: EngineState, data: Data, mode, holds):
             "logical_data_zeros"
         )
     holds.append(data)
-    version.frozen = mode
+    version.frozen, version.frozen_by = mode, PyThread_get_thread_ident()
 
 
 def frozen_replica(engine: EngineState, data: Data, place, mode):

@@ -26,6 +26,7 @@ cdef class Version:
     cdef readonly int claims  # open tasks that read it; negative: one writes
     cdef readonly int accumulators  # open tasks that add to it
     cdef public int frozen  # the mode in which it is lent; 0: it is not
+    cdef public unsigned long frozen_by  # the thread that has lent it
     cdef public Outcome outcome  # how its writing went or goes; None: well
     cdef public list partials  # what tasks have added, before it is folded
     cdef public object op  # the operator of these

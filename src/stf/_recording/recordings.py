@@ -89,7 +89,7 @@ class RecordingScope(Scope):
         version = Version(self, outer)
         version.phantom = outer.valid > 0 or outer.partials is not None or outer.is_poisoned()
         version.valid = 1 if version.phantom else 0
-        version.frozen = outer.frozen
+        version.frozen, version.frozen_by = outer.frozen, outer.frozen_by
         version.take_writers(outer)
         if not self.runs_once:
             version.outcome = None

@@ -35,7 +35,9 @@ def freeze(
     data : LogicalData or CompositeData
         The data; it must have content, and no open task. Of several arrays, all are lent or none.
     mode : str or access_mode
-        ``"read"``: tasks may go on reading. ``"rw"``: no task may use it meanwhile.
+        ``"read"``: tasks may go on reading. ``"rw"``: no task may use it meanwhile. Calls of other threads that submit
+        such a task wait until ``unfreeze``; in the thread that froze the data they are an `AccessError`, since it
+        would wait for itself.
     data_place : DataPlace, optional
         Where ``get`` finds it by default; the host's memory, if not given.
 
