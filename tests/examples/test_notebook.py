@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import runpy
+from pathlib import Path
 
 import pytest
 
 nbformat = pytest.importorskip("nbformat")
 nbclient = pytest.importorskip("nbclient")
 
+DOCS = Path(__file__).parents[2] / "docs"
 CELLS = {
     "functions": """\
 import numpy as np
@@ -82,3 +85,21 @@ def test_objects_show_themselves(outputs, name):
 
 def test_a_handle_shows_how_its_task_is(outputs):
     assert re.fullmatch(r"<task 'add' at device\(0\), (submitted|running|done)>", shown(outputs["handle"])[0])
+
+
+def test_the_notebook_of_the_tutorial_runs(tmp_path):
+    """It is that of the page, and prints what the page says."""
+    script = runpy.run_path(str(DOCS / "notebook.py"))
+    text = (DOCS / "tutorial.md").read_text(encoding="utf-8")
+    stored = (DOCS / "tutorial.ipynb").read_text(encoding="utf-8")
+    assert stored == script["notebook"](text), "python docs/notebook.py makes it anew"
+    notebook = nbformat.reads(stored, as_version=4)
+    nbformat.validate(notebook)
+    nbclient.NotebookClient(
+        notebook, kernel_name="python3", timeout=100, resources={"metadata": {"path": tmp_path}}
+    ).execute()
+    printed = ["".join(o.text for o in c.outputs if "text" in o) for c in notebook.cells if c.cell_type == "code"]
+    assert printed[0] == "[5. 5. 5. 5. 5.]\n" and len(printed) == 8
+    assert "written by task 'axpy' at In[3]:4" in printed[2]
+    assert "task 'invert' (In[5]:11) failed with ZeroDivisionError: a zero in x" in printed[4]
+    assert "116665.17" in printed[6] and "why" not in printed[7] and "reads block 0" in printed[7]

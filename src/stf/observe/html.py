@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,7 +14,6 @@ from .units import format_bytes
 
 if TYPE_CHECKING:  # loaded by whoever records, not by everyone who can be shown
     from .dot import DotRecorder
-    from .statistics import Statistics
 
 _log = logging.getLogger("stf")
 _Owner = TypeVar("_Owner")
@@ -88,47 +87,6 @@ def picture(draw: Callable[[Path], object], description: str) -> str:
     return f'<img alt="{text(description)}" src="data:image/svg+xml;base64,{data}">'
 
 
-# -- statistics ----------------------------------------------------------------------------------------------------
-
-
-def tasks_tables(statistics: Statistics) -> str:
-    """Return tables of the tasks by kind and by place."""
-    by_kind = [(kind, count) for kind, count in _largest(statistics.tasks) if count]
-    by_place = list(statistics.tasks_by_place.items())
-    return table(("kind", "tasks"), by_kind) + table(("place", "tasks"), by_place)
-
-
-def copies_table(statistics: Statistics) -> str:
-    """Return a table of the copies by route."""
-    rows = [
-        (f"{source} → {target}", count, format_bytes(statistics.copied_bytes.get((source, target), 0)))
-        for (source, target), count in sorted(statistics.copies.items())
-    ]
-    return table(("route", "copies", "bytes"), rows) if rows else "<p>No copies.</p>"
-
-
-def memory_table(statistics: Statistics) -> str:
-    """Return a table of the memory by place."""
-    header = ("place", "peak", "allocations", "allocated", "frees", "evictions", "write-backs")
-    rows = [
-        (
-            place,
-            format_bytes(statistics.peak_bytes.get(place, 0)),
-            statistics.allocations.get(place, 0),
-            format_bytes(statistics.allocated_bytes.get(place, 0)),
-            statistics.frees.get(place, 0),
-            statistics.evictions.get(place, 0),
-            statistics.write_backs.get(place, 0),
-        )
-        for place in statistics.allocations
-    ]
-    return table(header, rows)
-
-
-def _largest(counts: Mapping[str, int]) -> list[tuple[str, int]]:
-    return sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
-
-
 # -- the task graph ------------------------------------------------------------------------------------------------
 
 
@@ -173,15 +131,19 @@ def graph_picture(recorder: DotRecorder, max_nodes: int, **options: Any) -> str:
 # -- in a notebook -------------------------------------------------------------------------------------------------
 
 
-def context_html(title: str, statistics: Statistics, recorder: DotRecorder | None) -> str:
-    """Return what a notebook shows of a context: its statistics, and its task graph if that was recorded."""
+def statistics_html(title: str, statistics: Any) -> str:
+    """Return what a notebook shows of a context's `Statistics`."""
     pending = f", {statistics.pending} pending" if statistics.pending else ""
-    tables = (tasks_tables(statistics), copies_table(statistics) if statistics.copies else "", memory_table(statistics))
-    parts = [
+    return (
         f"<p><b>{text(title)}</b>: {statistics.total_tasks} tasks{pending}, {statistics.total_copies} copies "
-        f"({format_bytes(statistics.total_copied_bytes)})</p>",
-        f'<div style="{_NOTEBOOK_ROW}">{"".join(tables)}</div>',
-    ]
+        f"({format_bytes(statistics.total_copied_bytes)})</p>"
+        f'<div style="{_NOTEBOOK_ROW}">{"".join(statistics.tables())}</div>'
+    )
+
+
+def context_html(title: str, statistics: Any, recorder: DotRecorder | None) -> str:
+    """Return what a notebook shows of a context: its statistics, and its task graph if that was recorded."""
+    parts = [statistics_html(title, statistics)]
     if recorder is not None and recorder.tasks:
         graph = graph_picture(recorder, _NOTEBOOK_NODES)
         parts.append(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from .html import never_raises, statistics_html, table
 from .units import format_bytes
 
 _Route = tuple[str, str]  # names of the source and the target place
@@ -78,6 +79,38 @@ class Statistics:
         lines += self._memory()
         lines += [f"CUDA graphs: {_graphs(self)}"] if self.graphs_made else []
         return "\n".join(lines)
+
+    @never_raises
+    def _repr_html_(self) -> str | None:
+        return statistics_html("statistics", self)
+
+    def tables(self) -> list[str]:
+        """Return tables of HTML: the tasks by kind and by place, the copies by route, the memory by place."""
+        by_kind = sorted(
+            ((kind, count) for kind, count in self.tasks.items() if count), key=lambda row: (-row[1], row[0])
+        )
+        routes = [
+            (f"{source} → {target}", count, format_bytes(self.copied_bytes.get((source, target), 0)))
+            for (source, target), count in sorted(self.copies.items())
+        ]
+        memory = [
+            (
+                place,
+                format_bytes(self.peak_bytes.get(place, 0)),
+                self.allocations.get(place, 0),
+                format_bytes(self.allocated_bytes.get(place, 0)),
+                self.frees.get(place, 0),
+                self.evictions.get(place, 0),
+                self.write_backs.get(place, 0),
+            )
+            for place in self.allocations
+        ]
+        return [
+            table(("kind", "tasks"), by_kind),
+            table(("place", "tasks"), list(self.tasks_by_place.items())),
+            *([table(("route", "copies", "bytes"), routes)] if routes else []),
+            table(("place", "peak", "allocations", "allocated", "frees", "evictions", "write-backs"), memory),
+        ]
 
     def _routes(self) -> list[str]:
         rows = [
