@@ -63,7 +63,7 @@ def vec(ctx):
 
 def test_modes_and_plain_values(vec):
     x, y = vec(2), vec(1)
-    assert axpy(10, x, y) is None
+    assert isinstance(axpy(10, x, y), stf.Task)
     axpy(a=1, y=y, x=x)
     axpy(0.5, y=y, x=x)
     assert y.numpy().tolist() == [24] * 3 and x.numpy().tolist() == [2] * 3

@@ -21,6 +21,9 @@ python=${PYTHONS:-python3}
 python=${python%% *}
 "$python" -m venv "$work/uncompiled"
 STF_COMPILE=never "$work/uncompiled/bin/pip" --disable-pip-version-check -q install "$root"/dist/*.tar.gz
-(cd "$work" && "uncompiled/bin/python" "$root/tests/install/check.py" "$root/README.md" --uncompiled 2> uncompiled.log)
+(cd "$work" && "uncompiled/bin/python" "$root/tests/install/check.py" "$root/README.md" --uncompiled > uncompiled.out 2> uncompiled.log) || { cat "$work/uncompiled.log"; exit 1; }
+cat "$work/uncompiled.out"
 grep -q "installed without a C compiler" "$work/uncompiled.log"
-tar -tzf "$root"/dist/*.tar.gz | grep -q docs/
+tar -tzf "$root"/dist/*.tar.gz > "$work/files"
+grep -q /docs/tutorial.md "$work/files"
+grep -q "all well" "$work/uncompiled.out"
