@@ -422,7 +422,7 @@ def test_context_in_a_cycle_is_finalized_later(ctx_factory):
 def test_data_outlives_its_context_politely(ctx_factory):
     with ctx_factory() as ctx:
         lX = ctx.logical_data(np.zeros(3), name="X")
-    with pytest.raises(stf.ContextClosedError, match="was finalized; make a new one"):
+    with pytest.raises(stf.ContextClosedError, match="was finalized: registered arrays hold their results"):
         lX.numpy()
     del lX
     gc.collect()

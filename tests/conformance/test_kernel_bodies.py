@@ -362,3 +362,50 @@ def test_indices_past_what_32_bits_hold(ctx, loop):
     total = ctx.logical_data_empty((), np.int64)
     loop(stf.box[first : first + 5], total.reduce(stf.reducer.sum))(lambda i: i)
     assert ctx.wait(total) == sum(range(first, first + 5))
+
+
+# -- what loses results ----------------------------------------------------------------------------------------------
+
+
+def add_to_one_place(i, x, s):
+    s[0] += x[i]
+
+
+def add_where_one_may(i, x, s):
+    if i == 0:
+        s[0] += x[i]
+
+
+def bind_the_parameter(i, x, y):
+    y = x[i] * 2  # noqa: F841
+
+
+def bind_the_index(i, x, y):
+    i = i * 1
+    y[i] += x[i]
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (add_to_one_place, r"adds to one place of 's' in line \d+, for all elements at the same time.*lS.reduce"),
+        (bind_the_parameter, r"binds its parameter 'y' to something else in line \d+, so nothing is written"),
+    ],
+)
+def test_bodies_that_would_lose_what_they_compute_are_errors(body, message):
+    with stf.context(devices="cpu") as ctx:
+        x, y = ctx.logical_data(np.ones(100)), ctx.logical_data(np.zeros(100))
+        with pytest.raises(TypeError, match=message):
+            ctx.parallel_for(x.shape, x.read(), y.rw())(body)
+        assert y.numpy().sum() == 0
+
+
+def test_bodies_like_them_that_lose_nothing():
+    with stf.context(devices="cpu") as ctx:
+        x, s, y = (ctx.logical_data(array) for array in (np.ones(100), np.zeros(1), np.zeros(100)))
+        h = ctx.logical_data_empty(4)
+        ctx.parallel_for(x.shape, x.read(), s.rw())(add_where_one_may)
+        ctx.parallel_for(stf.box(1), x.read(), s.rw())(add_to_one_place)
+        ctx.parallel_for(x.shape, x.read(), h.reduce(stf.reducer.sum))(add_to_one_place)
+        ctx.parallel_for(x.shape, x.read(), y.rw())(bind_the_index)
+        assert s.numpy()[0] == 2 and h.numpy()[0] == 100 and y.numpy().sum() == 100

@@ -199,7 +199,7 @@ def test_state_errors_of_the_low_level_form(ctx):
     with pytest.raises(stf.TaskStateError, match="end on task 't', which was not started"):
         t.end()
     for what, use in (("arrays", t.arrays), ("(get_arg|indexing)", lambda: t.get_arg(0)), ("indexing", lambda: t[0])):
-        with pytest.raises(stf.TaskStateError, match=f"{what} on task 't', which has not started; its data are there"):
+        with pytest.raises(stf.TaskStateError, match=f"{what} on task 't', which has not started; start it first"):
             use()
     t.start()
     for what, use in (

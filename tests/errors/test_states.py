@@ -361,7 +361,7 @@ def test_a_finalized_context_refuses_everything(ctx_factory):
     for use in uses:
         with pytest.raises(
             stf.ContextClosedError,
-            match=r"<stf.Context 'old' on .*> was finalized; make a new one with stf.context\(\)",
+            match=r"<stf.Context 'old' on .*> was finalized: registered arrays hold .* make a new one with stf.context\(\)",
         ):
             use()
     assert ctx.statistics().total_tasks == 0 and repr(x) and x.history() and X.tolist() == [0, 0]

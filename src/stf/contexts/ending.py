@@ -122,7 +122,10 @@ def give_up(context: ContextCore) -> None:
 def close(context: ContextCore) -> None:
     """Give the port and the driver back; the context is finalized."""
     try:
-        description = f"{context!r} was finalized; make a new one with stf.context()"
+        description = (
+            f"{context!r} was finalized: registered arrays hold their results; read other data before its end, or "
+            "make a new one with stf.context()"
+        )
     except MemoryError:
         description = "the context was finalized; make a new one with stf.context()"
     with context.engine.gate:  # what begins beside this has seen that it ends, or sees this

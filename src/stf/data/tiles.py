@@ -42,6 +42,12 @@ def split(parent: Any, shape: int | Sequence[int]) -> Any:
 class Tiles(np.ndarray):
     """An array of tiles; also a with-block, at whose end they are released, so that the data are whole again."""
 
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"an array of tiles has no '{name}'; take one tile, such as tiles{[0] * self.ndim}, or go through "
+            "tiles.ravel()"
+        )
+
     def __enter__(self) -> Tiles:
         return self
 

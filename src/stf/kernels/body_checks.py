@@ -6,10 +6,14 @@ import dis
 import functools
 import types
 from collections.abc import Iterator
+from typing import Any
 
 from stf.kernels.captured import codes_in, global_names
+from stf.tasks.lost_results import rebound_in
 
-__all__ = ["must_contribute", "must_not_fail", "returns_of"]
+__all__ = ["must_contribute", "must_not_fail", "must_store", "returns_of"]
+
+WRITE = 2
 
 # what instructions begin with after which there is a value for sure
 VALUES = ("BINARY", "BUILD", "COMPARE", "CONTAINS", "FORMAT", "IS_OP", "LOAD_CONST", "LOAD_DEREF", "LOAD_FAST", "UNARY")
@@ -60,6 +64,41 @@ def must_contribute(body: types.FunctionType, count: int, where: str) -> None:
             )
         if count and what == "tuple" and (count == 1 or items != count):
             raise TypeError(f"{where} returns {items} values in line {line}, for {count} scalars that are reduced into")
+
+
+def must_store(body: types.FunctionType, first: int, items: tuple[Any, ...], where: str) -> None:
+    """Raise TypeError for a body that cannot write an array as it says: `items` are given from parameter `first` on.
+
+    It binds the parameter to something else, so that nothing is written; or each of many elements adds to one place,
+    at the same time, so that most of what they add is lost.
+    """
+    code = body.__code__
+    names = code.co_varnames[first : first + len(items)]
+    written = {name for name, item in zip(names, items, strict=False) if getattr(item, "mode", 0) & WRITE}
+    for name, line in rebound_in(code).items():
+        if name in written:
+            raise TypeError(
+                f"{where} binds its parameter '{name}' to something else in line {line}, so nothing is written to its "
+                f"data; write an element, `{name}[...] = ...`"
+            )
+    for name, line in added_to(code):
+        if name in written:
+            raise TypeError(
+                f"{where} adds to one place of '{name}' in line {line}, for all elements at the same time, which loses "
+                "most of it; return what each contributes, and pass a reduction, lS.reduce(stf.reducer.sum)"
+            )
+
+
+def added_to(code: types.CodeType) -> Iterator[tuple[str, int]]:
+    """The arrays that a body surely changes at a constant index, by ``x[0] += ...`` before any branch, and the line."""
+    instructions = list(dis.get_instructions(code))
+    for at, (array, index, copy, again, get) in enumerate(zip(*[instructions[k:] for k in range(5)], strict=False)):
+        if "IF" in instructions[at].opname or instructions[at].opname == "FOR_ITER":
+            return  # what comes now may be for some of them alone
+        is_place = array.opname.startswith("LOAD_FAST") and index.opname in ("LOAD_CONST", "LOAD_SMALL_INT")
+        if is_place and copy.opname == again.opname == "COPY" and get.opname in ("BINARY_SUBSCR", "BINARY_OP"):
+            line = array.positions.lineno if array.positions is not None else None
+            yield str(array.argval), line or code.co_firstlineno
 
 
 def must_not_fail(body: types.FunctionType, where: str) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from stf.kernels import gpu_tasks, loops
 from stf.kernels.body_arguments import accessed, default_of, expected, is_number, is_returned, must_suit, must_take
-from stf.kernels.body_checks import must_contribute
+from stf.kernels.body_checks import must_contribute, must_store
 from stf.kernels.captured import Captured
 from stf.kernels.cpp_bodies import cpp_text, function_of_lambda
 from stf.kernels.index_spaces import IndexSpace
@@ -55,6 +55,9 @@ class Elements:
         must_take(body, ndim + parameters + len(builder.extra), f"{ndim} indices", where)
         if not in_cpp:
             must_contribute(body, sum(map(is_returned, items)), where)
+            if space.part.size > 1:
+                given = [item for item in items if not is_returned(item)]
+                must_store(body, ndim, tuple(None if isinstance(item, Reduction) else item for item in given), where)
 
     def plan(
         self, builder: Any, body: types.FunctionType, captured: Captured, items: tuple[Any, ...], where: str

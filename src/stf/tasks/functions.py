@@ -15,6 +15,7 @@ except ImportError:
 
 from stf._engine import outcomes
 from stf._engine.access import Access, DataHandle, accumulate_access
+from stf._engine.task import TaskCore
 from stf._port.late_values import Asked
 from stf._support.arguments import name_of, refuse_generator
 from stf.errors import ContextClosedError, TaskFailedError
@@ -462,6 +463,11 @@ class TaskFunction:
             return kind, what, [self.add_container(accesses, parameter, item) for item in items]
         if value is None and parameter.optional:
             return ("plain", None, None)
+        if isinstance(value, TaskCore):
+            raise TypeError(
+                f"parameter '{parameter.name}' of task '{self.symbol}' takes logical data, got a task: a call of a "
+                "task function returns its handle; pass the data that it writes"
+            )
         raise TypeError(
             f"parameter '{parameter.name}' of task '{self.symbol}' takes logical data (or a list, tuple, dict or "
             f"dataclass of them), got {type(value).__name__}; register the array with ctx.logical_data"

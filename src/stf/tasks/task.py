@@ -592,8 +592,9 @@ class Task(TaskCore):
     def must_be_open(self, what):
         """Raise unless the task is open."""
         if self.state_in_body() != OPEN:
+            remedy = "start it first" if self.state == NEW else "read the data that it writes, lX.numpy()"
             state = "has not started" if self.state == NEW else "has ended"
-            raise TaskStateError(f"{what} on task {self.label()}, which {state}; its data are there between both")
+            raise TaskStateError(f"{what} on task {self.label()}, which {state}; {remedy}")
 
     @property
     def stream(self):

@@ -24,10 +24,10 @@ stf.CAUSES = [
   },
   {
     name: "start",
-    label: "about to start",
+    label: "busy or waking up",
     what:
-      "The task that ended the gap had all it needed and was not running yet: the worker was woken up, or all workers " +
-      "were busy at other places.",
+      "The task that ended the gap had all it needed and was not running yet: all workers were busy at other places, " +
+      "or the worker was woken up.",
   },
 ];
 

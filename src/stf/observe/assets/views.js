@@ -304,7 +304,7 @@ stf.views.critical = (model, panel, { select }) => {
     const from = before < 0 ? model.begin : Math.min(model.task.end[before], model.task.start[task]);
     return { task, number: index + 1, delay: model.task.start[task] - from, parts: model.partsOfWait(task, from) };
   });
-  const reasons = ["other inputs", "the host", "a copy", "start-up"]; // in the order of the parts
+  const reasons = ["other inputs", "the host", "a copy", "busy workers"]; // in the order of the parts
   const causeOf = ({ parts, delay }) => (delay > 0 ? reasons[parts.indexOf(Math.max(...parts))] : "");
   const columns = [
     { title: "#", value: (row) => row.number, number: true },
@@ -314,7 +314,7 @@ stf.views.critical = (model, panel, { select }) => {
     { title: "started", value: (row) => model.task.start[row.task], show: (row) => stf.duration(model.task.start[row.task]), number: true },
     { title: "ran for", value: (row) => model.task.work[row.task], show: (row) => stf.duration(model.task.work[row.task]), number: true },
     { title: "after the one before", value: (row) => row.delay, show: (row) => stf.duration(row.delay), number: true, what: "From the end of the task before it on the path" },
-    { title: "mostly because of", value: causeOf, what: "What took the longest part of that: other tasks that it waited for; the program, which had not submitted it; a copy of its data; or starting it" },
+    { title: "mostly because of", value: causeOf, what: "What took the longest part of that: other tasks that it waited for; the program, which had not submitted it; a copy of its data; or all workers were busy, or one was woken up" },
   ];
   panel.append(
     stf.element("h3", {}, "By function"), stf.table(functions, [...byFamily.values()], { sort: [2, true] }),
