@@ -147,7 +147,7 @@ class Watch:
                 raise AccessError(
                     f"task {self.label} opened logical data '{name}' with write() and left {untouched} of "
                     f"{array.nbytes} "
-                    "bytes untouched; write all of it, or open it with rw() (stf.ReadWrite), if it adds to what was there"
+                    "bytes untouched; write all of it, or open it with rw() (ReadWrite) if it adds to what was there"
                 )
 
 
