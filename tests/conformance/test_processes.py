@@ -346,7 +346,7 @@ with stf.context() as ctx:
     lines = output(done)
     assert lines[0] == (
         "task 'half' opened logical data 'X' with write() and left 16 of 32 bytes untouched; write all of it, or "
-        "open it with rw()"
+        "open it with rw() (ReadWrite) if it adds to what was there"
     )
     assert "left 8 of 16 bytes" in lines[1] and "left 16 of 32 bytes" in lines[2]
     assert lines[3] == "passed int8"  # a byte may hold the pattern by right

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import re
 import sys
 import threading
 
@@ -31,7 +32,7 @@ def test_views_of_a_with_block(ctx):
         if not is_cuda(ctx):
             with pytest.raises(ValueError):
                 x[0] = 1
-    assert repr(t) in ("<task 'mine' at device(0), done>", "<task 'mine' at device(0), recorded>")
+    assert re.fullmatch(r"<task 'mine' at device\(0\), (submitted|done|recorded)>", repr(t))
     assert lY.numpy().tolist() == [0, 2, 4]
 
 
@@ -40,7 +41,7 @@ def test_the_methods_of_a_with_block_are_methods(ctx):
     with contextlib.ExitStack() as stack:
         task = stack.enter_context(ctx.task(token.rw(), name="stacked"))
         assert repr(task) == "<task 'stacked' at device(0), open>"
-    assert repr(task) in ("<task 'stacked' at device(0), done>", "<task 'stacked' at device(0), recorded>")
+    assert re.fullmatch(r"<task 'stacked' at device\(0\), (submitted|done|recorded)>", repr(task))
     task = ctx.task(token.rw())
     enter, leave = task.__enter__, task.__exit__
     assert enter() is task and leave(None, None, None) is None
