@@ -539,3 +539,21 @@ def test_explain_says_that_there_was_no_memory_to_record(ctx_factory):
         told = two.explain()
         assert "0 recordings" in told and "5 calls, not recorded yet: no room for" in told and "graph 'alive'" in told
         assert x.numpy()[-1] == y.numpy()[-1] == 5
+
+
+def test_numbers_that_are_no_arguments_are_told_of(ctx, lX, lY, caplog):
+    """Nothing is replayed then: `explain()` and the log say what to do."""
+    settings = {"rate": 0.0}
+
+    @stf.replay
+    def step(x, y):
+        axpy(settings["rate"], x, y)
+
+    for k in range(9):
+        settings["rate"] = float(k)
+        step(lX, lY)
+    told = step.explain()
+    assert "0 recordings" in told and "what changed last: settings" in told
+    assert "no two calls were alike: pass numbers that change as arguments" in told and "(and 8 more like it)" in told
+    assert [text for text in caplog.messages if "was called 9 times with something new" in text and "settings" in text]
+    step.close()

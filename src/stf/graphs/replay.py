@@ -381,10 +381,10 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
         """What is known of calls whose signature is new; those that it covers count as earlier ones."""
         calls = sum(known.calls for known in self._entries.values() if covers(key, known.key))
         self._new += 1
-        if self._new == KNOWN + 1 and not self._recordings:
+        if self._new == KEPT + 1 and not self._recordings:
             log.warning(
-                "'%s' was called %d times with something new, so nothing is replayed; what changed last: %s. Make such "
-                "values parameters, or pass the same data",
+                "'%s' was called %d times with something new, so nothing is replayed; what changed last: %s. Pass "
+                "numbers that change as arguments, and the same data",
                 self._name,
                 self._new,
                 differences(self._last_key, key),
@@ -564,7 +564,8 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
             other.close()
         if mine and self._recordings == KEPT + 1:
             log.warning(
-                "'%s' was recorded %d times; what changed last: %s. Make such values parameters, or pass the same data",
+                "'%s' was recorded %d times; what changed last: %s. Pass numbers that change as arguments, and the "
+                "same data",
                 self._name,
                 self._recordings,
                 differences(self._before, self._last_key),
@@ -640,7 +641,10 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
             lines.append(f"  values that shape the graph: {', '.join(sorted(self._numbers.static))}")
         if self._before is not None:
             lines.append(f"  what changed last: {differences(self._before, self._last_key)}")
+        if not self._recordings and len(self._entries) > 2:
+            lines.append("  no two calls were alike: pass numbers that change as arguments, and the same data")
         places = {entry.key[1].kind for entry in self._entries.values()}
+        described: dict[str, int] = {}
         for entry in self._entries.values():
             launched = entry.launched + (0 if entry.graph is None else entry.graph.launches)
             given = ", ".join(part.describe() for part in entry.key[2:] if part.is_described)
@@ -648,9 +652,12 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
             reason = entry.reason
             if entry.graph is None and not entry.is_plain and time.monotonic() < self._rests_until:
                 reason = f"{reason}, but not within a second of one that was given up, or had no room or turn"
-            lines.append(f"  {given}{where}: {entry.calls} calls, {reason}, launched {launched} times")
+            parts = [f"  {given}{where}: {entry.calls} calls, {reason}, launched {launched} times"]
             if entry.graph is not None and entry.graph._recording is not None:
-                lines += [f"    {text}" for text in segments.reasons(entry.graph._recording).values()]
+                parts += [f"    {text}" for text in segments.reasons(entry.graph._recording).values()]
+            text = "\n".join(parts)
+            described[text] = described.get(text, 0) + 1
+        lines += [text if count == 1 else f"{text} (and {count - 1} more like it)" for text, count in described.items()]
         return "\n".join(lines)
 
     def close(self) -> None:
