@@ -547,7 +547,7 @@ def test_numbers_that_are_no_arguments_are_told_of(ctx, lX, lY, caplog):
 
     @stf.replay
     def step(x, y):
-        axpy(settings["rate"], x, y)
+        add(x, y, settings["rate"])
 
     for k in range(9):
         settings["rate"] = float(k)
