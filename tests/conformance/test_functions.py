@@ -820,3 +820,18 @@ def test_what_is_filled_in_may_have_a_default(ctx, lX):
 
     assert lX.numpy()[0] == 6
     assert seen == [(True, True)] * 3
+
+
+def test_a_task_function_called_in_a_body_says_what_to_call(ctx, lX):
+    if is_cuda(ctx):
+        pytest.skip("bodies for a GPU run in the call")
+
+    @stf.task
+    def outer(x: stf.ReadWrite):
+        axpy(1.0, x, x)
+
+    outer(lX)
+    with pytest.raises(stf.TaskFailedError) as failed:
+        ctx.synchronize()
+    assert "the body of a task has arrays; call the function itself there, axpy.fn(...)" in str(failed.value.__cause__)
+    lX.accept()

@@ -400,6 +400,16 @@ def test_bodies_that_would_lose_what_they_compute_are_errors(body, message):
         assert y.numpy().sum() == 0
 
 
+def test_a_write_to_what_is_only_read_says_so():
+    with stf.context(devices="cpu") as ctx:
+        x, y = ctx.logical_data(np.ones(10)), ctx.logical_data(np.zeros(10))
+        with pytest.raises(TypeError, match=r"it writes in line \d+ to an array that it only reads; pass that with rw"):
+
+            @ctx.parallel_for(x.shape, x.read(), y.read())
+            def copy(i, x, y):
+                y[i] = x[i]
+
+
 def test_bodies_like_them_that_lose_nothing():
     with stf.context(devices="cpu") as ctx:
         x, s, y = (ctx.logical_data(array) for array in (np.ones(100), np.zeros(1), np.zeros(100)))

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import inspect
 import pkgutil
+import threading
 import types
 
 try:
@@ -13,7 +14,7 @@ try:
 except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
-from stf._engine import outcomes
+from stf._engine import host_waits, outcomes
 from stf._engine.access import Access, DataHandle, accumulate_access
 from stf._engine.task import TaskCore
 from stf._port.late_values import Asked
@@ -467,6 +468,11 @@ class TaskFunction:
             raise TypeError(
                 f"parameter '{parameter.name}' of task '{self.symbol}' takes logical data, got a task: a call of a "
                 "task function returns its handle; pass the data that it writes"
+            )
+        if threading.get_ident() in host_waits.RUNNING:
+            raise TypeError(
+                f"parameter '{parameter.name}' of task '{self.symbol}' takes logical data, got {type(value).__name__}: "
+                f"the body of a task has arrays; call the function itself there, {self.symbol}.fn(...)"
             )
         raise TypeError(
             f"parameter '{parameter.name}' of task '{self.symbol}' takes logical data (or a list, tuple, dict or "

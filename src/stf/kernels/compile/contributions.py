@@ -15,6 +15,7 @@ __all__ = ["reason_in", "taker_of"]
 KINDS = ("bool", "int", "float", "complex")  # each can be converted to those after it
 OF_DTYPES = {"b": "bool", "i": "int", "u": "int", "f": "float", "c": "complex"}
 MARK = "\N{LEFT SQUARE BRACKET WITH QUILL}"
+LINE = re.compile(r"During: typing of \w+ at [^\n]* \((\d+)\)")
 MARKED = re.compile(f"{MARK}(.*?){MARK}", re.DOTALL)
 
 
@@ -59,4 +60,10 @@ def why_not(found: str, kind: str) -> str | None:
 def reason_in(text: str) -> str | None:
     """The reason in a compiler's message, which has much around it; None if there is none."""
     found = MARKED.search(text)
-    return None if found is None else found[1]
+    if found is not None:
+        return found[1]
+    if "Cannot modify readonly array" in text:
+        line = LINE.search(text)
+        where = f" in line {line[1]}" if line is not None else ""
+        return f"it writes{where} to an array that it only reads; pass that with rw() or write()"
+    return None
