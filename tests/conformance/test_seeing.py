@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -424,3 +426,16 @@ def test_tables_escape_what_they_show():
     shown = table(("<a>", "n"), [("<b>", 3), ("c", 4)])
     assert "<b>" not in shown and "&lt;a&gt;" in shown
     assert shown.count("text-align: right") == 3
+
+
+def test_why_says_when_a_task_was_ready_and_when_it_started(ctx_factory):
+    with ctx_factory(observe=True) as ctx:
+        data = [ctx.logical_data(np.zeros(4)) for _ in range(2)]
+        for x in data:
+            ctx.host_launch(x.rw(), fn=lambda x: time.sleep(0.01), name="first")
+        ctx.host_launch(*[x.rw() for x in data], fn=lambda x, y: None, name="second")
+        ctx.synchronize()
+        told = ctx.why("second")
+    assert re.search(r"ready after [\d.]+ ms; the last thing it waited for: task first \(test_seeing.py:\d+\)", told)
+    started = re.search(r"started ([\d.]+) (ns|µs|ms) later", told)
+    assert started is None or started[2] != "ms" or float(started[1]) < 1000

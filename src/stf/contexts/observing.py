@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("stf")
 
 NO_SLOTS: tuple[str, ...] = ()
+MOST_TIMED = 20_000  # tasks of which `why` tells times: it looks at all of them
 DOT_OPTIONS = (
     "ignore_prereqs",
     "color_by_device",
@@ -255,6 +256,8 @@ def why_in(context: ContextCore, what: Any) -> str:
     ...     text = ctx.why("second")
     >>> "after task 'first'" in text
     True
+
+    A context with ``observe=True`` also knows when it had all that it needs, and when it started.
     """
     read_device_times(context)
     if not isinstance(what, (str, int)):
@@ -264,7 +267,29 @@ def why_in(context: ContextCore, what: Any) -> str:
     known = [index for index, record in enumerate(context._dot.tasks) if what in (record[0], record[1])]
     if not known:
         raise ValueError(f"no task {what!r} was recorded; ctx.dot() lists those that were")
-    return _story(context._dot, known[-1])
+    return "\n".join([_story(context._dot, known[-1]), *_when(context, context._dot.tasks[known[-1]][0])])
+
+
+def _when(context: ContextCore, task_id: int) -> list[str]:
+    """Lines on when a task had all it needs, and when it started; none where that was not recorded."""
+    if context._trace is None or len(context._dot.tasks) > MOST_TIMED:
+        return []
+    from stf.observe import run  # loaded by whoever looks at what ran
+    from stf.observe.units import format_duration
+
+    found = run.collect(context._dot, context._trace)
+    index = next((index for index, task in enumerate(found.tasks) if task.id == task_id), -1)
+    waiting = found.waiting()[index] if index >= 0 else None
+    if waiting is None:
+        return []
+    start = found.spans[found.spans_of_tasks()[index][0]].start_ns
+    reason, ready = found.why_it_waited(waiting)
+    lines = [
+        f"  ready after {format_duration(max(ready - found.origin_ns, 0))}; the last thing it waited for: {reason}"
+    ]
+    if start > ready:
+        lines.append(f"  started {format_duration(start - ready)} later: its worker was busy, or had to wake up")
+    return lines
 
 
 def read_device_times(context: ContextCore) -> None:
