@@ -21,9 +21,9 @@ ARGUMENTS = [
 ]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # its event loop must not run on beside tests of coroutines
 def browser() -> Iterator[Any]:
-    """A browser, for all tests here."""
+    """A browser, for the tests of a module."""
     api = pytest.importorskip("playwright.sync_api")
     path = next(filter(None, map(shutil.which, NAMES)), None)
     if path is None:

@@ -52,7 +52,8 @@ def end_of(task: Any) -> EventSet:
         launch_gathered(task)
         if task.later is None:  # it is done, at the latest, when all is that was submitted by now
             task.later = task.engine.tails()
-        return task.later  # type: ignore[no-any-return]
+        later: EventSet = task.later
+        return later
     events = EventSet()
     events.add(task.event)
     return events
@@ -89,9 +90,9 @@ def exception(task: Any, timeout: float | None, what: str = "exception") -> Exce
     if failure is None:
         return None
     outcomes.take_failure(task.engine, failure)
-    if failure.label == task.label():
-        return failure.error()  # type: ignore[no-any-return]
-    return failure.error_of_reader(task.label(), "its input")  # type: ignore[no-any-return]
+    is_own = failure.label == task.label()
+    error: Exception = failure.error() if is_own else failure.error_of_reader(task.label(), "its input")
+    return error
 
 
 def result(task: Any, timeout: float | None) -> None:
@@ -157,7 +158,8 @@ def waiters_of(task: Any) -> list[Any]:
         task.waiters = []
         if not is_done(task):
             task.engine.call_after(end_of(task), lambda: call(tell_waiters, task))
-    return task.waiters  # type: ignore[no-any-return]
+    waiters: list[Any] = task.waiters
+    return waiters
 
 
 def tell_waiters(task: Any) -> None:

@@ -24,7 +24,7 @@ stf.CAUSES = [
   },
   {
     name: "start",
-    label: "busy or waking up",
+    label: "workers busy or waking up",
     what:
       "The task that ended the gap had all it needed and was not running yet: all workers were busy at other places, " +
       "or the worker was woken up.",
