@@ -22,7 +22,7 @@ FENCE = re.compile(r"^( *)(`{3,})(\S*)[^\n]*\n(.*?)^\1\2[ ]*$", re.DOTALL | re.M
 NEEDS = re.compile(r"# needs ([\w., ]+)\n")
 MODULES = {
     "CuPy": "cupy", "PyTorch": "torch", "Numba": "numba_cuda", "Triton": "triton", "cuda.tile": "cuda.tile",
-    "JAX": "jax", "SciPy": "scipy",
+    "JAX": "jax", "SciPy": "scipy", "IPython": "IPython",
 }  # fmt: skip
 COMPARED = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 

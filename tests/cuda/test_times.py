@@ -146,3 +146,19 @@ def test_cupti_tells_which_kernels_a_task_submitted(spin):
     assert task["ts"] - 200 <= spins[0]["ts"] and spins[1]["ts"] + spins[1]["dur"] <= task["ts"] + task["dur"] + 200
     copies = [e for e in kernels if e["name"].startswith("memcpy HTOD, 8388608 bytes")]
     assert len(copies) == 1 and copies[0]["args"]["task"] == 0  # the engine's own copy
+
+
+def test_cupti_tells_the_kernels_of_a_graph_with_each_launch(spin):
+    pytest.importorskip("cupti", reason="no cupti-python")
+    with stf.context(devices="cuda:0", observe="cupti") as ctx:
+        x = ctx.logical_data(np.zeros(8), name="x")
+        g = ctx.task_graph(name="twice")
+        with g, ctx.task(x.rw()) as t:
+            t.arrays()
+            spin(2_000)
+        for _ in range(2):
+            g.launch()
+        ctx.synchronize()
+        launches = [e["args"]["task"] for e in spans_of(ctx) if e["name"] == "twice"]
+        spins = [e["args"]["task"] for e in spans_of(ctx, "kernel") if e["name"] == "spin"]
+    assert len(launches) == 2 and spins == launches

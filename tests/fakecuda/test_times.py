@@ -226,7 +226,7 @@ def test_cupti_is_told_which_task_submits(run):
         import types
 
         class Kinds(enum.IntEnum):
-            CONCURRENT_KERNEL, MEMCPY, MEMCPY2, MEMSET, EXTERNAL_CORRELATION = 10, 1, 22, 2, 39
+            CONCURRENT_KERNEL, MEMCPY, MEMCPY2, MEMSET, EXTERNAL_CORRELATION, DRIVER, RUNTIME = 10, 1, 22, 2, 39, 4, 5
 
         stacks, seen, buffers = {}, [], []
 
@@ -242,6 +242,10 @@ def test_cupti_is_told_which_task_submits(run):
             activity_register_callbacks=lambda requested, completed: buffers.append(completed),
             activity_enable=lambda kind: None,
             activity_disable=lambda kind: None,
+            driver_api_trace_cbid=(),
+            activity_enable_driver_api=None,
+            runtime_api_trace_cbid=(),
+            activity_enable_runtime_api=None,
             activity_flush_all=lambda flag: None,
             activity_push_external_correlation_id=lambda kind, external: mine().append(external),
             activity_pop_external_correlation_id=lambda kind: mine().pop(),

@@ -21,7 +21,15 @@ AHEAD_NS = 5_000_000_000_000  # of the clock of the module
 
 
 class ActivityKind(enum.IntEnum):
-    MEMCPY, MEMSET, CONCURRENT_KERNEL, MEMCPY2, EXTERNAL_CORRELATION = 1, 2, 10, 22, 39
+    MEMCPY, MEMSET, DRIVER, RUNTIME, CONCURRENT_KERNEL, MEMCPY2, EXTERNAL_CORRELATION = 1, 2, 4, 5, 10, 22, 39
+
+
+class DriverCall(enum.IntEnum):
+    cuLaunchKernel, cuEventRecord, cuMemcpyHtoDAsync_v2, cuGraphLaunch, cuMemAllocAsync = 307, 119, 279, 514, 601
+
+
+class RuntimeCall(enum.IntEnum):
+    cudaLaunchKernel_v7000, cudaMemsetAsync_v3020, cudaMalloc_v3020 = 211, 51, 20
 
 
 class ExternalCorrelationKind(enum.IntEnum):
@@ -40,10 +48,13 @@ class Cupti(ModuleType):
         ExternalCorrelationKind,
         ActivityMemcpyKind,
     )
+    driver_api_trace_cbid, runtime_api_trace_cbid = DriverCall, RuntimeCall
+    cuptiError = type("cuptiError", (Exception,), {})
 
     def __init__(self) -> None:
         super().__init__("cupti.cupti")
         self.enabled: set[int] = set()
+        self.left_out: set[enum.IntEnum] = set()
         self.stacks: defaultdict[int, list[int]] = defaultdict(list)  # by thread
         self.made: list[Any] = []
         self.correlation = 0
@@ -58,6 +69,14 @@ class Cupti(ModuleType):
 
     def activity_disable(self, kind: int) -> None:
         self.enabled.remove(kind)
+
+    def activity_enable_driver_api(self, call: DriverCall, enable: int) -> None:
+        assert not enable, "no effect once the driver is initialized"
+        if call is DriverCall.cuMemAllocAsync:
+            raise self.cuptiError("a call of a later driver")
+        self.left_out.add(call)
+
+    activity_enable_runtime_api = activity_enable_driver_api
 
     def activity_flush_all(self, flag: int) -> None:
         assert flag == 0
@@ -75,14 +94,17 @@ class Cupti(ModuleType):
         return time.perf_counter_ns() + AHEAD_NS
 
     def launch(self, kind: ActivityKind, start: int, end: int, **fields: Any) -> None:
-        """Note what this thread has launched; the correlation comes after what it is of."""
+        """Note what this thread has launched, with the record of the call; correlations come with those alone."""
         self.correlation += 1
         common = {"correlation_id": self.correlation, "device_id": 0, "stream_id": 7, "start": start, "end": end}
         self.made.append(SimpleNamespace(kind=kind, **(common | fields)))
-        stack = self.stacks[threading.get_ident()]
+        if ActivityKind.DRIVER not in self.enabled:
+            return
+        stack, correlation = self.stacks[threading.get_ident()], {"correlation_id": self.correlation}
         if stack:
-            external = {"external_id": stack[-1], "correlation_id": self.correlation}
-            self.made.append(SimpleNamespace(kind=ActivityKind.EXTERNAL_CORRELATION, **external))
+            kind = ActivityKind.EXTERNAL_CORRELATION
+            self.made.append(SimpleNamespace(kind=kind, external_id=stack[-1], **correlation))
+        self.made.append(SimpleNamespace(kind=ActivityKind.DRIVER, start=start - 9, end=start, cbid=307, **correlation))
 
 
 @pytest.fixture
@@ -110,7 +132,7 @@ def test_kernels_are_of_the_task_that_submitted_them(cupti: Cupti) -> None:
     both = Observers(dot, trace, times)
     start = time.perf_counter_ns() + AHEAD_NS
     both.task(task(1, "one"))
-    cupti.launch(ActivityKind.CONCURRENT_KERNEL, start, start + 100, name="axpy")
+    cupti.launch(ActivityKind.CONCURRENT_KERNEL, start, start + 100, name="_Z4axpydPKdPd")
     cupti.launch(ActivityKind.MEMSET, start + 100, start + 150, bytes=64)
     both.ended(1)
     cupti.launch(ActivityKind.MEMCPY, start + 200, start + 250, copy_kind=1, bytes=4096, stream_id=9)
@@ -125,13 +147,13 @@ def test_kernels_are_of_the_task_that_submitted_them(cupti: Cupti) -> None:
     spans, rows = trace.rows()
     told = [(s.name, s.task_id, s.device, rows[s.device, s.worker], s.category, s.end_ns - s.start_ns) for s in spans]
     assert sorted(told, key=lambda one: one[0]) == [
-        ("axpy", 1, 0, "stream 7", "kernel", 100),
+        ("axpy(double, double const*, double*)", 1, 0, "stream 7", "kernel", 100),
         ("memcpy HTOD, 4096 bytes", 0, 0, "stream 9", "kernel", 50),
         ("memcpy PTOP, 8 bytes", 2, 1, "stream 7", "kernel", 100),
         ("memset, 64 bytes", 1, 0, "stream 7", "kernel", 50),
         ("one", 1, 0, "compute", "task", 160),
     ]
-    (kernel,) = (span for span in spans if span.name == "axpy")
+    (kernel,) = (span for span in spans if span.name.startswith("axpy"))
     assert abs(kernel.start_ns - (start - AHEAD_NS)) < 1_000_000  # from CUPTI's clock to ours
     assert dot.durations() == {1: 160}
     page = content(Statistics(), collect(dot, trace))
@@ -167,7 +189,8 @@ def test_a_task_that_ends_before_a_later_one_or_elsewhere_is_named_no_longer(cup
 
 def test_contexts_do_not_take_each_others_kernels(cupti: Cupti) -> None:
     first, second = make_times(), make_times()
-    assert len(cupti.enabled) == 5
+    assert len(cupti.enabled) == 7
+    assert cupti.left_out == {DriverCall.cuEventRecord, RuntimeCall.cudaMalloc_v3020}
     for times in (first, second):
         times.began(1, "same number")
         cupti.launch(ActivityKind.CONCURRENT_KERNEL, 10, 20, name=f"kernel {1 + (times is second)}")
@@ -179,7 +202,7 @@ def test_contexts_do_not_take_each_others_kernels(cupti: Cupti) -> None:
         told.append([span.name for span in trace.rows()[0]])
     assert told == [["kernel 1"], ["kernel 2"]]
     del first
-    assert len(cupti.enabled) == 5
+    assert len(cupti.enabled) == 7
     del second, times
     assert cupti.enabled == set()
 

@@ -83,7 +83,7 @@ def context(
         Bodies in flight before submission waits for the oldest; 8,192 by default.
     observe : bool or str
         ``"dot"``, ``"trace"`` or True for both: record what `Context.dot` and `Context.trace` show. ``"cupti"``: both,
-        and the kernels and copies of GPUs, as CUPTI records them (experimental; ``pip install cupti-python``); a
+        and the kernels and copies of GPUs, as CUPTI records them (``pip install cupti-python``); a
         profiler cannot run at the same time.
     name : str, optional
         For messages and pictures.

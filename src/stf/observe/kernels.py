@@ -1,16 +1,19 @@
 """When kernels and copies were on GPUs, as CUPTI records it, and of which task they were.
 
 CUPTI tells of the whole process. While a body submits its work, its task's number is the thread's external correlation
-id, and CUPTI tells which of its records have it. Records without one, such as those of a graph that is launched again
-and of the engine's own copies, are told without a task. Times are moved from CUPTI's clock to that of
-`time.perf_counter_ns`.
+id, and CUPTI tells which calls had it. Records without one, such as those of the engine's own copies, are told without
+a task. Times are moved from CUPTI's clock to that of `time.perf_counter_ns`.
 """
 
 from __future__ import annotations
 
+import ctypes
+import re
 import threading
 import time
 import weakref
+from contextlib import suppress
+from functools import lru_cache
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -19,7 +22,10 @@ from .observer import ObservedTask, Observer
 
 __all__ = ["KernelTimes"]
 
-_RECORDED = ("CONCURRENT_KERNEL", "MEMCPY", "MEMCPY2", "MEMSET", "EXTERNAL_CORRELATION")
+_TOLD = ("CONCURRENT_KERNEL", "MEMCPY", "MEMCPY2", "MEMSET")
+# An external correlation comes with the record of a call, so the calls that submit work are recorded, too.
+_RECORDED = (*_TOLD, "EXTERNAL_CORRELATION", "DRIVER", "RUNTIME")
+_SUBMITS = re.compile(r"cu(da)?(Launch|GraphLaunch|Memcpy|Memset)")
 _BUFFER_BYTES = 8 << 20
 _NUMBER_SHIFT = 40  # an external id is the number of who records, and the task's id below that
 _LOOKS = 8  # at both clocks: the pair that was read fastest counts
@@ -131,6 +137,7 @@ class _Process:
                 cupti.activity_register_callbacks(lambda: (_BUFFER_BYTES, 0), self._completed)
                 for kind in _RECORDED:
                     cupti.activity_enable(getattr(cupti.ActivityKind, kind))
+                self._leave_other_calls()
 
     def end(self) -> None:
         with self._lock:
@@ -140,13 +147,26 @@ class _Process:
                     self._cupti.activity_disable(getattr(self._cupti.ActivityKind, kind))
                 self.external_ids.clear()
 
+    def _leave_other_calls(self) -> None:
+        """Record no calls that submit nothing; to record some alone has no effect once the driver is initialized."""
+        cupti = self._cupti
+        for functions, record in (
+            (cupti.driver_api_trace_cbid, cupti.activity_enable_driver_api),
+            (cupti.runtime_api_trace_cbid, cupti.activity_enable_runtime_api),
+        ):
+            for function in functions:
+                if not _SUBMITS.match(function.name):
+                    with suppress(cupti.cuptiError):  # one that this driver does not have
+                        record(function, 0)
+
     def _completed(self, activities: list[Any]) -> None:
         """Take what a full buffer has; a record of CUPTI's lives no longer than this call."""
         recorders = list(self._recorders)
+        told = {getattr(self._cupti.ActivityKind, kind) for kind in _TOLD}
         for activity in activities:
             if activity.kind == self._cupti.ActivityKind.EXTERNAL_CORRELATION:
                 self.external_ids[activity.correlation_id] = activity.external_id
-            elif activity.start and activity.end:  # else CUPTI does not know its times
+            elif activity.kind in told and activity.start and activity.end:  # else CUPTI does not know its times
                 record = _Record(
                     self._name(activity),
                     activity.device_id,
@@ -166,7 +186,24 @@ class _Process:
             return f"memcpy PTOP, {activity.bytes} bytes"
         if activity.kind == kinds.MEMSET:
             return f"memset, {activity.bytes} bytes"
-        return str(activity.name)
+        return _demangled(str(activity.name))
+
+
+@lru_cache(1024)
+def _demangled(name: str) -> str:
+    """Return the name of a kernel in C++ as its source has it."""
+    if not name.startswith("_Z"):
+        return name
+    try:
+        demangle, free = ctypes.CDLL("libstdc++.so.6").__cxa_demangle, ctypes.CDLL(None).free
+    except (OSError, AttributeError):
+        return name
+    demangle.restype, free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+    found = demangle(name.encode(), None, None, None)  # which malloc gave, or NULL
+    try:
+        return ctypes.string_at(found).decode() if found else name
+    finally:
+        free(found)
 
 
 def _clock_offset(cupti: Any) -> int:
