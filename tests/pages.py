@@ -7,6 +7,8 @@ A block marked ``python`` runs everywhere. One marked ``py`` begins with ``# nee
 
 from __future__ import annotations
 
+import ast
+import asyncio
 import contextlib
 import ctypes
 import doctest
@@ -22,7 +24,7 @@ FENCE = re.compile(r"^( *)(`{3,})(\S*)[^\n]*\n(.*?)^\1\2[ ]*$", re.DOTALL | re.M
 NEEDS = re.compile(r"# needs ([\w., ]+)\n")
 MODULES = {
     "CuPy": "cupy", "PyTorch": "torch", "Numba": "numba_cuda", "Triton": "triton", "cuda.tile": "cuda.tile",
-    "JAX": "jax", "SciPy": "scipy", "IPython": "IPython",
+    "JAX": "jax", "SciPy": "scipy",
 }  # fmt: skip
 COMPARED = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
@@ -99,10 +101,13 @@ def run(page: Path, on_gpus: bool = False) -> None:
             if lacks:
                 print(f"{page.name}:{block.line + 1}: left out, needs {', '.join(lacks)}", file=sys.stderr)
                 continue
-        program = compile("\n" * block.line + block.code, str(page.resolve()), "exec")
+        code = "\n" * block.line + block.code
+        program = compile(code, str(page.resolve()), "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
-            exec(program, namespace)
+            awaits = eval(program, namespace)
+            if awaits is not None:
+                asyncio.run(awaits)
         if block.output is not None and not same(block.output, printed.getvalue()):
             raise AssertionError(
                 f"{page.name}:{block.line + 1} prints\n{printed.getvalue()}\nand the page says\n{block.output}"
