@@ -93,14 +93,14 @@ def test_blocks_on_devices(run):
     def body():
         for order, tile, chunk in [(64, 16, 1), (100, 16, 2), (100, 16, 3), (96, 32, 8), (50, 64, 2)]:
             for how in ("right", "left"):
-                for devices in (1, 2):
+                for devices in (1, 2, 4, 8):
                     matrix, copies = factor(order, tile, chunk, devices, how)
                     assert relative_error(matrix) < 1e-14, (order, tile, chunk, how, devices)
                     assert copies == 0 if devices == 1 else copies <= len(matrix.parts) * 15
                     del matrix
         nothing_left()
 
-    run(body, before=LIBRARIES)
+    run(body, before=LIBRARIES, FAKECUDA_DEVICES="8")
 
 
 def test_library_calls_are_ordered_by_their_streams(run):
