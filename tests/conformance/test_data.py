@@ -7,6 +7,7 @@ import copy
 import ctypes
 import gc
 import pickle
+import threading
 import weakref
 
 import numpy as np
@@ -555,6 +556,35 @@ def test_what_can_unfreeze_is_kept(ctx):
     with pytest.warns(ResourceWarning, match="'X' .* was frozen, and what can unfreeze it is gone"):
         ctx.freeze(x).get()
         gc.collect()
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.parametrize("is_used", [False, True])
+def test_who_waits_for_data_hears_that_nobody_can_unfreeze_them(ctx, is_used):
+    x = ctx.logical_data(np.zeros(3), name="X")
+    lent, told = ctx.freeze(x), []
+    if is_used:
+        lent.get()
+
+    def write():
+        try:
+            ctx.fill(x, 1.0)
+        except stf.AccessError as error:
+            told.append(str(error))
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    writer.join(0.1)
+    assert writer.is_alive()
+    del lent
+    gc.collect()
+    writer.join(30)
+    assert not writer.is_alive()
+    if is_used:
+        assert "is frozen for read" in told[0] and "what ctx.freeze returned is gone: keep it until then" in told[0]
+        with pytest.raises(stf.AccessError, match="is gone: keep it until then"):
+            ctx.fill(x, 2.0)
+    assert x.numpy().tolist() == [0.0 if is_used else 1.0] * 3
 
 
 def test_a_loan_ends_with_a_frozen_that_nobody_used(ctx):

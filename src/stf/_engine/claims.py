@@ -50,12 +50,13 @@ def check_guards(engine: EngineState, task: TaskCore, use: Access, version: Vers
         )
     if version.frozen & WRITE or (version.frozen and use.mode != READ):
         thread = PyThread_get_thread_ident()
-        holds_nothing = version.frozen_by != thread and not host_waits.is_waited_for(thread)
+        holds_nothing = version.frozen_by not in (0, thread) and not host_waits.is_waited_for(thread)
         if holds_nothing and (not engine.scope.records or engine.scope.runs_once):
             return True
+        gone = "" if version.frozen_by else ", and what ctx.freeze returned is gone: keep it until then"
         raise AccessError(
             f"{data.describe()} is frozen for {MODE_NAMES[version.frozen]}; task {task.label()} cannot open it for "
-            f"{MODE_NAMES[use.mode]} before unfreeze"
+            f"{MODE_NAMES[use.mode]} before unfreeze{gone}"
         )
     if version.partials is not None and version.claims == 0 and version.accumulators == 0:
         mode = joined_mode_of(task, data)
@@ -136,6 +137,14 @@ def runs_inline(engine: EngineState, thread):
             return True
         task = task.before
     return False
+
+
+def wake_one(engine: EngineState):
+    """Let one who waits look again, and thereby release what was dropped; for a finalizer, which cannot go inside."""
+    try:
+        engine.claim_queue.pop().release()
+    except IndexError:
+        return  # nobody waits
 
 
 def wake_claimants(engine: EngineState):

@@ -144,3 +144,9 @@ def unfreeze(engine: Engine, data: Data, place, pointers):
     version.frozen = 0
     if engine.claim_queue:
         claims.wake_claimants(engine)  # the writers of other threads
+
+
+def keep_frozen(engine: Engine, data: Data):
+    """A loan whose end nobody can call any more: who waits for it gets an error."""
+    data.version.frozen_by = 0
+    claims.wake_claimants(engine)

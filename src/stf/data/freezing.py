@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from stf._engine import handover, retiring
+from stf._engine import claims, handover, retiring
 from stf._engine.access import check_mine, drop
 from stf._support.sync import must_have_room
 from stf.data.composite import CompositeData
@@ -154,17 +154,25 @@ def unfreeze(context: ContextCore, frozen: Frozen, stream: Any) -> None:
 
 
 class Loan:
-    """What an engine ends, as it releases data that were dropped, where a `Frozen` went that nobody uses."""
+    """What an engine ends, as it releases data that were dropped, where a `Frozen` went that nobody uses.
+
+    If somebody may use its array, the data stay frozen, and those that wait for the end of the loan get an error.
+    """
 
     def __init__(self, core: Any, place: int, users: dict[int, Any]) -> None:
         self.core = self.parent = core  # as a tile's: what is gathered must let it go before it uses the data
         self.place = place
         self.users = users
         self.holds: list[Any] = []  # the data, once they are lent
+        self.is_used = False
 
     def close_inside(self) -> None:
         """End the loan, by who is inside of the engine."""
-        if not self.core.released:
+        if self.core.released:
+            return
+        if self.is_used:
+            handover.keep_frozen(self.core.engine, self.core)
+        else:
             handover.unfreeze(self.core.engine, self.core, self.place, list(self.users))
 
 
@@ -197,9 +205,10 @@ class Frozen:
         loan = getattr(self, "loan", None)
         if loan is None or not loan.holds or not self.active or self.context._finished:
             return
-        if not self.is_used:
-            drop(self.context.engine, loan)
-        else:
+        loan.is_used = self.is_used
+        drop(self.context.engine, loan)
+        claims.wake_one(self.context.engine)
+        if self.is_used:
             warnings.warn(
                 f"{self.data!r} was frozen, and what can unfreeze it is gone: no task will write to it; keep what "
                 "ctx.freeze returns, and call its unfreeze()",
