@@ -33,7 +33,7 @@ NOTHING_RAN = (
 def check_guards(engine: EngineState, task: TaskCore, use: Access, version: Version):
     """The rare states of a data: released, split, frozen, or with partial results of a reduction.
 
-    Whether the task has to wait until the data are unfrozen by the thread that has lent them.
+    Return whether the task has to wait until the thread that has lent the data unfreezes them.
     """
     data = use.core
     if data.released:

@@ -257,7 +257,7 @@ def why_in(context: ContextCore, what: Any) -> str:
     >>> "after task 'first'" in text
     True
 
-    A context with ``observe=True`` also knows when it had all that it needs, and when it started.
+    With ``observe=True`` it also says when all that the task needs was there, and when the task started.
     """
     read_device_times(context)
     if not isinstance(what, (str, int)):

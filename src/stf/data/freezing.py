@@ -101,7 +101,7 @@ def frozen_view(context: ContextCore, frozen: Frozen, data_place: DataPlace | No
         raise PlaceError(f"{frozen.data!r} is frozen for rw at {frozen.place!r} only, got {data_place!r}")
     if frozen.data.is_token:
         return None
-    frozen.is_used = True
+    frozen.loan.is_used = True
     code = data_place_code(context, frozen.place if data_place is None else data_place)
     code = context.engine.places[current_place_code(context)].memory if code < 0 else code
     try:
@@ -138,7 +138,8 @@ def unfreeze(context: ContextCore, frozen: Frozen, stream: Any) -> None:
     """What `Frozen.unfreeze` does."""
     if not frozen.active:
         raise TaskStateError(f"{frozen.data!r} is not frozen; unfreeze was called twice")
-    is_used, frozen.is_used = frozen.is_used, False  # nobody has the array from here on
+    loan = frozen.loan
+    is_used, loan.is_used = loan.is_used, False  # nobody has the array from here on
     try:
         users = dict(frozen.users)
         if stream is not None:
@@ -147,7 +148,7 @@ def unfreeze(context: ContextCore, frozen: Frozen, stream: Any) -> None:
         context.engine.patiently(handover.unfreeze, frozen.data.core, context.default_code, list(users))
     except BaseException as error:
         frozen.active = True  # a stream that cannot be waited for: another one may be given
-        frozen.is_used = is_used and not isinstance(error, MemoryError)
+        loan.is_used = is_used and not isinstance(error, MemoryError)
         raise
     frozen.users.clear()
     note_loan(context, "unfreeze", frozen.data, frozen.mode)
@@ -164,7 +165,7 @@ class Loan:
         self.place = place
         self.users = users
         self.holds: list[Any] = []  # the data, once they are lent
-        self.is_used = False
+        self.is_used = False  # somebody may have its array: `get` was called, and nobody said that it is over
 
     def close_inside(self) -> None:
         """End the loan, by who is inside of the engine."""
@@ -197,7 +198,6 @@ class Frozen:
         self.mode = mode
         self.place = place
         self.active = True
-        self.is_used = False  # somebody may have its array: `get` was called, and nobody said that it is over
         self.users: dict[int, Any] = {}  # callers' streams that work on it, by address
         self.loan = Loan(getattr(data, "core", None), context.default_code, self.users)
 
@@ -205,10 +205,9 @@ class Frozen:
         loan = getattr(self, "loan", None)
         if loan is None or not loan.holds or not self.active or self.context._finished:
             return
-        loan.is_used = self.is_used
         drop(self.context.engine, loan)
         claims.wake_one(self.context.engine)
-        if self.is_used:
+        if loan.is_used:
             warnings.warn(
                 f"{self.data!r} was frozen, and what can unfreeze it is gone: no task will write to it; keep what "
                 "ctx.freeze returns, and call its unfreeze()",

@@ -12,6 +12,7 @@ import re
 import threading
 import time
 import weakref
+from collections import deque
 from contextlib import suppress
 from functools import lru_cache
 from itertools import count
@@ -64,7 +65,7 @@ class KernelTimes(Observer):
         self._device_times = device_times
         self._cupti: Any = cupti
         self._number = next(_numbers)
-        self._records: list[_Record] = []  # CUPTI's thread appends: one operation, atomic
+        self._records: deque[_Record] = deque()  # CUPTI's thread appends: one operation, atomic
         self._begun: set[int] = set()  # tasks that go on
         self._named = threading.local()
         _process.begin(cupti, self)
@@ -97,9 +98,9 @@ class KernelTimes(Observer):
         """Tell an observer what has run since the last time."""
         self._device_times.tell(observer)
         self._cupti.activity_flush_all(0)  # what has ended
-        records, self._records = self._records, []
         offset_ns = _clock_offset(self._cupti)
-        for record in records:
+        for _ in range(len(self._records)):
+            record = self._records.popleft()
             external = _process.external_ids.get(record.correlation, 0)
             number, task_id = external >> _NUMBER_SHIFT, external & (1 << _NUMBER_SHIFT) - 1
             if number in (0, self._number):  # else it is of a task of another context
@@ -131,13 +132,13 @@ class _Process:
     def begin(self, cupti: Any, recorder: KernelTimes) -> None:
         with self._lock:
             self._cupti = cupti
-            self._recorders.add(recorder)
-            self._count += 1
-            if self._count == 1:
+            if self._count == 0:  # which raises where a profiler has CUPTI
                 cupti.activity_register_callbacks(lambda: (_BUFFER_BYTES, 0), self._completed)
                 for kind in _RECORDED:
                     cupti.activity_enable(getattr(cupti.ActivityKind, kind))
                 self._leave_other_calls()
+            self._recorders.add(recorder)
+            self._count += 1
 
     def end(self) -> None:
         with self._lock:

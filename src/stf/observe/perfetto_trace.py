@@ -6,6 +6,7 @@ the first one that does so brings it. One sequence of packets has everything, in
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 from .run import MODE_NAMES, Run, RunSpan, Waiting, many_objects
 from .taskgraph import transitive_reduction
 from .timeline import family
+from .trace import free_lane
 
 _SEQUENCE = 1
 _STATE_CLEARED, _NEEDS_STATE = 1, 2
@@ -136,26 +138,20 @@ class _Trace:
 
     def _span_events(self) -> Iterator[_Event]:
         places: dict[int, int] = {}
-        lanes: dict[tuple[int, int], list[tuple[int, int]]] = {}  # by row: the track of each lane, and its last end
+        tracks: defaultdict[tuple[int, int], list[int]] = defaultdict(list)  # by row: those of its lanes
+        busy_until: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
         rows = sorted({(span.device, span.row) for span in self._run.spans})
-        for device, row in rows:
-            if device not in places:
-                places[device], _ = self._new_track("host" if device < 0 else f"device({device})", 0, device + 1)
-            lanes[device, row] = []
+        for device in sorted({device for device, _ in rows}):
+            places[device], _ = self._new_track("host" if device < 0 else f"device({device})", 0, device + 1)
         for index, span in enumerate(self._run.spans):
-            track = self._lane(lanes[span.device, span.row], span, places[span.device])
+            row = span.device, span.row
+            lane = free_lane(busy_until[row], span)  # slices of one track follow each other
+            if lane == len(tracks[row]):
+                track, _ = self._new_track(self._run.row_name(*row), places[span.device], span.row)
+                tracks[row].append(track)
+            track = tracks[row][lane]
             yield _Event(span.start_ns, _BEGIN, track, index)
             yield _Event(span.end_ns, _END if span.end_ns > span.start_ns else _END_AT_ONCE, track, index)
-
-    def _lane(self, lanes: list[tuple[int, int]], span: RunSpan, place: int) -> int:
-        """Return the track of a span: slices of one track follow each other, so what overlaps gets another one."""
-        for number, (track, until_ns) in enumerate(lanes):
-            if until_ns <= span.start_ns:
-                lanes[number] = (track, span.end_ns)
-                return track
-        track, _ = self._new_track(self._run.row_name(span.device, span.row), place, span.row)
-        lanes.append((track, span.end_ns))
-        return track
 
     def _counter_events(self) -> Iterator[_Event]:
         for place, changes in sorted(self._run.memory().items()):

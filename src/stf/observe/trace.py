@@ -6,7 +6,7 @@ import threading
 import time
 from array import array
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from .devices import COMPUTE, COPY_IN, COPY_OUT, STREAMS
 from .observer import ObservedTask, Observer
@@ -26,6 +26,16 @@ class Span(NamedTuple):
     start_ns: int
     end_ns: int
     category: str
+
+
+class TimedSpan(Protocol):
+    """What takes a time."""
+
+    @property
+    def start_ns(self) -> int: ...
+
+    @property
+    def end_ns(self) -> int: ...
 
 
 class TimedOperation(NamedTuple):
@@ -130,7 +140,7 @@ def _with_worker_indices(spans: list[Span]) -> tuple[list[Span], dict[tuple[int,
 def _with_device_rows(spans: list[Span]) -> tuple[list[Span], dict[tuple[int, int], str]]:
     """Give what ran on a device at the same time rows of its own; return the rows' names by (device, row) too."""
     busy_until: dict[tuple[int, int], list[int]] = {}
-    lanes = [_free_lane(busy_until.setdefault((s.device, s.worker), []), s) if s.worker < 0 else 0 for s in spans]
+    lanes = [free_lane(busy_until.setdefault((s.device, s.worker), []), s) if s.worker < 0 else 0 for s in spans]
     first_row: dict[tuple[int, int], int] = {}
     names: dict[tuple[int, int], str] = {}
     for device, kind in sorted(busy_until, key=lambda key: (key[0], -key[1])):
@@ -158,7 +168,8 @@ def _row_name(kind: int, lane: int | None) -> str:
     return _ROW_NAMES[kind] + (f" {lane}" if lane is not None else "")
 
 
-def _free_lane(busy_until: list[int], span: Span) -> int:
+def free_lane(busy_until: list[int], span: TimedSpan) -> int:
+    """Return the first lane that is free when a span starts, and is busy until that ends; a new one, if none is."""
     for lane, until in enumerate(busy_until):
         if until <= span.start_ns:
             busy_until[lane] = span.end_ns

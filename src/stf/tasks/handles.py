@@ -109,7 +109,7 @@ def cancel(task: Any) -> bool:
     """Keep a queued body from running; False if it has begun, or is none."""
     if task.state != ENDED or task.outcome is None or not task.outcome.pending or task.fate != WAITS:
         return False
-    task.fate = CALLED_OFF
+    task.fate = CALLED_OFF  # nothing is called since `fate` was read, so that no other thread came between
     return True
 
 

@@ -218,9 +218,9 @@ stf.levels = (model) => {
 };
 
 /**
- * If there are more than `most` tasks, put them into at most `mostGroups` groups: by section, as deep as fits; then by function and level; then by
- * function and more and more levels. `by` may be "function", to leave the sections out. Returns the groups, in program
- * order, what they were put together by, and a sentence that says so.
+ * If there are more than `most` tasks, put them into at most `mostGroups` groups: by section, as deep as fits; then by
+ * function and level; then by function and more and more levels. `by` may be "function", to leave the sections out.
+ * Returns the groups, in program order, what they were put together by, and a sentence that says so.
  */
 stf.groups = (model, tasks, { most, mostGroups }, by = "") => {
   const alone = tasks.map((task) => ({ key: `t${task}`, tasks: [task] }));
