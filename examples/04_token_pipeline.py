@@ -35,17 +35,17 @@ class Pipeline:
 
 
 @stf.task
-def load(slot: stf.Write, pipeline: Pipeline, number: int) -> None:
+def load(_slot: stf.Write, pipeline: Pipeline, number: int) -> None:
     pipeline.ring[number % SLOTS][...] = make_frame(number)
 
 
 @stf.task
-def blur(slot: stf.ReadWrite, pipeline: Pipeline, number: int) -> None:
+def blur(_slot: stf.ReadWrite, pipeline: Pipeline, number: int) -> None:
     pipeline.ring[number % SLOTS][...] = blurred(pipeline.ring[number % SLOTS])
 
 
 @stf.task
-def store(slot: stf.Read, output: stf.ReadWrite, pipeline: Pipeline, number: int) -> None:
+def store(_slot: stf.Read, _output: stf.ReadWrite, pipeline: Pipeline, number: int) -> None:
     pipeline.output.append((number, float(pipeline.ring[number % SLOTS].max())))
 
 

@@ -51,7 +51,7 @@ def update(x: stf.Read, y: stf.ReadWrite) -> None:
 
 
 @stf.task
-def begin(x: stf.Read, temporary: stf.Write) -> None:
+def begin(_x: stf.Read, _temporary: stf.Write) -> None:
     pass
 
 

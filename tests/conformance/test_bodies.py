@@ -127,12 +127,13 @@ def test_a_python_scalar_into_zero_dimensional_data(ctx):
     "result, message",
     [
         (lambda x: (x, x), "task 'f' returned 2 results for 1 written parameters"),
-        (lambda x: library(x).zeros(4), r"result 0 of task 'f' has shape \(4,\), its data has \(3,\)"),
-        (lambda x: 1.0, r"result 0 of task 'f' has shape \(\), its data has \(3,\)"),
         (
-            lambda x: library(x).zeros(3, np.float32),
-            "result 0 of task 'f' has dtype float32, its data has float64; convert it with",
+            lambda x: library(x).zeros(4),
+            r"result 0 of task 'f' has shape \(4,\), which does not broadcast to the shape of its data, \(3,\)",
         ),
+        (lambda x: library(x).zeros((2, 3)), r"result 0 of task 'f' has shape \(2, 3\)"),
+        (lambda x: 1j, "result 0 of task 'f' is the complex 1j, its data has dtype float64"),
+        (lambda x: 10**400, "result 0 of task 'f' is 10+, which is infinite in its data's dtype float64"),
         (lambda x: library(x).zeros(3, complex), "result 0 of task 'f' has dtype complex128"),
         (lambda x: "text", "result 0 of task 'f' has"),
     ],

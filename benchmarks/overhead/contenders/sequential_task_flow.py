@@ -30,7 +30,7 @@ def read_rw(a: stf.Read, b: stf.ReadWrite) -> None:
 
 
 @stf.task
-def three_reads_write(a: stf.Read, b: stf.Read, c: stf.Read, d: stf.Write) -> None:
+def three_reads_write(a: stf.Read, b: stf.Read, c: stf.Read, _d: stf.Write) -> None:
     pass
 
 

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from stf.interop import arrays, cuda_arrays, current, jax_arrays, tensors
-from stf.interop.dtypes import carrier
+from stf.interop.dtypes import carrier, dtype_of
 from stf.interop.libraries import check_library, import_library
 from stf.interop.memory import numpy_view
+from stf.interop.results import check_result
 
 TOKEN = object()
 tensors_made = tensors.made
@@ -178,23 +179,16 @@ def store_on_device(value: Any, target: Any, name: str, position: int) -> None:
     """Store a result into an array that is not NumPy's: on the task's stream, which is current."""
     if not hasattr(target, "copy_") and not (hasattr(target, "shape") and hasattr(target, "__setitem__")):
         raise TypeError(f"task '{name}' cannot return a value for {type(target).__name__}; write into it instead")
-    shape = tuple(getattr(value, "shape", ()))
-    if isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and shape):
+    if isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.shape):
         library = type(target).__module__.partition(".")[0]
         raise TypeError(
             f"result {position} of task '{name}' is a {type(value).__name__}, and its arrays are of {library}; return "
             "one of these, or write into the argument"
         )
-    if shape != tuple(target.shape):
-        raise ValueError(f"result {position} of task '{name}' has shape {shape}, its data has {tuple(target.shape)}")
-    is_tensor = hasattr(target, "copy_")
-    dtype = getattr(value, "dtype", target.dtype)
-    if dtype != target.dtype and (is_tensor or shape or not np.can_cast(dtype, target.dtype, "same_kind")):
-        raise TypeError(
-            f"result {position} of task '{name}' has dtype {dtype}, its data has {target.dtype}; convert it with "
-            f"{'to' if is_tensor else 'astype'}"
-        )
-    if is_tensor:
+    check_result(value, tuple(target.shape), dtype_of(target.dtype), name, position)
+    extra = getattr(value, "ndim", 0) - len(target.shape)
+    value = value.reshape(value.shape[extra:]) if extra > 0 else value
+    if hasattr(target, "copy_") and hasattr(value, "copy_"):
         target.copy_(value)
     else:
         target[...] = value
@@ -202,14 +196,8 @@ def store_on_device(value: Any, target: Any, name: str, position: int) -> None:
 
 def store_in_numpy(value: Any, target: np.ndarray[Any, Any], name: str, position: int) -> None:
     """Store a result into a NumPy array."""
+    check_result(value, target.shape, target.dtype, name, position)
     array = np.asarray(value)
-    if array.shape != target.shape:
-        raise ValueError(f"result {position} of task '{name}' has shape {array.shape}, its data has {target.shape}")
-    if array.dtype != target.dtype and not (np.isscalar(value) and np.can_cast(array.dtype, target.dtype, "same_kind")):
-        raise TypeError(
-            f"result {position} of task '{name}' has dtype {array.dtype}, its data has {target.dtype}; convert it with "
-            "astype"
-        )
     if not np.shares_memory(array, target) or array.__array_interface__ != target.__array_interface__:
         target[...] = array
 

@@ -17,6 +17,7 @@ from stf.interop import cuda_arrays, dlpack
 from stf.interop.dlpack_arrays import describe_dlpack
 from stf.interop.libraries import import_library
 from stf.interop.memory import Memory, numpy_view
+from stf.interop.results import check_result
 
 # -- in --------------------------------------------------------------------------------------------------------------
 
@@ -73,18 +74,10 @@ class JaxCopy:
         if value is self.given:
             return
         layout = self.replica.layout
-        shape, dtype = tuple(np.shape(value)), np.dtype(getattr(value, "dtype", None) or np.asarray(value).dtype)
-        if shape != layout.shape:
-            raise ValueError(f"result {position} of task '{name}' has shape {shape}, its data has {layout.shape}")
-        if dtype != layout.dtype and np.isscalar(value) and np.can_cast(dtype, layout.dtype, "same_kind"):
-            number = np.asarray(value).astype(layout.dtype)  # a number is of any width that holds it
-            if dtype.kind not in "iu" or int(number) == int(np.asarray(value)):
-                value, dtype = number, layout.dtype
-        if dtype != layout.dtype:
-            raise TypeError(
-                f"result {position} of task '{name}' has dtype {dtype}, its data has {layout.dtype}; convert it with "
-                f"astype{hint_of(layout.dtype)}"
-            )
+        try:
+            check_result(value, layout.shape, layout.dtype, name, position)
+        except TypeError as error:
+            raise TypeError(f"{error}{hint_of(layout.dtype)}") from None
         if isinstance(self.memory, np.ndarray):
             self.memory[...] = np.asarray(value)
         elif layout.nbytes:
@@ -95,6 +88,10 @@ class JaxCopy:
         jax = library()
         ordinal = self.memory.device[1]
         home = [device for device in jax.local_devices(backend="cuda") if device.local_hardware_id == ordinal]
+        shape, dtype = self.replica.layout.shape, self.replica.layout.dtype
+        if np.shape(value) != shape or getattr(value, "dtype", None) != dtype:
+            value = jax.numpy.asarray(value, dtype)
+            value = jax.numpy.broadcast_to(value.reshape(value.shape[max(0, value.ndim - len(shape)) :]), shape)
         value = jax.device_put(value, home[0])
         if np.dtype(value.dtype) != self.replica.layout.dtype:
             raise TypeError(

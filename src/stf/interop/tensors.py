@@ -24,6 +24,7 @@ def describe_tensor(obj: Any, on_cuda: bool) -> Memory:
     TypeError
         It is sparse, quantized, or a lazy conjugate: no plain memory.
     """
+    made[0] = True
     torch = sys.modules["torch"]
     refuse_views_in_name_only(obj, torch)
     dtype = dtype_of_torch(obj.dtype)
@@ -53,7 +54,7 @@ def refuse_views_in_name_only(obj: Any, torch: Any) -> None:
         raise TypeError("this tensor is a lazy conjugate or negative; resolve_conj().resolve_neg() gives its values")
 
 
-made = [False]  # whether any body ever got a tensor
+made = [False]  # whether any body may have got a tensor
 
 # -- out -------------------------------------------------------------------------------------------------------------
 

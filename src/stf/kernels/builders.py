@@ -80,6 +80,9 @@ class KernelBuilder:
 
     def submit(self, body):
         """Submit the task at its place."""
+        scope = self.task.context.engine.scope
+        if scope.submitted is not None:
+            scope.submitted.append(body)
         if submit_planned(self.task, body, self.over, self.arguments, self.extra):
             return 0
         task, code = self.task, body.__code__

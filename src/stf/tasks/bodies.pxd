@@ -4,7 +4,7 @@ from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Dat
 from stf._port.events cimport EventSet
 from stf._port.replicas cimport Replica
 from stf._engine.queued_bodies cimport QueuedBody
-from stf.tasks.closures cimport constants_of, reaches, refuse_rebound, snapshot, with_globals
+from stf.tasks.closures cimport constants_of, reaches, refuse_lost, snapshot, with_globals, with_last_values
 from stf.interop.captures cimport PrivatePools, are_needed, kept_pools
 from stf.interop.current cimport Borrowed, borrow
 from stf._engine cimport host_waits
@@ -15,6 +15,7 @@ from stf._engine.task cimport OPEN, TaskCore
 from stf._recording.playback cimport Launch
 from stf._support.sync cimport PyThread_get_thread_ident
 from stf._support.untracked cimport untrack
+from stf.tasks.results cimport store_results, written_values
 from stf.tasks.undeclared cimport refuse_arrays, refuse_undeclared
 from stf.tasks.views cimport views_to_fill, group, sources_in, view_at, views_of
 
@@ -35,6 +36,7 @@ cdef class Body(QueuedBody):
     cdef readonly list argument_sources
     cdef readonly list data  # of a recorded body: the numbers of the data that it works on
     cdef bint ignores
+    cdef bint owes  # a result, since its code does not use all that it writes
     cdef object around
     cdef int prepare(self) except -1
     cdef object execute(self)
@@ -65,7 +67,7 @@ cdef class BodyCapture(Recaptured):
     cdef capture_patiently(self, object owner, object values, object rebinding)
     cdef bint outlast_launches(self) except -1
 
-cdef Body make_body(TaskCore task, object fn, object args, list written, list kinds=*, list late=*, list argument_sources=*)
+cdef Body make_body(TaskCore task, object fn, object args, list written, list kinds=*, list late=*, list argument_sources=*, bint owes=*)
 cdef int begin_body(TaskCore task, object movable=*) except -1
 cdef bint is_held_up(Engine engine, TaskCore task) except -1
 cdef int take_back(TaskCore task) except -1

@@ -43,7 +43,8 @@ if not cython.compiled:
     from stf._support.untracked import untrack
     from stf.interop.captures import are_needed, kept_pools
     from stf.interop.current import borrow
-    from stf.tasks.closures import constants_of, reaches, refuse_rebound, snapshot, with_globals
+    from stf.tasks.closures import constants_of, reaches, refuse_lost, snapshot, with_globals, with_last_values
+    from stf.tasks.results import store_results, written_values
     from stf.tasks.undeclared import refuse_arrays, refuse_undeclared
     from stf.tasks.views import group, sources_in, view_at, views_of, views_to_fill
 
@@ -63,7 +64,7 @@ class Body(QueuedBody):
 
     if not cython.compiled:
         fn = args = written = to_fill = check = kinds = late = argument_sources = data = around = None
-        ignores = False
+        ignores = owes = False
 
     def prepare(self):
         """Fill new partials, so that they count for nothing if the body is skipped."""
@@ -107,8 +108,8 @@ class Body(QueuedBody):
         if self.late is not None:
             self.build_late()
         result = self.fn(*self.args) if self.kinds is None else self.call_general()
-        if result is not None and not self.ignores:
-            store_results(result, self.written, self.fn)
+        if (result is not None or self.owes) and not self.ignores:
+            store_results(result, self.written, self.fn, self.args, self.owes)
         elif self.late is not None:
             adapters.must_return(self.written, self.fn)
         return None
@@ -118,7 +119,7 @@ class Body(QueuedBody):
         body: Body = Body.__new__(Body)
         self.copy_to(body)
         body.fn, body.kinds, body.written, body.to_fill = self.fn, self.kinds, self.written, self.to_fill
-        body.late, body.ignores, body.around = self.late, self.ignores, self.around
+        body.late, body.ignores, body.owes, body.around = self.late, self.ignores, self.owes, self.around
         body.argument_sources, body.data = self.argument_sources, self.data
         body.args = self.args
         for argument in self.args:
@@ -179,7 +180,7 @@ class Body(QueuedBody):
         return self.fn(*positional, **named)
 
 
-def make_body(task: TaskCore, fn, args, written, kinds=None, late=None, argument_sources=None):
+def make_body(task: TaskCore, fn, args, written, kinds=None, late=None, argument_sources=None, owes=False):
     """The queued body of an open task."""
     body: Body = Body.__new__(Body)
     body.adopt(task)
@@ -189,6 +190,7 @@ def make_body(task: TaskCore, fn, args, written, kinds=None, late=None, argument
     body.written = written
     body.kinds = kinds
     body.late = late
+    body.owes = owes
     if tensors_made[0] or task.remote:
         body.around = adapters.around(task, args)
     body.in_graphs = task.in_graphs
@@ -216,8 +218,10 @@ def submit_body(task: TaskCore, fn, extra, lib=None):
         for value in extra:
             refuse_arrays(value, "an argument", task)
     injected = injections(fn)
-    fn = snapshot(fn, task)
     engine = cython.cast("Engine", task.engine)
+    if engine.scope.submitted is not None:
+        engine.scope.submitted.append(fn)
+    fn = snapshot(fn, task)
     try:
         begin_body(task, None if injected else fn)
         values = views_of(task, lib)
@@ -230,8 +234,11 @@ def submit_body(task: TaskCore, fn, extra, lib=None):
         kinds = None
         written = written_values(task, values)
         takes_task: cython.bint = "task" in [adapters.injected_kind(kind) for _, kind in injected]
+        owes: cython.bint = False
         if not takes_task and (hasattr(fn, "__code__") or type(fn) is functools.partial):
-            refuse_rebound(fn, task.symbol or "body", modes_of(task))
+            modes = modes_of(task)
+            owes = refuse_lost(fn, task.symbol or "body", modes)
+            fn = with_last_values(fn, modes)
         arguments = values + list(extra)
         if injected:
             kinds = [("", "plain")] * len(arguments) + [(name, "keyword") for name, _ in injected]
@@ -241,7 +248,7 @@ def submit_body(task: TaskCore, fn, extra, lib=None):
             argument_sources = sources_in(task, lib)
         if not task.runs_in_call:
             fn = with_globals(fn)
-        body = make_body(task, fn, arguments, written, kinds, late or None, argument_sources)
+        body = make_body(task, fn, arguments, written, kinds, late or None, argument_sources, owes)
     except TaskFailedError as error:
         take_back(task)
         return outcomes.skip(engine, task, error)
@@ -758,40 +765,3 @@ def end_recorded(engine, task):
         fail_with(engine, task, error)
         raise
     return 0
-
-
-def written_values(task: TaskCore, values):
-    """The arrays that a body's results go to: those opened for writing, in order."""
-    if task.groups is not None:
-        return None
-    written = []
-    position = 0
-    for i, access in enumerate(task.accesses):
-        if task.replica_at(i) is None:
-            continue
-        if access.mode != READ:
-            written.append(values[position])
-        position += 1
-    return written
-
-
-def store_results(result, written, fn):
-    """Store what a body returned into the data that it writes."""
-    if result is None or isinstance(result, TaskCore):  # the handle of a task that the body has submitted
-        return
-    name = getattr(fn, "__name__", "body")
-    if written is None:
-        raise TypeError(
-            f"task '{name}' returned {type(result).__name__}, and has data made of several arrays; change them in "
-            "place, and return nothing"
-        )
-    if not written:
-        raise TypeError(
-            f"task '{name}' returned {type(result).__name__} but writes nothing; annotate a parameter stf.Write"
-        )
-    results = result if isinstance(result, tuple) else (result,)
-    if len(results) != len(written):
-        raise ValueError(f"task '{name}' returned {len(results)} results for {len(written)} written parameters")
-    results = adapters.copies_of_aliases(results, written)
-    for i, (value, target) in enumerate(zip(results, written, strict=True)):
-        adapters.store(value, target, name, i)

@@ -1,6 +1,6 @@
 cimport cython
 from cpython.object cimport PyObject
-from stf._engine.access cimport READ, Access, DataHandle
+from stf._engine.access cimport READ, WRITE, Access, DataHandle
 from stf._engine.task cimport TaskCore
 
 cdef extern from "Python.h":
@@ -14,7 +14,8 @@ cdef class Names:
     cdef readonly tuple read
     cdef readonly frozenset called
     cdef readonly tuple assigned
-    cdef readonly dict rebound
+    cdef readonly object lost
+    cdef dict telling
     cdef readonly frozenset looked_into
     cdef readonly tuple looked_at
     cdef readonly dict keys
@@ -37,12 +38,13 @@ cdef class Taken:
     cdef bint is_same(self) except -1
 
 cpdef object snapshot(object fn, TaskCore task)
-cpdef int refuse_rebound(object fn, object label, object modes, Py_ssize_t first=*) except -1
+cpdef bint refuse_lost(object fn, object label, object modes, Py_ssize_t first=*, bint warns=*) except -1
+cpdef object with_last_values(object fn, object modes)
 cdef bint reaches(object fn, object value) except -1
 cdef int refuse_params(object fn) except -1
 cpdef object with_globals(object fn)
 cdef object with_globals_of_bound(object fn)
-cpdef object with_cells(object fn, object cells, object variables=*)
+cpdef object with_cells(object fn, object cells, object variables=*, object code=*)
 cpdef Taken take(object fn)
 cdef dict constants_of(object fn)
 cdef bint is_constant(object value) except -1

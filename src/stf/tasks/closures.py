@@ -7,6 +7,7 @@ import enum
 import functools
 import numbers
 import types
+import warnings
 import weakref
 
 import numpy as np
@@ -20,7 +21,14 @@ from stf._engine.access import Access, DataHandle
 from stf._port.late_values import PLAIN
 from stf.errors import AccessError
 from stf.interop import adapters
-from stf.tasks.lost_results import description_of_rebound, rebound_in
+from stf.tasks.last_values import telling
+from stf.tasks.lost_results import (
+    LostResults,
+    description_of_dropped,
+    description_of_rebound,
+    description_of_untouched,
+    given_in,
+)
 from stf.values.params import refuse_hidden, refuse_reachable
 
 
@@ -42,7 +50,7 @@ def injections(fn):
 names: dict = {}  # by the id of a code object
 AROUND = ("__name__", "__builtins__", "__package__", "__spec__", "__file__")  # which Python looks for in globals
 if not cython.compiled:
-    READ = 1
+    READ, WRITE = 1, 2
 
 OTHER = object()
 CONSTANT = (np.generic, enum.Enum, numbers.Number, slice, range)
@@ -105,10 +113,10 @@ def copied(fn, shared):
     return with_cells(fn, tuple(cells))
 
 
-def with_cells(fn, cells, variables=None):
-    """The same function with other cells, and perhaps other globals."""
+def with_cells(fn, cells, variables=None, code=None):
+    """The same function with other cells, and perhaps other globals or other code."""
     around = fn.__globals__ if variables is None else variables
-    copy = types.FunctionType(fn.__code__, around, fn.__name__, fn.__defaults__, cells)
+    copy = types.FunctionType(fn.__code__ if code is None else code, around, fn.__name__, fn.__defaults__, cells)
     copy.__kwdefaults__ = fn.__kwdefaults__
     copy.__annotations__ = fn.__annotations__
     if fn.__dict__:
@@ -330,7 +338,8 @@ class Names:
 
     `stored` are the cells it assigns to, `read` and `assigned` the globals, `called` those of the former that it does
     nothing with but call them; it `imports`, or not. It `is_simple` if it looks global variables up in no other way,
-    and assigns to none. `rebound` are its parameters that it binds anew, without writing into what it was given.
+    and assigns to none. `lost` are its results that get lost. `telling` is the code that tells what its parameters are
+    bound to in the end, by their modes; see `last_values`.
     `looked_into` are variables of either kind of which it does not just ask the shape and the like, `looked_at` the
     global ones that it does not just call; `keys` are, of those from which it takes items alone, the constant keys.
     """
@@ -361,7 +370,8 @@ class Names:
                 elif name in ("IMPORT_NAME", "LOAD_NAME"):  # the latter in the body of a class
                     others.add(name)
         self.stored = stored_in(code)
-        self.rebound = rebound_in(code)
+        self.lost = LostResults(code)
+        self.telling = {}
         self.read = tuple(sorted(read - assigned))
         self.called = frozenset(read - valued)
         self.keys = {name: tuple(used) for name, used in keys.items() if name not in looked_into}
@@ -431,21 +441,51 @@ def refuse_params(fn):
     return 0
 
 
-def refuse_rebound(fn, label, modes, first=0):
-    """Raise for a parameter with a mode that writes, of those from `first` on, that a body binds to something else."""
+def refuse_lost(fn, label, modes, first=0, warns=False):
+    """Raise for a body that cannot write a parameter with a mode that writes; return whether it owes a result.
+
+    `modes` are those of the parameters from `first` on. A body that owes one does not use a parameter of which the old
+    content is gone, so it has to return what is to be there. `warns`: say which computed value it drops.
+    """
     if type(fn) is functools.partial and not fn.keywords:
-        return refuse_rebound(fn.func, label, modes, first + len(fn.args))
+        return refuse_lost(fn.func, label, modes, first + len(fn.args), warns)
     if type(fn) is types.MethodType:
-        return refuse_rebound(fn.__func__, label, modes, first + 1)
+        return refuse_lost(fn.__func__, label, modes, first + 1, warns)
     if type(fn) is not types.FunctionType:
-        return 0
+        return False
     known: Names = names_in(fn.__code__)
-    if known.rebound:
-        given = fn.__code__.co_varnames[first : fn.__code__.co_argcount]
-        for name, mode in zip(given, modes, strict=False):
-            if mode & ~READ and name in known.rebound:
-                raise TypeError(description_of_rebound(label, name, fn.__code__, known.rebound[name]))
-    return 0
+    lost: LostResults = known.lost
+    if not lost.rebound and not lost.untouched and (lost.dropped is None or not warns):
+        return False
+    owes: cython.bint = False
+    written = set()
+    for name, mode in zip(given_in(fn.__code__)[first:], modes, strict=False):
+        if mode & ~READ:
+            written.add(name)
+            if name in lost.rebound:
+                raise TypeError(description_of_rebound(label, name, fn.__code__, lost.rebound[name]))
+        if mode == WRITE and name in lost.untouched:
+            if not lost.returns:
+                raise TypeError(description_of_untouched(label, name))
+            owes = True
+    if warns and written and not lost.returns and lost.dropped is not None:
+        name, line = lost.dropped
+        message = description_of_dropped(label, name)
+        module = fn.__module__ or "__main__"  # for None nothing is said
+        warnings.warn_explicit(message, RuntimeWarning, fn.__code__.co_filename, line, module)
+    return owes
+
+
+def with_last_values(fn, modes):
+    """`fn`, or a copy that returns what it has bound its written parameters to, if that may be something else."""
+    if type(fn) is not types.FunctionType:
+        return fn
+    known: Names = names_in(fn.__code__)
+    key = tuple(modes)
+    code = known.telling.get(key, OTHER)
+    if code is OTHER:
+        code = known.telling[key] = telling(fn.__code__, key)
+    return fn if code is None else with_cells(fn, fn.__closure__, None, code)
 
 
 def reaches(fn, value):

@@ -7,11 +7,12 @@ from stf._engine.task cimport TaskCore
 from stf._support.untracked cimport untrack
 from stf._port.late_values cimport Asked
 from stf.tasks.bodies cimport Body, begin_body, end_now, make_body, runs_plainly, submit, take_back
-from stf.tasks.closures cimport Names, Taken, names_in, refuse_rebound, snapshot, take, with_cells, with_globals
+from stf.tasks.closures cimport Names, Taken, names_in, refuse_lost, snapshot, take, with_cells, with_globals, with_last_values
 from stf.interop.current cimport Borrowed, borrow, owed, return_owed
 from stf.tasks.task cimport ContextCore, Task
+from stf.tasks.results cimport store_results
 from stf.tasks.undeclared cimport may_reach_arrays, refuse_arrays, refuse_undeclared
-from stf.tasks.views cimport source_of, sources_of, view_of
+from stf.tasks.views cimport library_of, source_of, sources_of, view_of
 
 cdef extern from *:
     """
@@ -54,8 +55,11 @@ cdef object JAX_COPY
 cdef class TaskFunction:
     cdef vectorcallfunc vectorcall  # what Python calls
     cdef readonly object fn
+    cdef object runs  # the function that bodies call; see `last_values`
+    cdef bint owes  # a result, since it does not use all that it writes
     cdef public object symbol
     cdef object arrays_of
+    cdef object library  # of its arrays: `arrays_of`, or the only one that annotations name
     cdef object where
     cdef bint is_fixed  # `where` is a number or the host, which contexts know
     cdef dict variants  # the same function elsewhere, by such a place

@@ -26,7 +26,6 @@ from stf.interop.jax_arrays import JaxCopy
 from stf.places import places
 from stf.places.places import ExecPlace
 from stf.places.table import current_place_code, where_code
-from stf.tasks.bodies import store_results
 from stf.tasks.closures import check_globals, snapshot, with_globals
 from stf.tasks.elements import wrong_elements
 from stf.tasks.parameters import is_access, mode_of_accesses, modes_in, read_annotation
@@ -34,15 +33,16 @@ from stf.tasks.task import ContextCore, Task
 from stf.values.conditions import Expression
 from stf.values.containers import data_in, is_container, items_of, split
 from stf.values.params import refuse_hidden, refuse_reachable, with_params
-from stf.values.parts import Parts, leaves
+from stf.values.parts import Parts, leaves, libraries
 
 if not cython.compiled:
     from stf._engine.access import make_access
     from stf.interop.current import borrow, owed, return_owed
     from stf.tasks.bodies import begin_body, end_now, make_body, runs_plainly, submit, take_back
-    from stf.tasks.closures import names_in, refuse_rebound, take, with_cells
+    from stf.tasks.closures import names_in, refuse_lost, take, with_cells, with_last_values
+    from stf.tasks.results import store_results
     from stf.tasks.undeclared import may_reach_arrays, refuse_arrays, refuse_undeclared
-    from stf.tasks.views import source_of, sources_of, view_of
+    from stf.tasks.views import library_of, source_of, sources_of, view_of
 
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
 
@@ -79,7 +79,7 @@ class TaskFunction:
         refuse_generator("@stf.task", fn)
         self.fn = fn
         self.symbol = name_of(symbol) or getattr(fn, "__name__", "task")
-        self.arrays_of = arrays
+        self.arrays_of = self.library = arrays
         self.where = where
         self.in_graphs = in_graphs  # on the host it uses no CUDA
         self.parameters = None
@@ -95,11 +95,12 @@ class TaskFunction:
         self.reads = self.wraps or bool(names_in(fn.__code__).read)
         self.holds = self.closes or self.wraps or may_reach_arrays(fn)
         self.taken = self.by_modes = None
-        if not self.wraps and names_in(fn.__code__).rebound:
+        self.runs, self.owes = fn, False
+        if not self.wraps:
             modes: list = []
-            with contextlib.suppress(TypeError):  # of an annotation that cannot be resolved yet
+            with contextlib.suppress(TypeError, NameError):  # of an annotation that cannot be resolved yet
                 modes = modes_in(fn)
-            refuse_rebound(fn, self.symbol, modes)
+            refuse_lost(fn, self.symbol, modes, 0, True)
         if cython.compiled:
             self.vectorcall = cython.cast(vectorcallfunc, vectorcall)
 
@@ -155,12 +156,12 @@ class TaskFunction:
         copy: TaskFunction = TaskFunction.__new__(TaskFunction)
         copy.fn = self.fn
         copy.symbol = self.symbol
-        copy.arrays_of = self.arrays_of
+        copy.arrays_of, copy.library = self.arrays_of, self.library
         copy.where = self.where
         copy.is_fixed = self.is_fixed
         copy.in_graphs = self.in_graphs
         copy.closes, copy.wraps, copy.reads, copy.holds = self.closes, self.wraps, self.reads, self.holds
-        copy.taken = self.taken
+        copy.runs, copy.owes, copy.taken = self.runs, self.owes, self.taken
         copy.spare = copy.variants = copy.by_modes = None
         if cython.compiled:
             copy.vectorcall = self.vectorcall
@@ -204,8 +205,10 @@ class TaskFunction:
         self.adopt(task, context)
         if self.holds:
             refuse_undeclared(self.fn, task)
-        fn = snapshot(self.fn, task) if self.closes else self.fn
+        fn = snapshot(self.runs, task) if self.closes else self.runs
         engine = cython.cast("Engine", task.engine)
+        if engine.scope.submitted is not None:
+            engine.scope.submitted.append(self.fn)
         if len(values) > self.accessed or shapes is not None:
             check_params(engine, values, self.kinds)
             self.refuse_arrays(task, values)
@@ -218,7 +221,8 @@ class TaskFunction:
             late = self.put_arrays(task, values, shapes, argument_sources)
             if late is not None or self.kinds is not None or not runs_plainly(task, values):
                 argument_sources = None if self.takes_task else argument_sources
-                body = make_body(task, fn, values, self.written(values), self.kinds, late, argument_sources)
+                written = self.written(values)
+                body = make_body(task, fn, values, written, self.kinds, late, argument_sources, self.owes)
         except TaskFailedError as error:
             take_back(task)
             return outcomes.skip(engine, task, error)
@@ -301,9 +305,7 @@ class TaskFunction:
                     parameter.takes_any = True
                 function.parameters.append(parameter)
             function.accessed = sum([cython.cast(Parameter, item).mode != 0 for item in function.parameters])
-            if not self.takes_task:
-                written = [cython.cast(Parameter, item).mode for item in function.parameters]
-                refuse_rebound(self.fn, self.symbol, written)
+            function.look_for_lost_results()
             self.by_modes[modes] = function
         return function
 
@@ -369,11 +371,12 @@ class TaskFunction:
         i: cython.int
         first: cython.int = 0
         late = None
+        shared = library_of(task, self.library)
         engine = cython.cast("Engine", task.engine)
         for i in range(len(values)):
             parameter = cython.cast(Parameter, self.parameters[i])
             if parameter.mode:
-                lib = parameter.library or self.arrays_of
+                lib = parameter.library or shared
                 if shapes is None or i not in shapes:
                     value = view_of(task, first, lib)
                     if argument_sources is not None and value is not TOKEN:
@@ -389,9 +392,10 @@ class TaskFunction:
                     count = leaves(shapes[i])
                     if parameter.mode != READ and (lib or engine.arrays) == "jax":
                         refuse_container(self.symbol, parameter.name)
-                    value = Parts([view_of(task, first + k, lib) for k in range(count)], shapes[i])
+                    libs = libraries(shapes[i], lib, parameter.library or self.library)
+                    value = Parts([view_of(task, first + k, libs[k]) for k in range(count)], shapes[i])
                     if argument_sources is not None:
-                        argument_sources.extend(sources_of(task, first, count, lib, i))
+                        argument_sources.extend(sources_of(task, first, count, libs, i))
                     first += count
                     late = [i] if late is None else [*late, i]
                 values[i] = value
@@ -406,8 +410,8 @@ class TaskFunction:
         try:
             borrowed = borrow(engine.port.stream(task.slot), engine.place(task.where).ordinal)
             result = stf_call_with(fn, values) if cython.compiled else fn(*values)
-            if result is not None:
-                store_results(result, self.written(values), fn)
+            if result is not None or self.owes:
+                store_results(result, self.written(values), fn, values, self.owes)
         except BaseException as exception:
             error = exception
         self.keep(values)
@@ -562,9 +566,21 @@ class TaskFunction:
         self.movable = not any(kind in ("stream", "task") for _, kind in kinds)  # to another thread, before it runs
         self.accessed = sum(mine.mode != 0 for mine in parameters)
         self.has_elements = any(mine.element is not None for mine in parameters)
-        if not self.takes_task:
-            refuse_rebound(fn, self.symbol, [mine.mode for mine in parameters])
+        named = {mine.library for mine in parameters if mine.library is not None}
+        self.library = self.arrays_of or (named.pop() if len(named) == 1 else None)
         self.parameters = parameters
+        self.look_for_lost_results()
+
+    def look_for_lost_results(self):
+        """Raise for what is certain to be lost, and see to what may be when the function runs."""
+        if not self.takes_task:  # by which it may write
+            modes = [cython.cast(Parameter, item).mode for item in self.parameters]
+            try:
+                self.owes = refuse_lost(self.fn, self.symbol, modes)
+            except TypeError:
+                self.parameters = None  # each call says so
+                raise
+            self.runs = with_last_values(self.fn, modes)
 
     def bind(self, args, kwargs):
         """Put keyword and default arguments where they belong; None where one is injected."""
@@ -677,6 +693,17 @@ class BoundTaskFunction:
         task: Task = Task.__new__(Task)
         task.find_site()
         self.function.call(None, task, [self.instance, *args], kwargs)
+        return task
+
+    def __eq__(self, other):
+        """As bound methods, which are made at each reading."""
+        if type(other) is not BoundTaskFunction:
+            return NotImplemented
+        bound: BoundTaskFunction = other
+        return self.instance is bound.instance and self.function is bound.function
+
+    def __hash__(self):
+        return hash((id(self.instance), id(self.function)))
 
     def on(self, place):
         """Return the same method running at `place`, or where a logical data is valid."""

@@ -15,8 +15,9 @@ from stf.interop.streams import handed_out
 from stf.places.places import Grid
 from stf.places.table import place_code
 from stf.tasks.annotations import Stream
-from stf.tasks.bodies import store_results
-from stf.tasks.views import no_address
+from stf.tasks.closures import refuse_lost, with_last_values
+from stf.tasks.results import store_results
+from stf.tasks.views import library_of, no_address
 
 
 class GridTask:
@@ -123,6 +124,8 @@ class GridTask:
 
     def __call__(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         """Run ``fn(*arrays)`` as the task's body, and store what it returns; return `fn`."""
+        if self.context.engine.scope.submitted is not None:
+            self.context.engine.scope.submitted.append(fn)
         with contextlib.ExitStack() as stack:
             try:
                 stack.enter_context(self)
@@ -130,7 +133,14 @@ class GridTask:
                 outcomes.skip(self.context.engine, self.task, error)
                 return fn
             written = [view[0] for view in self._views(None) if view is not None and view[1]]
-            store_results(fn(*self.arrays()), written, fn)
+            modes = [
+                self.task.joined_mode(first) if rebuild is None else READ_ONLY
+                for first, _, rebuild in self.groups
+                if self.task.replica_of(first) is not None
+            ]
+            owes = refuse_lost(fn, self.task.symbol or "body", modes)
+            arrays = self.arrays()
+            store_results(with_last_values(fn, modes)(*arrays), written, fn, arrays, owes)
         return fn
 
     @property
@@ -176,7 +186,8 @@ class GridTask:
     def _views(self, lib: str | None) -> list[tuple[Any, bool] | None]:
         """(array, whether the task writes it) of all data, those of several arrays apart; None for tokens."""
         self._must_be_open("arrays")
-        found = [self._view(index, lib or self.context.arrays) for index in range(len(self.task))]
+        lib = library_of(self.task, lib or self.context.arrays)
+        found = [self._view(index, lib) for index in range(len(self.task))]
         if not self.borrowed:
             self._borrow()
         return found
@@ -187,7 +198,6 @@ class GridTask:
             return None
         is_written = self.task.joined_mode(index) != READ_ONLY
         number = engine.places[replica.place].ordinal
-        lib = lib or replica.layout.library
         if engine.places[replica.place].enqueues and number >= 0:
             return adapters.device_view(replica, lib, number), is_written
         if engine.places[self.task.where].enqueues:

@@ -1,17 +1,19 @@
-"""Results that get lost: parameters that a function binds to something else, so that nothing reaches their data.
+"""Results that get lost: what a function computes, and nothing reaches its data.
 
-``def f(x: stf.Read, y: stf.Write): y = 2 * x`` computes an array and drops it. The bytecode tells, and only what is
-certain counts: the array that was given is only an operand before its name is bound anew, and nothing is returned.
+``def f(x: stf.Read, y: stf.Write): y = 2 * x`` computes an array and drops it; ``2 * x`` alone, with the ``return``
+forgotten, never touches ``y``. The bytecode tells, and only what is certain counts: the array that was given is only an
+operand before its name is bound anew, or not used at all, and nothing is returned.
 """
 
 from __future__ import annotations
 
 import dis
+import inspect
 from collections.abc import Iterator
 from types import CodeType
 from typing import Any
 
-__all__ = ["description_of_rebound", "rebound_in"]
+__all__ = ["LostResults", "given_in", "rebound_in"]
 
 JUMPS = {*dis.hasjrel, *dis.hasjabs}
 ENDS = ("RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE")
@@ -35,6 +37,67 @@ NEW_ARRAYS = {  # functions of these that compute a new array from so many argum
 METHODS = {"clip", "clamp", "copy", "round", "cumsum", "dot", "sum", "mean", "max", "min", "exp", "sqrt", "abs", "relu"}
 GIVEN = object()  # the parameter, among what an expression has pushed
 LOOKERS = {"eval", "exec", "locals", "vars"}
+
+
+class LostResults:
+    """What the code of a function tells about results that it loses.
+
+    `rebound` are parameters that it binds to something else, with the line; `untouched` those that it never uses, if it
+    ends at all; `dropped` is the first line that computes something from a parameter and drops it, or None; it
+    `returns` a value, or not.
+    """
+
+    __slots__ = ("dropped", "rebound", "returns", "untouched")
+
+    def __init__(self, code: CodeType) -> None:
+        instructions = list(dis.get_instructions(code))
+        self.rebound = rebound_in(code)
+        self.returns = returns_something(instructions)
+        self.untouched = untouched_in(code, instructions)
+        self.dropped = dropped_in(instructions)
+
+
+def untouched_in(code: CodeType, instructions: list[dis.Instruction]) -> frozenset[str]:
+    """The parameters that code never uses, and whose names do not begin with an underscore."""
+    ends = any(one.opname in ("RETURN_VALUE", "RETURN_CONST") for one in instructions)
+    if not ends or not LOOKERS.isdisjoint(code.co_names):
+        return frozenset()
+    used = {name for one in instructions for _, name in uses_in(one)}
+    given = {name for name in given_in(code) if not name.startswith("_")}
+    return frozenset(given - used - set(code.co_cellvars))
+
+
+def given_in(code: CodeType) -> tuple[str, ...]:
+    """The names of all parameters, those of ``*args`` and ``**kwargs`` last."""
+    has = [bool(code.co_flags & flag) for flag in (inspect.CO_VARARGS, inspect.CO_VARKEYWORDS)]
+    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + sum(has)]
+
+
+def dropped_in(instructions: list[dis.Instruction]) -> tuple[str, int] | None:
+    """(variable, line) of the first statement that computes a new array from a variable, and does nothing with it."""
+    for i, one in enumerate(instructions):
+        loads = [name for kind, name in uses_in(one) if kind == "LOAD"]
+        if not loads or "STORE" in one.opname:
+            continue
+        names = names_to_drop(instructions, i)
+        is_computed = names[-1:] and (names[-1] in COMPARES or names[-1].startswith(("BINARY_OP", "UNARY_")))
+        is_called = names[-1:] == ["CALL"] and names.count("CALL") == 1
+        if (is_computed and is_operand(instructions, i, 0)) or (is_called and calls_for_new_array(instructions, i)):
+            line = one.positions.lineno if one.positions is not None else None
+            return loads[-1], line or 0
+    return None
+
+
+def names_to_drop(instructions: list[dis.Instruction], i: int) -> list[str]:
+    """What a statement does from an instruction on, if it has no branches and its value is dropped; else nothing."""
+    names: list[str] = []
+    for one in instructions[i + 1 :]:
+        if one.opname == "POP_TOP":
+            return names
+        if one.is_jump_target or one.opcode in JUMPS or one.opname.startswith(("STORE_", "RETURN_", "POP_")):
+            return []
+        names.append(one.opname)
+    return []
 
 
 def rebound_in(code: CodeType) -> dict[str, int]:
@@ -61,6 +124,23 @@ def description_of_rebound(label: str, name: str, code: CodeType, line: int) -> 
     return (
         f"task '{label}' binds its parameter '{name}' to something else ({code.co_filename}:{line}), so nothing is "
         f"written to its data; write into the array, `{name}[...] = ...`, or return the result, `return ...`"
+    )
+
+
+def description_of_untouched(label: str, name: str) -> str:
+    """The error for a task that does not use a parameter, which it is to write, and returns nothing."""
+    return (
+        f"task '{label}' is to write its parameter '{name}', and neither uses it nor returns a value, so nobody would "
+        f"write its data; write into the array, `{name}[...] = ...`, return the result, or call the parameter "
+        f"'_{name}' if it only orders tasks"
+    )
+
+
+def description_of_dropped(label: str, name: str) -> str:
+    """The warning for a task that computes something from a parameter, and drops it."""
+    return (
+        f"task '{label}' computes something from '{name}' and drops it; assign it, `{name}[...] = ...`, change the "
+        "array in place, or return the result"
     )
 
 

@@ -8,7 +8,7 @@ from stf._engine.task cimport CALLED_OFF, ENDED, NEW, OPEN, TaskCore, stf_call_s
 from stf.interop.captures cimport PrivatePools
 from stf.interop.current cimport Borrowed, borrow, owed, return_owed
 from stf.tasks.bodies cimport close_pools, end_recorded, give_back, open_pools, submit_body
-from stf.tasks.views cimport address_of, views_to_fill, memory_of, no_address, pointer_of_stream, position_of, stream_of, values_of, view_of, without_tokens
+from stf.tasks.views cimport address_of, library_of, views_to_fill, memory_of, no_address, pointer_of_stream, position_of, stream_of, values_of, view_of, without_tokens
 
 cdef object TOKEN
 cdef str FOLDER

@@ -34,6 +34,7 @@ if not cython.compiled:
     from stf.tasks.bodies import close_pools, end_recorded, give_back, open_pools, submit_body
     from stf.tasks.views import (
         address_of,
+        library_of,
         memory_of,
         no_address,
         pointer_of_stream,
@@ -463,7 +464,7 @@ class Task(TaskCore):
         if self.state != OPEN:
             self.must_be_open("arrays")
         if self.views is None and self.groups is None and len(self.accesses) == 1:
-            view = view_of(self, 0, lib)
+            view = view_of(self, 0, lib)  # alone, so of its own library
             values = () if view is TOKEN else (view,)
         else:
             values = without_tokens(self.values(lib))
@@ -573,7 +574,8 @@ class Task(TaskCore):
     def __getitem__(self, index):
         self.must_be_open("indexing")
         index = self.check_index(index)
-        one = view_of(self, index, None) if self.groups is None and self.views is None else self.values()[index]
+        is_single: cython.bint = self.groups is None and self.views is None
+        one = view_of(self, index, library_of(self, None)) if is_single else self.values()[index]
         self.borrow()
         return adapters.drop_token(one)
 

@@ -5,10 +5,12 @@ from stf._engine.engine cimport Engine
 from stf._engine.task cimport ENDED, TaskCore
 
 cdef object TOKEN
+cdef list tensors_made
 
 cdef object stream_of(dict streams, object place, object handle)
 cdef object pointer_of_stream(TaskCore task)
 cpdef list views_to_fill(TaskCore task)
+cpdef object library_of(TaskCore task, object lib)
 cdef object view_of(TaskCore task, int index, object lib)
 cdef object view_at(TaskCore task, Replica replica, bint writeable, object lib)
 cdef object remote_view(TaskCore task, Replica replica, bint writeable, object lib)
@@ -23,5 +25,5 @@ cpdef list views_of(TaskCore task, object lib)
 cdef tuple without_tokens(list views)
 cdef list group(list groups, list views)
 cdef list sources_in(TaskCore task, object lib)
-cdef list sources_of(TaskCore task, int first, int count, object lib, int position)
+cdef list sources_of(TaskCore task, int first, int count, list libs, int position)
 cdef tuple source_of(TaskCore task, int index, object lib, int position, int part=*)

@@ -15,6 +15,7 @@ from stf.tasks.annotations import Stream
 from stf.values.parts import Parts, built
 
 TOKEN: object = adapters.TOKEN
+tensors_made: list = adapters.tensors_made
 
 if not cython.compiled:
     READ, ENDED = 1, 2
@@ -51,6 +52,23 @@ def views_to_fill(task: TaskCore):
             view = adapters.view(replica, True, "numpy")
         views.append((access.op, view))
     return views
+
+
+def library_of(task: TaskCore, lib):
+    """The one library of a task's arrays: `lib`, the context's, or that of tensors among its data; None if it is open.
+
+    Arrays of two libraries do not mix: ``y += x`` then makes an object of x's library, and y stays as it was.
+    """
+    if lib is not None or not tensors_made[0] or task.context is None:
+        return lib
+    engine = cython.cast("Engine", task.engine)
+    if engine.arrays is not None:
+        return engine.arrays
+    for access in task.accesses:
+        known: Access = access
+        if known.core.layout is not None and known.core.layout.library is not None:
+            return known.core.layout.library
+    return None
 
 
 def view_of(task: TaskCore, index, lib):
@@ -189,8 +207,14 @@ def values_of(task: TaskCore, lib):
 
 
 def views_of(task, lib):
-    """The arrays of all accesses, in order."""
-    return [view_of(task, i, lib) for i in range(len(task.accesses))]
+    """The arrays of all accesses, in order; those that make up one object are of the library that it was made of."""
+    shared = library_of(task, lib)
+    views = [view_of(task, i, shared) for i in range(len(task.accesses))]
+    if shared is not lib and task.groups is not None:
+        for first, count, rebuild in task.groups:
+            if rebuild is not None:
+                views[first : first + count] = [view_of(task, first + k, lib) for k in range(count)]
+    return views
 
 
 def without_tokens(views):
@@ -214,21 +238,22 @@ def sources_in(task: TaskCore, lib):
     """What the arguments of a recorded body are made of, which come in the order of its accesses."""
     found = []
     position = 0
+    shared = library_of(task, lib)
     for first, count, rebuild in task.groups or [(i, 1, None) for i in range(len(task.accesses))]:
         if rebuild is not None:
-            found.extend(sources_of(task, first, count, lib, position))
+            found.extend(sources_of(task, first, count, [lib] * count, position))
         elif task.replica_at(first) is not None:
-            found.append(source_of(task, first, lib, position))
+            found.append(source_of(task, first, shared, position))
         else:
             continue
         position += 1
     return found
 
 
-def sources_of(task, first, count, lib, position):
-    """What an argument of several arrays is made of; tokens are nothing."""
+def sources_of(task, first, count, libs, position):
+    """What an argument of several arrays is made of, which are of the libraries `libs`; tokens are nothing."""
     return [
-        source_of(task, first + part, lib, position, part)
+        source_of(task, first + part, libs[part], position, part)
         for part in range(count)
         if task.replica_at(first + part) is not None
     ]

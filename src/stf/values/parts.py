@@ -63,6 +63,16 @@ def leaves(shape: Any) -> int:
     return what if kind == "parts" else sum(leaves(part) for part in parts)
 
 
+def libraries(shape: Any, outside: Any, within: Any) -> list[Any]:
+    """What says which library each array of a container is of: `within` for those of objects of several arrays."""
+    if shape is None:
+        return [outside]
+    kind, what, parts = shape
+    if kind == "plain":
+        return []
+    return [within] * what if kind == "parts" else [one for part in parts for one in libraries(part, outside, within)]
+
+
 def with_others(shape: Any, wholes: Mapping[tuple[int, ...], Any]) -> Any:
     """The shape with other data of several arrays in place of some."""
     if shape is None or shape[0] == "plain":

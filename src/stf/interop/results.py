@@ -1,0 +1,95 @@
+"""What a body may return for an array that it writes: one rule for every library.
+
+It is what NumPy's ``y[...] = value`` does without loss: dtypes that cast safely, shapes that broadcast. Numbers of
+Python have no dtype, so they take that of the array; integers must be in its range. So do single floating numbers of a
+library, since NumPy's are Python's own as well. Everything else is refused, also where NumPy would wrap or round.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from stf.interop.dtypes import dtype_of
+
+__all__ = ["check_result"]
+
+NUMBERS = {bool: "b", int: "i", float: "f", complex: "c"}  # float64 and complex128 of NumPy are some of these
+TAKERS = {"b": "?biufcO", "i": "iufcO", "f": "fcO", "c": "cO"}  # kinds of dtypes that take them; V: ml_dtypes' floats
+
+
+def check_result(value: Any, shape: tuple[int, ...], dtype: np.dtype[Any], task: str, position: int) -> None:
+    """Raise unless a result can be stored in an array of a shape and a dtype without loss.
+
+    Raises
+    ------
+    TypeError
+        Its dtype does not cast safely.
+    OverflowError
+        It is a number of Python that the dtype does not hold.
+    ValueError
+        Its shape does not broadcast.
+    """
+    kind = next((kind for number, kind in NUMBERS.items() if isinstance(value, number)), None)
+    label = f"result {position} of task '{task}'"
+    if kind is not None:
+        check_number(value, kind, dtype, label)
+        return
+    if isinstance(value, list):
+        value = np.asarray(value)
+        if value.dtype.kind in "iu" and value.size and dtype.kind in "iu":
+            check_number(int(value.min()), "i", dtype, label)
+            check_number(int(value.max()), "i", dtype, label)
+            return check_shape(value.shape, shape, label)
+    given = getattr(value, "dtype", None)
+    given = np.asarray(value).dtype if given is None else dtype_of(given)
+    extents = tuple(getattr(value, "shape", ()))
+    check_shape(extents, shape, label)
+    rule: Any = "same_kind" if not extents and given.kind in "fcV" else "safe"
+    if given != dtype and not np.can_cast(given, dtype, rule):
+        raise TypeError(
+            f"{label} has dtype {given}, its data has {dtype}, which does not hold all of its values; convert it with "
+            "astype (with to, if it is a tensor)"
+        )
+    return None
+
+
+def check_number(value: Any, kind: str, dtype: np.dtype[Any], label: str) -> None:
+    """Raise unless a dtype takes a number of Python."""
+    is_narrow = dtype.kind == "V"
+    if dtype.kind not in TAKERS[kind] and not (is_narrow and kind in "bif"):
+        raise TypeError(
+            f"{label} is the {type(value).__name__} {value!r}, its data has dtype {dtype}; convert it, for example by "
+            f"{'round' if dtype.kind in 'iu' and kind == 'f' else f'np.{dtype}'}(...)"
+        )
+    if kind == "i" and dtype.kind in "iu" and not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
+        raise OverflowError(
+            f"{label} is {value}, and its data has dtype {dtype}, which goes from {np.iinfo(dtype).min} to "
+            f"{np.iinfo(dtype).max}; use a wider dtype, or np.clip"
+        )
+    if kind in "ifc" and (is_narrow or dtype.kind in "fc") and is_too_large(value, dtype):
+        raise OverflowError(f"{label} is {value}, which is infinite in its data's dtype {dtype}; use a wider dtype")
+
+
+def is_too_large(value: Any, dtype: np.dtype[Any]) -> bool:
+    """Whether a finite number is none in a floating dtype."""
+    try:
+        with np.errstate(over="ignore"):
+            wide = np.complex128 if isinstance(value, complex) else np.float64
+            stored = complex(np.asarray(value, wide).astype(dtype))
+    except OverflowError:  # an integer of more than 1,000 bits
+        return True
+    return math.isfinite(abs(complex(value))) and not (math.isfinite(stored.real) and math.isfinite(stored.imag))
+
+
+def check_shape(given: tuple[int, ...], shape: tuple[int, ...], label: str) -> None:
+    """Raise unless a shape broadcasts to that of the data; as in an assignment, leading ones count for nothing."""
+    if given == shape:
+        return
+    extra = len(given) - len(shape)
+    fits = all(size == 1 for size in given[:extra]) if extra > 0 else True
+    pairs = zip(reversed(given), reversed(shape), strict=False)
+    if not fits or any(mine not in (1, size) for mine, size in pairs):
+        raise ValueError(f"{label} has shape {given}, which does not broadcast to the shape of its data, {shape}")
