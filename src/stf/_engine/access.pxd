@@ -47,13 +47,15 @@ cdef class Span:
     cdef Layout layout
     cdef bint readonly
     cdef object handle
-    cdef AddressBook book
+    cdef readonly AddressBook book
     cdef object code  # and how far it had come: the line that registered it
     cdef int lasti
     cdef int find_bounds(self, Layout layout) except -1
 
 cdef class AddressBook:
     cdef int give_up(self, Span span, EventSet last) except -1
+    cpdef bint is_shared(self, Data data) except -1
+    cpdef object must_be_alone(self, Data data)
 
 cdef class DataHandle:
     cdef readonly Data core
@@ -70,4 +72,5 @@ cdef class Access:
     cdef readonly int place
     cdef readonly object op
 
+cpdef int must_be_writeable(Data data, object what) except -1
 cdef Access make_access(DataHandle handle, int mode, object data_place)

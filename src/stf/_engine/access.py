@@ -22,6 +22,7 @@ if not cython.compiled:
 
 AFFINE_PLACE = -1
 READ_ONLY = 1  # a mode, for modules that are not compiled
+shared = [False]  # whether any memory is registered in several live contexts, so that data became read-only
 MODE_NAMES = {1: "read", 2: "write", 3: "rw", 4: "accumulate"}
 
 
@@ -98,6 +99,14 @@ class AddressBook:
     def give_up(self, span, last):
         """A data is given up; what used its memory last ends with the events `last`."""
         return 0
+
+    def is_shared(self, data):
+        """Whether a data may only be read since another context has its memory."""
+        return False
+
+    def must_be_alone(self, data):
+        """Let a data be writeable again, if no other context has its memory any more; else raise AccessError."""
+        return None
 
 
 class DataHandle:
@@ -236,11 +245,20 @@ def make_access(handle, mode, data_place):
     access.mode = mode
     access.place = AFFINE if data_place is None else handle.place_code(data_place)
     if mode != READ and access.core.readonly:
-        raise AccessError(
-            f"{access.core.describe()} is read-only and cannot be opened for {MODE_NAMES[mode]}; "
-            "register a writeable array, or write to a copy (ctx.copy)"
-        )
+        must_be_writeable(access.core, f"cannot be opened for {MODE_NAMES[mode]}")
     return access
+
+
+def must_be_writeable(data: Data, what):
+    """Raise AccessError unless data are writeable, or are so again."""
+    if shared[0] and data.span is not None:
+        book: AddressBook = data.span.book
+        book.must_be_alone(data)
+    if data.readonly:
+        raise AccessError(
+            f"{data.describe()} is read-only and {what}; register a writeable array, or write to a copy (ctx.copy)"
+        )
+    return 0
 
 
 def accumulate_access(handle, op, data_place=None):

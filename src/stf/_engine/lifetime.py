@@ -16,7 +16,7 @@ from stf._engine import claims
 from stf._engine.host_waits import is_waited_for
 from stf.errors import TaskStateError
 
-_live: dict[int, weakref.ref[Any]] = {}  # by id: what is finalized takes itself out
+live: dict[int, weakref.ref[Any]] = {}  # by id: what is finalized takes itself out
 _resources: weakref.WeakSet[Any] = weakref.WeakSet()
 _orphans: list[Any] = []
 _unclosed: list[Any] = []
@@ -26,7 +26,7 @@ _phases: dict[str, Any] = {}  # of the cyclic collector, the last one last
 
 def watch(context: Any) -> None:
     """Remember a context that must be finalized in the end; finalize those that a collection left."""
-    _live[id(context)] = weakref.ref(context)
+    live[id(context)] = weakref.ref(context)
     if (_orphans or _unclosed) and not is_waited_for(threading.get_ident()):
         _end_orphans()
 
@@ -38,7 +38,7 @@ def watch_resources(resources: Any) -> None:
 
 def forget(context: Any) -> None:
     """A context was finalized."""
-    _live.pop(id(context), None)
+    live.pop(id(context), None)
 
 
 def collected(context: Any) -> None:
@@ -137,7 +137,7 @@ def user_of(resources: Any) -> Any:
 
 def _unfinished() -> set[Any]:
     """The contexts that nobody finalized."""
-    living = [reference() for reference in list(_live.values())]
+    living = [reference() for reference in list(live.values())]
     return {*_orphans, *(context for context in living if context is not None)}
 
 
@@ -146,7 +146,7 @@ def _after_fork() -> None:
         context._abandon_after_fork()
     for resources in list(_resources):
         resources.forget_parent()
-    _live.clear()
+    live.clear()
     _orphans.clear()
     _unclosed.clear()
     _phases.clear()

@@ -12,7 +12,7 @@ except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 from stf._engine import host_waits, invariants, outcomes, retiring, tiles
-from stf._engine.access import Access, Data
+from stf._engine.access import Access, Data, must_be_writeable, shared
 from stf._engine.failures import Failure
 from stf._engine.versions import Version
 from stf._port.events import EventSet
@@ -154,6 +154,11 @@ def submit_held(engine: Engine, task: TaskCore, routine, values, rebinding):
         take_arrays(engine, needs.uses)
     if needs.stale is not None:
         forget_failures(engine, needs.stale)
+    if shared[0]:
+        for item in needs.uses:
+            use: Needed = item
+            if use.core.readonly and use.mode != READ:
+                must_be_writeable(use.core, f"cannot be written by task {task.label()}")
     task.accesses = needs.accesses
     task.is_single_launch = routine.runs_once
     late: cython.bint = needs.late

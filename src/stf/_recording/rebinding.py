@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from stf.errors import AccessError, CaptureError
+from stf._engine.access import must_be_writeable
+from stf.errors import CaptureError
 
 READ = 1  # of modes
 
@@ -74,10 +75,7 @@ class Rebinding:
         written = {use.data.id for use in recording.uses if use.mode != READ}
         for number, core in self.data.items():
             if core.readonly and number in written:
-                raise AccessError(
-                    f"{core.describe()} is read-only and cannot stand for data that {recording.description} writes; "
-                    "give data of a writeable array, or a copy (ctx.copy)"
-                )
+                must_be_writeable(core, f"cannot stand for data that {recording.description} writes")
             if core.id in used and core.id not in self.data:
                 raise ValueError(
                     f"{core.describe()} cannot stand for another data: it is used in {recording.description} itself"

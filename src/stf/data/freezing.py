@@ -6,11 +6,11 @@ import warnings
 from typing import Any
 
 from stf._engine import claims, handover, retiring
-from stf._engine.access import check_mine, drop
+from stf._engine.access import check_mine, drop, must_be_writeable
 from stf._support.sync import must_have_room
 from stf.data.composite import CompositeData
 from stf.data.logical_data import LogicalData
-from stf.errors import AccessError, CaptureError, PlaceError, TaskStateError
+from stf.errors import CaptureError, PlaceError, TaskStateError
 from stf.interop import adapters
 from stf.interop.streams import pointer_of
 from stf.places.places import DataPlace
@@ -62,8 +62,8 @@ def freeze(
     wanted = {"read": access_mode.read, "rw": access_mode.rw}.get(mode, mode) if isinstance(mode, str) else mode
     if wanted not in (access_mode.read, access_mode.rw):
         raise ValueError(f"freeze takes mode 'read' or 'rw', got {mode!r}")
-    if wanted == access_mode.rw and data.readonly:
-        raise AccessError(f"{data.core.describe()} is read-only and cannot be frozen for writing")
+    if wanted == access_mode.rw and data.core.readonly:
+        must_be_writeable(data.core, "cannot be frozen for writing")
     must_have_room()  # for the end of the loan, too
     lent = Frozen(context, data, int(wanted), place)
     try:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from stf._engine.access import DataHandle, accumulate_access
+from stf._engine.access import DataHandle, accumulate_access, shared
 from stf._port.replicas import Layout
 from stf._support.arguments import name_of, truth
 from stf.data.assigning import assign
@@ -127,7 +127,8 @@ class LogicalData(Scalar, DataHandle):
     @property
     def readonly(self) -> bool:
         """Whether it may only be read."""
-        return self.core.readonly
+        core = self.core
+        return core.readonly and not (shared[0] and core.span is not None and core.span.book.is_shared(core))
 
     def set_write_back(self, flag: bool) -> LogicalData:
         """Say whether the user's array is refreshed at the end; return the data.

@@ -31,13 +31,14 @@ cdef class Registry(AddressBook):
     cdef NestingGate gate
     cdef int64_t added
     cdef readonly dict leaving
+    cdef readonly dict shared
     cdef Py_ssize_t position(self, int64_t low, int64_t ident) except -1
     cpdef object find(self, Entry wanted)
     cpdef list overlapping(self, Entry wanted)
     cdef bint is_free(self, Entry wanted) except -1
     cdef bint add(self, Entry entry, dict known, int64_t seen) except -1
     cdef int give_up(self, Span span, EventSet last) except -1
-    cdef EventSet last_use(self, int64_t ident)
+    cpdef EventSet last_use(self, int64_t ident)
     cdef int remove(self, Span span) except -1
 
 cdef str FOLDER

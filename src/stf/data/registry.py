@@ -20,11 +20,12 @@ except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 from stf import config
-from stf._engine import recording_caches, retiring, thread_turns, tiles
+from stf._engine import lifetime, recording_caches, retiring, thread_turns, tiles
 from stf._engine.access import AddressBook, DataHandle, Span
 from stf._support.arguments import name_of, truth
 from stf._support.call_sites import site_text
 from stf._support.sync import NestingGate
+from stf.data import sharing
 from stf.data.composite import find_interface, interfaces
 from stf.data.creation import check_memory_is_at, custom_data
 from stf.data.logical_data import LogicalData
@@ -115,6 +116,7 @@ class Registry(AddressBook):
     """
 
     def __init__(self):
+        self.shared = {}  # data id: who else has its memory, (context, data id); see `sharing`
         self.sorted = []  # entries, by (low, ident)
         self.longest = 0
         self.gate = NestingGate()
@@ -237,6 +239,14 @@ class Registry(AddressBook):
         finally:
             self.gate.leave()
         return 0
+
+    def is_shared(self, data):
+        """Whether a data may only be read since another context has its memory."""
+        return data.id in self.shared
+
+    def must_be_alone(self, data):
+        """Let a data be writeable again, if no other context has its memory any more; else raise AccessError."""
+        sharing.must_be_alone(self, data)
 
     def last_use(self, ident):
         """The last events on memory that is given up; None if it is not."""
@@ -395,7 +405,19 @@ def register(context: ContextCore, obj, data_place, label, write_back, readonly)
             context, engine, registry, entry, memory, label, before, seen, write_back, readonly, data_place
         )
         if handle is not None:
+            if len(lifetime.live) > 1:
+                must_be_apart(context, entry, handle)
             return handle
+
+
+def must_be_apart(context, entry, handle):
+    """Raise AccessError if another context writes the memory that was registered, which is given up then."""
+    try:
+        sharing.look_elsewhere(context, entry, handle.core)
+    except BaseException:
+        handle.core.write_back = False
+        handle.release()
+        raise
 
 
 def nests(layout):
@@ -513,7 +535,7 @@ def last_uses(engine: Engine, registry: Registry, entry: Entry, name):
                 f"that of {clash.describe()}{by_whom}; register one array and split it with tiles(), or {remedy}"
             )
         if clash is not None:
-            settle(engine, clash)
+            sharing.settle(engine, clash)
         engine.gate.enter()  # another thread may be about to give it up: it has left the engine, and is not here yet
         try:
             events[ident] = registry.last_use(ident)
@@ -532,19 +554,11 @@ def let_go(engine: Engine, data: Data):
         return False
     waiting = retiring.deferred_within(engine, data)
     for tile in waiting:
-        settle(engine, tile)
+        sharing.settle(engine, tile)
     if waiting or recording_caches.give_up_dropped(engine, data):
         return True
     is_going: cython.bint = data in engine.dropped or (data.is_dropped and data.recorded == 0 and data.tiles == 0)
     return is_going and (not scope.records or thread_turns.await_scope(engine, scope))
-
-
-def settle(engine: Engine, data: Data):
-    """Wait until it is known whether released data are poisoned, which their memory's next user comes after."""
-    if engine.scope.thread == threading.get_ident():
-        retiring.settle_beside(engine, data)
-    else:
-        engine.patiently(retiring.settle, [data])
 
 
 def is_live(engine: Engine, data: Data):

@@ -13,7 +13,7 @@ import numpy as np
 
 from stf._engine import recording_caches, retiring
 from stf._engine import tiles as engine_tiles
-from stf._engine.access import check_mine
+from stf._engine.access import check_mine, shared
 from stf._port.replicas import Layout
 from stf._support.arguments import is_integer
 
@@ -116,6 +116,8 @@ def tile_extents(parent: Any, shape: int | Sequence[int]) -> tuple[int, ...]:
 def begin_split(context: Any, data: Any) -> Any:
     """Bring `data` home, to be cut into tiles."""
     check_mine(context.engine, data)
+    if shared[0] and data.core.span is not None:  # tiles stay read-only, or writeable
+        data.core.span.book.must_be_alone(data.core)
     recording_caches.give_up_recordings(context.engine, data.core)
     return context.engine.patiently(retiring.split, data.core)
 
