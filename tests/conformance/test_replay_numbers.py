@@ -43,7 +43,7 @@ def test_a_number_is_a_parameter_from_its_third_value_on(ctx, lX, lY):
 
     @stf.replay
     def step(x, y, a):
-        seen.append(type(a).__name__)
+        seen.append(a)
         add(x, y, a)
 
     total = 0
@@ -51,7 +51,8 @@ def test_a_number_is_a_parameter_from_its_third_value_on(ctx, lX, lY):
         step(lX, lY, a)
         total += a
         assert lX.numpy()[1] == total
-    assert seen == ["float"] * 4 + ["Param"]  # each value ran as it is and was recorded, then one recording is of all
+    kinds = [type(a).__name__ for a in seen]
+    assert kinds == ["float"] * 4 + ["Param"]  # each value ran as it is and was recorded, then one recording is of all
     told = step.explain()
     assert "parameters: a" in told and "3 recordings" in told and "1 signatures known" in told and "any float" in told
 

@@ -14,6 +14,7 @@ cdef class Scope:
     cdef readonly bint runs_once
     cdef readonly bint patient
     cdef readonly object description
+    cdef public list submitted  # the functions of tasks that come; None if nobody wants to know
     cdef bint takes_mine(self) except -1
     cpdef Version version_for(self, Data data)
     cpdef Replica replica_for(self, Data data, Version version, int place, int mode)

@@ -37,6 +37,8 @@ class Scope:
         Other threads wait for its end; else they hear of it.
     description : str
         What messages call it.
+    submitted : list or None
+        The functions of the tasks that come, for who wants to know; an inner scope adds to that of the outer.
     """
 
     def __init__(self, port, parent=None, thread=0, description="", runs_once=True, patient=False):
@@ -47,6 +49,7 @@ class Scope:
         self.description = description
         self.runs_once = runs_once
         self.patient = patient
+        self.submitted = None if parent is None else parent.submitted
 
     def takes_mine(self):
         """Whether a task of this thread can begin in it, without a look at what is recorded elsewhere."""

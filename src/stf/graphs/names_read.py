@@ -159,6 +159,20 @@ class Reached:
         self._objects: list[tuple[str, Any, Any, tuple[str, ...]]] = []  # what it may give to those, as of `_note`
         for way, fn, arguments in functions:
             self._follow(way, fn, arguments, False, False)
+        self._go_on()
+
+    def learn(
+        self, ran: Iterable[tuple[types.CodeType, dict[str, Any], dict[str, Any]]], bodies: Iterable[Any]
+    ) -> None:
+        """Look at functions that ran, by code, globals and objects that they were given, and at bodies of tasks."""
+        for code, around, objects in ran:
+            self._look_at(f"{code.co_name}.", code, around, objects, False, True)
+        for body in bodies:
+            self._follow(f"{getattr(body, '__name__', 'body')}.", body, {}, True, True)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Look at all that was found to be called, until nothing new is."""
         pairs = 0
         while self._left or pairs < len(self._objects) * len(self._chains):
             while self._left and len(self._seen) < MOST:
@@ -181,9 +195,9 @@ class Reached:
             self._note(".".join((name, *chain)), around, base, (*attributes, *chain))
 
     @property
-    def variables(self) -> list[Variable]:
+    def variables(self) -> dict[tuple[Any, ...], Variable]:
         """What is to be compared."""
-        return [variable for mark, variable in self._found.items() if mark not in self._changed]
+        return {mark: variable for mark, variable in self._found.items() if mark not in self._changed}
 
     def _follow(self, way: str, fn: Any, roots: dict[str, Any], is_body: bool, is_far: bool) -> None:
         """Look at a function later, too; of a method, the object is the root "" of what it reads."""
@@ -209,19 +223,30 @@ class Reached:
 
     def _look(self, way: str, fn: types.FunctionType, roots: dict[str, Any], is_body: bool, is_far: bool) -> None:
         """Find what one function reaches; those that are not `is_far` have their closures compared elsewhere."""
-        cells = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
         for variable in own_variables(way, fn) if is_far else ():
             if not isinstance(variable.content, FUNCTIONS):
                 self._found.setdefault((id(variable.cell),), variable)
-        for read in reads_of(fn.__code__):
-            around = {"global": fn.__globals__, "module": sys.modules}.get(read.kind)
+        cells = zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True)
+        known = {name: content_of(cell) for name, cell in cells} | roots
+        self._look_at(way, fn.__code__, fn.__globals__, known, is_body, is_far)
+
+    def _look_at(
+        self,
+        way: str,
+        code: types.CodeType,
+        variables: dict[str, Any],
+        known: dict[str, Any],
+        is_body: bool,
+        is_far: bool,
+    ) -> None:
+        """Find what code reaches, with global variables, and what is `known` of those of functions."""
+        for read in reads_of(code):
+            around = {"global": variables, "module": sys.modules}.get(read.kind)
             if around is not None:
                 value = around.get(read.name, open if read.name == "open" else MISSING)
-            elif read.kind == "free":
-                value = content_of(cells[read.name])
             else:
-                value = roots.get(read.name, MISSING)
-                if value is MISSING and read.attributes:
+                value = known.get(read.name, MISSING)
+                if value is MISSING and read.kind != "free" and read.attributes:
                     self._chains[read.attributes] = None
             if value is not MISSING:
                 self._walk(way, read, value, around, is_body, is_far)

@@ -31,6 +31,7 @@ from stf.graphs.call_signature import (
     params_of,
 )
 from stf.graphs.closure_variables import Variable, is_function, variables_of
+from stf.graphs.executed import Executed
 from stf.graphs.names_read import Reached
 from stf.graphs.task_graph import TaskGraph
 from stf.observe.html import lines_html, never_raises
@@ -45,6 +46,7 @@ __all__ = ["ReplayFunction", "replay"]
 RANDOM = (("random", "Random"), ("numpy.random", "Generator"), ("numpy.random", "RandomState"))
 VARIADIC = inspect.Parameter.VAR_POSITIONAL
 KEPT = 8  # recordings of a function; the ninth takes the place of the one that was used the longest ago
+MOST_MET = 256  # names that are found while recording
 KNOWN = 64  # signatures that are known, with a recording or without
 PATIENCE_S = 0.1  # how long a recording waits for tasks and recordings of other threads, before the call runs as it is
 REST_S = 1.0  # how long calls run as they are then
@@ -79,12 +81,12 @@ def replay(fn: Any = None, *, static: Iterable[str] = ()) -> Any:
     same. This holds for arguments, and for variables in the closures of the function, of those that it decorates or was
     bound to (``functools.partial``), and of the functions among its variables. Global variables and attributes that
     the code names (``o.rate``; properties are called) are compared too, also in functions that it calls and in bodies
-    of its tasks.
+    of its tasks. Functions that come from a list, a default argument, a factory or an object are seen while they run
+    in a recording; with a profile function of yours (`cProfile`) names alone lead there.
 
     **What is not compared.** A container in a closure that the functions change, as in ``log.append(x)``. Names that
-    are looked up by other means, and ``type(k) is float`` of a parameter, are not seen. ``STF_VALIDATE=1`` runs the
-    function at each call and compares what it submits; of a body that was recorded on a device, also how much it puts
-    on its stream.
+    bodies look up by other means are not seen. ``STF_VALIDATE=1`` runs the function at each call and compares what it
+    submits; of a body that was recorded on a device, also how much it puts on its stream.
 
     **Results.** Every call returns the same objects as the recorded call. Data that the function makes hold what the
     last call computed.
@@ -157,6 +159,7 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
             raise TypeError(f"'{self._name}' has no parameter '{unknown[0]}' to be static")
         self._numbers = Numbers(static)
         self._changed: set[str] = set()  # variables whose content does not count: calls of the function change it
+        self._met: dict[tuple[Any, ...], Variable] = {}  # what ran, or was submitted, in a recording reads by names
         self._entries: dict[Signature, Entry] = {}  # what was used the longest ago first
         self._lock = threading.RLock()  # of what is known; not held while a call goes on
         self._recordings = 0
@@ -319,7 +322,8 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
         if around is None or around[0] is not arguments:
             given = [(f"{name}.", value) for name, value in arguments.items() if is_function(value)]
             reached = Reached([("", self._fn, arguments), *((way, value, {}) for way, value in given)])
-            around = arguments, [*variables_of([("", self._fn), *given]), *reached.variables], reached
+            named = self._met | reached.variables
+            around = arguments, [*variables_of([("", self._fn), *given]), *named.values()], reached
             self._around = around
         return around[1:]
 
@@ -347,7 +351,7 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
                     entry.is_plain = True
                     entry.reason = f"not recorded, since '{changing}' is another one after each use"
                 else:
-                    self._look_at_world(context, entry, arguments)
+                    self._look_at_world(context, entry, self._look_around(arguments)[1])
             else:
                 self._use(entry)
             self._note_key(key)
@@ -356,9 +360,8 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
             graph.close()
         return entry
 
-    def _look_at_world(self, context: Any, entry: Entry, arguments: dict[str, Any]) -> None:
+    def _look_at_world(self, context: Any, entry: Entry, reached: Reached) -> None:
         """Let calls run as they are that read the time, the environment or random state; say so once."""
-        _, reached = self._look_around(arguments)
         world = reached.world or (reached.world_of_bodies if context.on_cuda else None)
         if world is None:
             return
@@ -511,10 +514,15 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
         if changed:
             with self._lock:
                 self._changed |= changed
-                self._entries.pop(entry.key, None)
-                entry.key = self._key(context, arguments)
-                self._entries[entry.key] = entry
-                self._forget_patterns()
+                self._name_anew(context, entry, arguments)
+
+    def _name_anew(self, context: Any, entry: Entry, arguments: dict[str, Any]) -> None:
+        """Let an entry have the signature of what is compared by now, with the parameters that it has."""
+        count = 2 + len(arguments)  # context and place come first
+        self._entries.pop(entry.key, None)
+        entry.key = entry.key[:count] + self._key(context, arguments)[count:]
+        self._entries[entry.key] = entry
+        self._forget_patterns()
 
     # -- recording ---------------------------------------------------------------------------------------------
 
@@ -522,8 +530,10 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
         """Record the call, and launch it."""
         values = given_in(entry.key, bound.arguments)
         first_data = context.engine.next_data
+        executed = Executed()
+        submitted: list[Any] = []
         try:
-            graph, result = self._recorded(context, bound, values)
+            graph, result = self._recorded(context, bound, values, executed, submitted)
         except ValueNeededError:
             raise
         except (TurnError, OutOfMemoryError) as error:  # a plain call may need less memory, and nobody's turn
@@ -546,6 +556,7 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
             if mine:
                 self._recordings += 1
                 entry.graph, entry.result, entry.first_data = graph, result, first_data
+                self._learn(context, entry, bound.arguments, executed, submitted)
                 entry.kept = self._kept_of(context, bound.arguments)
                 entry.reason = f"recorded: {graph.nodes} nodes"
                 recording = graph._recording
@@ -570,10 +581,40 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
                 self._recordings,
                 differences(self._before, self._last_key),
             )
-        return self._replay(context, entry, graph, bound, None)
+        try:
+            return self._replay(context, entry, graph, bound, None)
+        finally:
+            if entry.is_plain and mine:
+                entry.graph = None
+                graph.close()
 
-    def _recorded(self, context: Any, bound: inspect.BoundArguments, values: dict[str, Any]) -> tuple[TaskGraph, Any]:
-        """Record the call, with parameters for some numbers; ValueNeededError if the function needs theirs."""
+    def _learn(
+        self, context: Any, entry: Entry, arguments: dict[str, Any], executed: Executed, submitted: list[Any]
+    ) -> None:
+        """Compare, from now on, what the functions read by names that ran in a recording, and the bodies in it."""
+        reached = self._look_around(arguments)[1]
+        before = reached.variables
+        reached.learn(executed.functions(), submitted)
+        self._met.update({mark: one for mark, one in reached.variables.items() if mark not in before})
+        self._around = None
+        self._look_at_world(context, entry, reached)
+        if not executed.is_whole or len(self._met) > MOST_MET:
+            entry.is_plain, entry.reason = True, "not recorded, since it reads too many names to compare at each call"
+            self._met.clear()
+        self._name_anew(context, entry, arguments)
+
+    def _recorded(
+        self,
+        context: Any,
+        bound: inspect.BoundArguments,
+        values: dict[str, Any],
+        executed: Executed,
+        submitted: list[Any],
+    ) -> tuple[TaskGraph, Any]:
+        """Record the call, with parameters for some numbers; ValueNeededError if the function needs theirs.
+
+        What is `executed` meanwhile is noted, and the functions of tasks that are `submitted`.
+        """
         graph = context.task_graph(self._name)
         graph._patience = PATIENCE_S
         params = {name: graph.param(name, value) for name, value in values.items()}
@@ -583,7 +624,9 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
         call.arguments.update({**bound.arguments, **params})
         try:
             with graph:
-                result = self._fn(*call.args, **call.kwargs)
+                context.engine.scope.submitted = submitted
+                with executed:
+                    result = self._fn(*call.args, **call.kwargs)
                 refuse_reachable(result)
         except Exception as error:
             if not isinstance(error, TaskStateError):
@@ -606,7 +649,7 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
         first_data = context.engine.next_data
         self._compared.append(entry)  # whose memory nobody takes meanwhile
         try:
-            graph, result = self._recorded(context, bound, given_in(entry.key, bound.arguments))
+            graph, result = self._recorded(context, bound, given_in(entry.key, bound.arguments), Executed(), [])
         except (TurnError, OutOfMemoryError, NotComputedError):
             return recorded  # another thread records, or has a task open; there is no room for two; it will run plainly
         finally:

@@ -1,0 +1,108 @@
+"""Which functions in Python run while a call is recorded, with what their arguments are then.
+
+Names alone do not lead to all of them: a function may come from a list, a default argument, a factory, or be the
+method of an object that comes from there. So a profile function of Python's notes each call in this thread. Where
+somebody else has one (`cProfile`), names alone have to do.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import sys
+import types
+import weakref
+from typing import Any, NamedTuple
+
+from stf.graphs.closure_variables import is_of_users
+from stf.graphs.names_read import reads_of
+from stf.values.params import Param
+
+__all__ = ["Executed", "Ran"]
+
+MOST = 256  # calls of different functions, or with other objects
+
+
+class Ran(NamedTuple):
+    """A function that ran: its code and globals, and the objects of whose attributes it reads, by name."""
+
+    code: types.CodeType
+    globals: dict[str, Any]
+    objects: dict[str, Any]
+
+
+class Executed:
+    """A with-block that notes the functions of users that run in its thread."""
+
+    def __init__(self) -> None:
+        self._noted: dict[tuple[Any, ...], tuple[types.CodeType, dict[str, Any], dict[str, Any]]] = {}
+        self._is_on = False
+
+    def __enter__(self) -> Executed:
+        self._is_on = sys.getprofile() is None
+        if self._is_on:
+            sys.setprofile(self._note)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._is_on:
+            sys.setprofile(None)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether there was room for all."""
+        return len(self._noted) < MOST
+
+    def functions(self) -> list[Ran]:
+        """What ran. An object that lived no longer than the call was made by it, and is left out."""
+        found = []
+        for code, around, references in self._noted.values():
+            objects = {name: reference() for name, reference in references.items()}
+            found.append(Ran(code, around, {name: one for name, one in objects.items() if one is not None}))
+        return found
+
+    def _note(self, frame: types.FrameType, event: str, _: Any) -> None:
+        code = frame.f_code
+        if event != "call" or not is_of_users(code) or str(frame.f_globals.get("__name__")).startswith("stf."):
+            return
+        names, typed = names_of(code)
+        values: dict[str, Any] = frame.f_locals if names or typed else {}
+        asked: list[Any] = list(values.values()) if None in typed else [values.get(name) for name in typed if name]
+        for value in asked:
+            if issubclass(type(value), Param):
+                for base in value.bases:
+                    base.is_needed = True  # its type here is that of a parameter, and it may decide by that
+        given = {name: values[name] for name in names if name in values}
+        mark = (code, *[id(value) for value in given.values()])
+        if mark not in self._noted and len(self._noted) < MOST:
+            references = {name: reference_to(value) for name, value in given.items()}
+            objects = {name: reference for name, reference in references.items() if reference is not None}
+            self._noted[mark] = code, frame.f_globals, objects
+
+
+def reference_to(value: Any) -> Any:
+    """A weak reference; None to what has none."""
+    try:
+        return weakref.ref(value)
+    except TypeError:
+        return None
+
+
+@functools.lru_cache(maxsize=1024)
+def names_of(code: types.CodeType) -> tuple[frozenset[str], frozenset[str | None]]:
+    """The parameters and free variables of whose attributes code reads, and those whose `type` it asks for.
+
+    Of those, None stands for a variable that was computed.
+    """
+    kinds = ("param", "free")
+    names = frozenset(read.name for read in reads_of(code) if read.kind in kinds and read.attributes and read.name)
+    given = (*code.co_varnames[: code.co_argcount + code.co_kwonlyargcount], *code.co_freevars)
+    instructions = [one for one in dis.get_instructions(code) if one.opname not in ("PRECALL", "CACHE", "PUSH_NULL")]
+    typed: set[str | None] = set()
+    for before, one, after in zip(instructions, instructions[1:], instructions[2:], strict=False):
+        asks = before.opname in ("LOAD_GLOBAL", "LOAD_NAME") and before.argval == "type"
+        if asks and after.opname == "CALL" and after.arg == 1:
+            typed.add(one.argval if one.opname.startswith("LOAD_") and one.argval in given else None)
+        elif asks:
+            typed.add(None)
+    return names, frozenset(typed)
