@@ -3,6 +3,7 @@ from stf._engine.versions cimport Outcome
 from stf._engine cimport host_waits
 from stf._engine.state cimport EngineState
 from stf._engine.task cimport BEGUN, CALLED_OFF, TaskCore
+from stf._support.context_variables cimport variables_here
 from stf._support.sync cimport PyThread_get_thread_ident
 
 @cython.no_gc
@@ -14,6 +15,7 @@ cdef class QueuedBody:
     cdef public object graph  # the life of what that was made of, whose memory it uses; None if the graph has its own
     cdef public bint in_graphs  # it uses no CUDA, and can be a node of a graph of the driver's
     cdef public object targets  # the replicas that it may write, where it is recorded
+    cdef public object variables  # the context variables of who submitted it, or launched it; None if there are none
     cdef list inputs
     cdef readonly TaskCore task
     cdef bint watched
@@ -24,6 +26,7 @@ cdef class QueuedBody:
     cdef object execute(self)
     cdef object attempt(self)
     cdef object run(self)
+    cdef object run_here(self)
     cdef object run_if_sound(self)
     cdef object failure_of(self, object error)
     cdef object run_in_graph(self)

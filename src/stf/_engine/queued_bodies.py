@@ -14,6 +14,7 @@ from stf._engine.failures import Cancellation, Failure
 from stf.errors import TaskStateError
 
 if not cython.compiled:
+    from stf._support.context_variables import variables_here
     from stf._support.sync import PyThread_get_thread_ident
 
     BEGUN, CALLED_OFF = 1, 2
@@ -27,7 +28,7 @@ class QueuedBody:
     """A body that runs later, on a worker: it checks its inputs, runs, and says how it went."""
 
     if not cython.compiled:
-        make = graph = outcome = None
+        make = graph = outcome = variables = None
         in_graphs = False
         targets = ()
 
@@ -38,6 +39,7 @@ class QueuedBody:
         self.outcome = task.outcome
         self.inputs = task.inputs
         self.watched = self.engine.observer is not None
+        self.variables = variables_here()
         return 0
 
     def again(self, values, rebinding):
@@ -59,7 +61,7 @@ class QueuedBody:
 
     def copy_to(self, call):
         """Give another call what this one has of its task."""
-        call.engine, call.task, call.watched = self.engine, self.task, self.watched
+        call.engine, call.task, call.watched, call.variables = self.engine, self.task, self.watched, self.variables
         return 0
 
     def prepare(self):
@@ -151,6 +153,10 @@ class QueuedBody:
         return None
 
     def run(self):
+        """Run the body with the context variables of who submitted it; return its failure, or None."""
+        return self.run_here() if self.variables is None else self.variables.copy().run(run_in, self)
+
+    def run_here(self):
         """Run the body; return its failure, or None."""
         engine: EngineState = self.engine
         thread: object = PyThread_get_thread_ident()  # one object, since the end of this must not ask for another
@@ -177,6 +183,11 @@ class QueuedBody:
                 name = task.symbol or task.kind
                 engine.observer.ran(task.id, name, task.where - 1, thread, start, time.perf_counter_ns(), "task")
         return None
+
+
+def run_in(body: QueuedBody):
+    """Run a body in the context that is current."""
+    return body.run_here()
 
 
 @cython.no_gc

@@ -21,6 +21,7 @@ from stf.errors import GraphClosedError, TaskFailedError
 
 if not cython.compiled:
     from stf._recording.playback import make_launch
+    from stf._support.context_variables import variables_here
     from stf._support.sync import PyThread_get_thread_ident
 
     INVALID, SHARED, MODIFIED = 0, 1, 2
@@ -375,7 +376,7 @@ def bring_entries(engine: Engine, task: TaskCore, routine, uses, rebinding):
 
 def run_at_root(engine: Engine, task: TaskCore, routine, values, late, rebinding):
     """Do the work of a launch; a failure on the way poisons what the task writes."""
-    launch = make_launch(engine, task, values)
+    launch = make_launch(engine, task, values, variables_here())
     if rebinding is not None:
         launch.rebinding, launch.others = rebinding, rebinding.replicas
     launch.outcome, launch.inputs = task.outcome, task.inputs

@@ -15,6 +15,7 @@ cdef class Launch:
     cdef readonly Port port  # on which it is played
     cdef readonly TaskCore task  # whose launch it is
     cdef public object values  # of its parameters; None: as recorded
+    cdef object variables  # the context variables of who launches it
     cdef object binding  # of the values of nested graphs to those of the launch; None outside of them
     cdef public int slot  # the one that is open
     cdef public Outcome outcome  # of its bodies that are queued
@@ -59,4 +60,4 @@ cdef class Launch:
     cdef int put_call(self, object body) except -1
     cpdef int wait(self) except -1
 
-cpdef Launch make_launch(Engine engine, TaskCore task, object values)
+cpdef Launch make_launch(Engine engine, TaskCore task, object values, object variables=*)

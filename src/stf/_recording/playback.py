@@ -54,6 +54,8 @@ class Launch:
         if self.failed() is not None:
             body.prepare()
             return None
+        if body.outcome is None:  # else it was submitted once, and has those of its submission
+            body.variables = self.variables
         return self.note(body.attempt())
 
     def note(self, failure):
@@ -171,7 +173,7 @@ class Launch:
     def run_with_outcome(self, operation: tuple):
         """Run what has an outcome of its own, in a program that is launched once; return the slot after it."""
         routine, outcome = operation[1], cython.cast(Outcome, operation[3])
-        inner = make_launch(self.engine, self.task, self.values)
+        inner = make_launch(self.engine, self.task, self.values, self.variables)
         inner.outcome, inner.inputs = outcome, operation[4]
         try:
             inner.slot = routine.run(inner, self.slot)
@@ -185,7 +187,7 @@ class Launch:
 
     def put_with_outcome(self, operation: tuple):
         """Let a graph that is launched once do what has an outcome of its own; return the slot after it."""
-        inner = make_launch(self.engine, self.task, None)
+        inner = make_launch(self.engine, self.task, None, self.variables)
         inner.outcome, inner.inputs = cython.cast(Outcome, operation[3]), operation[4]
         before, self.own_launch = self.own_launch, inner
         try:
@@ -479,13 +481,14 @@ if not cython.compiled:
     Launch.is_once = Launch.called = Launch.expected = False
 
 
-def make_launch(engine, task, values):
-    """A launch that has not begun."""
+def make_launch(engine, task, values, variables=None):
+    """A launch that has not begun, by who has these context variables."""
     launch: Launch = Launch.__new__(Launch)
     launch.engine = engine
     launch.port = engine.root
     launch.task = task
     launch.values = values
+    launch.variables = variables
     launch.slot = -1
     launch.remaining = 1
     launch.unread = ()
