@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import sys
+import threading
 import time
 
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 from helpers import is_cuda, needs_graphviz, queued, report_content
 
 import stf
+from stf.contexts.observing import write_pictures
 from stf.observe import DotRecorder, Observers, draw
 from stf.observe.html import fitting_depth, graph_picture, table
 from stf.observe.why import waits_of
@@ -277,8 +280,6 @@ def test_report_needs_a_recording(ctx_factory, tmp_path, observe, missing):
 
 
 def test_report_of_nothing_and_of_what_has_not_run(ctx_factory, tmp_path):
-    import threading
-
     ctx = ctx_factory(observe=True)
     page = report_content(ctx.report(tmp_path / "empty.html"))
     assert page["tasks"]["id"] == page["spans"]["task"] == page["failures"] == page["rows"] == []
@@ -307,6 +308,62 @@ def test_report_without_a_path_is_shown_in_a_notebook(ctx_factory, tmp_path):
     assert written.read_text("utf-8") == page.html
     assert '"><script>alert(1)</script>' in report_content(written)["names"]
     assert "alert(1)" not in page.html
+
+
+@pytest.mark.parametrize("name", ["run.html", "run.json", "run.pftrace", "run.dot", "run.csv", "run.svg", "run.png"])
+def test_an_interrupted_write_leaves_the_file_of_before(ctx_factory, tmp_path, monkeypatch, name):
+    if name == "run.pftrace":
+        pytest.importorskip("perfetto")
+    if name == "run.svg":
+        needs_graphviz()
+    if name == "run.png":
+        pytest.importorskip("matplotlib")
+    ctx = ctx_factory(observe=True)
+    add(ctx.logical_data(np.zeros(2), name="x"))
+    ctx.synchronize()
+    path = tmp_path / name
+    monkeypatch.setattr("stf.config.dot_file", str(path))
+    monkeypatch.setattr("stf.contexts.observing.written", {})
+    write = {
+        "run.html": lambda: ctx.report(path),
+        "run.dot": lambda: write_pictures(ctx),
+        "run.csv": lambda: ctx.dot(stats_file=path),
+        "run.svg": lambda: draw.render(ctx.dot(), path),
+        "run.png": lambda: draw.timeline(ctx.trace(), path),
+    }.get(name, lambda: ctx.trace(path))
+    path.write_text("of before")
+
+    def interrupt(*paths):
+        assert paths[0].stat().st_size > 30, "all is written when the files are exchanged"
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("os.replace", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            write()
+    assert path.read_text() == "of before" and list(tmp_path.iterdir()) == [path]
+    monkeypatch.setattr("stf.contexts.observing.written", {})
+    path.chmod(0o640)
+    write()
+    assert path.stat().st_size > 30 and list(tmp_path.iterdir()) == [path] and path.stat().st_mode & 0o777 == 0o640
+
+
+def test_a_report_goes_through_links_and_into_what_is_no_plain_file(ctx_factory, tmp_path):
+    page, pipe = ctx_factory(observe=True).report(), tmp_path / "pipe"
+    (tmp_path / "link.html").symlink_to(tmp_path / "real.html")
+    page.write(tmp_path / "link.html")
+    assert (tmp_path / "link.html").is_symlink() and (tmp_path / "real.html").read_text("utf-8") == page.html
+    os.mkfifo(pipe)
+    read = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text("utf-8")))
+    reader.start()
+    page.write(pipe)
+    reader.join(30)
+    assert read == [page.html] and pipe.is_fifo()
+    with pytest.raises(FileNotFoundError, match=r"there is no folder .*none to write run.html in; make it first"):
+        page.write(tmp_path / "none" / "run.html")
+    with pytest.raises(IsADirectoryError, match="is a folder; pass the path of a file in it"):
+        page.write(tmp_path)
 
 
 def test_large_graphs_are_merged_by_section_and_then_cut(ctx_factory):

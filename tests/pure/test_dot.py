@@ -239,6 +239,7 @@ def test_graphviz_is_used_where_it_is(returncode: int, monkeypatch: pytest.Monke
 
     def run(command: list[str], input: bytes, **_: object) -> subprocess.CompletedProcess[bytes]:
         commands.append((command, input))
+        Path(command[-1]).write_bytes(b"a picture")
         return subprocess.CompletedProcess(command, returncode, b"", b"syntax error")
 
     monkeypatch.setattr(draw.shutil, "which", lambda name: f"/bin/{name}")
@@ -248,5 +249,8 @@ def test_graphviz_is_used_where_it_is(returncode: int, monkeypatch: pytest.Monke
         with pytest.raises(RuntimeError, match="Graphviz failed with 1: syntax error"):
             draw.render("digraph {}", path)
     else:
-        assert draw.render("digraph {}", path) == path
-    assert commands == [(["/bin/dot", "-Tpdf", "-o", str(path)], b"digraph {}")]
+        assert draw.render("digraph {}", path) == path and path.read_bytes() == b"a picture"
+    (([*command, beside], text),) = commands
+    assert (command, text) == (["/bin/dot", "-Tpdf", "-o"], b"digraph {}")
+    assert Path(beside).parent == tmp_path and beside.endswith(".pdf")
+    assert list(tmp_path.iterdir()) == ([] if returncode else [path])

@@ -11,6 +11,7 @@ from stf import config
 from stf._support import arguments
 from stf._support.log_once import log_once
 from stf._support.profilers import shows_ranges
+from stf._support.whole_file import whole_file
 from stf.data.composite import CompositeData
 from stf.data.logical_data import LogicalData
 from stf.errors import TaskStateError
@@ -176,7 +177,8 @@ def trace(context: ContextCore, path: str | Path | None = None) -> dict[str, Any
     if path is None:
         return context._trace.to_chrome()
     if suffix == ".json":
-        Path(path).write_text(json.dumps(context._trace.to_chrome()), encoding="utf-8")
+        with whole_file(path) as partial:
+            partial.write_text(json.dumps(context._trace.to_chrome()), encoding="utf-8")
         return Path(path)
     from stf.observe import perfetto_trace, run
 
@@ -372,8 +374,8 @@ def count_gathered(context: ContextCore) -> int:
 def write_pictures(context: ContextCore) -> None:
     if context._dot is not None and config.dot_file:
         try:
-            with open(next_file(config.dot_file), "w", encoding="utf-8") as file:
-                file.write(dot(context))
+            with whole_file(next_file(config.dot_file)) as partial:
+                partial.write_text(dot(context), encoding="utf-8")
         except OSError as error:  # a picture must not hide what the program has to say
             log.error("the task graph could not be written: %s", error)
 

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from stf._support.call_sites import site_text
+from stf._support.whole_file import whole_file
 
 from .observer import ObservedTask, Observer
 from .replay import OperationRecord, Replay, TaskRecord
@@ -345,7 +346,8 @@ class DotRecorder(Observer):
         chosen = DotOptions(**options)
         graph = self._graph(chosen)
         if chosen.stats_file is not None:
-            Path(chosen.stats_file).write_text(_statistics(graph), encoding="utf-8")
+            with whole_file(chosen.stats_file) as partial:
+                partial.write_text(_statistics(graph), encoding="utf-8")
         return "\n".join(_Writer(graph, chosen).lines(self.name)) + "\n"
 
     def _graph(self, options: DotOptions) -> TaskGraph:

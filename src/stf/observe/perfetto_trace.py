@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from stf._support.whole_file import whole_file
+
 from .run import MODE_NAMES, Run, RunSpan, Waiting, many_objects
 from .taskgraph import transitive_reduction
 from .timeline import family
@@ -50,7 +52,7 @@ def write(run: Run, path: str | Path) -> Path:
             ".json needs nothing"
         ) from error
     path = Path(path)
-    with many_objects(), path.open("wb") as file:
+    with many_objects(), whole_file(path) as partial, partial.open("wb") as file:
         for part in _Trace(run, messages, TraceProtoBuilder).parts():
             file.write(part)
     return path

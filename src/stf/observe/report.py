@@ -18,6 +18,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from stf._support.whole_file import whole_file
+
 from .run import Run, many_objects
 from .statistics import Statistics
 from .timeline import family
@@ -53,7 +55,8 @@ class Report:
     def write(self, path: str | Path) -> Path:
         """Write the page; return its path."""
         path = Path(path)
-        path.write_text(self.html, encoding="utf-8", errors="replace")
+        with whole_file(path) as partial:
+            partial.write_text(self.html, encoding="utf-8", errors="replace")
         return path
 
     def _repr_html_(self) -> str:
