@@ -166,7 +166,7 @@ stf.complete = (model) => {
   model.rankOfFamily = new Uint32Array(model.families.length).fill(-1);
   model.familiesByTime.forEach((family, rank) => (model.rankOfFamily[family] = rank));
   const changes = [];
-  for (let i = 0; i < model.numSpans; i++) if (model.span.kind[i] === stf.TASK) changes.push([model.span.start[i], 1], [model.span.end[i], -1]);
+  for (let i = 0; i < model.numSpans; i++) if (model.takesWorker(i)) changes.push([model.span.start[i], 1], [model.span.end[i], -1]);
   changes.sort((a, b) => a[0] - b[0] || a[1] - b[1]);
   let now = 0;
   model.mostAtOnce = changes.reduce((most, [, change]) => Math.max(most, (now += change)), 0);

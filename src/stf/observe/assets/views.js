@@ -323,10 +323,10 @@ stf.views.critical = (model, panel, { select }) => {
 };
 
 const ASSUMPTIONS =
-  "The recorded tasks and dependencies are played again with their measured durations. A worker runs one task at a time, " +
-  "at any place. Of the tasks that are ready, the one with the longest path to the end goes first. A task waits for its " +
-  "copies as long as it waited for them alone in this run. More workers share memory bandwidth and caches, which is not " +
-  "counted. The program submits all tasks at once, unless you choose otherwise.";
+  "The recorded tasks, copies and dependencies are played again with their measured durations. A worker runs one task or " +
+  "one copy at a time, at any place; a GPU makes its copies beside its tasks. Of what is ready, that with the longest " +
+  "path to the end goes first. More workers share memory bandwidth and caches, which is not counted. The program submits " +
+  "all tasks at once, unless you choose otherwise.";
 
 stf.views.whatIf = (model, panel) => {
   panel.append(stf.element("h2", {}, "What if"), stf.note(ASSUMPTIONS));
@@ -344,14 +344,15 @@ stf.views.whatIf = (model, panel) => {
   const draw = () => {
     const factor = Number(faster.value);
     if (!(factor > 0)) return;
-    const options = { freeCopies: freeCopies.checked, hostAsRecorded: hostAsRecorded.checked, family: Number(family.value), faster: factor };
+    const jobs = stf.jobs(model, { freeCopies: freeCopies.checked, hostAsRecorded: hostAsRecorded.checked, family: Number(family.value), faster: factor });
+    const most = model.mostAtOnce;
     const numbers = [1, 2, 4, 8, 16, 32, 64].filter((number, index) => index < 4 || number <= 2 * model.numTasks);
-    const rows = numbers.map((number) => ({ number, time: stf.simulate(model, number, options) }));
-    rows.push({ number: Infinity, time: stf.simulate(model, Infinity, options) });
+    const shown = [...new Set([...numbers, most])].sort((a, b) => a - b);
+    const rows = [...shown, Infinity].map((number) => ({ number, time: stf.simulate(jobs, number) }));
     const [{ time: alone }] = rows;
     const run = model.finish - model.begin;
     const columns = [
-      { title: "workers", value: (row) => row.number, show: (row) => (row.number === Infinity ? "any number" : String(row.number)), number: true },
+      { title: "workers", value: (row) => row.number, show: (row) => (row.number === Infinity ? "any number" : `${row.number === most ? "as in this run: " : ""}${row.number}`), number: true },
       { title: "run time", value: (row) => row.time, show: (row) => stf.duration(row.time), number: true },
       { title: "faster than one worker", value: (row) => alone / row.time, show: (row) => stf.bar(row.time / alone, `${(alone / row.time).toFixed(2)} ×`), number: true, what: "How many times shorter; the bar is the run time" },
       { title: "faster than this run", value: (row) => run / row.time, show: (row) => `${(run / row.time).toFixed(2)} ×`, number: true, what: `This run took ${stf.duration(run)}` },
@@ -366,7 +367,7 @@ stf.views.whatIf = (model, panel) => {
       stf.element("label", {}, hostAsRecorded, " tasks are submitted when they were"),
     ),
     box,
-    stf.note(`Measured: ${stf.duration(model.finish - model.begin)} with at most ${model.mostAtOnce} tasks at once.`),
+    stf.note(`Measured: ${stf.duration(model.finish - model.begin)} with at most ${model.mostAtOnce} ${model.mostAtOnce === 1 ? "worker" : "workers"} busy at once.`),
   );
   draw();
 };
