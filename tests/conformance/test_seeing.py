@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
@@ -18,6 +19,9 @@ from stf.contexts.observing import write_pictures
 from stf.observe import DotRecorder, Observers, draw
 from stf.observe.html import fitting_depth, graph_picture, table
 from stf.observe.why import waits_of
+
+
+THIS = "test_seeing.py"
 
 
 @stf.task
@@ -155,12 +159,38 @@ def test_why_of_failures(ctx_factory):
     add.on(queued(ctx))(x)
     with pytest.raises(stf.TaskFailedError):
         ctx.synchronize()
-    assert lines(ctx.why("fail"))[-1] == "failed with ValueError: <no> & never"
+    raised = f"{THIS}:{fail.fn.__code__.co_firstlineno + 2}"
+    assert lines(ctx.why("fail"))[-1] == f"failed with ValueError: <no> & never, raised at {raised}"
     assert lines(ctx.why("add"))[-1] == f"did not run: task 'fail' ({failed}) failed with ValueError: <no> & never"
     y = ctx.logical_data(np.zeros(2), name="y")
     with pytest.raises(KeyError), ctx.task(y.rw(), name="inline") as inline:
         raise KeyError("k")
-    assert lines(stf.why(inline))[-1] == "failed with KeyError: 'k'"
+    assert lines(stf.why(inline))[-1] == f"failed with KeyError: 'k', raised at {here(-1)}"
+
+
+def test_a_skipped_task_is_told_from_one_of_its_name_and_line_that_failed(ctx_factory):
+    ctx = ctx_factory(observe=True)
+    x = ctx.logical_data(np.zeros(2), name="x")
+    for _ in range(3):
+        fail.on(queued(ctx))(x)
+    with pytest.raises(stf.TaskFailedError):
+        ctx.synchronize()
+    failures = sorted(ctx._dot.failures)
+    assert [failure.is_skip for failure in failures] == [False, True, True]
+    assert [failure.raised_at != "" for failure in failures] == [True, False, False]
+    assert lines(ctx.why("fail"))[-1].startswith("did not run: task 'fail' (test_seeing.py:")
+
+
+def test_the_line_that_raised_is_the_programs_where_a_library_raised(ctx_factory):
+    ctx = ctx_factory(observe="dot")
+
+    def through_a_library(x):
+        json.loads("no")
+
+    ctx.host_launch(ctx.logical_data(np.zeros(2)).rw(), fn=through_a_library, name="parse")
+    with pytest.raises(stf.TaskFailedError):
+        ctx.synchronize()
+    assert ctx._dot.failures[0].raised_at == f"{THIS}:{through_a_library.__code__.co_firstlineno + 1}"
 
 
 def test_why_of_data_is_its_history(ctx):
@@ -230,8 +260,10 @@ def test_report_is_one_page_with_everything(ctx_factory, tmp_path):
     spans = page["spans"]
     ran = {names[tasks["name"][task]] for task, kind in zip(spans["task"], spans["kind"], strict=True) if not kind}
     assert {"add", "combine", "look"} <= ran
-    assert (page["failures"][0]["name"], page["failures"][0]["why"]) == ("fail", "ValueError: <no> & never")
-    assert page["failures"][1]["why"].startswith("did not run: task 'fail' (test_seeing.py:")
+    failed, skipped = page["failures"]
+    assert (failed["name"], failed["why"], failed["skipped"]) == ("fail", "ValueError: <no> & never", False)
+    assert failed["raised"] == f"{THIS}:{fail.fn.__code__.co_firstlineno + 2}"
+    assert skipped["why"].startswith("task 'fail' (test_seeing.py:") and skipped["skipped"] and not skipped["raised"]
     assert dict(page["statistics"]["tasks"])["task"] == 6
     routes = [page["places"][place] for place in page["operations"]["source"]]
     brought = list(zip(page["operations"]["kind"], routes, strict=True)).count(("copy", "host"))
@@ -476,7 +508,7 @@ def test_an_observer_hears_of_failures_beside_others(ctx_factory):
     fail.on(queued(ctx))(ctx.logical_data(np.zeros(2)))
     with pytest.raises(stf.TaskFailedError):
         ctx.synchronize()
-    assert [description.startswith("task 'fail'") for _, description in ctx._dot.failures] == [True]
+    assert [failure.description for failure in ctx._dot.failures] == ["ValueError: <no> & never"]
 
 
 def test_tables_escape_what_they_show():

@@ -37,6 +37,7 @@ def real_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
             double.on(1)(y)
         fail = ctx.task(y.rw(), name="fail")
         fail(raising)
+        double.on(1)(y)
         with pytest.raises(stf.TaskFailedError, match="on purpose"):
             ctx.synchronize()
         y.accept()
@@ -158,13 +159,22 @@ def test_hostile_names_are_only_text(open_page: Callable[..., Any], real_page: P
     assert page.locator("script").count() == 10  # two blocks of data, eight files
 
 
-def test_failures_come_first(open_page: Callable[..., Any], real_page: Path) -> None:
+def test_failures_come_first_and_skips_apart(open_page: Callable[..., Any], real_page: Path) -> None:
     page = open_page(real_page)
-    assert texts(page, "#tabs button")[0] == "Failures (1)"
-    assert page.locator("#panel-failures tbody tr").inner_text().startswith("fail\ttest_report.py:")
-    assert f"ValueError: on purpose {HOSTILE}" in page.locator("#panel-failures").inner_text()
-    page.click("#panel-failures tbody tr")
-    assert "on purpose" in page.locator("#detail .failure").inner_text()
+    assert texts(page, "#tabs button")[0] == "Failures (1)" and "and 1 skipped" in texts(page, "#cards .bad")[0]
+    assert texts(page, "#panel-failures h2") == ["Failed tasks", "Skipped tasks"]
+    failed, skipped = cells_of(page, "#panel-failures")
+    raised = f"test_report.py:{raising.__code__.co_firstlineno + 1}"
+    assert failed[:3] == ["fail", f"ValueError: on purpose {HOSTILE}", raised] and failed[4] == "device(0)"
+    assert skipped[0] == "double" and skipped[1].startswith("task 'fail' (test_report.py:") and len(skipped) == 4
+    page.locator("#panel-failures tbody tr").first.click()
+    assert page.locator("#detail .failure").inner_text() == f"ValueError: on purpose {HOSTILE} raised at {raised}"
+    page.locator("#panel-failures tbody tr").last.click()
+    assert page.locator("#detail .failure").inner_text().startswith("Skipped: task 'fail' (test_report.py:")
+    page.click("#tab-graph")
+    page.locator(".node").first.wait_for()
+    assert page.locator(".node.failed .name").all_text_contents() == ["fail"]
+    assert page.locator(".node.skipped .name").all_text_contents() == ["double"]
 
 
 def test_the_timeline_zooms_pans_and_comes_back(open_page: Callable[..., Any], timed_page: Path) -> None:

@@ -13,13 +13,12 @@ import ctypes
 import logging
 import os
 import sys
-import sysconfig
 import threading
 import weakref
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Protocol
 
+from stf._support.call_sites import file_text, library_folders
 from stf.interop.dlpack import DEFAULT_STREAMS
 
 log = logging.getLogger("stf")
@@ -32,9 +31,6 @@ SONAMES = ("libcupti.so.13", "libcupti.so.12")
 # Where the stream is in the arguments of a call, by bytes; of cuLaunchKernelEx, in what the first of them points to.
 STREAM_AT = {"cuLaunchKernel": 40, "cuLaunchCooperativeKernel": 40, "cuGraphLaunch": 8}
 STREAM_IN_CONFIG = {"cuLaunchKernelEx": 32}
-
-HERE = str(Path(__file__).parents[1]) + os.sep
-LIBRARIES = (HERE, *{sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib")}, "<frozen")
 
 
 class CallbackData(ctypes.Structure):
@@ -163,10 +159,10 @@ def stream_of(data: Any) -> int:
 def line_of(frame: Any) -> str:
     """``file.py:12`` of the innermost frame that is in no library."""
     found = frame
-    while found is not None and found.f_code.co_filename.startswith(LIBRARIES):
+    while found is not None and found.f_code.co_filename.startswith(library_folders()):
         found = found.f_back
     found = found or frame
-    return f"{Path(found.f_code.co_filename).name}:{found.f_lineno}"
+    return f"{file_text(found.f_code.co_filename)}:{found.f_lineno}"
 
 
 def message_of(library: Any, code: int) -> str:

@@ -101,6 +101,15 @@ class DataLayout(NamedTuple):
     nbytes: int
 
 
+class TaskFailure(NamedTuple):
+    """Why a task failed, and the line that raised; or why it was skipped."""
+
+    task_id: int
+    description: str
+    raised_at: str
+    is_skip: bool
+
+
 class DotRecorder(Observer):
     """Record tasks, and build their graph when asked.
 
@@ -121,7 +130,7 @@ class DotRecorder(Observer):
         self._tasks: list[TaskRecord] = []
         self._operations: list[OperationRecord] = []
         self._spans: list[tuple[int, int, int]] = []  # task id, start, end; appended from any thread
-        self._failures: list[tuple[int, str]] = []  # task id, description; appended from any thread
+        self._failures: list[TaskFailure] = []  # appended from any thread
         self._sections: list[Section] = []
         self._section = TOP
         self._loans = 0
@@ -164,9 +173,13 @@ class DotRecorder(Observer):
         if category == "task":
             self._spans.append((task_id, start_ns, end_ns))
 
-    def failed(self, task_id: int, description: str) -> None:
-        """Record why a task failed or did not run; may be called from any thread."""
-        self._failures.append((task_id, description))
+    def failed(self, task_id: int, description: str, raised_at: str) -> None:
+        """Record why a task failed; may be called from any thread."""
+        self._failures.append(TaskFailure(task_id, description, raised_at, False))
+
+    def skipped(self, task_id: int, description: str) -> None:
+        """Record why a task did not run; may be called from any thread."""
+        self._failures.append(TaskFailure(task_id, description, "", True))
 
     def withdrawn(self, task_id: int) -> None:
         """Forget a task that could not begin; what was done for it stays."""
@@ -295,8 +308,8 @@ class DotRecorder(Observer):
         return self._operations
 
     @property
-    def failures(self) -> Sequence[tuple[int, str]]:
-        """The id of each task that failed, or did not run because another one had, and the description."""
+    def failures(self) -> Sequence[TaskFailure]:
+        """The tasks that failed, and those that did not run because another one had."""
         return self._failures
 
     @property

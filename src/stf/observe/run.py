@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from .dot import DataLayout, DotOptions, DotRecorder
+from .dot import DataLayout, DotOptions, DotRecorder, TaskFailure
 from .replay import ACCUMULATE, READ, WRITE, Replay, TaskRecord
 from .taskgraph import Node, Section
 from .trace import MAIN_THREAD, Span, TimedOperation, TraceRecorder
@@ -116,7 +116,7 @@ class Run:
     data_names: Sequence[str] = ()
     layouts: Mapping[int, DataLayout] = field(default_factory=dict)
     sections: Sequence[Section] = ()
-    failures: list[tuple[int, str]] = field(default_factory=list)  # task id, description
+    failures: list[TaskFailure] = field(default_factory=list)  # by task
     files: Mapping[str, str] = field(default_factory=dict)
 
     def row_name(self, device: int, row: int) -> str:

@@ -83,13 +83,6 @@ def label_of(symbol: str | None, task_id: int) -> str:
     return f"'{symbol}'" if symbol else f"#{task_id}"
 
 
-def cause_of(task_id: int, symbol: str | None, site: str, description: str) -> str:
-    """Return a failure's description without what says that it is this task's own."""
-    where = f" ({site})" if site else ""
-    own = f"task {label_of(symbol, task_id)}{where} failed with "
-    return description.removeprefix(own) if description.startswith(own) else f"did not run: {description}"
-
-
 def _modes(record: TaskRecord) -> dict[int, int]:
     """The mode of each data that a task uses; one that it names twice has the joined mode."""
     modes: dict[int, int] = {}
@@ -141,7 +134,7 @@ def _how_it_went(recorder: DotRecorder, record: TaskRecord) -> Iterator[str]:
     duration_ns = recorder.durations().get(record[0])
     if duration_ns is not None:
         yield f"ran for {format_duration(duration_ns)}"
-    for task_id, description in list(recorder.failures):
+    for task_id, description, raised_at, is_skip in list(recorder.failures):
         if task_id == record[0]:
-            cause = cause_of(task_id, record[1], record[6], description)
-            yield cause if cause.startswith("did not run") else f"failed with {cause}"
+            where = f", raised at {raised_at}" if raised_at else ""
+            yield f"did not run: {description}" if is_skip else f"failed with {description}{where}"

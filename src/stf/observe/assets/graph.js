@@ -236,11 +236,12 @@ stf.Graph = class {
       stf.svg("text", { x: left + 14, y: top + 6 + (index + 0.75) * LINE_HEIGHT, class: index ? "detail" : "name" }, line),
     );
     const color = node.key[0] === "s" ? OTHER_COLOR : stf.familyColor(model, model.familyOf(node.tasks[0]));
+    const has = (tasks) => node.tasks.some((task) => tasks.has(task));
     const choose = () => (isGroup ? this.selectGroup(node) : this.select(node.tasks[0]));
     return stf.svg(
       "g",
       {
-        class: `node${isGroup ? " group" : ""}${node.tasks.some((task) => model.failedTasks.has(task)) ? " failed" : ""}`,
+        class: `node${isGroup ? " group" : ""}${has(model.failedTasks) ? " failed" : has(model.skippedTasks) ? " skipped" : ""}`,
         tabindex: "0", role: "button", "aria-label": node.lines.join(", "),
         onclick: choose,
         onkeydown: (event) => event.key === "Enter" && choose(),
@@ -260,6 +261,8 @@ stf.Graph = class {
     const lines = [model.nameOf(task), `${model.siteOf(task)} at ${model.places[model.task.place[task]]}`];
     lines.push(...model.accessesOf(task).slice(0, 8).map((a) => `${stf.MODES[a.mode] ?? "rw"} ${model.describeData(a.data)}`));
     if (model.task.runs[task]) lines.push(`ran for ${stf.duration(model.task.work[task])}`);
+    if (model.failedTasks.has(task)) lines.push(`failed: ${model.failedTasks.get(task).why}`);
+    else if (model.skippedTasks.has(task)) lines.push(`skipped: ${model.skippedTasks.get(task).why}`);
     return lines;
   }
 

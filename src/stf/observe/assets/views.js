@@ -4,16 +4,14 @@
 stf.views = {};
 
 stf.views.failures = (model, panel, { select }) => {
-  const columns = [
-    { title: "task", value: (row) => row.name },
-    { title: "submitted at", value: (row) => row.site },
-    { title: "place", value: (row) => row.place },
-    { title: "why", value: (row) => row.why },
-  ];
-  panel.append(
-    stf.element("h2", {}, "What failed"),
-    stf.table(columns, model.failures, { onclick: (row) => row.task >= 0 && select(row.task) }),
-  );
+  const column = (title, key) => ({ title, value: (row) => row[key] });
+  const [task, site, place] = [column("task", "name"), column("submitted at", "site"), column("place", "place")];
+  const onclick = (row) => row.task >= 0 && select(row.task);
+  const failed = model.failures.filter((row) => !row.skipped);
+  const skipped = model.failures.filter((row) => row.skipped);
+  const show = (title, note, columns, rows) => panel.append(stf.element("h2", {}, title), stf.note(note), stf.table(columns, rows, { onclick }));
+  if (failed.length) show("Failed tasks", "Their bodies raised.", [task, column("error", "why"), column("raised at", "raised"), site, place], failed);
+  if (skipped.length) show("Skipped tasks", "They did not run: what they were to read was never written, or they were cancelled.", [task, column("because", "why"), site, place], skipped);
 };
 
 stf.views.time = (model, panel, { showFound }) => {
