@@ -20,7 +20,6 @@ from stf.observe import DotRecorder, Observers, draw
 from stf.observe.html import fitting_depth, graph_picture, table
 from stf.observe.why import waits_of
 
-
 THIS = "test_seeing.py"
 
 

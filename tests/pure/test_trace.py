@@ -103,7 +103,17 @@ def test_every_observer_hears_everything() -> None:
 @pytest.mark.parametrize("call", range(9))
 def test_an_observer_that_raises_is_logged_and_detached(call: int, caplog: pytest.LogCaptureFixture) -> None:
     listener = Listener()
-    names = ["task", "operation", "ran", "failed", "skipped", "withdrawn", "section_begin", "section_end", "data_removed"]
+    names = [
+        "task",
+        "operation",
+        "ran",
+        "failed",
+        "skipped",
+        "withdrawn",
+        "section_begin",
+        "section_end",
+        "data_removed",
+    ]
     broken = type("Broken", (Observer,), {names[call]: lambda self, *args: 1 / 0})()
     observers = Observers(broken, listener)
     with caplog.at_level(logging.ERROR, logger="stf"):

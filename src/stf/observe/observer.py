@@ -33,8 +33,8 @@ class ObservedTask(Protocol):
 class Observer:
     """Base of everything that listens to the engine: every method does nothing.
 
-    Override what you need. `began`, `ended`, `ran`, `failed` and `skipped` may come from a worker thread, in any order; all
-    other methods are called one at a time, in program order.
+    Override what you need. `began`, `ended`, `ran`, `failed` and `skipped` may come from a worker thread, in any order.
+    All other methods are called one at a time, in program order.
     """
 
     def task(self, task: ObservedTask) -> None:
