@@ -343,8 +343,6 @@ def test_report_without_a_path_is_shown_in_a_notebook(ctx_factory, tmp_path):
 
 @pytest.mark.parametrize("name", ["run.html", "run.json", "run.pftrace", "run.dot", "run.csv", "run.svg", "run.png"])
 def test_an_interrupted_write_leaves_the_file_of_before(ctx_factory, tmp_path, monkeypatch, name):
-    if name == "run.pftrace":
-        pytest.importorskip("perfetto")
     if name == "run.svg":
         needs_graphviz()
     if name == "run.png":

@@ -144,8 +144,8 @@ def trace(context: ContextCore, path: str | Path | None = None) -> dict[str, Any
     path : str or Path, optional
         Where to write. With the suffix ``.pftrace`` it is Perfetto's own format: each slice says its function, line,
         data, bytes moved, and what it waited for; flows are dependencies, counters are memory and tasks in flight. This
-        takes the package perfetto (``pip install perfetto``), and a context with ``observe=True`` for all but names
-        and times. With ``.json`` it is Chrome's format, which has names and times.
+        takes a context with ``observe=True`` for all but names and times. With ``.json`` it is Chrome's format, which
+        has names and times.
 
     Returns
     -------
