@@ -452,6 +452,33 @@ def test_a_context_shows_its_statistics_and_graph(ctx_factory):
     assert "1 tasks" in observed._repr_html_()
 
 
+def test_a_context_of_many_tasks_shows_its_statistics_alone(ctx_factory, monkeypatch):
+    ctx = ctx_factory(observe="dot")
+    x = ctx.logical_data(np.zeros(2), name="x")
+    for _ in range(2_100):
+        add(x)
+    monkeypatch.setattr(DotRecorder, "_read", lambda recorder: pytest.fail("goes through all that was recorded"))
+    shown = ctx._repr_html_()
+    monkeypatch.undo()
+    assert "<td>task</td>" in shown and "ctx.report()</code> shows them" in shown and "<img" not in shown
+
+
+def test_why_looks_at_the_times_of_one_task_and_finds_it_at_once(ctx_factory, monkeypatch):
+    ctx = ctx_factory(observe="dot")
+    x = ctx.logical_data(np.zeros(2), name="x")
+    tasks = [ctx.task(x.rw(), name=f"t{number}") for number in range(50)]
+    for task in tasks:
+        with task:
+            pass
+    ctx.synchronize()
+    reads = []
+    read = DotRecorder._read
+    monkeypatch.setattr(DotRecorder, "_read", lambda recorder: (reads.append(1), read(recorder)))
+    monkeypatch.setattr(DotRecorder, "durations", lambda recorder: pytest.fail("looks at all times"))
+    assert "after task 't3'" in stf.why(tasks[4]) and "after task 't3'" in ctx.why("t4")
+    assert len(reads) < 20, "not for each task"
+
+
 def test_a_data_shows_its_history(ctx):
     x, token = ctx.logical_data(np.zeros(2), name="<x>"), ctx.token()
     add(x)
@@ -487,7 +514,7 @@ def test_what_a_notebook_shows_never_raises(ctx_factory, monkeypatch, caplog):
     def broken(*args, **kwargs):
         raise RuntimeError("broken")
 
-    for name in ("to_dot", "graph", "durations"):
+    for name in ("to_dot", "graph", "duration_of"):
         monkeypatch.setattr(DotRecorder, name, broken)
     monkeypatch.setattr(draw, "render", broken)
     monkeypatch.setattr(type(x), "history", broken)
@@ -525,3 +552,15 @@ def test_why_says_when_a_task_was_ready_and_when_it_started(ctx_factory):
     assert re.search(r"ready after [\d.]+ ms; the last thing it waited for: task first \(test_seeing.py:\d+\)", told)
     started = re.search(r"started ([\d.]+) (ns|µs|ms) later", told)
     assert started is None or started[2] != "ms" or float(started[1]) < 1000
+
+
+def test_why_of_a_task_and_of_its_name_say_the_same(ctx_factory):
+    with ctx_factory(observe=True) as ctx:
+        x = ctx.logical_data(np.zeros(4))
+        with ctx.task(x.rw(), name="first"):
+            pass
+        with ctx.task(x.rw(), name="second") as second:
+            pass
+        ctx.synchronize()
+        assert stf.why(second) == ctx.why(second) == ctx.why("second")
+        assert "the last thing it waited for" in stf.why(second)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from stf._support.call_sites import site_text
 from stf._support.whole_file import whole_file
 
+from .many_objects import many_objects
 from .observer import ObservedTask, Observer
 from .replay import OperationRecord, Replay, TaskRecord
 from .taskgraph import TOP, Node, Section, TaskGraph, collapsed, shortened, transitive_reduction, with_critical_path
@@ -223,7 +224,9 @@ class DotRecorder(Observer):
 
         What is told meanwhile, by another thread, is at the end of the log and waits for the next time.
         """
-        with self._reading:
+        if not self._log:
+            return
+        with self._reading, many_objects():
             count = len(self._log)
             sites: dict[Any, Any] = {}  # by the address of the code, which the log keeps alive
             for entry in self._log[:count]:
@@ -245,8 +248,12 @@ class DotRecorder(Observer):
                 if self._files.setdefault(call_site, file) != file:
                     self._files[call_site] = ""
         accesses = []
-        for access, name in zip(entry[8::2], entry[9::2], strict=True):
-            index = self._index(access >> 3, name or f"data{access >> 3}")  # it may get its symbol after its first use
+        for i in range(8, len(entry), 2):
+            access, name = entry[i], entry[i + 1]
+            index = self._data.get(access >> 3)
+            if index is None:
+                index = self._new_data(access >> 3)
+            self._data_names[index] = name or f"data{access >> 3}"  # it may get its symbol after its first use
             accesses.append(index << 3 | access & 7)
         self._tasks.append((task_id, symbol, kind, self._shared(place), device, tuple(accesses), call_site, section))
 
@@ -295,6 +302,13 @@ class DotRecorder(Observer):
         self._data_names[index] = name
         return index
 
+    def __len__(self) -> int:
+        """Return about how many tasks and operations were recorded, without making records of them."""
+        return len(self._log) + len(self._tasks) + len(self._operations)
+
+    def __bool__(self) -> bool:
+        return True
+
     @property
     def tasks(self) -> Sequence[TaskRecord]:
         """What was recorded of each task, in program order."""
@@ -338,6 +352,10 @@ class DotRecorder(Observer):
     def durations(self) -> dict[int, int]:
         """Return how long each task that has run did so, in nanoseconds, by its id."""
         return _durations(list(self._spans))
+
+    def duration_of(self, task_id: int) -> int | None:
+        """Return how long a task ran, in nanoseconds; None if it has not."""
+        return _durations([span for span in list(self._spans) if span[0] == task_id]).get(task_id)
 
     def graph(self, **options: Any) -> TaskGraph:
         """Return the graph as data; takes the options of `to_dot`."""

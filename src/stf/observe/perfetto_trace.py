@@ -18,7 +18,8 @@ from pathlib import Path
 
 from stf._support.whole_file import whole_file
 
-from .run import MODE_NAMES, Run, RunSpan, Waiting, many_objects
+from .many_objects import many_objects
+from .run import MODE_NAMES, Run, RunSpan, Waiting
 from .taskgraph import transitive_reduction
 from .timeline import family
 from .trace import free_lane

@@ -20,7 +20,8 @@ from typing import Any
 
 from stf._support.whole_file import whole_file
 
-from .run import Run, many_objects
+from .many_objects import many_objects
+from .run import Run
 from .statistics import Statistics
 from .timeline import family
 

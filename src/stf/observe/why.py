@@ -51,8 +51,9 @@ def waits_of(tasks: Sequence[TaskRecord], index: int) -> list[Wait]:
     """Return what the task at `index` waited for, for each of its data."""
     modes = _modes(tasks[index])
     orders = {data: DataOrder() for data in modes}
+    of_them = {data << 3 | mode for data in modes for mode in range(8)}
     for number, record in enumerate(tasks[:index]):
-        if any(access >> 3 in orders for access in record[5]):
+        if not of_them.isdisjoint(record[5]):
             for data, mode in _modes(record).items():
                 if data in orders:
                     orders[data].note(number, mode, orders[data].before(mode))
@@ -121,8 +122,9 @@ def _listed(tasks: Sequence[TaskRecord], numbers: Iterable[int]) -> str:
 def _caused(recorder: DotRecorder, task_id: int) -> Iterator[str]:
     """Yield the copies and allocations that were made for a task; an eviction and its free are one."""
     evicted = set()
-    for _, kind, data, source, target, nbytes, asked, _ in recorder.operations:
-        if asked == task_id and not (kind == "free" and (data, source) in evicted):
+    mine = [operation for operation in recorder.operations if operation[6] == task_id]
+    for _, kind, data, source, target, nbytes, _, _ in mine:
+        if not (kind == "free" and (data, source) in evicted):
             size = f", {format_bytes(nbytes)}" if nbytes else ""
             name = recorder.data_names[data]
             yield _CAUSED.get(kind, kind + " {data}").format(data=name, source=source, target=target) + size
@@ -131,7 +133,7 @@ def _caused(recorder: DotRecorder, task_id: int) -> Iterator[str]:
 
 
 def _how_it_went(recorder: DotRecorder, record: TaskRecord) -> Iterator[str]:
-    duration_ns = recorder.durations().get(record[0])
+    duration_ns = recorder.duration_of(record[0])
     if duration_ns is not None:
         yield f"ran for {format_duration(duration_ns)}"
     for task_id, description, raised_at, is_skip in list(recorder.failures):
