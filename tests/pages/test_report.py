@@ -210,6 +210,51 @@ def test_the_timeline_zooms_pans_and_comes_back(open_page: Callable[..., Any], t
     assert texts(page, "#tip b") == ["long"]
 
 
+def test_a_short_run_that_began_late_fills_the_timeline(
+    open_page: Callable[..., Any], program: Program, tmp_path: Path
+) -> None:
+    """Ten tasks of a microsecond, 30 ms after the program submitted the first; of those far apart, most are shown."""
+    for number in range(10):
+        task = program.task(number * 1_000, f"step({number})", (1, 3))
+        program.ran(task, f"step({number})", 30_000_000 + number * 2_000, 30_001_000 + number * 2_000)
+    page = open_page(program.page(tmp_path / "late.html"))
+    shown = page.evaluate("[stf.page.timeline.from, stf.page.timeline.to]")
+    assert 29_999_000 < shown[0] < 30_000_000 and 30_019_000 < shown[1] < 30_020_000
+    page.get_by_role("button", name="Whole run").click()
+    assert page.evaluate("stf.page.timeline.from") < 0
+    for number, start in enumerate((40_000_000, 40_050_000)):
+        program.ran(program.task(11_000 + number, "late", (2, 3)), "late", start, start + 1_000)
+    page = open_page(program.page(tmp_path / "apart.html"))
+    shown = page.evaluate("[stf.page.timeline.from, stf.page.timeline.to]")
+    assert 29_999_000 < shown[0] < 30_000_000 and 30_019_000 < shown[1] < 30_020_000
+    assert "2 bars are earlier or later" in page.locator("#panel-timeline").inner_text()
+    page.get_by_role("button", name="Whole run").click()
+    assert "earlier or later" not in page.locator("#panel-timeline").inner_text()
+
+
+def test_few_rows_use_the_box_and_many_keep_their_height(
+    open_page: Callable[..., Any], program: Program, timed_page: Path, tmp_path: Path
+) -> None:
+    page = open_page(timed_page)
+    wait_for_frame(page)
+    assert page.evaluate("stf.page.timeline.laneHeight") == 64
+    page.set_viewport_size({"width": 1280, "height": 520})
+    wait_for_frame(page)
+    lane, height, box = page.evaluate(
+        "(({ laneHeight, height, viewHeight }) => [laneHeight, height, viewHeight])(stf.page.timeline)"
+    )
+    assert 18 < lane < 64 and box - 8 < height <= box
+    at = point_of(page, 1)
+    page.locator("#panel-timeline canvas").hover(position={"x": at["x"], "y": at["y"] + lane - 12})
+    assert texts(page, "#tip b") == ["short"]
+    for device in range(60):
+        task = program.task(1_000, "wide", (device, 3), device=device)
+        program.ran(task, "wide", 2_000, 8_000, device=device)
+    page = open_page(program.page(tmp_path / "many.html"))
+    wait_for_frame(page)
+    assert page.evaluate("stf.page.timeline.laneHeight") == 18
+
+
 def test_idle_time_is_told_by_cause_and_adds_up(open_page: Callable[..., Any], timed_page: Path) -> None:
     page = open_page(timed_page)
     page.click("#tab-idle")
@@ -249,7 +294,8 @@ def test_kernels_of_a_task_lead_to_it(open_page: Callable[..., Any], program: Pr
     wait_for_frame(page)
     at = point_of(page, 0)
     assert page.evaluate("stf.model.rows.map((row) => row.name)") == ["compute", "stream 7"]
-    page.locator("#panel-timeline canvas").click(position={"x": at["x"] - 150, "y": at["y"] + 22})
+    below = page.evaluate("stf.page.timeline.laneHeight + ROW_GAP")
+    page.locator("#panel-timeline canvas").click(position={"x": at["x"] - 150, "y": at["y"] + below})
     assert page.locator("#detail h2").inner_text().startswith("axpy_kernel")
     page.locator("#detail .links button").click()
     assert page.locator("#detail h2").inner_text().startswith("first")
