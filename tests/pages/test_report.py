@@ -285,6 +285,30 @@ def test_the_critical_path_is_listed_and_marked(open_page: Callable[..., Any], t
     assert page.locator(".edge.critical").count() == 1 and page.locator(".edge").count() == 2
 
 
+def test_a_critical_path_through_every_node_is_not_marked(
+    open_page: Callable[..., Any], program: Program, tmp_path: Path
+) -> None:
+    for step in range(300):
+        program.tell(0, "section_begin", f"step {step // 30}") if step % 30 == 0 else None
+        for data in (1, 2):
+            task = program.task(step, "chain" if data == 1 else "side", (data, 3))
+            program.ran(task, "work", step * 1_000, step * 1_000 + (900 if data == 1 else 100), device=data)
+        program.tell(0, "section_end") if step % 30 == 29 else None
+    page = open_page(program.page(tmp_path / "chain.html"))
+    page.click("#tab-graph")
+    page.locator(".node").first.wait_for()
+    assert page.locator(".node").count() == 10 and page.locator(".critical").count() == 0
+    assert (
+        "The critical path goes through 10 of 10 nodes, and is not marked." in page.locator("#panel-graph").inner_text()
+    )
+    assert page.locator(".node .detail", has_text="10 % of the critical path").count() == 10
+    page.locator(".node", has_text="step 3").first.click(force=True)
+    page.get_by_role("button", name="Show its tasks").click()
+    page.locator(".node", has_text="chain").first.wait_for()
+    assert page.locator(".node.critical .name").all_text_contents() == ["chain"] * 30
+    assert "not marked" not in page.locator("#panel-graph").inner_text()
+
+
 def test_kernels_of_a_task_lead_to_it(open_page: Callable[..., Any], program: Program, tmp_path: Path) -> None:
     first = program.task(0, "first", (1, 3))
     program.ran(first, "first", 1_000, 9_000)

@@ -39,6 +39,7 @@ _DEVICE_COLORS = (
 )  # fmt: skip
 _HEAT_COLORS = ("#fff7ec", "#fee8c8", "#fdd49e", "#fdbb84", "#fc8d59", "#ef6548")
 _CRITICAL_COLOR = "#b3261e"
+_MOST_MARKED = 0.9  # of the nodes: a critical path through more of them is not marked, which would say nothing
 _EDGE_COLOR = "#5f6670"
 
 _ALWAYS_HIDDEN = frozenset({"tiles", "freeze", "unfreeze", "fence"})
@@ -57,7 +58,8 @@ class DotOptions:
     remove_data_deps
         Leave out the names and access modes of data.
     timing
-        Show measured durations, colour by relative duration, and mark the critical path.
+        Show measured durations, colour by relative duration, and mark the critical path. It is not marked where it goes
+        through more than nine of ten nodes.
     max_depth
         Merge what is nested in more than this many sections; None shows everything.
     show_fence, keep_freeze
@@ -436,6 +438,7 @@ class _Writer:
         self._graph = graph
         self._options = options
         self._timed = options.timing and graph.work_ns > 0
+        self._marks_path = self._timed and len(graph.critical_nodes) <= _MOST_MARKED * len(graph.nodes)
         self._longest_ns = max((node.duration_ns or 0 for node in graph.nodes), default=0)
 
     def lines(self, name: str) -> Iterator[str]:
@@ -489,7 +492,7 @@ class _Writer:
             attributes["style"] = "rounded,filled,dashed"
         if self._timed and self._options.color_by_device and node.place:
             attributes |= {"color": _place_color(node), "penwidth": "2.5"}
-        elif self._timed and index in self._graph.critical_nodes:
+        elif self._marks_path and index in self._graph.critical_nodes:
             attributes |= {"color": _CRITICAL_COLOR, "penwidth": "1.5"}
         if node.call_site:
             attributes["tooltip"] = node.call_site
@@ -522,7 +525,7 @@ class _Writer:
         nodes = self._graph.nodes
         for source, target in self._graph.edges():
             attributes = ""
-            if self._timed and (source, target) in self._graph.critical_edges:
+            if self._marks_path and (source, target) in self._graph.critical_edges:
                 attributes = f" [{_attributes({'color': _CRITICAL_COLOR, 'penwidth': '2'})}]"
             yield f"  {_quoted(nodes[source].name)} -> {_quoted(nodes[target].name)}{attributes};"
 

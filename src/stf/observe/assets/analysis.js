@@ -53,6 +53,10 @@ stf.criticalPath = (model) => {
   return { tasks, length: last < 0 ? 0 : finish[last], work, on: new Set(tasks) };
 };
 
+/** A sentence on how much of the run the critical path is. */
+stf.sizeOfPath = ({ critical, numTasks }) =>
+  `${stf.count(critical.tasks.length)} of ${stf.count(numTasks)} tasks, ${stf.percent(critical.length / Math.max(critical.work, 1))} of all work`;
+
 /** Idle time by cause: of each place where tasks ran, and of each worker. Causes and busy time add up to the run. */
 stf.idleTimes = (model) => {
   const places = new Map();

@@ -183,7 +183,7 @@ stf.Timeline = class {
       stf.button("−", () => this.zoom(1.6), { "aria-label": "Zoom out", title: "Key S" }),
       stf.button("+", () => this.zoom(1 / 1.6), { "aria-label": "Zoom in", title: "Key W" }),
       this.search, this.foundText,
-      stf.element("label", {}, this.criticalBox, " critical path"),
+      stf.element("label", { title: stf.sizeOfPath(this.model) }, this.criticalBox, " critical path"),
       stf.explained("keys", keys),
     );
     this.legend = stf.element("div", { class: "legend" });
