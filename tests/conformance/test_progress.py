@@ -43,6 +43,21 @@ def test_it_counts_tasks_that_have_run(ctx, lX, capsys):
     assert "6 of 7 tasks" in shown and "MB copied" in shown
 
 
+def test_what_stf_does_for_the_tasks_is_not_counted(ctx, capsys):
+    with stf.progress(ctx, total=20, interval=0.01) as bar:
+        data = [ctx.logical_data_zeros(8) for _ in range(19)]  # each is filled
+        for x in data:
+            increment.on(HOST)(x)
+        ctx.host_launch(data[0].read(), fn=lambda x: None)
+        ctx.copy(data[0], data[1])
+        ctx.prefetch(data[2], stf.data_place.device(0))
+        assert ctx.wait(data[1])[0] == 1
+        ctx.synchronize()
+        bar.update()
+        assert (bar.done, bar.total) == (20, 20) and ctx.statistics().total_tasks > 40
+    assert "20 of 20 tasks" in capsys.readouterr().out
+
+
 def test_it_ends_with_the_context(ctx_factory, capsys):
     with ctx_factory(name="solver") as ctx:
         bar = stf.progress(ctx, interval=0.01)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 import re
 import sys
+import threading
 import time
 
 import numpy as np
@@ -12,9 +15,12 @@ import pytest
 from helpers import is_cuda, needs_graphviz, queued, report_content
 
 import stf
+from stf.contexts.observing import write_pictures
 from stf.observe import DotRecorder, Observers, draw
 from stf.observe.html import fitting_depth, graph_picture, table
 from stf.observe.why import waits_of
+
+THIS = "test_seeing.py"
 
 
 @stf.task
@@ -152,12 +158,38 @@ def test_why_of_failures(ctx_factory):
     add.on(queued(ctx))(x)
     with pytest.raises(stf.TaskFailedError):
         ctx.synchronize()
-    assert lines(ctx.why("fail"))[-1] == "failed with ValueError: <no> & never"
+    raised = f"{THIS}:{fail.fn.__code__.co_firstlineno + 2}"
+    assert lines(ctx.why("fail"))[-1] == f"failed with ValueError: <no> & never, raised at {raised}"
     assert lines(ctx.why("add"))[-1] == f"did not run: task 'fail' ({failed}) failed with ValueError: <no> & never"
     y = ctx.logical_data(np.zeros(2), name="y")
     with pytest.raises(KeyError), ctx.task(y.rw(), name="inline") as inline:
         raise KeyError("k")
-    assert lines(stf.why(inline))[-1] == "failed with KeyError: 'k'"
+    assert lines(stf.why(inline))[-1] == f"failed with KeyError: 'k', raised at {here(-1)}"
+
+
+def test_a_skipped_task_is_told_from_one_of_its_name_and_line_that_failed(ctx_factory):
+    ctx = ctx_factory(observe=True)
+    x = ctx.logical_data(np.zeros(2), name="x")
+    for _ in range(3):
+        fail.on(queued(ctx))(x)
+    with pytest.raises(stf.TaskFailedError):
+        ctx.synchronize()
+    failures = sorted(ctx._dot.failures)
+    assert [failure.is_skip for failure in failures] == [False, True, True]
+    assert [failure.raised_at != "" for failure in failures] == [True, False, False]
+    assert lines(ctx.why("fail"))[-1].startswith("did not run: task 'fail' (test_seeing.py:")
+
+
+def test_the_line_that_raised_is_the_programs_where_a_library_raised(ctx_factory):
+    ctx = ctx_factory(observe="dot")
+
+    def through_a_library(x):
+        json.loads("no")
+
+    ctx.host_launch(ctx.logical_data(np.zeros(2)).rw(), fn=through_a_library, name="parse")
+    with pytest.raises(stf.TaskFailedError):
+        ctx.synchronize()
+    assert ctx._dot.failures[0].raised_at == f"{THIS}:{through_a_library.__code__.co_firstlineno + 1}"
 
 
 def test_why_of_data_is_its_history(ctx):
@@ -227,8 +259,10 @@ def test_report_is_one_page_with_everything(ctx_factory, tmp_path):
     spans = page["spans"]
     ran = {names[tasks["name"][task]] for task, kind in zip(spans["task"], spans["kind"], strict=True) if not kind}
     assert {"add", "combine", "look"} <= ran
-    assert (page["failures"][0]["name"], page["failures"][0]["why"]) == ("fail", "ValueError: <no> & never")
-    assert page["failures"][1]["why"].startswith("did not run: task 'fail' (test_seeing.py:")
+    failed, skipped = page["failures"]
+    assert (failed["name"], failed["why"], failed["skipped"]) == ("fail", "ValueError: <no> & never", False)
+    assert failed["raised"] == f"{THIS}:{fail.fn.__code__.co_firstlineno + 2}"
+    assert skipped["why"].startswith("task 'fail' (test_seeing.py:") and skipped["skipped"] and not skipped["raised"]
     assert dict(page["statistics"]["tasks"])["task"] == 6
     routes = [page["places"][place] for place in page["operations"]["source"]]
     brought = list(zip(page["operations"]["kind"], routes, strict=True)).count(("copy", "host"))
@@ -277,8 +311,6 @@ def test_report_needs_a_recording(ctx_factory, tmp_path, observe, missing):
 
 
 def test_report_of_nothing_and_of_what_has_not_run(ctx_factory, tmp_path):
-    import threading
-
     ctx = ctx_factory(observe=True)
     page = report_content(ctx.report(tmp_path / "empty.html"))
     assert page["tasks"]["id"] == page["spans"]["task"] == page["failures"] == page["rows"] == []
@@ -307,6 +339,60 @@ def test_report_without_a_path_is_shown_in_a_notebook(ctx_factory, tmp_path):
     assert written.read_text("utf-8") == page.html
     assert '"><script>alert(1)</script>' in report_content(written)["names"]
     assert "alert(1)" not in page.html
+
+
+@pytest.mark.parametrize("name", ["run.html", "run.json", "run.pftrace", "run.dot", "run.csv", "run.svg", "run.png"])
+def test_an_interrupted_write_leaves_the_file_of_before(ctx_factory, tmp_path, monkeypatch, name):
+    if name == "run.svg":
+        needs_graphviz()
+    if name == "run.png":
+        pytest.importorskip("matplotlib")
+    ctx = ctx_factory(observe=True)
+    add(ctx.logical_data(np.zeros(2), name="x"))
+    ctx.synchronize()
+    path = tmp_path / name
+    monkeypatch.setattr("stf.config.dot_file", str(path))
+    monkeypatch.setattr("stf.contexts.observing.written", {})
+    write = {
+        "run.html": lambda: ctx.report(path),
+        "run.dot": lambda: write_pictures(ctx),
+        "run.csv": lambda: ctx.dot(stats_file=path),
+        "run.svg": lambda: draw.render(ctx.dot(), path),
+        "run.png": lambda: draw.timeline(ctx.trace(), path),
+    }.get(name, lambda: ctx.trace(path))
+    path.write_text("of before")
+
+    def interrupt(*paths):
+        assert paths[0].stat().st_size > 30, "all is written when the files are exchanged"
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("os.replace", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            write()
+    assert path.read_text() == "of before" and list(tmp_path.iterdir()) == [path]
+    monkeypatch.setattr("stf.contexts.observing.written", {})
+    path.chmod(0o640)
+    write()
+    assert path.stat().st_size > 30 and list(tmp_path.iterdir()) == [path] and path.stat().st_mode & 0o777 == 0o640
+
+
+def test_a_report_goes_through_links_and_into_what_is_no_plain_file(ctx_factory, tmp_path):
+    page, pipe = ctx_factory(observe=True).report(), tmp_path / "pipe"
+    (tmp_path / "link.html").symlink_to(tmp_path / "real.html")
+    page.write(tmp_path / "link.html")
+    assert (tmp_path / "link.html").is_symlink() and (tmp_path / "real.html").read_text("utf-8") == page.html
+    os.mkfifo(pipe)
+    read = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text("utf-8")))
+    reader.start()
+    page.write(pipe)
+    reader.join(30)
+    assert read == [page.html] and pipe.is_fifo()
+    with pytest.raises(FileNotFoundError, match=r"there is no folder .*none to write run.html in; make it first"):
+        page.write(tmp_path / "none" / "run.html")
+    with pytest.raises(IsADirectoryError, match="is a folder; pass the path of a file in it"):
+        page.write(tmp_path)
 
 
 def test_large_graphs_are_merged_by_section_and_then_cut(ctx_factory):
@@ -366,6 +452,33 @@ def test_a_context_shows_its_statistics_and_graph(ctx_factory):
     assert "1 tasks" in observed._repr_html_()
 
 
+def test_a_context_of_many_tasks_shows_its_statistics_alone(ctx_factory, monkeypatch):
+    ctx = ctx_factory(observe="dot")
+    x = ctx.logical_data(np.zeros(2), name="x")
+    for _ in range(2_100):
+        add(x)
+    monkeypatch.setattr(DotRecorder, "_read", lambda recorder: pytest.fail("goes through all that was recorded"))
+    shown = ctx._repr_html_()
+    monkeypatch.undo()
+    assert "<td>task</td>" in shown and "ctx.report()</code> shows them" in shown and "<img" not in shown
+
+
+def test_why_looks_at_the_times_of_one_task_and_finds_it_at_once(ctx_factory, monkeypatch):
+    ctx = ctx_factory(observe="dot")
+    x = ctx.logical_data(np.zeros(2), name="x")
+    tasks = [ctx.task(x.rw(), name=f"t{number}") for number in range(50)]
+    for task in tasks:
+        with task:
+            pass
+    ctx.synchronize()
+    reads = []
+    read = DotRecorder._read
+    monkeypatch.setattr(DotRecorder, "_read", lambda recorder: (reads.append(1), read(recorder)))
+    monkeypatch.setattr(DotRecorder, "durations", lambda recorder: pytest.fail("looks at all times"))
+    assert "after task 't3'" in stf.why(tasks[4]) and "after task 't3'" in ctx.why("t4")
+    assert len(reads) < 20, "not for each task"
+
+
 def test_a_data_shows_its_history(ctx):
     x, token = ctx.logical_data(np.zeros(2), name="<x>"), ctx.token()
     add(x)
@@ -401,7 +514,7 @@ def test_what_a_notebook_shows_never_raises(ctx_factory, monkeypatch, caplog):
     def broken(*args, **kwargs):
         raise RuntimeError("broken")
 
-    for name in ("to_dot", "graph", "durations"):
+    for name in ("to_dot", "graph", "duration_of"):
         monkeypatch.setattr(DotRecorder, name, broken)
     monkeypatch.setattr(draw, "render", broken)
     monkeypatch.setattr(type(x), "history", broken)
@@ -419,7 +532,7 @@ def test_an_observer_hears_of_failures_beside_others(ctx_factory):
     fail.on(queued(ctx))(ctx.logical_data(np.zeros(2)))
     with pytest.raises(stf.TaskFailedError):
         ctx.synchronize()
-    assert [description.startswith("task 'fail'") for _, description in ctx._dot.failures] == [True]
+    assert [failure.description for failure in ctx._dot.failures] == ["ValueError: <no> & never"]
 
 
 def test_tables_escape_what_they_show():
@@ -439,3 +552,15 @@ def test_why_says_when_a_task_was_ready_and_when_it_started(ctx_factory):
     assert re.search(r"ready after [\d.]+ ms; the last thing it waited for: task first \(test_seeing.py:\d+\)", told)
     started = re.search(r"started ([\d.]+) (ns|µs|ms) later", told)
     assert started is None or started[2] != "ms" or float(started[1]) < 1000
+
+
+def test_why_of_a_task_and_of_its_name_say_the_same(ctx_factory):
+    with ctx_factory(observe=True) as ctx:
+        x = ctx.logical_data(np.zeros(4))
+        with ctx.task(x.rw(), name="first"):
+            pass
+        with ctx.task(x.rw(), name="second") as second:
+            pass
+        ctx.synchronize()
+        assert stf.why(second) == ctx.why(second) == ctx.why("second")
+        assert "the last thing it waited for" in stf.why(second)

@@ -26,9 +26,8 @@ def build(folder: Path) -> Path:
     if target.exists() and target.stat().st_mtime > max(path.stat().st_mtime for path in (SOURCE, INCLUDED)):
         return target
     folder.mkdir(parents=True, exist_ok=True)
-    for other in ("libcupti.so.13", "libnvrtc.so.13"):  # the same library
-        with contextlib.suppress(FileExistsError):
-            (folder / other).symlink_to(target.name)
+    with contextlib.suppress(FileExistsError):
+        (folder / "libnvrtc.so.13").symlink_to(target.name)  # the same library
     partial = folder / f"libcuda.{os.getpid()}.tmp"  # others may build, or use what is there
     includes = [f"-I{p}" for p in headers()]
     subprocess.run([*compiler(), *FLAGS, *includes, str(SOURCE), "-o", str(partial), "-ldl"], check=True)

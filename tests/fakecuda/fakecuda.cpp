@@ -1930,70 +1930,14 @@ CUresult set_pool_access(Pool &pool, const CUmemAccessDesc &wish) {
 
 }  // namespace
 
-// =================================================================================================== CUPTI's callbacks
+// =================================================================================================== launches
 
-// Who wants to know of launches, as libcupti does it: one subscriber, called without a lock of ours.
-struct CallbackData { // CUpti_CallbackData
-    int site;
-    const char *name;
-    const void *arguments;
-    void *result;
-    const char *symbol;
-    CUcontext context;
-    uint32_t context_number;
-    uint64_t *correlation;
-    uint32_t correlation_number;
-};
-typedef void (*Callback)(void *user, int domain, uint32_t number, const CallbackData *);
+// Who wants to know of launches: told of the stream by the thread that launches, without a lock of ours.
+std::atomic<void (*)(CUstream)> launch_watcher{nullptr};
 
-const char *const TOLD_OF[] = {"cuInit", "cuLaunchKernel", "cuLaunchKernelEx", "cuGraphLaunch"};
-std::atomic<Callback> callback{nullptr};
-std::atomic<unsigned> callbacks_on{0};  // a bit for each of the above
-
-struct Told {
-    Told(const char *name, const void *arguments) : data{0, name, arguments, nullptr, name, nullptr, 0, nullptr, 0} { tell(); }
-    ~Told() { data.site = 1, tell(); }
-    void tell() {
-        Callback function = callback;
-        for (unsigned n = 0; function && n < std::size(TOLD_OF); n++)
-            if (callbacks_on >> n & 1 && !strcmp(TOLD_OF[n], data.name)) function(nullptr, 1, n + 300, &data);
-    }
-    CallbackData data;
-};
-
-extern "C" {
-
-int cuptiSubscribe(void **handle, Callback function, void *) {
-    Callback none = nullptr;
-    if (!callback.compare_exchange_strong(none, function)) return 39;  // CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED
-    *handle = &callback;
-    return 0;
+void tell_launch(CUstream stream) {
+    if (auto watcher = launch_watcher.load()) watcher(stream);
 }
-
-int cuptiUnsubscribe(void *) {
-    callback = nullptr, callbacks_on = 0;
-    return 0;
-}
-
-int cuptiGetCallbackName(int domain, uint32_t number, const char **name) {
-    if (domain != 1 || number < 300 || number - 300 >= std::size(TOLD_OF)) return 1;
-    *name = TOLD_OF[number - 300];
-    return 0;
-}
-
-int cuptiEnableCallback(uint32_t enable, void *, int domain, uint32_t number) {
-    if (domain != 1 || number < 300 || number - 300 >= std::size(TOLD_OF)) return 1;
-    if (enable) callbacks_on |= 1u << (number - 300);
-    else callbacks_on &= ~(1u << (number - 300));
-    return 0;
-}
-
-int cuptiGetResultString(int code, const char **text) {
-    *text = code == 39 ? "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED" : "CUPTI_ERROR_INVALID_PARAMETER";
-    return 0;
-}
-
-}  // extern "C"
 
 // ================================================================================================= CUDA's functions
 
@@ -2719,8 +2663,7 @@ CUresult CUDAAPI cuGraphExecChildGraphNodeSetParams(CUgraphExec handle, CUgraphN
 }
 
 CUresult CUDAAPI cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
-    const void *arguments[] = {handle, stream_handle};
-    Told told("cuGraphLaunch", arguments);
+    tell_launch(stream_handle);
     ENTER(cuGraphLaunch, HEALTHY);
     shared_ptr<Stream> stream;
     auto graph = state().execs.find(handle);
@@ -3265,19 +3208,14 @@ CUresult CUDAAPI cuKernelGetParamInfo(CUkernel kernel, std::size_t index, std::s
 }
 
 CUresult CUDAAPI cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
-                                unsigned block_y, unsigned block_z, unsigned shared, CUstream stream, void **parameters, void **extra) {
-    struct {
-        CUfunction function;
-        unsigned sizes[7];
-        CUstream stream;
-    } arguments = {function, {grid_x, grid_y, grid_z, block_x, block_y, block_z, shared}, stream};
-    Told told("cuLaunchKernel", &arguments);
+                                unsigned block_y, unsigned block_z, unsigned, CUstream stream, void **parameters, void **extra) {
+    tell_launch(stream);
     ENTER(cuLaunchKernel, CONTEXT);
     return launch(call, function, {grid_x, grid_y, grid_z, block_x, block_y, block_z}, stream, parameters, extra);
 }
 
 CUresult CUDAAPI cuLaunchKernelEx(const CUlaunchConfig *c, CUfunction function, void **parameters, void **extra) {
-    Told told("cuLaunchKernelEx", &c);
+    if (c) tell_launch(c->hStream);
     ENTER(cuLaunchKernelEx, CONTEXT);
     REQUIRE(c, CUDA_ERROR_INVALID_VALUE);
     std::vector<unsigned> dimensions = {c->gridDimX, c->gridDimY, c->gridDimZ, c->blockDimX, c->blockDimY, c->blockDimZ};
@@ -3486,6 +3424,9 @@ void fakecuda_reset() {
     state().calls.clear();
     read_settings();
 }
+
+// Tells a function of the stream of each launch from now on.
+void fakecuda_watch_launches(void (*watcher)(CUstream)) { launch_watcher = watcher; }
 
 // Lets modules find a kernel of the caller's. Pointers ('p' in the signature) are checked to lie in live memory.
 int fakecuda_add_kernel(const char *name, const char *signature, fakecuda_kernel code) {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+from collections.abc import Callable
 from typing import Any
 
 library = ctypes.CDLL("libcuda.so.1")
@@ -13,6 +14,7 @@ library.fakecuda_reset_calls.restype = None
 library.fakecuda_reset_calls.argtypes = [ctypes.c_char_p]
 library.fakecuda_reset.restype = None
 library.fakecuda_reset.argtypes = []
+library.fakecuda_watch_launches.restype = None
 library.fakecuda_add_kernel.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_void_p]
 
 
@@ -54,3 +56,12 @@ def add_kernel(name: str, signature: str, address: int) -> None:
     """
     if library.fakecuda_add_kernel(name.encode(), signature.encode(), address):
         raise ValueError(f"signature {signature!r}: expected letters of 'pqdif'")
+
+
+class Launches:
+    """A source of launches for `stf.interop.cupti`, which tells of those that the stand-in gets."""
+
+    def begin(self, told: Callable[[int], None]) -> None:
+        """Have a thread call `told(stream)` as it enters a launch."""
+        self._told = ctypes.CFUNCTYPE(None, ctypes.c_uint64)(told)
+        library.fakecuda_watch_launches(self._told)

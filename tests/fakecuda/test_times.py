@@ -219,16 +219,15 @@ def test_places_of_the_users_have_times_on_their_device(run):
     run(body)
 
 
-def test_cupti_is_told_which_task_submits(run):
+def test_records_of_kernels_lead_to_the_task_that_submitted_them(run):
     def body():
-        import enum
-        import sys
-        import types
+        from stf.observe import kernels
 
-        class Kinds(enum.IntEnum):
-            CONCURRENT_KERNEL, MEMCPY, MEMCPY2, MEMSET, EXTERNAL_CORRELATION, DRIVER, RUNTIME = 10, 1, 22, 2, 39, 4, 5
+        stacks, seen, tell = {}, [], []
 
-        stacks, seen, buffers = {}, [], []
+        class Recorded:
+            begin, end, flush, now_ns = tell.append, lambda self: None, lambda self: None, lambda self: 0
+            push, pop = lambda self, external: mine().append(external), lambda self: mine().pop()
 
         def mine():
             return stacks.setdefault(threading.get_ident(), [])
@@ -236,22 +235,7 @@ def test_cupti_is_told_which_task_submits(run):
         def named():
             return [external & (1 << 40) - 1 for external in mine()]
 
-        cupti = types.SimpleNamespace(
-            ActivityKind=Kinds,
-            ExternalCorrelationKind=types.SimpleNamespace(CUSTOM0=3),
-            activity_register_callbacks=lambda requested, completed: buffers.append(completed),
-            activity_enable=lambda kind: None,
-            activity_disable=lambda kind: None,
-            driver_api_trace_cbid=(),
-            activity_enable_driver_api=None,
-            runtime_api_trace_cbid=(),
-            activity_enable_runtime_api=None,
-            activity_flush_all=lambda flag: None,
-            activity_push_external_correlation_id=lambda kind, external: mine().append(external),
-            activity_pop_external_correlation_id=lambda kind: mine().pop(),
-            get_timestamp=lambda: 0,
-        )
-        sys.modules["cupti"] = types.SimpleNamespace(cupti=cupti)
+        kernels.CuptiRecords = Recorded
 
         @stf.task
         def look(x: stf.ReadWrite):
@@ -266,13 +250,9 @@ def test_cupti_is_told_which_task_submits(run):
             ctx.host_launch(x.rw(), fn=lambda x: seen.append(named()), name="on host")
             ctx.synchronize()
             assert named() == []
-            correlated = types.SimpleNamespace(kind=39, correlation_id=5, external_id=1 << 40 | 2)
-            kernel = types.SimpleNamespace(
-                kind=10, correlation_id=5, device_id=1, stream_id=3, start=1, end=9, name="kernel"
-            )
-            buffers[0]([kernel, correlated])
-            kernels = [e for e in ctx.trace()["traceEvents"] if e.get("cat") == "kernel"]
-            assert [(e["name"], e["pid"], e["args"]["task"]) for e in kernels] == [("kernel", 2, 2)]
+            tell[0]([kernels.DeviceRecord("kernel", 1, 3, 5, 1, 9), kernels.Correlation(5, 1 << 40 | 2)])
+            told = [e for e in ctx.trace()["traceEvents"] if e.get("cat") == "kernel"]
+            assert [(e["name"], e["pid"], e["args"]["task"]) for e in told] == [("kernel", 2, 2)]
             ctx.report("report.html")
         assert seen == [[1], [2], [3], [4]] and not any(stacks.values())
         nothing_left()

@@ -37,6 +37,7 @@ def real_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
             double.on(1)(y)
         fail = ctx.task(y.rw(), name="fail")
         fail(raising)
+        double.on(1)(y)
         with pytest.raises(stf.TaskFailedError, match="on purpose"):
             ctx.synchronize()
         y.accept()
@@ -106,6 +107,12 @@ def texts(page: Any, selector: str) -> list[str]:
     return [text.strip() for text in page.locator(selector).all_inner_texts()]
 
 
+def cells_of(page: Any, selector: str) -> list[list[str]]:
+    """The cells of a table's rows."""
+    rows = page.locator(f"{selector} tbody tr").all_inner_texts()
+    return [[cell.strip() for cell in row.split("\t")] for row in rows]
+
+
 def wait_for_frame(page: Any) -> None:
     """Wait until what was asked for is drawn."""
     page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(null))))")
@@ -152,13 +159,22 @@ def test_hostile_names_are_only_text(open_page: Callable[..., Any], real_page: P
     assert page.locator("script").count() == 10  # two blocks of data, eight files
 
 
-def test_failures_come_first(open_page: Callable[..., Any], real_page: Path) -> None:
+def test_failures_come_first_and_skips_apart(open_page: Callable[..., Any], real_page: Path) -> None:
     page = open_page(real_page)
-    assert texts(page, "#tabs button")[0] == "Failures (1)"
-    assert page.locator("#panel-failures tbody tr").inner_text().startswith("fail\ttest_report.py:")
-    assert f"ValueError: on purpose {HOSTILE}" in page.locator("#panel-failures").inner_text()
-    page.click("#panel-failures tbody tr")
-    assert "on purpose" in page.locator("#detail .failure").inner_text()
+    assert texts(page, "#tabs button")[0] == "Failures (1)" and "and 1 skipped" in texts(page, "#cards .bad")[0]
+    assert texts(page, "#panel-failures h2") == ["Failed tasks", "Skipped tasks"]
+    failed, skipped = cells_of(page, "#panel-failures")
+    raised = f"test_report.py:{raising.__code__.co_firstlineno + 1}"
+    assert failed[:3] == ["fail", f"ValueError: on purpose {HOSTILE}", raised] and failed[4] == "device(0)"
+    assert skipped[0] == "double" and skipped[1].startswith("task 'fail' (test_report.py:") and len(skipped) == 4
+    page.locator("#panel-failures tbody tr").first.click()
+    assert page.locator("#detail .failure").inner_text() == f"ValueError: on purpose {HOSTILE} raised at {raised}"
+    page.locator("#panel-failures tbody tr").last.click()
+    assert page.locator("#detail .failure").inner_text().startswith("Skipped: task 'fail' (test_report.py:")
+    page.click("#tab-graph")
+    page.locator(".node").first.wait_for()
+    assert page.locator(".node.failed .name").all_text_contents() == ["fail"]
+    assert page.locator(".node.skipped .name").all_text_contents() == ["double"]
 
 
 def test_the_timeline_zooms_pans_and_comes_back(open_page: Callable[..., Any], timed_page: Path) -> None:
@@ -194,6 +210,51 @@ def test_the_timeline_zooms_pans_and_comes_back(open_page: Callable[..., Any], t
     assert texts(page, "#tip b") == ["long"]
 
 
+def test_a_short_run_that_began_late_fills_the_timeline(
+    open_page: Callable[..., Any], program: Program, tmp_path: Path
+) -> None:
+    """Ten tasks of a microsecond, 30 ms after the program submitted the first; of those far apart, most are shown."""
+    for number in range(10):
+        task = program.task(number * 1_000, f"step({number})", (1, 3))
+        program.ran(task, f"step({number})", 30_000_000 + number * 2_000, 30_001_000 + number * 2_000)
+    page = open_page(program.page(tmp_path / "late.html"))
+    shown = page.evaluate("[stf.page.timeline.from, stf.page.timeline.to]")
+    assert 29_999_000 < shown[0] < 30_000_000 and 30_019_000 < shown[1] < 30_020_000
+    page.get_by_role("button", name="Whole run").click()
+    assert page.evaluate("stf.page.timeline.from") < 0
+    for number, start in enumerate((40_000_000, 40_050_000)):
+        program.ran(program.task(11_000 + number, "late", (2, 3)), "late", start, start + 1_000)
+    page = open_page(program.page(tmp_path / "apart.html"))
+    shown = page.evaluate("[stf.page.timeline.from, stf.page.timeline.to]")
+    assert 29_999_000 < shown[0] < 30_000_000 and 30_019_000 < shown[1] < 30_020_000
+    assert "2 bars are earlier or later" in page.locator("#panel-timeline").inner_text()
+    page.get_by_role("button", name="Whole run").click()
+    assert "earlier or later" not in page.locator("#panel-timeline").inner_text()
+
+
+def test_few_rows_use_the_box_and_many_keep_their_height(
+    open_page: Callable[..., Any], program: Program, timed_page: Path, tmp_path: Path
+) -> None:
+    page = open_page(timed_page)
+    wait_for_frame(page)
+    assert page.evaluate("stf.page.timeline.laneHeight") == 64
+    page.set_viewport_size({"width": 1280, "height": 520})
+    wait_for_frame(page)
+    lane, height, box = page.evaluate(
+        "(({ laneHeight, height, viewHeight }) => [laneHeight, height, viewHeight])(stf.page.timeline)"
+    )
+    assert 18 < lane < 64 and box - 8 < height <= box
+    at = point_of(page, 1)
+    page.locator("#panel-timeline canvas").hover(position={"x": at["x"], "y": at["y"] + lane - 12})
+    assert texts(page, "#tip b") == ["short"]
+    for device in range(60):
+        task = program.task(1_000, "wide", (device, 3), device=device)
+        program.ran(task, "wide", 2_000, 8_000, device=device)
+    page = open_page(program.page(tmp_path / "many.html"))
+    wait_for_frame(page)
+    assert page.evaluate("stf.page.timeline.laneHeight") == 18
+
+
 def test_idle_time_is_told_by_cause_and_adds_up(open_page: Callable[..., Any], timed_page: Path) -> None:
     page = open_page(timed_page)
     page.click("#tab-idle")
@@ -224,6 +285,30 @@ def test_the_critical_path_is_listed_and_marked(open_page: Callable[..., Any], t
     assert page.locator(".edge.critical").count() == 1 and page.locator(".edge").count() == 2
 
 
+def test_a_critical_path_through_every_node_is_not_marked(
+    open_page: Callable[..., Any], program: Program, tmp_path: Path
+) -> None:
+    for step in range(300):
+        program.tell(0, "section_begin", f"step {step // 30}") if step % 30 == 0 else None
+        for data in (1, 2):
+            task = program.task(step, "chain" if data == 1 else "side", (data, 3))
+            program.ran(task, "work", step * 1_000, step * 1_000 + (900 if data == 1 else 100), device=data)
+        program.tell(0, "section_end") if step % 30 == 29 else None
+    page = open_page(program.page(tmp_path / "chain.html"))
+    page.click("#tab-graph")
+    page.locator(".node").first.wait_for()
+    assert page.locator(".node").count() == 10 and page.locator(".critical").count() == 0
+    assert (
+        "The critical path goes through 10 of 10 nodes, and is not marked." in page.locator("#panel-graph").inner_text()
+    )
+    assert page.locator(".node .detail", has_text="10 % of the critical path").count() == 10
+    page.locator(".node", has_text="step 3").first.click(force=True)
+    page.get_by_role("button", name="Show its tasks").click()
+    page.locator(".node", has_text="chain").first.wait_for()
+    assert page.locator(".node.critical .name").all_text_contents() == ["chain"] * 30
+    assert "not marked" not in page.locator("#panel-graph").inner_text()
+
+
 def test_kernels_of_a_task_lead_to_it(open_page: Callable[..., Any], program: Program, tmp_path: Path) -> None:
     first = program.task(0, "first", (1, 3))
     program.ran(first, "first", 1_000, 9_000)
@@ -233,7 +318,8 @@ def test_kernels_of_a_task_lead_to_it(open_page: Callable[..., Any], program: Pr
     wait_for_frame(page)
     at = point_of(page, 0)
     assert page.evaluate("stf.model.rows.map((row) => row.name)") == ["compute", "stream 7"]
-    page.locator("#panel-timeline canvas").click(position={"x": at["x"] - 150, "y": at["y"] + 22})
+    below = page.evaluate("stf.page.timeline.laneHeight + ROW_GAP")
+    page.locator("#panel-timeline canvas").click(position={"x": at["x"] - 150, "y": at["y"] + below})
     assert page.locator("#detail h2").inner_text().startswith("axpy_kernel")
     page.locator("#detail .links button").click()
     assert page.locator("#detail h2").inner_text().startswith("first")
@@ -247,9 +333,10 @@ def test_what_if_plays_the_graph_again(open_page: Callable[..., Any], timed_page
     page.click("#tab-whatIf")
 
     def times() -> list[str]:
-        return [row.split("\t")[1].strip() for row in page.locator("#panel-whatIf tbody tr").all_inner_texts()]
+        return [cells[1] for cells in cells_of(page, "#panel-whatIf")]
 
-    assert times()[:2] == ["16.0 µs", "10.0 µs"] and times()[-1] == "10.0 µs"  # 6 + 7 + 2, and 1 for a copy
+    # 7 and 2, and a copy of 0.9 between them; 6 fits beside the copy, which takes no worker: a GPU makes it
+    assert times()[:2] == ["15.0 µs", "9.90 µs"] and times()[-1] == "9.90 µs"
     page.get_by_label("copies take no time").check()
     assert times()[:2] == ["15.0 µs", "9.00 µs"]
     page.get_by_label("Function", exact=True).select_option(label="short")
@@ -257,6 +344,29 @@ def test_what_if_plays_the_graph_again(open_page: Callable[..., Any], timed_page
     assert times()[:2] == ["9.00 µs", "8.00 µs"]
     page.get_by_label("tasks are submitted when they were").check()
     assert times()[:2] == ["9.00 µs", "8.00 µs"]  # all were submitted in the first 0.8 µs
+
+
+def test_one_worker_takes_as_long_as_all_work_and_copies(
+    open_page: Callable[..., Any], program: Program, tmp_path: Path
+) -> None:
+    """Twenty tasks, each behind a copy that waited for those before it, on two threads."""
+    for number in range(20):
+        program.tell(number, "operation", "copy", number, f"data{number}", "host", "device(0)", 800, number + 1)
+        program.task(number, "step", (number, 3))
+    for number in range(20):
+        begin, worker = number // 2 * 4_000 + 1_000, number % 2
+        program.tell(99, "ran", 0, "copy", 0, worker, begin, begin + 1_000, "copy")
+        program.tell(99, "ran", number + 1, "step", 0, worker, begin + 1_000, begin + 4_000, "task")
+    program.tell(90_000, "operation", "copy", 19, "data19", "device(0)", "host", 800, 0)  # to write it back
+    program.tell(99, "ran", 0, "copy", -1, 0, 91_000, 96_000, "copy")
+    page = open_page(program.page(tmp_path / "threads.html"))
+    page.click("#tab-whatIf")
+    rows = {cells[0]: cells[1] for cells in cells_of(page, "#panel-whatIf")}
+    assert rows["1"] == "85.0 µs"  # 20 times 3, 20 times 1, and 5
+    assert rows["as in this run: 2"] == "44.0 µs" and rows["any number"] == "9.00 µs"
+    assert "Measured: 96.0 µs with at most 2 workers busy at once." in page.locator("#panel-whatIf").inner_text()
+    page.get_by_label("copies take no time").check()
+    assert cells_of(page, "#panel-whatIf")[0][1] == "60.0 µs"
 
 
 def test_the_graph_is_searched_by_name_data_and_line(open_page: Callable[..., Any], timed_page: Path) -> None:

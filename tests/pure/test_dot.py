@@ -74,6 +74,21 @@ def test_timing(timed: Program) -> None:
     assert "label" not in timed.picture().attributes
 
 
+def test_a_critical_path_through_all_nodes_is_not_marked() -> None:
+    program = Program()
+    for task_id in range(1, 21):
+        program.task("step", ("X" if task_id > 2 else "Y", R | W))
+        program.recorder.ran(task_id, "step", 0, 0, 0, 1000, "task")
+    chain = program.picture(timing=True)  # two of twenty are not on it
+    assert sum("penwidth" in attributes for *_, attributes in chain.edges) == 17
+    program.task("step", ("X", R | W))
+    program.recorder.ran(21, "step", 0, 0, 0, 1000, "task")
+    longer = program.picture(timing=True)
+    assert not any("penwidth" in attributes for *_, attributes in longer.edges)
+    assert not any("penwidth" in attributes for attributes in longer.nodes.values())
+    assert "T∞ = 19.0 µs" in unescaped(longer.attributes["label"])
+
+
 def test_a_section_takes_the_time_of_its_tasks(timed: Program) -> None:
     picture = timed.picture(timing=True, max_depth=0)
     assert label(picture, "s0") == ["s", "2 tasks", "80.0 µs"]
@@ -239,6 +254,7 @@ def test_graphviz_is_used_where_it_is(returncode: int, monkeypatch: pytest.Monke
 
     def run(command: list[str], input: bytes, **_: object) -> subprocess.CompletedProcess[bytes]:
         commands.append((command, input))
+        Path(command[-1]).write_bytes(b"a picture")
         return subprocess.CompletedProcess(command, returncode, b"", b"syntax error")
 
     monkeypatch.setattr(draw.shutil, "which", lambda name: f"/bin/{name}")
@@ -248,5 +264,8 @@ def test_graphviz_is_used_where_it_is(returncode: int, monkeypatch: pytest.Monke
         with pytest.raises(RuntimeError, match="Graphviz failed with 1: syntax error"):
             draw.render("digraph {}", path)
     else:
-        assert draw.render("digraph {}", path) == path
-    assert commands == [(["/bin/dot", "-Tpdf", "-o", str(path)], b"digraph {}")]
+        assert draw.render("digraph {}", path) == path and path.read_bytes() == b"a picture"
+    (([*command, beside], text),) = commands
+    assert (command, text) == (["/bin/dot", "-Tpdf", "-o"], b"digraph {}")
+    assert Path(beside).parent == tmp_path and beside.endswith(".pdf")
+    assert list(tmp_path.iterdir()) == ([] if returncode else [path])

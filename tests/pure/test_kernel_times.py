@@ -1,125 +1,74 @@
-"""Kernels and copies of GPUs, as a module in place of CUPTI's tells of them."""
+"""Kernels and copies of GPUs, from records that the tests hand over."""
 
 from __future__ import annotations
 
-import enum
+import gc
 import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from types import ModuleType, SimpleNamespace
+from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from stf.observe import DotRecorder, Observers, Statistics, TraceRecorder
+from stf.observe.kernels import Correlation, DeviceRecord, KernelTimes, demangled
 from stf.observe.report import content
 from stf.observe.run import collect
 
-AHEAD_NS = 5_000_000_000_000  # of the clock of the module
+AHEAD_NS = 5_000_000_000_000  # of the clock of the records
 
 
-class ActivityKind(enum.IntEnum):
-    MEMCPY, MEMSET, DRIVER, RUNTIME, CONCURRENT_KERNEL, MEMCPY2, EXTERNAL_CORRELATION = 1, 2, 4, 5, 10, 22, 39
-
-
-class DriverCall(enum.IntEnum):
-    cuLaunchKernel, cuEventRecord, cuMemcpyHtoDAsync_v2, cuGraphLaunch, cuMemAllocAsync = 307, 119, 279, 514, 601
-
-
-class RuntimeCall(enum.IntEnum):
-    cudaLaunchKernel_v7000, cudaMemsetAsync_v3020, cudaMalloc_v3020 = 211, 51, 20
-
-
-class ExternalCorrelationKind(enum.IntEnum):
-    CUSTOM0 = 3
-
-
-class ActivityMemcpyKind(enum.IntEnum):
-    HTOD = 1
-
-
-class Cupti(ModuleType):
-    """As much of `cupti.cupti` as is used; records are handed over when they are asked for."""
-
-    ActivityKind, ExternalCorrelationKind, ActivityMemcpyKind = (
-        ActivityKind,
-        ExternalCorrelationKind,
-        ActivityMemcpyKind,
-    )
-    driver_api_trace_cbid, runtime_api_trace_cbid = DriverCall, RuntimeCall
-    cuptiError = type("cuptiError", (Exception,), {})
+class Recorded:
+    """A source of records: what the tests say was launched, told when somebody asks."""
 
     def __init__(self) -> None:
-        super().__init__("cupti.cupti")
-        self.enabled: set[int] = set()
-        self.left_out: set[enum.IntEnum] = set()
+        self.is_on = False
         self.stacks: defaultdict[int, list[int]] = defaultdict(list)  # by thread
-        self.made: list[Any] = []
-        self.correlation = 0
+        self.made: list[DeviceRecord | Correlation] = []
+        self.count = 0
 
-    def activity_register_callbacks(self, requested: Callable[[], Any], completed: Callable[[list[Any]], None]) -> None:
-        nbytes, most = requested()
-        assert nbytes >= 1 << 20 and most == 0
-        self.completed = completed
+    def begin(self, told: Callable[[Sequence[DeviceRecord | Correlation]], None]) -> None:
+        assert not self.is_on
+        self.is_on, self.told = True, told
 
-    def activity_enable(self, kind: int) -> None:
-        self.enabled.add(kind)
+    def end(self) -> None:
+        assert self.is_on
+        self.is_on = False
 
-    def activity_disable(self, kind: int) -> None:
-        self.enabled.remove(kind)
+    def push(self, external: int) -> None:
+        self.stacks[threading.get_ident()].append(external)
 
-    def activity_enable_driver_api(self, call: DriverCall, enable: int) -> None:
-        assert not enable, "no effect once the driver is initialized"
-        if call is DriverCall.cuMemAllocAsync:
-            raise self.cuptiError("a call of a later driver")
-        self.left_out.add(call)
+    def pop(self) -> None:
+        self.stacks[threading.get_ident()].pop()
 
-    activity_enable_runtime_api = activity_enable_driver_api
-
-    def activity_flush_all(self, flag: int) -> None:
-        assert flag == 0
+    def flush(self) -> None:
         made, self.made = self.made, []
-        self.completed(made)
+        self.told(made)
 
-    def activity_push_external_correlation_id(self, kind: int, ident: int) -> None:
-        assert kind == ExternalCorrelationKind.CUSTOM0
-        self.stacks[threading.get_ident()].append(ident)
-
-    def activity_pop_external_correlation_id(self, kind: int) -> int:
-        return self.stacks[threading.get_ident()].pop()
-
-    def get_timestamp(self) -> int:
+    def now_ns(self) -> int:
         return time.perf_counter_ns() + AHEAD_NS
 
-    def launch(self, kind: ActivityKind, start: int, end: int, **fields: Any) -> None:
-        """Note what this thread has launched, with the record of the call; correlations come with those alone."""
-        self.correlation += 1
-        common = {"correlation_id": self.correlation, "device_id": 0, "stream_id": 7, "start": start, "end": end}
-        self.made.append(SimpleNamespace(kind=kind, **(common | fields)))
-        if ActivityKind.DRIVER not in self.enabled:
-            return
-        stack, correlation = self.stacks[threading.get_ident()], {"correlation_id": self.correlation}
-        if stack:
-            kind = ActivityKind.EXTERNAL_CORRELATION
-            self.made.append(SimpleNamespace(kind=kind, external_id=stack[-1], **correlation))
-        self.made.append(SimpleNamespace(kind=ActivityKind.DRIVER, start=start - 9, end=start, cbid=307, **correlation))
+    def launch(self, name: str, start: int, end: int, device: int = 0, stream: int = 7) -> None:
+        """Note what this thread has launched; its name comes after the record, as it may."""
+        self.count += 1
+        self.made.append(DeviceRecord(name, device, stream, self.count, start, end))
+        if stack := self.stacks[threading.get_ident()]:
+            self.made.append(Correlation(self.count, stack[-1]))
 
 
 @pytest.fixture
-def cupti(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cupti]:
-    module = Cupti()
-    monkeypatch.setitem(sys.modules, "cupti", SimpleNamespace(cupti=module))
-    monkeypatch.setitem(sys.modules, "cupti.cupti", module)
-    yield module
-    assert not any(module.stacks.values())
+def records() -> Iterator[Recorded]:
+    source = Recorded()
+    yield source
+    gc.collect()
+    assert not any(source.stacks.values()) and not source.is_on
 
 
-def make_times() -> Any:
-    from stf.observe.kernels import KernelTimes
-
-    return KernelTimes(SimpleNamespace(tell=lambda observer: None))  # type: ignore[arg-type]
+def make_times(records: Recorded) -> Any:
+    return KernelTimes(SimpleNamespace(tell=lambda observer: None), records)  # type: ignore[arg-type]
 
 
 def task(ident: int, name: str, **more: Any) -> SimpleNamespace:
@@ -127,18 +76,17 @@ def task(ident: int, name: str, **more: Any) -> SimpleNamespace:
     return SimpleNamespace(**(common | {"accesses": [], "call_site": "a.py:1", "runs_later": False} | more))
 
 
-def test_kernels_are_of_the_task_that_submitted_them(cupti: Cupti) -> None:
-    times, dot, trace = make_times(), DotRecorder(), TraceRecorder()
+def test_kernels_are_of_the_task_that_submitted_them(records: Recorded) -> None:
+    times, dot, trace = make_times(records), DotRecorder(), TraceRecorder()
     both = Observers(dot, trace, times)
     start = time.perf_counter_ns() + AHEAD_NS
     both.task(task(1, "one"))
-    cupti.launch(ActivityKind.CONCURRENT_KERNEL, start, start + 100, name="_Z4axpydPKdPd")
-    cupti.launch(ActivityKind.MEMSET, start + 100, start + 150, bytes=64)
+    records.launch("axpy(double)", start, start + 100)
+    records.launch("memset, 64 bytes", start + 100, start + 150)
     both.ended(1)
-    cupti.launch(ActivityKind.MEMCPY, start + 200, start + 250, copy_kind=1, bytes=4096, stream_id=9)
+    records.launch("memcpy HTOD, 4096 bytes", start + 200, start + 250, stream=9)
     both.task(task(2, "two"))
-    cupti.launch(ActivityKind.MEMCPY2, start + 300, start + 400, bytes=8, device_id=1)
-    cupti.launch(ActivityKind.CONCURRENT_KERNEL, start, 0, name="has not ended")
+    records.launch("memcpy PTOP, 8 bytes", start + 300, start + 400, device=1)
     both.ended(2)
     dot.ran(1, "one", 0, -1, start - AHEAD_NS, start - AHEAD_NS + 160, "task")
     trace.ran(1, "one", 0, -1, start - AHEAD_NS, start - AHEAD_NS + 160, "task")
@@ -147,14 +95,14 @@ def test_kernels_are_of_the_task_that_submitted_them(cupti: Cupti) -> None:
     spans, rows = trace.rows()
     told = [(s.name, s.task_id, s.device, rows[s.device, s.worker], s.category, s.end_ns - s.start_ns) for s in spans]
     assert sorted(told, key=lambda one: one[0]) == [
-        ("axpy(double, double const*, double*)", 1, 0, "stream 7", "kernel", 100),
+        ("axpy(double)", 1, 0, "stream 7", "kernel", 100),
         ("memcpy HTOD, 4096 bytes", 0, 0, "stream 9", "kernel", 50),
         ("memcpy PTOP, 8 bytes", 2, 1, "stream 7", "kernel", 100),
         ("memset, 64 bytes", 1, 0, "stream 7", "kernel", 50),
         ("one", 1, 0, "compute", "task", 160),
     ]
     (kernel,) = (span for span in spans if span.name.startswith("axpy"))
-    assert abs(kernel.start_ns - (start - AHEAD_NS)) < 1_000_000  # from CUPTI's clock to ours
+    assert abs(kernel.start_ns - (start - AHEAD_NS)) < 1_000_000  # from their clock to ours
     assert dot.durations() == {1: 160}
     page = content(Statistics(), collect(dot, trace))
     assert sorted(zip(page["spans"]["kind"], page["spans"]["task"], strict=True)) == [
@@ -166,9 +114,9 @@ def test_kernels_are_of_the_task_that_submitted_them(cupti: Cupti) -> None:
     ]
 
 
-def test_a_task_that_ends_before_a_later_one_or_elsewhere_is_named_no_longer(cupti: Cupti) -> None:
-    times = make_times()
-    mine = cupti.stacks[threading.get_ident()]
+def test_a_task_that_ends_before_a_later_one_or_elsewhere_is_named_no_longer(records: Recorded) -> None:
+    times = make_times(records)
+    mine = records.stacks[threading.get_ident()]
     for ident in (1, 2, 3):
         times.task(task(ident, "t"))
     assert [external & 0xFF for external in mine] == [1, 2, 3]
@@ -187,13 +135,12 @@ def test_a_task_that_ends_before_a_later_one_or_elsewhere_is_named_no_longer(cup
     assert mine == []
 
 
-def test_contexts_do_not_take_each_others_kernels(cupti: Cupti) -> None:
-    first, second = make_times(), make_times()
-    assert len(cupti.enabled) == 7
-    assert cupti.left_out == {DriverCall.cuEventRecord, RuntimeCall.cudaMalloc_v3020}
+def test_contexts_do_not_take_each_others_kernels(records: Recorded) -> None:
+    first, second = make_times(records), make_times(records)
+    assert records.is_on
     for times in (first, second):
         times.began(1, "same number")
-        cupti.launch(ActivityKind.CONCURRENT_KERNEL, 10, 20, name=f"kernel {1 + (times is second)}")
+        records.launch(f"kernel {1 + (times is second)}", 10, 20)
         times.ended(1)
     told: list[list[str]] = []
     for times in (first, second):
@@ -202,12 +149,20 @@ def test_contexts_do_not_take_each_others_kernels(cupti: Cupti) -> None:
         told.append([span.name for span in trace.rows()[0]])
     assert told == [["kernel 1"], ["kernel 2"]]
     del first
-    assert len(cupti.enabled) == 7
+    assert records.is_on
     del second, times
-    assert cupti.enabled == set()
+    assert not records.is_on
+    third = make_times(records)  # begins anew
+    assert records.is_on
+    del third
 
 
 def test_without_the_package_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupti", None)
     with pytest.raises(ImportError, match=r"needs the package cupti-python: pip install cupti-python"):
-        make_times()
+        KernelTimes(SimpleNamespace(tell=None))  # type: ignore[arg-type]
+
+
+def test_names_of_cpp_are_as_in_its_source() -> None:
+    assert demangled("_Z4axpydPKdPd") == "axpy(double, double const*, double*)"
+    assert demangled("spin") == "spin" and demangled("_Znot a name") == "_Znot a name"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +12,7 @@ import pytest
 from stf.observe import DotRecorder, TraceRecorder
 from stf.observe.devices import COMPUTE, COPY_IN
 from stf.observe.perfetto_trace import write
-from stf.observe.run import Run, collect
+from stf.observe.run import Run, RunOperation, RunSpan, RunTask, collect
 
 LAYOUT = SimpleNamespace(shape=(2, 3), dtype="float32", nbytes=24)
 HOSTILE = '<script>"\\é\ud800\n'
@@ -167,10 +166,25 @@ def test_a_trace_without_tasks_has_names_and_times(tmp_path: Path) -> None:
     assert (one["name"], one["start"], one["end"], copy["end"]) == ("a", 0, 20, 10)
 
 
-def test_without_the_package_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in [name for name in sys.modules if name.split(".")[0] == "perfetto"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "perfetto", None)
-    with pytest.raises(ImportError, match=r"pip install perfetto"):
-        write(Run(), tmp_path / "run.pftrace")
-    assert not (tmp_path / "run.pftrace").exists()
+@pytest.mark.parametrize("value", [0, 127, 128, 16_383, 16_384, 1 << 21, (1 << 62) + 5, -1, -(1 << 40)])
+def test_numbers_of_any_size_are_read_back(value: int, tmp_path: Path) -> None:
+    """A counter of bytes, and a task that started so long before it was ready, as clocks of devices may tell."""
+    pytest.importorskip("perfetto")
+    tasks = [RunTask(1, "late", "task", "device(0)", 0, -1, "", (), [], 1_000)]
+    spans = [RunSpan(0, -1, "late", 0, 0, 1_000 + value, 1_000 + max(value, 0), "task")] if value < 0 else []
+    operations = [] if value < 0 else [RunOperation(1_000, "alloc", -1, "host", "host", value, -1)]
+    run = Run(min(1_000, 1_000 + value), tasks, spans, operations)
+    reader = Reader(write(run, tmp_path / "run.pftrace"))
+    if value < 0:
+        assert reader.slices[0]["started after ready (ns)"] == value
+    else:
+        assert reader.counters["memory of host"] == ([(0, value)] if value else [])
+
+
+def test_a_counter_of_very_many_values_keeps_its_peaks_and_its_end(tmp_path: Path) -> None:
+    pytest.importorskip("perfetto")
+    operations = [RunOperation(2 * i, "alloc", -1, "host", "host", 1, -1) for i in range(30_000)]
+    operations += [RunOperation(60_000 + i, "free", -1, "host", "host", 1, -1) for i in range(30_000)]
+    values = Reader(write(Run(operations=operations), tmp_path / "run.pftrace")).counters["memory of host"]
+    assert len(values) <= 10_001 and max(value for _, value in values) == 30_000
+    assert values[-1] == (89_999, 0)

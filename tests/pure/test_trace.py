@@ -40,6 +40,9 @@ class Listener(Observer):
     def failed(self, *args: Any) -> None:
         self.calls.append(f"failed {args}")
 
+    def skipped(self, *args: Any) -> None:
+        self.calls.append(f"skipped {args}")
+
     def withdrawn(self, task_id: int) -> None:
         self.calls.append(f"withdrawn {task_id}")
 
@@ -57,7 +60,8 @@ def announce(observer: Observer) -> None:
     observer.task(TASK)
     observer.operation("copy", 1, "X", "host", "device(0)", 8, 1)
     observer.ran(1, "t", 0, 0, 0, 1, "task")
-    observer.failed(1, "task 't' failed")
+    observer.failed(1, "ValueError: no", "a.py:2")
+    observer.skipped(2, "task 't' failed")
     observer.withdrawn(1)
     observer.section_begin("s")
     observer.section_end()
@@ -68,7 +72,8 @@ EXPECTED = [
     "task 1",
     "operation ('copy', 1, 'X', 'host', 'device(0)', 8, 1)",
     "ran (1, 't', 0, 0, 0, 1, 'task')",
-    "failed (1, \"task 't' failed\")",
+    "failed (1, 'ValueError: no', 'a.py:2')",
+    "skipped (2, \"task 't' failed\")",
     "withdrawn 1",
     "begin s",
     "end",
@@ -90,15 +95,25 @@ def test_every_observer_hears_everything() -> None:
     observers.detach(first)
     observers.detach(first)
     observers.task(TASK)
-    assert (len(first.calls), len(second.calls)) == (8, 9)
+    assert (len(first.calls), len(second.calls)) == (9, 10)
     assert len(observers) == 1
     assert second in observers
 
 
-@pytest.mark.parametrize("call", range(8))
+@pytest.mark.parametrize("call", range(9))
 def test_an_observer_that_raises_is_logged_and_detached(call: int, caplog: pytest.LogCaptureFixture) -> None:
     listener = Listener()
-    names = ["task", "operation", "ran", "failed", "withdrawn", "section_begin", "section_end", "data_removed"]
+    names = [
+        "task",
+        "operation",
+        "ran",
+        "failed",
+        "skipped",
+        "withdrawn",
+        "section_begin",
+        "section_end",
+        "data_removed",
+    ]
     broken = type("Broken", (Observer,), {names[call]: lambda self, *args: 1 / 0})()
     observers = Observers(broken, listener)
     with caplog.at_level(logging.ERROR, logger="stf"):

@@ -131,7 +131,7 @@ class Engine(EngineState):
             task.outcome = Outcome(False, failure)
             self.finish(task, self.port.abort(task.slot))
             if self.observer is not None:
-                self.observer.failed(task.id, failure.describe())
+                failure.tell(self.observer, task.id, False)
         finally:
             self.gate.leave()
         return 0

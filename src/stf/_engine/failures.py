@@ -6,6 +6,7 @@ import collections
 import copy
 import traceback
 
+from stf._support.tracebacks import raised_at
 from stf.errors import TaskCancelledError, TaskFailedError
 
 NAMED = 3  # of the tasks that were cancelled
@@ -38,6 +39,13 @@ class Failure:
     def describe(self):
         """Who failed, where and with what."""
         return f"{self.name()} failed with {self.kind}: {text_of(self.exception)}"
+
+    def tell(self, observer, task_id, skipped):
+        """Tell an observer that a task failed so, or was skipped for it."""
+        if skipped:
+            observer.skipped(task_id, self.describe())
+        else:
+            observer.failed(task_id, f"{self.kind}: {text_of(self.exception)}", raised_at(self.exception))
 
     def name(self):
         """The task and its line."""

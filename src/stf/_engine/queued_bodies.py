@@ -124,7 +124,7 @@ class QueuedBody:
         self.outcome.pending = False
         self.engine.ran += 1
         if failure is not None and self.engine.observer is not None:
-            self.engine.observer.failed(self.task.id, failure.describe())
+            failure.tell(self.engine.observer, self.task.id, self.outcome.skipped)
         return 0
 
     def run_in_graph(self):

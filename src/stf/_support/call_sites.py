@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from functools import cache
+from pathlib import Path
 from types import CodeType
 
 
@@ -27,3 +30,13 @@ def site_text(code: CodeType | None, lasti: int) -> str:
             line = number
             break
     return f"{file_text(code.co_filename)}:{line}"
+
+
+@cache
+def library_folders() -> tuple[str, ...]:
+    """Return how the paths of files begin that belong to stf, to Python or to an installed package."""
+    import sysconfig
+
+    here = str(Path(__file__).parents[1]) + os.sep
+    installed = {sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib")}
+    return (here, *sorted(installed), "<frozen")

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from stf import config
+from stf._support.call_sites import file_text, library_folders
 
 
 def without_ours(trace: TracebackType | None) -> TracebackType | None:
@@ -31,6 +32,23 @@ def without_ours(trace: TracebackType | None) -> TracebackType | None:
 def is_ours(step: TracebackType) -> bool:
     """Whether an entry of a traceback is code of stf, compiled or not."""
     return str(step.tb_frame.f_globals.get("__name__", "")).partition(".")[0] == "stf"
+
+
+def raised_at(error: BaseException | None) -> str:
+    """Return ``file.py:12`` of the innermost line that is in no library, else of the innermost that is not ours.
+
+    "" if the error was raised nowhere that Python knows.
+    """
+    step = None if error is None else error.__traceback__
+    found = ""
+    is_own = False  # the program's own code
+    while step is not None:
+        path = step.tb_frame.f_code.co_filename
+        is_library = path.startswith(library_folders())
+        if not is_ours(step) and not (is_library and is_own):
+            found, is_own = f"{file_text(path)}:{step.tb_lineno}", not is_library
+        step = step.tb_next
+    return found
 
 
 def trim(error: BaseException | None) -> None:

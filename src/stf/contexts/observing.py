@@ -11,6 +11,7 @@ from stf import config
 from stf._support import arguments
 from stf._support.log_once import log_once
 from stf._support.profilers import shows_ranges
+from stf._support.whole_file import whole_file
 from stf.data.composite import CompositeData
 from stf.data.logical_data import LogicalData
 from stf.errors import TaskStateError
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("stf")
 
 NO_SLOTS: tuple[str, ...] = ()
-MOST_TIMED = 20_000  # tasks of which `why` tells times: it looks at all of them
+MOST_TIMED = 10_000  # tasks of which `why` tells times: it looks at all of them
 DOT_OPTIONS = (
     "ignore_prereqs",
     "color_by_device",
@@ -143,8 +144,8 @@ def trace(context: ContextCore, path: str | Path | None = None) -> dict[str, Any
     path : str or Path, optional
         Where to write. With the suffix ``.pftrace`` it is Perfetto's own format: each slice says its function, line,
         data, bytes moved, and what it waited for; flows are dependencies, counters are memory and tasks in flight. This
-        takes the package perfetto (``pip install perfetto``), and a context with ``observe=True`` for all but names
-        and times. With ``.json`` it is Chrome's format, which has names and times.
+        takes a context with ``observe=True`` for all but names and times. With ``.json`` it is Chrome's format, which
+        has names and times.
 
     Returns
     -------
@@ -176,7 +177,8 @@ def trace(context: ContextCore, path: str | Path | None = None) -> dict[str, Any
     if path is None:
         return context._trace.to_chrome()
     if suffix == ".json":
-        Path(path).write_text(json.dumps(context._trace.to_chrome()), encoding="utf-8")
+        with whole_file(path) as partial:
+            partial.write_text(json.dumps(context._trace.to_chrome()), encoding="utf-8")
         return Path(path)
     from stf.observe import perfetto_trace, run
 
@@ -264,10 +266,17 @@ def why_in(context: ContextCore, what: Any) -> str:
         return why(what)
     if context._dot is None:
         raise TaskStateError("no tasks were recorded; open the context with observe='dot'")
-    known = [index for index, record in enumerate(context._dot.tasks) if what in (record[0], record[1])]
-    if not known:
+    field = 1 if isinstance(what, str) else 0
+    index = _last_task(context._dot, field, what)
+    if index is None:
         raise ValueError(f"no task {what!r} was recorded; ctx.dot() lists those that were")
-    return "\n".join([_story(context._dot, known[-1]), *_when(context, context._dot.tasks[known[-1]][0])])
+    return "\n".join([_story(context._dot, index), *_when(context, context._dot.tasks[index][0])])
+
+
+def _last_task(recorder: Any, field: int, value: Any) -> int | None:
+    """The index of the last recorded task of which a field, 0 its number or 1 its name, has a value."""
+    tasks = recorder.tasks
+    return next((index for index in reversed(range(len(tasks))) if tasks[index][field] == value), None)
 
 
 def _when(context: ContextCore, task_id: int) -> list[str]:
@@ -372,8 +381,8 @@ def count_gathered(context: ContextCore) -> int:
 def write_pictures(context: ContextCore) -> None:
     if context._dot is not None and config.dot_file:
         try:
-            with open(next_file(config.dot_file), "w", encoding="utf-8") as file:
-                file.write(dot(context))
+            with whole_file(next_file(config.dot_file)) as partial:
+                partial.write_text(dot(context), encoding="utf-8")
         except OSError as error:  # a picture must not hide what the program has to say
             log.error("the task graph could not be written: %s", error)
 
@@ -482,10 +491,10 @@ def _why_task(task: Any) -> str:
     recorder = find_recorder(task.engine.observer)
     if recorder is None:
         return f'{heading}\n  what it waited for was not recorded; open the context with observe="dot"'
-    index = next((i for i in reversed(range(len(recorder.tasks))) if recorder.tasks[i][0] == task.id), None)
+    index = _last_task(recorder, 0, task.id)
     if index is None:
         return f"{heading}\n  it is not among the recorded tasks: it did not begin"
-    return _story(recorder, index)
+    return "\n".join([_story(recorder, index), *([] if context is None else _when(context, task.id))])
 
 
 def _story(recorder: Any, index: int) -> str:

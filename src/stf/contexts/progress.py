@@ -11,7 +11,10 @@ from typing import Any
 from stf._port.events import EventSet
 from stf._support import arguments
 from stf.contexts.observing import statistics
+from stf.observe.statistics import Statistics
 from stf.tasks.task import ContextCore
+
+KINDS = ("task", "host_launch")  # what a program submits; fills, copies, waits and parts of grids come with it
 
 
 class Progress:
@@ -33,28 +36,30 @@ class Progress:
 
     @property
     def done(self) -> int:
-        """How many tasks have run, as far as was seen."""
+        """How many of the program's tasks have run, as far as was seen."""
         return self._done
 
     @property
     def total(self) -> int:
-        """How many tasks were submitted so far, or are to be."""
-        return max(self._asked or 0, statistics(self._context).total_tasks)
+        """How many tasks the program has submitted so far, or is to submit."""
+        return max(self._asked or 0, count_tasks(statistics(self._context)))
 
     def update(self) -> None:
         """Look now, and show what is seen."""
         counted = statistics(self._context)
         engine = self._context.engine
+        submitted = count_tasks(counted)
+        ran = max(submitted - counted.pending, 0)  # at least: what is pending may be a fill
         if engine.closed is not None:
             self._looks.clear()
-            self._done = counted.total_tasks
+            self._done = submitted
         else:
-            self._looks.append((counted.total_tasks - counted.pending, engine.tails()))
+            self._looks.append((ran, engine.tails()))
             while self._looks and all(map(engine.is_done, self._looks[0][1].tolist())):
                 self._done = max(self._done, self._looks.popleft()[0])
             if not self._context.on_cuda:  # whose bodies tell themselves when they have run
-                self._done = max(self._done, counted.total_tasks - counted.pending)
-        total = max(self._asked or 0, counted.total_tasks)
+                self._done = max(self._done, ran)
+        total = max(self._asked or 0, submitted)
         rate = self._done / max(time.monotonic() - self._start, 1e-9)
         self._bar.update(
             self._row,
@@ -88,6 +93,11 @@ class Progress:
             self._bar.stop()
 
 
+def count_tasks(counted: Statistics) -> int:
+    """Return how many tasks the program has submitted, without those that stf made for them."""
+    return sum(counted.tasks.get(kind, 0) for kind in KINDS)
+
+
 def _bar() -> Any:
     try:
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -106,8 +116,9 @@ def _bar() -> Any:
 def progress(context: ContextCore, total: int | None = None, *, interval: float = 0.1) -> Progress:
     """Show how far a context is: a bar in the terminal, a widget in a notebook.
 
-    A thread looks at the context ten times a second; tasks pay nothing for it. Tasks of a GPU count as done when all
-    that was submitted with them is, since nobody else tells.
+    A thread looks at the context ten times a second; tasks pay nothing for it. It counts the tasks that the program
+    submits. Fills and copies are not counted, nor are waits. Tasks of a GPU count as done when all that was submitted
+    with them is, since nobody else tells.
 
     Parameters
     ----------

@@ -1,7 +1,8 @@
-"""Launches on CUDA's default streams, as CUPTI tells of them: by which thread, and on what line.
+"""Launches on CUDA's default streams: by which thread, and on what line.
 
-Used under ``STF_VALIDATE=1`` alone. CUPTI calls back at each launch of the process, whichever library makes it; whoever
-watches a thread is given those of that thread.
+Used under ``STF_VALIDATE=1`` alone. A source tells of each launch of the process, whichever library makes it; whoever
+watches a thread is given those of that thread. `CuptiLaunches` is the source of every program. Its one method is an
+interface of ours: tests put a source of their own there, and nothing in place of CUPTI.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ import ctypes
 import logging
 import os
 import sys
-import sysconfig
 import threading
 import weakref
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
+from stf._support.call_sites import file_text, library_folders
 from stf.interop.dlpack import DEFAULT_STREAMS
 
 log = logging.getLogger("stf")
@@ -30,9 +31,6 @@ SONAMES = ("libcupti.so.13", "libcupti.so.12")
 # Where the stream is in the arguments of a call, by bytes; of cuLaunchKernelEx, in what the first of them points to.
 STREAM_AT = {"cuLaunchKernel": 40, "cuLaunchCooperativeKernel": 40, "cuGraphLaunch": 8}
 STREAM_IN_CONFIG = {"cuLaunchKernelEx": 32}
-
-HERE = str(Path(__file__).parents[1]) + os.sep
-LIBRARIES = (HERE, *{sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib")}, "<frozen")
 
 
 class CallbackData(ctypes.Structure):
@@ -68,29 +66,54 @@ class Watch:
         self.thread = 0
 
 
-class Subscription:
-    """What CUPTI calls, from the first watch until the process exits."""
+class Source(Protocol):
+    """What tells of launches."""
 
-    def __init__(self) -> None:
+    def begin(self, told: Callable[[int], None]) -> str | None:
+        """Have a thread call `told(stream)` as it enters a launch; return why that cannot be, or None."""
+
+
+class Subscription:
+    """Who watches which thread; the source tells from the first watch until the process exits."""
+
+    def __init__(self, source: Source) -> None:
         self.watches: dict[int, list[weakref.ref[Watch]]] = {}
-        self.callback = CALLBACK(self.tell)
-        self.handle = ctypes.c_void_p()
-        self.is_refused = False
+        self.source = source
+        self.is_told: bool | None = None  # not known before somebody asks
         self.lock = threading.Lock()
 
     def is_there(self) -> bool:
-        """Whether CUPTI calls; who asks first has it call from now on."""
-        if self.handle.value is None and not self.is_refused:
+        """Whether the source tells; who asks first has it do so from now on."""
+        if self.is_told is None:
             with self.lock:
-                if self.handle.value is None and not self.is_refused:
-                    why = self.subscribe()
-                    self.is_refused = why is not None
+                if self.is_told is None:
+                    why = self.source.begin(self.tell)
+                    self.is_told = why is None
                     if why is not None:
                         log.warning("STF_VALIDATE=1 does not see launches on CUDA's default streams: %s", why)
-        return self.handle.value is not None
+        return self.is_told
 
-    def subscribe(self) -> str | None:
-        """Have CUPTI call at launches; why not, if it does not."""
+    def tell(self, stream: int) -> None:
+        """Note the line, if this thread is watched and the stream is a default one."""
+        try:
+            watches = self.watches.get(threading.get_ident())
+            if watches and stream in DEFAULT_STREAMS:
+                watch = next((found for known in reversed(watches) if (found := known()) is not None), None)
+                if watch is not None:
+                    watch.lines.append(line_of(sys._getframe(1)))
+        except KeyboardInterrupt:  # which would end here: it is for whoever launches
+            _thread.interrupt_main()
+
+
+class CuptiLaunches:
+    """Tells of launches by CUPTI's callbacks, of which a process has one subscriber."""
+
+    def __init__(self) -> None:
+        self.callback = CALLBACK(self.called)
+
+    def begin(self, told: Callable[[int], None]) -> str | None:
+        """Subscribe; return why that cannot be, or None."""
+        self.told = told
         library = load()
         if library is None:
             return f"there is no CUPTI ({SONAMES[0]}), which comes with CUDA's toolkit and as nvidia-cuda-cupti"
@@ -107,23 +130,16 @@ class Subscription:
         if code:
             library.cuptiUnsubscribe(handle)
             return message_of(library, code)
-        self.handle = handle
         atexit.register(library.cuptiUnsubscribe, handle)
         return None
 
-    def tell(self, _user: Any, _domain: int, _number: int, data: Any) -> None:
+    def called(self, _user: Any, _domain: int, _number: int, data: Any) -> None:
         """Called by CUPTI as a thread enters a launch, and as it leaves it."""
-        try:
-            watches = self.watches.get(threading.get_ident())
-            if watches and data.contents.site == ENTER and stream_of(data.contents) in DEFAULT_STREAMS:
-                watch = next((found for known in reversed(watches) if (found := known()) is not None), None)
-                if watch is not None:
-                    watch.lines.append(line_of(sys._getframe(1)))
-        except KeyboardInterrupt:  # which would end here: it is for whoever launches
-            _thread.interrupt_main()
+        if data.contents.site == ENTER:
+            self.told(stream_of(data.contents))
 
 
-subscription = Subscription()
+subscription = Subscription(CuptiLaunches())
 
 
 def is_watched() -> bool:
@@ -143,10 +159,10 @@ def stream_of(data: Any) -> int:
 def line_of(frame: Any) -> str:
     """``file.py:12`` of the innermost frame that is in no library."""
     found = frame
-    while found is not None and found.f_code.co_filename.startswith(LIBRARIES):
+    while found is not None and found.f_code.co_filename.startswith(library_folders()):
         found = found.f_back
     found = found or frame
-    return f"{Path(found.f_code.co_filename).name}:{found.f_lineno}"
+    return f"{file_text(found.f_code.co_filename)}:{found.f_lineno}"
 
 
 def message_of(library: Any, code: int) -> str:

@@ -10,7 +10,9 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from stf._support.call_sites import site_text
+from stf._support.whole_file import whole_file
 
+from .many_objects import many_objects
 from .observer import ObservedTask, Observer
 from .replay import OperationRecord, Replay, TaskRecord
 from .taskgraph import TOP, Node, Section, TaskGraph, collapsed, shortened, transitive_reduction, with_critical_path
@@ -37,6 +39,7 @@ _DEVICE_COLORS = (
 )  # fmt: skip
 _HEAT_COLORS = ("#fff7ec", "#fee8c8", "#fdd49e", "#fdbb84", "#fc8d59", "#ef6548")
 _CRITICAL_COLOR = "#b3261e"
+_MOST_MARKED = 0.9  # of the nodes: a critical path through more of them is not marked, which would say nothing
 _EDGE_COLOR = "#5f6670"
 
 _ALWAYS_HIDDEN = frozenset({"tiles", "freeze", "unfreeze", "fence"})
@@ -55,7 +58,8 @@ class DotOptions:
     remove_data_deps
         Leave out the names and access modes of data.
     timing
-        Show measured durations, colour by relative duration, and mark the critical path.
+        Show measured durations, colour by relative duration, and mark the critical path. It is not marked where it goes
+        through more than nine of ten nodes.
     max_depth
         Merge what is nested in more than this many sections; None shows everything.
     show_fence, keep_freeze
@@ -100,6 +104,15 @@ class DataLayout(NamedTuple):
     nbytes: int
 
 
+class TaskFailure(NamedTuple):
+    """Why a task failed, and the line that raised; or why it was skipped."""
+
+    task_id: int
+    description: str
+    raised_at: str
+    is_skip: bool
+
+
 class DotRecorder(Observer):
     """Record tasks, and build their graph when asked.
 
@@ -120,7 +133,7 @@ class DotRecorder(Observer):
         self._tasks: list[TaskRecord] = []
         self._operations: list[OperationRecord] = []
         self._spans: list[tuple[int, int, int]] = []  # task id, start, end; appended from any thread
-        self._failures: list[tuple[int, str]] = []  # task id, description; appended from any thread
+        self._failures: list[TaskFailure] = []  # appended from any thread
         self._sections: list[Section] = []
         self._section = TOP
         self._loans = 0
@@ -163,9 +176,13 @@ class DotRecorder(Observer):
         if category == "task":
             self._spans.append((task_id, start_ns, end_ns))
 
-    def failed(self, task_id: int, description: str) -> None:
-        """Record why a task failed or did not run; may be called from any thread."""
-        self._failures.append((task_id, description))
+    def failed(self, task_id: int, description: str, raised_at: str) -> None:
+        """Record why a task failed; may be called from any thread."""
+        self._failures.append(TaskFailure(task_id, description, raised_at, False))
+
+    def skipped(self, task_id: int, description: str) -> None:
+        """Record why a task did not run; may be called from any thread."""
+        self._failures.append(TaskFailure(task_id, description, "", True))
 
     def withdrawn(self, task_id: int) -> None:
         """Forget a task that could not begin; what was done for it stays."""
@@ -209,7 +226,9 @@ class DotRecorder(Observer):
 
         What is told meanwhile, by another thread, is at the end of the log and waits for the next time.
         """
-        with self._reading:
+        if not self._log:
+            return
+        with self._reading, many_objects():
             count = len(self._log)
             sites: dict[Any, Any] = {}  # by the address of the code, which the log keeps alive
             for entry in self._log[:count]:
@@ -231,8 +250,12 @@ class DotRecorder(Observer):
                 if self._files.setdefault(call_site, file) != file:
                     self._files[call_site] = ""
         accesses = []
-        for access, name in zip(entry[8::2], entry[9::2], strict=True):
-            index = self._index(access >> 3, name or f"data{access >> 3}")  # it may get its symbol after its first use
+        for i in range(8, len(entry), 2):
+            access, name = entry[i], entry[i + 1]
+            index = self._data.get(access >> 3)
+            if index is None:
+                index = self._new_data(access >> 3)
+            self._data_names[index] = name or f"data{access >> 3}"  # it may get its symbol after its first use
             accesses.append(index << 3 | access & 7)
         self._tasks.append((task_id, symbol, kind, self._shared(place), device, tuple(accesses), call_site, section))
 
@@ -281,6 +304,13 @@ class DotRecorder(Observer):
         self._data_names[index] = name
         return index
 
+    def __len__(self) -> int:
+        """Return about how many tasks and operations were recorded, without making records of them."""
+        return len(self._log) + len(self._tasks) + len(self._operations)
+
+    def __bool__(self) -> bool:
+        return True
+
     @property
     def tasks(self) -> Sequence[TaskRecord]:
         """What was recorded of each task, in program order."""
@@ -294,8 +324,8 @@ class DotRecorder(Observer):
         return self._operations
 
     @property
-    def failures(self) -> Sequence[tuple[int, str]]:
-        """The id of each task that failed, or did not run because another one had, and the description."""
+    def failures(self) -> Sequence[TaskFailure]:
+        """The tasks that failed, and those that did not run because another one had."""
         return self._failures
 
     @property
@@ -325,6 +355,10 @@ class DotRecorder(Observer):
         """Return how long each task that has run did so, in nanoseconds, by its id."""
         return _durations(list(self._spans))
 
+    def duration_of(self, task_id: int) -> int | None:
+        """Return how long a task ran, in nanoseconds; None if it has not."""
+        return _durations([span for span in list(self._spans) if span[0] == task_id]).get(task_id)
+
     def graph(self, **options: Any) -> TaskGraph:
         """Return the graph as data; takes the options of `to_dot`."""
         return self._graph(DotOptions(**options))
@@ -345,7 +379,8 @@ class DotRecorder(Observer):
         chosen = DotOptions(**options)
         graph = self._graph(chosen)
         if chosen.stats_file is not None:
-            Path(chosen.stats_file).write_text(_statistics(graph), encoding="utf-8")
+            with whole_file(chosen.stats_file) as partial:
+                partial.write_text(_statistics(graph), encoding="utf-8")
         return "\n".join(_Writer(graph, chosen).lines(self.name)) + "\n"
 
     def _graph(self, options: DotOptions) -> TaskGraph:
@@ -403,6 +438,7 @@ class _Writer:
         self._graph = graph
         self._options = options
         self._timed = options.timing and graph.work_ns > 0
+        self._marks_path = self._timed and len(graph.critical_nodes) <= _MOST_MARKED * len(graph.nodes)
         self._longest_ns = max((node.duration_ns or 0 for node in graph.nodes), default=0)
 
     def lines(self, name: str) -> Iterator[str]:
@@ -456,7 +492,7 @@ class _Writer:
             attributes["style"] = "rounded,filled,dashed"
         if self._timed and self._options.color_by_device and node.place:
             attributes |= {"color": _place_color(node), "penwidth": "2.5"}
-        elif self._timed and index in self._graph.critical_nodes:
+        elif self._marks_path and index in self._graph.critical_nodes:
             attributes |= {"color": _CRITICAL_COLOR, "penwidth": "1.5"}
         if node.call_site:
             attributes["tooltip"] = node.call_site
@@ -489,7 +525,7 @@ class _Writer:
         nodes = self._graph.nodes
         for source, target in self._graph.edges():
             attributes = ""
-            if self._timed and (source, target) in self._graph.critical_edges:
+            if self._marks_path and (source, target) in self._graph.critical_edges:
                 attributes = f" [{_attributes({'color': _CRITICAL_COLOR, 'penwidth': '2'})}]"
             yield f"  {_quoted(nodes[source].name)} -> {_quoted(nodes[target].name)}{attributes};"
 

@@ -6,6 +6,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from stf._support.whole_file import whole_file
+
 from .timeline import timeline
 
 __all__ = ["render", "timeline"]
@@ -43,14 +45,15 @@ def render(dot_text: str, path: str | Path) -> Path:
     if kind not in FORMATS:
         raise ValueError(f"cannot draw a graph as {path.suffix!r}; pass a path that ends in .svg, .png or .pdf")
     dot = shutil.which("dot")
-    if dot is None:
-        render_with_library(dot_text, path, kind)
-    else:
-        options = [f"-Gdpi={DPI}"] if kind == "png" else []
-        command = [dot, f"-T{kind}", *options, "-o", str(path)]
-        done = subprocess.run(command, input=dot_text.encode(), capture_output=True, check=False)
-        if done.returncode:
-            raise RuntimeError(f"Graphviz failed with {done.returncode}: {done.stderr.decode().strip()}")
+    with whole_file(path) as partial:
+        if dot is None:
+            render_with_library(dot_text, partial, kind)
+        else:
+            options = [f"-Gdpi={DPI}"] if kind == "png" else []
+            command = [dot, f"-T{kind}", *options, "-o", str(partial)]
+            done = subprocess.run(command, input=dot_text.encode(), capture_output=True, check=False)
+            if done.returncode:
+                raise RuntimeError(f"Graphviz failed with {done.returncode}: {done.stderr.decode().strip()}")
     return path
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # loaded by whoever records, not by everyone who can be shown
 _log = logging.getLogger("stf")
 _Owner = TypeVar("_Owner")
 _NOTEBOOK_NODES = 120  # a picture of more takes seconds to draw, and nobody reads it in a cell
+_NOTEBOOK_RECORDS = 2_000  # tasks and operations; to go through more takes as long as the picture
 _NOTEBOOK_ROW = "display: flex; flex-wrap: wrap; gap: 24px; align-items: flex-start"
 _NOTEBOOK_GRAPH = "overflow: auto; max-height: 640px"
 _NUMBER = ' style="text-align: right"'
@@ -142,9 +143,11 @@ def statistics_html(title: str, statistics: Any) -> str:
 
 
 def context_html(title: str, statistics: Any, recorder: DotRecorder | None) -> str:
-    """Return what a notebook shows of a context: its statistics, and its task graph if that was recorded."""
+    """Return what a notebook shows of a context: its statistics, and its task graph if a small one was recorded."""
     parts = [statistics_html(title, statistics)]
-    if recorder is not None and recorder.tasks:
+    if recorder is not None and len(recorder) > _NOTEBOOK_RECORDS:
+        parts.append("<p>These are too many tasks for a picture here: <code>ctx.report()</code> shows them.</p>")
+    elif recorder is not None and recorder.tasks:
         graph = graph_picture(recorder, _NOTEBOOK_NODES)
         parts.append(
             f'<details open><summary>task graph</summary><div style="{_NOTEBOOK_GRAPH}">{graph}</div></details>'

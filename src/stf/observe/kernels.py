@@ -3,6 +3,9 @@
 CUPTI tells of the whole process. While a body submits its work, its task's number is the thread's external correlation
 id, and CUPTI tells which calls had it. Records without one, such as those of the engine's own copies, are told without
 a task. Times are moved from CUPTI's clock to that of `time.perf_counter_ns`.
+
+`CuptiRecords` is all that knows CUPTI: it makes records of our own of those that CUPTI brings. `KernelTimes` takes
+them from whatever has the methods of `Records`, so that tests can hand over records of their own.
 """
 
 from __future__ import annotations
@@ -13,27 +16,23 @@ import threading
 import time
 import weakref
 from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from .devices import STREAMS, DeviceTimes
 from .observer import ObservedTask, Observer
 
 __all__ = ["KernelTimes"]
 
-_TOLD = ("CONCURRENT_KERNEL", "MEMCPY", "MEMCPY2", "MEMSET")
-# An external correlation comes with the record of a call, so the calls that submit work are recorded, too.
-_RECORDED = (*_TOLD, "EXTERNAL_CORRELATION", "DRIVER", "RUNTIME")
-_SUBMITS = re.compile(r"cu(da)?(Launch|GraphLaunch|Memcpy|Memset)")
-_BUFFER_BYTES = 8 << 20
 _NUMBER_SHIFT = 40  # an external id is the number of who records, and the task's id below that
 _LOOKS = 8  # at both clocks: the pair that was read fastest counts
 
 
-class _Record(NamedTuple):
-    """What is kept of a record of CUPTI's, which is gone after the call that brings it; times are CUPTI's."""
+class DeviceRecord(NamedTuple):
+    """A kernel, copy or memset that was on a device; times are those of the source's clock."""
 
     name: str
     device: int
@@ -43,6 +42,35 @@ class _Record(NamedTuple):
     end_ns: int
 
 
+class Correlation(NamedTuple):
+    """What a thread was named when it made the call with this number."""
+
+    correlation: int
+    external: int
+
+
+class Records(Protocol):
+    """A source of records of this process."""
+
+    def begin(self, told: Callable[[Sequence[DeviceRecord | Correlation]], None]) -> None:
+        """Record from now on; `told` may be called from any thread."""
+
+    def end(self) -> None:
+        """Record no longer."""
+
+    def push(self, external: int) -> None:
+        """Name this thread's calls, until `pop`."""
+
+    def pop(self) -> None:
+        """Name them as before the last `push`."""
+
+    def flush(self) -> None:
+        """Tell what has ended."""
+
+    def now_ns(self) -> int:
+        """Return the time of the clock of the records."""
+
+
 class KernelTimes(Observer):
     """Records kernels, copies and memsets, and tells an observer of them, beside `DeviceTimes`.
 
@@ -50,6 +78,8 @@ class KernelTimes(Observer):
     ----------
     device_times
         What knows when tasks began and ended on their streams.
+    records
+        What records; CUPTI, if it is left out.
 
     Raises
     ------
@@ -57,18 +87,13 @@ class KernelTimes(Observer):
         The package cupti-python is not there.
     """
 
-    def __init__(self, device_times: DeviceTimes) -> None:
-        try:
-            from cupti import cupti
-        except ImportError as error:
-            raise ImportError("observe='cupti' needs the package cupti-python: pip install cupti-python") from error
+    def __init__(self, device_times: DeviceTimes, records: Records | None = None) -> None:
         self._device_times = device_times
-        self._cupti: Any = cupti
         self._number = next(_numbers)
-        self._records: deque[_Record] = deque()  # CUPTI's thread appends: one operation, atomic
+        self._told: deque[DeviceRecord] = deque()  # the source's thread appends: one operation, atomic
         self._begun: set[int] = set()  # tasks that go on
         self._named = threading.local()
-        _process.begin(cupti, self)
+        self._records = _process.begin(self, records)
         weakref.finalize(self, _process.end)
 
     def task(self, task: ObservedTask) -> None:
@@ -82,8 +107,7 @@ class KernelTimes(Observer):
         self._begun.add(task_id)
         if task_id not in stack:
             stack.append(task_id)
-            external = self._number << _NUMBER_SHIFT | task_id
-            self._cupti.activity_push_external_correlation_id(self._cupti.ExternalCorrelationKind.CUSTOM0, external)
+            self._records.push(self._number << _NUMBER_SHIFT | task_id)
 
     def ended(self, task_id: int) -> None:
         """Name it no longer; one that ends before a later one of its thread, or in another thread, stays till then."""
@@ -97,10 +121,10 @@ class KernelTimes(Observer):
     def tell(self, observer: Observer) -> None:
         """Tell an observer what has run since the last time."""
         self._device_times.tell(observer)
-        self._cupti.activity_flush_all(0)  # what has ended
-        offset_ns = _clock_offset(self._cupti)
-        for _ in range(len(self._records)):
-            record = self._records.popleft()
+        self._records.flush()
+        offset_ns = _clock_offset(self._records)
+        for _ in range(len(self._told)):
+            record = self._told.popleft()
             external = _process.external_ids.get(record.correlation, 0)
             number, task_id = external >> _NUMBER_SHIFT, external & (1 << _NUMBER_SHIFT) - 1
             if number in (0, self._number):  # else it is of a task of another context
@@ -115,38 +139,108 @@ class KernelTimes(Observer):
             stack = self._named.stack = []
         while stack and stack[-1] not in self._begun:
             stack.pop()
-            self._cupti.activity_pop_external_correlation_id(self._cupti.ExternalCorrelationKind.CUSTOM0)
+            self._records.pop()
         return stack
+
+    def note(self, record: DeviceRecord) -> None:
+        """Keep a record until somebody asks."""
+        self._told.append(record)
 
 
 class _Process:
-    """CUPTI's activities of this process, which are on while somebody records."""
+    """The records of this process, which are made while somebody listens."""
 
     def __init__(self) -> None:
         self.external_ids: dict[int, int] = {}  # by correlation id
-        self._recorders: weakref.WeakSet[KernelTimes] = weakref.WeakSet()
+        self._listeners: weakref.WeakSet[KernelTimes] = weakref.WeakSet()
         self._count = 0
         self._lock = threading.Lock()
-        self._cupti: Any = None
+        self._records: Records | None = None
 
-    def begin(self, cupti: Any, recorder: KernelTimes) -> None:
+    def begin(self, listener: KernelTimes, records: Records | None) -> Records:
+        """Let somebody listen to the source that the others listen to, or to this one."""
         with self._lock:
-            self._cupti = cupti
-            if self._count == 0:  # which raises where a profiler has CUPTI
-                cupti.activity_register_callbacks(lambda: (_BUFFER_BYTES, 0), self._completed)
-                for kind in _RECORDED:
-                    cupti.activity_enable(getattr(cupti.ActivityKind, kind))
-                self._leave_other_calls()
-            self._recorders.add(recorder)
+            if self._records is None:
+                records = records or CuptiRecords()
+                records.begin(self._note)
+                self._records = records
+            self._listeners.add(listener)
             self._count += 1
+            return self._records
 
     def end(self) -> None:
+        """One of those who listened does so no more."""
         with self._lock:
             self._count -= 1
-            if self._count == 0:
-                for kind in _RECORDED:
-                    self._cupti.activity_disable(getattr(self._cupti.ActivityKind, kind))
+            if self._count == 0 and self._records is not None:
+                self._records.end()
+                self._records = None
                 self.external_ids.clear()
+
+    def _note(self, records: Sequence[DeviceRecord | Correlation]) -> None:
+        listeners = list(self._listeners)
+        for record in records:
+            if isinstance(record, Correlation):
+                self.external_ids[record.correlation] = record.external
+            else:
+                for listener in listeners:
+                    listener.note(record)
+
+
+class CuptiRecords:
+    """The activities of CUPTI, by NVIDIA's package for Python.
+
+    Raises
+    ------
+    ImportError
+        The package cupti-python is not there.
+    """
+
+    _TOLD = ("CONCURRENT_KERNEL", "MEMCPY", "MEMCPY2", "MEMSET")
+    # An external correlation comes with the record of a call, so the calls that submit work are recorded, too.
+    _RECORDED = (*_TOLD, "EXTERNAL_CORRELATION", "DRIVER", "RUNTIME")
+    _SUBMITS = re.compile(r"cu(da)?(Launch|GraphLaunch|Memcpy|Memset)")
+    _BUFFER_BYTES = 8 << 20
+
+    def __init__(self) -> None:
+        try:
+            from cupti import cupti
+        except ImportError as error:
+            raise ImportError("observe='cupti' needs the package cupti-python: pip install cupti-python") from error
+        self._cupti: Any = cupti
+        self._custom = cupti.ExternalCorrelationKind.CUSTOM0
+        self._kinds = [getattr(cupti.ActivityKind, kind) for kind in self._RECORDED]
+
+    def begin(self, told: Callable[[Sequence[DeviceRecord | Correlation]], None]) -> None:
+        """Enable the activities; raise CUPTI's error where a profiler has CUPTI."""
+        # a record of CUPTI's lives no longer than the call that brings it
+        self._cupti.activity_register_callbacks(
+            lambda: (self._BUFFER_BYTES, 0), lambda activities: told(list(self._read(activities)))
+        )
+        for kind in self._kinds:
+            self._cupti.activity_enable(kind)
+        self._leave_other_calls()
+
+    def end(self) -> None:
+        """Disable them."""
+        for kind in self._kinds:
+            self._cupti.activity_disable(kind)
+
+    def push(self, external: int) -> None:
+        """Set the thread's external correlation id."""
+        self._cupti.activity_push_external_correlation_id(self._custom, external)
+
+    def pop(self) -> None:
+        """Set it to the one before."""
+        self._cupti.activity_pop_external_correlation_id(self._custom)
+
+    def flush(self) -> None:
+        """Have the activities told that have ended."""
+        self._cupti.activity_flush_all(0)
+
+    def now_ns(self) -> int:
+        """Return CUPTI's time."""
+        return int(self._cupti.get_timestamp())
 
     def _leave_other_calls(self) -> None:
         """Record no calls that submit nothing; to record some alone has no effect once the driver is initialized."""
@@ -156,19 +250,19 @@ class _Process:
             (cupti.runtime_api_trace_cbid, cupti.activity_enable_runtime_api),
         ):
             for function in functions:
-                if not _SUBMITS.match(function.name):
+                if not self._SUBMITS.match(function.name):
                     with suppress(cupti.cuptiError):  # one that this driver does not have
                         record(function, 0)
 
-    def _completed(self, activities: list[Any]) -> None:
-        """Take what a full buffer has; a record of CUPTI's lives no longer than this call."""
-        recorders = list(self._recorders)
-        told = {getattr(self._cupti.ActivityKind, kind) for kind in _TOLD}
+    def _read(self, activities: Sequence[Any]) -> Iterator[DeviceRecord | Correlation]:
+        """Yield what is kept of CUPTI's records."""
+        kinds = self._cupti.ActivityKind
+        told = {getattr(kinds, kind) for kind in self._TOLD}
         for activity in activities:
-            if activity.kind == self._cupti.ActivityKind.EXTERNAL_CORRELATION:
-                self.external_ids[activity.correlation_id] = activity.external_id
+            if activity.kind == kinds.EXTERNAL_CORRELATION:
+                yield Correlation(activity.correlation_id, activity.external_id)
             elif activity.kind in told and activity.start and activity.end:  # else CUPTI does not know its times
-                record = _Record(
+                yield DeviceRecord(
                     self._name(activity),
                     activity.device_id,
                     activity.stream_id,
@@ -176,8 +270,6 @@ class _Process:
                     activity.start,
                     activity.end,
                 )
-                for recorder in recorders:
-                    recorder._records.append(record)
 
     def _name(self, activity: Any) -> str:
         kinds = self._cupti.ActivityKind
@@ -187,11 +279,11 @@ class _Process:
             return f"memcpy PTOP, {activity.bytes} bytes"
         if activity.kind == kinds.MEMSET:
             return f"memset, {activity.bytes} bytes"
-        return _demangled(str(activity.name))
+        return demangled(str(activity.name))
 
 
 @lru_cache(1024)
-def _demangled(name: str) -> str:
+def demangled(name: str) -> str:
     """Return the name of a kernel in C++ as its source has it."""
     if not name.startswith("_Z"):
         return name
@@ -207,14 +299,14 @@ def _demangled(name: str) -> str:
         free(found)
 
 
-def _clock_offset(cupti: Any) -> int:
-    """Return what is added to a time of CUPTI's to have one of `time.perf_counter_ns`."""
+def _clock_offset(records: Records) -> int:
+    """Return what is added to a time of the records to have one of `time.perf_counter_ns`."""
     looks = []
     for _ in range(_LOOKS):
         before_ns = time.perf_counter_ns()
-        cupti_ns = cupti.get_timestamp()
+        source_ns = records.now_ns()
         after_ns = time.perf_counter_ns()
-        looks.append((after_ns - before_ns, (before_ns + after_ns) // 2 - cupti_ns))
+        looks.append((after_ns - before_ns, (before_ns + after_ns) // 2 - source_ns))
     return min(looks)[1]
 
 

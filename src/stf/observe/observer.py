@@ -33,8 +33,8 @@ class ObservedTask(Protocol):
 class Observer:
     """Base of everything that listens to the engine: every method does nothing.
 
-    Override what you need. `began`, `ended`, `ran` and `failed` may come from a worker thread, in any order; all
-    other methods are called one at a time, in program order.
+    Override what you need. `began`, `ended`, `ran`, `failed` and `skipped` may come from a worker thread, in any order.
+    All other methods are called one at a time, in program order.
     """
 
     def task(self, task: ObservedTask) -> None:
@@ -61,8 +61,14 @@ class Observer:
         With CUPTI, kernels and copies on a GPU are told too ("kernel"), with the task that submitted them, or 0.
         """
 
-    def failed(self, task_id: int, description: str) -> None:
-        """Note that a task failed, or did not run because another one had failed, as `description` says."""
+    def failed(self, task_id: int, description: str, raised_at: str) -> None:
+        """Note that a task failed with an exception, such as "ValueError: no", and the line that raised it.
+
+        `raised_at` is "file.py:12", or "" where Python knows no line.
+        """
+
+    def skipped(self, task_id: int, description: str) -> None:
+        """Note that a task did not run, since another one had failed or it was cancelled, as `description` says."""
 
     def withdrawn(self, task_id: int) -> None:
         """Note that a task that was submitted could not begin after all: it is as if it had never been."""
@@ -156,11 +162,19 @@ class Observers(Observer):
             except Exception:
                 self._drop(observer)
 
-    def failed(self, task_id: int, description: str) -> None:
+    def failed(self, task_id: int, description: str, raised_at: str) -> None:
         """Pass it on."""
         for observer in self._hearing["failed"]:
             try:
-                observer.failed(task_id, description)
+                observer.failed(task_id, description, raised_at)
+            except Exception:
+                self._drop(observer)
+
+    def skipped(self, task_id: int, description: str) -> None:
+        """Pass it on."""
+        for observer in self._hearing["skipped"]:
+            try:
+                observer.skipped(task_id, description)
             except Exception:
                 self._drop(observer)
 

@@ -18,10 +18,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from .run import Run, many_objects
+from stf._support.whole_file import whole_file
+
+from .many_objects import many_objects
+from .run import Run
 from .statistics import Statistics
 from .timeline import family
-from .why import cause_of
 
 _SCRIPTS = ("model", "analysis", "elements", "timeline", "graph", "views", "detail", "page")
 _SPAN_KINDS = {"task": 0, "copy": 1, "kernel": 2}  # as in `model.js`
@@ -53,7 +55,8 @@ class Report:
     def write(self, path: str | Path) -> Path:
         """Write the page; return its path."""
         path = Path(path)
-        path.write_text(self.html, encoding="utf-8", errors="replace")
+        with whole_file(path) as partial:
+            partial.write_text(self.html, encoding="utf-8", errors="replace")
         return path
 
     def _repr_html_(self) -> str:
@@ -200,15 +203,15 @@ def _source(source: Any) -> dict[str, Any]:
 def _failures(run: Run) -> list[dict[str, Any]]:
     index_of = {task.id: index for index, task in enumerate(run.tasks)}
     found = []
-    for task_id, description in run.failures:
+    for task_id, description, raised_at, is_skip in run.failures:
         index = index_of.get(task_id, -1)
-        if index < 0:
-            found.append({"task": -1, "name": f"#{task_id}", "site": "", "place": "", "why": description})
-            continue
-        task = run.tasks[index]
-        symbol = None if task.name == f"{task.kind} {task.id}" else task.name
-        why = cause_of(task_id, symbol, task.call_site, description)
-        found.append({"task": index, "name": task.name, "site": task.call_site, "place": task.place, "why": why})
+        told = {"task": index, "why": description, "raised": raised_at, "skipped": is_skip}
+        task = run.tasks[index] if index >= 0 else None
+        found.append(
+            told | {"name": f"#{task_id}", "site": "", "place": ""}
+            if task is None
+            else told | {"name": task.name, "site": task.call_site, "place": task.place}
+        )
     return found
 
 

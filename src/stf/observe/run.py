@@ -6,16 +6,15 @@ begins after it was asked for, and ends before the task that needs it starts.
 
 from __future__ import annotations
 
-import gc
 import linecache
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from .dot import DataLayout, DotOptions, DotRecorder
+from .dot import DataLayout, DotOptions, DotRecorder, TaskFailure
+from .many_objects import many_objects
 from .replay import ACCUMULATE, READ, WRITE, Replay, TaskRecord
 from .taskgraph import Node, Section
 from .trace import MAIN_THREAD, Span, TimedOperation, TraceRecorder
@@ -116,7 +115,7 @@ class Run:
     data_names: Sequence[str] = ()
     layouts: Mapping[int, DataLayout] = field(default_factory=dict)
     sections: Sequence[Section] = ()
-    failures: list[tuple[int, str]] = field(default_factory=list)  # task id, description
+    failures: list[TaskFailure] = field(default_factory=list)  # by task
     files: Mapping[str, str] = field(default_factory=dict)
 
     def row_name(self, device: int, row: int) -> str:
@@ -201,18 +200,6 @@ class Run:
         """Return a task's name and the line that submitted it."""
         site = self.tasks[task].call_site
         return f"{self.tasks[task].name} ({site})" if site else self.tasks[task].name
-
-
-@contextmanager
-def many_objects() -> Iterator[None]:
-    """Don't look for cycles meanwhile: of a hundred thousand tasks that takes longer than all else, and finds none."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def collect(recorder: DotRecorder | None, trace: TraceRecorder) -> Run:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stf._support.whole_file import whole_file
+
 from .units import format_duration
 
 _FORMATS = (".svg", ".png", ".pdf")
@@ -75,7 +77,8 @@ def timeline(trace: dict[str, Any], path: str | Path, title: str | None = None) 
     if is_dense:
         axes.set_xlabel(f"time (ms); a column is {_end_ms(bars) / _COLUMNS:.3g} ms, its height the time busy")
     _draw_legend(axes, bars, colors)
-    figure.savefig(path, dpi=130, facecolor="white")
+    with whole_file(path) as partial:
+        figure.savefig(partial, dpi=130, facecolor="white")
     return path
 
 

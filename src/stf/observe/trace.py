@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
 
 from .devices import COMPUTE, COPY_IN, COPY_OUT, STREAMS
@@ -14,6 +15,9 @@ from .observer import ObservedTask, Observer
 _MAX_INDEX = 1 << 16
 MAIN_THREAD = "main thread"
 _ROW_NAMES = {COMPUTE: "compute", COPY_IN: "copies in", COPY_OUT: "copies out"}
+
+
+_Told = tuple[int, str, int, int, int, int, str]  # as a span, with the identity of a thread in place of a row
 
 
 class Span(NamedTuple):
@@ -60,7 +64,7 @@ class TraceRecorder(Observer):
     """
 
     def __init__(self) -> None:
-        self._spans: list[tuple[int, str, int, int, int, int, str]] = []  # workers append: one operation, atomic
+        self._spans: list[_Told] = []  # workers append: one operation, atomic
         self._submissions = array("q")  # task id, time, task id, time, …
         self._operations: list[tuple[int, str, str, str, int]] = []
 
@@ -100,9 +104,11 @@ class TraceRecorder(Observer):
         one number at all places. A CUDA device has rows of what computed at the same time, as few as can be, then
         copies in and copies out.
         """
-        spans, names = _with_worker_indices(sorted(map(Span._make, self._spans), key=lambda span: span.start_ns))
-        spans, device_names = _with_device_rows(spans)
-        return spans, names | device_names
+        spans, names = _with_worker_indices(sorted(self._spans, key=itemgetter(4)))
+        if any(span.worker < 0 for span in spans):
+            spans, device_names = _with_device_rows(spans)
+            names |= device_names
+        return spans, names
 
     def to_chrome(self) -> dict[str, Any]:
         """Return the trace in Chrome's JSON object format.
@@ -122,19 +128,19 @@ class TraceRecorder(Observer):
         return {"traceEvents": events, "displayTimeUnit": "ms"}
 
 
-def _with_worker_indices(spans: list[Span]) -> tuple[list[Span], dict[tuple[int, int], str]]:
+def _with_worker_indices(told: Iterable[_Told]) -> tuple[list[Span], dict[tuple[int, int], str]]:
     numbers: dict[int, int] = {}
     names: dict[tuple[int, int], str] = {}
     main = threading.main_thread().ident
-    renamed: list[Span] = []
-    for span in spans:
-        if span.worker >= _MAX_INDEX:  # the identity of a thread
-            index = numbers.setdefault(span.worker, len(numbers))
-            if span.worker == main:
-                names[span.device, index] = MAIN_THREAD
-            span = _on_row(span, index)
-        renamed.append(span)
-    return renamed, names
+    spans: list[Span] = []
+    for task_id, name, device, worker, start_ns, end_ns, category in told:
+        index = worker
+        if worker >= _MAX_INDEX:  # the identity of a thread
+            index = numbers.setdefault(worker, len(numbers))
+            if worker == main:
+                names[device, index] = MAIN_THREAD
+        spans.append(Span(task_id, name, device, index, start_ns, end_ns, category))
+    return spans, names
 
 
 def _with_device_rows(spans: list[Span]) -> tuple[list[Span], dict[tuple[int, int], str]]:

@@ -51,8 +51,9 @@ def waits_of(tasks: Sequence[TaskRecord], index: int) -> list[Wait]:
     """Return what the task at `index` waited for, for each of its data."""
     modes = _modes(tasks[index])
     orders = {data: DataOrder() for data in modes}
+    of_them = {data << 3 | mode for data in modes for mode in range(8)}
     for number, record in enumerate(tasks[:index]):
-        if any(access >> 3 in orders for access in record[5]):
+        if not of_them.isdisjoint(record[5]):
             for data, mode in _modes(record).items():
                 if data in orders:
                     orders[data].note(number, mode, orders[data].before(mode))
@@ -81,13 +82,6 @@ def describe(record: TaskRecord) -> str:
 def label_of(symbol: str | None, task_id: int) -> str:
     """Return a task's name as messages have it."""
     return f"'{symbol}'" if symbol else f"#{task_id}"
-
-
-def cause_of(task_id: int, symbol: str | None, site: str, description: str) -> str:
-    """Return a failure's description without what says that it is this task's own."""
-    where = f" ({site})" if site else ""
-    own = f"task {label_of(symbol, task_id)}{where} failed with "
-    return description.removeprefix(own) if description.startswith(own) else f"did not run: {description}"
 
 
 def _modes(record: TaskRecord) -> dict[int, int]:
@@ -128,8 +122,9 @@ def _listed(tasks: Sequence[TaskRecord], numbers: Iterable[int]) -> str:
 def _caused(recorder: DotRecorder, task_id: int) -> Iterator[str]:
     """Yield the copies and allocations that were made for a task; an eviction and its free are one."""
     evicted = set()
-    for _, kind, data, source, target, nbytes, asked, _ in recorder.operations:
-        if asked == task_id and not (kind == "free" and (data, source) in evicted):
+    mine = [operation for operation in recorder.operations if operation[6] == task_id]
+    for _, kind, data, source, target, nbytes, _, _ in mine:
+        if not (kind == "free" and (data, source) in evicted):
             size = f", {format_bytes(nbytes)}" if nbytes else ""
             name = recorder.data_names[data]
             yield _CAUSED.get(kind, kind + " {data}").format(data=name, source=source, target=target) + size
@@ -138,10 +133,10 @@ def _caused(recorder: DotRecorder, task_id: int) -> Iterator[str]:
 
 
 def _how_it_went(recorder: DotRecorder, record: TaskRecord) -> Iterator[str]:
-    duration_ns = recorder.durations().get(record[0])
+    duration_ns = recorder.duration_of(record[0])
     if duration_ns is not None:
         yield f"ran for {format_duration(duration_ns)}"
-    for task_id, description in list(recorder.failures):
+    for task_id, description, raised_at, is_skip in list(recorder.failures):
         if task_id == record[0]:
-            cause = cause_of(task_id, record[1], record[6], description)
-            yield cause if cause.startswith("did not run") else f"failed with {cause}"
+            where = f", raised at {raised_at}" if raised_at else ""
+            yield f"did not run: {description}" if is_skip else f"failed with {description}{where}"

@@ -53,6 +53,10 @@ stf.criticalPath = (model) => {
   return { tasks, length: last < 0 ? 0 : finish[last], work, on: new Set(tasks) };
 };
 
+/** A sentence on how much of the run the critical path is. */
+stf.sizeOfPath = ({ critical, numTasks }) =>
+  `${stf.count(critical.tasks.length)} of ${stf.count(numTasks)} tasks, ${stf.percent(critical.length / Math.max(critical.work, 1))} of all work`;
+
 /** Idle time by cause: of each place where tasks ran, and of each worker. Causes and busy time add up to the run. */
 stf.idleTimes = (model) => {
   const places = new Map();
@@ -102,57 +106,130 @@ function partsOfGap(model, index, from) {
 }
 
 /**
- * Play the recorded graph on so many workers, and return how long it takes.
- *
- * A worker runs one task at a time, at any place. Of the tasks that are ready, the one with the longest path to the end
- * runs first. A task takes as long as it was measured to, after the time for which it waited for copies alone.
+ * Tasks and copies as jobs, in the order of the program: a copy comes before the task that it was made for, and after the
+ * one that wrote its data. Each takes as long as it was measured to. Edges go from lower numbers to higher ones.
  */
-stf.simulate = (model, workers, { freeCopies = false, hostAsRecorded = false, family = -1, faster = 1 } = {}) => {
+stf.jobs = (model, { freeCopies = false, hostAsRecorded = false, family = -1, faster = 1 } = {}) => {
   const { numTasks, task } = model;
-  const cost = new Float64Array(numTasks);
+  const copies = freeCopies ? [] : (model.copies ??= copiesOf(model));
+  const count = numTasks + copies.length;
+  const jobs = { count, cost: new Float64Array(count), release: new Float64Array(count), takesWorker: new Uint8Array(count).fill(1) };
+  const jobOf = new Uint32Array(numTasks);
+  let passed = 0; // copies
   for (let index = 0; index < numTasks; index++) {
-    const work = model.familyOf(index) === family ? task.work[index] / faster : task.work[index];
-    cost[index] = work + (freeCopies ? 0 : task.copyDelay[index]);
+    while (passed < copies.length && copies[passed].at <= index) passed++;
+    const job = (jobOf[index] = index + passed);
+    jobs.cost[job] = model.familyOf(index) === family ? task.work[index] / faster : task.work[index];
+    if (hostAsRecorded) jobs.release[job] = Math.max(0, task.submitted[index]);
   }
-  const toEnd = new Float64Array(numTasks);
-  for (let index = numTasks - 1; index >= 0; index--) {
-    let longest = 0;
-    for (let i = model.afterAt[index]; i < model.afterAt[index + 1]; i++) {
-      longest = Math.max(longest, toEnd[model.after[i]]);
+  copies.forEach((copy, number) => {
+    const job = copy.at + number;
+    jobs.cost[job] = copy.duration;
+    jobs.takesWorker[job] = copy.takesWorker ? 1 : 0;
+    if (hostAsRecorded) jobs.release[job] = Math.max(0, copy.asked);
+  });
+  const forEdges = (visit) => {
+    for (let index = 0; index < numTasks; index++) for (const before of model.beforeOf(index)) visit(jobOf[before], jobOf[index]);
+    copies.forEach(({ at, task: made, writer }, number) => {
+      if (writer >= 0) visit(jobOf[writer], at + number);
+      if (made >= 0) visit(at + number, jobOf[made]);
+    });
+  };
+  jobs.numBefore = new Uint32Array(count);
+  const counts = new Uint32Array(count);
+  forEdges((from, to) => (counts[from]++, jobs.numBefore[to]++));
+  jobs.afterAt = offsets(counts);
+  jobs.after = new Uint32Array(jobs.afterAt[count]);
+  const next = jobs.afterAt.slice();
+  forEdges((from, to) => (jobs.after[next[from]++] = to));
+  return jobs;
+};
+
+/** The copies that ran, in the order of the program: `at` is how many tasks come before each; -1 is no task. */
+function copiesOf(model) {
+  const { span, operation, task, numTasks } = model;
+  const copies = [];
+  for (let i = 0; i < model.numSpans; i++) {
+    if (span.kind[i] !== stf.COPY) continue;
+    const index = span.operation[i];
+    const asked = index < 0 ? 0 : operation.time[index];
+    const made = span.task[i]; // for this task, which is told after it
+    copies.push({
+      at: made >= 0 ? made : firstAfterTime(task.submitted, numTasks, asked), task: made, asked,
+      takesWorker: model.takesWorker(i),
+      data: index < 0 ? -1 : operation.data[index], writer: -1, duration: span.end[i] - span.start[i],
+    });
+  }
+  copies.sort((a, b) => a.at - b.at);
+  const writers = new Map();
+  let next = 0;
+  for (const copy of copies) {
+    for (; next < copy.at; next++) {
+      for (let i = model.accessAt[next]; i < model.accessAt[next + 1]; i++) if ((model.access[i] & 7) !== 1) writers.set(model.access[i] >> 3, next);
     }
-    toEnd[index] = longest + cost[index];
+    copy.writer = writers.get(copy.data) ?? -1;
   }
-  const missing = new Uint32Array(numTasks);
-  const release = new Float64Array(numTasks);
+  return copies;
+}
+
+function firstAfterTime(times, count, time) {
+  let [low, high] = [0, count];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (times[middle] <= time) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+/**
+ * Play jobs on so many workers, and return how long that takes.
+ *
+ * A worker runs one task or one copy at a time, at any place; a GPU makes its copies beside its tasks. Of what is ready,
+ * that with the longest path to the end runs first. So one worker takes as long as all tasks and copies together.
+ */
+stf.simulate = (jobs, workers) => {
+  const { count, cost, takesWorker, after, afterAt } = jobs;
+  const toEnd = new Float64Array(count);
+  for (let job = count - 1; job >= 0; job--) {
+    let longest = 0;
+    for (let i = afterAt[job]; i < afterAt[job + 1]; i++) longest = Math.max(longest, toEnd[after[i]]);
+    toEnd[job] = longest + cost[job];
+  }
+  const missing = jobs.numBefore.slice();
+  const release = jobs.release.slice();
   const coming = new stf.Heap((a, b) => release[a] - release[b] || a - b); // all inputs there, by when
   const ready = new stf.Heap((a, b) => toEnd[b] - toEnd[a] || a - b);
-  const running = new stf.Heap((a, b) => a[0] - b[0]); // [end, task]
-  for (let index = 0; index < numTasks; index++) {
-    missing[index] = model.beforeAt[index + 1] - model.beforeAt[index];
-    if (hostAsRecorded) release[index] = Math.max(0, task.submitted[index]);
-    if (!missing[index]) coming.push(index);
-  }
+  const running = new stf.Heap((a, b) => a[0] - b[0]); // [end, job]
+  for (let job = 0; job < count; job++) if (!missing[job]) coming.push(job);
   let now = 0;
   let finish = 0;
+  let busy = 0; // workers
+  const start = (job) => {
+    busy += takesWorker[job];
+    running.push([now + cost[job], job]);
+  };
   while (coming.size || ready.size || running.size) {
-    while (coming.size && release[coming.top] <= now) ready.push(coming.pop());
-    while (ready.size && running.size < workers) {
-      const index = ready.pop();
-      running.push([now + cost[index], index]);
+    while (coming.size && release[coming.top] <= now) {
+      const job = coming.pop();
+      if (takesWorker[job]) ready.push(job);
+      else start(job);
     }
+    while (ready.size && busy < workers) start(ready.pop());
     const nextEnd = running.size ? running.top[0] : Infinity;
-    const nextComing = coming.size && running.size < workers ? release[coming.top] : Infinity;
+    const nextComing = coming.size ? release[coming.top] : Infinity;
     if (nextComing < nextEnd) {
       now = nextComing;
       continue;
     }
-    if (!running.size) continue;
-    const [end, index] = running.pop();
+    const [end, job] = running.pop();
     now = end;
     finish = Math.max(finish, end);
-    for (const after of model.afterOf(index)) {
-      release[after] = Math.max(release[after], end);
-      if (!--missing[after]) coming.push(after);
+    busy -= takesWorker[job];
+    for (let i = afterAt[job]; i < afterAt[job + 1]; i++) {
+      const next = after[i];
+      release[next] = Math.max(release[next], end);
+      if (!--missing[next]) coming.push(next);
     }
   }
   return finish;

@@ -95,8 +95,9 @@ stf.Detail = class {
   }
 
   failure(task) {
-    const why = this.model.failedTasks.get(task);
-    return why === undefined ? null : stf.element("p", { class: "failure" }, why);
+    const [failed, skipped] = [this.model.failedTasks.get(task), this.model.skippedTasks.get(task)];
+    if (skipped) return stf.element("p", { class: "failure" }, `Skipped: ${skipped.why}`);
+    return failed ? stf.element("p", { class: "failure" }, failed.why, failed.raised ? stf.element("small", {}, ` raised at ${failed.raised}`) : null) : null;
   }
 
   sectionOf(task) {

@@ -4,6 +4,7 @@
 const LIMITS = { most: 500, mostGroups: 200 }; // nodes that can be read
 const SMALL_GRAPH = 150; // nodes: it is laid out again, from left to right, if it is tall
 const READABLE = 0.6; // as large as Graphviz has it, or more
+const MOST_MARKED = 0.9; // of the nodes: to mark more says nothing
 const LONGEST_LABEL = 34;
 const LINE_HEIGHT = 15;
 const POINTS = 72; // an inch of Graphviz's
@@ -21,6 +22,7 @@ stf.Graph = class {
   }
 
   build(panel) {
+    const { model } = this;
     this.search = stf.element("input", {
       type: "search", placeholder: "Find a name, data or line", "aria-label": "Find tasks in the graph",
       oninput: () => this.find(), onkeydown: (event) => event.key === "Enter" && this.nextFound(),
@@ -39,7 +41,7 @@ stf.Graph = class {
       stf.button("−", () => this.zoomBy(1 / 1.4), { "aria-label": "Zoom out" }),
       stf.button("+", () => this.zoomBy(1.4), { "aria-label": "Zoom in" }),
       this.search, this.foundText,
-      stf.element("label", {}, this.criticalBox, " critical path"), this.by, this.trailBox,
+      stf.element("label", { title: stf.sizeOfPath(model) }, this.criticalBox, " critical path"), this.by, this.trailBox,
     );
     this.note = stf.element("p", { class: "note" });
     this.picture = stf.svg("svg", { tabindex: "0", role: "group", "aria-label": "Task graph" });
@@ -146,7 +148,7 @@ stf.Graph = class {
       return;
     }
     this.layoutTime = performance.now() - begun;
-    this.note.textContent = note + (note && drill) || `${stf.count(groups.length)} nodes, ${stf.count(edges.length)} edges; those that others imply are left out.`;
+    this.text = note + (note && drill) || `${stf.count(groups.length)} nodes, ${stf.count(edges.length)} edges; those that others imply are left out.`;
     this.draw();
     this.find();
   }
@@ -170,7 +172,10 @@ stf.Graph = class {
     const lines = [];
     if (group.tasks.length > 1) {
       const title = group.key[0] === "s" ? model.sections[Number(group.key.slice(1))].name : model.families[model.familyOf(task)];
+      const { critical } = model;
+      const share = group.tasks.reduce((sum, one) => sum + (critical.on.has(one) ? model.task.work[one] : 0), 0) / Math.max(critical.length, 1);
       lines.push(clipped(title), `${stf.count(group.tasks.length)} tasks, ${stf.duration(work)}`);
+      if (share > 0) lines.push(`${stf.percent(share)} of the critical path`);
     } else {
       lines.push(clipped(model.nameOf(task)));
       const data = model.accessesOf(task).map((a) => `${model.data.name[a.data]} (${stf.MODES[a.mode] ?? "rw"})`);
@@ -236,11 +241,12 @@ stf.Graph = class {
       stf.svg("text", { x: left + 14, y: top + 6 + (index + 0.75) * LINE_HEIGHT, class: index ? "detail" : "name" }, line),
     );
     const color = node.key[0] === "s" ? OTHER_COLOR : stf.familyColor(model, model.familyOf(node.tasks[0]));
+    const has = (tasks) => node.tasks.some((task) => tasks.has(task));
     const choose = () => (isGroup ? this.selectGroup(node) : this.select(node.tasks[0]));
     return stf.svg(
       "g",
       {
-        class: `node${isGroup ? " group" : ""}${node.tasks.some((task) => model.failedTasks.has(task)) ? " failed" : ""}`,
+        class: `node${isGroup ? " group" : ""}${has(model.failedTasks) ? " failed" : has(model.skippedTasks) ? " skipped" : ""}`,
         tabindex: "0", role: "button", "aria-label": node.lines.join(", "),
         onclick: choose,
         onkeydown: (event) => event.key === "Enter" && choose(),
@@ -260,17 +266,23 @@ stf.Graph = class {
     const lines = [model.nameOf(task), `${model.siteOf(task)} at ${model.places[model.task.place[task]]}`];
     lines.push(...model.accessesOf(task).slice(0, 8).map((a) => `${stf.MODES[a.mode] ?? "rw"} ${model.describeData(a.data)}`));
     if (model.task.runs[task]) lines.push(`ran for ${stf.duration(model.task.work[task])}`);
+    if (model.failedTasks.has(task)) lines.push(`failed: ${model.failedTasks.get(task).why}`);
+    else if (model.skippedTasks.has(task)) lines.push(`skipped: ${model.skippedTasks.get(task).why}`);
     return lines;
   }
 
   /** Show what is found, selected and critical. */
   mark() {
     const { critical } = this.model;
-    const isCritical = this.criticalBox.checked ? (node) => node.tasks.some((task) => critical.on.has(task)) : () => false;
+    const onPath = this.criticalBox.checked ? this.nodes.filter((node) => node.tasks.some((task) => critical.on.has(task))) : [];
+    const tooMany = this.nodes.length > 1 && onPath.length > MOST_MARKED * this.nodes.length;
+    const marked = new Set(tooMany ? [] : onPath);
+    const hint = tooMany ? ` The critical path goes through ${stf.count(onPath.length)} of ${stf.count(this.nodes.length)} nodes, and is not marked.` : "";
+    if (this.text) this.note.textContent = this.text + hint;
     const steps = new Set(critical.tasks.slice(1).map((task, index) => `${critical.tasks[index]} ${task}`));
     this.nodes.forEach((node) => {
       if (!node.element) return;
-      node.element.classList.toggle("critical", isCritical(node));
+      node.element.classList.toggle("critical", marked.has(node));
       node.element.classList.toggle("selected", node.tasks.includes(this.selected));
       node.element.classList.toggle("dimmed", Boolean(this.found) && !node.tasks.some((task) => this.found.has(task)));
     });
@@ -279,7 +291,7 @@ stf.Graph = class {
     const pairs = new Set([...steps].map((step) => step.split(" ").map((task) => groupOf.get(Number(task))).join(" ")));
     const selectedNode = groupOf.get(this.selected);
     for (const { from, to, path } of this.edges ?? []) {
-      path.classList.toggle("critical", this.criticalBox.checked && pairs.has(`${from} ${to}`));
+      path.classList.toggle("critical", marked.size > 0 && pairs.has(`${from} ${to}`));
       path.classList.toggle("near", selectedNode !== undefined && (from === selectedNode || to === selectedNode));
     }
   }

@@ -98,7 +98,6 @@ stf.Model = class {
     task.work = column(0);
     task.copied = column(-1);
     task.copyTime = column(0);
-    task.copyDelay = column(0); // how long its copies alone were waited for
     task.kernelTime = column(0);
     task.kernels = new Uint32Array(numTasks);
     task.runs = new Uint32Array(numTasks);
@@ -138,8 +137,6 @@ stf.Model = class {
           task.lastInput[index] = before;
         }
       }
-      const others = Math.max(task.inputs[index], task.submitted[index], this.begin);
-      task.copyDelay[index] = Math.max(0, Math.min(task.copied[index], task.start[index]) - others);
     }
   }
 
@@ -180,6 +177,12 @@ stf.Model = class {
 
   spanName(span) {
     return this.names[this.span.name[span]];
+  }
+
+  /** Whether a span is work of a worker: a task, or a copy that a thread makes. A GPU makes its copies beside its tasks. */
+  takesWorker(span) {
+    const { kind, row } = this.span;
+    return kind[span] === stf.TASK || (kind[span] === stf.COPY && this.rows[row[span]].isThread);
   }
 
   /** The family of a span's function, for a kernel that of its task; that of copies comes after all others. */

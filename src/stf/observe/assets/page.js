@@ -40,7 +40,7 @@ stf.Page = class {
       const tab = stf.element("button", {
         type: "button", role: "tab", id: `tab-${key}`, "aria-controls": `panel-${key}`, "aria-selected": "false",
         tabindex: "-1", onclick: () => this.open(key),
-      }, title, key === "failures" ? ` (${this.model.failures.length})` : "");
+      }, key === "failures" ? nameOfFailures(this.model) : title);
       const panel = stf.element("section", { role: "tabpanel", id: `panel-${key}`, "aria-labelledby": `tab-${key}`, hidden: true });
       bar.append(tab);
       stage.append(panel);
@@ -133,6 +133,10 @@ stf.Page = class {
   }
 };
 
+function nameOfFailures({ failedTasks, skippedTasks }) {
+  return failedTasks.size ? `Failures (${stf.count(failedTasks.size)})` : `Skipped (${stf.count(skippedTasks.size)})`;
+}
+
 function cardsOf(model) {
   const { critical, statistics } = model;
   const run = model.finish - model.begin;
@@ -149,14 +153,17 @@ function cardsOf(model) {
   }
   cards.push(card("copies", stf.count(statistics.copies), stf.bytes(statistics.copiedBytes)));
   if (statistics.peak) cards.push(card("memory peak", stf.bytes(statistics.peak[1]), statistics.peak[0]));
-  cards.push(card("failures", stf.count(model.failures.length), "", model.failures.length ? "bad" : ""));
+  const skipped = model.skippedTasks.size;
+  cards.push(card("failures", stf.count(model.failedTasks.size), skipped ? `and ${stf.count(skipped)} skipped` : "", model.failures.length ? "bad" : ""));
   return cards;
 }
 
 /** What several sections need of a model. */
 stf.complete = (model) => {
   model.critical = stf.criticalPath(model);
-  model.failedTasks = new Map(model.failures.filter(({ task }) => task >= 0).map(({ task, why }) => [task, why]));
+  const failures = (skipped) => new Map(model.failures.filter((one) => one.skipped === skipped).map((one, index) => [one.task < 0 ? -1 - index : one.task, one]));
+  model.failedTasks = failures(false);
+  model.skippedTasks = failures(true);
   model.timeOfFamily = new Float64Array(model.families.length);
   for (let i = 0; i < model.numSpans; i++) {
     if (model.span.kind[i] === stf.TASK) model.timeOfFamily[model.spanFamily(i)] += model.span.end[i] - model.span.start[i];
@@ -166,7 +173,7 @@ stf.complete = (model) => {
   model.rankOfFamily = new Uint32Array(model.families.length).fill(-1);
   model.familiesByTime.forEach((family, rank) => (model.rankOfFamily[family] = rank));
   const changes = [];
-  for (let i = 0; i < model.numSpans; i++) if (model.span.kind[i] === stf.TASK) changes.push([model.span.start[i], 1], [model.span.end[i], -1]);
+  for (let i = 0; i < model.numSpans; i++) if (model.takesWorker(i)) changes.push([model.span.start[i], 1], [model.span.end[i], -1]);
   changes.sort((a, b) => a[0] - b[0] || a[1] - b[1]);
   let now = 0;
   model.mostAtOnce = changes.reduce((most, [, change]) => Math.max(most, (now += change)), 0);

@@ -2,7 +2,9 @@
 // The timeline: a row per worker, stream or copy engine, grouped by place; time goes to the right.
 
 const LABELS = 172; // pixels of the rows' names
-const LANE = 18;
+const LANE = 18; // at least; as high as fits, up to TALLEST
+const TALLEST = 64;
+const LINE = 16; // of text in a bar
 const ROW_GAP = 4;
 const PLACE_HEAD = 22;
 const RULER = 24;
@@ -21,8 +23,10 @@ stf.Timeline = class {
     this.hovered = -1;
     this.scroll = 0;
     this.layOut();
+    this.place();
     this.whole();
     this.build(panel);
+    this.showWork();
   }
 
   // -- rows
@@ -33,22 +37,31 @@ stf.Timeline = class {
     for (let i = 0; i < model.numSpans; i++) spansOf[model.span.row[i]].push(i);
     this.lane = new Uint16Array(model.numSpans);
     this.rows = [];
-    let top = 0;
     let place = null;
     model.rows.forEach((row, index) => {
       const numLanes = Math.max(1, this.putInLanes(spansOf[index]));
       if (row.place !== place) {
-        top += place === null ? 4 : 8;
-        this.rows.push({ head: row.place, top, height: PLACE_HEAD });
-        top += PLACE_HEAD;
+        this.rows.push({ head: row.place });
         place = row.place;
       }
-      const height = numLanes * LANE + ROW_GAP;
-      this.rows.push({ index, name: row.name, top, height, lanes: this.byLane(spansOf[index], numLanes) });
-      top += height;
+      this.rows.push({ index, name: row.name, lanes: this.byLane(spansOf[index], numLanes) });
     });
-    this.height = top + 8;
     this.rowOfIndex = new Map(this.rows.filter((row) => row.lanes).map((row) => [row.index, row]));
+  }
+
+  /** Give each row its place; few lanes are as high as fits into the box. */
+  place() {
+    const lanes = this.rows.reduce((sum, row) => sum + (row.lanes?.length ?? 0), 0);
+    const fixed = this.rows.reduce((sum, row) => sum + (row.lanes ? ROW_GAP : PLACE_HEAD + 8), 8);
+    this.laneHeight = Math.min(Math.max(Math.floor((this.viewHeight - fixed) / Math.max(lanes, 1)), LANE), TALLEST);
+    let top = -4;
+    for (const row of this.rows) {
+      top += row.lanes ? 0 : 8;
+      row.top = top;
+      row.height = row.lanes ? row.lanes.length * this.laneHeight + ROW_GAP : PLACE_HEAD;
+      top += row.height;
+    }
+    this.height = top + 8;
   }
 
   /** Spans of a row that overlap get lanes of their own; those inside others come below them. */
@@ -77,6 +90,29 @@ stf.Timeline = class {
     this.from = this.model.begin - margin;
     this.to = this.model.finish + margin;
     this.redraw();
+  }
+
+  /** Leave out a long time before the first bar, and of bars that are very far apart show those that are most. */
+  showWork() {
+    const { start, end } = this.model.span;
+    let [low, high, from] = [0, start.length, this.model.begin];
+    for (;;) {
+      let [until, longest, at] = [from, 0, low];
+      for (let i = low; i < high; i++) {
+        if (start[i] - until > longest) [longest, at] = [start[i] - until, i];
+        until = Math.max(until, end[i]);
+      }
+      const isLead = at === low && from < start[low];
+      if (longest <= (until - from) * (isLead ? 0.5 : 0.8)) {
+        if (from > this.model.begin) this.show(from - (until - from) * 0.02, until + (until - from) * 0.02);
+        break;
+      }
+      if (!isLead && at - low > high - at) high = at;
+      else low = at;
+      from = start[low];
+    }
+    const outside = start.length - (high - low);
+    if (outside) this.foundText.textContent = `${stf.count(outside)} bars are earlier or later: “Whole run” shows them.`;
   }
 
   /** Show the times from `from` to `to`, within the run. */
@@ -143,11 +179,11 @@ stf.Timeline = class {
     this.criticalBox = stf.element("input", { type: "checkbox", onchange: () => this.toggleCritical() });
     const tools = stf.element(
       "div", { class: "tools" },
-      stf.button("Whole run", () => this.whole(), { title: "Key 0" }),
+      stf.button("Whole run", () => (this.whole(), this.find(this.search.value)), { title: "Key 0" }),
       stf.button("−", () => this.zoom(1.6), { "aria-label": "Zoom out", title: "Key S" }),
       stf.button("+", () => this.zoom(1 / 1.6), { "aria-label": "Zoom in", title: "Key W" }),
       this.search, this.foundText,
-      stf.element("label", {}, this.criticalBox, " critical path"),
+      stf.element("label", { title: stf.sizeOfPath(this.model) }, this.criticalBox, " critical path"),
       stf.explained("keys", keys),
     );
     this.legend = stf.element("div", { class: "legend" });
@@ -316,7 +352,7 @@ stf.Timeline = class {
     const inside = y - top + this.scroll;
     const row = this.rows.find((one) => one.lanes && inside >= one.top && inside < one.top + one.height);
     if (!row) return -1;
-    const lane = row.lanes[Math.floor((inside - row.top) / LANE)];
+    const lane = row.lanes[Math.floor((inside - row.top) / this.laneHeight)];
     if (!lane) return -1;
     const { start, end } = this.model.span;
     const [from, to] = [this.timeAt(x - 1.5), this.timeAt(x + 1.5)];
@@ -358,6 +394,7 @@ stf.Timeline = class {
     const [fullWidth, fullHeight] = [this.frame.clientWidth, this.frame.clientHeight];
     if (!fullWidth || !fullHeight) return;
     this.width = fullWidth - LABELS - 10;
+    this.place();
     this.scroll = Math.max(0, Math.min(this.scroll, this.height - this.viewHeight));
     const colors = Object.fromEntries(["text", "soft", "line", "panel", "page", "accent", "bad"].map((name) => [name, stf.color(name)]));
     const context = stf.fitCanvas(this.canvas, fullWidth, fullHeight);
@@ -399,12 +436,12 @@ stf.Timeline = class {
       context.fillRect(LABELS, row.top, fullWidth - LABELS, row.height - 1);
       context.globalAlpha = 1;
       context.fillStyle = colors.soft;
-      context.fillText(shortened(context, row.name, LABELS - 30), 22, row.top + LANE / 2 + 2);
+      context.fillText(shortened(context, row.name, LABELS - 30), 22, row.top + this.laneHeight / 2 + 2);
       context.save();
       context.beginPath();
       context.rect(LABELS, row.top, this.width + 10, row.height);
       context.clip();
-      row.lanes.forEach((lane, index) => this.drawLane(context, colors, lane, row.top + 2 + index * LANE));
+      row.lanes.forEach((lane, index) => this.drawLane(context, colors, lane, row.top + 2 + index * this.laneHeight));
       context.restore();
     }
   }
@@ -413,7 +450,7 @@ stf.Timeline = class {
     const { model } = this;
     const { start, end } = model.span;
     const scale = this.width / (this.to - this.from);
-    const height = LANE - 2;
+    const height = this.laneHeight - 2;
     let column = null; // the column of pixels whose small spans are added up
     const flush = () => {
       if (!column) return;
@@ -465,12 +502,23 @@ stf.Timeline = class {
     }
     if (width > 26) {
       context.fillStyle = "#fff";
-      const name = shortened(context, model.spanName(span), width - 8);
-      if (name.length > 1) context.fillText(name, x + 4, top + height / 2 + 0.5);
+      const [name, ...more] = this.textsOf(span).slice(0, Math.max(1, Math.floor(height / LINE)));
+      const whole = more.filter((text) => context.measureText(text).width <= width - 8);
+      [shortened(context, name, width - 8), ...whole].forEach((text, index) => {
+        if (text.length > 1) context.fillText(text, x + 4, top + height / 2 + 0.5 + (index - whole.length / 2) * LINE);
+      });
     }
     context.globalAlpha = 1;
     if (this.critical && this.critical.has(model.span.task[span]) && model.span.kind[span] === stf.TASK) this.outline(context, colors.bad, x, top, width, height, 2);
     if (this.isSpecial(span)) this.outline(context, colors.text, x, top, width, height, 2);
+  }
+
+  /** The lines of text in a bar, as many as there is room for. */
+  textsOf(span) {
+    const { model } = this;
+    const { start, end, task } = model.span;
+    const texts = [model.spanName(span), stf.duration(end[span] - start[span])];
+    return task[span] < 0 ? texts : [...texts, model.siteOf(task[span])];
   }
 
   outline(context, color, x, top, width, height, line) {
@@ -504,7 +552,7 @@ stf.Timeline = class {
     context.lineWidth = 1.4;
     const middle = (task) => {
       const span = model.task.span[task];
-      return this.rowOfIndex.get(model.span.row[span]).top + 2 + this.lane[span] * LANE + LANE / 2 - 1;
+      return this.rowOfIndex.get(model.span.row[span]).top + 2 + (this.lane[span] + 0.5) * this.laneHeight - 1;
     };
     const connect = (from, to, color) => {
       if (model.task.span[from] < 0 || model.task.span[to] < 0) return;
@@ -513,7 +561,7 @@ stf.Timeline = class {
       context.strokeStyle = color;
       context.beginPath();
       context.moveTo(x1, y1);
-      if (y1 === y2) context.quadraticCurveTo((x1 + x2) / 2, y1 - LANE, x2, y2); // not over the names between them
+      if (y1 === y2) context.quadraticCurveTo((x1 + x2) / 2, y1 - this.laneHeight, x2, y2); // not over the names between them
       else context.bezierCurveTo(x1 + bend, y1, x2 - bend, y2, x2, y2);
       context.stroke();
     };

@@ -4,16 +4,14 @@
 stf.views = {};
 
 stf.views.failures = (model, panel, { select }) => {
-  const columns = [
-    { title: "task", value: (row) => row.name },
-    { title: "submitted at", value: (row) => row.site },
-    { title: "place", value: (row) => row.place },
-    { title: "why", value: (row) => row.why },
-  ];
-  panel.append(
-    stf.element("h2", {}, "What failed"),
-    stf.table(columns, model.failures, { onclick: (row) => row.task >= 0 && select(row.task) }),
-  );
+  const column = (title, key) => ({ title, value: (row) => row[key] });
+  const [task, site, place] = [column("task", "name"), column("submitted at", "site"), column("place", "place")];
+  const onclick = (row) => row.task >= 0 && select(row.task);
+  const failed = model.failures.filter((row) => !row.skipped);
+  const skipped = model.failures.filter((row) => row.skipped);
+  const show = (title, note, columns, rows) => panel.append(stf.element("h2", {}, title), stf.note(note), stf.table(columns, rows, { onclick }));
+  if (failed.length) show("Failed tasks", "Their bodies raised.", [task, column("error", "why"), column("raised at", "raised"), site, place], failed);
+  if (skipped.length) show("Skipped tasks", "They did not run: what they were to read was never written, or they were cancelled.", [task, column("because", "why"), site, place], skipped);
 };
 
 stf.views.time = (model, panel, { showFound }) => {
@@ -323,10 +321,10 @@ stf.views.critical = (model, panel, { select }) => {
 };
 
 const ASSUMPTIONS =
-  "The recorded tasks and dependencies are played again with their measured durations. A worker runs one task at a time, " +
-  "at any place. Of the tasks that are ready, the one with the longest path to the end goes first. A task waits for its " +
-  "copies as long as it waited for them alone in this run. More workers share memory bandwidth and caches, which is not " +
-  "counted. The program submits all tasks at once, unless you choose otherwise.";
+  "The recorded tasks, copies and dependencies are played again with their measured durations. A worker runs one task or " +
+  "one copy at a time, at any place; a GPU makes its copies beside its tasks. Of what is ready, that with the longest " +
+  "path to the end goes first. More workers share memory bandwidth and caches, which is not counted. The program submits " +
+  "all tasks at once, unless you choose otherwise.";
 
 stf.views.whatIf = (model, panel) => {
   panel.append(stf.element("h2", {}, "What if"), stf.note(ASSUMPTIONS));
@@ -344,14 +342,15 @@ stf.views.whatIf = (model, panel) => {
   const draw = () => {
     const factor = Number(faster.value);
     if (!(factor > 0)) return;
-    const options = { freeCopies: freeCopies.checked, hostAsRecorded: hostAsRecorded.checked, family: Number(family.value), faster: factor };
+    const jobs = stf.jobs(model, { freeCopies: freeCopies.checked, hostAsRecorded: hostAsRecorded.checked, family: Number(family.value), faster: factor });
+    const most = model.mostAtOnce;
     const numbers = [1, 2, 4, 8, 16, 32, 64].filter((number, index) => index < 4 || number <= 2 * model.numTasks);
-    const rows = numbers.map((number) => ({ number, time: stf.simulate(model, number, options) }));
-    rows.push({ number: Infinity, time: stf.simulate(model, Infinity, options) });
+    const shown = [...new Set([...numbers, most])].sort((a, b) => a - b);
+    const rows = [...shown, Infinity].map((number) => ({ number, time: stf.simulate(jobs, number) }));
     const [{ time: alone }] = rows;
     const run = model.finish - model.begin;
     const columns = [
-      { title: "workers", value: (row) => row.number, show: (row) => (row.number === Infinity ? "any number" : String(row.number)), number: true },
+      { title: "workers", value: (row) => row.number, show: (row) => (row.number === Infinity ? "any number" : `${row.number === most ? "as in this run: " : ""}${row.number}`), number: true },
       { title: "run time", value: (row) => row.time, show: (row) => stf.duration(row.time), number: true },
       { title: "faster than one worker", value: (row) => alone / row.time, show: (row) => stf.bar(row.time / alone, `${(alone / row.time).toFixed(2)} ×`), number: true, what: "How many times shorter; the bar is the run time" },
       { title: "faster than this run", value: (row) => run / row.time, show: (row) => `${(run / row.time).toFixed(2)} ×`, number: true, what: `This run took ${stf.duration(run)}` },
@@ -366,7 +365,7 @@ stf.views.whatIf = (model, panel) => {
       stf.element("label", {}, hostAsRecorded, " tasks are submitted when they were"),
     ),
     box,
-    stf.note(`Measured: ${stf.duration(model.finish - model.begin)} with at most ${model.mostAtOnce} tasks at once.`),
+    stf.note(`Measured: ${stf.duration(model.finish - model.begin)} with at most ${model.mostAtOnce} ${model.mostAtOnce === 1 ? "worker" : "workers"} busy at once.`),
   );
   draw();
 };
