@@ -23,13 +23,23 @@ class Failure:
     was_delivered = False  # before it was last delivered
     skipped = ""  # the task for which it is delivered once more
 
-    def __init__(self, label, site, exception, written=(), delivered=False):
+    def __init__(self, label, site, exception, written=(), delivered=False, number=0):
+        self.number = number  # of its task: tasks are numbered as they begin
         self.label = label
         self.site = site
         self.exception = exception
         self.written = list(written)
         self.delivered = delivered
         self.kind = type(exception).__name__
+
+    @classmethod
+    def of(cls, task, exception, delivered=False):
+        """The failure of a task."""
+        return cls(task.label(), task.call_site, exception, task.written(), delivered, task.id)
+
+    def is_own(self, task):
+        """Whether it is the failure of this task, and not of one whose results the task needs."""
+        return self.number == task.id if self.number else self.label == task.label()
 
     def deliver(self):
         """It is told now."""
@@ -79,8 +89,10 @@ class Cancellation(Failure):
 
     error_type = TaskCancelledError
 
-    def __init__(self, label, site, written=()):
-        super().__init__(label, site, None, written, True)
+    @classmethod
+    def of(cls, task):
+        """That of a task."""
+        return super().of(task, None, True)
 
     def describe(self):
         return f"{self.name()} was cancelled before it began"

@@ -475,7 +475,7 @@ def abandon_open_tasks(engine: EngineState):
         if task.thread in host_waits.RUNNING or task.state != OPEN:  # or has ended it, and itself, just now
             continue
         error = TaskStateError(f"task {task.label()} ({task.call_site}) was never ended")
-        failure = Failure(task.label(), task.call_site, error, task.written())
+        failure = Failure.of(task, error)
         engine.failures.append(failure)
         engine.fail(task, failure)
 
