@@ -19,6 +19,7 @@ import numpy as np
 
 from stf import config
 from stf.kernels.captured import Captured, NotKeptError, around_key, closed_over, code_key, text_of
+from stf.kernels.compile import forks
 from stf.kernels.compile.contributions import taker_of
 
 __all__ = ["Form", "Loop", "loop_for"]
@@ -246,6 +247,7 @@ def compiler() -> Any:
         import numba
     except ImportError:
         raise ImportError(MISSING) from None
+    forks.watch()
     return numba.njit
 
 
