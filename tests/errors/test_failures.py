@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -136,6 +138,41 @@ def test_accept_keeps_the_partial_result(ctx_factory, fail):
     assert x.numpy().tolist() == [101, 101]
     ctx.finalize()
     assert X.tolist() == [101, 101]
+
+
+class Held:
+    """A local variable of a body."""
+
+
+@pytest.mark.not_captured("its body is no part of the graph")
+@pytest.mark.parametrize("is_told_first", [True, False])
+def test_accept_keeps_no_local_variables_of_the_body(ctx, vec, is_told_first):
+    """Once the failure is told; the context, and the data, live on."""
+    x, held = vec(name="X"), []
+
+    @stf.task
+    def fails_with_a_local(x: stf.ReadWrite):
+        local = Held()
+        held.append(weakref.ref(local))
+        raise Boom("no luck")
+
+    fails_with_a_local.on(queued(ctx))(x)
+
+    def hear():
+        with pytest.raises(stf.TaskFailedError) as caught:
+            ctx.synchronize()
+        assert caught.value.__cause__.__traceback__ is not None and held[0]() is not None
+
+    if is_told_first:
+        hear()
+        x.accept()
+    else:
+        ctx.fence().synchronize()
+        x.accept()
+        hear()
+    gc.collect()
+    assert held[0]() is None
+    assert x.numpy().tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("fail", WAYS)

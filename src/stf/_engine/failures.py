@@ -21,6 +21,7 @@ class Failure:
 
     error_type = TaskFailedError
     was_delivered = False  # before it was last delivered
+    is_accepted = False  # what the task wrote is good now: nobody needs the frames once it is told
     skipped = ""  # the task for which it is delivered once more
 
     def __init__(self, label, site, exception, written=(), delivered=False, number=0):
@@ -53,6 +54,12 @@ class Failure:
         """The task and its line."""
         return f"task {self.label} ({self.site})" if self.site else f"task {self.label}"
 
+    def accept(self):
+        """What the task left is good now: keep no frames for those who read it, once the failure is told."""
+        self.is_accepted = True
+        if self.delivered:
+            self.forget_frames()
+
     def forget_frames(self):
         """Once the caller has the exception itself: keep one like it, which holds no frame.
 
@@ -81,6 +88,8 @@ class Failure:
     def chain(self, message):
         error = self.error_type(message, task=self.label, call_site=self.site)
         error.__cause__ = self.exception
+        if self.is_accepted:
+            self.forget_frames()
         return error
 
 

@@ -378,6 +378,8 @@ def accept(engine: EngineState, data: Data):
     version = data.version
     if version.may_fail():
         raise Pause(version.writers)
+    if version.outcome is not None and version.outcome.failed() is not None:
+        version.outcome.failed().accept()
     version.outcome = None
     if version.valid == 0 and data.home is not None:
         version.own(data.home)
