@@ -256,6 +256,59 @@ def test_several_failures_are_a_group(ctx, vec):
     ctx.synchronize()
 
 
+def test_many_failures_of_one_cause_are_one_error(ctx_factory, vec):
+    """With the first task that was submitted, whichever ended first."""
+    ctx = ctx_factory()
+    place = queued(ctx)
+    gate = threading.Event()
+    data = [ctx.logical_data(np.full(2, float(k)), name=f"X{k}") for k in range(200)]
+
+    @stf.task
+    def bug(x: stf.ReadWrite, k):
+        if k == 0:
+            assert gate.wait(30)  # it ends last
+        if k == 199:
+            gate.set()
+        if k == 100:
+            raise KeyError("another error")
+        raise Boom("no luck")
+
+    order = [*range(199), 199] if ctx.engine.gathering is None else [199, *range(199)]
+    for k in order:
+        bug.named(f"bug{k}").on(place)(data[k], k)
+    first, line = order[0], test_many_failures_of_one_cause_are_one_error.__code__.co_firstlineno + 19
+    site = f"test_failures.py:{line}"
+    with pytest.raises(ExceptionGroup) as caught:
+        ctx.synchronize()
+    boom, key = caught.value.exceptions
+    assert str(caught.value) == (
+        f"200 tasks failed: Boom: no luck, 199 times, first in task 'bug{first}' ({site}); "
+        f"KeyError: 'another error', in task 'bug100' ({site}) (2 sub-exceptions)"
+    )
+    assert str(boom).startswith(
+        f"task 'bug{first}' ({site}) and 198 more failed with Boom: no luck; what they were to write is poisoned: "
+    )
+    assert " and 196 more; write it anew" in str(boom)
+    assert boom.task == f"'bug{first}'" and isinstance(boom.__cause__, Boom)
+    assert boom.others == [(f"'bug{k}'", site) for k in order if k not in (first, 100)]
+    assert key.task == "'bug100'" and key.others == []
+    with pytest.raises(stf.TaskFailedError, match="task 'bug7' .* failed with Boom"):
+        data[7].numpy()
+    for one in data:
+        one.accept()
+
+
+def test_a_group_tells_of_skipped_tasks(ctx, vec):
+    x, y = vec(name="X"), vec(name="Y")
+    broken.on(queued(ctx))(x)
+    with pytest.raises(stf.TaskFailedError):
+        ctx.synchronize()
+    add.on(queued(ctx))(x)  # skipped: it is told once more
+    broken.on(queued(ctx))(y, "another")
+    with pytest.raises(ExceptionGroup, match="2 tasks failed: .*task 'add' .* was skipped, .*Boom: another, in task"):
+        ctx.synchronize()
+
+
 def test_failures_are_told_once(ctx, vec):
     x = vec()
     broken.on(queued(ctx))(x)
