@@ -106,6 +106,8 @@ class TaskFailedError(Error):
         Name of the task that failed first.
     call_site : str
         The line that submitted it, as ``file.py:12``.
+    others : list of (str, str)
+        Name and line of the tasks that failed after it for the same cause: the same error, raised by the same line.
 
     Examples
     --------
@@ -125,6 +127,7 @@ class TaskFailedError(Error):
         super().__init__(message)
         self.task = task
         self.call_site = call_site
+        self.others: list[tuple[str, str]] = []
 
 
 class TaskCancelledError(TaskFailedError):

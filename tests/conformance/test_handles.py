@@ -6,12 +6,13 @@ import asyncio
 import concurrent.futures
 import gc
 import threading
+import time
 import weakref
 from typing import Any
 
 import numpy as np
 import pytest
-from helpers import is_cuda
+from helpers import is_cuda, together
 
 import stf
 
@@ -107,13 +108,209 @@ def test_cancelling_bodies_that_have_not_begun(ctx, lX, lY):
     first = waiting_body(gate)(lX)
     second, third, other = increment.on(HOST)(lX), increment.on(HOST)(lX), increment.on(HOST)(lY)
     other.result(WAIT_S)
-    assert second.cancel() and not second.done() and not other.cancel()
+    assert second.cancel() and second.done() and second.cancel() and not other.cancel()
     gate.set()
     concurrent.futures.wait([first, second, third], WAIT_S)
     assert second.done() and second.cancelled() and not third.cancelled() and not first.cancelled()
     assert isinstance(second.exception(), stf.TaskCancelledError)
     assert isinstance(third.exception(), stf.TaskFailedError)
     assert lX.accept().numpy()[0] == 1 and lY.numpy()[0] == 1
+
+
+@pytest.mark.at_once("it cancels bodies that are on their way")
+def test_who_waits_for_a_cancelled_task_hears_at_once(ctx, lX):
+    """Though the task before it still runs; its data come in order."""
+    gate, called = threading.Event(), []
+    first = waiting_body(gate)(lX)
+    second = increment.on(HOST)(lX)
+    second.add_done_callback(called.append)
+
+    def wait_for_result() -> Any:
+        with pytest.raises(stf.TaskCancelledError, match="'increment' .* was cancelled before it began"):
+            second.result()
+        return "heard"
+
+    async def wait_in_a_loop() -> Any:
+        with pytest.raises(stf.TaskCancelledError):
+            await second
+        return "heard"
+
+    def cancel_when_all_wait() -> bool:
+        deadline = time.monotonic() + WAIT_S
+        while len(second._waiters) < 4 and time.monotonic() < deadline:
+            time.sleep(0.001)
+        return second.cancel()
+
+    try:
+        heard = together(
+            wait_for_result,
+            lambda: asyncio.run(wait_in_a_loop()),
+            lambda: concurrent.futures.wait([second], WAIT_S).done == {second},
+            lambda: list(concurrent.futures.as_completed([second], WAIT_S)) == [second],
+            cancel_when_all_wait,
+        )
+        assert heard == ["heard", "heard", True, True, True] and called == [second]
+        assert second.done() and not second.running() and not first.done() and not lX.ready()
+    finally:
+        gate.set()
+    assert lX.accept().numpy()[0] == 1
+    second.add_done_callback(called.append)
+    assert called == [second, second]
+
+
+@pytest.mark.at_once("what was gathered is cancelled as one")
+def test_handles_know_that_their_context_was_cancelled(ctx, lX, lY):
+    gate = threading.Event()
+    first, rest = waiting_body(gate)(lX), [increment.on(HOST)(lX) for _ in range(3)]
+    other = increment.on(HOST)(lY)
+    other.result(WAIT_S)
+    threading.Timer(0.02, gate.set).start()
+    assert ctx.cancel() == 3
+    assert [task.cancelled() for task in (first, *rest, other)] == [False, True, True, True, False]
+    assert all(task.done() for task in rest)
+    with pytest.raises(stf.TaskCancelledError):
+        rest[-1].result()
+    increment.on(HOST)(lX.accept())
+    assert lX.numpy()[0] == 2
+
+
+def test_handles_know_that_what_was_gathered_was_cancelled(ctx_factory):
+    ctx = ctx_factory(use_graph=True)
+    x = ctx.logical_data(np.zeros(4))
+    handles = [increment.on(HOST)(x), increment.on(HOST)(x)]
+    ctx.cancel()
+    assert all(handle.cancelled() and handle.done() for handle in handles)
+    with pytest.raises(stf.TaskCancelledError):
+        handles[0].result(WAIT_S)
+    x.accept()
+    ctx.finalize()
+
+
+def test_a_handle_is_true(ctx, lX):
+    handle = increment.on(HOST)(lX)
+    handle.result(WAIT_S)
+    assert len(handle) == 0 and bool(handle)
+
+
+def in_a_callback(handle: Any, do: Any) -> Any:
+    """What ``do()`` returns or raises in a callback, which a worker calls."""
+    box: list[Any] = []
+    told = threading.Event()
+
+    def callback(task: Any) -> None:
+        try:
+            box.append(do())
+        except BaseException as error:
+            box.append(error)
+        finally:
+            told.set()
+
+    handle.add_done_callback(callback)
+    return box, told
+
+
+@pytest.mark.at_once("what was gathered runs when a callback is added")
+@pytest.mark.parametrize("what", ["synchronize", "finalize", "cancel", "fence"])
+def test_a_callback_cannot_wait_for_everything(ctx, lX, what):
+    gate = threading.Event()
+    box, told = in_a_callback(waiting_body(gate)(lX), getattr(ctx, what))
+    gate.set()
+    assert told.wait(WAIT_S)
+    with pytest.raises(stf.TaskStateError, match=f"{what} inside a callback of task 'held' .*it would wait for itself"):
+        raise box[0]
+    increment.on(HOST)(lX)
+    assert lX.numpy()[0] == 2
+
+
+@pytest.mark.at_once("what was gathered runs when a callback is added")
+def test_a_callback_reads_data_and_submits(ctx, lX, lY):
+    gate = threading.Event()
+    box, told = in_a_callback(
+        waiting_body(gate)(lX), lambda: (increment.on(HOST)(lY).done(), lX.numpy()[0], lY.numpy().tolist())
+    )
+    gate.set()
+    assert told.wait(WAIT_S)
+    assert box[0][1:] == (1, [1, 2, 3, 4])
+
+
+@pytest.mark.parametrize("wait", ["result", "exception", "futures", "await"])
+def test_a_callback_that_would_wait_for_itself_is_told(ctx_factory, wait):
+    """In a graph context a new task is done when all is that was submitted, so when the callback has ended."""
+    ctx = ctx_factory(use_graph=True)
+    x, y = ctx.logical_data(np.zeros(4)), ctx.logical_data(np.zeros(4))
+    gate = threading.Event()
+
+    async def main(task: Any) -> None:
+        await task
+
+    def submit_and_wait() -> Any:
+        task = increment.on(HOST)(y)
+        if wait == "futures":
+            return concurrent.futures.wait([task])
+        return asyncio.run(main(task)) if wait == "await" else getattr(task, wait)()
+
+    box, told = in_a_callback(waiting_body(gate)(x), submit_and_wait)
+    gate.set()
+    assert told.wait(WAIT_S)
+    with pytest.raises(stf.TaskStateError, match="inside a callback of task 'held'"):
+        raise box[0]
+    ctx.synchronize()
+    assert y.numpy()[0] == 1
+
+
+@pytest.mark.at_once("bodies wait for events of the test")
+def test_bodies_cannot_wait_by_futures_for_what_comes_after_them(ctx, lX, lY):
+    found: list[Any] = []
+    gate = threading.Event()
+
+    @stf.task(arrays="numpy")
+    def ask(x: stf.ReadWrite) -> None:
+        assert gate.wait(WAIT_S)
+        with pytest.raises(stf.TaskStateError, match="a wait for task 'increment' .* inside the body of a task"):
+            concurrent.futures.wait([found[0]])
+
+    asking = ask.on(HOST)(lX)
+    found.append(increment.on(HOST)(lX))
+    gate.set()
+    asking.result(WAIT_S)
+
+
+def test_what_a_callback_raises_to_a_worker_is_logged(ctx, lX, caplog):
+    gate, told = threading.Event(), threading.Event()
+    handle = waiting_body(gate)(lX)
+
+    def leave(task: Any) -> None:
+        raise SystemExit("as an exception that is no Exception")
+
+    handle.add_done_callback(leave)
+    handle.add_done_callback(lambda task: told.set())
+    gate.set()
+    handle.result(WAIT_S)
+    ctx.synchronize()
+    assert "a callback of task 'held' raised" in caplog.text and "SystemExit" in caplog.text
+    assert told.wait(WAIT_S)
+
+
+@pytest.mark.at_once("the other task is done at once")
+def test_each_handle_has_a_condition_of_its_own(ctx, lX, lY):
+    """So that what goes wrong while one is held concerns no other."""
+    first, second = increment.on(HOST)(lX), increment.on(HOST)(lY)
+    assert first._condition is not second._condition and first._condition is first._condition
+    held, free = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with first._condition:
+            held.set()
+            assert free.wait(WAIT_S)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    try:
+        assert held.wait(WAIT_S)
+        assert concurrent.futures.wait([second], WAIT_S).done == {second}
+    finally:
+        free.set()
+        thread.join()
 
 
 def test_callbacks_are_called_once_with_the_task(ctx, lX, caplog):
@@ -185,6 +382,19 @@ def test_await_a_task_and_data(ctx, lX, lY):
     assert turns == [0, 1, 2] and found == again == lY.numpy().tolist() and scalar == 2.5 and token is None
     assert type(scalar) is float
     ctx.synchronize()
+
+
+def test_awaiting_data_of_a_recording_is_an_error(ctx, lX):
+    async def main() -> None:
+        await lX
+
+    g = ctx.task_graph()
+    with g:
+        increment.on(HOST)(lX)
+        with pytest.raises(stf.CaptureError, match="nothing that is recorded has run yet"):
+            asyncio.run(main())
+    g.launch()
+    assert lX.numpy()[0] == 1
 
 
 def test_ready(ctx, lX):

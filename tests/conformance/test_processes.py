@@ -256,6 +256,48 @@ print(X.tolist(), flush=True)
     assert output(done) == ["[2.0, 2.0]", "[2.0, 2.0]"]
 
 
+def test_a_fork_waits_for_the_kernel_that_another_thread_compiles(run):
+    """Else the compiler's lock would stay locked in the child."""
+    pytest.importorskip("numba")
+    done = run(
+        """
+import os, threading, time
+locked, forking = threading.Event(), threading.Event()
+def kernel(body):
+    with stf.context() as ctx:
+        x = ctx.logical_data_zeros(8)
+        ctx.parallel_for(x.shape, x.write())(body)
+        print(x.numpy().sum(), flush=True)
+def first(i, x):
+    x[i] = 1.0
+def second(i, x):
+    x[i] = 2.0
+kernel(first)
+from numba.core.compiler_lock import global_compiler_lock
+def compile_for_a_while():
+    with global_compiler_lock:
+        locked.set()
+        forking.wait(60)
+        time.sleep(0.2)
+thread = threading.Thread(target=compile_for_a_while)
+thread.start()
+assert locked.wait(60)
+os.register_at_fork(before=forking.set)
+pid = os.fork()
+if pid == 0:
+    import faulthandler
+    faulthandler.dump_traceback_later(20, exit=True)
+    kernel(second)
+    os._exit(0)
+print(os.waitpid(pid, 0)[1])
+thread.join()
+""",
+        *FORK,
+        STF_CACHE_SIZE="0",
+    )
+    assert output(done) == ["8.0", "16.0", "0"] and done.stderr == ""
+
+
 @pytest.mark.parametrize("graph", ["", "True"])
 def test_blocking_runs_each_task_in_its_call(run, graph):
     done = run(

@@ -9,6 +9,10 @@ PROGRAM = """
 def bad(x: stf.ReadWrite):
     raise ValueError("boom")
 
+@stf.task
+def returns(x: stf.ReadWrite):
+    return np.zeros(7)
+
 def main():
     with stf.context(devices="cpu:2") as ctx:
         x = ctx.logical_data(np.zeros(3))
@@ -27,6 +31,15 @@ def test_frames_of_ours_are_left_out(run_python, last):
     files = [line.split('"')[1] for line in shown.splitlines() if line.startswith('  File "')]
     assert files and all(file.endswith("program.py") for file in files)
     assert ("raise ValueError" in shown) == ("numpy" in last or "synchronize" in last)
+
+
+@pytest.mark.parametrize("last", ["returns(ctx.logical_data(np.ones(3))), ctx.synchronize()", "ctx.synchronize()"])
+def test_what_stf_raises_in_a_worker_shows_no_frames_of_ours(run_python, last):
+    program = PROGRAM.replace("bad(x)\n", "returns(x)\n")
+    shown = run_python(program.format(last=last)).stderr
+    files = [line.split('"')[1] for line in shown.splitlines() if 'File "' in line]
+    assert files and all(file.endswith("program.py") for file in files)
+    assert "result 0 of task 'returns' has shape (7,)" in shown and "the direct cause" in shown
 
 
 def test_all_frames_are_shown_if_asked_for(run_python):

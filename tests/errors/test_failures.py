@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -138,6 +140,41 @@ def test_accept_keeps_the_partial_result(ctx_factory, fail):
     assert X.tolist() == [101, 101]
 
 
+class Held:
+    """A local variable of a body."""
+
+
+@pytest.mark.not_captured("its body is no part of the graph")
+@pytest.mark.parametrize("is_told_first", [True, False])
+def test_accept_keeps_no_local_variables_of_the_body(ctx, vec, is_told_first):
+    """Once the failure is told; the context, and the data, live on."""
+    x, held = vec(name="X"), []
+
+    @stf.task
+    def fails_with_a_local(x: stf.ReadWrite):
+        local = Held()
+        held.append(weakref.ref(local))
+        raise Boom("no luck")
+
+    fails_with_a_local.on(queued(ctx))(x)
+
+    def hear():
+        with pytest.raises(stf.TaskFailedError) as caught:
+            ctx.synchronize()
+        assert caught.value.__cause__.__traceback__ is not None and held[0]() is not None
+
+    if is_told_first:
+        hear()
+        x.accept()
+    else:
+        ctx.fence().synchronize()
+        x.accept()
+        hear()
+    gc.collect()
+    assert held[0]() is None
+    assert x.numpy().tolist() == [0, 0]
+
+
 @pytest.mark.parametrize("fail", WAYS)
 def test_poisoned_data_are_not_written_back(ctx_factory, fail):
     ctx = ctx_factory()
@@ -217,6 +254,59 @@ def test_several_failures_are_a_group(ctx, vec):
     assert sorted(str(e.__cause__) for e in caught.value.exceptions) == ["number 0", "number 1", "number 2"]
     assert all(isinstance(e, stf.TaskFailedError) for e in caught.value.exceptions)
     ctx.synchronize()
+
+
+def test_many_failures_of_one_cause_are_one_error(ctx_factory, vec):
+    """With the first task that was submitted, whichever ended first."""
+    ctx = ctx_factory()
+    place = queued(ctx)
+    gate = threading.Event()
+    data = [ctx.logical_data(np.full(2, float(k)), name=f"X{k}") for k in range(200)]
+
+    @stf.task
+    def bug(x: stf.ReadWrite, k):
+        if k == 0:
+            assert gate.wait(30)  # it ends last
+        if k == 199:
+            gate.set()
+        if k == 100:
+            raise KeyError("another error")
+        raise Boom("no luck")
+
+    order = [*range(199), 199] if ctx.engine.gathering is None else [199, *range(199)]
+    for k in order:
+        bug.named(f"bug{k}").on(place)(data[k], k)
+    first, line = order[0], test_many_failures_of_one_cause_are_one_error.__code__.co_firstlineno + 19
+    site = f"test_failures.py:{line}"
+    with pytest.raises(ExceptionGroup) as caught:
+        ctx.synchronize()
+    boom, key = caught.value.exceptions
+    assert str(caught.value) == (
+        f"200 tasks failed: Boom: no luck, 199 times, first in task 'bug{first}' ({site}); "
+        f"KeyError: 'another error', in task 'bug100' ({site}) (2 sub-exceptions)"
+    )
+    assert str(boom).startswith(
+        f"task 'bug{first}' ({site}) and 198 more failed with Boom: no luck; what they were to write is poisoned: "
+    )
+    assert " and 196 more; write it anew" in str(boom)
+    assert boom.task == f"'bug{first}'" and isinstance(boom.__cause__, Boom)
+    assert boom.others == [(f"'bug{k}'", site) for k in order if k not in (first, 100)]
+    assert key.task == "'bug100'" and key.others == []
+    with pytest.raises(stf.TaskFailedError, match="task 'bug7' .* failed with Boom"):
+        data[7].numpy()
+    for one in data:
+        one.accept()
+
+
+def test_a_group_tells_of_skipped_tasks(ctx, vec):
+    x, y = vec(name="X"), vec(name="Y")
+    broken.on(queued(ctx))(x)
+    with pytest.raises(stf.TaskFailedError):
+        ctx.synchronize()
+    add.on(queued(ctx))(x)  # skipped: it is told once more
+    broken.on(queued(ctx))(y, "another")
+    with pytest.raises(ExceptionGroup, match="2 tasks failed: .*task 'add' .* was skipped, .*Boom: another, in task"):
+        ctx.synchronize()
 
 
 def test_failures_are_told_once(ctx, vec):

@@ -143,10 +143,11 @@ class Machine(Model):
         for one in error.exceptions if isinstance(error, ExceptionGroup) else [error]:
             if not isinstance(one, stf.TaskFailedError):
                 raise error
-            name = one.task.strip("'")
-            assert name in self.failed, f"{one} tells of a task that did not fail"
             assert isinstance(one.__cause__, Boom), one.__cause__
-            self.untold.discard(name)
+            for label in (one.task, *(label for label, _ in one.others)):
+                name = label.strip("'")
+                assert name in self.failed, f"{one} tells of a task that did not fail"
+                self.untold.discard(name)
             if "was skipped" in str(one):  # what a call raises of its own body tells of no skipped task
                 self.skips = False
 

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import pickle
+import stat
 import subprocess
 import sys
+import threading
+import types
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+import stf
 from stf import config
 from stf.kernels.compile import cache, nvrtc
+
+OWN_FILE = {"st_uid": os.getuid(), "st_mode": stat.S_IFREG | 0o600}
 
 KEY, OTHER, THIRD, LAST = (cache.key_of([name]) for name in ("a kernel", "another", "a third", "the last"))
 
@@ -57,6 +67,58 @@ def test_a_folder_below_one_that_others_may_write_to_is_not_used(folder: Path) -
     assert cache.load(KEY) is None
     folder.parent.chmod(0o1777)  # where only its owner may rename a folder
     assert cache.load(KEY) == b"machine code"
+
+
+@pytest.mark.parametrize("changed", [{"st_uid": os.getuid() + 1}, {"st_mode": stat.S_IFREG | 0o622}])
+def test_a_file_of_another_user_is_not_used(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, int]
+) -> None:
+    """Nor one that others can write to: it was put there when the folder was open."""
+    cache.store(KEY, b"machine code")
+    monkeypatch.setattr(os, "fstat", lambda file: types.SimpleNamespace(**{**OWN_FILE, **changed}))
+    assert cache.load(KEY) is None
+    monkeypatch.undo()
+    assert cache.load(KEY) == b"machine code"
+
+
+lines = itertools.count(1)
+
+
+def doubled(body: Any) -> list[float]:
+    """What a loop leaves that nothing is known of but what is on disk: it stands on another line each time."""
+    body = types.FunctionType(body.__code__.replace(co_firstlineno=next(lines)), body.__globals__)
+    with stf.context(devices="cpu") as ctx:
+        x = ctx.logical_data(np.arange(3.0))
+        ctx.parallel_for(x.shape, x.rw())(body)
+        found: list[float] = x.numpy().tolist()
+        return found
+
+
+def double(i: int, x: np.ndarray) -> None:
+    x[i] *= 2
+
+
+def test_a_kernel_that_cannot_be_rebuilt_is_compiled_anew(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    pytest.importorskip("numba")
+    caplog.set_level("INFO", logger="stf")
+    assert doubled(double) == [0, 2, 4]
+    (path,) = [path for path, _ in cache.files()]
+    for wrong in (b"no pickle", pickle.dumps(("of", "another", "release"))):
+        cache.store(path.name, wrong)
+        assert doubled(double) == [0, 2, 4] and path.stat().st_size > 1000
+    assert caplog.text.count("is of no use") == 2
+    assert doubled(double) == [0, 2, 4] and caplog.text.count("is of no use") == 2
+
+
+def test_a_kernel_among_variables_that_cannot_be_pickled_is_not_kept(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("numba")
+    caplog.set_level("INFO", logger="stf")
+    namespace: dict[str, Any] = {"lock": threading.Lock()}
+    exec("def double(i, x):\n    x[i] *= 2\n", namespace)
+    assert doubled(namespace["double"]) == [0, 2, 4]
+    assert cache.files() == [] and "a compiled kernel is not kept: " in caplog.text
 
 
 def test_files_of_others_stay(folder: Path) -> None:

@@ -56,7 +56,7 @@ cdef class StreamBackend(LanePort):
     cdef bint wait(self, EventSet events, double timeout_s) except -1
     cpdef object fault(self)
     cpdef int drain(self, int slot) except -1
-    cdef int park(self, object baton) except -1
+    cdef bint park(self, object baton, double timeout_s) except -1
     cdef object runners(self, EventSet events, int slot)
     cdef int distance(self, int source, int target) noexcept
     cpdef int shutdown(self) except -1

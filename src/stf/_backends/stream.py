@@ -421,9 +421,8 @@ class StreamBackend(LanePort):
         self.driver.drain(lane.stream)
         return 0
 
-    def park(self, baton):
-        self.driver.park(baton)
-        return 0
+    def park(self, baton, timeout_s):
+        return self.driver.park(baton, timeout_s)
 
     def runners(self, events, slot):
         i: cython.int

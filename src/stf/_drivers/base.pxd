@@ -62,7 +62,7 @@ cdef class Driver:
     cpdef object look(self)
     cpdef int call(self, int stream, object body) except -1
     cpdef int drain(self, int stream) except -1
-    cpdef int park(self, object baton) except -1
+    cpdef bint park(self, object baton, double timeout_s) except -1
     cpdef object runners(self, int stream, int64_t sequence)
     cpdef object handle(self, int stream)
     cpdef int begin_readback(self, int stream, int64_t address, int64_t nbytes) except -2

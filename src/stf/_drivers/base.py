@@ -273,10 +273,9 @@ class Driver:
         """Block until `stream` has done all it was given; its driver does not run bodies on it."""
         return 0
 
-    def park(self, baton):
-        """Block the calling thread until the lock `baton` is released, and take it."""
-        baton.acquire()
-        return 0
+    def park(self, baton, timeout_s):
+        """Block the calling thread until the lock `baton` is released, and take it; False if the time ran out."""
+        return baton.acquire(True, -1 if timeout_s < 0 else timeout_s)
 
     def runners(self, stream, sequence):
         """Threads that run a call which must end before `stream` passes `sequence` (0: all that it was given)."""

@@ -81,7 +81,7 @@ cdef class QueueDriver(Driver):
     cpdef int64_t completed(self, int stream) except -1
     cpdef bint synchronize(self, int stream, int64_t sequence, double timeout_s) except -1
     cpdef int call(self, int stream, object body) except -1
-    cpdef int park(self, object baton) except -1
+    cpdef bint park(self, object baton, double timeout_s) except -1
     cpdef object runners(self, int stream, int64_t sequence)
     cpdef int close(self) except -1
     cdef Op take_mark(self, Stream lane, int64_t sequence)

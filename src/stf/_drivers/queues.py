@@ -182,9 +182,8 @@ class QueueDriver(Driver):
             if lends:
                 self.lend(-1)
 
-    def park(self, baton):
-        self.block(baton, -1.0)
-        return 0
+    def park(self, baton, timeout_s):
+        return self.block(baton, timeout_s)
 
     def runners(self, stream, sequence):
         found = set()

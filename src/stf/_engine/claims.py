@@ -96,7 +96,7 @@ def reap(engine: EngineState):
         listed: cython.int = 1 if before is None else 2
         if references(task) == listed + OWN_REFERENCES:
             error = TaskStateError(f"task {task.label()} ({task.call_site}) was dropped while it was open")
-            failure = Failure(task.label(), task.call_site, error, task.written())
+            failure = Failure.of(task, error)
             engine.failures.append(failure)
             task.outcome = Outcome(False, failure)
             engine.finish(task, engine.port.abort(task.slot))
@@ -105,15 +105,22 @@ def reap(engine: EngineState):
     return count
 
 
-def inside(engine: EngineState, thread):
-    """Say which task or recording the thread is inside of, and why that is no place to wait; None if there is none."""
+def inside(engine: EngineState, thread, waits_for_one=False):
+    """Say which task or recording the thread is inside of, and why that is no place to wait; None if there is none.
+
+    A callback may wait for one task, or one data: what they wait for does not wait for the callback.
+    """
     engine.gate.enter()
     try:
         reap(engine)
     finally:
         engine.gate.leave()
     if runs_body(engine, thread):
-        return f"the body of a task: {FOR_ITSELF}"
+        body = host_waits.RUNNING.get(thread)
+        if not isinstance(body, host_waits.Callback):
+            return f"the body of a task: {FOR_ITSELF}"
+        if not waits_for_one:
+            return f"a callback of task {body.label()} ({body.call_site}): {FOR_ITSELF.replace('the task', 'it')}"
     for task in engine.opened():
         if task.thread == thread:
             return f"task {task.label()} ({task.call_site}): {FOR_ITSELF}"

@@ -102,7 +102,7 @@ class Engine(EngineState):
             if baton is None:
                 return 0
             try:
-                self.port.park(baton)
+                self.port.park(baton, -1.0)
             finally:
                 host_waits.BLOCKED.pop(PyThread_get_thread_ident(), None)
 
@@ -222,14 +222,19 @@ class Engine(EngineState):
             self.gate.leave()
         return events
 
-    def call_after(self, events, fn):
-        """Let a worker call ``fn()``, which must not raise, after `events`."""
+    def await_baton(self, events, baton, timeout_s):
+        """Block the host until another thread releases a baton, at the latest after `events`; False if time ran out."""
+        return host_waits.park(self.root, events, baton, timeout_s)
+
+    def call_after(self, task, events, fn):
+        """Let a worker call ``fn(task)`` after `events`."""
+        call = host_waits.Callback(task, fn)
         self.enter()
         try:
             self.root.flush()
             slot: cython.int = self.root.begin(0, events, COMPUTE)
             try:
-                self.root.call(slot, fn)
+                self.root.call(slot, call)
             except BaseException:
                 self.root.abort(slot)
                 raise
@@ -559,6 +564,8 @@ class Engine(EngineState):
         if not wrote and not self.scope.records:
             note_reader(self.readers, task, event)
         task.event = event if not self.scope.records else GATHERED if self.scope.runs_once else RECORDED
+        if task.event == GATHERED and outcome is None:
+            task.outcome = self.scope.outcome
         task.state = ENDED
         task.context = None  # a task that was submitted keeps no context alive
         self.unlist_open(task)

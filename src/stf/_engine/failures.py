@@ -9,7 +9,7 @@ import traceback
 from stf._support.tracebacks import raised_at
 from stf.errors import TaskCancelledError, TaskFailedError
 
-NAMED = 3  # of the tasks that were cancelled
+NAMED = 3  # of tasks, kinds of failures, and data
 REMEDY = "write the data anew, or keep its content with accept()"
 
 
@@ -22,15 +22,26 @@ class Failure:
 
     error_type = TaskFailedError
     was_delivered = False  # before it was last delivered
+    is_accepted = False  # what the task wrote is good now: nobody needs the frames once it is told
     skipped = ""  # the task for which it is delivered once more
 
-    def __init__(self, label, site, exception, written=(), delivered=False):
+    def __init__(self, label, site, exception, written=(), delivered=False, number=0):
+        self.number = number  # of its task: tasks are numbered as they begin
         self.label = label
         self.site = site
         self.exception = exception
         self.written = list(written)
         self.delivered = delivered
         self.kind = type(exception).__name__
+
+    @classmethod
+    def of(cls, task, exception, delivered=False):
+        """The failure of a task."""
+        return cls(task.label(), task.call_site, exception, task.written(), delivered, task.id)
+
+    def is_own(self, task):
+        """Whether it is the failure of this task, and not of one whose results the task needs."""
+        return self.number == task.id if self.number else self.label == task.label()
 
     def deliver(self):
         """It is told now."""
@@ -51,26 +62,44 @@ class Failure:
         """The task and its line."""
         return f"task {self.label} ({self.site})" if self.site else f"task {self.label}"
 
+    def accept(self):
+        """What the task left is good now: keep no frames for those who read it, once the failure is told."""
+        self.is_accepted = True
+        if self.delivered:
+            self.forget_frames()
+
     def forget_frames(self):
         """Once the caller has the exception itself: keep one like it, which holds no frame.
 
         A traceback holds the frames of all callers, and they hold data, tasks and the context: as long as something
         is poisoned, none of them would be collected.
         """
-        self.exception = without_frames(self.exception)
+        if self.exception is not None and self.exception.__traceback__ is not None:
+            self.exception = without_frames(self.exception)
 
-    def error(self):
-        """The exception that reports this failure."""
+    def error(self, alike=()):
+        """The exception that reports this failure, and others that are `alike`."""
         if self.skipped:
             return self.chain(
                 f"{self.skipped} was skipped, since it reads what is poisoned: {self.describe()}; {REMEDY}"
             )
-        if not self.written:
-            return self.chain(self.describe())
-        return self.chain(
-            f"{self.describe()}; what it was to write is poisoned: {', '.join(self.written)}; write it anew, or keep "
-            "its content with accept()"
-        )
+        what, written = self.describe(), self.written
+        if alike:
+            what = f"{self.name()} and {len(alike)} more failed with {self.kind}: {text_of(self.exception)}"
+            written = [label for failure in (self, *alike) for label in failure.written]
+        error = self.chain(f"{what}; {poisoned_text(written, 'they were' if alike else 'it was')}" if written else what)
+        error.others = [(failure.label, failure.site) for failure in alike]
+        return error
+
+    def cause(self):
+        """What failures of one cause have in common: the error, what it says, and the line that raised it."""
+        if self.skipped or self.exception is None:
+            return self
+        step = trace = self.exception.__traceback__
+        while step is not None:
+            trace, step = step, step.tb_next
+        line = None if trace is None else (trace.tb_frame.f_code.co_filename, trace.tb_lineno)
+        return type(self.exception), text_of(self.exception), line
 
     def error_of_reader(self, reader, data):
         """The exception of a task that needs what the failed one was to write."""
@@ -79,6 +108,8 @@ class Failure:
     def chain(self, message):
         error = self.error_type(message, task=self.label, call_site=self.site)
         error.__cause__ = self.exception
+        if self.is_accepted:
+            self.forget_frames()
         return error
 
 
@@ -87,8 +118,10 @@ class Cancellation(Failure):
 
     error_type = TaskCancelledError
 
-    def __init__(self, label, site, written=()):
-        super().__init__(label, site, None, written, True)
+    @classmethod
+    def of(cls, task):
+        """That of a task."""
+        return super().of(task, None, True)
 
     def describe(self):
         return f"{self.name()} was cancelled before it began"
@@ -111,19 +144,46 @@ def text_of(exception):
         return f"(its __str__ raised {type(error).__name__})"
 
 
+def poisoned_text(labels, who):
+    """Which data are poisoned, and what to do."""
+    names = list(dict.fromkeys(labels))
+    is_long = len(names) > 2 * NAMED
+    named = f"{', '.join(names[:NAMED])} and {len(names) - NAMED} more" if is_long else ", ".join(names)
+    return f"what {who} to write is poisoned: {named}; write it anew, or keep its content with accept()"
+
+
 def raise_failures(failures):
-    """Raise what failed: one error, or a group of them."""
-    errors = []
-    for failure in failures:
+    """Raise what failed: one error, or a group that has one for each cause; tasks come as they were submitted."""
+    kinds = {}
+    for failure in sorted(failures, key=number_of):
         failure.delivered = True
-        errors.append(failure.error())
-    if not errors:
+        kinds.setdefault(failure.cause(), []).append(failure)
+    if not kinds:
         return
-    error = errors[0] if len(errors) == 1 else ExceptionGroup(f"{len(errors)} tasks failed", errors)
+    text = description_of_kinds(list(kinds.values()))
+    errors = [first.error(alike) for first, *alike in kinds.values()]
+    error = errors[0] if len(failures) == 1 else ExceptionGroup(text, errors)
+    kinds.clear()
     try:
         raise error
     finally:
         del error, errors  # else its traceback, and all that the callers hold, would wait for the garbage collector
+
+
+def number_of(failure):
+    """The number of the task that failed."""
+    return failure.number
+
+
+def description_of_kinds(kinds):
+    """How many tasks failed, and of what; the first few causes, with the first task of each."""
+    texts = []
+    for first, *alike in kinds[:NAMED]:
+        cause = f"{first.kind}: {text_of(first.exception)}".partition("\n")[0]
+        where = f"{len(alike) + 1} times, first in {first.name()}" if alike else f"in {first.name()}"
+        texts.append(str(first.error()) if first.cause() is first else f"{cause}, {where}")
+    more = [f"and {len(kinds) - NAMED} more errors"] if len(kinds) > NAMED else []
+    return f"{sum(map(len, kinds))} tasks failed: {'; '.join([*texts, *more])}"
 
 
 def without_frames(exception):

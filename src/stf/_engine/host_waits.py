@@ -7,6 +7,7 @@ noted before it begins; the one that would close a circle is refused.
 
 from __future__ import annotations
 
+import logging
 import weakref
 
 try:
@@ -20,7 +21,8 @@ from stf.errors import TaskStateError
 if not cython.compiled:
     from stf._support.sync import PyThread_get_thread_ident
 
-RUNNING: dict = {}  # thread -> the late task whose body it runs, of whatever context
+log = logging.getLogger("stf")
+RUNNING: dict = {}  # thread -> the late task whose body it runs, or the callback that it calls, of whatever context
 BLOCKED: dict = {}  # thread -> what it waits for
 ENGINES: dict = {}  # id -> a weak reference to the engine; it takes itself out
 
@@ -81,6 +83,40 @@ class ClaimWait:
     def threads(self):
         """Threads that hold it."""
         return [task.thread for task in self.engine.opened() if task.has_claim_on(self.version)]
+
+
+class Callback:
+    """What a worker calls when a task is done: who waits in it is inside of it, as a body is inside of its task.
+
+    Nobody is there to catch what it raises, which is logged.
+    """
+
+    def __init__(self, task, fn):
+        self.task = task
+        self.engine = task.engine
+        self.fn = fn
+        self.call_site = task.call_site
+
+    def label(self):
+        """What messages call its task."""
+        return self.task.label()
+
+    def works_on(self, data):
+        """A callback has no data."""
+        return False
+
+    def __call__(self):
+        global running_bodies
+        thread: object = PyThread_get_thread_ident()
+        running_bodies += 1
+        try:
+            RUNNING[thread] = self
+            self.fn(self.task)
+        except BaseException:
+            log.exception("a callback of task %s raised", self.label())
+        finally:
+            RUNNING.pop(thread, None)
+            running_bodies -= 1
 
 
 # -- waiting -------------------------------------------------------------------------------------------------------
@@ -148,6 +184,19 @@ def note(thread, what, task):
         raise TaskStateError(describe(thread, task))
 
 
+def park(port, events, baton, timeout_s):
+    """Wait until another thread releases a baton, at the latest after `events`; False if the time ran out."""
+    events_port: Port = port
+    thread = PyThread_get_thread_ident()
+    if not is_waited_for(thread):
+        return events_port.park(baton, timeout_s)
+    note(thread, WorkWait(port, events), None)
+    try:
+        return events_port.park(baton, timeout_s)
+    finally:
+        BLOCKED.pop(thread, None)
+
+
 def settles(port, events: EventSet):
     """Wait for `events`, unless that wait would never end; say which."""
     events_port: Port = port
@@ -210,6 +259,11 @@ def describe(thread, task):
     """What to say of a wait that would never end."""
     who = "this wait" if task is None else f"task {task.label()}"
     outer = RUNNING.get(thread)
+    if isinstance(outer, Callback):
+        return (
+            f"{who} inside a callback of task {outer.label()} ({outer.call_site}) waits for what comes after that "
+            "callback; let the callback return first"
+        )
     if outer is not None:
         return (
             f"{who} inside the body of task {outer.label()} ({outer.call_site}) waits for data that is not free before "

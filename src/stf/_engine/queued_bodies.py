@@ -83,7 +83,7 @@ class QueuedBody:
 
     def run_if_sound(self):
         """Run the body, or skip it if an input is poisoned; return the failure, or None."""
-        if self.inputs is not None:
+        if self.inputs is not None and self.task.fate != CALLED_OFF:
             for item in self.inputs:
                 failure = item.failed()
                 if failure is not None:
@@ -100,7 +100,7 @@ class QueuedBody:
         """What the engine tells of an error; whatever happens, others must not wait for this call for ever."""
         engine: EngineState = self.engine
         try:
-            failure = Failure(self.task.label(), self.task.call_site, error, self.task.written())
+            failure = Failure.of(self.task, error)
             engine.failures.append(failure)
         except MemoryError:
             return NO_MEMORY
@@ -112,7 +112,7 @@ class QueuedBody:
         if self.engine.cancelled is None and task.fate != CALLED_OFF:
             task.fate = BEGUN
             return self.run()
-        failure = Cancellation(task.label(), task.call_site, task.written())
+        failure = Cancellation.of(task)
         if self.engine.cancelled is not None:
             self.engine.cancelled.append(failure)
         self.prepare()
@@ -126,6 +126,11 @@ class QueuedBody:
         if failure is not None and self.engine.observer is not None:
             failure.tell(self.engine.observer, self.task.id, self.outcome.skipped)
         return 0
+
+    def give_up(self, failure):
+        """It will not run, since the launch that it is a part of did not begin."""
+        if self.outcome is not None and self.outcome.pending:
+            self.outcome.failure, self.outcome.pending = failure, False
 
     def run_in_graph(self):
         """Run the body once more: others launch the graph that it is a node of.
@@ -170,7 +175,7 @@ class QueuedBody:
             self.prepare()
             fault = engine.root.fault()
             if fault is not None:  # its data may be anything; the context itself tells it
-                return Failure(task.label(), task.call_site, fault, task.written())
+                return Failure.of(task, fault)
             self.execute()
         except BaseException as exception:
             return self.failure_of(exception)

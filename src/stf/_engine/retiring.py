@@ -378,6 +378,8 @@ def accept(engine: EngineState, data: Data):
     version = data.version
     if version.may_fail():
         raise Pause(version.writers)
+    if version.outcome is not None and version.outcome.failed() is not None:
+        version.outcome.failed().accept()
     version.outcome = None
     if version.valid == 0 and data.home is not None:
         version.own(data.home)
@@ -475,7 +477,7 @@ def abandon_open_tasks(engine: EngineState):
         if task.thread in host_waits.RUNNING or task.state != OPEN:  # or has ended it, and itself, just now
             continue
         error = TaskStateError(f"task {task.label()} ({task.call_site}) was never ended")
-        failure = Failure(task.label(), task.call_site, error, task.written())
+        failure = Failure.of(task, error)
         engine.failures.append(failure)
         engine.fail(task, failure)
 

@@ -1,7 +1,7 @@
 from stf._engine cimport host_waits
 from stf._engine.access cimport Data
 from stf._engine.task cimport TaskCore
-from stf._engine.versions cimport Version
+from stf._engine.versions cimport Outcome, Version
 from stf._port.port cimport Port
 from stf._port.replicas cimport Replica
 from stf._support.sync cimport PyThread_get_thread_ident
@@ -15,6 +15,7 @@ cdef class Scope:
     cdef readonly bint patient
     cdef readonly object description
     cdef public list submitted  # the functions of tasks that come; None if nobody wants to know
+    cdef readonly Outcome outcome
     cdef bint takes_mine(self) except -1
     cpdef Version version_for(self, Data data)
     cpdef Replica replica_for(self, Data data, Version version, int place, int mode)

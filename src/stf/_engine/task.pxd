@@ -74,7 +74,7 @@ cdef class TaskCore:
     cdef readonly int slot  # of the port, while it is open
     cdef readonly int64_t event  # its end, once it has ended; RECORDED or GATHERED if it was recorded
     cdef public object later  # the events after which a gathered task is done, once somebody has asked
-    cdef public list waiters  # those of concurrent.futures who wait for it
+    cdef public object watch  # who wants to be told when it is done; None while nobody does
     cdef public int fate  # of its queued body: WAITS, BEGUN or CALLED_OFF
     cdef public int begin_retries  # how often its begin was paused
     cdef readonly int state  # NEW, OPEN or ENDED

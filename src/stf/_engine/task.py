@@ -231,7 +231,7 @@ if not cython.compiled:
         "outcome",
         "inputs",
         "later",
-        "waiters",
+        "watch",
     ):
         setattr(TaskCore, _name, None)
     TaskCore.runs_in_call = TaskCore.remote = TaskCore.in_graphs = False

@@ -55,7 +55,7 @@ cdef class Port:
     cdef bint done(self, int64_t event) noexcept
     cpdef object fault(self)
     cpdef int drain(self, int slot) except -1
-    cdef int park(self, object baton) except -1
+    cdef bint park(self, object baton, double timeout_s) except -1
     cdef object runners(self, EventSet events, int slot)
     cdef int distance(self, int source, int target) noexcept
     cdef int flush(self) except -1

@@ -173,10 +173,9 @@ class Port:
         """Block the host until what is on the slot now is done."""
         return 0
 
-    def park(self, baton):
-        """Block the host until the lock `baton` is released by another thread, and take it."""
-        baton.acquire()
-        return 0
+    def park(self, baton, timeout_s):
+        """Block the host until another thread releases the lock `baton`, and take it; False if the time ran out."""
+        return baton.acquire(True, -1 if timeout_s < 0 else timeout_s)
 
     def runners(self, events, slot):
         """Threads that run a body which must end before `events`, and before what stands on `slot` (-1: none)."""

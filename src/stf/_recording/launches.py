@@ -388,7 +388,7 @@ def run_at_root(engine: Engine, task: TaskCore, routine, values, late, rebinding
     except BaseException as error:
         failure = launch.failure  # of a body that ran in this call
         if failure is None or failure.exception is not error.__cause__:
-            failure = Failure(task.label(), task.call_site, error, task.written(), True)
+            failure = Failure.of(task, error, True)
         engine.fail(task, failure)
         failure.forget_frames()
         raise

@@ -180,7 +180,7 @@ class Launch:
             inner.finish_calls()
         except BaseException as error:
             task = self.task
-            outcome.failure = Failure(task.label(), task.call_site, error, task.written(), True)
+            outcome.failure = Failure.of(task, error, True)
             outcome.pending = False
             raise
         return inner.slot
@@ -541,7 +541,7 @@ class Call:
                 self.body()
         except BaseException as error:
             task = launch.task
-            failure = Failure(task.label(), task.call_site, error, task.written())
+            failure = Failure.of(task, error)
             launch.note(failure)
             launch.engine.failures.append(failure)
         finally:
@@ -644,8 +644,7 @@ class GraphCall:
                 inner.one_done()
         elif self.runs_once:
             late: QueuedBody = self.body
-            if late.outcome is not None:
-                late.outcome.pending = False
+            late.give_up(None)
 
     def __call__(self):
         if not self.calls.launches:

@@ -71,6 +71,7 @@ cdef class Recording(Routine):
     cdef readonly list touched
     cdef readonly list held
     cdef list temporaries
+    cdef readonly Outcome outcome
     cdef readonly Program outline  # the program in pieces; None as far as is known
     cdef bint was_outlined
     cdef bint is_piecemeal(self, Launch launch) except -1

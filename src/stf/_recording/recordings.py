@@ -22,6 +22,7 @@ except ImportError:
 from stf._engine import host_waits, outcomes, recording_caches, reductions, thread_turns
 from stf._engine.access import Access, Data
 from stf._engine.failures import Failure, raise_failures
+from stf._engine.queued_bodies import QueuedBody
 from stf._engine.scope import Scope
 from stf._engine.versions import Outcome, Version
 from stf._port.events import EventSet
@@ -58,6 +59,8 @@ class RecordingScope(Scope):
         When that memory may be used.
     temporaries : list of Replica
         Memory that only its program uses.
+    outcome : Outcome or None
+        How its launch begins, for the handles of tasks that have no outcome of their own; None if it comes again.
     first_data : int
         The number of the first data that is made in it; these have no content when it begins, each time.
     """
@@ -71,6 +74,7 @@ class RecordingScope(Scope):
         self.held = []
         self.after = EventSet()
         self.temporaries = []
+        self.outcome = Outcome() if runs_once else None
 
     def version_for(self, data):
         """The version of a data for this scope, the innermost, through all scopes around it."""
@@ -180,7 +184,7 @@ class RecordingScope(Scope):
             error = TaskStateError(
                 f"task {task.label()} ({task.call_site}) was open when {self.description} was given up"
             )
-            engine.fail(task, Failure(task.label(), task.call_site, error, task.written(), True))
+            engine.fail(task, Failure.of(task, error, True))
         self.discard()
 
     def leave(self):
@@ -452,8 +456,14 @@ class Routine:
                 data: Data = use.data
                 if use.mode & WRITE and not data.token and not data.version.is_poisoned():
                     data.version.outcome = Outcome(False, failure)
+            self.tell_tasks(failure)
         finally:
             engine.gate.leave()
+
+    def tell_tasks(self, failure):
+        """Let the handles of its tasks know that it was not launched."""
+        for part in self.parts:
+            part.tell_tasks(failure)
 
     def run(self, launch, slot):
         """Do the work of a launch after what is on a slot; return the slot after it."""
@@ -560,11 +570,20 @@ class Recording(Routine):
         self.temporaries = scope.temporaries
         if scope.runs_once:
             self.spoilt, self.skips = outcomes.spoilt_in(scope), scope.skips
+        self.outcome = scope.outcome
         self.graph = DriverGraph(0 if scope.runs_once else 1)
         self.is_shared = len(self.temporaries) > 0 and not scope.runs_once
         self.outline = None
         self.was_outlined = False
         engine.coherency.recordings[id(self)] = self
+
+    def tell_tasks(self, failure):
+        """Let the handles of its tasks know that it was not launched."""
+        if self.outcome is not None:
+            self.outcome.failure = failure
+        for body in self.program.bodies():
+            if isinstance(body, QueuedBody):
+                body.give_up(failure)
 
     def holds(self, replica):
         """Whether it keeps a replica where it is."""

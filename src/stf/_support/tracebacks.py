@@ -16,7 +16,7 @@ from stf._support.call_sites import file_text, library_folders
 
 
 def without_ours(trace: TracebackType | None) -> TracebackType | None:
-    """A traceback without the frames of stf; as it is if there are no others."""
+    """A traceback without the frames of stf; None if there are no others."""
     frames = []
     step = trace
     while step is not None:
@@ -26,7 +26,7 @@ def without_ours(trace: TracebackType | None) -> TracebackType | None:
     kept: TracebackType | None = None
     for item in reversed(frames):
         kept = TracebackType(kept, item.tb_frame, item.tb_lasti, item.tb_lineno)
-    return kept or trace
+    return kept
 
 
 def is_ours(step: TracebackType) -> bool:
@@ -52,9 +52,13 @@ def raised_at(error: BaseException | None) -> str:
 
 
 def trim(error: BaseException | None) -> None:
-    """Leave the frames of stf out of an error's traceback, and of those that it came from."""
+    """Leave the frames of stf out of an error's traceback, and of those that it came from.
+
+    An error of stf's own code, on no line of the user's, keeps them; what a task failed with says enough in its text.
+    """
     seen: set[int] = set()
     errors = [error]
+    whole = None if error is None else error.__traceback__
     while errors:
         each = errors.pop()
         if each is None or id(each) in seen:
@@ -64,6 +68,8 @@ def trim(error: BaseException | None) -> None:
         errors += [each.__cause__, each.__context__]
         if isinstance(each, BaseExceptionGroup):
             errors += each.exceptions
+    if error is not None:
+        error.__traceback__ = error.__traceback__ or whole
 
 
 def install() -> None:
@@ -73,7 +79,7 @@ def install() -> None:
     def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> Any:
         if not config.full_traceback:
             trim(error)
-            trace = without_ours(trace)
+            trace = without_ours(trace) or trace
         before(kind, error, trace)
 
     sys.excepthook = show

@@ -560,6 +560,11 @@ def view_for_host(replica: Any, library: str | None) -> Any:
     array = adapters.view(replica, False, "numpy")
     if library is not None:
         return adapters.from_numpy(array.copy(), library)
+    return copy_of(array)
+
+
+def copy_of(array: Any) -> Any:
+    """A copy of a NumPy array; a number of Python's without axes."""
     if array.ndim == 0 and is_narrow(array.dtype):
         return float(array)
     return array[()].item() if array.ndim == 0 and array.dtype.kind in "biufc" else array.copy()

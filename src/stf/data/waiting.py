@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from typing import Any
 
@@ -13,15 +12,18 @@ from stf._engine.access import check_mine
 from stf._engine.readback import await_array
 from stf._support import arguments
 from stf.data.composite import CompositeData
-from stf.data.logical_data import LogicalData, view_for_host
+from stf.data.logical_data import LogicalData, copy_of, view_for_host
 from stf.errors import TaskStateError
 from stf.interop import cuda_arrays, jax_arrays
 from stf.interop.streams import StreamPointer
 from stf.places.places import DataPlace
 from stf.places.table import current_device_code, data_place_code
+from stf.tasks import host_task
 from stf.tasks.annotations import Stream
 from stf.tasks.checks import check_errors, must_be_open, must_be_outside, must_not_be_in_a_body, task_of_kind
 from stf.tasks.task import ContextCore
+
+HOST = DataPlace("host")
 
 
 def wait_in_general(context: ContextCore, data: Any, data_place: DataPlace | None, arrays: str | None) -> Any:
@@ -32,12 +34,12 @@ def wait_in_general(context: ContextCore, data: Any, data_place: DataPlace | Non
     parts = data.parts if isinstance(data, CompositeData) else [data]
     for part in parts:
         check_mine(context.engine, part)
-    must_be_outside(context, "wait", False)  # what is gathered is launched when the task begins
+    must_be_outside(context, "wait", False, waits_for_one=True)  # what is gathered is launched when the task begins
     if context.on_cuda and arrays in cuda_arrays.LIBRARIES and not (whole or context.engine.root.captured):
         return copy_on_device(context, parts[0], data_place, arrays)
     if data_place is not None:
         data_place_code(context, data_place)
-    place = DataPlace("host") if context.on_cuda or data_place is None else data_place
+    place = HOST if context.on_cuda or data_place is None else data_place
     accesses = [part.read() if part.core.token else part.read(place) for part in parts]
     task = task_of_kind(context, "wait", accesses, "wait", None, "host")
     with task:
@@ -122,22 +124,24 @@ async def wait_async(context: ContextCore, data: Any, *, arrays: str | None = No
     for part in parts:
         check_mine(context.engine, part)
         if part.core.layout is not None and part.core.layout.interface is not None:
+            import asyncio  # which few programs need, and which takes its time
+
             return await asyncio.to_thread(wait_in_general, context, data, None, arrays)
-    place = DataPlace("host")
-    accesses = [part.read() if part.core.token else part.read(place) for part in parts]
-    task = task_of_kind(context, "wait", accesses, "wait_async", None, "host")
-    whole, library, found = isinstance(data, CompositeData), None if arrays == "numpy" else arrays, []
-
-    def copy(*views: Any) -> None:
-        for view in views:
-            is_scalar = library is None and not whole and view.shape == () and view.dtype.kind in "biufc"
-            found.append(view.item() if is_scalar else view.clone() if hasattr(view, "clone") else view.copy())
-
-    task.run_queued(copy, (), arrays or "numpy")
+    accesses = [part.read() if part.core.token else part.read(HOST) for part in parts]
+    task = context.make_host_task(tuple(accesses), "wait_async", True)
+    task.kind, task.warns_if_unused = "wait", False
+    found: list[Any] = []
+    host_task.call_on_host(task, add_copies, found, arrays or "numpy")
     await task
     if isinstance(data, CompositeData):
-        return data.rebuild(found)
+        return data.rebuild([np.asarray(one) if arrays in (None, "numpy") else one for one in found])
     return found[0] if found else None
+
+
+def add_copies(found: list[Any], *views: Any) -> None:
+    """Add copies of arrays on the host to a list."""
+    for view in views:
+        found.append(copy_of(view) if isinstance(view, np.ndarray) else view.clone())
 
 
 def synchronize(context: ContextCore, timeout: float | None = None) -> None:

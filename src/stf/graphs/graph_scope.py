@@ -208,7 +208,7 @@ class GatheringScope(Gathering):
                 return None
             task = self._task()
             if self.engine.cancelled is not None:
-                failure = Cancellation(task.label(), task.call_site)
+                failure = Cancellation.of(task)
                 self.engine.cancelled.append(failure)
                 recording.poison(failure)
             elif recording.program.count:
@@ -222,7 +222,7 @@ class GatheringScope(Gathering):
         except BaseException as error:
             if self.closed is not None:  # its tasks were given, and will not run
                 task = task or self._task()
-                self.closed.poison(Failure(task.label(), task.call_site, error, [], True))
+                self.closed.poison(Failure.of(task, error, True))
             raise
         finally:
             self._close()

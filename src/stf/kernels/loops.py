@@ -9,6 +9,7 @@ as if they were of its closure. So a new value of a captured number compiles not
 from __future__ import annotations
 
 import functools
+import logging
 import pickle
 import sys
 import types
@@ -19,12 +20,14 @@ import numpy as np
 
 from stf import config
 from stf.kernels.captured import Captured, NotKeptError, around_key, closed_over, code_key, text_of
+from stf.kernels.compile import forks
 from stf.kernels.compile.contributions import taker_of
 
 __all__ = ["Form", "Loop", "loop_for"]
 
 MISSING = "a kernel written in Python is compiled by Numba for a CPU, which is not there; pip install numba"
 LANES = 4  # results that a loop combines side by side, since each waits for the one before
+log = logging.getLogger("stf")
 loops: dict[Any, Loop] = {}  # by code and form
 
 
@@ -246,6 +249,7 @@ def compiler() -> Any:
         import numba
     except ImportError:
         raise ImportError(MISSING) from None
+    forks.watch()
     return numba.njit
 
 
@@ -280,12 +284,23 @@ def keep_on_disk(dispatcher: Any, key: Any) -> None:
             context.refresh()
             name = self.name_for(signature, context.codegen())
             known = None if name is None else cache.load(name)
-            return None if known is None else numba_compiler.CompileResult._rebuild(context, *pickle.loads(known))
+            if known is None:
+                return None
+            try:
+                return numba_compiler.CompileResult._rebuild(context, *pickle.loads(known))
+            except Exception as error:  # whatever is wrong with it: it is compiled, and written, anew
+                log.info("a compiled kernel on disk is of no use: %s: %s", type(error).__name__, error)
+                return None
 
         def save_overload(self, signature: Any, result: Any) -> None:
             name = self.name_for(signature, result.codegen)
             if name is not None and not result.lifted and not result.library.has_dynamic_globals:
-                cache.store(name, serialize.dumps(result._reduce()))
+                try:
+                    content = serialize.dumps(result._reduce())
+                except Exception as error:  # a function of no module takes all variables around it along
+                    log.info("a compiled kernel is not kept: %s: %s", type(error).__name__, error)
+                else:
+                    cache.store(name, content)
 
     dispatcher._cache = OnDisk()
 

@@ -33,12 +33,15 @@ def must_not_be_in_a_body(context: ContextCore, what: str) -> None:
         raise TaskStateError(f"{what} inside the body of a task: it could wait for itself; call it outside")
 
 
-def must_be_outside(context: ContextCore, what: str, launch: bool = True) -> None:
-    """Blocking calls inside a body would wait for themselves; what was gathered for a graph is launched."""
+def must_be_outside(context: ContextCore, what: str, launch: bool = True, waits_for_one: bool = False) -> None:
+    """Blocking calls inside a body would wait for themselves; what was gathered for a graph is launched.
+
+    One that `waits_for_one` task or data may be called in a callback of a handle.
+    """
     must_be_open(context)
     return_owed()
     thread_turns.forget_left(context.engine)
-    inside = claims.inside(context.engine, threading.get_ident())
+    inside = claims.inside(context.engine, threading.get_ident(), waits_for_one)
     if inside is not None:
         raise TaskStateError(f"{what} inside {inside}")
     if launch and context.engine.gathering is not None:

@@ -1,28 +1,28 @@
 """Tasks as handles: whether one is done, how it went, and whom to tell.
 
 A call of a task function gives its task back. That holds nothing of its data and of its context, so who keeps it keeps
-nothing else, and who drops it has paid for nothing. Where somebody asks to be told, an operation behind the task's end
-is put on a stream of the host's, whose worker calls.
+nothing else, and who drops it has paid for nothing. The first who asks to be told makes the task's `Watch`, and puts an
+operation behind the task's end on a stream of the host's, whose worker tells.
 
-`concurrent.futures.wait` and `as_completed` look at ``_condition``, ``_state`` and ``_waiters`` of what they are given.
-All tasks share one condition, which is held for moments only.
+A task that is cancelled is done at once for who asks and waits. Its turn on the stream comes later, and its data can be
+used only then, as those of each task.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Generator
 from typing import Any
 
-from stf._engine import claims, outcomes
+from stf._engine import claims, host_waits, outcomes
+from stf._engine.failures import Cancellation
 from stf._port.events import EventSet
 from stf._support import arguments
-from stf.errors import TaskStateError
+from stf._support.sync import make_baton
+from stf.errors import ContextClosedError, TaskStateError
 
 log = logging.getLogger("stf")
-condition = threading.Condition()  # of all handles
 NEW, OPEN, ENDED = range(3)
 WAITS, BEGUN, CALLED_OFF = range(3)
 RECORDED, GATHERED = -1, -2
@@ -30,6 +30,8 @@ RECORDED, GATHERED = -1, -2
 
 def is_done(task: Any) -> bool:
     """Whether a task has run, failed, or was cancelled or skipped."""
+    if task.fate == CALLED_OFF:
+        return True
     if task.state != ENDED:
         return failure_of(task) is not None  # an input was known to be poisoned, so that it never began
     if task.engine.closed is not None:
@@ -37,6 +39,8 @@ def is_done(task: Any) -> bool:
     if task.outcome is not None and task.outcome.pending:
         launch_gathered(task)
         return False
+    if task.event > 0:
+        return bool(task.engine.is_done(task.event))
     return all(map(task.engine.is_done, end_of(task).tolist()))
 
 
@@ -68,19 +72,43 @@ def launch_gathered(task: Any) -> None:
 
 def failure_of(task: Any) -> Any:
     """What a task failed with, as far as is known; None if it did not."""
-    return None if task.outcome is None else task.outcome.failed()
+    failure = None if task.outcome is None else task.outcome.failed()
+    if failure is None and task.fate == CALLED_OFF:  # its turn is still to come
+        return Cancellation.of(task)
+    return failure
+
+
+# -- waiting -------------------------------------------------------------------------------------------------------
 
 
 def wait(task: Any, timeout: float | None, what: str) -> None:
     """Block until a task is done; TimeoutError if that takes longer than `timeout` seconds."""
     if is_done(task):
         return
-    inside = claims.inside(task.engine, threading.get_ident())
+    inside = claims.inside(task.engine, threading.get_ident(), True)
     if inside is not None:
         raise TaskStateError(f"{what} of task {task.label()} inside {inside}")
     seconds = arguments.seconds(timeout)
-    if not task.engine.wait_events(end_of(task), seconds):
+    if not wait_until_done(task, seconds) and not is_done(task):
         raise TimeoutError(f"task {task.label()} was still running after {timeout} s")
+
+
+def wait_until_done(task: Any, timeout_s: float) -> bool:
+    """Block until a task is done; False if the time ran out."""
+    if task.outcome is None or not task.outcome.pending or task.fate != WAITS:
+        return bool(task.engine.wait_events(end_of(task), timeout_s))
+    events = end_of(task)
+    must_end(task, "a wait", events)
+    baton = make_baton()  # another thread may cancel it, which no event tells
+    add_waiter(task, lambda _: baton.release())
+    return bool(task.engine.await_baton(events, baton, timeout_s))
+
+
+def must_end(task: Any, what: str, events: EventSet) -> None:
+    """Raise TaskStateError for a wait for the end of a task that waits for this thread itself."""
+    if not host_waits.ends(task.engine.root, events):
+        inside = claims.inside(task.engine, threading.get_ident()) or "a task that this thread holds open"
+        raise TaskStateError(f"{what} for task {task.label()} ({task.call_site}) inside {inside}")
 
 
 def exception(task: Any, timeout: float | None, what: str = "exception") -> Exception | None:
@@ -90,8 +118,7 @@ def exception(task: Any, timeout: float | None, what: str = "exception") -> Exce
     if failure is None:
         return None
     outcomes.take_failure(task.engine, failure)
-    is_own = failure.label == task.label()
-    error: Exception = failure.error() if is_own else failure.error_of_reader(task.label(), "its input")
+    error: Exception = failure.error() if failure.is_own(task) else failure.error_of_reader(task.label(), "its input")
     return error
 
 
@@ -105,26 +132,41 @@ def result(task: Any, timeout: float | None) -> None:
             del error  # its traceback holds this frame
 
 
+# -- cancelling ----------------------------------------------------------------------------------------------------
+
+
 def cancel(task: Any) -> bool:
-    """Keep a queued body from running; False if it has begun, or is none."""
+    """Keep a queued body from running, and tell who waits; False if it has begun, or is none."""
+    if task.fate == CALLED_OFF:
+        return True
     if task.state != ENDED or task.outcome is None or not task.outcome.pending or task.fate != WAITS:
         return False
     task.fate = CALLED_OFF  # nothing is called since `fate` was read, so that no other thread came between
+    if task.watch is not None:
+        tell(task)
     return True
 
 
-def state(task: Any) -> str:
-    """The state as `concurrent.futures` calls it."""
-    if not is_done(task):
-        return "RUNNING" if task.fate == BEGUN else "PENDING"
-    return "CANCELLED_AND_NOTIFIED" if task.fate == CALLED_OFF else "FINISHED"
+def is_cancelled(task: Any) -> bool:
+    """Whether a task was cancelled: itself, with all of its context, or with the graph that it was gathered for."""
+    if task.fate == CALLED_OFF:
+        return True
+    failure = failure_of(task)
+    if not isinstance(failure, Cancellation):
+        return False
+    return failure.is_own(task) or (task.event == GATHERED and not task.outcome.skipped)
+
+
+def is_running(task: Any) -> bool:
+    """Whether the body of a task has begun, and has not ended."""
+    return bool(task.fate == BEGUN and not is_done(task))
 
 
 def description(task: Any) -> str:
     """How a task is, in a word, as far as is known without asking anybody."""
     failure = failure_of(task)
     if failure is not None:
-        return "cancelled" if task.fate == CALLED_OFF else "skipped" if task.outcome.skipped else "failed"
+        return "cancelled" if is_cancelled(task) else "skipped" if task.outcome.skipped else "failed"
     if task.state != ENDED:
         return "new" if task.state == NEW else "open"
     if task.event == RECORDED or task.event == GATHERED:
@@ -134,17 +176,96 @@ def description(task: Any) -> str:
     return "done" if task.engine.is_done(task.event) else "submitted"
 
 
-def add_done_callback(task: Any, fn: Callable[[Any], Any]) -> None:
-    """Call ``fn(task)`` when a task is done: now, if it is, else by a worker."""
-    if not callable(fn):
-        raise TypeError(f"add_done_callback takes a function, got {type(fn).__name__}")
-    if is_done(task):
-        call(fn, task)
-    else:
-        task.engine.call_after(end_of(task), lambda: call(fn, task))
+# -- telling -------------------------------------------------------------------------------------------------------
 
 
-def call(fn: Callable[[Any], Any], task: Any) -> None:
+class Watch:
+    """Who wants to be told when a task is done: those who wait, then the callbacks.
+
+    `concurrent.futures.wait` and `as_completed` look at ``_condition``, ``_state`` and ``_waiters`` of each task. While
+    they hold the condition, the state must stay as it is. So a task is done for them when `is_told` is set, under the
+    condition. Each task has a condition of its own, so that what goes wrong with one concerns no other. A lock will do
+    for it.
+    """
+
+    __slots__ = ("callbacks", "condition", "is_told", "waiters")
+
+    def __init__(self) -> None:
+        self.condition = threading.RLock()
+        self.is_told = False
+        self.waiters: list[Any] = []  # those of concurrent.futures, and `Waiter`
+        self.callbacks: list[Callable[[Any], object]] | None = []  # None once they are called
+
+
+class Waiter:
+    """Who waits for a task, to be told as `concurrent.futures` tells its own."""
+
+    __slots__ = ("add_cancelled", "add_exception", "add_result")
+
+    def __init__(self, tell: Callable[[Any], object]) -> None:
+        self.add_result = self.add_exception = self.add_cancelled = tell
+
+
+def watch_of(task: Any) -> Watch:
+    """The watch of a task; the first who asks for it has a worker tell it when the task is done."""
+    watch: Watch | None = task.watch
+    if watch is not None:
+        return watch
+    events = None if is_done(task) else end_of(task)
+    made = Watch()
+    if task.watch is None:  # nothing is called since this, so that no other thread comes between
+        task.watch = made
+        try:
+            tell_after(task, events)
+        except BaseException:
+            task.watch = None
+            raise
+    watch = task.watch
+    return watch or made
+
+
+def tell_after(task: Any, events: EventSet | None) -> None:
+    """Let a worker tell the watch of a task after `events`; None, and a context that has ended, mean now."""
+    if events is not None:
+        try:
+            task.engine.call_after(task, events, tell)
+        except ContextClosedError:
+            events = None
+    if events is None or task.fate == CALLED_OFF:
+        tell(task)
+
+
+def tell(task: Any) -> None:
+    """Tell who waits for a task that it is done, and call its callbacks, whatever they raise."""
+    watch: Watch = task.watch
+    with watch.condition:
+        tell_waiters(task, watch)
+        callbacks, watch.callbacks = watch.callbacks, None
+    interrupt = None
+    for fn in callbacks or ():
+        try:
+            call(fn, task)
+        except BaseException as error:
+            interrupt = error
+    if interrupt is not None:
+        raise interrupt
+
+
+def tell_waiters(task: Any, watch: Watch) -> None:
+    """Tell those who wait, once; the condition is held."""
+    if watch.is_told:
+        return
+    watch.is_told = True
+    for waiter in watch.waiters:
+        if is_cancelled(task):
+            waiter.add_cancelled(task)
+        elif failure_of(task) is not None:
+            waiter.add_exception(task)
+        else:
+            waiter.add_result(task)
+
+
+def call(fn: Callable[[Any], object], task: Any) -> None:
     """Call a callback; what it raises is logged, as that of a future is."""
     try:
         fn(task)
@@ -152,30 +273,67 @@ def call(fn: Callable[[Any], Any], task: Any) -> None:
         log.exception("a callback of task %s raised", task.label())
 
 
-def waiters_of(task: Any) -> list[Any]:
-    """Who of `concurrent.futures` waits for a task; they are told when it is done."""
-    if task.waiters is None:
-        task.waiters = []
+def add_waiter(task: Any, tell: Callable[[Any], object]) -> None:
+    """Call ``tell(task)``, which is short, when a task is done, before the callbacks."""
+    watch = watch_of(task)
+    with watch.condition:
+        if not watch.is_told:
+            watch.waiters.append(Waiter(tell))
+            return
+    tell(task)
+
+
+def add_done_callback(task: Any, fn: Callable[[Any], object]) -> None:
+    """Call ``fn(task)`` when a task is done: now, if it is, else by a worker, or by who cancels it."""
+    if not callable(fn):
+        raise TypeError(f"add_done_callback takes a function, got {type(fn).__name__}")
+    if not is_done(task):
+        watch = watch_of(task)
+        with watch.condition:
+            if watch.callbacks is not None:
+                watch.callbacks.append(fn)
+                return
+    call(fn, task)
+
+
+def condition(task: Any) -> Any:
+    """What `concurrent.futures` holds while it looks at a task; whether that is done is known from here on."""
+    watch = watch_of(task)
+    if not watch.is_told:
+        if is_done(task):
+            with watch.condition:
+                tell_waiters(task, watch)
+        else:
+            must_end(task, "a wait", end_of(task))
+    return watch.condition
+
+
+def waiters(task: Any) -> list[Any]:
+    """Where `concurrent.futures` puts who waits for a task."""
+    return watch_of(task).waiters
+
+
+def state(task: Any) -> str:
+    """The state as `concurrent.futures` calls it."""
+    if watch_of(task).is_told:
+        return "CANCELLED_AND_NOTIFIED" if is_cancelled(task) else "FINISHED"
+    return "RUNNING" if task.fate == BEGUN else "PENDING"
+
+
+def awaitable(task: Any) -> Generator[Any, None, None]:
+    """What ``await task`` runs: wait for it, and raise what it failed with."""
+    if not is_done(task):
+        yield  # a short task is done when the loop comes back, which is cheaper than to be told
         if not is_done(task):
-            task.engine.call_after(end_of(task), lambda: call(tell_waiters, task))
-    waiters: list[Any] = task.waiters
-    return waiters
+            must_end(task, "an await", end_of(task))
+            yield from told(task)
+    result(task, None)
 
 
-def tell_waiters(task: Any) -> None:
-    """Tell who waits by `concurrent.futures` that a task is done."""
-    with condition:
-        for waiter in task.waiters:
-            if task.fate == CALLED_OFF:
-                waiter.add_cancelled(task)
-            elif failure_of(task) is not None:
-                waiter.add_exception(task)
-            else:
-                waiter.add_result(task)
+def told(task: Any) -> Any:
+    """A future of the running event loop that is done when a task is."""
+    import asyncio  # which few programs need, and which takes its time
 
-
-async def awaited(task: Any) -> None:
-    """Wait for a task in a coroutine, and raise what it failed with."""
     loop = asyncio.get_running_loop()
     done = loop.create_future()
 
@@ -183,16 +341,12 @@ async def awaited(task: Any) -> None:
         if not done.done():  # it may have been cancelled
             done.set_result(None)
 
-    def tell(_: Any) -> None:
-        if not loop.is_closed():
+    def tell_loop(_: Any) -> None:
+        try:
             loop.call_soon_threadsafe(finish)
+        except RuntimeError:
+            if not loop.is_closed():
+                raise
 
-    add_done_callback(task, tell)
-    await done
-    result(task, None)
-
-
-def awaitable(task: Any) -> Any:
-    """What ``await task`` runs."""
-    coroutine: Coroutine[Any, Any, None] = awaited(task)
-    return coroutine.__await__()
+    add_waiter(task, tell_loop)
+    return done

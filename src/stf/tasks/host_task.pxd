@@ -1,5 +1,7 @@
-from stf.tasks.bodies cimport submit_body
+from stf._engine.engine cimport Engine
+from stf.tasks.bodies cimport begin_body, make_body, submit, submit_body, take_back
 from stf.tasks.task cimport Task
+from stf.tasks.views cimport views_of, without_tokens
 
 cdef class HostLaunch:
     cdef Task task

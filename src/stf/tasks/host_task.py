@@ -7,12 +7,17 @@ try:
 except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
+from stf._engine import outcomes
 from stf._engine.access import Access
 from stf._support.arguments import name_of, sequence, truth
 from stf.errors import PlaceError
 from stf.places.table import place_code, place_code_of_task
 from stf.tasks.bodies import submit_body
 from stf.values.params import Param
+
+if not cython.compiled:
+    from stf.tasks.bodies import begin_body, make_body, submit, take_back
+    from stf.tasks.views import views_of, without_tokens
 
 
 @cython.binding(True)
@@ -88,6 +93,24 @@ class HostLaunch:
         """Name the task; return the builder."""
         self.task.symbol = name_of(symbol)
         return self
+
+
+def call_on_host(task: Task, fn, first, library):
+    """Submit a task of the context's own on the host, which calls ``fn(first, *arrays)`` when its data are there.
+
+    Such a function is none of the user's: nothing is asked about it.
+    """
+    engine = cython.cast("Engine", task.engine)
+    try:
+        begin_body(task)
+        if engine.scope.records:
+            outcomes.refuse_blocking(task, engine.scope)
+        values = without_tokens(views_of(task, library))
+        body = make_body(task, fn, (first, *values), None)
+    except BaseException:
+        take_back(task)
+        raise
+    submit(task, body)
 
 
 def must_be_host(task: Task, args):

@@ -3,7 +3,7 @@ from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Add
 from stf._port.replicas cimport Replica
 from stf._engine cimport thread_turns, host_waits
 from stf._engine.engine cimport Engine
-from stf._engine.task cimport CALLED_OFF, ENDED, NEW, OPEN, TaskCore, stf_call_site_outside
+from stf._engine.task cimport ENDED, NEW, OPEN, TaskCore, stf_call_site_outside
 
 from stf.interop.captures cimport PrivatePools
 from stf.interop.current cimport Borrowed, borrow, owed, return_owed

@@ -48,7 +48,6 @@ if not cython.compiled:
 
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
     NEW, OPEN, ENDED = 0, 1, 2
-    CALLED_OFF = 2
 
 FOLDER = os.path.dirname(os.path.dirname(__file__)) + os.sep  # code there submits no tasks of its own
 TOKEN: object = adapters.TOKEN
@@ -364,7 +363,7 @@ class Task(TaskCore):
         engine = cython.cast(Engine, self.engine)
         if self.opened_ns:
             self.tell_span()
-        failure = Failure(self.label(), self.call_site, error, self.written(), True)
+        failure = Failure.of(self, error, True)
         engine.fail(self, failure)  # first: whoever interrupts what comes after leaves no task open
         failure.forget_frames()
 
@@ -579,6 +578,9 @@ class Task(TaskCore):
         self.borrow()
         return adapters.drop_token(one)
 
+    def __bool__(self):
+        return True  # whatever its length
+
     def __len__(self):
         if self.views is not None:
             return len(self.views)
@@ -710,17 +712,17 @@ class Task(TaskCore):
 
     def running(self):
         """Return whether the body of the task has begun, and has not ended."""
-        return handles.state(self) == "RUNNING"
+        return handles.is_running(self)
 
     def cancelled(self):
         """Return whether the task was cancelled before its body began."""
-        return self.fate == CALLED_OFF
+        return handles.is_cancelled(self)
 
     def cancel(self):
         """Keep the task's body from running; return whether that was in time.
 
-        Bodies that wait on a worker can be cancelled until they begin. What they were to write is poisoned, as by
-        ``ctx.cancel()``. Kernels and functions for a GPU were given to it by the call, and cannot.
+        Bodies that wait on a worker can be cancelled until they begin. The task is done at once then: this call runs
+        its callbacks. What it was to write is poisoned. Kernels and functions for a GPU were given to it and cannot.
         """
         return handles.cancel(self)
 
@@ -764,23 +766,16 @@ class Task(TaskCore):
         return handles.result(self, timeout)
 
     def add_done_callback(self, fn):
-        """Call ``fn(task)`` when the task is done: at once if it is, else by a worker. What it raises is logged."""
+        """Call ``fn(task)`` when the task is done: at once if it is, else by a worker. What it raises is logged.
+
+        It may read data, submit tasks and wait for one, but not for everything, as ``ctx.synchronize()`` does.
+        """
         return handles.add_done_callback(self, fn)
 
     def __await__(self):
         return handles.awaitable(self)
 
-    @property
-    def _state(self):
-        return handles.state(self)
-
-    @property
-    def _condition(self):
-        return handles.condition
-
-    @property
-    def _waiters(self):
-        return handles.waiters_of(self)
+    _state, _condition, _waiters = map(property, (handles.state, handles.condition, handles.waiters))
 
     def _repr_html_(self):
         context = cython.cast(Engine, self.engine).context()

@@ -23,6 +23,7 @@ from stf import config
 __all__ = ["clear", "files", "folder", "key_of", "load", "store"]
 
 VERSION = 2  # to be raised when the same key stands for other machine code
+SHARED = stat.S_IWGRP | stat.S_IWOTH
 DIGEST = 32  # bytes before the content that tell whether it is whole
 OURS = re.compile(r"[0-9a-f]{64}(\.\w+)?")  # a key, or a file that becomes one
 log = logging.getLogger("stf")
@@ -52,9 +53,13 @@ def load(key: str) -> bytes | None:
         if not config.cache_size or not is_private(folder()):
             return None
         path = folder() / key
-        digest, content = (text := path.read_bytes())[:DIGEST], text[DIGEST:]
+        with path.open("rb") as file:
+            if not is_ours(os.fstat(file.fileno())):
+                return None  # it was put there when others could write to the folder
+            text = file.read()
     except (OSError, RuntimeError):
         return None
+    digest, content = text[:DIGEST], text[DIGEST:]
     if digest != hashlib.sha256(content).digest():
         return None  # the disk was full, or somebody has changed it
     with contextlib.suppress(OSError):
@@ -91,9 +96,13 @@ def is_private(path: Path) -> bool:
         here, *above = [parent.stat() for parent in (path, *path.absolute().parents)]
     except OSError:
         return False
-    shared = stat.S_IWGRP | stat.S_IWOTH
-    safe = [s.st_uid in (0, os.getuid()) and (not s.st_mode & shared or s.st_mode & stat.S_ISVTX) for s in above]
-    return here.st_uid == os.getuid() and not here.st_mode & shared and all(safe)
+    safe = [s.st_uid in (0, os.getuid()) and (not s.st_mode & SHARED or s.st_mode & stat.S_ISVTX) for s in above]
+    return is_ours(here) and all(safe)
+
+
+def is_ours(status: os.stat_result) -> bool:
+    """Whether a file or folder belongs to this user, and nobody else can write to it."""
+    return status.st_uid == os.getuid() and not status.st_mode & SHARED
 
 
 def files() -> list[tuple[Path, os.stat_result]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-import threading
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -20,7 +19,6 @@ ENTRY = re.compile(r"\.visible\s+\.entry\s+([\w$.]+)\s*\(")
 UNUSED = re.compile(r"(?m)^\.common \.global [^\n]*NumbaEnv[^\n]*\n")
 EXTERNAL = re.compile(r"(?m)^\.extern \.func\s+(?:\([^)]*\)\s*)?([\w$]+)")
 OF_DRIVER = ("vprintf", "malloc", "free", "__assertfail")  # functions that are there in every device
-lock = threading.Lock()  # the compiler changes state of its own
 
 
 @functools.cache
@@ -72,15 +70,16 @@ def compile_python(fn: Any, kinds: tuple[Any, ...], capability: tuple[int, int],
     import numba
     import numba_cuda
 
-    from stf.kernels.compile import cache
+    from stf.kernels.compile import cache, forks
 
+    forks.watch()
     cuda = intrinsics()
     signature = numba.types.void(*kinds)
     versions = (numba.__version__, numba_cuda.__version__, capability, name, signature)
     kept = None if key is None else cache.key_of(("numba-cuda", *versions, key.hex()))
     found = None if kept is None else cache.load(kept)
     if found is None:
-        with lock, compiling_for(capability):
+        with forks.lock, compiling_for(capability):
             (text, *others), _ = cuda.compile_all(fn, signature, device=False, abi="numba", cc=capability, output="ptx")
         missing = [symbol for symbol in EXTERNAL.findall(text) if symbol not in OF_DRIVER]
         found = renamed(text, name).encode()
