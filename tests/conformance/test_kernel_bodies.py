@@ -185,12 +185,138 @@ def test_a_body_returns_what_its_reductions_take(ctx, loop, body, count, message
 
 def test_floats_are_not_reduced_into_integers(ctx, loop):
     x, total = ctx.logical_data(np.full(6, 0.6)), ctx.logical_data_empty((), np.int64)
-    with pytest.raises(TypeError, match="returns float64, which data of a dtype of kind 'i' cannot take"):
+    with pytest.raises(TypeError, match=r"contributes float64, which data of int64 cannot take; convert it, np.int64"):
         loop(x.shape, x.read(), total.reduce(stf.reducer.sum))(lambda i, x: x[i])
     loop(x.shape, x.read(), total.reduce(stf.reducer.sum))(lambda i, x: int(10 * x[i]))
     assert ctx.wait(total) == 36
     loop(x.shape, x.read(), total.reduce(stf.reducer.logical_or))(lambda i, x: x[i])
     assert ctx.wait(total) == 1
+
+
+UNSIGNED = ["u8", *([] if QUICK else ["u1", "u2", "u4"])]
+
+
+@pytest.mark.parametrize("dtype", UNSIGNED)
+def test_signed_numbers_are_reduced_into_unsigned_ones_bit_by_bit(ctx, loop, dtype):
+    values = np.array([(1 << 60) + 1, -3, (1 << 60) + 7, 5])
+    x, total = ctx.logical_data(values), ctx.logical_data_full((), 2, dtype)
+    loop(x.shape, x.read(), total.reduce(stf.reducer.sum, accumulate=True))(lambda i, x: x[i])
+    assert ctx.wait(total) == np.array(values.sum() + 2).astype(dtype)
+    for name in ("bitwise_and", "bitwise_or", "bitwise_xor"):
+        loop(x.shape, x.read(), total.reduce(getattr(stf.reducer, name)))(lambda i, x: x[i])
+        assert ctx.wait(total) == getattr(np, name).reduce(values).astype(dtype)
+
+
+@pytest.mark.parametrize("op", [stf.reducer.minval, stf.reducer.maxval, stf.reducer.define(0, scaled_sum)])
+def test_what_may_be_negative_is_not_compared_with_unsigned_numbers(ctx, loop, op):
+    least = ctx.logical_data_empty((), np.uint64)
+    with pytest.raises(TypeError, match=r"contributes int64, which data of uint64.* negative; convert it, np.uint64"):
+        loop(stf.box(8), least.reduce(op))(lambda i: i - 5)
+    loop(stf.box(8), least.reduce(stf.reducer.minval))(lambda i: np.uint64(i + 5))
+    assert ctx.wait(least) == 5
+
+
+def test_what_is_beyond_the_range_is_the_end_of_it(ctx, loop):
+    least, most = (ctx.logical_data_empty((), np.int32) for _ in range(2))
+    loop(stf.box(8), least.reduce(stf.reducer.minval), most.reduce(stf.reducer.maxval))(
+        lambda i: (i - (1 << 40), np.uint64(i) + np.uint64(1 << 40))
+    )
+    assert ctx.wait(least) == np.iinfo(np.int32).min and ctx.wait(most) == np.iinfo(np.int32).max
+
+
+def test_numbers_are_no_truth_values(ctx, loop):
+    x, flag = ctx.logical_data(np.arange(4)), ctx.logical_data_empty((), bool)
+    with pytest.raises(TypeError, match="contributes int64, which data of bool cannot take; return whether it is true"):
+        loop(x.shape, x.read(), flag.reduce(stf.reducer.maxval))(lambda i, x: x[i])
+    loop(x.shape, x.read(), flag.reduce(stf.reducer.maxval))(lambda i, x: x[i] != 0)
+    assert ctx.wait(flag)
+
+
+# -- arrays that are reduced into ----------------------------------------------------------------------------------------
+
+
+def plus(i, x, h):
+    h[x[i]] += (1 << 60) + x[i]
+
+
+def minus(i, x, h):
+    h[x[i]] = h[x[i]] - x[i] + 1
+
+
+def plus_in_a_function(i, x, h):
+    add_at(h, x[i] + 0 * (h.size + len(h) + h.shape[0]), 2)
+
+
+def add_at(h, k, value):
+    h[k] += value
+
+
+def least_of(i, x, h):
+    h[x[i]] = min(np.uint64(x[i] + 7), h[x[i]])
+
+
+def bits_of(i, x, h):
+    h[x[i]] |= x[i]
+
+
+CONTRIBUTING = [
+    (plus, "sum", lambda k, n: n * ((1 << 60) + k)),
+    (minus, "sum", lambda k, n: n * (1 - k)),
+    (plus_in_a_function, "sum", lambda k, n: 2 * n),
+    (least_of, "minval", lambda k, n: k + 7),
+    (bits_of, "bitwise_or", lambda k, n: k),
+]
+
+
+@pytest.mark.parametrize(("body", "name", "right"), CONTRIBUTING)
+def test_elements_of_an_array_that_are_contributed_to(ctx, loop, body, name, right):
+    count = 300_000  # several pieces
+    x, h = ctx.logical_data(np.arange(count) % 4), ctx.logical_data_empty(4, np.uint64)
+    loop(x.shape, x.read(), h.reduce(getattr(stf.reducer, name)))(body)
+    assert h.numpy().tolist() == [right(k, count // 4) % 2**64 for k in range(4)]
+
+
+def sets(i, x, h):
+    h[x[i]] = 1
+
+
+def doubles(i, x, h):
+    h[x[i]] *= 2
+
+
+def reads(i, x, h):
+    h[x[i]] += h[0]
+
+
+def adds_a_fraction(i, x, h):
+    h[x[i]] += 0.5
+
+
+def adds_to_all(i, x, h):
+    h[:] += 1
+
+
+def compares(i, x, h):
+    if x[i] > h[x[i]]:
+        h[x[i]] = x[i]
+
+
+REFUSED = [
+    (sets, r"it sets in line \d+ an element of an array that stf.reducer.sum reduces into; write `h\[i\] \+= value`"),
+    (doubles, "uses.* the content of an array that stf.reducer.sum reduces into, which is not known yet; change"),
+    (reads, "uses.* the content of an array"),
+    (adds_a_fraction, "contributes float64, which data of int64 cannot take"),
+    (adds_to_all, "takes.* more than one element of an array"),
+    (compares, "uses.* the content of an array|it sets"),
+]
+
+
+@pytest.mark.parametrize(("body", "message"), REFUSED)
+def test_an_array_that_is_reduced_into_is_used_for_nothing_else(ctx, loop, body, message):
+    x, h = ctx.logical_data(np.arange(8) % 4), ctx.logical_data_full(4, 5, np.int64)
+    with pytest.raises(TypeError, match=message):
+        loop(x.shape, x.read(), h.reduce(stf.reducer.sum, accumulate=True))(body)
+    assert h.numpy().tolist() == [5] * 4
 
 
 def test_data_are_reduced_into_once(ctx):

@@ -13,8 +13,9 @@ from stf.kernels.captured import Captured
 from stf.kernels.loops import ArrayType, compiler
 from stf.kernels.reductions import Reduction
 from stf.values.params import Param
+from stf.values.reducers import reducer
 
-__all__ = ["accessed", "default_of", "expected", "is_number", "is_returned", "must_suit", "must_take"]
+__all__ = ["accessed", "default_of", "expected", "is_number", "is_returned", "kind_of", "must_suit", "must_take"]
 
 READ = 1
 
@@ -32,6 +33,16 @@ def is_returned(item: Any) -> bool:
 def is_number(item: Any) -> bool:
     """Whether a body gets the number that an argument holds."""
     return isinstance(item, Access) and item.data.core.layout.shape == () and item.mode == READ
+
+
+def kind_of(item: Any) -> str:
+    """What a body gets for an argument: an array, the number in it, or an array that an operator of ours reduces into.
+
+    ``"array"``, ``"value"`` or the name of the operator.
+    """
+    if isinstance(item, Reduction) and getattr(reducer, item.op.name, None) is item.op:
+        return item.op.name
+    return "value" if is_number(item) else "array"
 
 
 def default_of(value: Any) -> Any:

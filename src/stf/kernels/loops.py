@@ -19,7 +19,8 @@ import numpy as np
 
 from stf import config
 from stf.kernels.captured import Captured, NotKeptError, around_key, closed_over, code_key, text_of
-from stf.kernels.compile.contributions import taker_of
+from stf.kernels.compile.contributions import Taken, taker_of
+from stf.kernels.compile.reduced_arrays import maker_of
 
 __all__ = ["Form", "Loop", "loop_for"]
 
@@ -40,13 +41,14 @@ class Form(NamedTuple):
         leaves out what Python's negative indices need in ``x[i - 1]``, and makes vector instructions: a third of the
         time.
     kinds : tuple of str
-        For each argument that stands for data: ``"array"``, or ``"value"`` for the element of a zero-dimensional one.
+        For each argument that stands for data: ``"array"``, ``"value"`` for the element of a zero-dimensional one, or
+        the name of the operator that reduces into the array.
     extra : int
         How many further arguments the body gets.
     operators : tuple of callable
         How each contribution that the body returns is combined.
-    contributed : tuple of str
-        The kind of the dtype that each goes into.
+    contributed : tuple of Taken
+        How each is taken.
     strided : bool
         Whether axes may have other steps than 1, which compilers do not turn into vector instructions.
     least : int or None
@@ -58,7 +60,7 @@ class Form(NamedTuple):
     kinds: tuple[str, ...]
     extra: int = 0
     operators: tuple[Any, ...] = ()
-    contributed: tuple[str, ...] = ()
+    contributed: tuple[Taken, ...] = ()
     strided: bool = False
     least: int | None = None
 
@@ -107,7 +109,9 @@ def compiled(
     jit = compiler()
     scope = scope_of(fn, captured)
     scope.update({f"_stf_op{i}": jit(nogil=True)(operator) for i, operator in enumerate(form.operators)})
-    scope.update({f"_stf_take{i}": taker_of(False, kind) for i, kind in enumerate(form.contributed)})
+    scope.update({f"_stf_take{i}": taker_of(False, taken) for i, taken in enumerate(form.contributed)})
+    reduced = {f"_stf_reduced{i}": kind for i, kind in enumerate(form.kinds) if kind not in ("array", "value")}
+    scope.update({name: maker_of(False, kind) for name, kind in reduced.items()})
     scope["_stf_range"] = range
     if coordinates is not None:
         scope["_stf_coords"] = jitted(coordinates)
@@ -152,12 +156,14 @@ def source(form: Form, captured: Captured, has_coordinates: bool) -> str:
     space = ["_stf_parameters"] if has_coordinates else []
     arguments = [*bounds, *arrays, *extra, *free, *space, *results]
     indices = [f"_stf_i{axis}" for axis in range(len(form.starts))]
-    values = [f"_stf_v{i}" if kind == "value" else f"_stf_a{i}" for i, kind in enumerate(form.kinds)]
+    values = [f"_stf_a{i}" if kind == "array" else f"_stf_v{i}" for i, kind in enumerate(form.kinds)]
     given = [f"_stf_c{i}" for i in range(form.ndim)] if has_coordinates else indices
     lines = [f"def _stf_loop({', '.join(arguments)}):"]
     lines.append(f"    def _stf_body({', '.join([*given, *values, *extra])}):")
     lines.append(f"        return ({''.join(f'{name}, ' for name in free)})")
-    lines += [f"    _stf_v{i} = _stf_a{i}[()]" for i, kind in enumerate(form.kinds) if kind == "value"]
+    for i, kind in enumerate(form.kinds):
+        if kind != "array":
+            lines.append(f"    _stf_v{i} = {f'_stf_a{i}[()]' if kind == 'value' else f'_stf_reduced{i}(_stf_a{i})'}")
     operators = range(len(form.operators))
     lanes = LANES if operators and not form.strided else 1
     lines += [f"    _stf_r{i}_{lane} = _stf_neutral{i}" for i in operators for lane in range(lanes)]
