@@ -248,6 +248,27 @@ def test_validation_beside_bodies_that_change_what_they_hold(ctx, lX, monkeypatc
     assert len(log) == len(owner.log) == 600
 
 
+def test_validation_of_kernels_that_call_functions(ctx, monkeypatch):
+    pytest.importorskip("numba")
+    monkeypatch.setattr(stf.config, "validate", True)
+    x, total = ctx.logical_data(np.zeros(4)), ctx.logical_data(np.zeros(()))
+
+    def twice(value):
+        return 2.0 * value
+
+    @stf.replay
+    def step(x, total, number):
+        def add_to(i, x):
+            x[i] += twice(number)
+
+        ctx.parallel_for(x.shape, x.rw()).on("host")(add_to)
+        ctx.parallel_for(x.shape, x.read(), total.reduce(stf.reducer.sum)).on("host")(lambda i, x: twice(x[i]))
+
+    for number in range(5):
+        step(x, total, float(number))
+    assert x.numpy().tolist() == [20.0] * 4 and total.numpy() == 160.0
+
+
 def test_validation_of_numbers_and_random_values(ctx, lX, lY, monkeypatch):
     source = functools.partial(getattr, types.SimpleNamespace(random=np.random.default_rng(1)))
 

@@ -163,6 +163,21 @@ def test_what_the_kernel_has_no_instruction_for_is_left_to_a_library():
     assert scalars.program_of(deep, [f8, f8], f8) is None
 
 
+@pytest.mark.parametrize(
+    "mixed",
+    [lambda a, b: a + b, lambda a, b: 1 + (b * a) * 2, lambda a, b: np.maximum(a, b), lambda a, b: a - np.int32(1)],
+)
+def test_signed_with_unsigned_integers_are_no_integers(ctx, mixed):
+    a, b = ctx.logical_data(np.array(2**60 + 1, np.uint64)), ctx.logical_data(np.array(1))
+    exact, rounded = ctx.logical_data(np.array(0, np.uint64)), ctx.logical_data(np.array(0.0))
+    with pytest.raises(TypeError, match=r"uint64 with int\d\d as float64, which loses bits; convert one of them first"):
+        exact.assign(mixed(a, b))
+    assert rounded.assign(mixed(a, b)).numpy() == mixed(np.uint64(2**60 + 1), np.int64(1))
+    c = ctx.logical_data_empty((), np.uint64)
+    assert exact.assign(a + c.assign(b)).numpy() == 2**60 + 2
+    assert exact.assign(a / 2).numpy() == 2**59  # a division gives floats anyway
+
+
 @pytest.mark.parametrize("number", [2**53 + 1, 2**60 + 2**36 + 1, -(2**60 + 2**36 + 1), 2**63 - 1, 2**24 + 1], ids=str)
 @pytest.mark.parametrize("kind", ["f4", "f8"])
 def test_large_integers_are_rounded_once(ctx, number, kind):

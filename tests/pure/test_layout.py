@@ -48,7 +48,6 @@ ENGINE = ROOT / "_engine"
 GROUND = {"errors", "config", "_support"}
 
 EXTENDS = {  # modules that add to a library, which is loaded with them
-    "kernels/compile/reduced_arrays.py": {"numba"},
     "kernels/compile/scalar_numpy.py": {"numba"},
 }
 CIRCLES = [{"_recording.device_graphs", "_recording.playback"}]  # of modules in a room; no other may come

@@ -18,6 +18,6 @@ except ImportError:
 def variables_here() -> Any:
     """Return the context variables of this thread, as they are now; None if it has none."""
     if cython.compiled:
-        return stf_variables()
+        return stf_variables()  # type: ignore[name-defined]
     variables = contextvars.copy_context()
     return variables if len(variables) else None

@@ -517,7 +517,8 @@ class LogicalData(Scalar, DataHandle):
         Raises
         ------
         TypeError
-            `value`, or this data, is no scalar, or a complex number is assigned to real data.
+            `value`, or this data, is no scalar, or a complex number is assigned to real data, or this data are integers
+            and `value` mixes uint64 with signed ones, which NumPy computes as floats.
         OverflowError, ValueError
             A number that is too large, or no number, is assigned to integers.
 

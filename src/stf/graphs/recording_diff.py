@@ -288,8 +288,10 @@ class RecordingDescriber:
         owner = getattr(fn, "__self__", None)
         if owner is not None and hasattr(fn, "__func__"):
             return self.function(fn.__func__), self.once(owner, self.fields)
+        if hasattr(fn, "py_func"):  # compiled by Numba
+            return type(fn), self.function(fn.py_func)
         code = getattr(fn, "__code__", None)
-        if code is None:
+        if code is None or not hasattr(fn, "__closure__"):
             return type(fn), {name: self.value(value) for name, value in getattr(fn, "__dict__", {}).items()}
         cells: list[Any] = []
         for cell in fn.__closure__ or ():

@@ -13,8 +13,9 @@ from stf.kernels.captured import Captured
 from stf.kernels.loops import ArrayType, compiler
 from stf.kernels.reductions import Reduction
 from stf.values.params import Param
+from stf.values.reducers import reducer
 
-__all__ = ["accessed", "default_of", "expected", "is_number", "is_returned", "must_suit", "must_take"]
+__all__ = ["accessed", "default_of", "expected", "is_number", "is_returned", "kind_of", "must_suit", "must_take"]
 
 READ = 1
 
@@ -34,6 +35,16 @@ def is_number(item: Any) -> bool:
     return isinstance(item, Access) and item.data.core.layout.shape == () and item.mode == READ
 
 
+def kind_of(item: Any) -> str:
+    """What a body gets for an argument: an array, the number in it, or an array that an operator of ours reduces into.
+
+    ``"array"``, ``"value"`` or the name of the operator.
+    """
+    if isinstance(item, Reduction) and getattr(reducer, item.op.name, None) is item.op:
+        return item.op.name
+    return "value" if is_number(item) else "array"
+
+
 def default_of(value: Any) -> Any:
     """The number that a parameter of a graph is by default; else the value."""
     return value.default if isinstance(value, Param) else value
@@ -44,6 +55,10 @@ def must_take(body: types.FunctionType, count: int, first: str, where: str) -> N
     code = body.__code__
     if code.co_kwonlyargcount or code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
         raise TypeError(f"{where} takes *args, **kwargs or keyword-only arguments, which kernels have not; name each")
+    given = len(body.__defaults__ or ())
+    if given and code.co_argcount - given <= count < code.co_argcount:
+        names = ", ".join(code.co_varnames[count : code.co_argcount])
+        raise TypeError(f"{where} has default values of parameters, which kernels do not use; give {names} by args=")
     if code.co_argcount != count:
         raise TypeError(
             f"{where} takes {code.co_argcount} arguments and gets {count}: {first}, then the arrays of the "
@@ -54,6 +69,9 @@ def must_take(body: types.FunctionType, count: int, first: str, where: str) -> N
 def must_suit(captured: Captured, extra: tuple[Any, ...], where: str) -> None:
     """Raise TypeError if a kernel for a CPU cannot have a variable around a body, or one of `args`."""
     compiler()  # which may not be there
+    for value in (*captured.values, *extra):
+        if isinstance(value, Param):
+            must_be_real(value, where)
     for name, value in zip(captured.names, captured.values, strict=True):
         if not is_known(value):
             raise TypeError(
@@ -66,6 +84,16 @@ def must_suit(captured: Captured, extra: tuple[Any, ...], where: str) -> None:
                 f"{where} gets {value!r} by args=, which takes numbers, tuples of these, and a graph's parameters by "
                 "themselves; register an array with ctx.logical_data and pass an access"
             )
+
+
+def must_be_real(parameter: Param, where: str) -> None:
+    """Raise TypeError for a parameter of a graph that is no number, or a complex one."""
+    value = parameter.default
+    if not isinstance(value, bool | int | float | np.number | np.bool_) or isinstance(value, np.complexfloating):
+        raise TypeError(
+            f"{where}: parameter '{parameter.name}' of a graph is {value!r} by default, and kernels take real numbers; "
+            "use one, or two for the parts of a complex number"
+        )
 
 
 def is_known(value: Any) -> bool:

@@ -7,15 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from stf import config
 from stf.kernels import gpu_tasks, loops
-from stf.kernels.body_arguments import accessed, default_of, expected, is_number, is_returned, must_suit, must_take
+from stf.kernels.body_arguments import accessed, default_of, expected, is_returned, kind_of, must_suit, must_take
 from stf.kernels.body_checks import must_contribute, must_store
+from stf.kernels.bounds import Explanation
 from stf.kernels.captured import Captured
 from stf.kernels.cpp_bodies import cpp_text, function_of_lambda
 from stf.kernels.index_spaces import IndexSpace
 from stf.kernels.loop_tasks import LoopTask, Target, compile_now, is_cut_along_first, submit_kernel
 from stf.kernels.plans import Plan
-from stf.kernels.reductions import Reduction, accumulator, kind_of_contribution, scalar_operator
+from stf.kernels.reductions import Reduction, accumulator, scalar_operator, taken_by
 from stf.places.partition import Part
 
 __all__ = ["Elements"]
@@ -55,9 +57,9 @@ class Elements:
         must_take(body, ndim + parameters + len(builder.extra), f"{ndim} indices", where)
         if not in_cpp:
             must_contribute(body, sum(map(is_returned, items)), where)
-            if space.part.size > 1:
-                given = [item for item in items if not is_returned(item)]
-                must_store(body, ndim, tuple(None if isinstance(item, Reduction) else item for item in given), where)
+            given = [item for item in items if not is_returned(item)]
+            arrays = tuple(None if isinstance(item, Reduction) else item for item in given)
+            must_store(body, ndim, arrays, where, space.part.size <= 1)
 
     def plan(
         self, builder: Any, body: types.FunctionType, captured: Captured, items: tuple[Any, ...], where: str
@@ -101,25 +103,29 @@ def loop_task(
     targets = [Target(i, item.op, item.accumulates) for i, item in enumerate(items) if isinstance(item, Reduction)]
     returned = [target for target in targets if is_returned(items[target.position])]
     parameters = [item for item in items if not is_returned(item)]
-    kinds = tuple("value" if is_number(item) else "array" for item in parameters)
+    kinds = tuple(map(kind_of, parameters))
     operators = tuple(scalar_operator(target.op) for target in returned)
+    dtypes = [accumulator(t.op, accessed(items[t.position]).data.core.layout.dtype) for t in returned]
     part = space.part
     strided = any(getattr(axis, "axis", axis).step != 1 for axis in part)  # of tiles: the axis that they tile
     least = None if strided or not is_cut_along_first(part) or part[0].start < 0 else min(part[0].start, 2)
-    contributed = tuple(kind_of_contribution(item) for item in items if is_returned(item))
+    contributed = tuple(taken_by(target.op, dtype) for target, dtype in zip(returned, dtypes, strict=True))
     form = loops.Form(space.ndim, known_starts(part), kinds, len(extra), operators, contributed, strided, least)
     loop = loops.loop_for(body, captured, form, space.coordinates)
     space_arguments = () if space.coordinates is None else (space.parameters,)
     results: list[Any] = []
-    for target in returned:
-        kind = accumulator(target.op, accessed(items[target.position]).data.core.layout.dtype)
-        results += [np.zeros((), kind)[()], loops.ArrayType(kind, 1, "C", False)]
+    for dtype in dtypes:
+        results += [np.zeros((), dtype)[()], loops.ArrayType(dtype, 1, "C", False)]
     bounds = [0, 0, 1] * len(part)
     arrays = [expected(item) for item in parameters]
     given = map(default_of, (*extra, *map(loops.jitted, captured.values)))
     last = [*space_arguments, *results, *([0] if results else [])]
     compile_now(loop, [*bounds, *arrays, *given, *last], where)
-    return LoopTask(loop, part, targets, len(items), space_arguments)
+    explanation = None
+    if config.validate:
+        around = captured.names, captured.values
+        explanation = Explanation(body, kinds, *around, space.coordinates, space.parameters)
+    return LoopTask(loop, part, targets, len(items), space_arguments, explanation)
 
 
 def known_starts(part: Part) -> tuple[int | None, ...]:

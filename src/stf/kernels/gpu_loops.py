@@ -15,26 +15,29 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stf.kernels.arguments import ARRAY_FIELDS, Kernel
-from stf.kernels.captured import Captured, NotKeptError, around_key, closed_over, code_key, text_of, value_key
+from stf.kernels.body_arguments import default_of, must_be_real
+from stf.kernels.captured import (
+    Captured,
+    NotKeptError,
+    around_key,
+    closed_over,
+    code_key,
+    is_users_module,
+    text_of,
+    value_key,
+    with_functions,
+)
 from stf.kernels.compile.contributions import taker_of
 from stf.kernels.compile.python import compile_python, intrinsics
+from stf.kernels.compile.reduced_arrays import maker_of, whole_of
 from stf.kernels.loops import ArrayType, Form, Key
 from stf.places.table import cuda_context_at
 from stf.values.params import Param
-from stf.values.reducers import Reducer, reducer
 
-__all__ = ["BLOCK", "Argument", "argument", "atomic_kind", "combining_kernel", "kernel_for", "kernel_of"]
+__all__ = ["BLOCK", "Argument", "argument", "combining_kernel", "kernel_for", "kernel_of"]
 
 BLOCK = 256  # threads, a power of two
 NOT_NEGATIVE = (1 << 62) - 1  # so that the compiler leaves out what Python's negative indices need
-ATOMIC: dict[str, tuple[Any, str]] = {  # operations of a GPU, and the kinds of dtypes that they are for
-    "add": (reducer.sum, "iuf"),
-    "min": (reducer.minval, "iuf"),
-    "max": (reducer.maxval, "iuf"),
-    "and_": (reducer.bitwise_and, "iu"),
-    "or_": (reducer.bitwise_or, "iu"),
-    "xor": (reducer.bitwise_xor, "iu"),
-}
 known: dict[Any, Kernel] = {}
 
 
@@ -67,10 +70,10 @@ def argument(name: str, value: Any, where: str) -> Argument:
     TypeError
         A kernel takes no such value.
     """
-    number = value.default if isinstance(value, Param) else value
+    if isinstance(value, Param):
+        must_be_real(value, where)
+    number = default_of(value)
     if isinstance(number, complex | np.complexfloating):
-        if number is not value:
-            raise TypeError(f"{where}: the parameter '{value.name}' is complex, which kernels take as two numbers")
         kind = "complex64" if isinstance(number, np.complex64) else "complex128"
         parts = (number.real, number.imag)
         return Argument(f"_stf_numpy.{kind}(complex({name}_re, {name}_im))", (f"{name}_re", f"{name}_im"), parts)
@@ -137,9 +140,8 @@ def kernel_for(
     captured : Captured
         The variables around it.
     form : Form
-        With a known start or None for each axis. Kinds of `ATOMIC` are arrays that are reduced into. Its `extra`
-        arguments come first among `arguments`, then the variables around the body, the parameters of `coordinates`, and
-        what is neutral for each operator.
+        With a known start or None for each axis. Its `extra` arguments come first among `arguments`, then the variables
+        around the body, the parameters of `coordinates`, and what is neutral for each operator.
     coordinates : callable or None
         A user's function from the number of an element to its indices.
     arrays : list of ArrayType
@@ -188,10 +190,11 @@ def made(
     """Make a kernel."""
     scope = scope_of(fn, captured)
     scope.update({f"_stf_op{i}": device_function(operator) for i, operator in enumerate(form.operators)})
-    scope.update({f"_stf_take{i}": taker_of(True, kind) for i, kind in enumerate(form.contributed)})
-    for i, kind in enumerate(form.kinds):
-        if kind in ATOMIC:
-            scope[f"_stf_reduced{i}"], scope["_stf_whole"] = reduced_array(kind, arrays[i].dtype)
+    scope.update({f"_stf_take{i}": taker_of(True, taken) for i, taken in enumerate(form.contributed)})
+    reduced = {f"_stf_reduced{i}": kind for i, kind in enumerate(form.kinds) if kind not in ("array", "value")}
+    scope.update({what: maker_of(True, kind) for what, kind in reduced.items()})
+    if reduced:
+        scope["_stf_whole"] = whole_of(True)
     results = arrays[len(arrays) - len(form.operators) :]
     scope.update({f"_stf_dtype{i}": kind.dtype for i, kind in enumerate(results)})
     scope.update({what: device_function(value) for one in arguments for what, value in one.constants})
@@ -212,7 +215,12 @@ def made(
 
 def scope_of(fn: types.FunctionType, captured: Captured) -> dict[str, Any]:
     """The global variables of a function as kernels see them."""
-    known_to_kernels = {name: in_kernels(value) for name, value in captured.constants.items()}
+    known_to_kernels = {
+        name: with_functions(value, captured.attributes, device_function)
+        if is_users_module(value)
+        else in_kernels(value)
+        for name, value in captured.constants.items()
+    }
     functions = {name: device_function(helper) for name, helper in captured.functions.items()}
     return {**fn.__globals__, **known_to_kernels, **functions}
 
@@ -230,19 +238,6 @@ def device_function_for(key: Key) -> Any:
     cells = tuple(types.CellType(device_function(value)) for value in captured.values[: captured.free])
     copy = types.FunctionType(fn.__code__, scope_of(fn, captured), fn.__name__, fn.__defaults__, cells or None)
     return intrinsics().jit(device=True)(copy)
-
-
-def atomic_kind(op: Reducer, dtype: np.dtype[Any]) -> str | None:
-    """The kind of an argument that is reduced into, by an atomic operation; None if a GPU has none."""
-    kind = next((name for name, (known_op, kinds) in ATOMIC.items() if known_op == op and dtype.kind in kinds), None)
-    return kind if dtype.itemsize in (4, 8) else None
-
-
-def reduced_array(kind: str, dtype: np.dtype[Any]) -> Any:
-    """A function for kernels that makes an array that is reduced into of an array, and one that gives the array."""
-    from stf.kernels.compile import reduced_arrays  # which needs numba-cuda
-
-    return reduced_arrays.maker_of(kind, dtype.type(ATOMIC[kind][0].neutral(dtype))), reduced_arrays.whole
 
 
 def kept_key(key: Any) -> bytes | None:
@@ -346,7 +341,7 @@ def source(
         lines += [] if rows else [f"{indent}_stf_k{what} += _stf_all_{what}"]
         indent = indent[4:]
     # numba-cuda takes stores to something for dead that is no argument, and that nobody uses later
-    lines += [f"    _stf_whole(_stf_v{i})" for i, kind in enumerate(form.kinds) if kind in ATOMIC]
+    lines += [f"    _stf_whole(_stf_v{i})" for i, kind in enumerate(form.kinds) if kind not in ("array", "value")]
     if form.operators:
         lines += in_block(len(form.operators), axes)
         number = "_stf_cuda.blockIdx.y + _stf_cuda.gridDim.y * _stf_cuda.blockIdx.z"

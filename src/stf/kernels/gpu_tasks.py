@@ -10,10 +10,12 @@ import numpy as np
 
 from stf.kernels import cpp_loops, gpu_loops
 from stf.kernels.arguments import Kernel
-from stf.kernels.body_arguments import accessed, expected, is_number, is_returned
+from stf.kernels.body_arguments import accessed, expected, is_returned, kind_of
 from stf.kernels.body_checks import must_not_fail
 from stf.kernels.captured import Captured
 from stf.kernels.compile.contributions import reason_in
+from stf.kernels.compile.python import intrinsics
+from stf.kernels.compile.reduced_arrays import ATOMIC
 from stf.kernels.cpp_bodies import cpp_text
 from stf.kernels.foreign_kernels import order_of
 from stf.kernels.gpu_loops import BLOCK, Argument, argument
@@ -22,7 +24,7 @@ from stf.kernels.kernel_task import KernelTask
 from stf.kernels.launching import Config
 from stf.kernels.loops import ArrayType, Form
 from stf.kernels.plans import Plan
-from stf.kernels.reductions import Reduction, accumulator, kind_of_contribution, scalar_operator
+from stf.kernels.reductions import Reduction, accumulator, scalar_operator, taken_by
 from stf.places.table import cuda_context_at
 
 __all__ = ["GpuLaunches", "blocks_at_once", "plan_loop"]
@@ -148,8 +150,10 @@ def plan_loop(
     TypeError
         The body cannot be compiled, or takes what kernels cannot have.
     """
-    in_cpp = cpp_text(body)
     must_not_fail(body, where)
+    in_cpp = cpp_text(body)
+    if in_cpp is None:
+        intrinsics()  # which may not be there
     context = task.context
     returned = [item for item in items if is_returned(item)]
     parameters = [item for item in items if not is_returned(item)]
@@ -172,8 +176,10 @@ def plan_loop(
     known = len(boxes) == 1
     starts = tuple(axis.start if known and axis.start in KNOWN_STARTS else None for axis in boxes[0])
     strided = any(axis.step != 1 for box in boxes for axis in box)
-    kinds = tuple(kind_of(item, where) for item in parameters)
-    form = Form(space.ndim, starts, kinds, len(extra), operators, tuple(map(kind_of_contribution, returned)), strided)
+    for item in parameters:
+        must_be_atomic(item, where)
+    contributed = tuple(taken_by(item.op, dtype) for item, dtype in zip(returned, partials, strict=True))
+    form = Form(space.ndim, starts, tuple(map(kind_of, parameters)), len(extra), operators, contributed, strided)
     results = [ArrayType(kind, 1, "C", False) for kind in partials]
     accesses = [accessed(item) for item in parameters] + [handle.read() for handle in held]
     arrays = [array_of(access) for access in accesses] + results
@@ -203,18 +209,17 @@ def plan_loop(
     return found, tuple(value for one in own for value in one.values)
 
 
-def kind_of(item: Any, where: str) -> str:
-    """What a body gets for an argument; see `gpu_loops.kernel_for`."""
+def must_be_atomic(item: Any, where: str) -> None:
+    """Raise TypeError for an array that a GPU cannot reduce into."""
     if not isinstance(item, Reduction):
-        return "value" if is_number(item) else "array"
+        return
     dtype = item.access.data.core.layout.dtype
-    kind = gpu_loops.atomic_kind(item.op, dtype)
-    if kind is None:
+    kinds = "iu" if item.op.name.startswith("bitwise") else "iuf"
+    if kind_of(item) not in ATOMIC or dtype.kind not in kinds or dtype.itemsize not in (4, 8):
         raise TypeError(
             f"{where} reduces into an array of {dtype} by {item.op!r}, which a GPU cannot do; it has sum, minval, "
             "maxval and the bitwise operators, of 4 and 8 bytes; use another dtype, or say .on('host')"
         )
-    return kind
 
 
 def fill(chain: Any, access: Any, value: Any, context: Any, where: str) -> None:

@@ -19,9 +19,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stf import config
-from stf.kernels.captured import Captured, NotKeptError, around_key, closed_over, code_key, text_of
+from stf.kernels.captured import (
+    Captured,
+    NotKeptError,
+    around_key,
+    closed_over,
+    code_key,
+    is_users_module,
+    text_of,
+    with_functions,
+)
 from stf.kernels.compile import forks
-from stf.kernels.compile.contributions import taker_of
+from stf.kernels.compile.contributions import Taken, taker_of
+from stf.kernels.compile.reduced_arrays import maker_of
 
 __all__ = ["Form", "Loop", "loop_for"]
 
@@ -43,13 +53,14 @@ class Form(NamedTuple):
         leaves out what Python's negative indices need in ``x[i - 1]``, and makes vector instructions: a third of the
         time.
     kinds : tuple of str
-        For each argument that stands for data: ``"array"``, or ``"value"`` for the element of a zero-dimensional one.
+        For each argument that stands for data: ``"array"``, ``"value"`` for the element of a zero-dimensional one, or
+        the name of the operator that reduces into the array.
     extra : int
         How many further arguments the body gets.
     operators : tuple of callable
         How each contribution that the body returns is combined.
-    contributed : tuple of str
-        The kind of the dtype that each goes into.
+    contributed : tuple of Taken
+        How each is taken.
     strided : bool
         Whether axes may have other steps than 1, which compilers do not turn into vector instructions.
     least : int or None
@@ -61,7 +72,7 @@ class Form(NamedTuple):
     kinds: tuple[str, ...]
     extra: int = 0
     operators: tuple[Any, ...] = ()
-    contributed: tuple[str, ...] = ()
+    contributed: tuple[Taken, ...] = ()
     strided: bool = False
     least: int | None = None
 
@@ -110,7 +121,9 @@ def compiled(
     jit = compiler()
     scope = scope_of(fn, captured)
     scope.update({f"_stf_op{i}": jit(nogil=True)(operator) for i, operator in enumerate(form.operators)})
-    scope.update({f"_stf_take{i}": taker_of(False, kind) for i, kind in enumerate(form.contributed)})
+    scope.update({f"_stf_take{i}": taker_of(False, taken) for i, taken in enumerate(form.contributed)})
+    reduced = {f"_stf_reduced{i}": kind for i, kind in enumerate(form.kinds) if kind not in ("array", "value")}
+    scope.update({name: maker_of(False, kind, config.validate) for name, kind in reduced.items()})
     scope["_stf_range"] = range
     if coordinates is not None:
         scope["_stf_coords"] = jitted(coordinates)
@@ -141,7 +154,9 @@ def thread_for(fn: types.FunctionType, captured: Captured) -> Loop:
 def scope_of(fn: types.FunctionType, captured: Captured) -> dict[str, Any]:
     """The global variables of a function, with the functions that it calls compiled."""
     functions = {name: jitted(function) for name, function in captured.functions.items()}
-    return {**fn.__globals__, **functions, "_stf_numpy": np}
+    modules = {name: module for name, module in captured.constants.items() if is_users_module(module)}
+    modules = {name: with_functions(module, captured.attributes, jitted) for name, module in modules.items()}
+    return {**fn.__globals__, **functions, **modules, "_stf_numpy": np}
 
 
 def source(form: Form, captured: Captured, has_coordinates: bool) -> str:
@@ -155,12 +170,14 @@ def source(form: Form, captured: Captured, has_coordinates: bool) -> str:
     space = ["_stf_parameters"] if has_coordinates else []
     arguments = [*bounds, *arrays, *extra, *free, *space, *results]
     indices = [f"_stf_i{axis}" for axis in range(len(form.starts))]
-    values = [f"_stf_v{i}" if kind == "value" else f"_stf_a{i}" for i, kind in enumerate(form.kinds)]
+    values = [f"_stf_a{i}" if kind == "array" else f"_stf_v{i}" for i, kind in enumerate(form.kinds)]
     given = [f"_stf_c{i}" for i in range(form.ndim)] if has_coordinates else indices
     lines = [f"def _stf_loop({', '.join(arguments)}):"]
     lines.append(f"    def _stf_body({', '.join([*given, *values, *extra])}):")
     lines.append(f"        return ({''.join(f'{name}, ' for name in free)})")
-    lines += [f"    _stf_v{i} = _stf_a{i}[()]" for i, kind in enumerate(form.kinds) if kind == "value"]
+    for i, kind in enumerate(form.kinds):
+        if kind != "array":
+            lines.append(f"    _stf_v{i} = {f'_stf_a{i}[()]' if kind == 'value' else f'_stf_reduced{i}(_stf_a{i})'}")
     operators = range(len(form.operators))
     lanes = LANES if operators and not form.strided else 1
     lines += [f"    _stf_r{i}_{lane} = _stf_neutral{i}" for i in operators for lane in range(lanes)]
@@ -236,8 +253,7 @@ def jitted_for(key: Key, boundscheck: bool) -> Any:
     """`jitted` for each function once."""
     fn = key.fn
     captured = Captured(fn, f"the function '{fn.__name__}'")
-    scope = dict(fn.__globals__)
-    scope.update({name: jitted(function) for name, function in captured.functions.items()})
+    scope = scope_of(fn, captured)
     cells = tuple(types.CellType(jitted(value)) for value in captured.values[: captured.free])
     copy = types.FunctionType(fn.__code__, scope, fn.__name__, fn.__defaults__, cells or None)
     return compiler()(nogil=True, error_model="numpy", boundscheck=boundscheck)(copy)
@@ -250,6 +266,11 @@ def compiler() -> Any:
     except ImportError:
         raise ImportError(MISSING) from None
     forks.watch()
+    if numba.config.DISABLE_JIT:
+        raise RuntimeError(
+            "kernels written in Python are compiled by Numba, which NUMBA_DISABLE_JIT=1 forbids; unset it (to debug a "
+            "body, call it in a plain loop)"
+        )
     return numba.njit
 
 

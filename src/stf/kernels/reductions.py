@@ -10,12 +10,17 @@ import numpy as np
 
 from stf._engine.access import DataHandle
 from stf.kernels.body_checks import returns_of
+from stf.kernels.compile.contributions import Taken
 from stf.values.reducers import Reducer, as_reducer, reducer
 
-__all__ = ["Reduction", "accumulator", "kind_of_contribution", "reduction", "scalar_operator"]
+__all__ = ["Reduction", "accumulator", "reduction", "scalar_operator", "taken_by"]
 
-LOGICAL: tuple[Any, ...] = (reducer.logical_and, reducer.logical_or)
 WIDENED: tuple[Any, ...] = (reducer.sum, reducer.product)
+RULES: dict[Any, str] = {
+    **dict.fromkeys((reducer.logical_and, reducer.logical_or), "truth"),
+    **dict.fromkeys((*WIDENED, reducer.bitwise_and, reducer.bitwise_or, reducer.bitwise_xor), "modulo"),
+    **dict.fromkeys((reducer.minval, reducer.maxval), "order"),
+}
 
 
 class Reduction(NamedTuple):
@@ -54,9 +59,9 @@ def accumulator(op: Reducer, dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(widest.get(dtype.kind, dtype))
 
 
-def kind_of_contribution(item: Reduction) -> str:
-    """The kind of dtype that what a body returns must convert to: the data's, or any for what is true or not."""
-    return "b" if item.op in LOGICAL else str(item.access.data.core.layout.dtype.kind)
+def taken_by(op: Reducer, dtype: np.dtype[Any]) -> Taken:
+    """How an operator takes contributions, which it combines in `dtype`."""
+    return Taken(RULES.get(op, "own"), dtype.str)
 
 
 def scalar_operator(op: Reducer) -> Callable[[Any, Any], Any]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from types import CodeType
 from typing import Any
 
-__all__ = ["LostResults", "given_in", "rebound_in"]
+__all__ = ["LostResults", "given_in", "reach_of", "rebound_in", "uses_in"]
 
 JUMPS = {*dis.hasjrel, *dis.hasjabs}
 ENDS = ("RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE")

@@ -12,7 +12,7 @@ from stf._engine.access import DataHandle
 from stf.values.arithmetic import Arithmetic
 from stf.values.params import Param
 
-__all__ = ["Condition", "Expression", "equal"]
+__all__ = ["Condition", "Expression", "equal", "signs_mixed_in"]
 
 
 class Expression:
@@ -186,6 +186,34 @@ def equal(a: Any, b: Any) -> Condition:
     if found is None:
         raise TypeError(f"equal takes zero-dimensional logical data and numbers, got {a!r} and {b!r}")
     return found
+
+
+def signs_mixed_in(expression: Expression) -> tuple[np.dtype[Any], np.dtype[Any]] | None:
+    """The dtypes of a signed and an unsigned operand that NumPy makes floats of; None if there are none such.
+
+    A division and a root are floats of any integers.
+    """
+    found: list[tuple[np.dtype[Any], np.dtype[Any]]] = []
+
+    def sample(node: Any) -> Any:
+        """One, of the type of an operand."""
+        if isinstance(node, DataHandle):
+            return np.ones((), node.core.layout.dtype)[()]
+        if not isinstance(node, Expression):
+            return type(node)(1)  # a parameter is said to be of its default's type
+        operands = [sample(operand) for operand in node.operands]
+        with np.errstate(all="ignore"):
+            result = node.operation(*operands)
+            kinds = {one.dtype.kind: one.dtype for one in operands if isinstance(one, np.generic)}
+            if "i" in kinds and "u" in kinds and isinstance(result, np.floating) and "f" not in kinds:
+                alike = node.operation(*[np.int64(1) for _ in operands])
+                if isinstance(alike, np.integer):
+                    found.append((kinds["u"], kinds["i"]))
+        return result
+
+    if {np.dtype(leaf.core.layout.dtype).kind for leaf in expression.leaves()} & {"u"}:
+        sample(expression)
+    return found[0] if found else None
 
 
 def is_operand(value: Any) -> bool:

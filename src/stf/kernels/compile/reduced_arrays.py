@@ -1,7 +1,8 @@
-"""Arrays that kernels reduce into, as numba-cuda sees them: reading gives the neutral element, writing combines.
+"""Arrays that kernels reduce into, as compilers see them: to read and to write an element is to contribute to it.
 
-So ``h[i] += 1`` adds 1 to what all threads have added, by an atomic operation, and ``h[i] = max(h[i], x)`` is right,
-too. The body is the one that a CPU runs on a copy of its own.
+What other elements of the loop contribute is not known while it runs. So reading gives a mark, which takes a
+contribution, as in ``h[i] += 1``. Writing that combines: on a GPU by an atomic operation, on a CPU in a copy that the
+piece of the loop has. All else is refused, on both alike: the result would depend on the number of pieces.
 """
 
 from __future__ import annotations
@@ -10,131 +11,298 @@ import functools
 import operator
 from typing import Any
 
-from numba.cuda import cgutils, extending, models, types
-from numba.cuda import jit as cuda_jit
+import numpy as np
 
-from stf.kernels.compile.python import intrinsics
+from stf.kernels.compile.contributions import HOW, MARK, READ_OF, taker_of
 
-__all__ = ["maker_of", "whole"]
+__all__ = ["ATOMIC", "maker_of", "whole_of"]
 
-
-class Reduced(types.Type):  # type: ignore[misc]
-    """The type of such an array."""
-
-    def __init__(self, array: Any, operation: str, neutral: Any) -> None:
-        super().__init__(f"Reduced({array}, {operation}, {neutral})")
-        self.array = array
-        self.operation = operation
-        self.neutral = neutral
-
-
-@extending.register_model(Reduced)
-class ReducedModel(models.StructModel):  # type: ignore[misc]
-    """It is made of the array."""
-
-    def __init__(self, manager: Any, kind: Reduced) -> None:
-        super().__init__(manager, kind, [("array", kind.array)])
+ATOMIC = {"sum": "add", "minval": "min", "maxval": "max", "bitwise_and": "and_", "bitwise_or": "or_"}
+ATOMIC["bitwise_xor"] = "xor"  # operations of a GPU
+FORMS: dict[str, tuple[Any, ...]] = {  # functions of an element and a contribution
+    "sum": (operator.add, operator.iadd),
+    "product": (operator.mul, operator.imul),
+    "minval": (min, np.minimum),
+    "maxval": (max, np.maximum),
+    "logical_and": (np.logical_and, operator.and_, operator.iand),
+    "logical_or": (np.logical_or, operator.or_, operator.ior),
+    "bitwise_and": (operator.and_, operator.iand, np.bitwise_and),
+    "bitwise_or": (operator.or_, operator.ior, np.bitwise_or),
+    "bitwise_xor": (operator.xor, operator.ixor, np.bitwise_xor),
+}
 
 
-@functools.lru_cache(maxsize=None, typed=True)
-def maker_of(operation: str, neutral: Any) -> Any:
-    """A function for kernels that makes such an array of an array; `operation` is one of ``numba.cuda.atomic``."""
+class Family:
+    """Types and functions for one of the compilers."""
 
-    @extending.intrinsic
-    def reduced(context: Any, array: Any) -> Any:
-        kind = Reduced(array, operation, neutral)
+    def __init__(self, of_gpu: bool) -> None:
+        self.of_gpu = of_gpu
+        self.extending, self.types, self.cgutils, models, self.jit, self.error = compiler_of(of_gpu)
+        types = self.types
 
-        def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            made = cgutils.create_struct_proxy(kind)(context, builder)
-            made.array = args[0]
-            return made._getvalue()
+        class Reduced(types.Type):  # type: ignore[misc,name-defined]
+            """The type of such an array."""
 
-        return kind(array), code
+            def __init__(self, array: Any, name: str, checks_bounds: bool) -> None:
+                super().__init__(f"Reduced_{name}({array}, {checks_bounds})")
+                self.array, self.reducer, self.checks_bounds = array, name, checks_bounds
 
-    return reduced
+        class Read(types.Type):  # type: ignore[misc,name-defined]
+            """What is read of an element."""
+
+            def __init__(self, name: str, dtype: str) -> None:
+                super().__init__(f"{READ_OF}{name}({dtype})")
+                self.reducer, self.dtype = name, dtype
+
+        class Contribution(types.Type):  # type: ignore[misc,name-defined]
+            """What an element is to be combined with."""
+
+            def __init__(self, value: Any, name: str, dtype: str) -> None:
+                super().__init__(f"{READ_OF}{name}({dtype}, {value})")
+                self.value, self.reducer, self.dtype = value, name, dtype
+
+        @self.extending.register_model(Reduced)
+        class ReducedModel(models.StructModel):  # type: ignore[misc,name-defined]
+            """It is made of the array."""
+
+            def __init__(self, manager: Any, kind: Any) -> None:
+                super().__init__(manager, kind, [("array", kind.array)])
+
+        @self.extending.register_model(Read)
+        class ReadModel(models.StructModel):  # type: ignore[misc,name-defined]
+            """There is nothing in it."""
+
+            def __init__(self, manager: Any, kind: Any) -> None:
+                super().__init__(manager, kind, [])
+
+        @self.extending.register_model(Contribution)
+        class ContributionModel(models.StructModel):  # type: ignore[misc,name-defined]
+            """It is made of the number."""
+
+            def __init__(self, manager: Any, kind: Any) -> None:
+                super().__init__(manager, kind, [("value", kind.value)])
+
+        self.Reduced, self.Read, self.Contribution = Reduced, Read, Contribution
+        self.whole = self.getter("array", Reduced)
+        self.value = self.getter("value", Contribution)
+        self.define_items()
+        self.define_shapes()
+        for name, functions in FORMS.items():
+            for function in functions:
+                self.define_form(name, function)
+        for function in operator.sub, operator.isub:
+            self.define_difference(function)
+
+    def getter(self, field: str, kind: Any) -> Any:
+        """A function for kernels that gives the only field of a type."""
+        cgutils, is_counted = self.cgutils, not self.of_gpu
+
+        @self.extending.intrinsic
+        def get(context: Any, item: Any) -> Any:
+            def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                found = getattr(cgutils.create_struct_proxy(item)(context, builder, value=args[0]), field)
+                if is_counted:
+                    context.nrt.incref(builder, signature.return_type, found)
+                return found
+
+            return (getattr(item, field)(item), code) if isinstance(item, kind) else None
+
+        return get
+
+    def maker(self, kind_for: Any, field: str) -> Any:
+        """A function for kernels that makes something of its only field, of the type that `kind_for` gives."""
+        cgutils, is_counted = self.cgutils, not self.of_gpu
+
+        @self.extending.intrinsic
+        def make(context: Any, item: Any) -> Any:
+            kind = kind_for(self.types.unliteral(item))
+
+            def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                made = cgutils.create_struct_proxy(kind)(context, builder)
+                setattr(made, field, args[0])
+                if is_counted:
+                    context.nrt.incref(builder, signature.args[0], args[0])
+                return made._getvalue()
+
+            return kind(self.types.unliteral(item)), code
+
+        return make
+
+    def contributed(self, like: Any) -> Any:
+        """A function for kernels that makes a contribution of a number, to what was read."""
+        return self.maker(lambda value: self.Contribution(value, like.reducer, like.dtype), "value")
+
+    def define_items(self) -> None:
+        """Reading gives a mark; writing what came of that combines, and nothing else may be written."""
+        family, extending = self, self.extending
+
+        @extending.intrinsic
+        def mark(context: Any, reduced: Any) -> Any:
+            kind = family.Read(reduced.reducer, str(reduced.array.dtype))
+
+            def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                return family.cgutils.create_struct_proxy(kind)(context, builder)._getvalue()
+
+            return kind(reduced), code
+
+        @extending.overload(operator.getitem, strict=False)
+        def get_item(reduced: Any, index: Any) -> Any:
+            if not isinstance(reduced, family.Reduced):
+                return None
+            family.must_be_element(reduced, index)
+
+            def implementation(reduced: Any, index: Any) -> Any:
+                return mark(reduced)
+
+            return implementation
+
+        @extending.overload(operator.setitem, strict=False)
+        def set_item(reduced: Any, index: Any, value: Any) -> Any:
+            if not isinstance(reduced, family.Reduced):
+                return None
+            family.must_be_element(reduced, index)
+            if not isinstance(value, family.Contribution):
+                raise family.error(
+                    f"{MARK}it sets{{where}} an element of an array that stf.reducer.{reduced.reducer} reduces into; "
+                    f"write `{HOW[reduced.reducer]}`{MARK}"
+                )
+            combine, whole, number = family.combining(reduced), family.whole, family.value
+
+            def implementation(reduced: Any, index: Any, value: Any) -> Any:
+                combine(whole(reduced), index, number(value))
+
+            return implementation
+
+    def must_be_element(self, reduced: Any, index: Any) -> None:
+        """Raise TypeError unless an index is of one element."""
+        indices = [*index] if isinstance(index, self.types.BaseTuple) else [index]
+        integers = all(isinstance(one, self.types.Integer) for one in indices)
+        if not integers or len(indices) != reduced.array.ndim:
+            raise self.error(
+                f"{MARK}it takes{{where}} more than one element of an array that stf.reducer.{reduced.reducer} reduces "
+                f"into; give an index for each of its {reduced.array.ndim} axes{MARK}"
+            )
+
+    def combining(self, reduced: Any) -> Any:
+        """A function for kernels that combines an element of an array with a number."""
+        from stf.kernels import reductions  # which imports the rules of contributions
+        from stf.values.reducers import reducer
+
+        op, dtype = getattr(reducer, reduced.reducer), np.dtype(str(reduced.array.dtype))
+        take = taker_of(self.of_gpu, reductions.taken_by(op, dtype))
+        scope: dict[str, Any] = {"take": take}
+        if self.of_gpu:
+            from stf.kernels.compile.python import intrinsics
+
+            scope["cuda"] = intrinsics()
+            line = f"cuda.atomic.{ATOMIC[op.name]}(array, index, take(value))"
+        else:
+            scope["op"] = self.jit(op.of_scalars)
+            line = "array[index] = op(array[index], take(value))"
+        exec(f"def combine(array, index, value):\n    {line}\n", scope)
+        return (
+            self.jit(scope["combine"]) if self.of_gpu else self.jit(boundscheck=reduced.checks_bounds)(scope["combine"])
+        )
+
+    def define_form(self, name: str, function: Any) -> None:
+        """A function of an element and a number, or the other way around, is what the number contributes.
+
+        So ``h[i] = h[i] + a + b`` contributes the sum of both.
+        """
+        from stf.values.reducers import reducer
+
+        family, op = self, self.jit(getattr(reducer, name).of_scalars)
+        take, number = self.taker_for(name), self.value
+
+        @self.extending.overload(function, strict=False)
+        def applied(one: Any, other: Any) -> Any:
+            read, value = (one, other) if family.is_of(one, name) else (other, one)
+            if not family.is_of(read, name) or not isinstance(value, family.types.Number | family.types.Boolean):
+                return None
+            make, first = family.contributed(read), read is one
+            if isinstance(read, family.Read):
+                if first:
+                    return lambda one, other: make(other)
+                return lambda one, other: make(one)
+            into = take(read.dtype)
+            if first:
+                return lambda one, other: make(op(into(number(one)), into(other)))
+            return lambda one, other: make(op(into(number(other)), into(one)))
+
+    def define_difference(self, function: Any) -> None:
+        """A difference of an element and a number is a sum with its negative, of the dtype that is combined in."""
+        family, take, number = self, self.taker_for("sum"), self.value
+
+        @self.extending.overload(function, strict=False)
+        def applied(one: Any, other: Any) -> Any:
+            if not family.is_of(one, "sum") or not isinstance(other, family.types.Number | family.types.Boolean):
+                return None
+            make, into = family.contributed(one), take(one.dtype)
+            zero = np.dtype(one.dtype).type(0)
+            if isinstance(one, family.Read):
+                return lambda one, other: make(zero - into(other))
+            return lambda one, other: make(into(number(one)) - into(other))
+
+    def is_of(self, kind: Any, name: str) -> bool:
+        """Whether a type is of what was read of an array, or is to be combined with it, by an operator."""
+        return isinstance(kind, self.Read | self.Contribution) and kind.reducer == name
+
+    def taker_for(self, name: str) -> Any:
+        """A function that gives, for a dtype, what converts contributions to it."""
+        from stf.kernels import reductions
+        from stf.values.reducers import reducer
+
+        op = getattr(reducer, name)
+        return lambda dtype: taker_of(self.of_gpu, reductions.taken_by(op, np.dtype(dtype)))
+
+    def define_shapes(self) -> None:
+        """The extents are those of the array."""
+        whole, kind = self.whole, self.Reduced
+
+        @self.extending.overload_attribute(kind, "size", strict=False)
+        def size_of(reduced: Any) -> Any:
+            return lambda reduced: whole(reduced).size
+
+        @self.extending.overload_attribute(kind, "shape", strict=False)
+        def shape_of(reduced: Any) -> Any:
+            return lambda reduced: whole(reduced).shape
+
+        @self.extending.overload_attribute(kind, "ndim", strict=False)
+        def ndim_of(reduced: Any) -> Any:
+            return lambda reduced: whole(reduced).ndim
+
+        @self.extending.overload(len, strict=False)
+        def length_of(reduced: Any) -> Any:
+            return (lambda reduced: len(whole(reduced))) if isinstance(reduced, kind) else None
 
 
-@extending.intrinsic
-def whole(context: Any, reduced: Any) -> Any:
-    """The array that it is made of."""
+def compiler_of(of_gpu: bool) -> tuple[Any, ...]:
+    """The modules of a compiler: its extensions, types, code, models, what compiles a function, and its error."""
+    if of_gpu:
+        from numba.cuda import cgutils, extending, jit, models, types
+        from numba.cuda.core.errors import TypingError
 
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return cgutils.create_struct_proxy(reduced)(context, builder, value=args[0]).array
+        return extending, types, cgutils, models, functools.partial(jit, device=True), TypingError
+    from numba import extending as for_cpu
+    from numba import njit
+    from numba import types as kinds
+    from numba.core import cgutils as code
+    from numba.core.datamodel import models as data_models
+    from numba.core.errors import TypingError as error_of_cpu
 
-    return reduced.array(reduced), code
-
-
-@extending.overload(operator.getitem)
-def get_item(reduced: Any, index: Any) -> Any:
-    """Reading: the neutral element."""
-    if not isinstance(reduced, Reduced):
-        return None
-    neutral = reduced.neutral
-
-    def implementation(reduced: Any, index: Any) -> Any:
-        return neutral
-
-    return implementation
+    return for_cpu, kinds, code, data_models, njit, error_of_cpu
 
 
-@extending.overload(operator.setitem)
-def set_item(reduced: Any, index: Any, value: Any) -> Any:
-    """Writing: combine."""
-    if not isinstance(reduced, Reduced):
-        return None
-    combine = combining(reduced.operation)
-
-    def implementation(reduced: Any, index: Any, value: Any) -> Any:
-        combine(whole(reduced), index, value)
-
-    return implementation
+family_of = functools.cache(Family)
 
 
 @functools.cache
-def combining(operation: str) -> Any:
-    """A function for kernels that combines an item of an array with a value."""
-    scope = {"cuda": intrinsics()}
-    exec(f"def combine(array, index, value):\n    cuda.atomic.{operation}(array, index, value)\n", scope)
-    return cuda_jit(device=True)(scope["combine"])
+def maker_of(of_gpu: bool, name: str, checks_bounds: bool = False) -> Any:
+    """A function for kernels that makes such an array of an array, for the operator of a name."""
+    family = family_of(of_gpu)
+    return family.maker(lambda array: family.Reduced(array, name, checks_bounds), "array")
 
 
-@extending.overload_attribute(Reduced, "size")
-def size_of(reduced: Any) -> Any:
-    """The number of elements."""
-
-    def implementation(reduced: Any) -> Any:
-        return whole(reduced).size
-
-    return implementation
-
-
-@extending.overload_attribute(Reduced, "shape")
-def shape_of(reduced: Any) -> Any:
-    """The extents."""
-
-    def implementation(reduced: Any) -> Any:
-        return whole(reduced).shape
-
-    return implementation
-
-
-@extending.overload_attribute(Reduced, "ndim")
-def ndim_of(reduced: Any) -> Any:
-    """The number of axes."""
-
-    def implementation(reduced: Any) -> Any:
-        return whole(reduced).ndim
-
-    return implementation
-
-
-@extending.overload(len)
-def length_of(reduced: Any) -> Any:
-    """The first extent."""
-    if not isinstance(reduced, Reduced):
-        return None
-
-    def implementation(reduced: Any) -> Any:
-        return len(whole(reduced))
-
-    return implementation
+def whole_of(of_gpu: bool) -> Any:
+    """A function for kernels that gives the array that such an array is made of."""
+    return family_of(of_gpu).whole
