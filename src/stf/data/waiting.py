@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from typing import Any
 
@@ -122,6 +121,8 @@ async def wait_async(context: ContextCore, data: Any, *, arrays: str | None = No
     for part in parts:
         check_mine(context.engine, part)
         if part.core.layout is not None and part.core.layout.interface is not None:
+            import asyncio
+
             return await asyncio.to_thread(wait_in_general, context, data, None, arrays)
     place = DataPlace("host")
     accesses = [part.read() if part.core.token else part.read(place) for part in parts]

@@ -10,7 +10,6 @@ All tasks share one condition, which is held for moments only.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 from collections.abc import Callable, Coroutine
@@ -176,6 +175,8 @@ def tell_waiters(task: Any) -> None:
 
 async def awaited(task: Any) -> None:
     """Wait for a task in a coroutine, and raise what it failed with."""
+    import asyncio  # 30 ms, which `import stf` goes without
+
     loop = asyncio.get_running_loop()
     done = loop.create_future()
 
