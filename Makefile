@@ -7,6 +7,7 @@
 #   make wheel      source distribution and wheels, each tried in a clean environment
 #   make lint       ruff and mypy       make typecheck       mypy             make pure-test  tests, uncompiled
 #   make fakecuda-test                  tests on the stand-in for CUDA
+#   make bench AGAINST=COMMIT           CPU time of an earlier commit and of this one, in turn
 #   make optimized                      build again, by a profile of what runs (GCC): tasks cost up to a fifth less
 #   make docs       the documentation as a site, in build/docs           make clean      remove what was built
 
@@ -57,6 +58,11 @@ demo: $(VENV)/built $(VENV)/examples
 stress: $(VENV)/built
 	$(PYTEST) -n auto --maxprocesses 8 --dist worksteal tests/stress
 
+# With AGAINST=COMMIT: that commit and this tree in turn.
+ifdef AGAINST
+bench: build
+	$(PYTHON) benchmarks/overhead/against.py $(AGAINST)
+else
 bench: build $(VENV)/bench
 	$(PYTHON) benchmarks/overhead/run.py --plot build/bench/overhead.png
 	$(PYTHON) benchmarks/overhead/grain.py --plot build/bench/grain.png
@@ -65,6 +71,7 @@ bench: build $(VENV)/bench
 	$(PYTHON) benchmarks/overhead/python_loops.py
 	$(PYTHON) benchmarks/workloads/cholesky/run.py
 	$(PYTHON) benchmarks/workloads/tiled_product/run.py
+endif
 
 # The site; warnings are errors, and so is a link within it that leads nowhere.
 docs: $(VENV)/docs
