@@ -7,13 +7,14 @@
 #   make wheel      source distribution and wheels, each tried in a clean environment
 #   make lint       ruff and mypy       make typecheck       mypy             make pure-test  tests, uncompiled
 #   make fakecuda-test                  tests on the stand-in for CUDA
+#   make bench AGAINST=COMMIT           CPU time of an earlier commit and of this one, in turn
 #   make optimized                      build again, by a profile of what runs (GCC): tasks cost up to a fifth less
 #   make docs       the documentation as a site, in build/docs           make clean      remove what was built
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eo pipefail -c
 .DEFAULT_GOAL := test
-.PHONY: test test-all everything fakecuda faults demo stress bench gpu-build gpu-optimized gpu-test gpu-bench optimized wheel docs lint typecheck pure-test fakecuda-test build libraries modules clean
+.PHONY: test test-all everything fakecuda faults demo stress bench gpu-build gpu-optimized gpu-test gpu-bench optimized wheel docs lint typecheck pure-test fakecuda-test build modules clean
 
 SYSTEM_PYTHON ?= python3
 VENV := .venv
@@ -33,6 +34,7 @@ SOURCES := $(DECLARED) $(wildcard $(DECLARED:.pxd=.py))
 CHECKED := $(wildcard src tests examples benchmarks docs setup.py)
 PYTEST := $(PYTHON) -m pytest -q
 LOGS := build/logs
+LIBRARIES ?= test
 FAKECUDA := build/fakecuda
 
 include tests/parts.mk
@@ -46,17 +48,24 @@ test: everything
 # All tests, all rows, all repeats: what a change has to pass before it is called done.
 test-all: everything
 
-everything: $(VENV)/built
+everything: $(VENV)/built $(VENV)/test
 	@rm -rf $(LOGS)
 	@$(POOL) fakecuda lint $(COMPILED) $(STAND_IN) $(UNCOMPILED)
 	@echo "$(MAKECMDGOALS): lint and types clean; $$($(SUMMARY))"
 
+demo: export LIBRARIES := examples
 demo: $(VENV)/built $(VENV)/examples
 	$(PYTHON) examples/gp_cholesky.py --out demo
 
-stress: $(VENV)/built
+stress: $(VENV)/built $(VENV)/test
 	$(PYTEST) -n auto --maxprocesses 8 --dist worksteal tests/stress
 
+# With AGAINST=COMMIT: that commit and this tree in turn.
+ifdef AGAINST
+bench: build
+	$(PYTHON) benchmarks/overhead/against.py $(AGAINST)
+else
+bench: export LIBRARIES := bench
 bench: build $(VENV)/bench
 	$(PYTHON) benchmarks/overhead/run.py --plot build/bench/overhead.png
 	$(PYTHON) benchmarks/overhead/grain.py --plot build/bench/grain.png
@@ -65,11 +74,12 @@ bench: build $(VENV)/bench
 	$(PYTHON) benchmarks/overhead/python_loops.py
 	$(PYTHON) benchmarks/workloads/cholesky/run.py
 	$(PYTHON) benchmarks/workloads/tiled_product/run.py
+endif
 
-# The site; warnings are errors, and so is a link within it that leads nowhere.
+# The site, from the sources, which need not be compiled; warnings are errors, and so is a link within it that leads nowhere.
 docs: $(VENV)/docs
 	rm -rf build/docs # so that no page of before is left
-	STF_PURE=1 $(PYTHON) -m sphinx -q -E -j auto -n -W --keep-going -d build/doctrees docs build/docs
+	STF_PURE=1 PYTHONPATH=src $(PYTHON) -m sphinx -q -E -j auto -n -W --keep-going -d build/doctrees docs build/docs
 	$(PYTHON) docs/links.py build/docs
 
 # On a machine with GPUs whose Python has what is needed (see docs): builds in place, without network.
@@ -94,24 +104,24 @@ gpu-bench: gpu-optimized
 	PYTHONPATH=src:$$PYTHONPATH $(GPU_PYTHON) benchmarks/cuda/run.py
 	PYTHONPATH=src:$$PYTHONPATH $(GPU_PYTHON) benchmarks/cuda/python_kernels.py
 
-lint: $(VENV)/built
+lint: $(VENV)/built $(VENV)/test
 	$(PYTHON) -m ruff check $(CHECKED)
 	$(PYTHON) -m ruff format --check $(CHECKED)
 	$(PYTHON) -m mypy
 
-typecheck: $(VENV)/built
+typecheck: $(VENV)/built $(VENV)/test
 	$(PYTHON) -m mypy
 
-pure-test: $(VENV)/built
+pure-test: $(VENV)/built $(VENV)/test
 	@$(POOL) $(UNCOMPILED)
 
 # The stand-in for CUDA's driver library, and what notes the calls that it gets, where there is what they are built from.
-fakecuda: $(VENV)/built
+fakecuda: $(VENV)/built $(VENV)/test
 	@if [ -z "$$($(PYTHON) tests/fakecuda/build.py --missing)" ]; then \
 	  $(PYTHON) tests/fakecuda/build.py $(FAKECUDA); $(PYTHON) tests/cudatrace/build.py $(FAKECUDA)/trace > /dev/null; fi
 
 # Faults planted in the engine: the quick tests must find each.
-faults: $(VENV)/built
+faults: $(VENV)/built $(VENV)/test
 	$(PYTHON) tests/faults/run.py
 
 fakecuda-test: fakecuda
@@ -137,12 +147,15 @@ clean:
 	find src tests examples benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || :
 	find src \( -name '*.so' -o -name '*.pyd' \) -delete
 
-# The build requirements stay in the environment, so that a rebuild needs no network and no isolated environment.
+# The build requirements stay in the environment, so that a rebuild needs no network and no isolated environment. There
+# is a list for each extra: what is installed by it builds nothing of stf again.
 define REQUIREMENTS
 import pathlib, tomllib
 project = tomllib.loads(pathlib.Path("pyproject.toml").read_text())
-tests = project["project"]["dependencies"] + project["project"]["optional-dependencies"]["test"]
-for name, found in (("build", project["build-system"]["requires"]), ("test", tests)):
+lists = {"build": project["build-system"]["requires"]}
+for name in ("test", "examples", "bench", "docs"):
+    lists[name] = project["project"]["dependencies"] + project["project"]["optional-dependencies"][name]
+for name, found in lists.items():
     pathlib.Path("$(VENV)", name + "-requirements.txt").write_text("\n".join(found))
 endef
 export REQUIREMENTS
@@ -153,22 +166,22 @@ $(VENV)/requirements: pyproject.toml
 	$(PIP) install --no-compile -r $(VENV)/build-requirements.txt
 	touch $@
 
-# The compiler is at work while pip waits for the network.
-$(VENV)/installed: $(VENV)/requirements setup.py
-	$(MAKE) --no-print-directory -j 2 libraries modules
-	$(PIP) install --no-compile --no-build-isolation --no-deps -e .
+# Beside the compiler in the call of make below; by themselves when it is done, so that no two run at a time.
+$(VENV)/test $(VENV)/examples $(VENV)/bench: $(VENV)/requirements | $(if $(filter 0,$(MAKELEVEL)),$(VENV)/installed)
+$(VENV)/docs: $(VENV)/requirements
+$(VENV)/test $(VENV)/examples $(VENV)/bench $(VENV)/docs:
+	$(PIP) install --no-compile -r $@-requirements.txt
 	touch $@
 
-libraries:
-	$(PIP) install --no-compile -r $(VENV)/test-requirements.txt
+# The compiler is at work while pip waits for the network.
+$(VENV)/installed: $(VENV)/requirements setup.py
+	$(MAKE) --no-print-directory -j 2 $(VENV)/$(LIBRARIES) modules
+	$(PIP) install --no-compile --no-build-isolation --no-deps -e .
+	touch $@
 
 modules:
 	$(PYTHON) setup.py -q build_ext --inplace
 
 $(VENV)/built: $(VENV)/installed $(SOURCES)
 	$(PYTHON) setup.py -q build_ext --inplace
-	touch $@
-
-$(VENV)/examples $(VENV)/bench $(VENV)/docs: $(VENV)/installed
-	$(PIP) install --no-build-isolation -e '.[$(notdir $@)]'
 	touch $@

@@ -7,8 +7,8 @@ The first group is all or nothing: a compiled module can't use the C interface o
 compiler, stf is installed uncompiled; it works and is slower. A ``.pyx`` that can't be built is left out alone.
 
 ``STF_COMPILE=auto`` (default), ``always`` (what fails is an error) or ``never``. ``STF_PROFILE=record``, then ``use``:
-GCC lays the code out by what ran in between (``make optimized``). ``STF_CFLAGS=-O0`` compiles in half the time, for
-tests; a later build without it compiles those modules again.
+GCC lays the code out by what ran in between (``make optimized``). ``STF_CFLAGS`` come after all other flags: ``-O0``
+takes half the time, for tests, and ``-O3`` twice, for wheels; a later build without it compiles those modules again.
 """
 
 from __future__ import annotations
@@ -50,10 +50,30 @@ PROFILE_FLAGS = {
     "record": [f"-fprofile-generate={PROFILE}", "-fprofile-update=prefer-atomic"],
     "use": [f"-fprofile-use={PROFILE}", "-fprofile-partial-training", "-Wno-missing-profile"],
 }
+# The modules that every task or every replayed call passes: half of what the compiler's time goes to.
+HOT = {
+    f"stf.{package}.{name}"
+    for package, names in {
+        "_backends": "lanes stream",
+        "_drivers": "base queues",
+        "_drivers.cuda": "callers driver streams submitter work",
+        "_engine": "access claims coherency engine host_waits outcomes queued_bodies scope state task versions",
+        "_port": "events replicas",
+        "_recording": "launches",
+        "_support": "library_threads sync untracked with_blocks",
+        "graphs": "call_pattern launchable",
+        "kernels": "arguments launching plans",
+        "tasks": "bodies functions host_task task views",
+    }.items()
+    for name in names.split()
+}
 # Each module has all functions of the C in our .pxd files, and uses few.
-C_FLAGS = ["/O2"] if sys.platform == "win32" else ["-O3", "-g0", "-Wno-unused-function"]
+C_FLAGS = ["-g0", "-Wno-unused-function"]
+HOT_FLAGS = ["-O2"]
 if sys.platform == "linux":
-    C_FLAGS += ["-fno-plt", "-falign-functions=64"]  # a few percent of a task
+    C_FLAGS += ["-fno-plt"]
+    HOT_FLAGS += ["-falign-functions=64"]  # a few percent of a task
+COLD_FLAGS = ["-Og"]
 MORE_FLAGS = os.environ.get("STF_CFLAGS", "").split()
 QUICK = ROOT / "build" / "quick"  # is there while some of the modules in the tree were compiled with other flags
 
@@ -147,24 +167,37 @@ def extensions() -> list[Extension]:
         return []
     pure = [p.with_suffix(".py") for p in sorted(SOURCE.rglob("*.pxd"))]
     pure = [p for p in pure if p.exists() and p.stem != "__init__"]
-    flags = C_FLAGS + profile_flags() + MORE_FLAGS
-    found = [Extension(module_name(p), [str(p)], extra_compile_args=flags) for p in pure]
+    drivers = sorted(SOURCE.rglob("*.pyx"))
+    unknown = HOT.difference(map(module_name, pure + drivers))
+    if unknown:
+        raise SystemExit(f"stf: HOT in setup.py names {sorted(unknown)}, which are no compiled modules")
+    found = [Extension(module_name(p), [str(p)]) for p in pure]
     if importlib.util.find_spec("cuda") and importlib.util.find_spec("cuda.bindings"):
         found += [
             # C++, because the declarations of cuda.bindings are
             Extension(
                 module_name(p),
                 [str(p)],
-                extra_compile_args=flags,
                 include_dirs=cuda_headers(),
                 language="c++",
             )
-            for p in sorted(SOURCE.rglob("*.pyx"))
+            for p in drivers
         ]
     for extension in found:
         extension.pyx = extension.sources[0].endswith(".pyx")
+        extension.extra_compile_args = flags_of(extension.name)
         extension.extra_link_args = profile_flags()
     return found
+
+
+def flags_of(name: str) -> list[str]:
+    """Return the compiler's flags for a module; with a profile GCC knows by itself what counts."""
+    if sys.platform == "win32":
+        return ["/O2", *MORE_FLAGS]
+    level = HOT_FLAGS if name in HOT else COLD_FLAGS
+    if profile_flags():
+        level = ["-O3", *HOT_FLAGS[1:]]
+    return C_FLAGS + level + profile_flags() + MORE_FLAGS
 
 
 def translate(extensions: list[Extension], processes: int) -> None:

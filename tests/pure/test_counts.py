@@ -75,6 +75,17 @@ def assert_no_wait_is_repeated(log: list[tuple]) -> None:
             seen[lane, other] = sequence
 
 
+def test_one_task_starts_one_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever waits while the first worker still starts does not start another one."""
+    monkeypatch.setattr(stf.config, "cpu_workers", 4)
+    for _ in range(50):
+        with stf.context(devices="cpu") as ctx:
+            data = ctx.logical_data_empty(8)
+            ctx.host_launch(data.write(), fn=lambda x: x.fill(1))
+            ctx.wait(data)
+            assert ctx._driver.workers == 1
+
+
 @pytest.mark.parametrize("name", sorted(recorded.PROGRAMS))
 def test_no_program_repeats_a_wait(name: str) -> None:
     assert_no_wait_is_repeated(recorded.PROGRAMS[name](log=True).port.log)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import codeop
 import contextlib
 import doctest
 import inspect
@@ -77,6 +78,17 @@ def test_first_program_of_the_readme_runs_as_pasted(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("STF_")}
     done = subprocess.run([sys.executable, program], env=environment, capture_output=True, text=True, timeout=100)
     assert done.stdout == "5.0\n", done.stderr
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md", "docs/tutorial.md"])
+def test_first_program_can_be_pasted_into_a_prompt(page: str) -> None:
+    """There an empty line ends a block, and nothing else does."""
+    lines: list[str] = []
+    for line in [*pages.blocks(ROOT / page)[0].code.splitlines(), ""]:
+        lines += [line] if lines or line else []
+        if lines and codeop.compile_command("\n".join(lines), page, "single") is not None:
+            lines = []
+    assert not lines, lines
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -8,8 +8,26 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 LIMIT = 1.5  # times the import of NumPy; about 0.45, compiled or not
 FOREIGN = ("numba", "llvmlite", "cuda", "cupy", "torch", "scipy", "matplotlib", "networkx")
+SLOW = {  # modules that take milliseconds to load, and that a program of tasks does not need
+    "asyncio",
+    "concurrent.futures",
+    "hashlib",
+    "html",
+    "json",
+    "numpy.random",
+    "pathlib",
+    "random",
+    "subprocess",
+    "sysconfig",
+    "stf._drivers.wrappers.hostile",
+    "stf.kernels.gpu_loops",
+    "stf.kernels.launch",
+    "stf.kernels.parallel_for",
+}
 WATCHING = ("stf.observe.dot", "stf.observe.trace", "stf.observe.why", "stf.observe.draw")
 
 
@@ -28,9 +46,19 @@ def test_import_loads_no_foreign_library() -> None:
 
 def test_import_loads_nothing_slow_that_few_need() -> None:
     code = "import sys, numpy; before = set(sys.modules); import stf; print(*set(sys.modules) - before)"
-    assert {"numpy.random", "random", "hashlib", "sysconfig", "stf._drivers.wrappers.hostile"}.isdisjoint(
-        run(code).split()
-    )
+    assert sorted(SLOW & set(run(code).split())) == []
+
+
+@pytest.mark.parametrize("name", ["parallel_for", "launch", "launch_kernel", "cuda_kernel"])
+def test_kernels_are_loaded_when_a_method_is_asked_for(name: str) -> None:
+    code = f"""
+import inspect, sys, stf
+first = stf.Context.{name}
+assert first is stf.Context.{name} is vars(stf.Context)[{name!r}], first
+assert first.__name__ == {name!r} and first.__doc__
+assert "context" in inspect.signature(first).parameters
+"""
+    run(code)
 
 
 def test_import_loads_nothing_that_watches() -> None:

@@ -203,3 +203,31 @@ def test_without_a_compiler_the_error_says_what_to_install(monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "cupy_backends.cuda.libs.nvrtc", None)
     with pytest.raises(ImportError, match="pip install"):
         nvrtc.compile_cpp("source", (9, 0))
+
+
+KERNEL = """
+import math, sys
+import numpy as np, stf
+
+with stf.context(devices="cpu") as ctx:
+    a, x = ctx.logical_data(np.arange(9.0).reshape(3, 3)), ctx.logical_data_ones(3)
+
+    @ctx.parallel_for(x.shape, a.read(), x.rw())
+    def body(i, a, x):
+        x[i] += {term}
+
+    print(x.numpy().sum(), "numba.np.arraymath" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize("term", ["a[i, 0]", "math.erf(a[i, 0]) + a[i, 0] ** 0.5", "np.dot(a[i], a[0])"])
+def test_a_second_process_loads_a_kernel_without_all_of_numba(tmp_path: Path, term: str) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(KERNEL.format(term=term))
+    found = []
+    for _ in range(2):
+        environment = os.environ | {"STF_CACHE_DIR": str(tmp_path)}
+        done = subprocess.run([sys.executable, program], capture_output=True, text=True, env=environment, timeout=100)
+        assert done.returncode == 0, done.stderr
+        found.append(done.stdout.split())
+    assert found == [[found[0][0], "True"], [found[0][0], "False"]]

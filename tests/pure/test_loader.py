@@ -79,8 +79,6 @@ loader.log_if_uncompiled(); loader.log_if_uncompiled()
 
 
 def test_without_a_compiler_one_line_says_what_it_costs(package: Path) -> None:
-    (package / "stf" / "both.pxd").touch()
-    (package / "stf" / f"both{EXTENSION_SUFFIXES[0]}").unlink()
     code = "from stf._support import loader; loader.log_if_uncompiled(); loader.log_if_uncompiled()"
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -93,6 +91,23 @@ def test_without_a_compiler_one_line_says_what_it_costs(package: Path) -> None:
     assert (
         "installed without a C compiler: a task costs about 40 us instead of 2" in line and "pip install again" in line
     )
+
+
+def test_a_context_does_not_walk_over_the_package() -> None:
+    """It took 20 ms of the first context."""
+    code = """
+import sys, stf
+from stf._support import loader
+listed = []
+stf.context(devices="cpu").finalize()
+sys.addaudithook(lambda event, args: listed.append(args) if event in ("os.scandir", "os.listdir") else None)
+loader.log_if_uncompiled.cache_clear()
+stf.context(devices="cpu").finalize()
+assert not listed, listed
+loader.compiled_modules()
+assert listed
+"""
+    run(code)
 
 
 @pytest.fixture

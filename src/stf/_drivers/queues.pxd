@@ -2,6 +2,7 @@ cimport cython
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int64_t
 from stf._drivers.base cimport Driver
+from stf._support.library_threads cimport library_threads
 from stf._support.sync cimport Gate, PyThread_get_thread_ident
 
 cdef enum:
@@ -65,6 +66,7 @@ cdef class QueueDriver(Driver):
     cdef Worker staff  # all workers
     cdef readonly int max_workers
     cdef readonly int workers
+    cdef bint is_short  # the last worker that there was work for could not be started
     cdef int running  # workers that are not idle
     cdef public int library_threads  # that a library may have while workers run; 0: as many as it likes
     cdef int held  # how often that was said and not taken back

@@ -22,10 +22,10 @@ except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 from stf._drivers.base import Driver
-from stf._support.library_threads import library_threads
 from stf._support.sync import Gate, make_baton
 
 if not cython.compiled:
+    from stf._support.library_threads import library_threads
     from stf._support.sync import PyThread_get_thread_ident
 
     WAIT, RECORD, HOLD, CALL, COPY, FREE = 0, 1, 2, 3, 4, 5
@@ -118,6 +118,7 @@ class QueueDriver(Driver):
         self.worklist = None
         self.max_workers = max(workers, 1)
         self.workers = self.running = 0
+        self.is_short = False
         self.library_threads = self.held = 0
         self.staff = None
         self.closing = False
@@ -172,7 +173,7 @@ class QueueDriver(Driver):
         lends = self.owns_thread(PyThread_get_thread_ident())
         if lends:
             self.lend(1)
-        elif self.ready and self.idle is None and self.workers < self.max_workers:
+        elif self.is_short and self.ready:
             self.hire_again()
         try:
             if cython.compiled:
@@ -444,7 +445,9 @@ class QueueDriver(Driver):
             worker: Worker = Worker()
             _thread.start_new_thread(self.work, (worker,))
         except (MemoryError, RuntimeError):
+            self.is_short = True
             return False
+        self.is_short = False
         worker.next_worker = self.staff
         self.staff = worker
         self.workers += 1
@@ -454,8 +457,8 @@ class QueueDriver(Driver):
         """Start the worker that could not be started when there was work for it."""
         self.gate.enter()
         try:
-            is_short = self.ready and self.idle is None and self.workers < self.max_workers
-            if is_short and not self.hire() and self.workers == 0:
+            can_help = self.ready and self.idle is None and self.workers < self.max_workers
+            if can_help and not self.hire() and self.workers == 0:
                 raise MemoryError("no thread could be started for work that is waited for")
         finally:
             self.gate.leave()

@@ -9,7 +9,7 @@ for the thread that sets it, so each worker sets its own, once. That of OpenBLAS
 it is set when the first worker starts and set back when the last one stops, whichever driver they belong to. A lower
 limit of the program's own stays. It is set by the library's functions rather than by `threadpoolctl`, which lets one
 thread alone set it, and which lets go of the GIL: whoever waits for the last body must not run on before it is set
-back.
+back. They are called as C functions, since this happens each time that somebody waits for a task.
 """
 
 from __future__ import annotations
@@ -19,7 +19,11 @@ import logging
 import os
 import sys
 import threading
-from typing import Any
+
+try:
+    import cython
+except ImportError:
+    from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 _log = logging.getLogger("stf")
 
@@ -30,91 +34,121 @@ class LibraryThreads:
     `hold` and `release` come in pairs, from whatever thread. They raise where there is no memory.
     """
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._limits: list[int] = []  # of the drivers whose workers run
-        self._modules = 0  # how many there were when the libraries were looked for
-        self._of_threads: list[Any] = []  # libraries whose number holds for a thread
-        self._of_process: list[_OfProcess] = []
-        self._changed: dict[_OfProcess, tuple[int, int]] = {}  # threads before, and now
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.limits = []
+        self.modules = 0
+        self.of_threads = []
+        self.of_process = []
 
-    def hold(self, count: int) -> None:
+    def hold(self, count):
         """Let each library have at most `count` threads, until `release`."""
-        with self._lock:
-            self._limits.append(count)
+        with self.lock:
+            self.limits.append(count)
             try:
-                self._apply()
+                self.apply()
             except BaseException:
-                self._limits.remove(count)
+                self.limits.remove(count)
                 raise
+        return 0
 
-    def release(self, count: int) -> None:
+    def release(self, count):
         """Take back one `hold`."""
-        with self._lock:
-            self._limits.remove(count)
-            self._apply()
+        with self.lock:
+            self.limits.remove(count)
+            self.apply()
+        return 0
 
-    def limit_this_thread(self, count: int) -> None:
+    def limit_this_thread(self, count):
         """Limit the libraries whose number holds for the thread that calls, and those that were loaded since."""
-        with self._lock:
-            self._apply()
-            for library in self._of_threads:
+        with self.lock:
+            self.apply()
+            for library in self.of_threads:
                 if (library.get_num_threads() or 1) > count:
                     library.set_num_threads(count)
+        return 0
 
-    def forked(self) -> None:
+    def forked(self):
         """In the child of a fork no worker runs."""
-        self._lock = threading.Lock()
-        self._limits.clear()
-        self._apply()
+        self.lock = threading.Lock()
+        self.limits.clear()
+        self.apply()
 
-    def _apply(self) -> None:
-        if not self._limits:
-            for library, (before, now) in self._changed.items():
-                if before != now == library.get():  # nobody else has set it since
-                    library.set(before)
-            self._changed.clear()
-            return
-        self._look()
-        count = min(self._limits)
-        for library in self._of_process:
-            now = library.get()
-            before, set_to = self._changed.get(library, (now, now))
-            if set_to != now:
-                before = now
-            wanted = min(count, before)
-            self._changed[library] = before, wanted
-            if wanted != now:
-                library.set(wanted)
+    def apply(self):
+        library: OfProcess
+        if not self.limits:
+            for library in self.of_process:
+                library.restore()
+            return 0
+        if len(sys.modules) != self.modules:
+            self.look()
+        count: cython.int = self.limits[0] if len(self.limits) == 1 else min(self.limits)
+        for library in self.of_process:
+            library.limit(count)
+        return 0
 
-    def _look(self) -> None:
-        if len(sys.modules) == self._modules:
-            return
-        self._modules = len(sys.modules)
+    def look(self):
+        """Look which libraries are loaded."""
+        self.modules = len(sys.modules)
         try:
             from threadpoolctl import ThreadpoolController
 
             libraries = ThreadpoolController().lib_controllers
-            known = {library.path: library for library in self._of_process}
-            self._of_threads = [library for library in libraries if _holds_for_thread(library)]
-            found = [library for library in libraries if not _holds_for_thread(library)]
-            self._of_process = [known.get(library.filepath) or _OfProcess(library) for library in found]
+            known = {library.path: library for library in self.of_process}
+            self.of_threads = [library for library in libraries if holds_for_thread(library)]
+            found = [library for library in libraries if not holds_for_thread(library)]
+            self.of_process = [known.get(library.filepath) or OfProcess(library) for library in found]
         except Exception:
             _log.debug("BLAS is not limited: its libraries could not be looked for", exc_info=True)
+        return 0
 
 
-class _OfProcess:
+class OfProcess:
     """A library whose number of threads holds for the process."""
 
-    def __init__(self, library: Any) -> None:
+    def __init__(self, library):
         self.path = library.filepath
         functions = ctypes.PyDLL(library.filepath)
         getter = next(name for name in library.check_symbols if "get_num_threads" in name and hasattr(functions, name))
-        self.get = getattr(functions, getter)
-        self.set = getattr(functions, getter.replace("get_num_threads", "set_num_threads"))
+        self.getter = getattr(functions, getter)
+        self.setter = getattr(functions, getter.replace("get_num_threads", "set_num_threads"))
+        self.get_address = ctypes.cast(self.getter, ctypes.c_void_p).value
+        self.set_address = ctypes.cast(self.setter, ctypes.c_void_p).value
+        self.is_limited = False
+        self.before = self.now = 0
+
+    def get(self):
+        if cython.compiled:
+            return cython.cast(Getter, self.get_address)()
+        return self.getter()
+
+    def set(self, count):
+        if cython.compiled:
+            cython.cast(Setter, self.set_address)(count)
+        else:
+            self.setter(count)
+        return 0
+
+    def limit(self, count):
+        """Let it have at most `count` threads; what somebody else has set meanwhile is what it had before."""
+        now: cython.int = self.get()
+        if not self.is_limited or self.now != now:
+            self.before = now
+        self.now = min(count, self.before)
+        self.is_limited = True
+        if self.now != now:
+            self.set(self.now)
+        return 0
+
+    def restore(self):
+        """Let it have what it had, unless somebody else has set it since."""
+        if self.is_limited and self.before != self.now and self.get() == self.now:
+            self.set(self.before)
+        self.is_limited = False
+        return 0
 
 
-def _holds_for_thread(library: Any) -> bool:
+def holds_for_thread(library):
     return library.internal_api in ("openmp", "mkl") or getattr(library, "threading_layer", "") == "openmp"
 
 

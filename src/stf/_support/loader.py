@@ -10,14 +10,19 @@ from __future__ import annotations
 import functools
 import importlib.machinery
 import logging
+import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from stf import config
 
-_PACKAGE = Path(__file__).parents[1]
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_PACKAGE = os.path.dirname(os.path.dirname(__file__))
+_ENGINE = "stf._engine.engine"  # compiled with all others or not at all: see setup.py
 
 
 def compiled_modules() -> dict[str, bool]:
@@ -39,8 +44,7 @@ def compiled_modules() -> dict[str, bool]:
 @functools.cache
 def log_if_uncompiled() -> None:
     """Say once what it costs that the engine runs uncompiled; at INFO, where that was asked for."""
-    compilable = _compilable()
-    if all(_is_compiled(name, stem) for name, stem in compilable.items() if stem.with_suffix(".py").exists()):
+    if _is_compiled(_ENGINE, os.path.join(_PACKAGE, *_ENGINE.split(".")[1:])):
         return
     log = logging.getLogger("stf")
     if config.pure:
@@ -66,7 +70,7 @@ class SourceFinder:
             spec = _source_finder(folder).find_spec(name)
             if spec is not None and spec.loader is not None:
                 return spec
-        if any(_extension_file(Path(folder) / name.rpartition(".")[2]) for folder in path or ()):
+        if any(_extension_file(os.path.join(folder, name.rpartition(".")[2])) for folder in path or ()):
             raise ModuleNotFoundError(
                 f"{name} exists only compiled, and STF_PURE=1 loads nothing compiled; unset STF_PURE",
                 name=name,
@@ -82,23 +86,26 @@ def _source_finder(folder: str) -> importlib.machinery.FileFinder:
 
 def _compilable() -> dict[str, Path]:
     """Return the modules with a ``.pxd`` beside them, and the ``.pyx`` or what was made of it, without suffix."""
-    stems = {p.with_suffix("") for p in _PACKAGE.rglob("*.pxd") if p.with_suffix(".py").exists()}
-    stems |= {p.with_suffix("") for p in _PACKAGE.rglob("*.pyx")}
+    from pathlib import Path  # 5 ms, which `import stf` goes without
+
+    package = Path(_PACKAGE)
+    stems = {p.with_suffix("") for p in package.rglob("*.pxd") if p.with_suffix(".py").exists()}
+    stems |= {p.with_suffix("") for p in package.rglob("*.pyx")}
     for suffix in importlib.machinery.EXTENSION_SUFFIXES:
-        stems |= {p.with_name(p.name.split(".")[0]) for p in _PACKAGE.rglob(f"*{suffix}")}
-    names = {".".join(("stf", *stem.relative_to(_PACKAGE).parts)): stem for stem in stems}
+        stems |= {p.with_name(p.name.split(".")[0]) for p in package.rglob(f"*{suffix}")}
+    names = {".".join(("stf", *stem.relative_to(package).parts)): stem for stem in stems}
     return dict(sorted(names.items()))
 
 
-def _is_compiled(name: str, stem: Path) -> bool:
+def _is_compiled(name: str, stem: str | os.PathLike[str]) -> bool:
     module = sys.modules.get(name)
     if module is not None:
         return str(module.__file__).endswith(tuple(importlib.machinery.EXTENSION_SUFFIXES))
     return not config.pure and _extension_file(stem)
 
 
-def _extension_file(stem: Path) -> bool:
-    return any(Path(f"{stem}{suffix}").exists() for suffix in importlib.machinery.EXTENSION_SUFFIXES)
+def _extension_file(stem: str | os.PathLike[str]) -> bool:
+    return any(os.path.exists(f"{stem}{suffix}") for suffix in importlib.machinery.EXTENSION_SUFFIXES)
 
 
 if config.pure and SourceFinder not in sys.meta_path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stf import config
 from stf._backends.closed import ClosedPort
@@ -15,6 +15,7 @@ from stf._engine.engine import Engine
 from stf._engine.fault_suspects import Suspects
 from stf._support import loader
 from stf._support.arguments import name_of
+from stf._support.late_methods import LateMethod
 from stf.contexts import arguments, callers, ending, observing
 from stf.contexts.resources import Resources
 from stf.data import creation, filling, freezing, reading, registry, waiting
@@ -25,12 +26,14 @@ from stf.graphs import task_graph as graphs
 from stf.graphs.graph_scope import GatheringScope
 from stf.interop.arrays import producer_of
 from stf.interop.libraries import check_library
-from stf.kernels import kernel_task, launch, launching, parallel_for
 from stf.places import places, table
 from stf.tasks import checks, decorators, host_task
 from stf.tasks.grid_task import GridTask
 from stf.tasks.task import ContextCore
 from stf.values.reducers import KEEP_PREVIOUS
+
+if TYPE_CHECKING:
+    from stf.kernels import kernel_task, launch, launching, parallel_for
 
 __all__ = [
     "Context",
@@ -160,10 +163,16 @@ class Context(ContextCore):
     # tasks; `task` itself is ContextCore's
     submit_task = decorators.submit_task
     host_launch = host_task.host_launch
-    parallel_for = parallel_for.parallel_for
-    launch = launch.launch
-    launch_kernel = launching.launch_kernel
-    cuda_kernel = kernel_task.cuda_kernel
+    if TYPE_CHECKING:
+        parallel_for = parallel_for.parallel_for
+        launch = launch.launch
+        launch_kernel = launching.launch_kernel
+        cuda_kernel = kernel_task.cuda_kernel
+    else:
+        parallel_for = LateMethod("stf.kernels.parallel_for", "parallel_for")
+        launch = LateMethod("stf.kernels.launch", "launch")
+        launch_kernel = LateMethod("stf.kernels.launching", "launch_kernel")
+        cuda_kernel = LateMethod("stf.kernels.kernel_task", "cuda_kernel")
 
     # graphs
     task_graph = graphs.task_graph

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import logging
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from stf import config
@@ -21,6 +19,8 @@ from stf.observe.statistics import Statistics
 from stf.tasks.task import ContextCore, Task
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from stf.observe.report import Report
 
 log = logging.getLogger("stf")
@@ -170,6 +170,9 @@ def trace(context: ContextCore, path: str | Path | None = None) -> dict[str, Any
     """
     if context._trace is None:
         raise TaskStateError("no trace was recorded; open the context with observe='trace'")
+    import json
+    from pathlib import Path
+
     suffix = None if path is None else Path(path).suffix
     if suffix not in (None, ".json", ".pftrace"):
         raise ValueError(f"cannot write a trace as {suffix!r}; pass a path that ends in .pftrace, or in .json")
@@ -393,6 +396,8 @@ written: dict[str, int] = {}  # pictures of this process, by the file that is as
 def next_file(asked: str) -> str:
     """The file for a picture: graph.dot for that of the first context, graph-2.dot for the second, and so on."""
     number = written[asked] = written.get(asked, 0) + 1
+    from pathlib import Path
+
     path = Path(asked)
     return asked if number == 1 else str(path.with_name(f"{path.stem}-{number}{path.suffix}"))
 
@@ -435,6 +440,7 @@ class DotText(str):
     @never_raises
     def _repr_svg_(self) -> str | None:
         import tempfile
+        from pathlib import Path
 
         from stf.observe import draw
 

@@ -105,11 +105,27 @@ def submit_fill(context: ContextCore, data: LogicalData, value: Any, where: Data
         task.run_queued(fill_with, (values[()],))
 
 
-def fill_when_used(context: ContextCore, data: LogicalData, value: Any) -> None:
+def fill_when_used(context: ContextCore, data: LogicalData, content: Reducer) -> None:
     """Have the data filled where they are first used."""
-    values = content_of(value, data)
     task = task_of_kind(context, "fill", (), "fill")
-    reductions.fill_later(data.core, Reducer("fill", lambda dtype: values, keep_first), task)
+    reductions.fill_later(data.core, content, task)
+
+
+def filled_with(values: np.ndarray) -> Reducer:
+    """What data are filled with when they are used: the neutral element of a reduction without contributions."""
+    return Reducer("fill", lambda dtype: values, keep_first)
+
+
+@functools.lru_cache(maxsize=64)
+def zeros_of(dtype: np.dtype[Any]) -> Reducer:
+    """Data that are filled with 0."""
+    return filled_with(np.zeros((), dtype))
+
+
+@functools.lru_cache(maxsize=64)
+def ones_of(dtype: np.dtype[Any]) -> Reducer:
+    """Data that are filled with 1."""
+    return filled_with(np.ones((), dtype))
 
 
 def is_recorded(context: ContextCore, value: Any) -> bool:
@@ -162,7 +178,8 @@ def content_of(value: Any, data: LogicalData) -> np.ndarray:
     except (TypeError, ValueError) as error:
         raise type(error)(f"{data!r} is filled with what its dtype can hold, got {value!r}: {error}") from None
     try:
-        np.broadcast_to(values, data.core.layout.shape)
+        if values.ndim:
+            np.broadcast_to(values, data.core.layout.shape)
     except ValueError:
         raise ValueError(f"{data!r} is filled with what broadcasts to its shape, got shape {values.shape}") from None
     return values

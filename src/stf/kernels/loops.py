@@ -276,10 +276,12 @@ def compiler() -> Any:
 
 def keep_on_disk(dispatcher: Any, key: Any) -> None:
     """Let another process find what a dispatcher compiles."""
+    import llvmlite.binding as llvm
     import numba
     from numba.core import compiler as numba_compiler
     from numba.core import serialize
     from numba.core.caching import NullCache
+    from numba.core.runtime import rtsys
 
     from stf.kernels.compile import cache
 
@@ -302,13 +304,16 @@ def keep_on_disk(dispatcher: Any, key: Any) -> None:
             return cache.key_of(("numba", *versions, signature, fields, codegen.magic_tuple(), text.hex()))
 
         def load_overload(self, signature: Any, context: Any) -> Any:
-            context.refresh()
             name = self.name_for(signature, context.codegen())
             known = None if name is None else cache.load(name)
             if known is None:
                 return None
             try:
-                return numba_compiler.CompileResult._rebuild(context, *pickle.loads(known))
+                needed, result = pickle.loads(known)
+                rtsys.initialize(context)
+                if not all(map(llvm.address_of_symbol, needed)):
+                    context.refresh()  # load all of Numba, which takes most of a second
+                return numba_compiler.CompileResult._rebuild(context, *result)
             except Exception as error:  # whatever is wrong with it: it is compiled, and written, anew
                 log.info("a compiled kernel on disk is of no use: %s: %s", type(error).__name__, error)
                 return None
@@ -317,13 +322,20 @@ def keep_on_disk(dispatcher: Any, key: Any) -> None:
             name = self.name_for(signature, result.codegen)
             if name is not None and not result.lifted and not result.library.has_dynamic_globals:
                 try:
-                    content = serialize.dumps(result._reduce())
+                    content = serialize.dumps((symbols_of(result.library), result._reduce()))
                 except Exception as error:  # a function of no module takes all variables around it along
                     log.info("a compiled kernel is not kept: %s: %s", type(error).__name__, error)
                 else:
                     cache.store(name, content)
 
     dispatcher._cache = OnDisk()
+
+
+def symbols_of(library: Any) -> list[str]:
+    """What compiled code of Numba's calls in other libraries, which must be there before it is loaded."""
+    module = library._final_module
+    found = [item.name for item in (*module.functions, *module.global_variables) if item.is_declaration]
+    return [name for name in found if not name.startswith("llvm.")]
 
 
 def fields_of(kind: Any) -> Any:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import base64
-import html
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .units import format_bytes
 
 if TYPE_CHECKING:  # loaded by whoever records, not by everyone who can be shown
+    from pathlib import Path
+
     from .dot import DotRecorder
 
 _log = logging.getLogger("stf")
@@ -43,6 +42,8 @@ def never_raises(show: Callable[[_Owner], str | None]) -> Callable[[_Owner], str
 
 def text(value: object) -> str:
     """Return a value as text whose markup has no meaning."""
+    import html  # 3 ms, which `import stf` goes without
+
     return html.escape(str(value))
 
 
@@ -76,7 +77,9 @@ def picture(draw: Callable[[Path], object], description: str) -> str:
     description
         What the image shows.
     """
+    import base64
     import tempfile
+    from pathlib import Path
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "picture.svg")

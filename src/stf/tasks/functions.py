@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import pkgutil
 import threading
 import types
 
@@ -110,6 +109,8 @@ class TaskFunction:
 
     def __reduce__(self):
         """Pickle it as functions are, by name, where it is what has that name; else by what it is made of."""
+        import pkgutil
+
         name = f"{getattr(self.fn, '__module__', None)}:{getattr(self.fn, '__qualname__', None)}"
         with contextlib.suppress(AttributeError, ImportError, ValueError):  # such a name leads nowhere
             if pkgutil.resolve_name(name) is self:

@@ -54,10 +54,12 @@ def host_launch(
     ...     ctx.synchronize()
     sum 3.0
     """
-    extra = sequence("args", others.pop("args", ()))
+    extra = ()
     if others:
-        raise TypeError(f"host_launch got unknown arguments: {', '.join(others)}")
-    task = context.make_host_task(args, name or symbol, truth("uses_cuda", uses_cuda))
+        extra = sequence("args", others.pop("args", ()))
+        if others:
+            raise TypeError(f"host_launch got unknown arguments: {', '.join(others)}")
+    task = context.make_host_task(args, name or symbol, uses_cuda is True or truth("uses_cuda", uses_cuda))
     must_be_host(task, args)
     launch = HostLaunch(task, extra)
     return launch(fn) if fn is not None else launch

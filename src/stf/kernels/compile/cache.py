@@ -22,8 +22,8 @@ from stf import config
 
 __all__ = ["clear", "files", "folder", "key_of", "load", "store"]
 
-VERSION = 2  # to be raised when the same key stands for other machine code
 SHARED = stat.S_IWGRP | stat.S_IWOTH
+VERSION = 3  # to be raised when the same key stands for other machine code
 DIGEST = 32  # bytes before the content that tell whether it is whole
 OURS = re.compile(r"[0-9a-f]{64}(\.\w+)?")  # a key, or a file that becomes one
 log = logging.getLogger("stf")
