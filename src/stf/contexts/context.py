@@ -20,7 +20,7 @@ from stf.contexts import arguments, callers, ending, observing
 from stf.contexts.resources import Resources
 from stf.data import creation, filling, freezing, reading, registry, waiting
 from stf.devices.make import devices_module, make_driver
-from stf.devices.spec import DeviceSpec
+from stf.devices.spec import DeviceSpec, with_workers
 from stf.errors import not_copied
 from stf.graphs import task_graph as graphs
 from stf.graphs.graph_scope import GatheringScope
@@ -54,6 +54,7 @@ def context(
     arrays: str | None = None,
     memory_limit: int | None = None,
     max_pending: int | None = None,
+    workers: int | None = None,
     observe: str | bool = False,
     name: str | None = None,
 ) -> Context:
@@ -84,6 +85,9 @@ def context(
         memory that is about to be freed. On device ``"cpu"``, which works in host memory, it waits only.
     max_pending : int, optional
         Bodies in flight before submission waits for the oldest; 8,192 by default.
+    workers : int, optional
+        Threads that run bodies on the host; ``STF_CPU_WORKERS``, or one a core, by default. Bodies that wait, for a
+        download or a device, can have more than there are cores.
     observe : bool or str
         ``"dot"``, ``"trace"`` or True for both: record what `Context.dot` and `Context.trace` show. ``"cupti"``: both,
         and the kernels and copies of GPUs, as CUPTI records them (``pip install cupti-python``); a
@@ -122,6 +126,8 @@ def context(
         caller, spec = callers.caller_of(stream, devices, resources)
     else:
         caller, spec = callers.filler_of(graph, devices, resources)
+    if workers is not None:
+        spec = with_workers(spec, arguments.worker_count(workers))
     limit = memory_limit if memory_limit is not None else config.memory_limit
     bound = arguments.pending_limit(max_pending if max_pending is not None else config.max_pending)
     label = None if name is None else name_of(name)

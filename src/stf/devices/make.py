@@ -169,7 +169,7 @@ def fill_graph(ordinal: int, pointer: int, owner: Any) -> Any:
 def make_driver(spec: DeviceSpec) -> Any:
     """A driver for what was asked; a hostile one with STF_HOSTILE."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    workers = config.cpu_workers or cores
+    workers = spec.workers or config.cpu_workers or cores
     driver: Any
     if spec.driver == "cuda":
         from stf._drivers.cuda.callers import CallersDriver
