@@ -70,6 +70,20 @@ def test_tasks_on_devices_have_handles(ctx, lX):
     assert all(handle.done() for handle in handles)
 
 
+class Counter:
+    @stf.task(arrays="numpy")
+    def count(self, x: stf.ReadWrite) -> None:
+        x += 1
+
+
+def test_methods_have_handles(ctx, lX):
+    counter = Counter()
+    handles = [counter.count.on(HOST)(lX), counter.count.on(HOST).named("count again")(lX)]
+    assert [handle.symbol for handle in handles] == ["count", "count again"]
+    handles[-1].result(WAIT_S)
+    assert lX.numpy()[0] == 2
+
+
 def test_blocks_and_builders_are_handles_too(ctx, lX):
     with ctx.task(HOST, lX.rw()) as t:
         assert not t.done()

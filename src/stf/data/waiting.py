@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -83,6 +83,10 @@ def ready(context: ContextCore, parts: list[Any]) -> bool:
     return all(part.core.engine.is_ready(part.core) for part in parts)
 
 
+@overload
+async def wait_async(context: ContextCore, data: LogicalData, *, arrays: None = None) -> np.ndarray[Any, Any]: ...
+@overload
+async def wait_async(context: ContextCore, data: Any, *, arrays: str | None = None) -> Any: ...
 async def wait_async(context: ContextCore, data: Any, *, arrays: str | None = None) -> Any:
     """Wait for data in a coroutine, and return their content; other coroutines go on meanwhile.
 

@@ -677,6 +677,7 @@ class BoundTaskFunction:
         task: Task = Task.__new__(Task)
         task.find_site()
         self.function.call(None, task, [self.instance, *args], kwargs)
+        return task
 
     def on(self, place):
         """Return the same method running at `place`, or where a logical data is valid."""
