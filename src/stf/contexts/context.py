@@ -147,6 +147,17 @@ class Context(ContextCore):
     ...     print(x.numpy())
     demo 2
     [1. 1. 1.]
+
+    In a coroutine, ``async with`` lets others go on while the tasks run.
+
+    >>> import asyncio
+    >>> async def main():
+    ...     async with stf.context(devices="cpu:2") as ctx:
+    ...         x = ctx.logical_data_zeros(3)
+    ...         ctx.fill(x, 1.0)
+    ...         return await x
+    >>> asyncio.run(main())
+    array([1., 1., 1.])
     """
 
     __slots__ = ()  # with a dict, Python 3.12 would look every method up twice
@@ -312,6 +323,19 @@ class Context(ContextCore):
         except KeyboardInterrupt as interrupt:  # what an interrupt in the block does, too
             ending.end_after(self, interrupt)
             raise
+
+    async def __aenter__(self) -> Context:
+        return self.__enter__()
+
+    async def __aexit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        """Let other coroutines go on until all tasks have run; then finalize, as a with-block does."""
+        if error is None and not self._finished and self._caller is None:  # whose stream the host does not wait for
+            try:
+                await waiting.all_done(self)
+            except BaseException as interrupt:  # the coroutine was cancelled, for one
+                self.__exit__(type(interrupt), interrupt, None)
+                raise
+        self.__exit__(kind, error, trace)
 
     def _abandon_after_fork(self) -> None:
         """In the child of a fork nothing of the parent's context may be used."""

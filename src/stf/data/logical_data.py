@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from stf.tasks.checks import must_be_open
 from stf.tasks.task import ContextCore
 from stf.values.conditions import Expression, Scalar, Value, is_operand, itself
 from stf.values.reducers import as_reducer
+
+if TYPE_CHECKING:
+    from stf.data.tiles import Tiles
 
 __all__ = ["LogicalData"]
 
@@ -252,7 +255,7 @@ class LogicalData(Scalar, DataHandle):
         """
         return bool(self.context._are_ready([self]))
 
-    def __await__(self) -> Generator[Any, None, Any]:
+    def __await__(self) -> Generator[Any, Any, np.ndarray[Any, Any]]:
         return self.context.wait_async(self).__await__()
 
     def __float__(self) -> float:
@@ -346,7 +349,13 @@ class LogicalData(Scalar, DataHandle):
             return self.context.token(name=chosen)
         return empty_with_layout(self.context, self.core.layout.packed(), chosen)
 
-    def tiles(self, shape: int | Sequence[int]) -> Any:
+    @overload
+    def tiles(self, shape: int | tuple[int]) -> Tiles[LogicalData, LogicalData]: ...
+    @overload
+    def tiles(self, shape: tuple[int, int]) -> Tiles[LogicalData, Tiles[LogicalData, LogicalData]]: ...
+    @overload
+    def tiles(self, shape: Sequence[int]) -> Tiles[LogicalData, Any]: ...
+    def tiles(self, shape: Any) -> Any:
         """Split the data into tiles.
 
         While tiles live, an access to this data is an `AccessError`; when all are released the data is whole again.
@@ -359,7 +368,8 @@ class LogicalData(Scalar, DataHandle):
         Returns
         -------
         numpy.ndarray
-            Object array of logical data, one per tile; also a with-block, which releases them at its end.
+            Object array of logical data, one per tile; also a with-block, which releases them at its end. Type
+            checkers know it as ``Tiles[tile, row]``.
 
         Examples
         --------
