@@ -15,6 +15,7 @@ from stf._engine.engine import Engine
 from stf._engine.fault_suspects import Suspects
 from stf._support import loader
 from stf._support.arguments import name_of
+from stf._support.completion import Shown
 from stf._support.late_methods import LateMethod
 from stf.contexts import arguments, callers, ending, observing
 from stf.contexts.resources import Resources
@@ -135,7 +136,7 @@ def context(
     return Context(spec, resources, arrays, limit, bound, observe, label, None, caller, gathers)  # keywords cost 0.2 us
 
 
-class Context(ContextCore):
+class Context(Shown, ContextCore):
     """Data, tasks and what orders them. Made by `stf.context`.
 
     Examples
@@ -222,6 +223,8 @@ class Context(ContextCore):
     _finish = ending.finish
     _html_of_task = staticmethod(observing.html_of_task)
     _read_device_times = observing.read_device_times
+
+    _shown = ["arrays", "check_state", "name", "task", *(name for name in dir() if not name.startswith("_"))]
 
     def __init__(
         self,
@@ -357,9 +360,6 @@ class Context(ContextCore):
         ...     ctx.check_state()
         """
         invariants.check_state(self.engine)
-
-    def __dir__(self) -> list[str]:
-        return ["arrays", "name", "task", *(name for name in vars(Context) if not name.startswith("_"))]
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise not_copied(repr(self), "open another one with stf.context(), and pickle arrays: lX.numpy()")

@@ -11,6 +11,7 @@ import numpy as np
 from stf._engine.access import DataHandle, accumulate_access, shared
 from stf._port.replicas import Layout
 from stf._support.arguments import name_of, truth
+from stf._support.completion import Shown
 from stf.data.assigning import assign
 from stf.data.release import accept, release, write_back
 from stf.errors import ContextClosedError
@@ -32,7 +33,7 @@ __all__ = ["LogicalData"]
 NAMED_WRITERS = 4
 
 
-class LogicalData(Scalar, DataHandle):
+class LogicalData(Shown, Scalar, DataHandle):
     """Data that tasks read and write, wherever they run. Made by a context.
 
     Attributes
@@ -55,6 +56,37 @@ class LogicalData(Scalar, DataHandle):
     """
 
     __slots__ = ()
+    _shown = [
+        "accept",
+        "accumulate",
+        "assign",
+        "context",
+        "dtype",
+        "empty_like",
+        "history",
+        "is_token",
+        "last_writer",
+        "name",
+        "nbytes",
+        "ndim",
+        "numpy",
+        "read",
+        "readonly",
+        "ready",
+        "reduce",
+        "relaxed",
+        "release",
+        "rw",
+        "set_symbol",
+        "set_write_back",
+        "shape",
+        "size",
+        "strides",
+        "symbol",
+        "tiles",
+        "write",
+        "write_back",
+    ]
 
     # -- properties --------------------------------------------------------------------------------------------
 
@@ -443,39 +475,6 @@ class LogicalData(Scalar, DataHandle):
     @never_raises
     def _repr_html_(self) -> str | None:
         return data_html(repr(self).strip("<>"), self.history())
-
-    def __dir__(self) -> list[str]:
-        return [
-            "accept",
-            "accumulate",
-            "assign",
-            "context",
-            "dtype",
-            "empty_like",
-            "history",
-            "is_token",
-            "last_writer",
-            "name",
-            "nbytes",
-            "ndim",
-            "numpy",
-            "read",
-            "readonly",
-            "ready",
-            "reduce",
-            "relaxed",
-            "release",
-            "rw",
-            "set_symbol",
-            "set_write_back",
-            "shape",
-            "size",
-            "strides",
-            "symbol",
-            "tiles",
-            "write",
-            "write_back",
-        ]
 
     def __repr__(self) -> str:
         core = self.core

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stf._engine.access import DataHandle
+from stf._support.completion import Shown
 from stf.values.arithmetic import Arithmetic
 from stf.values.params import Param
 
@@ -149,7 +150,7 @@ class Value(Expression, Scalar):
     """An expression that is a number."""
 
 
-class Condition(Expression, Scalar):
+class Condition(Shown, Expression, Scalar):
     """A comparison of scalars, or several joined by ``&``, ``|``, ``^`` and ``~``.
 
     Examples
