@@ -28,7 +28,7 @@ def test_import_loads_no_foreign_library() -> None:
 
 def test_import_loads_nothing_slow_that_few_need() -> None:
     code = "import sys, numpy; before = set(sys.modules); import stf; print(*set(sys.modules) - before)"
-    assert {"numpy.random", "random", "hashlib", "sysconfig", "stf._drivers.wrappers.hostile"}.isdisjoint(
+    assert {"asyncio", "numpy.random", "random", "hashlib", "sysconfig", "stf._drivers.wrappers.hostile"}.isdisjoint(
         run(code).split()
     )
 
