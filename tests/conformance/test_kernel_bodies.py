@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import enum
 import os
+import sys
 import types
 
 import numpy as np
@@ -11,6 +13,7 @@ from helpers import QUICK, is_cuda
 
 import stf
 from stf.kernels.body_checks import must_not_fail
+from stf.kernels.compile.python import intrinsics
 
 pytest.importorskip("numba")
 if QUICK and (stf.config.pure or os.environ.get("STF_TEST_DEVICES")):
@@ -20,10 +23,85 @@ SCALE, COLUMN = 1.0, 0
 WEIGHTS = np.ones(2)
 settings = types.ModuleType("settings")  # a module of the user's
 settings.inner = types.ModuleType("settings.inner")
+exec("rate = 1.0\ndef scaled(a):\n    return rate * a\ndef twice(a):\n    return 2.0 * scaled(a)\n", settings.__dict__)
 
 
 def fill(x, i, value):
     x[i] = value
+
+
+# -- numbers ---------------------------------------------------------------------------------------------------------------
+
+
+LARGE = [1, 1 << 63, (1 << 64) - 1, 5]
+
+
+def fill_first(x, i, pair):
+    x[i] = pair[0]
+
+
+def test_integers_of_64_bits_without_a_sign(ctx, loop):
+    x = ctx.logical_data(np.zeros(2, np.uint64))
+    for value in LARGE:
+        pair = (value, 1)
+        for body in (lambda i, x: fill(x, i, value), lambda i, x: fill_first(x, i, pair)):
+            loop(x.shape, x.write())(body)
+            assert x.numpy().tolist() == [value] * 2
+        loop(x.shape, x.write(), args=(value, pair))(lambda i, x, v, p: fill(x, i, v - p[0]))
+        assert x.numpy().tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("value", [1 << 64, -(1 << 63) - 1, (1, 1 << 70)])
+def test_integers_of_more_bits_are_refused(ctx, loop, value):
+    x = ctx.logical_data(np.zeros(2))
+    with pytest.raises(TypeError, match="reads 'value', an integer that needs more than 64 bits"):
+        loop(x.shape, x.write())(lambda i, x: fill(x, i, value))
+    with pytest.raises(TypeError, match="gets args=, an integer that needs more than 64 bits"):
+        loop(x.shape, x.write(), args=(value,))(lambda i, x, v: fill(x, i, v))
+
+
+SIGNED = (0.0,)
+
+
+def test_zeros_of_both_signs_are_two_numbers_where_they_are_compiled_in(ctx, loop):
+    global SIGNED
+    x = ctx.logical_data(np.zeros(2))
+    for value in (0.0, -0.0, 0.0):
+        SIGNED = (value,)
+        loop(x.shape, x.write())(lambda i, x: fill(x, i, np.copysign(1.0, SIGNED[0])))
+        assert x.numpy().tolist() == [np.copysign(1.0, value)] * 2
+
+
+class Color(enum.IntEnum):
+    RED = 3
+
+
+def test_members_of_enumerations_are_numbers(ctx, loop):
+    x, red = ctx.logical_data(np.zeros(2)), Color.RED
+    loop(x.shape, x.write())(lambda i, x: fill(x, i, red))
+    assert x.numpy().tolist() == [3.0] * 2
+    loop(x.shape, x.write(), args=(Color.RED,))(lambda i, x, red: fill(x, i, red + 1))
+    assert x.numpy().tolist() == [4.0] * 2
+    loop(x.shape, x.write())(lambda i, x: fill(x, i, Color.RED.value + 2))
+    assert x.numpy().tolist() == [5.0] * 2
+
+
+def test_a_member_that_compilers_take_for_no_number_is_told():
+    with stf.context(devices="cpu") as ctx:
+        x = ctx.logical_data(np.zeros(2))
+        with pytest.raises(
+            TypeError, match="uses a member of Color as a number, which is none for compilers; write its"
+        ):
+            ctx.parallel_for(x.shape, x.write())(lambda i, x: fill(x, i, Color.RED))
+
+
+@pytest.mark.parametrize("default", [None, "text", 1j, (1, 2)])
+def test_parameters_of_graphs_are_real_numbers_for_kernels(ctx, loop, default):
+    x, g = ctx.logical_data(np.zeros(2)), ctx.task_graph()
+    p = g.param("p", default)
+    with pytest.raises(TypeError, match="parameter 'p' of a graph is .* by default, and kernels take real numbers"), g:
+        loop(x.shape, x.rw(), args=(p,))(lambda i, x, p: fill(x, i, p))
+    g.close()
 
 
 # -- what is read around a body ------------------------------------------------------------------------------------------
@@ -102,6 +180,42 @@ def test_numbers_of_a_module_of_the_users(ctx, loop):
         loop(x.shape, x.rw())(lambda i, x: fill(x, i, settings.alpha))
         loop(y.shape, y.rw())(lambda i, y: fill(y, i, settings.inner.beta))
         assert x.numpy().tolist() == y.numpy().tolist() == [value]
+
+
+def test_functions_of_a_module_of_the_users(ctx, loop):
+    x = ctx.logical_data(np.zeros(1))
+    for settings.rate in (1.0, 3.0):
+        loop(x.shape, x.rw())(lambda i, x: fill(x, i, settings.twice(5.0)))
+        assert x.numpy()[0] == 10.0 * settings.rate
+    before = settings.twice
+    try:
+        settings.twice = settings.scaled
+        loop(x.shape, x.rw())(lambda i, x: fill(x, i, settings.twice(5.0)))
+        assert x.numpy()[0] == 15.0
+    finally:
+        settings.twice = before
+
+
+def test_default_values_of_a_body_are_not_used(ctx, loop):
+    x = ctx.logical_data(np.zeros(1))
+    with pytest.raises(
+        TypeError, match="has default values of parameters, which kernels do not use; give a, b by args="
+    ):
+        loop(x.shape, x.rw())(lambda i, x, a=1.0, b=2.0: fill(x, i, a))
+
+
+def test_data_in_a_container_around_a_body_are_named(ctx, loop, threads):
+    x = ctx.logical_data(np.zeros(1))
+    inside, table = [x], {"a": (x,)}
+    for body in (lambda i, x: fill(x, i, inside[0][i]), lambda i, x: fill(x, i, table["a"][0][i])):
+        with pytest.raises(TypeError, match="uses logical data .* through '(inside|table)' without an access; pass it"):
+            loop(x.shape, x.rw())(body)
+
+
+def test_a_method_in_place_of_an_access(ctx):
+    x = ctx.logical_data(np.zeros(1))
+    with pytest.raises(TypeError, match=r"takes accesses, got the method read of data; call it: lX.read\(\)"):
+        ctx.parallel_for(x.shape, x.read)
 
 
 def test_what_a_body_and_its_function_both_read(ctx, loop):
@@ -302,7 +416,10 @@ def compares(i, x, h):
 
 
 REFUSED = [
-    (sets, r"it sets in line \d+ an element of an array that stf.reducer.sum reduces into; write `h\[i\] \+= value`"),
+    (
+        sets,
+        r"it sets( in line \d+)? an element of an array that stf.reducer.sum reduces into; write `h\[i\] \+= value`",
+    ),
     (doubles, "uses.* the content of an array that stf.reducer.sum reduces into, which is not known yet; change"),
     (reads, "uses.* the content of an array"),
     (adds_a_fraction, "contributes float64, which data of int64 cannot take"),
@@ -350,7 +467,7 @@ def test_what_kernels_cannot_have_is_named(ctx):
     for body in (lambda i, x: fill(x, i, model.g), lambda i, x: fill(x, i, table["a"])):
         with pytest.raises(TypeError, match="reads '(model|table)', which kernels cannot have"):
             ctx.parallel_for(x.shape, x.rw()).on("host")(body)
-    for value in (array, x.read(), 1 << 70):
+    for value in (array, x.read()):
         with pytest.raises(TypeError, match="by args=, which takes numbers"):
             ctx.parallel_for(x.shape, x.rw(), args=(value,)).on("host")(lambda i, x, value: fill(x, i, 1.0))
 
@@ -361,7 +478,9 @@ def test_a_captured_array_is_not_written_to(ctx, loop):
     def body(i, x):
         array[i] = x[i]
 
-    with pytest.raises(TypeError, match="cannot be compiled"):
+    with pytest.raises(
+        TypeError, match=r"writes in line \d+ to 'array', an array around it, of which kernels get a copy"
+    ):
         loop(x.shape, x.read())(body)
     assert array.sum() == 0
 
@@ -490,6 +609,33 @@ def test_indices_past_what_32_bits_hold(ctx, loop):
     assert ctx.wait(total) == sum(range(first, first + 5))
 
 
+def test_without_a_compiler_kernels_say_so(run_python):
+    program = """
+    with stf.context(devices="cpu") as ctx:
+        try:
+            ctx.parallel_for(4, ctx.logical_data_zeros(4).rw())(lambda i, x: None)
+        except RuntimeError as error:
+            print(error)
+    """
+    done = run_python(program, NUMBA_DISABLE_JIT="1")
+    assert "compiled by Numba, which NUMBA_DISABLE_JIT=1 forbids; unset it" in done.stdout, done.stderr
+
+
+def test_without_numba_cuda_kernels_say_how_to_get_it(ctx, monkeypatch):
+    if not is_cuda(ctx):
+        pytest.skip("kernels of a GPU")
+    monkeypatch.setitem(sys.modules, "numba_cuda", None)
+    intrinsics.cache_clear()
+    x = ctx.logical_data(np.zeros(4))
+
+    def thread(th, x):
+        x[th.rank()] = 1.0
+
+    for build, body in ((ctx.parallel_for(4, x.rw()), lambda i, x: fill(x, i, 1.0)), (ctx.launch(x.rw()), thread)):
+        with pytest.raises(ImportError, match=r"numba-cuda for a GPU, which is not there; pip install 'numba-cuda"):
+            build.on(0)(body)
+
+
 # -- what loses results ----------------------------------------------------------------------------------------------
 
 
@@ -506,6 +652,63 @@ def bind_the_parameter(i, x, y):
     y = x[i] * 2  # noqa: F841
 
 
+def add_to_a_part_that_is_one(i, x, s):
+    s[0:4] += x[i]
+
+
+def add_to_all(i, x, y):
+    y += 2.0 * x
+
+
+def count_around():
+    n = 0
+
+    def count(i, x, y):
+        nonlocal n
+        y[i] += 1
+        n += 1
+
+    return count
+
+
+def count_globally(i, x, y):
+    global COLUMN
+    COLUMN += 1
+
+
+async def wait_in_it(i, x, y):
+    y[i] = x[i]
+
+
+def give_more(i, x, y):
+    y[i] = x[i]
+    yield
+
+
+def with_a_name_of_ours(i, x, y):
+    _stf_a0 = x[i]
+    y[i] = _stf_a0
+
+
+def change_what_is_read(i, x, y):
+    x += 1
+    y[i] = x[i]
+
+
+def write_what_is_read(i, x, y):
+    k = i if i > 2 else i + 1
+    x[k - 1] += y[i]
+
+
+def write_around():
+    table = np.zeros(100)
+
+    def write(i, x, y):
+        table[i] = x[i]
+
+    return write
+
+
 def bind_the_index(i, x, y):
     i = i * 1
     y[i] += x[i]
@@ -516,6 +719,16 @@ def bind_the_index(i, x, y):
     [
         (add_to_one_place, r"adds to one place of 's' in line \d+, for all elements at the same time.*lS.reduce"),
         (bind_the_parameter, r"binds its parameter 'y' to something else in line \d+, so nothing is written"),
+        (add_to_a_part_that_is_one, r"adds to one place of 's' in line \d+"),
+        (add_to_all, r"changes all of 'y' in line \d+, and does so for each element; change one element, `y\[i\]"),
+        (count_around(), r"assigns to 'n', a variable around it, in line \d+, .*reduction, lS.reduce"),
+        (count_globally, r"assigns to 'COLUMN', a variable around it, in line \d+"),
+        (wait_in_it, "is a coroutine or a generator, which kernels cannot run"),
+        (give_more, "is a coroutine or a generator, which kernels cannot run"),
+        (with_a_name_of_ours, "has a variable '_stf_a0'; names that begin with _stf_ are those of stf, rename it"),
+        (change_what_is_read, r"writes in line \d+ to 'x', which it only reads; pass it with rw\(\) or write\(\)"),
+        (write_what_is_read, r"writes in line \d+ to 'x', which it only reads"),
+        (write_around(), r"writes in line \d+ to 'table', an array around it, of which kernels get a copy"),
     ],
 )
 def test_bodies_that_would_lose_what_they_compute_are_errors(body, message):
@@ -526,14 +739,33 @@ def test_bodies_that_would_lose_what_they_compute_are_errors(body, message):
         assert y.numpy().sum() == 0
 
 
-def test_a_write_to_what_is_only_read_says_so():
+def test_a_write_by_a_function_to_what_is_only_read_says_so():
     with stf.context(devices="cpu") as ctx:
         x, y = ctx.logical_data(np.ones(10)), ctx.logical_data(np.zeros(10))
         with pytest.raises(TypeError, match=r"it writes in line \d+ to an array that it only reads; pass that with rw"):
+            ctx.parallel_for(x.shape, x.read(), y.read())(lambda i, x, y: fill(y, i, x[i]))
 
-            @ctx.parallel_for(x.shape, x.read(), y.read())
-            def copy(i, x, y):
-                y[i] = x[i]
+
+def test_a_sum_into_zero_dimensional_data_is_a_reduction():
+    with stf.context(devices="cpu") as ctx:
+        x, s = ctx.logical_data(np.ones(10)), ctx.logical_data(np.zeros(()))
+
+        def add(i, x, s):
+            s += x[i]
+
+        with pytest.raises(TypeError, match=r"changes all of 's' in line \d+.*pass a reduction"):
+            ctx.parallel_for(x.shape, x.read(), s.rw())(add)
+        assert s.numpy() == 0
+
+
+def test_threads_that_change_all_of_an_array(ctx, threads):
+    x = ctx.logical_data(np.zeros(4))
+
+    def body(th, x):
+        x += th.rank()
+
+    with pytest.raises(TypeError, match=r"changes all of 'x' in line \d+"):
+        threads(x.rw())(body)
 
 
 def test_bodies_like_them_that_lose_nothing():
@@ -545,3 +777,11 @@ def test_bodies_like_them_that_lose_nothing():
         ctx.parallel_for(x.shape, x.read(), h.reduce(stf.reducer.sum))(add_to_one_place)
         ctx.parallel_for(x.shape, x.read(), y.rw())(bind_the_index)
         assert s.numpy()[0] == 2 and h.numpy()[0] == 100 and y.numpy().sum() == 100
+        ctx.parallel_for(x.shape, x.read(), y.rw())(bind_what_is_read)
+        assert y.numpy().sum() == 300
+
+
+def bind_what_is_read(i, x, y):
+    x = x[i]
+    x += 1
+    y[i] += x

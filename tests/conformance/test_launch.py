@@ -420,6 +420,37 @@ def test_mistakes_in_a_body_name_its_line(ctx, threads, body, message):
     assert x.numpy().tolist() == [1.0] * 4
 
 
+@pytest.mark.parametrize("width", [1, 4])
+def test_a_tree_over_a_static_width(ctx, threads, width):
+    sums = ctx.logical_data(np.zeros(6))
+
+    @threads(par[6](con[width](mem(8 * width))), sums.rw())
+    def tree(th, sums):
+        mine = th.storage(1, np.float64)
+        mine[th.rank(1)] = 1.0
+        half = th.size(1) // 2
+        while half > 0:
+            th.sync(1)
+            if th.rank(1) < half:
+                mine[th.rank(1)] += mine[th.rank(1) + half]
+            half //= 2
+        if th.rank(1) == 0:
+            sums[th.rank(0)] = mine[0]
+
+    assert sums.numpy().tolist() == [width] * 6
+
+
+def test_memory_that_the_machine_has_not_is_told_at_once():
+    with stf.context(devices="cpu") as ctx:
+        x = ctx.logical_data(np.zeros(4))
+
+        def body(th, x):
+            x[th.rank()] = th.storage(0, np.float64)[0]
+
+        with pytest.raises(ValueError, match=r"the groups of con\(4, mem\(\d+\)\) need \d+ bytes of memory in all"):
+            ctx.launch(con(4, mem(1 << 60)), x.rw())(body)
+
+
 def test_wrong_arguments(ctx, threads):
     x = ctx.logical_data(np.zeros(4))
     with pytest.raises(TypeError, match="takes 2 arguments and gets 3: the hierarchy"):

@@ -603,14 +603,40 @@ def test_a_body_that_raises_fails_its_task(ctx, loop):
     x.accept()
 
 
-def test_validation_finds_an_index_that_is_out_of_bounds(monkeypatch):
+def count_at(i, h, offset):
+    h[i + offset] += 1
+
+
+def test_validation_names_an_index_that_is_out_of_bounds(monkeypatch):
     monkeypatch.setattr(stf.config, "validate", True)
-    with stf.context(devices="cpu") as ctx:
-        x = ctx.logical_data(np.zeros(3))
-        ctx.parallel_for((4,), x.rw())(lambda i, x: add_value(x, i, 1.0))
-        with pytest.raises(stf.TaskFailedError, match="out of bounds"):
-            ctx.wait(x)
-        x.accept()
+    shift = 2
+    with stf.context(devices="cpu:2") as ctx:
+        x, y = ctx.logical_data(np.zeros(3)), ctx.logical_data(np.zeros((2, 3)))
+        h, s = ctx.logical_data_empty(4), ctx.logical_data_empty(())
+        ctx.parallel_for((4,), x.rw())(lambda i, x: add_value(x, i + shift, 1.0))
+        ctx.parallel_for(y.shape, y.read(), s.reduce(stf.reducer.sum))(lambda i, j, y: y[i, j + 2])
+        ctx.parallel_for((4,), h.reduce(stf.reducer.sum), args=(3,))(count_at)
+        shift = 0  # as it was when the task was submitted
+        for data, message in (
+            (x, r"index 3 is out of bounds for 'x' of shape \(3,\) \(line \d+\), in the element 1"),
+            (s, r"index 0, 3 is out of bounds for 'y' of shape \(2, 3\) \(line \d+\), in the element \(0, 1\)"),
+            (h, r"index 4 is out of bounds for 'h' of shape \(4,\)"),
+        ):
+            with pytest.raises(stf.TaskFailedError, match=message):
+                ctx.wait(data)
+            data.accept()
+
+
+def test_validation_of_a_grid_that_writes(monkeypatch):
+    monkeypatch.setattr(stf.config, "validate", True)
+    with stf.context(devices="cpu:2") as ctx:
+        x = ctx.logical_data_empty(8)
+
+        def number(i, x):
+            x[i] = i
+
+        ctx.parallel_for(ctx.devices, x.shape, x.write())(number)
+        assert x.numpy().tolist() == list(range(8))
 
 
 def test_a_builder_runs_one_body(ctx, loop):

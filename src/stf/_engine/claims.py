@@ -23,7 +23,7 @@ if not cython.compiled:
     INVALID, SHARED, MODIFIED = 0, 1, 2
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
 
-FOR_ITSELF = "it would wait for itself; call it after the task has ended"
+FOR_ITSELF = "it would wait for itself; call it after the task has ended, or pass the data to it"
 NOTHING_RAN = (
     "nothing of it has run yet, so that the host can neither wait for its data nor branch on them; use ctx.if_ or "
     "ctx.while_loop, or do that before or after"

@@ -81,7 +81,7 @@ cdef class TaskCore:
     cdef public object symbol  # its name; or None
     cdef public object code  # the code that submitted it,
     cdef public int lasti  # and the instruction there
-    cdef public str kind  # task, wait, copy, fill, graph and so on
+    cdef public str kind  # task, part (of a kernel), wait, copy, fill, graph and so on
     cdef public Outcome outcome  # how it went; None: well, or not known to be open
     cdef list inputs  # outcomes that must be good when it runs; or None
     cdef int64_t opened_ns  # when a body that runs in place began; 0 where nobody listens

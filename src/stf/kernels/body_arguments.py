@@ -55,6 +55,10 @@ def must_take(body: types.FunctionType, count: int, first: str, where: str) -> N
     code = body.__code__
     if code.co_kwonlyargcount or code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
         raise TypeError(f"{where} takes *args, **kwargs or keyword-only arguments, which kernels have not; name each")
+    given = len(body.__defaults__ or ())
+    if given and code.co_argcount - given <= count < code.co_argcount:
+        names = ", ".join(code.co_varnames[count : code.co_argcount])
+        raise TypeError(f"{where} has default values of parameters, which kernels do not use; give {names} by args=")
     if code.co_argcount != count:
         raise TypeError(
             f"{where} takes {code.co_argcount} arguments and gets {count}: {first}, then the arrays of the "
@@ -65,6 +69,9 @@ def must_take(body: types.FunctionType, count: int, first: str, where: str) -> N
 def must_suit(captured: Captured, extra: tuple[Any, ...], where: str) -> None:
     """Raise TypeError if a kernel for a CPU cannot have a variable around a body, or one of `args`."""
     compiler()  # which may not be there
+    for value in (*captured.values, *extra):
+        if isinstance(value, Param):
+            must_be_real(value, where)
     for name, value in zip(captured.names, captured.values, strict=True):
         if not is_known(value):
             raise TypeError(
@@ -77,6 +84,16 @@ def must_suit(captured: Captured, extra: tuple[Any, ...], where: str) -> None:
                 f"{where} gets {value!r} by args=, which takes numbers, tuples of these, and a graph's parameters by "
                 "themselves; register an array with ctx.logical_data and pass an access"
             )
+
+
+def must_be_real(parameter: Param, where: str) -> None:
+    """Raise TypeError for a parameter of a graph that is no number, or a complex one."""
+    value = parameter.default
+    if not isinstance(value, bool | int | float | np.number | np.bool_) or isinstance(value, np.complexfloating):
+        raise TypeError(
+            f"{where}: parameter '{parameter.name}' of a graph is {value!r} by default, and kernels take real numbers; "
+            "use one, or two for the parts of a complex number"
+        )
 
 
 def is_known(value: Any) -> bool:

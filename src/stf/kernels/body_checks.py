@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import dis
 import functools
+import inspect
+import itertools
 import types
 from collections.abc import Iterator
 from typing import Any
 
-from stf.kernels.captured import codes_in, global_names
-from stf.tasks.lost_results import rebound_in
+import numpy as np
 
-__all__ = ["must_contribute", "must_not_fail", "must_store", "returns_of"]
+from stf.kernels.captured import attribute_names, codes_in, global_names, is_users_module, variables_read
+from stf.tasks.lost_results import reach_of, rebound_in, uses_in
+
+__all__ = ["must_be_plain", "must_contribute", "must_not_fail", "must_store", "returns_of"]
 
 WRITE = 2
+NO_FUNCTION = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+CONSTANTS = ("LOAD_CONST", "LOAD_SMALL_INT", "BUILD_SLICE", "BUILD_TUPLE", "CACHE")  # that make up a constant index
 
 # what instructions begin with after which there is a value for sure
 VALUES = ("BINARY", "BUILD", "COMPARE", "CONTAINS", "FORMAT", "IS_OP", "LOAD_CONST", "LOAD_DEREF", "LOAD_FAST", "UNARY")
@@ -66,39 +73,164 @@ def must_contribute(body: types.FunctionType, count: int, where: str) -> None:
             raise TypeError(f"{where} returns {items} values in line {line}, for {count} scalars that are reduced into")
 
 
-def must_store(body: types.FunctionType, first: int, items: tuple[Any, ...], where: str) -> None:
+def must_store(body: types.FunctionType, first: int, items: tuple[Any, ...], where: str, is_one: bool = True) -> None:
     """Raise TypeError for a body that cannot write an array as it says: `items` are given from parameter `first` on.
 
-    It binds the parameter to something else, so that nothing is written; or each of many elements adds to one place,
-    at the same time, so that most of what they add is lost.
+    It binds the parameter to something else, or changes what it only reads, or all of an array for each element; or,
+    unless it `is_one` element, each adds to one place, at the same time, so that most of what they add is lost. GPUs
+    refuse some of that, too, with words about types.
+
+    Parameters
+    ----------
+    body : function
+    first : int
+        Of the parameters that stand for `items`.
+    items : tuple of Access or None
+        None for arrays that are reduced into.
+    where : str
+        What messages call the body.
+    is_one : bool
+        Whether the body runs for one element alone, or finds out by itself what it works on.
     """
     code = body.__code__
-    names = code.co_varnames[first : first + len(items)]
-    written = {name for name, item in zip(names, items, strict=False) if getattr(item, "mode", 0) & WRITE}
+    given = dict(zip(code.co_varnames[first : first + len(items)], items, strict=False))
+    arrays = {name for name, item in given.items() if item is None or item.mode & WRITE or item.data.core.layout.shape}
+    written = {name for name in arrays if given[name] is None or given[name].mode & WRITE}
     for name, line in rebound_in(code).items():
         if name in written:
             raise TypeError(
                 f"{where} binds its parameter '{name}' to something else in line {line}, so nothing is written to its "
                 f"data; write an element, `{name}[...] = ...`"
             )
-    for name, line in added_to(code):
+    for name, line in changed_in(code):
+        if name in arrays - written:
+            refuse_read_only(where, name, line)
         if name in written:
+            raise TypeError(
+                f"{where} changes all of '{name}' in line {line}, and does so for each element; change one element, "
+                f"`{name}[i] += ...`, or return what each contributes, and pass a reduction, lS.reduce(stf.reducer.sum)"
+            )
+    around = arrays_around(body)
+    for name, line in stored_in(code):
+        if name in arrays - written:
+            refuse_read_only(where, name, line)
+        if name in around:
+            raise TypeError(
+                f"{where} writes in line {line} to '{name}', an array around it, of which kernels get a copy; register "
+                "it with ctx.logical_data and pass an access"
+            )
+    for name, line in () if is_one else added_to(code):
+        if name in written and given[name] is not None:
             raise TypeError(
                 f"{where} adds to one place of '{name}' in line {line}, for all elements at the same time, which loses "
                 "most of it; return what each contributes, and pass a reduction, lS.reduce(stf.reducer.sum)"
             )
 
 
+def refuse_read_only(where: str, name: str, line: int) -> None:
+    """Raise TypeError for a write to what is only read."""
+    raise TypeError(f"{where} writes in line {line} to '{name}', which it only reads; pass it with rw() or write()")
+
+
+def arrays_around(fn: types.FunctionType) -> set[str]:
+    """The variables around a function that hold arrays of NumPy's, unless it has variables of its own of that name."""
+    found = dict(cells_of(fn))
+    found |= {name: fn.__globals__[name] for name in global_names(fn.__code__) if name in fn.__globals__}
+    return {name for name, value in found.items() if type(value) is np.ndarray} - set(fn.__code__.co_varnames)
+
+
 def added_to(code: types.CodeType) -> Iterator[tuple[str, int]]:
     """The arrays that a body surely changes at a constant index, by ``x[0] += ...`` before any branch, and the line."""
     instructions = list(dis.get_instructions(code))
-    for at, (array, index, copy, again, get) in enumerate(zip(*[instructions[k:] for k in range(5)], strict=False)):
-        if "IF" in instructions[at].opname or instructions[at].opname == "FOR_ITER":
+    for at, array in enumerate(instructions):
+        if "IF" in array.opname or array.opname == "FOR_ITER":
             return  # what comes now may be for some of them alone
-        is_place = array.opname.startswith("LOAD_FAST") and index.opname in ("LOAD_CONST", "LOAD_SMALL_INT")
-        if is_place and copy.opname == again.opname == "COPY" and get.opname in ("BINARY_SUBSCR", "BINARY_OP"):
-            line = array.positions.lineno if array.positions is not None else None
-            yield str(array.argval), line or code.co_firstlineno
+        if not array.opname.startswith("LOAD_FAST"):
+            continue
+        end = at + 1
+        while instructions[end].opname in CONSTANTS:
+            end += 1
+        copy, again = instructions[end : end + 2] if end > at + 1 else (array, array)
+        if copy.opname == again.opname == "COPY":
+            yield str(array.argval), line_of(array, code)
+
+
+def changed_in(code: types.CodeType) -> Iterator[tuple[str, int]]:
+    """The parameters that a body changes as a whole, by ``x += ...``, and the line."""
+    instructions = [one for one in dis.get_instructions(code) if one.opname not in ("CACHE", "EXTENDED_ARG")]
+    for at, (before, store) in enumerate(itertools.pairwise(instructions), 1):
+        if before.opname != "BINARY_OP" or not before.argrepr.endswith("="):
+            continue
+        for kind, name in list(uses_in(store))[:1]:
+            if kind == "STORE" and reach_of(instructions, [], name).get(at):  # what was given, and nothing else
+                yield name, line_of(store, code)
+
+
+def stored_in(code: types.CodeType) -> Iterator[tuple[str, int]]:
+    """The variables that hold arrays into which a body stores, by ``x[...] = ...``, and the line.
+
+    Names are followed over the stack of the interpreter, from one jump to the next.
+    """
+    stack: list[str | None] = []
+    for one in dis.get_instructions(code):
+        if one.is_jump_target:
+            stack.clear()
+        name = one.opname
+        loads = [used for kind, used in uses_in(one) if kind == "LOAD"]
+        if name in ("CACHE", "EXTENDED_ARG", "NOP", "RESUME"):
+            continue
+        if name in ("STORE_SUBSCR", "STORE_SLICE"):
+            container = 2 if name == "STORE_SUBSCR" else 3
+            if len(stack) >= container and stack[-container] is not None:
+                yield str(stack[-container]), line_of(one, code)
+            del stack[-container - 1 :]
+        elif name in ("COPY", "SWAP"):
+            at = one.arg or 1
+            stack[:0] = [None] * (at - len(stack))
+            if name == "COPY":
+                stack.append(stack[-at])
+            else:
+                stack[-at], stack[-1] = stack[-1], stack[-at]
+        elif loads and "STORE" not in name:
+            stack += loads
+        elif name in ("LOAD_DEREF", "LOAD_GLOBAL"):
+            stack += [*[None] * (dis.stack_effect(one.opcode, one.arg) - 1), one.argval]
+        else:
+            effect = dis.stack_effect(one.opcode, one.arg, jump=False)
+            pops = name.startswith(("STORE", "POP", "RETURN", "DELETE"))
+            if effect <= 0:
+                del stack[len(stack) - min(len(stack), -effect + (not pops)) :]
+            stack += [None] * (max(effect, 1) if not pops else 0)
+
+
+def line_of(instruction: dis.Instruction, code: types.CodeType) -> int:
+    """The line of an instruction."""
+    return (instruction.positions.lineno if instruction.positions is not None else None) or code.co_firstlineno
+
+
+def must_be_plain(body: types.FunctionType, where: str) -> None:
+    """Raise TypeError for a body that is more than a function of its arguments, or calls such a function."""
+    for fn in functions_of(body, set()):
+        who = where if fn is body else f"{where} calls '{fn.__name__}', which"
+        if fn.__code__.co_flags & NO_FUNCTION:
+            raise TypeError(
+                f"{who} is a coroutine or a generator, which kernels cannot run; write it with def, no yield"
+            )
+        for code in codes_in(fn.__code__):
+            for instruction in dis.get_instructions(code):
+                name, is_free = instruction.argval, instruction.argval in fn.__code__.co_freevars
+                if instruction.opname == "STORE_GLOBAL" or (instruction.opname == "STORE_DEREF" and is_free):
+                    raise TypeError(
+                        f"{who} assigns to '{name}', a variable around it, in line {line_of(instruction, code)}, which "
+                        "kernels cannot: elements run beside each other; return what each contributes, and pass a "
+                        "reduction, lS.reduce(stf.reducer.sum)"
+                    )
+            names = (*code.co_varnames, *code.co_cellvars, *code.co_freevars, *code.co_names)
+            ours = next((name for name in names if name.startswith("_stf_")), None)
+            if ours is not None:
+                raise TypeError(
+                    f"{who} has a variable '{ours}'; names that begin with _stf_ are those of stf, rename it"
+                )
 
 
 def must_not_fail(body: types.FunctionType, where: str) -> None:
@@ -119,7 +251,16 @@ def functions_of(fn: types.FunctionType, seen: set[types.FunctionType]) -> Itera
     seen.add(fn)
     yield fn
     values = [fn.__globals__.get(name) for name in global_names(fn.__code__)]
-    values += [cell.cell_contents for cell in fn.__closure__ or ()]
+    modules = [value for value in values if isinstance(value, types.ModuleType) and is_users_module(value)]
+    values += [value for _, value in cells_of(fn)]
+    values += [value for one in modules for _, _, value in variables_read(one, attribute_names(fn.__code__))]
     for value in values:
         if isinstance(value, types.FunctionType):
             yield from functions_of(value, seen)
+
+
+def cells_of(fn: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    """The variables of a function's closure that have a value."""
+    for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):
+            yield name, cell.cell_contents

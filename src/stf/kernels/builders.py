@@ -9,12 +9,13 @@ try:
 except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
-from stf._engine.access import Access
+from stf._engine.access import Access, DataHandle
 from stf._engine.task import make_access_like
 from stf._support.arguments import name_of, sequence
 from stf._support.call_sites import site_text
 from stf.kernels.body_arguments import accessed
-from stf.kernels.captured import Captured
+from stf.kernels.body_checks import must_be_plain
+from stf.kernels.captured import Captured, as_known
 from stf.kernels.cpp_bodies import cpp_text
 from stf.kernels.plans import Plan, remember
 from stf.kernels.reductions import Reduction
@@ -86,9 +87,12 @@ class KernelBuilder:
         site = site_text(code, 0) if cpp_text(body) is None else site_text(task.code, task.lasti)
         where = f"the body of {self.construct.what} at {site}"
         items = tuple([item for item in self.arguments if not accessed(item).data.core.token])
+        if cpp_text(body) is None:
+            must_be_plain(body, where)
         self.construct.check(self, body, items, where)
         refuse_undeclared(body, task)
         captured = Captured(body, where)
+        self.extra = tuple([as_known(value, f"{where} gets args=") for value in self.extra])
         found = self.construct.plan(self, body, captured, items, where)
         plan: Plan = found[0]
         plan.run(task, self.arguments, found[1])
@@ -103,7 +107,10 @@ class KernelBuilder:
         whole = self.construct.whole(self)
         parts = [(part_of(partition, whole, where, grid.dims), place) for where, place in positions]
         found: list = []
-        for number, (part, place) in enumerate([item for item in parts if item[0].size] or parts[:1]):
+        parts = [item for item in parts if item[0].size] or parts[:1]
+        if len(parts) > 1:
+            self.task.kind = "part"
+        for number, (part, place) in enumerate(parts):
             arguments = tuple(map(continued, self.arguments)) if number else self.arguments
             over = self.construct.part(self.over, part)
             own: KernelBuilder = make_builder(
@@ -128,13 +135,20 @@ def make_builder(context: ContextCore, construct, over, arguments, extra, name):
         if type(item) is not Access:
             plain = False
             if type(item) is not REDUCTION:
-                raise TypeError(f"{construct.what} takes accesses last, got {item!r}; say lX.read() or such")
+                refuse_access(construct.what, item)
             must_be_alone(item, arguments)
     task = context.make_task(arguments if plain else tuple(map(accessed, arguments)), name)
     task.find_site_outside()
     task.warns_if_unused = True
     builder.task = task
     return builder
+
+
+def refuse_access(what, item):
+    """Raise TypeError for what is no access: perhaps the method that would give one."""
+    if isinstance(getattr(item, "__self__", None), DataHandle):
+        raise TypeError(f"{what} takes accesses, got the method {item.__name__} of data; call it: lX.{item.__name__}()")
+    raise TypeError(f"{what} takes accesses last, got {item!r}; say lX.read() or such")
 
 
 def must_be_alone(item, arguments):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import builtins
 import contextvars
 import dis
+import enum
 import functools
+import itertools
 import linecache
 import marshal
 import types
@@ -21,6 +23,7 @@ __all__ = [
     "Captured",
     "NotKeptError",
     "around_key",
+    "as_known",
     "attribute_names",
     "closed_over",
     "code_key",
@@ -28,13 +31,16 @@ __all__ = [
     "is_users_module",
     "text_of",
     "variables_read",
+    "with_functions",
 ]
 
 GLOBAL = "\U00020000"  # before the names of global variables in kernels: a letter that sorts after those of the closure
 MAX_BYTES = 1 << 20  # of an array that a kernel gets a copy of
+LOOKED_AT = 64  # of the items of a container
 CONSTANTS = (int, float, complex, str, bytes, type(None), np.number, np.bool_)
 LIBRARIES = ("builtins", "cmath", "math", "numba", "numpy", "operator")
 MISSING: Any = object()
+TWO_63 = 1 << 63
 NUMBERS = (int, float, complex, np.number, np.bool_, Param)
 
 
@@ -81,17 +87,15 @@ class Captured:
             elif (isinstance(value, NUMBERS) or type(value) is np.ndarray) and name not in inside:
                 self.names.append(name)
                 self.values.append(checked(name, value, where))
-            elif isinstance(value, DataHandle):
-                checked(name, value, where)
             else:
+                refuse_data(name, value, where)
                 self.constants[name] = value
         self.variables = (*self.names[: self.free], *[f"{GLOBAL}{name}" for name in self.names[self.free :]])
 
 
 def checked(name: str, value: Any, where: str) -> Any:
     """A value that a kernel may have; of an array a copy, as it is now."""
-    if isinstance(value, DataHandle):
-        raise TypeError(f"{where} uses {value.core.describe()} through '{name}' without an access; pass it")
+    refuse_data(name, value, where)
     if isinstance(value, np.ndarray):
         if value.nbytes > MAX_BYTES:
             raise TypeError(
@@ -101,6 +105,38 @@ def checked(name: str, value: Any, where: str) -> Any:
         copy = value.copy()
         copy.flags.writeable = False  # what a body writes to it would be lost
         return copy
+    return as_known(value, f"{where} reads '{name}'")
+
+
+def refuse_data(name: str, value: Any, where: str, depth: int = 3) -> None:
+    """Raise TypeError for logical data, also in a list, tuple or dict, that come with no access."""
+    if isinstance(value, DataHandle):
+        raise TypeError(f"{where} uses {value.core.describe()} through '{name}' without an access; pass it")
+    if depth > 0 and issubclass(type(value), list | tuple | dict):  # isinstance takes parameters for their defaults
+        for item in itertools.islice(value.values() if isinstance(value, dict) else value, LOOKED_AT):
+            refuse_data(name, item, where, depth - 1)
+
+
+def as_known(value: Any, where: str) -> Any:
+    """A number as compilers know it, also in a tuple: of large integers and members of enumerations; else the value.
+
+    Raises
+    ------
+    TypeError
+        It is an integer of more than 64 bits.
+    """
+    if issubclass(type(value), enum.Enum) and isinstance(value, int):
+        value = int(value)
+    if type(value) is int and not -TWO_63 <= value < TWO_63:
+        if not 0 < value < 2 * TWO_63:
+            raise TypeError(
+                f"{where}, an integer that needs more than 64 bits, which kernels have: {value}; use a float"
+            )
+        return np.uint64(value)
+    if type(value) is tuple or hasattr(type(value), "_make"):
+        items = [as_known(item, where) for item in value]
+        if any(one is not other for one, other in zip(items, value, strict=True)):
+            return tuple(items) if type(value) is tuple else type(value)._make(items)
     return value
 
 
@@ -228,6 +264,8 @@ def value_key(value: Any) -> Any:
         return (value.dtype.str, value.shape, value.tobytes())
     if isinstance(value, tuple):
         return (type(value), *map(value_key, value))
+    if isinstance(value, float | complex | np.inexact):  # 0.0 and -0.0 are equal, and a NaN is not
+        return (type(value), repr(value))
     return (type(value), value) if isinstance(value, CONSTANTS) else (type(value), Identity(value))
 
 
@@ -242,6 +280,20 @@ class Identity:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Identity) and self.value is other.value
+
+
+def with_functions(module: types.ModuleType, attributes: frozenset[str], compiled: Callable[[Any], Any]) -> Any:
+    """A user's module as kernels see it: `compiled` makes what they call of the functions in it."""
+    functions = {
+        name: compiled(value)
+        for name, value in vars(module).items()
+        if name in attributes and isinstance(value, types.FunctionType)
+    }
+    if not functions:
+        return module
+    found = types.ModuleType(module.__name__)
+    vars(found).update({**vars(module), **functions})
+    return found
 
 
 class NotKeptError(Exception):

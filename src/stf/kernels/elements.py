@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from stf import config
 from stf.kernels import gpu_tasks, loops
 from stf.kernels.body_arguments import accessed, default_of, expected, is_returned, kind_of, must_suit, must_take
 from stf.kernels.body_checks import must_contribute, must_store
+from stf.kernels.bounds import Explanation
 from stf.kernels.captured import Captured
 from stf.kernels.cpp_bodies import cpp_text, function_of_lambda
 from stf.kernels.index_spaces import IndexSpace
@@ -55,9 +57,9 @@ class Elements:
         must_take(body, ndim + parameters + len(builder.extra), f"{ndim} indices", where)
         if not in_cpp:
             must_contribute(body, sum(map(is_returned, items)), where)
-            if space.part.size > 1:
-                given = [item for item in items if not is_returned(item)]
-                must_store(body, ndim, tuple(None if isinstance(item, Reduction) else item for item in given), where)
+            given = [item for item in items if not is_returned(item)]
+            arrays = tuple(None if isinstance(item, Reduction) else item for item in given)
+            must_store(body, ndim, arrays, where, space.part.size <= 1)
 
     def plan(
         self, builder: Any, body: types.FunctionType, captured: Captured, items: tuple[Any, ...], where: str
@@ -119,7 +121,11 @@ def loop_task(
     given = map(default_of, (*extra, *map(loops.jitted, captured.values)))
     last = [*space_arguments, *results, *([0] if results else [])]
     compile_now(loop, [*bounds, *arrays, *given, *last], where)
-    return LoopTask(loop, part, targets, len(items), space_arguments)
+    explanation = None
+    if config.validate:
+        around = captured.names, captured.values
+        explanation = Explanation(body, kinds, *around, space.coordinates, space.parameters)
+    return LoopTask(loop, part, targets, len(items), space_arguments, explanation)
 
 
 def known_starts(part: Part) -> tuple[int | None, ...]:

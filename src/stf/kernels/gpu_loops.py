@@ -15,7 +15,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stf.kernels.arguments import ARRAY_FIELDS, Kernel
-from stf.kernels.captured import Captured, NotKeptError, around_key, closed_over, code_key, text_of, value_key
+from stf.kernels.body_arguments import default_of, must_be_real
+from stf.kernels.captured import (
+    Captured,
+    NotKeptError,
+    around_key,
+    closed_over,
+    code_key,
+    is_users_module,
+    text_of,
+    value_key,
+    with_functions,
+)
 from stf.kernels.compile.contributions import taker_of
 from stf.kernels.compile.python import compile_python, intrinsics
 from stf.kernels.compile.reduced_arrays import maker_of, whole_of
@@ -59,10 +70,10 @@ def argument(name: str, value: Any, where: str) -> Argument:
     TypeError
         A kernel takes no such value.
     """
-    number = value.default if isinstance(value, Param) else value
+    if isinstance(value, Param):
+        must_be_real(value, where)
+    number = default_of(value)
     if isinstance(number, complex | np.complexfloating):
-        if number is not value:
-            raise TypeError(f"{where}: the parameter '{value.name}' is complex, which kernels take as two numbers")
         kind = "complex64" if isinstance(number, np.complex64) else "complex128"
         parts = (number.real, number.imag)
         return Argument(f"_stf_numpy.{kind}(complex({name}_re, {name}_im))", (f"{name}_re", f"{name}_im"), parts)
@@ -204,7 +215,12 @@ def made(
 
 def scope_of(fn: types.FunctionType, captured: Captured) -> dict[str, Any]:
     """The global variables of a function as kernels see them."""
-    known_to_kernels = {name: in_kernels(value) for name, value in captured.constants.items()}
+    known_to_kernels = {
+        name: with_functions(value, captured.attributes, device_function)
+        if is_users_module(value)
+        else in_kernels(value)
+        for name, value in captured.constants.items()
+    }
     functions = {name: device_function(helper) for name, helper in captured.functions.items()}
     return {**fn.__globals__, **known_to_kernels, **functions}
 

@@ -14,6 +14,7 @@ from stf.kernels.body_arguments import accessed, expected, is_returned, kind_of
 from stf.kernels.body_checks import must_not_fail
 from stf.kernels.captured import Captured
 from stf.kernels.compile.contributions import reason_in
+from stf.kernels.compile.python import intrinsics
 from stf.kernels.compile.reduced_arrays import ATOMIC
 from stf.kernels.cpp_bodies import cpp_text
 from stf.kernels.foreign_kernels import order_of
@@ -149,8 +150,10 @@ def plan_loop(
     TypeError
         The body cannot be compiled, or takes what kernels cannot have.
     """
-    in_cpp = cpp_text(body)
     must_not_fail(body, where)
+    in_cpp = cpp_text(body)
+    if in_cpp is None:
+        intrinsics()  # which may not be there
     context = task.context
     returned = [item for item in items if is_returned(item)]
     parameters = [item for item in items if not is_returned(item)]

@@ -42,6 +42,7 @@ class OnGpu:
     """Barriers and memory of a group in the code of a thread on a GPU."""
 
     has_barriers = True
+    resumes = False
 
     @staticmethod
     def barrier(level: int) -> ast.stmt:
@@ -124,6 +125,7 @@ def plan_threads(
         The device cannot hold such groups.
     """
     context = task.context
+    intrinsics()  # which may not be there
     threads = thread_code(body, hierarchy, captured, OnGpu, where)
     is_automatic = hierarchy.levels[0].width is None
     whole = with_widths(hierarchy, multiprocessors * BLOCKS_EACH, USUAL)

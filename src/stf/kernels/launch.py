@@ -7,11 +7,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stf import config
 from stf._engine.access import Access
 from stf._support.arguments import name_of
 from stf.kernels import loops
 from stf.kernels.body_arguments import default_of, expected, is_number, must_suit, must_take
-from stf.kernels.body_checks import must_contribute, must_not_fail
+from stf.kernels.body_checks import must_contribute, must_not_fail, must_store
+from stf.kernels.bounds import Explanation
 from stf.kernels.builders import KernelBuilder, make_builder
 from stf.kernels.captured import Captured
 from stf.kernels.gpu_threads import BLOCKS_EACH, USUAL, plan_threads, with_widths
@@ -154,6 +156,7 @@ class Threads:
         """Raise TypeError unless the body takes what it gets."""
         must_take(body, 1 + len(items) + len(builder.extra), "the hierarchy", where)
         must_contribute(body, 0, where)
+        must_store(body, 1, items, where)
 
     def plan(
         self, builder: KernelBuilder, body: types.FunctionType, captured: Captured, items: tuple[Any, ...], where: str
@@ -233,5 +236,6 @@ def thread_task(
         form = loops.Form(len(widths), (None, *[0] * len(widths[1:])), kinds, len(last), strided=strided)
         loop = loops.loop_for(threads.fn, around, form)
         compile_now(loop, [*[0, 0, 1] * len(widths), *arrays, *last], where)
-        run = LoopTask(loop, part, [], len(items), ())
+        explanation = Explanation(threads.fn, kinds, [], []) if config.validate else None
+        run = LoopTask(loop, part, [], len(items), (), explanation)
     return MemoryTask(run, hierarchy, after) if memory else run, widths

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stf.kernels.bounds import Explanation
 from stf.kernels.compile.contributions import reason_in
 from stf.kernels.loops import ArrayType, Loop, kind_of, types_of
 from stf.kernels.reductions import accumulator
@@ -58,7 +59,15 @@ class LoopTask:
     and the blocks' results are combined in order.
     """
 
-    def __init__(self, loop: Loop, part: Part, targets: list[Target], arrays: int, parameters: tuple[Any, ...]) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        part: Part,
+        targets: list[Target],
+        arrays: int,
+        parameters: tuple[Any, ...],
+        explanation: Explanation | None = None,
+    ) -> None:
         self.loop = loop
         self.boxes: list[Box] = [tuple(box) for box in part.boxes() if all(map(len, box))]
         self.size = part.size
@@ -66,6 +75,7 @@ class LoopTask:
         self.targets = targets
         self.arrays = arrays
         self.parameters = parameters
+        self.explanation = explanation  # of an index that is out of bounds, where these are checked
         self.driver: Any = None
 
     def at(self, driver: Any) -> LoopTask:
@@ -89,7 +99,7 @@ class LoopTask:
             return
 
         def call(_: int, box: Box) -> None:
-            self.loop.call(*bounds(box), *arrays, *extra, *self.parameters)
+            self.call(box, arrays, extra)
 
         self.run(call, self.pieces())
 
@@ -99,7 +109,7 @@ class LoopTask:
         count = min(PIECES_EACH * self.driver.max_workers, int(self.size * cost / PIECE_NS))
         return cut(self.boxes, max(count, 1), self.along_first) if self.driver.max_workers > 1 else self.boxes
 
-    def reduce(self, arrays: list[Any], extra: Iterable[Any], scalars: list[Target], copied: list[Target]) -> None:
+    def reduce(self, arrays: list[Any], extra: tuple[Any, ...], scalars: list[Target], copied: list[Target]) -> None:
         """Run blocks, each with results of its own, and combine these."""
         small, large = min(self.size // BLOCK, MAX_BLOCKS), min(self.size // LARGE_BLOCK, MAX_LARGE_BLOCKS)
         count = max(small, large, 1)
@@ -114,11 +124,20 @@ class LoopTask:
         def call(number: int, box: Box) -> None:
             own = [parts[i][number] if i in parts else arrays[i] for i in inputs]
             block = [*results, number] if results else []
-            self.loop.call(*bounds(box), *own, *extra, *self.parameters, *block)
+            self.call(box, own, extra, block)
 
         self.run(call, blocks)
         for target in self.targets:
             combine(target, arrays[target.position], parts[target.position])
+
+    def call(self, box: Box, arrays: list[Any], extra: tuple[Any, ...], block: Iterable[Any] = ()) -> None:
+        """Run the elements of a box on the arrays that the body has parameters for."""
+        try:
+            self.loop.call(*bounds(box), *arrays, *extra, *self.parameters, *block)
+        except IndexError as error:
+            if self.explanation is None:
+                raise
+            raise self.explanation.of(error, box, arrays, extra) from None
 
     def run(self, call: Callable[[int, Box], None], pieces: list[Box]) -> None:
         """Run the pieces, here and on workers that have nothing else to do; note what an element of the first took."""

@@ -18,7 +18,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stf import config
-from stf.kernels.captured import Captured, NotKeptError, around_key, closed_over, code_key, text_of
+from stf.kernels.captured import (
+    Captured,
+    NotKeptError,
+    around_key,
+    closed_over,
+    code_key,
+    is_users_module,
+    text_of,
+    with_functions,
+)
 from stf.kernels.compile.contributions import Taken, taker_of
 from stf.kernels.compile.reduced_arrays import maker_of
 
@@ -111,7 +120,7 @@ def compiled(
     scope.update({f"_stf_op{i}": jit(nogil=True)(operator) for i, operator in enumerate(form.operators)})
     scope.update({f"_stf_take{i}": taker_of(False, taken) for i, taken in enumerate(form.contributed)})
     reduced = {f"_stf_reduced{i}": kind for i, kind in enumerate(form.kinds) if kind not in ("array", "value")}
-    scope.update({name: maker_of(False, kind) for name, kind in reduced.items()})
+    scope.update({name: maker_of(False, kind, config.validate) for name, kind in reduced.items()})
     scope["_stf_range"] = range
     if coordinates is not None:
         scope["_stf_coords"] = jitted(coordinates)
@@ -142,7 +151,9 @@ def thread_for(fn: types.FunctionType, captured: Captured) -> Loop:
 def scope_of(fn: types.FunctionType, captured: Captured) -> dict[str, Any]:
     """The global variables of a function, with the functions that it calls compiled."""
     functions = {name: jitted(function) for name, function in captured.functions.items()}
-    return {**fn.__globals__, **functions, "_stf_numpy": np}
+    modules = {name: module for name, module in captured.constants.items() if is_users_module(module)}
+    modules = {name: with_functions(module, captured.attributes, jitted) for name, module in modules.items()}
+    return {**fn.__globals__, **functions, **modules, "_stf_numpy": np}
 
 
 def source(form: Form, captured: Captured, has_coordinates: bool) -> str:
@@ -239,8 +250,7 @@ def jitted_for(key: Key, boundscheck: bool) -> Any:
     """`jitted` for each function once."""
     fn = key.fn
     captured = Captured(fn, f"the function '{fn.__name__}'")
-    scope = dict(fn.__globals__)
-    scope.update({name: jitted(function) for name, function in captured.functions.items()})
+    scope = scope_of(fn, captured)
     cells = tuple(types.CellType(jitted(value)) for value in captured.values[: captured.free])
     copy = types.FunctionType(fn.__code__, scope, fn.__name__, fn.__defaults__, cells or None)
     return compiler()(nogil=True, error_model="numpy", boundscheck=boundscheck)(copy)
@@ -252,6 +262,11 @@ def compiler() -> Any:
         import numba
     except ImportError:
         raise ImportError(MISSING) from None
+    if numba.config.DISABLE_JIT:
+        raise RuntimeError(
+            "kernels written in Python are compiled by Numba, which NUMBA_DISABLE_JIT=1 forbids; unset it (to debug a "
+            "body, call it in a plain loop)"
+        )
     return numba.njit
 
 
@@ -286,7 +301,10 @@ def keep_on_disk(dispatcher: Any, key: Any) -> None:
             context.refresh()
             name = self.name_for(signature, context.codegen())
             known = None if name is None else cache.load(name)
-            return None if known is None else numba_compiler.CompileResult._rebuild(context, *pickle.loads(known))
+            try:
+                return None if known is None else numba_compiler.CompileResult._rebuild(context, *pickle.loads(known))
+            except Exception:  # such as of a module that is not there in this process
+                return None
 
         def save_overload(self, signature: Any, result: Any) -> None:
             name = self.name_for(signature, result.codegen)

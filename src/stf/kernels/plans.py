@@ -205,6 +205,8 @@ def remember(plan, body, captured):
         return 0
     if not all([type(value) in NUMBERS or type(value) is FUNCTION for value in free]):
         return 0
+    if plan.kinds[plan.extras :] != tuple(map(type, free)):  # a number that kernels have as another type
+        return 0
     plan.functions = tuple([with_given(value, plan.enqueues) if type(value) is FUNCTION else None for value in free])
     plan.names = tuple([(name, type(value)) for name, value in given.items()])
     seen: set = set()
@@ -254,6 +256,8 @@ def seen_by(fn, seen, given):
         elif is_users_module(value):
             for item in variables_read(value, attribute_names(fn.__code__)):
                 found.append(item)
+                if type(item[2]) is FUNCTION:
+                    found += seen_by(item[2], seen, None)
     for cell in fn.__closure__ or ():
         value = cell.cell_contents
         if given is None:

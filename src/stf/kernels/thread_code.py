@@ -62,7 +62,8 @@ def thread_code(body: types.FunctionType, hierarchy: Hierarchy, captured: Captur
         The variables around the body.
     how : module or class
         ``barrier(level)`` and ``memory(level, group, dtype, count)`` give the syntax of a barrier, and of the memory
-        of a level; ``has_barriers`` is whether barriers are arguments.
+        of a level; ``has_barriers`` is whether barriers are arguments, ``resumes`` whether a thread that waits is one
+        that is left, and goes on later.
     where : str
         What messages call the body.
 
@@ -133,10 +134,13 @@ class Rewriter(ast.NodeTransformer):
         self.where = where
         self.barriers: set[int] = set()
         self.constants: dict[str, Any] = {}
+        self.compiles_widths = True
         self.names: dict[str, int] = {}  # of hierarchies, with the levels that were taken off
 
     def rewrite(self, tree: ast.FunctionDef, captured: list[str]) -> ast.FunctionDef:
         """The definition of the function, with other parameters."""
+        if self.how.resumes:  # compilers lose what such a thread keeps, where a known width makes a loop run never
+            self.compiles_widths = not any(isinstance(n, ast.Attribute) and n.attr == "sync" for n in ast.walk(tree))
         given = tree.args.args
         self.names = {given[0].arg: 0}
         statements = [self.visit(statement) for statement in tree.body]
@@ -246,7 +250,7 @@ class Rewriter(ast.NodeTransformer):
 
     def width(self, level: int) -> ast.expr:
         one = self.levels[level]
-        return ast.Constant(one.width) if one.is_static else name(f"{WIDTH}{level}")
+        return ast.Constant(one.width) if one.is_static and self.compiles_widths else name(f"{WIDTH}{level}")
 
     def rank(self, node: ast.Call, above: int) -> ast.expr:
         levels = range(len(self.levels))

@@ -30,6 +30,7 @@ class OnCpu:
     """Barriers and memory of a group in the code of a thread on a CPU."""
 
     has_barriers = False
+    resumes = True
 
     @staticmethod
     def barrier(level: int) -> ast.stmt:
@@ -70,6 +71,22 @@ class MemoryTask:
             if level.nbytes
         ]
         self.position = position
+        self.must_fit(hierarchy)
+
+    def must_fit(self, hierarchy: Hierarchy) -> None:
+        """Raise ValueError if the machine has not so much memory."""
+        try:
+            self.memory()
+        except (MemoryError, ValueError):
+            nbytes = sum(groups * each for groups, each in self.rooms)
+            raise ValueError(
+                f"the groups of {hierarchy!r} need {nbytes} bytes of memory in all, which this machine has not; give "
+                "mem() fewer bytes, or the levels smaller widths"
+            ) from None
+
+    def memory(self) -> list[Any]:
+        """The memory of each level that has some, a row for each group."""
+        return [np.empty(room, np.uint8) for room in self.rooms]
 
     def at(self, driver: Any) -> MemoryTask:
         """The same, with the driver whose workers help."""
@@ -82,8 +99,7 @@ class MemoryTask:
 
     def __call__(self, *values: Any) -> None:
         """Run on the arrays of a task, and further arguments."""
-        memory = [np.empty(room, np.uint8) for room in self.rooms]
-        self.run(*values[: self.position], *memory, *values[self.position :])
+        self.run(*values[: self.position], *self.memory(), *values[self.position :])
 
 
 class BarrierTask:

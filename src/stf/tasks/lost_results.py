@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from types import CodeType
 from typing import Any
 
-__all__ = ["description_of_rebound", "rebound_in"]
+__all__ = ["description_of_rebound", "reach_of", "rebound_in", "uses_in"]
 
 JUMPS = {*dis.hasjrel, *dis.hasjabs}
 ENDS = ("RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE")

@@ -95,7 +95,7 @@ class Watch:
                 continue
             if mode == 1:
                 self.read.append((access.data_name, access.data.last_writer(), array))
-            elif mode == 2:
+            elif mode == 2 and task.kind != "part":  # of a grid, whose other places write the rest
                 self.written.append((access.data_name, array))
         self.sums: list[int] = []
         self.others = Others(task)

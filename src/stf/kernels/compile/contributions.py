@@ -19,6 +19,7 @@ KINDS = ("bool", "int", "float", "complex")  # each can be converted to those af
 OF_DTYPES = {"b": "bool", "i": "int", "u": "int", "f": "float", "c": "complex"}
 MARK = "\N{LEFT SQUARE BRACKET WITH QUILL}"
 LINE = re.compile(r"During: typing of [^\n]* at (?!<loop over |<kernel of )[^\n]* \((\d+)\)")
+MEMBER = re.compile(r"Cannot cast IntEnum<\w+>\(([\w.]+)\)")
 MARKED = re.compile(f"{MARK}(.*?){MARK}", re.DOTALL)
 READ_OF = "ElementReducedBy_"  # before the operator, in the name of the type of what is read; see `reduced_arrays`
 HOW = {  # an element of an array that is reduced into is changed by these forms
@@ -132,6 +133,9 @@ def reason_in(text: str) -> str | None:
             f"it uses{where} the content of an array that stf.reducer.{name} reduces into, which is not known yet; "
             f"change elements by `{HOW[name]}` alone, and read them in the next task"
         )
+    member = MEMBER.search(text)
+    if member is not None:
+        return f"it uses a member of {member[1]} as a number, which is none for compilers; write its value, `.value`"
     if "Cannot modify readonly array" in text:
         return f"it writes{where} to an array that it only reads; pass that with rw() or write()"
     return None

@@ -33,6 +33,7 @@ def intrinsics() -> Any:
         There is no numba-cuda.
     """
     try:
+        import numba_cuda  # noqa: F401  # Numba has a target of its own, which is an older one
         from numba import cuda
     except ImportError:
         raise ImportError(MISSING) from None

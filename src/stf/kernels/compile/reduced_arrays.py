@@ -43,9 +43,9 @@ class Family:
         class Reduced(types.Type):  # type: ignore[misc,name-defined]
             """The type of such an array."""
 
-            def __init__(self, array: Any, name: str) -> None:
-                super().__init__(f"Reduced_{name}({array})")
-                self.array, self.reducer = array, name
+            def __init__(self, array: Any, name: str, checks_bounds: bool) -> None:
+                super().__init__(f"Reduced_{name}({array}, {checks_bounds})")
+                self.array, self.reducer, self.checks_bounds = array, name, checks_bounds
 
         class Read(types.Type):  # type: ignore[misc,name-defined]
             """What is read of an element."""
@@ -200,7 +200,9 @@ class Family:
             scope["op"] = self.jit(op.of_scalars)
             line = "array[index] = op(array[index], take(value))"
         exec(f"def combine(array, index, value):\n    {line}\n", scope)
-        return self.extending.register_jitable(scope["combine"])
+        return (
+            self.jit(scope["combine"]) if self.of_gpu else self.jit(boundscheck=reduced.checks_bounds)(scope["combine"])
+        )
 
     def define_form(self, name: str, function: Any) -> None:
         """A function of an element and a number, or the other way around, is what the number contributes.
@@ -295,10 +297,10 @@ family_of = functools.cache(Family)
 
 
 @functools.cache
-def maker_of(of_gpu: bool, name: str) -> Any:
+def maker_of(of_gpu: bool, name: str, checks_bounds: bool = False) -> Any:
     """A function for kernels that makes such an array of an array, for the operator of a name."""
     family = family_of(of_gpu)
-    return family.maker(lambda array: family.Reduced(array, name), "array")
+    return family.maker(lambda array: family.Reduced(array, name, checks_bounds), "array")
 
 
 def whole_of(of_gpu: bool) -> Any:
