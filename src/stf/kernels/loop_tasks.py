@@ -75,6 +75,8 @@ class LoopTask:
         self.targets = targets
         self.arrays = arrays
         self.parameters = parameters
+        alone = len(self.boxes) == 1 and not targets
+        self.bounds = tuple(bounds(self.boxes[0])) if alone else None  # of what may be one piece, which is quick
         self.explanation = explanation  # of an index that is out of bounds, where these are checked
         self.driver: Any = None
 
@@ -91,6 +93,11 @@ class LoopTask:
 
     def __call__(self, *values: Any) -> None:
         """Run on the arrays of a task, and further arguments."""
+        if self.bounds is not None and 0.0 < self.size * self.loop.cost_ns < 2 * PIECE_NS and self.explanation is None:
+            start = time.perf_counter_ns()
+            self.loop.call(*self.bounds, *values, *self.parameters)
+            self.loop.cost_ns = (time.perf_counter_ns() - start) / self.size
+            return
         arrays, extra = list(values[: self.arrays]), values[self.arrays :]
         scalars = [target for target in self.targets if arrays[target.position].ndim == 0]
         copied = [target for target in self.targets if arrays[target.position].ndim > 0]
