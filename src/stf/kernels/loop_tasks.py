@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stf.kernels.bounds import Explanation
+from stf.kernels.captured import as_known
 from stf.kernels.compile.contributions import reason_in
 from stf.kernels.loops import ArrayType, Loop, kind_of, types_of
 from stf.kernels.reductions import accumulator
@@ -93,6 +94,16 @@ class LoopTask:
 
     def __call__(self, *values: Any) -> None:
         """Run on the arrays of a task, and further arguments."""
+        try:
+            self.work(values)
+        except OverflowError:  # of a parameter of a graph that has been an integer of less than 64 bits until now
+            known = tuple(as_known(value, "a kernel gets a parameter") for value in values)
+            if all(one is other for one, other in zip(known, values, strict=True)):
+                raise
+            self.work(known)
+
+    def work(self, values: tuple[Any, ...]) -> None:
+        """Run, as one piece or in several."""
         if self.bounds is not None and 0.0 < self.size * self.loop.cost_ns < 2 * PIECE_NS and self.explanation is None:
             start = time.perf_counter_ns()
             self.loop.call(*self.bounds, *values, *self.parameters)
