@@ -200,7 +200,7 @@ def signs_mixed_in(expression: Expression) -> tuple[np.dtype[Any], np.dtype[Any]
         if isinstance(node, DataHandle):
             return np.ones((), node.core.layout.dtype)[()]
         if not isinstance(node, Expression):
-            return type(node)(1)  # a parameter is said to be of its default's type
+            return node.__class__(1)  # which is that of a parameter's default
         operands = [sample(operand) for operand in node.operands]
         with np.errstate(all="ignore"):
             result = node.operation(*operands)
