@@ -182,7 +182,7 @@ def changed_for_all(code: types.CodeType) -> Iterator[tuple[str, int, bool]]:
             yield str(array.argval), line_of(array, code), False
         elif is_store and {one.argval for one in instructions[at + 1 : end] if one.opname == "LOAD_CONST"} <= WHOLE:
             yield str(array.argval), line_of(array, code), True
-        elif after in ("BINARY_SUBSCR", "BINARY_SLICE"):
+        elif after in ("BINARY_SUBSCR", "BINARY_SLICE") or instructions[end].argrepr == "[]":
             read.add(place)
 
 
@@ -218,7 +218,7 @@ def uses_of(code: types.CodeType) -> Iterator[tuple[str, str, int]]:
         if name.startswith("UNARY"):
             operands = stack[-1:]
         for used in operands:
-            if used is not None and not (name == "BINARY_OP" and one.argrepr.endswith("=")):  # see `changed_in`
+            if used is not None and not (name == "BINARY_OP" and one.argrepr.endswith(("=", "]"))):  # see `changed_in`
                 yield "store" if depth else "compute", used, line_of(one, code)
         if name in ("COPY", "SWAP"):
             place = one.arg or 1
