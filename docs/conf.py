@@ -77,6 +77,13 @@ def with_figures(app, page: str, text: list[str]) -> None:
         text[0] = text[0].replace("\nperformance\n", "\nperformance\nfigures\n", 1)
 
 
+def without_search(app, page: str, text: list[str]) -> None:
+    """Keep the design notes out of the search, whose readers look for what they can use."""
+    if page.startswith("design/"):
+        text[0] = f"---\nnosearch: true\n---\n\n{text[0]}"
+
+
 def setup(app) -> None:
     """Called by Sphinx."""
     app.connect("source-read", with_figures)
+    app.connect("source-read", without_search)

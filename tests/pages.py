@@ -1,8 +1,8 @@
 """Runs the code of a page, in the order of the page and in one namespace: ``python tests/pages.py docs/tutorial.md``.
 
-A block marked ``python`` runs everywhere. One marked ``py`` begins with ``# needs a GPU, CuPy`` (or Torch, Numba, Triton
-...); it runs with ``--gpu``, where these are there. A ``text`` block behind a ``python`` block is what that prints, with
-``...`` for what differs from run to run.
+A block marked ``python`` runs everywhere. One marked ``py`` begins with ``# needs a GPU, CuPy`` (or Torch, Numba, pandas
+...); it runs where these are there. Blocks that need a GPU run with ``--gpu`` alone. A ``text`` block behind a ``python``
+block is what that prints, with ``...`` for what differs from run to run.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 FENCE = re.compile(r"^( *)(`{3,})(\S*)[^\n]*\n(.*?)^\1\2[ ]*$", re.DOTALL | re.MULTILINE)
-NEEDS = re.compile(r"# needs ([\w., ]+)\n")
+NEEDS = re.compile(r"# needs ([\w., -]+)\n")
 MODULES = {
     "CuPy": "cupy", "PyTorch": "torch", "Numba": "numba_cuda", "Triton": "triton", "cuda.tile": "cuda.tile",
-    "JAX": "jax", "SciPy": "scipy",
+    "JAX": "jax", "SciPy": "scipy", "pandas": "pandas", "scikit-learn": "sklearn",
 }  # fmt: skip
+GPUS = {"a GPU": 1, "two GPUs": 2}
 COMPARED = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -35,7 +36,7 @@ class Block(NamedTuple):
     code: str
     line: int
     output: str | None
-    needs: tuple[str, ...]  # of a block for GPUs
+    needs: tuple[str, ...]
 
 
 def blocks(page: Path) -> list[Block]:
@@ -62,11 +63,10 @@ def blocks(page: Path) -> list[Block]:
 
 
 def missing(needs: tuple[str, ...]) -> Iterator[str]:
-    """What a block needs and is not here."""
+    """The names among those that a block needs that are not here."""
     for name in needs:
-        wanted = {"a GPU": 1, "two GPUs": 2}.get(name)
-        if wanted is not None:
-            if gpus() < wanted:
+        if name in GPUS:
+            if gpus() < GPUS[name]:
                 yield name
         elif not is_installed(MODULES[name]):
             yield name
@@ -96,11 +96,10 @@ def run(page: Path, on_gpus: bool = False) -> None:
     if page.parent.name == "reference":
         exec("import numpy as np\nimport stf", namespace)  # as the first page of the reference says
     for block in blocks(page):
-        if block.needs:
-            lacks = list(missing(block.needs)) if on_gpus else ["--gpu"]
-            if lacks:
-                print(f"{page.name}:{block.line + 1}: left out, needs {', '.join(lacks)}", file=sys.stderr)
-                continue
+        lacks = list(missing(block.needs)) if on_gpus or not set(GPUS) & set(block.needs) else ["--gpu"]
+        if lacks:
+            print(f"{page.name}:{block.line + 1}: left out, needs {', '.join(lacks)}", file=sys.stderr)
+            continue
         code = "\n" * block.line + block.code
         program = compile(code, str(page.resolve()), "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
         printed = io.StringIO()

@@ -234,6 +234,13 @@ def test_public_names_stand_in_the_reference() -> None:
     assert lacking == []
 
 
+def test_table_of_the_contexts_methods_has_all_of_them() -> None:
+    rows = [line for line in (DOCS / "reference" / "contexts.md").read_text().splitlines() if line.startswith("| ")]
+    table = "\n".join(rows)
+    lacking = [name for name in PUBLIC if name.startswith("Context.") and not re.search(rf"\b{name[8:]}\b", table)]
+    assert lacking == [] and len(rows) > 35
+
+
 # -- examples of docstrings ----------------------------------------------------------------------------------------
 
 

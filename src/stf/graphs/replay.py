@@ -82,7 +82,7 @@ def replay(fn: Any = None, *, static: Iterable[str] = ()) -> Any:
     bound to (``functools.partial``), and of the functions among its variables. Global variables and attributes that
     the code names (``o.rate``; properties are called) are compared too, also in functions that it calls and in bodies
     of its tasks. Functions that come from a list, a default argument, a factory or an object are seen while they run
-    in a recording; with a profile function of yours (`cProfile`) names alone lead there.
+    in a recording; with a profile function of yours (``cProfile``) names alone lead there.
 
     **What is not compared.** A container in a closure that the functions change, as in ``log.append(x)``. Names that
     bodies look up by other means are not seen. ``STF_VALIDATE=1`` runs the function at each call and compares what it
