@@ -11,6 +11,7 @@ from stf.contexts.context import Context, context, graph_ctx, stream_ctx
 from stf.contexts.observing import why
 from stf.contexts.progress import progress
 from stf.contexts.resources import Resources
+from stf.data.completion import as_completed
 from stf.data.composite import CompositeData, register_data_interface
 from stf.data.freezing import Frozen
 from stf.data.logical_data import LogicalData
@@ -75,6 +76,7 @@ __all__ = [
     "UninitializedDataError",
     "Write",
     "access_mode",
+    "as_completed",
     "blocked_partition",
     "box",
     "con",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import gc
 import threading
 import time
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import is_cuda, together
+from helpers import is_cuda, queued, together
 
 import stf
 
@@ -522,3 +523,82 @@ def test_replays_and_bodies_may_return_what_a_call_gives(ctx, lX, lY):
     for _ in range(4):
         step(lX)
     assert lX.numpy()[0] == 4
+
+
+# -- many at a time ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.at_once("what was gathered is done at once")
+def test_data_come_in_the_order_in_which_they_are_done(ctx):
+    first, gate = threading.Event(), threading.Event()
+
+    @stf.task
+    def waits(x: stf.ReadWrite, event):
+        assert event.wait(30)
+        x += 1
+
+    slow, quick, idle = (ctx.logical_data(np.zeros(2)) for _ in range(3))
+    waits.on(queued(ctx, -1))(slow, gate)
+    handle = waits.on(queued(ctx))(quick, first)
+    ctx.submit()
+    seen = []
+    found = stf.as_completed([slow, quick, idle, handle], timeout=30)
+    for item in found:
+        seen.append(item)
+        first.set()
+        if quick in seen and handle in seen:
+            gate.set()
+    assert seen[0] is idle and seen[-1] is slow and {id(quick), id(handle)} == set(map(id, seen[1:3]))
+    assert slow.numpy()[0] == quick.numpy()[0] == 1
+
+
+def test_data_that_a_failed_task_was_to_write_come_too(ctx):
+    @stf.task
+    def fails(x: stf.ReadWrite):
+        raise ValueError("no")
+
+    x, y = ctx.logical_data_zeros(2), ctx.logical_data_zeros(2)
+    with contextlib.suppress(stf.TaskFailedError):  # told by the call, where bodies run in it
+        fails(x)
+    assert set(map(id, stf.as_completed([x, y], timeout=30))) == {id(x), id(y)}
+    with pytest.raises(stf.TaskFailedError, match="no"):
+        x.numpy()
+    x.accept()
+
+
+def test_who_asks_for_nothing_gets_nothing(ctx):
+    assert list(stf.as_completed([])) == []
+    with pytest.raises(TypeError, match="as_completed takes logical data and handles of tasks, got int"):
+        stf.as_completed([1])
+
+
+def test_time_runs_out(ctx_factory):
+    ctx = ctx_factory()
+    gate = threading.Event()
+    x = ctx.logical_data_zeros(2)
+    ctx.host_launch(x.rw())(lambda x: gate.wait(30) and None)
+    with pytest.raises(TimeoutError, match="1 of 1 were not done after 0.05 s"):
+        next(stf.as_completed([x], timeout=0.05))
+    gate.set()
+
+
+def test_a_function_is_mapped_over_data(ctx):
+    class Scaler:
+        factor = 3.0
+
+        @stf.task
+        def scale(self, x: stf.ReadWrite, offset):
+            x *= self.factor
+            x += offset
+
+    def add(x: stf.ReadWrite, value):
+        x += value
+
+    data = [ctx.logical_data_ones(2) for _ in range(4)]
+    handles = ctx.map(add, data, range(3))  # the shortest counts
+    assert len(handles) == 3 and all(isinstance(handle, stf.Task) for handle in handles)
+    handles += ctx.map(Scaler().scale, data, [0.0] * 4, place=ctx.devices[-1])
+    assert [x.numpy()[0] for x in data] == [3, 6, 9, 3]
+    assert handles[-1].done() and "test_handles.py" in handles[-1].call_site
+    with pytest.raises(TypeError, match="takes logical data"):
+        ctx.map(add, [1], [2])

@@ -180,6 +180,7 @@ class Context(Shown, ContextCore):
 
     # tasks; `task` itself is ContextCore's
     submit_task = decorators.submit_task
+    map = decorators.map_tasks
     host_launch = host_task.host_launch
     if TYPE_CHECKING:
         parallel_for = parallel_for.parallel_for

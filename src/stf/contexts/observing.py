@@ -347,13 +347,14 @@ def statistics(context: ContextCore) -> Statistics:
     """
     engine = context.engine
     names = [place.name for place in engine.places]
+    begun = engine.next_task - engine.withdrawn  # before its kind is counted, so that no task of stf's is the program's
     kinds = {kind: n for kind, n in engine.kinds.items() if n}
     counted = sum(kinds.values())
     pools = engine.coherency.pools
     copied = engine.coherency.copy_counts()
     made, updated, kept, kept_bytes, budget = context._driver.graph_statistics()
     return Statistics(
-        tasks={"task": engine.next_task - engine.withdrawn - counted} | kinds,
+        tasks={"task": max(begun - counted, 0)} | kinds,
         tasks_by_place={names[p.place]: p.tasks for p in pools},
         copies={(names[s], names[t]): count for (s, t), (count, _) in copied.items()},
         copied_bytes={(names[s], names[t]): nbytes for (s, t), (_, nbytes) in copied.items()},

@@ -7,8 +7,8 @@ from typing import Any, ParamSpec, overload
 
 from stf._support.arguments import name_of, truth
 from stf.interop.libraries import check_library
-from stf.tasks.functions import TaskFunction
-from stf.tasks.task import ContextCore
+from stf.tasks.functions import BoundTaskFunction, TaskFunction
+from stf.tasks.task import ContextCore, Task
 
 __all__ = ["submit_task", "task"]
 
@@ -89,8 +89,8 @@ def task(
 
 def submit_task(
     context: ContextCore, fn: Any, *args: Any, place: Any = None, name: str | None = None, symbol: str | None = None
-) -> None:
-    """Submit ``fn(*args)`` as a task, as calling ``stf.task(fn)`` would.
+) -> Task:
+    """Submit ``fn(*args)`` as a task, as calling ``stf.task(fn)`` would, and return its handle.
 
     Parameters
     ----------
@@ -120,3 +120,44 @@ def submit_task(
     task = context.make_task_at((), None)
     task.find_site_outside()
     function.call(context, task, list(args), {})
+    return task
+
+
+def map_tasks(context: ContextCore, fn: Any, *iterables: Any, place: Any = None) -> list[Task]:
+    """Submit ``fn`` once for each item, as the built-in ``map`` calls a function, and return the handles.
+
+    Parameters
+    ----------
+    fn : callable
+        A task function, or a function annotated as for `stf.task`.
+    *iterables : iterable
+        One for each argument of `fn`: data or other values. The shortest says how many tasks there are.
+    place : place, optional
+        Where they run.
+
+    Returns
+    -------
+    list of Task
+        The handles, in the order of the items.
+
+    Raises
+    ------
+    TypeError
+        `fn` is no function, or an item does not suit its parameter; what was submitted before runs.
+
+    Examples
+    --------
+    >>> @stf.task
+    ... def scale(x: stf.ReadWrite, factor):
+    ...     x *= factor
+    >>> with stf.context(devices="cpu") as ctx:
+    ...     data = [ctx.logical_data_ones(2) for _ in range(3)]
+    ...     handles = ctx.map(scale, data, [1.0, 2.0, 3.0])
+    ...     print(len(handles), [x.numpy().tolist() for x in data])
+    3 [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]]
+    """
+    bound: tuple[Any, ...] = ()
+    if isinstance(fn, BoundTaskFunction):
+        fn, bound = fn.function, (fn.instance,)
+    function = fn if isinstance(fn, TaskFunction) else TaskFunction(fn)
+    return [submit_task(context, function, *bound, *items, place=place) for items in zip(*iterables, strict=False)]

@@ -104,8 +104,8 @@ cdef bint is_plain(object value) except -1
 cdef int check_params(Engine engine, list values, list kinds) except -1
 
 cdef class BoundTaskFunction:
-    cdef TaskFunction function
-    cdef object instance
+    cdef readonly TaskFunction function
+    cdef readonly object instance
 
 cdef class Parameter:
     cdef readonly str name

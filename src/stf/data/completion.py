@@ -1,0 +1,111 @@
+"""Data and tasks in the order in which they are done."""
+
+from __future__ import annotations
+
+import functools
+import queue
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from stf._support import arguments
+from stf.data.composite import CompositeData
+from stf.data.logical_data import LogicalData
+from stf.errors import TaskFailedError
+from stf.tasks import host_task
+from stf.tasks.checks import must_not_be_in_a_body
+from stf.tasks.task import Task
+
+__all__ = ["as_completed"]
+
+
+def as_completed(items: Iterable[Any], timeout: float | None = None) -> Iterator[Any]:
+    """Yield data, or handles of tasks, in the order in which they are done.
+
+    Data are done when all tasks have run that were submitted before this call and write them. What failed is yielded
+    too: reading it, or ``result()`` of a handle, raises.
+
+    Parameters
+    ----------
+    items : iterable of LogicalData, CompositeData or Task
+        What to wait for. Each is yielded once, as it was given.
+    timeout : float, optional
+        Seconds from this call on; no limit by default.
+
+    Yields
+    ------
+    LogicalData, CompositeData or Task
+        The one that is done next.
+
+    Raises
+    ------
+    TimeoutError
+        One of them was not done within `timeout` seconds.
+    TypeError
+        An item is neither data nor a task.
+
+    Examples
+    --------
+    >>> @stf.task
+    ... def nap(seconds, x: stf.ReadWrite):
+    ...     time.sleep(seconds)
+    ...     x += seconds
+    >>> with stf.context(devices="cpu", workers=2) as ctx:
+    ...     slow, quick = ctx.logical_data_zeros(2), ctx.logical_data_zeros(2)
+    ...     nap(0.2, slow), nap(0.0, quick)
+    ...     for x in stf.as_completed([slow, quick]):
+    ...         print(x.numpy())
+    [0. 0.]
+    [0.2 0.2]
+    """
+    seconds = None if timeout is None else arguments.seconds(timeout)
+    end = None if seconds is None else time.monotonic() + seconds
+    given = list(items)
+    wrong = next((item for item in given if not isinstance(item, (LogicalData, CompositeData, Task))), None)
+    if wrong is not None:
+        raise TypeError(
+            f"as_completed takes logical data and handles of tasks, got {type(wrong).__name__}; pass a list of them"
+        )
+    for item in given:
+        owner: Any = item if isinstance(item, Task) else item.context
+        must_not_be_in_a_body(owner, "as_completed")
+    done: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    for item in given:
+        watch(item, functools.partial(done.put, item))
+    return each_of(done, len(given), end, timeout)
+
+
+def each_of(done: queue.SimpleQueue[Any], count: int, end: float | None, timeout: float | None) -> Iterator[Any]:
+    """Yield what comes, until the time is up."""
+    for position in range(count):
+        try:
+            yield done.get(timeout=None if end is None else max(end - time.monotonic(), 0.0))
+        except queue.Empty:
+            raise TimeoutError(f"{count - position} of {count} were not done after {timeout} s") from None
+
+
+def watch(item: Any, tell: Callable[[], object]) -> None:
+    """Call a function when data, or a task, are done."""
+    try:
+        if not isinstance(item, Task) and item.ready():
+            tell()
+            return
+        handle = item if isinstance(item, Task) else reader_of(item)
+    except TaskFailedError:  # they are known to be poisoned
+        tell()
+        return
+    handle.add_done_callback(lambda _: tell())
+
+
+def reader_of(data: Any) -> Task:
+    """A task on the host that reads data, and does nothing."""
+    parts = data.parts if isinstance(data, CompositeData) else [data]
+    accesses = tuple([part.read() for part in parts])
+    task: Task = data.context.make_host_task(accesses, "as_completed", False)
+    task.kind, task.warns_if_unused = "wait", False  # before which what was gathered for a graph is launched
+    host_task.call_on_host(task, nothing, None, "numpy")
+    return task
+
+
+def nothing(*_: Any) -> None:
+    """Do nothing."""
