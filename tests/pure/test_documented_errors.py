@@ -526,6 +526,15 @@ CASES: dict[str, dict[str, Callable[[Any], Any]]] = {
         "IndexError": lambda w: w.ctx.devices.with_partition(stf.blocked_partition()).owner((9,), (3,)),
         "TypeError": lambda w: w.ctx.devices.with_partition(stf.blocked_partition()).owner("a", (3,)),
     },
+    "box": {"TypeError": lambda w: stf.box("a"), "ValueError": lambda w: stf.box(-1)},
+    **{
+        name: {
+            "TypeError": lambda w, name=name: getattr(stf, name)("a"),
+            "ValueError": lambda w, name=name: getattr(stf, name)(0),
+        }
+        for name in ("con", "par")
+    },
+    "mem": {"ValueError": lambda w: stf.mem(-1)},
     "tiled_partition": {
         "TypeError": lambda w: stf.tiled_partition("a"),
         "ValueError": lambda w: stf.tiled_partition(0),
